@@ -95,7 +95,7 @@ def test_a_checkpoint_beyond_the_queues_end_is_an_error(read_stream, topics, top
     read_to_end(read_stream(topic), tmp_path)
     offsets = sorted((tmp_path / "checkpoint" / "offsets").glob("[0-9]*"))[-1]
     offsets.write_text(offsets.read_text().replace('"0": 2', '"0": 9').replace('"0":2', '"0":9'))
-    with pytest.raises(StreamingQueryException, match="but the query was at 9"):
+    with pytest.raises(StreamingQueryException, match="but the query has seen it end before 9"):
         read_to_end(read_stream(topic), tmp_path)
 
 

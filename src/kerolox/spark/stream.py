@@ -54,7 +54,7 @@ from kerolox.spark.rows.schema import check_schema
 from kerolox.spark.worker import plain_errors
 
 if TYPE_CHECKING:
-    from collections.abc import Collection
+    from collections.abc import Collection, Mapping
 
     from pyspark.sql.datasource import InputPartition
     from pyspark.sql.types import StructType
@@ -78,7 +78,8 @@ class StreamPlanner:
         self._options = options
         self._schema = schema
         self._cluster: Cluster | None = None
-        self._target: Offsets | None = None
+        self._target: Position | None = None
+        """Where a run with an end ends."""
         self._newest: Offsets | None = None
         self._initial: Document | None = None
         self._last: Document | None = None
@@ -118,7 +119,8 @@ class StreamPlanner:
     def prepareForTriggerAvailableNow(self) -> None:
         """Remember where the queues end now; this run reads no further."""
         held = self._all_queues()
-        self._target = {queue: now.maximum for queue, now in held.items()}
+        ends = {queue: now.maximum for queue, now in held.items()}
+        self._target = Position(ends, marks=marked({}, held, ends))
 
     @plain_errors
     def latestOffset(
@@ -130,14 +132,17 @@ class StreamPlanner:
         if start is None:
             start = self._last if self._last is not None else self.initialOffset()
         begin = self._parse(start)
-        if HAS_READ_LIMITS:
-            self._commit_group(begin)
         self._pause()
         rows_max = limit.max_rows if HAS_READ_LIMITS and isinstance(limit, ReadMaxRows) else None
         deadline = time.monotonic() + self._options.poll_timeout_ms / 1000
         while True:
             held = self._held_now()
-            end, answered = self._end_of_batch(begin, held, rows_max)
+            replaced, answering = self._found_replaced(begin, held)
+            if HAS_READ_LIMITS:
+                self._commit_group(begin, replaced)
+            self._tell(replaced)
+            self._move_target(replaced, answering)
+            end, answered = self._end_of_batch(begin, answering, replaced, rows_max)
             is_idle = not begin.first and not end.starts and end.offsets == begin.offsets
             away = self._unread(begin).difference(answered) if is_idle else None
             if not away:
@@ -192,7 +197,10 @@ class StreamPlanner:
     @plain_errors
     def commit(self, end: Document) -> None:
         """A batch is done. PySpark 4.1 says so here; later ones by asking for the next batch."""
-        self._commit_group(Position.parse(end))
+        if not HAS_READ_LIMITS and self._options.commit_group_offsets:
+            done = Position.parse(end)
+            replaced, _ = self._found_replaced(done, self._held_now())
+            self._commit_group(done, replaced)
 
     def stop(self) -> None:
         """Close the connections."""
@@ -210,7 +218,7 @@ class StreamPlanner:
 
     def _unread(self, begin: Position) -> set[MessageQueue]:
         """The queues that an AvailableNow run has not read to its end."""
-        target = self._target or {}
+        target = self._target.offsets if self._target else {}
         return {queue for queue, end in target.items() if begin.offsets.get(queue, 0) < end}
 
     def _wait_for_rest(self, away: Collection[MessageQueue], deadline: float) -> None:
@@ -229,7 +237,11 @@ class StreamPlanner:
         self._wait_for(away)
 
     def _end_of_batch(
-        self, begin: Position, held: dict[MessageQueue, Bounds], rows_max: int | None
+        self,
+        begin: Position,
+        held: dict[MessageQueue, Bounds],
+        replaced: Mapping[MessageQueue, Replaced],
+        rows_max: int | None,
     ) -> tuple[Position, Collection[MessageQueue]]:
         """Where a batch ends, and which queues have answered."""
         selection = self._options.selection
@@ -241,9 +253,8 @@ class StreamPlanner:
                 queue: EARLIEST if self._starts_at_minimum(begin, queue) else offset
                 for queue, offset in place.items()
             }
-        replaced, held = self._replaced(begin, held)
         for queue, found in replaced.items():
-            if found.new_start < place[queue]:
+            if queue in place and found.new_start < place[queue]:
                 place[queue] = starts[queue] = found.new_start
         for queue, now in held.items():
             if queue not in place:
@@ -255,7 +266,8 @@ class StreamPlanner:
         if self._target is not None:
             # A queue that came after the start of an AvailableNow run is for the next run.
             for queue, offset in place.items():
-                end[queue] = max(min(end[queue], self._target.get(queue, offset)), offset)
+                target = self._target.offsets.get(queue, offset)
+                end[queue] = max(min(end[queue], target), offset)
         if rows_max is not None:
             end = limit_offsets(place, end, rows_max)
         return Position(end, starts, marked(begin.marks, held, end)), held.keys()
@@ -270,8 +282,9 @@ class StreamPlanner:
         )
         return self._threshold.holds_back(waiting, time.monotonic())
 
-    def _commit_group(self, done: Position) -> None:
-        """Store the end of the newest batch that is done as offsets of the group.
+    def _commit_group(self, done: Position, replaced: Collection[MessageQueue]) -> None:
+        """Store the end of the newest batch that is done as offsets of the group, but not those of
+        a queue that is another one now.
 
         The checkpoint is where progress is kept. These offsets are for others to see, and for
         ``startingOffsets=group``: a broker that is away gets them later, and holds up nothing.
@@ -282,37 +295,51 @@ class StreamPlanner:
         changed = {
             queue: offset
             for queue, offset in done.offsets.items()
-            if self._committed.get(queue) != offset and has(queue)
+            if self._committed.get(queue) != offset and has(queue) and queue not in replaced
         }
         if changed:
             stored = self._connected().commit(changed, self._options.consumer_group)
             self._committed.update({queue: changed[queue] for queue in stored})
 
-    def _replaced(
+    def _found_replaced(
         self, position: Position, held: dict[MessageQueue, Bounds]
     ) -> tuple[dict[MessageQueue, Replaced], dict[MessageQueue, Bounds]]:
-        """Queues that are not those of ``position`` any more, an error if loss is one; and
-        ``held`` without the brokers that went away meanwhile.
+        """Queues that are not those of ``position`` any more, nor those that a run with an end saw
+        when it began; and ``held`` without the brokers that went away meanwhile.
         """
+        group, cluster = self._options.consumer_group, self._connected()
         while True:
             try:
-                group = self._options.consumer_group
-                found = replaced_queues(position, held, self._connected(), group)
-                break
+                found = replaced_queues(position, held, cluster, group)
+                unseen = self._target.ahead_of(position) if self._target else Position({})
+                rest = {q: now for q, now in held.items() if q in unseen.offsets and q not in found}
+                return found | replaced_queues(unseen, rest, cluster, group), held
             except AwayError as away:
                 held = {q: now for q, now in held.items() if q.broker_name != away.broker_name}
-        for replaced in found.values():
+
+    def _tell(self, replaced: Mapping[MessageQueue, Replaced]) -> None:
+        """Raises DataLossError if loss is an error."""
+        for each in replaced.values():
             if self._options.fail_on_data_loss:
-                raise DataLossError(replaced.what)
-            _log.warning("data lost, going on from %d: %s", replaced.new_start, replaced.what)
-        return found, held
+                raise DataLossError(each.what)
+            _log.warning("data lost, going on from %d: %s", each.new_start, each.what)
+
+    def _move_target(
+        self, replaced: Collection[MessageQueue], held: Mapping[MessageQueue, Bounds]
+    ) -> None:
+        """A run with an end reads what there is of queues that are others now."""
+        if self._target is not None and replaced:
+            now = {queue: held[queue] for queue in replaced}
+            ends = self._target.offsets | {queue: each.maximum for queue, each in now.items()}
+            self._target = Position(ends, marks=marked(self._target.marks, now, ends))
 
     def _without_replaced(
         self, position: Position, held: dict[MessageQueue, Bounds]
     ) -> dict[MessageQueue, Bounds]:
         deadline = time.monotonic() + self._options.poll_timeout_ms / 1000
         while True:
-            replaced, answered = self._replaced(position, held)
+            replaced, answered = self._found_replaced(position, held)
+            self._tell(replaced)
             if len(answered) == len(held) or time.monotonic() >= deadline:
                 return {queue: now for queue, now in held.items() if queue not in replaced}
             held = self._wait_for(held)

@@ -14,7 +14,7 @@ from kerolox.errors import ConfigError
 from kerolox.spark.positions.offsets import DataLossError
 from kerolox.spark.store import plan, stream
 from kerolox.spark.store.columns import store_schema
-from kerolox.spark.store.ends import NEXT_BYTES
+from kerolox.spark.store.ends import NEXT_BYTES, TAIL_BYTES
 from kerolox.spark.store.files.disk import LocalFile
 from kerolox.spark.store.options import StoreOptions
 from kerolox.spark.store.partition import read_partition
@@ -142,6 +142,58 @@ def test_available_now_ends_where_the_log_ended_when_it_began(tmp_path: Path) ->
     assert found == list(range(10))
 
 
+@pytest.mark.parametrize("cut", ["files", "zeros"])
+def test_a_log_that_loses_its_end_before_a_run_with_an_end_reads_it_is_a_loss(
+    store: Path, tmp_path: Path, cut: str
+) -> None:
+    sources = [
+        reader(store, maxBytesPerTrigger="2000", failOnDataLoss=f) for f in ("true", "false")
+    ]
+    for each in sources:
+        place = each.initialOffset()
+        each.prepareForTriggerAvailableNow()
+        first = each.latestOffset(place)
+    count = len(batch(each, place, first))
+    lose_the_end(store, tmp_path, cut)
+    strict, careless = sources
+    with pytest.raises(DataLossError, match=r"ends at .*, before .*, where this run is to end"):
+        strict.latestOffset(first)
+    rest, place = [], first
+    while (end := careless.latestOffset(place)) != place:
+        rest += numbers(batch(careless, place, end))
+        place = end
+    assert rest == list(range(count, 10))
+
+
+def lose_the_end(store: Path, folder: Path, cut: str) -> None:
+    """Leave the first ten records, as a crash or a copy of before would."""
+    if cut == "files":
+        shutil.rmtree(store)
+        fill(folder / "other", 10)
+        shutil.move(folder / "other" / "store", store)
+        return
+    for file in sorted((store / "commitlog").iterdir()):
+        keep = 0 if int(file.name) else tenth_end(store)
+        file.write_bytes(file.read_bytes()[:keep].ljust(FILE_BYTES, b"\0"))
+
+
+def tenth_end(store: Path) -> int:
+    source = reader(store)
+    row = batch(source, source.initialOffset(), source.latestOffset(source.initialOffset()))[9]
+    return int(row["commitLogOffset"] + row["size"])
+
+
+def test_a_log_that_loses_its_end_while_a_query_runs_is_a_loss(store: Path, tmp_path: Path) -> None:
+    strict, careless = reader(store), reader(store, failOnDataLoss="false")
+    for each in (strict, careless):
+        end = each.latestOffset(each.initialOffset())
+        assert each.latestOffset(end) == end
+    lose_the_end(store, tmp_path, "zeros")
+    with pytest.raises(DataLossError, match=r"ends at .*, before .*, up to which this query had"):
+        strict.latestOffset(end)
+    assert batch(careless, end, careless.latestOffset(end)) == []
+
+
 def test_files_deleted_before_they_were_read_are_a_loss(store: Path) -> None:
     source = reader(store)
     place = source.initialOffset()
@@ -230,7 +282,7 @@ def test_a_query_looks_at_the_log_once_until_its_first_batch(
     assert source.latestOffset(second) == second
 
 
-def test_an_idle_look_at_a_live_log_reads_no_more_than_a_page_of_it(
+def test_an_idle_look_at_a_live_log_reads_little_more_than_a_page_of_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     sizes: list[int] = []
@@ -250,6 +302,6 @@ def test_an_idle_look_at_a_live_log_reads_no_more_than_a_page_of_it(
             patched.setattr(LocalFile, "read_at", counted)
             patched.delattr(LocalFile, "next_data")
             assert source.latestOffset(first) == first
-        assert sum(sizes) == NEXT_BYTES
+        assert sum(sizes) == TAIL_BYTES + NEXT_BYTES
         put(store)
         assert len(batch(source, first, source.latestOffset(first))) == 1

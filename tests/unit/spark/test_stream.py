@@ -525,7 +525,9 @@ def test_while_nothing_comes_the_next_look_waits(held, monkeypatch):
 # -- lives of a topic ------------------------------------------------------------------------
 def test_a_queue_that_shrank_is_an_error_or_a_new_start(held):
     start = at(q0=400, q1=10)
-    with pytest.raises(DataLossError, match="ends before 100, but the query was at 400"):
+    with pytest.raises(
+        DataLossError, match="ends before 100, but the query has seen it end before 400"
+    ):
         reader().latestOffset(start, ReadAllAvailable())
     lenient = reader(failOnDataLoss="false")
     end = kept(lenient.latestOffset(start, ReadAllAvailable()))
@@ -588,6 +590,123 @@ def test_retention_of_the_message_that_is_compared_is_no_other_life(held):
     held[Q0] = Bounds(100, 300)
     end = kept(reader().latestOffset(start, ReadAllAvailable()))
     assert ranges(reader().partitions(start, end)) == [(Q0, 100, 300)]
+
+
+# -- losses before a run with an end has read all ---------------------------------------------
+@pytest.mark.parametrize("limit", [ReadAllAvailable(), ReadMaxRows(10)])
+def test_a_run_with_an_end_tells_that_its_broker_came_back_with_less(held, limit):
+    made = reader(startingOffsets="earliest")
+    start = kept(made.initialOffset())
+    made.prepareForTriggerAvailableNow()
+    held[Q0] = Bounds(5, 60)
+    text = "ends before 60, but the query has seen it end before 100.*store was lost.*failOnData"
+    with pytest.raises(DataLossError, match=text):
+        made.latestOffset(start, limit)
+    held[Q0] = Bounds(0, 0)
+    with pytest.raises(DataLossError, match="ends before 0, but the query has seen it end before"):
+        made.latestOffset(start, limit)
+
+
+def test_a_run_with_an_end_tells_a_loss_between_two_of_its_batches(held):
+    made = reader(startingOffsets="earliest")
+    start = kept(made.initialOffset())
+    made.prepareForTriggerAvailableNow()
+    first = kept(made.latestOffset(start, ReadMaxRows(10)))
+    # The document has seen what the target has, and knows it by its marks.
+    held[Q0] = Bounds(5, 60)
+    with pytest.raises(DataLossError, match="ends before 60"):
+        made.latestOffset(first, ReadMaxRows(10))
+
+
+def test_a_run_with_an_end_reads_what_is_left_when_asked(held, caplog):
+    made = reader(startingOffsets="earliest", failOnDataLoss="false")
+    start = kept(made.initialOffset())
+    made.prepareForTriggerAvailableNow()
+    held[Q0] = Bounds(5, 60)
+    with caplog.at_level(logging.WARNING):
+        first = kept(made.latestOffset(start, ReadMaxRows(10)))
+    assert "ends before 60" in caplog.text
+    caplog.clear()
+    # It is told once, and messages that came later are for the next run.
+    held[Q0] = Bounds(5, 130)
+    end = kept(made.latestOffset(first, ReadAllAvailable()))
+    assert offsets(end) == {Q0: 60, Q1: 50}
+    assert made.latestOffset(end, ReadAllAvailable()) == end
+    assert caplog.text == ""
+
+
+@pytest.mark.parametrize("more", [-90, -1, 0, 1, 200])
+def test_a_topic_made_again_before_a_run_with_an_end_reads_it_is_told(held, more, caplog):
+    options = {"startingOffsets": "earliest"}
+    made, lenient = reader(**options), reader(**options, failOnDataLoss="false")
+    for each in (made, lenient):
+        each.initialOffset()
+        each.prepareForTriggerAvailableNow()
+    held[Q0], held[Q1] = Bounds(0, 100 + more), Bounds(0, 0)
+    FakeCluster.life = 2
+    with pytest.raises(DataLossError, match="deleted and created again"):
+        made.latestOffset(made.initialOffset(), ReadAllAvailable())
+    start = lenient.initialOffset()
+    with caplog.at_level(logging.WARNING):
+        end = kept(lenient.latestOffset(start, ReadAllAvailable()))
+    assert "deleted and created again" in caplog.text
+    assert ranges(lenient.partitions(start, end)) == [(Q0, 0, 100 + more)]
+    assert lenient.latestOffset(end, ReadAllAvailable()) == end
+
+
+def test_a_queue_that_a_run_with_an_end_has_not_begun_may_be_lost_too(held):
+    start = read_so_far(reader())
+    held[OTHER] = Bounds(3, 8)
+    made, lenient = reader(subscribe="t,u"), reader(subscribe="t,u", failOnDataLoss="false")
+    for each in (made, lenient):
+        each.prepareForTriggerAvailableNow()
+    held[OTHER] = Bounds(3, 5)
+    with pytest.raises(DataLossError, match="u queue 0 on c ends before 5"):
+        made.latestOffset(start, ReadAllAvailable())
+    end = kept(lenient.latestOffset(start, ReadAllAvailable()))
+    assert ranges(lenient.partitions(start, end)) == [(OTHER, 3, 5)]
+
+
+def test_a_loss_that_a_broker_comes_back_with_is_told(held, monkeypatch):
+    start = read_so_far(reader())
+    held[Q0] = Bounds(5, 120)
+    made = reader(pollTimeoutMs="60000")
+    made.prepareForTriggerAvailableNow()
+    FakeCluster.away.add("b")
+
+    def complete(self, topics, needed=()):
+        FakeCluster.away.clear()
+        held[Q0] = Bounds(5, 110)
+        return self.view(topics)
+
+    monkeypatch.setattr(FakeCluster, "complete", complete)
+    with pytest.raises(DataLossError, match="ends before 110, but the query has seen it end be"):
+        made.latestOffset(start, ReadAllAvailable())
+
+
+@pytest.mark.parametrize("reads_limits", [True, False])
+def test_offsets_of_a_life_that_is_over_are_not_stored_for_the_group(
+    held, monkeypatch, reads_limits
+):
+    monkeypatch.setattr(stream, "HAS_READ_LIMITS", reads_limits)
+    options = {"commitGroupOffsets": "true", "consumerGroup": "g", "startingOffsets": "earliest"}
+    end = read_so_far(reader(**options))
+    held[Q0] = Bounds(0, 300)
+    FakeCluster.life = 2
+    again = reader(**options, failOnDataLoss="false")
+    if reads_limits:
+        again.latestOffset(end, ReadAllAvailable())
+    again.commit(end)
+    assert Q0 not in FakeCluster.stored
+
+
+def test_offsets_of_queues_that_lost_nothing_are_stored_before_a_loss_is_told(held):
+    options = {"commitGroupOffsets": "true", "consumerGroup": "g", "startingOffsets": "earliest"}
+    end = read_so_far(reader(**options))
+    held[Q0] = Bounds(5, 60)
+    with pytest.raises(DataLossError, match="ends before 60"):
+        reader(**options).latestOffset(end, ReadAllAvailable())
+    assert FakeCluster.stored == {Q1: 50}
 
 
 # -- checkpoints of version 1 ----------------------------------------------------------------

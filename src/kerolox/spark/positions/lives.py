@@ -53,7 +53,7 @@ def replaced_queues(
         seen = max(offset, mark.end if mark else 0)
         if now.maximum < seen:
             suspects[queue] = (
-                f"ends before {now.maximum}, but the query was at {offset} of {seen} messages"
+                f"ends before {now.maximum}, but the query has seen it end before {seen}"
             )
         elif mark is None:
             continue

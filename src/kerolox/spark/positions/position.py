@@ -41,6 +41,17 @@ class Position:
     first: bool = False
     version: int = VERSION
 
+    def ahead_of(self, other: Position) -> Position:
+        """The part of the queues of which ``other`` has not seen so much."""
+        seen = {
+            queue: max(other.offsets.get(queue, 0), mark.end if mark else 0)
+            for queue in self.offsets
+            for mark in [other.marks.get(queue)]
+        }
+        offsets = {queue: offset for queue, offset in self.offsets.items() if offset > seen[queue]}
+        marks = {queue: mark for queue, mark in self.marks.items() if queue in offsets}
+        return Position(offsets, marks=marks)
+
     def to_json(self) -> Document:
         """The document; equal positions have equal text."""
         document: Document = {"version": VERSION, "offsets": to_json(self.offsets)}

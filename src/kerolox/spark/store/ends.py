@@ -27,6 +27,9 @@ STEP_BYTES = 64 * 1024 * 1024
 NEXT_BYTES = 4096
 """Where a record is to be written next so many zeros say that none is."""
 
+TAIL_BYTES = 8
+"""So many bytes at the end of a record are never all zeros."""
+
 _COLUMNS = ("topic", "queueId", "queueOffset", "commitLogOffset", "size")
 
 
@@ -45,11 +48,14 @@ def find_log_end(listing: StoreListing, known: int | None = None) -> LogEnd:
     Args:
         listing: the store.
         known: a record begins or the log ended here when it was looked at before: the search starts
-            with it. None: it starts near the last byte that is not zero.
+            with it, unless the log was cut before it. None: it starts near the last byte that is
+            not zero.
 
     Raises:
         OSError: a file can't be read.
     """
+    if known is not None and _is_cut(listing, known):
+        known = None
     end = _end_of_files(listing, known)
     if not listing.is_live or listing.queue_folder is None or end.offset == known:
         return end
@@ -72,6 +78,18 @@ def _end_of_files(listing: StoreListing, known: int | None) -> LogEnd:
             return _end_before(listing, file, file.start + used)
         empty = LogEnd(file.start, None)
     return empty
+
+
+def _is_cut(listing: StoreListing, known: int) -> bool:
+    """Whether the log ends before a place, where a record ended before."""
+    if not listing.files or known > listing.files[-1].end:
+        return True
+    for file in listing.files:
+        if file.start < known < file.end:
+            with closing(listing.disk.open(file.path)) as opened:
+                # The last bytes of a record are of a topic, or of properties and their length.
+                return not any(opened.read_at(known - file.start - TAIL_BYTES, TAIL_BYTES))
+    return False
 
 
 def _is_unwritten(listing: StoreListing, file: LogFile, known: int) -> bool:

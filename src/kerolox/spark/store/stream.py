@@ -148,7 +148,7 @@ class StoreStreamPlanner:
             is_known = is_new and self._known[path] > begin.ends.get(path, 0)
             end = self._known[path] if is_known else self._look(number)
             if self._target is not None:
-                end = min(end, self._target.get(path, end))
+                end = self._end_of_run(self._target, path, end)
             place = begin.ends.get(path)
             if place is None:
                 place = self._first_place(number, end)
@@ -203,6 +203,18 @@ class StoreStreamPlanner:
         self._known[path] = end.offset
         self._tails[path] = -1 if end.tail is None else end.tail.offset
         return end.offset
+
+    def _end_of_run(self, target: dict[str, int], path: str, end: int) -> int:
+        """Where a run with an end ends in a log that now ends at ``end``; that may be sooner."""
+        planned = target.get(path, end)
+        if end < planned:
+            what = (
+                f"{path}: the log ends at {end}, before {planned}, where this run is to end: it is "
+                "another store, or recovery cut its end"
+            )
+            told_loss(what, fail_on_data_loss=self._options.fail_on_data_loss)
+            target[path] = end
+        return min(end, planned)
 
     def _first_place(self, number: int, end: int) -> int:
         listing = self._listed[self._options.paths[number]]
