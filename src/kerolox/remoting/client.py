@@ -34,8 +34,9 @@ from kerolox.remoting.client_connection import (
 )
 from kerolox.remoting.connection import IdleWatch, Shared
 from kerolox.remoting.core.line import Queued
+from kerolox.security.contexts import TlsContexts
 from kerolox.security.credentials import Credentials, Signer
-from kerolox.security.tls import Tls, context_of, handshake_fault, is_handshake_error
+from kerolox.security.tls import Tls, handshake_fault, is_handshake_error
 
 __all__ = ["ClientConnection", "RemotingClient", "RequestHandler", "RpcHook"]
 
@@ -77,7 +78,7 @@ class RemotingClient:
         idle_seconds_max: float = IDLE_SECONDS_MAX,
         open_calls_max: int = OPEN_CALLS_MAX,
         credentials: Credentials | None = None,
-        tls: Tls = False,
+        tls: Tls | TlsContexts = False,
         serialize_type: SerializeType = SerializeType.JSON,
     ) -> None:
         """Nothing is opened before the first request.
@@ -91,7 +92,7 @@ class RemotingClient:
             idle_seconds_max: a connection without traffic for so long is closed.
             open_calls_max: requests per connection that may wait for a response; more wait.
             credentials: sign each request with these, after the hook.
-            tls: how connections are encrypted; its files are read now.
+            tls: how connections are encrypted; its files are read now, and again when they change.
             serialize_type: the encoding of requests' headers; responses have their request's.
 
         Raises:
@@ -109,7 +110,7 @@ class RemotingClient:
         self._signer = None if credentials is None else Signer(credentials)
         self._serialize_type = serialize_type
         self._prepares = self._signer is not None or serialize_type is not SerializeType.JSON
-        self._secure = context_of(tls)
+        self._tls = tls if isinstance(tls, TlsContexts) else TlsContexts(tls)
         self.codec: SendCodec = send_codec()
         """What makes and reads plain sends."""
         self._opaques = self.codec.Opaques()
@@ -343,7 +344,7 @@ class RemotingClient:
         except ValueError as error:
             raise ConnectError(str(error)) from None
         seconds = self._connect_timeout_seconds
-        secure = self._secure
+        secure = self._tls.current()
         try:
             async with asyncio.timeout(seconds):
                 _transport, connection = await self._loop.create_connection(
