@@ -18,6 +18,7 @@ __all__ = [
     "is_wildcard",
     "join_address",
     "local_address",
+    "network_of",
     "own_host",
     "split_address",
     "split_hosts",
@@ -27,6 +28,9 @@ ALL_HOSTS = "*"
 """As an address to listen on: all of this machine, of IPv4 and of IPv6."""
 
 HOST_CHARACTERS_MAX = 255
+
+NETWORK_BITS = 64
+"""Of an IPv6 address: whoever has one has all that start with these."""
 
 _HOST = re.compile(r"[^\s,;/\[\]\x00-\x1f\x7f]+")
 _PROBES = {socket.AF_INET: "192.0.2.1", socket.AF_INET6: "2001:db8::1"}
@@ -128,3 +132,18 @@ def local_address(family: socket.AddressFamily = socket.AF_INET) -> str:
     except OSError:
         return "127.0.0.1" if family == socket.AF_INET else "::1"
     return address
+
+
+def network_of(host: str) -> str:
+    """What counts as one address where strangers are counted: one of IPv4, the /64 of one of IPv6.
+    Whatever else it is, it is that."""
+    if ":" not in host:
+        return host
+    try:
+        address = ipaddress.IPv6Address(host.partition("%")[0])
+    except ValueError:
+        return host
+    if address.ipv4_mapped is not None:
+        # Of a listener of both families.
+        return str(address.ipv4_mapped)
+    return f"{ipaddress.IPv6Address(int(address) >> NETWORK_BITS << NETWORK_BITS)}/{NETWORK_BITS}"

@@ -45,6 +45,9 @@ HEADER = """\
 # reads FILE alone, and requests then write to that.
 """
 
+Told = Callable[[str, Mapping[str, str], Mapping[str, str]], object]
+"""Hears of changed settings."""
+
 _log = logging.getLogger(__name__)
 _Settings = TypeVar("_Settings", bound=RoleSettings)
 
@@ -79,12 +82,14 @@ class DynamicConfig(Generic[_Settings]):
         return shown
 
     # -- requests -----------------------------------------------------------------------------
-    async def change(self, body: bytes, asker: str) -> str:
+    async def change(self, body: bytes, asker: str, told: Told | None = None) -> str:
         """Take over other values, given as ``key=value`` lines, and write them to the file.
 
         Args:
             body: the lines, UTF-8.
             asker: who wants it, for the log and errors.
+            told: called when it is done, with the keys, and key → text before and after. What
+                waited for the next start before counts as what was there.
 
         Returns:
             What is not in force now, and why; empty when all is.
@@ -110,7 +115,7 @@ class DynamicConfig(Generic[_Settings]):
         if len(self._tasks) >= WAITING_MAX:
             raise BrokerBusyError(f"{WAITING_MAX} changes of settings wait already; try again")
         # A task of its own: a request that is cancelled leaves nothing half done.
-        task = asyncio.get_running_loop().create_task(self._change(values, asker))
+        task = asyncio.get_running_loop().create_task(self._change(values, asker, told))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
         remark = await asyncio.shield(task)
@@ -142,7 +147,7 @@ class DynamicConfig(Generic[_Settings]):
                     f"Can not update config in black list. No request changes {key}: {hint}{_EDIT}"
                 )
 
-    async def _change(self, values: Mapping[str, str], asker: str) -> str:
+    async def _change(self, values: Mapping[str, str], asker: str, told: Told | None) -> str:
         config = self._config
         failure: OSError | None = None
         async with self._writing:
@@ -152,12 +157,17 @@ class DynamicConfig(Generic[_Settings]):
             except OSError as error:
                 failure = error
             names = setting_keys(type(config))
+            old = self._texts(config, {key: names[key] for key in values})
             later = {key: names[key] for key in values if not config.is_live(names[key])}
             live = frozenset(names[key] for key in values) - frozenset(later.values())
             config.take_over(wanted, live)
             if failure is None:
                 self._set_pending(wanted, later.values())
             self._new_version()
+        if told is not None:
+            kept = [key for key in values if failure is None or key not in later]
+            new = self._texts(wanted, {key: names[key] for key in kept})
+            told(", ".join(kept), {key: old[key] for key in kept}, new)
         for key, text in values.items():
             when = "at the next start" if key in later else "now"
             _log.info("%s set %s=%s, in force %s", asker, key, printable(text), when)
@@ -166,6 +176,14 @@ class DynamicConfig(Generic[_Settings]):
         if failure is not None:
             raise _not_kept(failure, config.settings_file, [k for k in values if k not in later])
         return self._not_in_force({key: names[key] for key in values})
+
+    def _texts(self, config: RoleSettings, names: Mapping[str, str]) -> dict[str, str]:
+        """Key → text of settings; of those in force, what waits for the next start instead."""
+        pending = self._pending if config is self._config else {}
+        return {
+            key: pending.get(name) or setting_text(getattr(config, name))
+            for key, name in names.items()
+        }
 
     def _not_in_force(self, names: Mapping[str, str]) -> str:
         """What a success does not say: key → field name of what was changed."""

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import re
+import signal
 import socket
 import subprocess
 import sys
@@ -16,7 +18,7 @@ from kerolox.cli.process.logs import LINE_CHARACTERS_MAX, LogFormatter
 from kerolox.protocol.bodies import encode_body
 from kerolox.protocol.codes import RequestCode
 from kerolox.protocol.command import RemotingCommand
-from tests.support.eventually import SECONDS_MAX
+from tests.support.eventually import SECONDS_MAX, wait_until
 from tests.support.servers.command import Server
 from tests.support.servers.settings import small_store
 
@@ -139,3 +141,38 @@ def test_no_client_writes_lines_into_the_log_of_a_server(tmp_path: Path) -> None
     assert [line for line in lines if not LINE.match(line) or not line.isprintable()] == []
     assert any("x\\n2026-01-01" in line for line in lines)
     assert not any(line.startswith("2026-01-01 00:00:00,000 ERROR") for line in lines)
+
+
+def test_audit_lines_have_a_file_beside_the_log_that_sighup_opens_anew(tmp_path: Path) -> None:
+    log, audit = tmp_path / "server.log", tmp_path / "server.audit.log"
+    arguments = ["namesrv", "--port", 0, "--data", tmp_path, "--log-file", log]
+    with Server(tmp_path, *arguments, "--log-level", "warning") as server:
+        put_key_value(server, "first")
+        assert '"keyValue":"n:first"' in audit.read_text()
+        audit.rename(tmp_path / "moved")
+        server.process.send_signal(signal.SIGHUP)
+        wait_until(audit.exists)
+        put_key_value(server, "second")
+        [line] = audit.read_text().splitlines()
+    assert json.loads(line)["keyValue"] == "n:second"
+    assert "keyValue" not in log.read_text()
+
+
+def test_without_a_log_file_audit_lines_stand_among_the_others(tmp_path: Path) -> None:
+    with Server(tmp_path, "namesrv", "--port", 0, "--data", tmp_path) as server:
+        put_key_value(server, FORGED)
+        server.stop()
+        [line] = [
+            each for each in server.log.read_text().splitlines() if " kerolox.audit: " in each
+        ]
+    assert line.isprintable()
+    assert json.loads(line.partition(" kerolox.audit: ")[2])["new"] == "v"
+
+
+def put_key_value(server: Server, key: str) -> None:
+    fields = {"namespace": "n", "key": key, "value": "v"}
+    command = RemotingCommand.request(RequestCode.PUT_KV_CONFIG, fields)
+    address = split_address(server.addresses["namesrv"])
+    with socket.create_connection(address, timeout=SECONDS_MAX) as connection:
+        connection.sendall(command.encode())
+        assert connection.recv(4)

@@ -55,6 +55,7 @@ from kerolox.broker.tables.topics import TopicTable
 from kerolox.dynamic_config import DynamicConfig
 from kerolox.errors import ConfigError
 from kerolox.kernel import HalfKernel, RecoveryReport, StoreKernel, load_kernel
+from kerolox.remoting.audit import Audit
 from kerolox.remoting.unserved import UnservedCodes
 
 TICK_SECONDS = 0.1
@@ -152,6 +153,7 @@ class Broker:
             self.parts = self._made_parts(store)
             self._load_tables()
             await self.parts.transactions.recover(self.recovery)
+            self._cleanup.callback(self.parts.audit.close)
             self._ports = Ports(self.parts, partial(kernel.Connection, store))
             self._cleanup.push_async_callback(self._ports.close)
             self._cleanup.push_async_callback(self.parts.background.stop)
@@ -255,6 +257,7 @@ class Broker:
             broker_stats=broker_stats,
             pull_hooks=self._pull_hooks,
             unserved=UnservedCodes("broker"),
+            audit=Audit("broker"),
         )
 
     def _load_tables(self) -> None:

@@ -29,6 +29,7 @@ from kerolox.broker.tables.offsets import OffsetTable
 from kerolox.broker.tables.topics import TopicTable
 from kerolox.dynamic_config import DynamicConfig
 from kerolox.kernel import StoreKernel
+from kerolox.remoting.audit import Audit
 from kerolox.remoting.unserved import UnservedCodes
 
 
@@ -65,6 +66,7 @@ class Context:
 
     pull_hooks: tuple[PullHook, ...]
     unserved: UnservedCodes
+    audit: Audit
 
     @property
     def kept_tables(self) -> tuple[KeptTable, ...]:

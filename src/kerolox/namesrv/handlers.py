@@ -12,6 +12,7 @@ import itertools
 import logging
 import zlib
 from collections.abc import Callable, Collection, Iterable, Iterator
+from functools import partial
 
 import msgspec
 
@@ -44,11 +45,11 @@ from kerolox.protocol.namesrv import (
     RouteHeader,
 )
 from kerolox.protocol.registration import RegistrationReader
+from kerolox.remoting.audit import Audit
 from kerolox.remoting.router import Reply, Request, Router
 from kerolox.remoting.server import ServerConnection
 from kerolox.remoting.turns import SharedTurns
 from kerolox.remoting.unserved import UnservedCodes
-from kerolox.text import printable
 
 VERSION_OF_REGISTER_BODY = 37
 """V3_0_11: older brokers send only the topics, without filter servers."""
@@ -89,6 +90,7 @@ class NameServerHandlers:
         self._clock_ms = clock_ms
         self._turns = SharedTurns()
         self.unserved = UnservedCodes("name server")
+        self.audit = Audit("name server")
         # Of each kind one large answer is made at a time: it may have megabytes, and thousands may
         # ask for it.
         self._list_lock = asyncio.Lock()
@@ -121,9 +123,12 @@ class NameServerHandlers:
         await self._turns.run(self._routes.sweep(), _pass)
 
     # -- key-values ---------------------------------------------------------------------------
-    @router.on(RequestCode.PUT_KV_CONFIG, KeyValueHeader.decode)
+    @router.on(RequestCode.PUT_KV_CONFIG, KeyValueHeader.decode, changes=True)
     async def _put_key_value(self, header: KeyValueHeader, request: Request) -> Reply:
-        await self._key_values.put(header.namespace, header.key, header.value)
+        old = self._key_values.get(header.namespace, header.key)
+        name = f"{header.namespace}:{header.key}"
+        told = partial(self.audit.changed, request, "keyValue", name, old, header.value)
+        await self._key_values.put(header.namespace, header.key, header.value, told)
         return Reply()
 
     @router.on(RequestCode.GET_KV_CONFIG, KeyHeader.decode)
@@ -136,9 +141,12 @@ class NameServerHandlers:
             )
         return Reply(fields={"value": value})
 
-    @router.on(RequestCode.DELETE_KV_CONFIG, KeyHeader.decode)
+    @router.on(RequestCode.DELETE_KV_CONFIG, KeyHeader.decode, changes=True)
     async def _delete_key_value(self, header: KeyHeader, request: Request) -> Reply:
-        await self._key_values.delete(header.namespace, header.key)
+        old = self._key_values.get(header.namespace, header.key)
+        name = f"{header.namespace}:{header.key}"
+        told = partial(self.audit.changed, request, "keyValue", name, old)
+        await self._key_values.delete(header.namespace, header.key, told)
         return Reply()
 
     @router.on(RequestCode.GET_KVLIST_BY_NAMESPACE, NamespaceHeader.decode)
@@ -152,7 +160,7 @@ class NameServerHandlers:
         return Reply(body=table)
 
     # -- brokers ------------------------------------------------------------------------------
-    @router.on(RequestCode.REGISTER_BROKER, RegisterHeader.decode)
+    @router.on(RequestCode.REGISTER_BROKER, RegisterHeader.decode, changes=True)
     async def _register_broker(self, header: RegisterHeader, request: Request) -> Reply:
         claim = Claim(
             cluster=header.cluster_name,
@@ -189,7 +197,11 @@ class NameServerHandlers:
         if request.connection.closed:
             return Reply(ResponseCode.SYSTEM_ERROR, "the connection is closed")
         routes = self._routes
+        before = routes.place(claim.broker_name, claim.broker_id)
         live = routes.start_registration(claim, self._clock_ms())
+        after = routes.place(claim.broker_name, claim.broker_id)
+        name = f"{claim.broker_name}:{claim.broker_id}"
+        self.audit.changed(request, "broker", name, before, after)
         if routes.wants_topics(live, reader.data_version):
             put = (routes.put_topics(live, piece) for piece in reader.pieces())
             await self._turns.run(itertools.takewhile(bool, put), _pass)
@@ -215,8 +227,9 @@ class NameServerHandlers:
         await self._turns.run(range(0, len(body), CRC_STEP_BYTES), add)
         return crc & 0x7FFFFFFF
 
-    @router.on(RequestCode.UNREGISTER_BROKER, BrokerAddressHeader.decode)
+    @router.on(RequestCode.UNREGISTER_BROKER, BrokerAddressHeader.decode, changes=True)
     async def _unregister_broker(self, header: BrokerAddressHeader, request: Request) -> Reply:
+        before = self._routes.place(header.broker_name, header.broker_id)
         try:
             self._routes.unregister(
                 address=header.broker_addr,
@@ -228,6 +241,10 @@ class NameServerHandlers:
         except ContradictionError as error:
             _log.warning("%s may not unregister: %s", request.connection.remote_address, error)
             return Reply(ResponseCode.SYSTEM_ERROR, str(error))
+        if before is not None:
+            after = self._routes.place(header.broker_name, header.broker_id)
+            name = f"{header.broker_name}:{header.broker_id}"
+            self.audit.changed(request, "broker", name, before, after)
         return Reply()
 
     @router.on(RequestCode.QUERY_DATA_VERSION, BrokerAddressHeader.decode)
@@ -243,26 +260,20 @@ class NameServerHandlers:
         known = self._routes.data_version(header.broker_addr)
         return Reply(fields={"changed": changed}, body=b"" if known is None else encode_body(known))
 
-    @router.on(RequestCode.WIPE_WRITE_PERM_OF_BROKER, BrokerNameHeader.decode)
+    @router.on(RequestCode.WIPE_WRITE_PERM_OF_BROKER, BrokerNameHeader.decode, changes=True)
     async def _wipe_write_permission(self, header: BrokerNameHeader, request: Request) -> Reply:
         count = await self._counted(self._routes.wipe_write_permission(header.broker_name))
-        _log.info(
-            "%s took the write permission off %d topics of %s",
-            request.connection.remote_address,
-            count,
-            printable(header.broker_name),
-        )
+        if count:
+            new = {"topics without write permission": count}
+            self.audit.changed(request, "broker", header.broker_name, None, new)
         return Reply(fields={"wipeTopicCount": count})
 
-    @router.on(RequestCode.ADD_WRITE_PERM_OF_BROKER, BrokerNameHeader.decode)
+    @router.on(RequestCode.ADD_WRITE_PERM_OF_BROKER, BrokerNameHeader.decode, changes=True)
     async def _add_write_permission(self, header: BrokerNameHeader, request: Request) -> Reply:
         count = await self._counted(self._routes.add_write_permission(header.broker_name))
-        _log.info(
-            "%s gave %d topics of %s the write permission",
-            request.connection.remote_address,
-            count,
-            printable(header.broker_name),
-        )
+        if count:
+            new = {"topics with all permissions": count}
+            self.audit.changed(request, "broker", header.broker_name, None, new)
         return Reply(fields={"addTopicCount": count})
 
     @router.on(RequestCode.GET_BROKER_CLUSTER_INFO, EmptyHeader.decode)
@@ -326,9 +337,11 @@ class NameServerHandlers:
     async def _all_topics(self, header: EmptyHeader, request: Request) -> Reply:
         return await self._topic_list(self._routes.topic_names())
 
-    @router.on(RequestCode.DELETE_TOPIC_IN_NAMESRV, DeleteTopicHeader.decode)
+    @router.on(RequestCode.DELETE_TOPIC_IN_NAMESRV, DeleteTopicHeader.decode, changes=True)
     async def _delete_topic(self, header: DeleteTopicHeader, request: Request) -> Reply:
-        self._routes.delete_topic(header.topic, header.cluster_name)
+        brokers = self._routes.delete_topic(header.topic, header.cluster_name)
+        if brokers:
+            self.audit.changed(request, "topic", header.topic, {"brokers": brokers})
         return Reply()
 
     @router.on(RequestCode.GET_TOPICS_BY_CLUSTER, ClusterHeader.decode)
@@ -347,12 +360,13 @@ class NameServerHandlers:
         return await self._topic_list(topic_lists.unit_topics(self._routes, request.command.code))
 
     # -- settings -----------------------------------------------------------------------------
-    @router.on(RequestCode.UPDATE_NAMESRV_CONFIG, EmptyHeader.decode)
+    @router.on(RequestCode.UPDATE_NAMESRV_CONFIG, EmptyHeader.decode, changes=True)
     async def _update_config(self, header: EmptyHeader, request: Request) -> Reply:
         if not request.body:
             return Reply()
         asker = f"request of {request.connection.remote_address}"
-        remark = await self.dynamic_config.change(request.body, asker)
+        told = partial(self.audit.changed, request, "settings")
+        remark = await self.dynamic_config.change(request.body, asker, told)
         return Reply(remark=remark or None)
 
     @router.on(RequestCode.GET_NAMESRV_CONFIG, EmptyHeader.decode)

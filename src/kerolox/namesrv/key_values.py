@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import msgspec
@@ -46,6 +46,10 @@ _encode = msgspec.json.Encoder().encode
 
 class _File(msgspec.Struct, rename="camel"):
     config_table: dict[str, dict[str, str]] = {}
+
+
+def _tell_nobody() -> None:
+    pass
 
 
 class KeyValues:
@@ -116,8 +120,10 @@ class KeyValues:
         while piece := dict(itertools.islice(entries, PIECE)):
             yield _encode(piece)[1:-1]
 
-    async def put(self, namespace: str, key: str, value: str) -> None:
-        """Set a value.
+    async def put(
+        self, namespace: str, key: str, value: str, told: Callable[[], object] = _tell_nobody
+    ) -> None:
+        """Set a value. ``told`` is called as soon as it counts, before it is in the file.
 
         Raises:
             ConfigError: the table is full, or the value too long.
@@ -147,10 +153,13 @@ class KeyValues:
         self._count += old is None
         self._bytes += more
         table[key] = value
+        told()
         await self._save()
 
-    async def delete(self, namespace: str, key: str) -> None:
-        """Remove a value; one that is not there is no error.
+    async def delete(
+        self, namespace: str, key: str, told: Callable[[], object] = _tell_nobody
+    ) -> None:
+        """Remove a value; one that is not there is no error. ``told``: as of :meth:`put`.
 
         Raises:
             OSError: the file can't be written; the value is gone until the next start.
@@ -159,6 +168,7 @@ class KeyValues:
         if old is not None:
             self._count -= 1
             self._bytes -= _entry_bytes(key, old)
+            told()
         await self._save(is_changed=old is not None)
 
     def _new_namespace(self, namespace: str) -> dict[str, str]:

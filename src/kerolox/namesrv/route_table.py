@@ -228,6 +228,14 @@ class RouteTable:
             return RegisterResult(challenger=challenger)
         return RegisterResult(self.live[master].ha_address, master, challenger)
 
+    def place(self, broker_name: str, broker_id: int) -> dict[str, str] | None:
+        """Address and cluster of a broker; None when there is none of that name and id."""
+        broker = self.brokers.get(broker_name)
+        address = None if broker is None else broker.addresses.get(broker_id)
+        if broker is None or address is None:
+            return None
+        return {"address": address, "cluster": broker.cluster}
+
     def is_changed(self, address: str, data_version: DataVersion) -> bool:
         """The broker's topics have another version than the one it registered last."""
         live = self.live.get(address)
@@ -305,8 +313,10 @@ class RouteTable:
         """Nothing is left to :meth:`sweep`."""
         return not self._gone
 
-    def delete_topic(self, topic: str, cluster: str = "") -> None:
-        """Forget a topic; with a cluster only on the brokers of that."""
+    def delete_topic(self, topic: str, cluster: str = "") -> list[str]:
+        """Forget a topic; with a cluster only on the brokers of that. The names of the brokers that
+        had it."""
+        deleted = []
         for broker_name, queues in list(self.topics.get(topic, {}).items()):
             broker = self.brokers.get(broker_name)
             # What a broker that is gone had leaves with the sweep.
@@ -314,6 +324,8 @@ class RouteTable:
             if broker is not None and is_there and cluster in ("", broker.cluster):
                 broker.topics.discard(topic)
                 self._drop_entry(topic, broker)
+                deleted.append(broker_name)
+        return deleted
 
     def wipe_write_permission(self, broker_name: str) -> Iterator[int]:
         """Take the write bit off all topics of a broker, step by step; of how many in each."""

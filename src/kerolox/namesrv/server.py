@@ -85,6 +85,7 @@ class NameServer:
             await scanning
         await self._server.stop()
         await self._handlers.dynamic_config.stop()
+        self._handlers.audit.close()
         await self._key_values.close()
         if self._sweeping is not None:
             self._sweeping.cancel()

@@ -18,6 +18,7 @@ from kerolox.protocol.bodies import BodyError
 from kerolox.protocol.codes import RequestCode, ResponseCode
 from kerolox.protocol.command import RemotingCommand
 from kerolox.protocol.headers import HeaderFieldError
+from kerolox.remoting.audit import Audit
 from kerolox.remoting.server import ServerConnection
 from kerolox.remoting.unserved import UnservedCodes
 
@@ -30,6 +31,8 @@ class Request:
 
     command: RemotingCommand
     connection: ServerConnection
+    account: str = ""
+    """Access key of the account that signed it; empty: nobody did, or nobody looked."""
 
     @property
     def body(self) -> bytes:
@@ -56,6 +59,10 @@ class Role(Protocol):
     """What a handler works with: the parts of a broker, or of a name server."""
 
     @property
+    def audit(self) -> Audit:
+        """Writes down what operators change."""
+
+    @property
     def unserved(self) -> UnservedCodes:
         """Answers the codes without a handler."""
 
@@ -71,6 +78,8 @@ class Route(NamedTuple, Generic[_Role]):
     """Makes the header from the extFields."""
     answer: Callable[[_Role, Request], Awaitable[Reply | None]]
     """Decodes the header and calls the handler."""
+    changes: bool = False
+    """It is a request of operators, and what it changes has an audit line."""
 
 
 class Router(Generic[_Role]):
@@ -80,9 +89,19 @@ class Router(Generic[_Role]):
         self._routes: dict[int, Route[_Role]] = {}
 
     def on(
-        self, code: RequestCode, decode: Callable[[Mapping[str, str]], _Header]
+        self,
+        code: RequestCode,
+        decode: Callable[[Mapping[str, str]], _Header],
+        *,
+        changes: bool = False,
     ) -> Callable[[_Handler[_Role, _Header]], _Handler[_Role, _Header]]:
-        """Decorate the handler of a code; ``decode`` makes its header from the extFields.
+        """Decorate the handler of a code.
+
+        Args:
+            code: the code.
+            decode: makes its header from the extFields.
+            changes: operators change something by it: the handler says what with
+                :meth:`~kerolox.remoting.audit.Audit.changed`; an error that it answers is told too.
 
         Raises:
             ValueError: the code has a handler already.
@@ -92,7 +111,7 @@ class Router(Generic[_Role]):
             def answer(role: _Role, request: Request) -> Awaitable[Reply | None]:
                 return handler(role, decode(request.command.ext_fields), request)
 
-            self._add(code, Route(decode, answer))
+            self._add(code, Route(decode, answer, changes))
             return handler
 
         return add
@@ -117,20 +136,31 @@ class Router(Generic[_Role]):
         return frozenset(self._routes)
 
     async def dispatch(
-        self, role: _Role, command: RemotingCommand, connection: ServerConnection
+        self,
+        role: _Role,
+        command: RemotingCommand,
+        connection: ServerConnection,
+        account: str = "",
     ) -> RemotingCommand | None:
-        """Answer one request; None: nothing is answered now."""
+        """Answer one request; None: nothing is answered now. ``account``: of whoever signed it."""
         route = self._routes.get(command.code)
         if route is None:
             return role.unserved.answer(command, connection)
+        request = Request(command, connection, account)
         try:
-            reply = await route.answer(role, Request(command, connection))
+            reply = await route.answer(role, request)
         except (HeaderFieldError, BodyError) as error:
-            return command.response(ResponseCode.SYSTEM_ERROR, str(error))
+            reply = Reply(ResponseCode.SYSTEM_ERROR, str(error))
         except BrokerError as error:
-            return command.response(error.code, error.remark)
+            reply = Reply(error.code, error.remark)
+        except Exception as error:
+            if route.changes:
+                role.audit.refused(request, ResponseCode.SYSTEM_ERROR, str(error))
+            raise
         if reply is None:
             return None
+        if route.changes and reply.code != ResponseCode.SUCCESS:
+            role.audit.refused(request, reply.code, reply.remark or "")
         return command.response(reply.code, reply.remark, reply.fields, body=reply.body)
 
     def _add(self, code: int, route: Route[_Role]) -> None:

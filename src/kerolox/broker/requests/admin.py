@@ -10,6 +10,7 @@ import asyncio
 import base64
 import os
 import shutil
+from functools import partial
 
 from kerolox.broker.context import Context
 from kerolox.broker.requests.errors import system_error
@@ -52,7 +53,7 @@ router: Router[Context] = Router()
 
 
 # -- topics -----------------------------------------------------------------------------------
-@router.on(RequestCode.UPDATE_AND_CREATE_TOPIC, CreateTopicHeader.decode)
+@router.on(RequestCode.UPDATE_AND_CREATE_TOPIC, CreateTopicHeader.decode, changes=True)
 async def create_topic(broker: Context, header: CreateTopicHeader, request: Request) -> Reply:
     """Add or replace a topic; answered when it is on disk and the name servers were told."""
     check_topic_name(header.topic)
@@ -69,31 +70,34 @@ async def create_topic(broker: Context, header: CreateTopicHeader, request: Requ
         raise system_error(
             f"topicFilterType[{header.topic_filter_type}] is illegal; SINGLE_TAG or MULTI_TAG"
         )
-    broker.topics.put(
-        TopicConfig(
-            topic_name=header.topic,
-            read_queue_nums=header.read_queue_nums,
-            write_queue_nums=header.write_queue_nums,
-            perm=header.perm,
-            topic_filter_type=header.topic_filter_type,
-            topic_sys_flag=header.topic_sys_flag,
-        )
+    old = broker.topics.get(header.topic)
+    new = TopicConfig(
+        topic_name=header.topic,
+        read_queue_nums=header.read_queue_nums,
+        write_queue_nums=header.write_queue_nums,
+        perm=header.perm,
+        topic_filter_type=header.topic_filter_type,
+        topic_sys_flag=header.topic_sys_flag,
     )
+    broker.topics.put(new)
+    broker.audit.changed(request, "topic", header.topic, old, new)
     await broker.topics.persist()
     await broker.registration.now(timeout_seconds=OPERATOR_SECONDS_MAX)
     return Reply()
 
 
-@router.on(RequestCode.DELETE_TOPIC_IN_BROKER, TopicHeader.decode)
+@router.on(RequestCode.DELETE_TOPIC_IN_BROKER, TopicHeader.decode, changes=True)
 async def delete_topic(broker: Context, header: TopicHeader, request: Request) -> Reply:
     """Take a topic out, with its queues. Its messages stay in the log until they expire."""
     check_topic_name(header.topic)
     _check_no_system_topic(broker, header.topic)
     await broker.broker_stats.refresh()
+    old = broker.topics.get(header.topic)
     deleted = broker.topics.delete(header.topic)
     broker.clients.take_heartbeats_anew()
     # Before any wait: a send that makes the topic anew meanwhile keeps its queues.
-    broker.store.delete_queues(header.topic)
+    if broker.store.delete_queues(header.topic) or deleted:
+        broker.audit.changed(request, "topic", header.topic, old)
     await broker.broker_stats.forget_topic(header.topic)
     if deleted:
         await broker.topics.persist()
@@ -125,13 +129,15 @@ async def system_topics(broker: Context, header: EmptyHeader, request: Request) 
 
 
 # -- consumer groups --------------------------------------------------------------------------
-@router.on(RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, EmptyHeader.decode)
+@router.on(RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, EmptyHeader.decode, changes=True)
 async def create_group(broker: Context, header: EmptyHeader, request: Request) -> Reply:
     """Add or replace a consumer group."""
     group = decode_request(request.body, SubscriptionGroupConfig)
     if not group.group_name.strip():
         raise system_error("the group name is blank")
+    old = broker.groups.get(group.group_name)
     broker.groups.put(group)
+    broker.audit.changed(request, "group", group.group_name, old, group)
     broker.clients.take_heartbeats_anew()
     await broker.groups.persist()
     return Reply()
@@ -153,14 +159,18 @@ async def group_config(broker: Context, header: GroupHeader, request: Request) -
     return Reply(body=encode_body(group))
 
 
-@router.on(RequestCode.DELETE_SUBSCRIPTIONGROUP, DeleteGroupHeader.decode)
+@router.on(RequestCode.DELETE_SUBSCRIPTIONGROUP, DeleteGroupHeader.decode, changes=True)
 async def delete_group(broker: Context, header: DeleteGroupHeader, request: Request) -> Reply:
     """Take a consumer group out, with its offsets if wanted."""
     await broker.broker_stats.refresh()
+    old = broker.groups.get(header.group_name)
     deleted = broker.groups.delete(header.group_name)
     broker.clients.take_heartbeats_anew()
-    if header.remove_offset:
+    if deleted:
+        broker.audit.changed(request, "group", header.group_name, old)
+    if header.remove_offset and (topics := broker.offsets.topics_of(header.group_name)):
         broker.offsets.remove_group(header.group_name)
+        broker.audit.changed(request, "offsets", header.group_name, {"topics": topics})
     await broker.broker_stats.forget_group(header.group_name)
     if deleted:
         await broker.groups.persist()
@@ -185,15 +195,16 @@ async def broker_config(broker: Context, header: EmptyHeader, request: Request) 
     return Reply(fields={"version": version.decode()}, body=body)
 
 
-@router.on(RequestCode.UPDATE_BROKER_CONFIG, EmptyHeader.decode)
+@router.on(RequestCode.UPDATE_BROKER_CONFIG, EmptyHeader.decode, changes=True)
 async def update_broker_config(broker: Context, header: EmptyHeader, request: Request) -> Reply:
     """Change settings, given as ``key=value`` lines. The remark of a success says what is not in
     force yet."""
     if not request.body:
         return Reply()
     asker = f"request of {request.connection.remote_address}"
+    told = partial(broker.audit.changed, request, "settings")
     try:
-        remark = await broker.dynamic_config.change(request.body, asker)
+        remark = await broker.dynamic_config.change(request.body, asker, told)
     except (ConfigError, OSError) as error:
         raise system_error(str(error)) from None
     return Reply(remark=remark or None)
@@ -318,24 +329,27 @@ def _unit_fields(unit: ExtUnit) -> dict[str, object]:
 
 
 # -- cleaning ---------------------------------------------------------------------------------
-@router.on(RequestCode.CLEAN_UNUSED_TOPIC, EmptyHeader.decode)
+@router.on(RequestCode.CLEAN_UNUSED_TOPIC, EmptyHeader.decode, changes=True)
 async def clean_unused_topics(broker: Context, header: EmptyHeader, request: Request) -> Reply:
     """Delete the queues of topics that are in no table any more."""
-    await broker.cleaner.delete_unused_topics(broker.topics.__contains__)
+    told = partial(broker.audit.changed, request, "queuesOf")
+    await broker.cleaner.delete_unused_topics(broker.topics.__contains__, told)
     return Reply()
 
 
-@router.on(RequestCode.CLEAN_EXPIRED_CONSUMEQUEUE, EmptyHeader.decode)
+@router.on(RequestCode.CLEAN_EXPIRED_CONSUMEQUEUE, EmptyHeader.decode, changes=True)
 async def clean_expired_queues(broker: Context, header: EmptyHeader, request: Request) -> Reply:
     """Delete the queues whose messages the log lost, all of them."""
-    await broker.cleaner.delete_expired_queues()
+    told = partial(broker.audit.changed, request, "queue")
+    await broker.cleaner.delete_expired_queues(told)
     return Reply()
 
 
-@router.on(RequestCode.DELETE_EXPIRED_COMMITLOG, EmptyHeader.decode)
+@router.on(RequestCode.DELETE_EXPIRED_COMMITLOG, EmptyHeader.decode, changes=True)
 async def delete_expired_log_files(broker: Context, header: EmptyHeader, request: Request) -> Reply:
     """Let the next runs of the cleaner delete expired log files, whatever the hour."""
     broker.cleaner.retention.delete_manually()
+    broker.audit.changed(request, "expiredLogFiles", "deleted at any hour from now on")
     return Reply()
 
 

@@ -188,7 +188,7 @@ async def all_delay_offsets(broker: Context, header: EmptyHeader, request: Reque
     return Reply(body=encode_body({"offsetTable": broker.schedule.offsets}))
 
 
-@router.on(RequestCode.CLONE_GROUP_OFFSET, CloneGroupOffsetHeader.decode)
+@router.on(RequestCode.CLONE_GROUP_OFFSET, CloneGroupOffsetHeader.decode, changes=True)
 async def clone_offsets(broker: Context, header: CloneGroupOffsetHeader, request: Request) -> Reply:
     """Give a group the offsets of another one, for one topic or all."""
     topics = [header.topic]
@@ -197,11 +197,14 @@ async def clone_offsets(broker: Context, header: CloneGroupOffsetHeader, request
     for topic in topics:
         known = topic in broker.topics
         if known and (header.offline or consumes(broker, header.src_group, topic)):
+            old = broker.offsets.of_topic(header.dest_group, topic)
             broker.offsets.clone(header.src_group, header.dest_group, topic)
+            new = broker.offsets.of_topic(header.dest_group, topic)
+            _tell_offsets(broker, request, header.dest_group, topic, old, new)
     return Reply()
 
 
-@router.on(RequestCode.INVOKE_BROKER_TO_RESET_OFFSET, ResetOffsetHeader.decode)
+@router.on(RequestCode.INVOKE_BROKER_TO_RESET_OFFSET, ResetOffsetHeader.decode, changes=True)
 async def reset_offset(broker: Context, header: ResetOffsetHeader, request: Request) -> Reply:
     """Make the members of a group go on at another time; -1 is the end of each queue.
 
@@ -215,10 +218,13 @@ async def reset_offset(broker: Context, header: ResetOffsetHeader, request: Requ
         )
     table = _reset_table(broker, header, topic)
     group = broker.clients.group(header.group)
+    old = broker.offsets.of_topic(header.group, header.topic)
     if group is None and header.queue_id >= 0:
         for queue, offset in table.items():
             address = request.connection.remote_address
             broker.offsets.commit(header.group, queue.topic, queue.queue_id, offset, address)
+            new = {**old, queue.queue_id: offset}
+            _tell_offsets(broker, request, header.group, header.topic, old, new)
         return Reply(body=encode_body({"offsetTable": table}))
     if group is None:
         raise BrokerError(
@@ -254,6 +260,8 @@ async def reset_offset(broker: Context, header: ResetOffsetHeader, request: Requ
         client.connection.send_oneway(
             RemotingCommand.request(RequestCode.RESET_CONSUMER_CLIENT_OFFSET, fields, body=told)
         )
+    new = old | {queue.queue_id: offset for queue, offset in table.items()}
+    _tell_offsets(broker, request, header.group, header.topic, old, new)
     return Reply(body=body)
 
 
@@ -381,6 +389,20 @@ def _reset_table(
             wanted = _checked_offset(broker, header)
         table[_queue(broker, header.topic, queue_id)] = wanted
     return table
+
+
+def _tell_offsets(
+    broker: Context,
+    request: Request,
+    group: str,
+    topic: str,
+    old: dict[int, int],
+    new: dict[int, int],
+) -> None:
+    """An audit line about the offsets of a group, by queue id. Members that are online were told to
+    go on there; nobody waits for them."""
+    before, after = ({str(q): offset for q, offset in each.items()} for each in (old, new))
+    broker.audit.changed(request, "offsets", f"{group}@{topic}", before, after)
 
 
 def _checked_offset(broker: Context, header: ResetOffsetHeader) -> int:

@@ -138,7 +138,7 @@ async def checked_topic(
         raise no_permission(f"the broker[{config.broker_ip1}] sending message is forbidden")
     check_topic_name(header.topic)
     check_sendable(header.topic)
-    topic = known or _created_topic(broker, header)
+    topic = known or _created_topic(broker, header, request)
     if not broker.topics.is_durable(header.topic):
         await _persisted(broker, header.topic, is_new=known is None)
     if header.queue_id >= max(topic.write_queue_nums, topic.read_queue_nums):
@@ -149,7 +149,7 @@ async def checked_topic(
     return topic
 
 
-def _created_topic(broker: Context, header: SendMessageHeader) -> TopicConfig:
+def _created_topic(broker: Context, header: SendMessageHeader, request: Request) -> TopicConfig:
     is_retry = header.topic.startswith(RETRY_PREFIX)
     sys_flag = 0
     if header.unit_mode:
@@ -161,6 +161,7 @@ def _created_topic(broker: Context, header: SendMessageHeader) -> TopicConfig:
         topic = broker.topics.create_for_group(header.topic, 1, sys_flag=sys_flag)
     if topic is None:
         raise _no_topic(header.topic)
+    broker.audit.changed(request, "topic", header.topic, None, topic, automatic=True)
     return topic
 
 

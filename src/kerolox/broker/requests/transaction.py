@@ -108,7 +108,7 @@ def _stopped(broker: Context, put: Put, done: EndedHalves) -> BrokerError:
     return system_error(f"it stopped {where}")
 
 
-@router.on(RequestCode.RESUME_CHECK_HALF_MESSAGE, ResumeCheckHeader.decode)
+@router.on(RequestCode.RESUME_CHECK_HALF_MESSAGE, ResumeCheckHeader.decode, changes=True)
 async def resume_check(broker: Context, header: ResumeCheckHeader, request: Request) -> Reply:
     """Ask again, from the first time on, about a message that was given up after many questions."""
     try:
@@ -121,6 +121,7 @@ async def resume_check(broker: Context, header: ResumeCheckHeader, request: Requ
             f"no message of {HALF_TOPIC} or {CHECK_MAX_TIME_TOPIC} is {header.msg_id}"
         )
     code_of(broker, await broker.transactions.resume(message))
+    broker.audit.changed(request, "halfMessage", header.msg_id)
     return Reply()
 
 

@@ -48,6 +48,10 @@ into a new queue before these would never be looked at."""
 _log = logging.getLogger(__name__)
 
 
+def _tell_nobody(_what: str) -> None:
+    pass
+
+
 def retention_rules(config: BrokerConfig) -> RetentionRules:
     """The rules that the settings make."""
     return RetentionRules.from_settings(
@@ -277,9 +281,9 @@ class Cleaner:
         self._followed_offset = minimum
 
     # -- what operators ask for ---------------------------------------------------------------
-    async def delete_expired_queues(self) -> int:
+    async def delete_expired_queues(self, told: Callable[[str], object] = _tell_nobody) -> int:
         """Delete the queues all of whose messages the log lost (``cleanExpiredConsumerQueue``); how
-        many. They start anew at offset 0."""
+        many. They start anew at offset 0. ``told`` hears of each as ``topic:queue``."""
         store = self._store
         count = 0
         for number, (topic, queue_id, *_) in enumerate(store.queues()):
@@ -289,13 +293,17 @@ class Cleaner:
             if topic not in _POSITIONED_TOPICS and 0 <= end < store.min_physical_offset:
                 store.delete_queue(topic, queue_id)
                 _log.info("deleted the expired queue %d of %s", queue_id, topic)
+                told(f"{topic}:{queue_id}")
                 count += 1
         return count
 
-    async def delete_unused_topics(self, is_used: Callable[[str], bool]) -> list[str]:
+    async def delete_unused_topics(
+        self, is_used: Callable[[str], bool], told: Callable[[str], object] = _tell_nobody
+    ) -> list[str]:
         """Delete the queues of topics that are in no table (``cleanUnusedTopic``): their names.
 
         ``is_used`` is asked right before each deletion: a topic that is made meanwhile stays.
+        ``told`` hears of each right after it.
         """
         store = self._store
         stored = sorted({topic for topic, *_ in store.queues()} - _KEPT_TOPICS)
@@ -305,6 +313,7 @@ class Cleaner:
                 store.delete_queues(topic)
                 _log.info("deleted the queues of the unused topic %s", topic)
                 deleted.append(topic)
+                told(topic)
                 await asyncio.sleep(0)
         return deleted
 

@@ -21,14 +21,18 @@ class LogLimit(logging.Filter):
     """Lets at most :data:`LINES_PER_SECOND_MAX` lines of a kind through in a second; the next one
     after it says how many were left out."""
 
-    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, clock: Callable[[], float] = time.monotonic, *, exempt: str = "") -> None:
+        """``exempt``: a logger that limits its lines itself; ``clock``: seconds."""
         super().__init__()
+        self._exempt = exempt
         self._clock = clock
         self._seen: dict[tuple[str, object], tuple[float, int]] = {}
         """Kind → start of its second, lines in it."""
 
     def filter(self, record: logging.LogRecord) -> bool:
         """Whether the line is written; called by ``logging``."""
+        if record.name == self._exempt:
+            return True
         kind = (record.name, record.msg)
         now = self._clock()
         since, count = self._seen.get(kind, (now, 0))

@@ -18,6 +18,7 @@ from typing import TextIO
 
 from kerolox.cli.process.log_limit import LogLimit
 from kerolox.errors import ConfigError
+from kerolox.remoting.audit import LOGGER as AUDIT_LOGGER
 from kerolox.text import printable
 
 LINE_CHARACTERS_MAX = 2048
@@ -27,7 +28,8 @@ CHAIN_MAX = 8
 """Exceptions of one traceback that are shown: the raised one, its causes, members of a group."""
 
 _log = logging.getLogger(__name__)
-_file: ReopenedFile | None = None
+_files: list[ReopenedFile] = []
+"""The log file and that of audit lines, if there are any."""
 
 _FORMAT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
 
@@ -56,6 +58,14 @@ def traceback_lines(error: BaseException) -> list[str]:
     return list(_chain(error, "", set()))
 
 
+class PlainFormatter(logging.Formatter):
+    """The message alone: an audit line, which has its time in it and is safe by itself."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """The message."""
+        return record.getMessage()
+
+
 class ReopenedFile(logging.FileHandler):
     """A log file that is opened again when it is asked to, after somebody has moved it away."""
 
@@ -79,19 +89,19 @@ class ReopenedFile(logging.FileHandler):
 
 def configure_logging(level: str, file: Path | None = None) -> None:
     """Log lines of that level and above go to a file, or to stderr, of each kind a few a second.
-    What ends a thread, or the process, is shown the same way.
+    What ends a thread, or the process, is shown the same way. Audit lines go with them; beside a
+    log file they have one of their own (``broker.audit.log`` of ``broker.log``), whatever the
+    level.
 
     Raises:
-        ConfigError: the file can't be opened.
+        ConfigError: a file can't be opened.
     """
-    global _file
     handler: logging.Handler = logging.StreamHandler(sys.stderr)
     if file is not None:
-        try:
-            handler = _file = ReopenedFile(file, encoding="utf-8", errors="backslashreplace")
-        except OSError as error:
-            raise ConfigError(f"the log file {file} can't be opened: {error.strerror}") from error
-    handler.addFilter(LogLimit())
+        handler = _opened(file)
+        if file.is_file():  # beside a pipe or a terminal there is no place for another one
+            _log_audit_to(_opened(file.with_name(f"{file.stem}.audit{file.suffix}")))
+    handler.addFilter(LogLimit(exempt=AUDIT_LOGGER))
     handler.setFormatter(LogFormatter())
     logging.basicConfig(handlers=[handler], level=level.upper())
     threading.excepthook = _log_ended_thread
@@ -99,17 +109,34 @@ def configure_logging(level: str, file: Path | None = None) -> None:
 
 
 def reopen_log() -> None:
-    """Open the log file anew, if there is one. A failure is a line in the old one."""
-    if _file is not None:
+    """Open the log files anew, if there are any. A failure is a line in the old one."""
+    for file in _files:
         try:
-            _file.reopen()
+            file.reopen()
         except OSError as error:
-            _log.error("%s can't be opened: %s; the old file goes on", _file.baseFilename, error)
+            _log.error("%s can't be opened: %s; the old file goes on", file.baseFilename, error)
 
 
 def log_stream() -> TextIO:
     """Where log lines go; the same for the life of the process."""
-    return (_file and _file.stream) or sys.stderr
+    return (_files and _files[0].stream) or sys.stderr
+
+
+def _opened(path: Path) -> ReopenedFile:
+    try:
+        file = ReopenedFile(path, encoding="utf-8", errors="backslashreplace")
+    except OSError as error:
+        raise ConfigError(f"the log file {path} can't be opened: {error.strerror}") from error
+    _files.append(file)
+    return file
+
+
+def _log_audit_to(file: ReopenedFile) -> None:
+    file.setFormatter(PlainFormatter())
+    audit = logging.getLogger(AUDIT_LOGGER)
+    audit.addHandler(file)
+    audit.setLevel(logging.INFO)
+    audit.propagate = False
 
 
 def write_lines(lines: list[str]) -> None:

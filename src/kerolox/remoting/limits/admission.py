@@ -8,12 +8,13 @@ where half of all is too few for them, the operator names a number (``maxConnect
 
 from __future__ import annotations
 
-import ipaddress
 import logging
 import resource
 import sys
 import time
 from collections.abc import Callable
+
+from kerolox.addresses import network_of
 
 CONNECTIONS_MAX = 65_536
 """Open connections; more are closed at once."""
@@ -23,9 +24,6 @@ DESCRIPTORS_KEPT_MAX = 1024
 
 TOLD_SECONDS = 5.0
 """Refusals of a kind are told once in so long, with their number."""
-
-_NETWORK_BITS = 64
-"""Of an IPv6 address: whoever has one has all that start with these."""
 
 _log = logging.getLogger(__name__)
 
@@ -63,7 +61,7 @@ class Admission:
             descriptor: of its socket. The lowest free one is given, so it tells how many are open
                 in the whole process.
         """
-        network = _network(host)
+        network = network_of(host)
         held = self._by_network.get(network, 0)
         free = min(self._connections_max - self._count, self._descriptors_max - descriptor)
         if self._count >= self._connections_max:
@@ -88,7 +86,7 @@ class Admission:
 
     def release(self, host: str) -> None:
         """A connection that was taken is closed."""
-        network = _network(host)
+        network = network_of(host)
         self._count -= 1
         left = self._by_network[network] - 1
         if left:
@@ -106,20 +104,6 @@ class Admission:
         more = f" ({left_out} more refused since the last such line)" if left_out else ""
         _log.warning("refusing a connection of %s: %s%s", host, reason, more)
         return False
-
-
-def _network(host: str) -> str:
-    """What counts as one address: one of IPv4, the /64 of one of IPv6."""
-    if ":" not in host:
-        return host
-    try:
-        address = ipaddress.IPv6Address(host.partition("%")[0])
-    except ValueError:
-        return host
-    if address.ipv4_mapped is not None:
-        # Of a listener of both families.
-        return str(address.ipv4_mapped)
-    return str(int(address) >> 128 - _NETWORK_BITS)
 
 
 def _descriptors_max() -> int:
