@@ -8,8 +8,9 @@ that would silently mean something else than it says (a slave, a controller ...)
 Keys of our own, which RocketMQ ignores: ``listenHost`` (addresses to listen on),
 ``advertisedAddress`` (what name servers tell clients), ``vipPortEnable`` (listen on
 ``listenPort - 2`` too, as RocketMQ always does), ``gatherTimeMicros`` (how long requests may come
-together while many small ones come in), ``maxConnectionsPerAddress`` and
-``updateNamesrvAddrEnable`` (requests may change ``namesrvAddr``).
+together while many small ones come in), ``maxConnectionsPerAddress``,
+``updateNamesrvAddrEnable`` (requests may change ``namesrvAddr``) and ``aclFile`` (accounts; a
+system property of RocketMQ).
 
 What requests may change is said by each field (:mod:`kerolox.role_settings`): switches, limits and
 times. It is never what names a file, a folder, an address, a port or a topic, and nothing that the
@@ -53,6 +54,7 @@ from kerolox.store.log.folders import PATH_SPLITTER, split_folders
 TRANSFER_BYTES_MAX = 15 << 20
 """Of messages in one answer to a pull, whatever the settings say: a frame has 16 MiB."""
 NAMESRV_VARIABLE = "NAMESRV_ADDR"
+HOME_VARIABLE = "ROCKETMQ_HOME"
 
 _HOST = re.compile(r"[A-Za-z0-9._:-]+")
 _BROKER_NAME = re.compile(rf"(?!\.+\Z)[.{NAME_CHARACTERS}]+")
@@ -138,6 +140,12 @@ class BrokerConfig(RoleSettings):
     short_polling_time_mills: int = field(default=1000, metadata=LATER | _BYTES)
     start_accept_send_request_time_stamp: int = field(default=0, metadata=LIVE)
     acl_enable: bool = False
+    rocketmq_home: str = field(default_factory=lambda: os.environ.get(HOME_VARIABLE, ""))
+    """Folder of ``conf/plain_acl.yml`` and ``conf/acl``, of which the first counts only while
+    ``acl_file`` names no other."""
+    acl_file: str = ""
+    """File of accounts, and beside it the folder ``acl`` with more of them
+    (``rocketmq.acl.plain.file``); relative to ``rocketmq_home``."""
     enable_property_filter: bool = field(default=False, metadata=LIVE)
     """Groups may filter by SQL92."""
     filter_support_retry: bool = field(default=False, metadata=LIVE)

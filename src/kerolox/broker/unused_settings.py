@@ -71,7 +71,7 @@ _REASONS = {
         popPollingSize enableBatchPush totalReplicas inSyncReplicas minInSyncReplicas
     """,
     "there is nothing that it could change": """
-        rocketmqHome messageStorePlugIn filterServerNums flushConsumerOffsetHistoryInterval
+        messageStorePlugIn filterServerNums flushConsumerOffsetHistoryInterval
         commercialEnable commercialTimerCount commercialTransCount commercialBigCount
         commercialBaseCount maxDelayTime forceRegister isolateLogEnable
         destroyMapedFileIntervalForcibly putMsgIndexHightWater debugLockEnable

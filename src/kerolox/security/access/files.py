@@ -1,0 +1,427 @@
+"""The files of access control: found, read, looked at again, put together.
+
+They are ``conf/plain_acl.yml`` below ``rocketmqHome`` (setting ``aclFile``) and all ``*.yml`` and
+``*.yaml`` in the folder ``acl`` beside it, at any depth. Those of the folder come first, by name;
+an access key that stands in two files is the first one's.
+
+A file is read again when it looks changed (``stat``) and holds something else than before (its
+digest). Since it may be half written, it is left until two looks find it the same, at most
+:data:`SETTLE_SECONDS_MAX`; so is one that is gone. A file that is wrong leaves its old accounts in
+force. All of this blocks; see :class:`kerolox.security.access.watching.AccountsWatch` for an event
+loop.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+import os
+import stat
+import threading
+import time
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import NamedTuple, Self
+
+from kerolox.errors import ConfigError
+from kerolox.security.access.accounts import Account, Accounts, Addresses
+from kerolox.security.access.documents import (
+    ACCOUNTS_MAX,
+    FILE_BYTES_MAX,
+    WHITE_LISTS_MAX,
+    Document,
+    read_document,
+)
+from kerolox.text import printable
+
+FILES_MAX = 1_000
+DEPTH_MAX = 8
+"""Of folders in each other."""
+
+SETTLE_SECONDS_MAX = 1.0
+"""A file that changes all the time is read after so long, complete or not."""
+
+YOUNG_SECONDS = 1.0
+"""A file that changed so recently is read at each look: its next change may leave its times as they
+are."""
+
+NAMED_MAX = 10
+"""Accounts that a line of the log names; of more it says how many."""
+
+FOLDER = "acl"
+_TOOLS_FILE = "tools.yml"
+"""Credentials of tools, which has no accounts."""
+
+_log = logging.getLogger(__name__)
+
+
+class Places(NamedTuple):
+    """Where the files are."""
+
+    file: Path
+    """The default one, where new accounts go; it need not be there."""
+    folder: Path
+
+    @classmethod
+    def of(cls, home: str, file: str) -> Self:
+        """By the settings ``rocketmqHome`` and ``aclFile``; the latter may be relative to the
+        former.
+
+        Raises:
+            ConfigError: they do not say where.
+        """
+        path = Path(file or "conf/plain_acl.yml").expanduser()
+        if not path.is_absolute():
+            if not home:
+                raise ConfigError(
+                    "aclEnable=true needs a file of accounts: set aclFile to its path, or "
+                    "rocketmqHome (environment: ROCKETMQ_HOME) to the folder of conf/plain_acl.yml"
+                )
+            path = Path(home).expanduser() / path
+        path = Path(os.path.abspath(path))
+        return cls(path, path.parent / FOLDER)
+
+
+class _Signature(NamedTuple):
+    """What ``stat`` says of a file's content."""
+
+    device: int
+    inode: int
+    size: int
+    modified: int
+    changed: int
+
+    @classmethod
+    def of(cls, found: os.stat_result) -> Self:
+        return cls(found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns)
+
+
+@dataclass(slots=True)
+class _File:
+    """What is known of one file."""
+
+    document: Document = field(default_factory=Document)
+    """Its last right content."""
+    signature: _Signature | None = None
+    digest: bytes = b""
+    is_young: bool = True
+    error: str = ""
+    """Why its present content is not in force."""
+    is_wrong: bool = False
+    """Whether that is the content, and not that it can't be read."""
+    waiting: _Signature | None = None
+    """How it looked when it was last found changed; None: it is not."""
+    waiting_since: float = 0.0
+    missing_since: float | None = None
+
+
+class AclFiles:
+    """All files of one broker. Its methods may be called from any thread."""
+
+    def __init__(self, places: Places) -> None:
+        """Nothing is read before :meth:`load`."""
+        self.places = places
+        self.accounts = Accounts()
+        """Those in force."""
+        self.reloads = 0
+        """How often other accounts came in force since the start."""
+        self.failures = 0
+        """How often a file's new content was wrong."""
+        self._files: dict[Path, _File] = {}
+        self._lock = threading.Lock()
+        self._told: set[str] = set()
+        """Warnings that stand in the log already."""
+        self._trouble = ""
+        """What was wrong with all files together at the last look."""
+
+    # -- reading ------------------------------------------------------------------------------
+    def load(self) -> Accounts:
+        """Read all files, at a start. None there: no accounts, and a warning.
+
+        Raises:
+            ConfigError: a file is wrong or can't be read; the text says where, and what is right.
+        """
+        with self._lock:
+            files = {path: _File() for path in self._found()}
+            for path, file in files.items():
+                try:
+                    self._read(path, file)
+                except FileNotFoundError:
+                    continue
+                except OSError as error:
+                    raise ConfigError(_unreadable(path, error)) from error
+            self.accounts = self._merged(files)
+            self._files = files
+        counts = (
+            f"{len(self.accounts.by_key)} accounts, {len(self.accounts.white)} global white lists"
+        )
+        _log.info("access control: %s in %d files", counts, len(files))
+        if not self.accounts.by_key and not self.accounts.white:
+            _log.warning(
+                "access control is on without accounts, so every request is refused; write %s",
+                self.places.file,
+            )
+        return self.accounts
+
+    def look(self, *, at_once: bool = False) -> bool:
+        """Have in force what changed; whether anything did. What is wrong is one error in the log.
+
+        Args:
+            at_once: do not wait until files settle.
+        """
+        with self._lock:
+            return self._look(at_once)
+
+    @property
+    def wrong(self) -> dict[Path, str]:
+        """Files whose present content is not in force, and why."""
+        return {path: file.error for path, file in list(self._files.items()) if file.error}
+
+    def _look(self, at_once: bool) -> bool:
+        try:
+            found = self._found()
+        except ConfigError as error:
+            return self._fail_all(str(error))
+        changed = False
+        for path in found:
+            changed |= self._look_at(path, self._files.setdefault(path, _File()), at_once)
+        changed |= self._forget(self._files.keys() - set(found), at_once)
+        if not changed and not self._trouble:
+            return False
+        try:
+            accounts = self._merged(self._files)
+        except ConfigError as error:
+            return self._fail_all(str(error))
+        self._trouble = ""
+        return self._take(accounts)
+
+    def _fail_all(self, error: str) -> bool:
+        if error != self._trouble:
+            self.failures += 1
+            self._trouble = error
+            _log.error("access control: all accounts stay as they are: %s", error)
+        return False
+
+    def _take(self, accounts: Accounts) -> bool:
+        if accounts == self.accounts:
+            return False
+        self.reloads += 1
+        _log.info("access control: %s", difference(self.accounts, accounts))
+        self.accounts = accounts
+        return True
+
+    def _look_at(self, path: Path, file: _File, at_once: bool) -> bool:
+        """Whether a file's right content is another one now."""
+        try:
+            signature = _Signature.of(path.stat())
+            if signature == file.signature and not file.is_young and file.missing_since is None:
+                file.waiting = None
+                return False
+            if not at_once and signature != file.signature and not _settled(file, signature):
+                return False
+            before = file.document
+            self._read(path, file)
+            file.waiting = file.missing_since = None
+        except FileNotFoundError:
+            return self._forget((path,), at_once)
+        except OSError as error:
+            return self._fail(file, _unreadable(path, error))
+        except ConfigError as error:
+            return self._fail(file, str(error))
+        if file.error and not file.is_wrong:
+            file.error = ""
+            _log.info("access control: %s is right again", path)
+        return file.document != before
+
+    def _fail(self, file: _File, error: str) -> bool:
+        file.waiting = None
+        if error != file.error:
+            self.failures += 1
+            file.error = error
+            _log.error("access control: accounts of the file stay as they are: %s", error)
+        return False
+
+    def _forget(self, paths: Iterable[Path], at_once: bool) -> bool:
+        """Whether files that are not there any more had accounts. One look does not count: an
+        editor may be about to write it anew."""
+        changed = False
+        for path in list(paths):
+            file = self._files[path]
+            if file.missing_since is None and not at_once:
+                file.missing_since = time.monotonic()
+                continue
+            del self._files[path]
+            if file.signature is not None:
+                _log.warning("access control: %s is gone", path)
+                changed = True
+        return changed
+
+    def _read(self, path: Path, file: _File) -> None:
+        """Read a file, and take over what it says if that is another content.
+
+        Raises:
+            OSError: it can't be read.
+            ConfigError: it is wrong; ``file`` keeps its document.
+        """
+        now = time.time_ns()
+        # Without O_NONBLOCK opening a pipe would wait for a writer.
+        with open(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as source:
+            found = os.fstat(source.fileno())
+            if not stat.S_ISREG(found.st_mode):
+                raise ConfigError(f"{path}: no regular file, so it has no accounts")
+            data = source.read(FILE_BYTES_MAX + 1)
+        digest = hashlib.sha256(data).digest()
+        file.signature = _Signature.of(found)
+        file.is_young = now - found.st_ctime_ns < YOUNG_SECONDS * 1e9
+        if digest == file.digest:
+            return
+        file.digest, file.is_wrong = digest, True
+        document = read_document(data, str(path))
+        self._warn(path, found, document)
+        file.document, file.is_wrong = document, False
+
+    def _warn(self, path: Path, found: os.stat_result, document: Document) -> None:
+        if found.st_mode & (stat.S_IROTH | stat.S_IWOTH):
+            self._tell_once(
+                f"{path} has secrets, and every user of this machine can read or write it: "
+                f"chmod 600 {path}",
+            )
+        for warning in document.warnings:
+            self._tell_once(warning)
+
+    def _tell_once(self, text: str) -> None:
+        if text in self._told:
+            return
+        if len(self._told) >= FILES_MAX:
+            self._told.clear()
+        self._told.add(text)
+        _log.warning("access control: %s", text)
+
+    # -- finding ------------------------------------------------------------------------------
+    def _found(self) -> list[Path]:
+        """All files that are there, in the order of their precedence.
+
+        Raises:
+            ConfigError: too many, or the folder can't be read.
+        """
+        paths: list[Path] = []
+        try:
+            _walk(self.places.folder, 0, paths)
+        except OSError as error:
+            raise ConfigError(_unreadable(self.places.folder, error)) from error
+        if self.places.file not in paths and _is_there(self.places.file):
+            paths.append(self.places.file)
+        return paths
+
+    def _merged(self, files: dict[Path, _File]) -> Accounts:
+        """The accounts of all files.
+
+        Raises:
+            ConfigError: together they are too many.
+        """
+        by_key: dict[str, Account] = {}
+        owners: dict[str, Path] = {}
+        white: list[Addresses] = []
+        for path in self._in_order(files):
+            document = files[path].document
+            white.extend(document.white)
+            for account in document.accounts:
+                key = account.access_key
+                if key in by_key:
+                    self._tell_once(
+                        f"{path}: account '{printable(key, characters_max=64)}' stands in "
+                        f"{owners[key]} too, and that one counts",
+                    )
+                    continue
+                by_key[key], owners[key] = account, path
+        for count, most, what in (
+            (len(by_key), ACCOUNTS_MAX, "accounts"),
+            (len(white), WHITE_LISTS_MAX, "global white lists"),
+        ):
+            if count > most:
+                raise ConfigError(f"{self.places.file.parent}: {count} {what}; the most is {most}")
+        return Accounts(by_key, tuple(white))
+
+    def _in_order(self, paths: Iterable[Path]) -> list[Path]:
+        is_below = self.places.folder in self.places.file.parents
+        return sorted(paths, key=lambda each: (each == self.places.file and not is_below, each))
+
+
+def difference(old: Accounts, new: Accounts) -> str:
+    """What changed, for a line of the log: access keys, no secrets."""
+    both = old.by_key.keys() & new.by_key.keys()
+    parts = [
+        _named(what, keys)
+        for what, keys in (
+            ("added", new.by_key.keys() - old.by_key.keys()),
+            ("changed", {key for key in both if old.by_key[key] != new.by_key[key]}),
+            ("removed", old.by_key.keys() - new.by_key.keys()),
+        )
+        if keys
+    ]
+    if old.white != new.white:
+        parts.append("global white list changed")
+    parts.append(f"in force now: {len(new.by_key)} accounts, {len(new.white)} global white lists")
+    return "; ".join(parts)
+
+
+def _named(what: str, keys: Iterable[str]) -> str:
+    names = [f"'{printable(key, characters_max=64)}'" for key in sorted(keys)]
+    more = f" and {len(names) - NAMED_MAX} more" if len(names) > NAMED_MAX else ""
+    return f"{what} {', '.join(names[:NAMED_MAX])}{more}"
+
+
+def _settled(file: _File, signature: _Signature) -> bool:
+    """Whether a changed file can be read."""
+    now = time.monotonic()
+    if file.waiting is None:
+        file.waiting_since = now
+    elif file.waiting == signature or now - file.waiting_since >= SETTLE_SECONDS_MAX:
+        return True
+    file.waiting = signature
+    return False
+
+
+def _walk(folder: Path, depth: int, paths: list[Path]) -> None:
+    """Add the files of a folder, by name. Names that begin with a dot are left out: there
+    Kubernetes keeps the versions of a mounted folder."""
+    try:
+        with os.scandir(folder) as entries:
+            found = sorted(entries, key=lambda each: each.name)
+    except (FileNotFoundError, NotADirectoryError):
+        return
+    for entry in found:
+        if entry.name.startswith("."):
+            continue
+        path = folder / entry.name
+        if _is_folder(entry):
+            if depth < DEPTH_MAX:
+                _walk(path, depth + 1, paths)
+        elif entry.name.endswith((".yml", ".yaml")) and entry.name != _TOOLS_FILE:
+            if len(paths) >= FILES_MAX:
+                raise ConfigError(f"{folder}: more than {FILES_MAX} files of accounts; join some")
+            paths.append(path)
+
+
+def _is_folder(entry: os.DirEntry[str]) -> bool:
+    try:
+        return entry.is_dir()
+    except OSError:
+        # A link that leads in a circle: reading it says so.
+        return False
+
+
+def _is_there(path: Path) -> bool:
+    """Whether there is a file, or something that keeps us from knowing, which reading it says."""
+    try:
+        path.stat()
+    except (FileNotFoundError, NotADirectoryError):
+        return False
+    except OSError:
+        return True
+    return True
+
+
+def _unreadable(path: Path, error: OSError) -> str:
+    return f"{path}: can't be read: {error.strerror or error}; give this user the permission"
