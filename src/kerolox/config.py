@@ -11,9 +11,10 @@ this module raises :class:`ConfigError` with the file, the key and what would be
 A role's settings are a frozen, keyword-only dataclass. A field ``listen_port`` is the key
 ``listenPort``; ``field(metadata={"key": "brokerIP1"})`` overrides that rule. The other metadata
 that count: ``min`` and ``max`` (numbers, inclusive), ``choices`` (texts, compared exactly),
-``bytes`` (the most that a text or path may have, in UTF-8) and what :mod:`kerolox.dynamic_config`
-asks for. ``key`` None: no setting. Field types: ``str``, ``int``, ``float``, ``bool``, ``Path``,
-and each of them ``| None``.
+``bytes`` (the most that a text or path may have, in UTF-8), ``secret`` (never shown, in no error
+either) and what :mod:`kerolox.dynamic_config` asks for. ``key`` None: no setting. Field types:
+``str``, ``int``, ``float``, ``bool``, ``Path``, and each of them ``| None``, which an empty number
+or switch is.
 
 Whatever the file has, the work is bounded: a value has a length, and three unknown keys are named.
 Only names of sane length are compared with the known ones.
@@ -52,6 +53,9 @@ TEXT_BYTES_MAX = 1024
 PATH_BYTES_MAX = 16 * 1024
 """A setting may hold several paths."""
 NUMBER_CHARACTERS_MAX = 64
+
+HIDDEN = "******"
+"""What is shown of a secret."""
 
 _log = logging.getLogger(__name__)
 _Settings = TypeVar("_Settings")
@@ -164,6 +168,7 @@ class SettingRules(TypedDict, total=False):
     max: float
     choices: Collection[str]
     bytes: int
+    secret: bool
     wire: bool
     wire_if: str
     live: bool
@@ -256,9 +261,11 @@ def convert_setting(
     """
     text = text.strip()
     plain = _plain_type(hint)
+    if not text and plain is not hint and plain not in (str, Path):
+        return None
     rules = rules or {}
     _check_text(text, plain, rules, where)
-    if _TRAILING_COMMENT.search(text):
+    if _TRAILING_COMMENT.search(text) and not rules.get("secret"):
         raise ConfigError(
             f"{where}: {_quoted(text)} ends in a comment; a comment must be on a line of its own"
         )
@@ -273,6 +280,13 @@ def setting_text(value: object) -> str:
     if isinstance(value, bool):
         return "true" if value else "false"
     return "" if value is None else str(value)
+
+
+def shown_setting(settings: object, name: str) -> str:
+    """A field as tools and logs show it: its text, or :data:`HIDDEN` for a secret that is set."""
+    text = setting_text(getattr(settings, name))
+    is_secret = setting_rules(type(settings))[name].get("secret", False)
+    return HIDDEN if is_secret and text else text
 
 
 def refuse_unknown(keys: Iterable[str], known: Iterable[str], where: str) -> None:
@@ -330,7 +344,8 @@ def _check_text(text: str, plain: object, rules: SettingRules, where: str) -> No
     if count > most:
         raise ConfigError(f"{where}: {count} bytes are too many; the most is {most}")
     if _CONTROL.search(text):
-        raise ConfigError(f"{where}: {_quoted(text)} has a control character")
+        shown = "it" if rules.get("secret") else _quoted(text)
+        raise ConfigError(f"{where}: {shown} has a control character")
 
 
 def _quoted(text: str) -> str:

@@ -19,7 +19,7 @@ from kerolox.config import (
     refuse_unknown,
     setting_keys,
     setting_rules,
-    setting_text,
+    shown_setting,
 )
 from kerolox.errors import BrokerBusyError, ConfigError, NoPermissionError
 from kerolox.properties import parse_properties
@@ -66,7 +66,7 @@ class DynamicConfig(Generic[_Settings]):
         self._now_ms = now_ms
         self._apply = apply
         self._pending: dict[str, str] = {}
-        """Field name → text of the next start."""
+        """Field name → text of the next start, as it is shown."""
         self._writing = asyncio.Lock()
         self._tasks: set[asyncio.Task[str]] = set()
         self.version = {"counter": 0, "timestamp": now_ms()}
@@ -181,8 +181,7 @@ class DynamicConfig(Generic[_Settings]):
         """Key → text of settings; of those in force, what waits for the next start instead."""
         pending = self._pending if config is self._config else {}
         return {
-            key: pending.get(name) or setting_text(getattr(config, name))
-            for key, name in names.items()
+            key: pending.get(name) or shown_setting(config, name) for key, name in names.items()
         }
 
     def _not_in_force(self, names: Mapping[str, str]) -> str:
@@ -215,7 +214,7 @@ class DynamicConfig(Generic[_Settings]):
             value = getattr(wanted, name)
             self._pending.pop(name, None)
             if value != getattr(self._config, name):
-                self._pending[name] = setting_text(value)
+                self._pending[name] = shown_setting(wanted, name)
 
     def _reasons(self, keys: Iterable[str]) -> str:
         reasons = self._config.unused_keys
@@ -251,7 +250,7 @@ class DynamicConfig(Generic[_Settings]):
             if live:
                 self._new_version()
         path = config.source.path or config.settings_file
-        now = [f"{keys[name]}={setting_text(getattr(config, name))}" for name in sorted(live)]
+        now = [f"{keys[name]}={shown_setting(config, name)}" for name in sorted(live)]
         _log.info(
             "settings of %s read again; in force now: %s", path, _list(now) or "all as before"
         )

@@ -11,8 +11,12 @@ A setting says in its field's metadata what may become of it while the role runs
 :data:`LIVE` and :data:`LATER` are the two kinds of metadata that most allowed settings have.
 
 Where settings come from, the stronger first: options of the command line (``overrides``), the
-settings file, the defaults. The file is the one given with ``-c``. Without one it is the file that
-requests have written (``settings_file``), of which only settings of the allow list are read.
+settings file, for TLS ``tls.config.file``, the defaults. The file is the one given with ``-c``.
+Without one it is the file that requests have written (``settings_file``), of which only settings of
+the allow list are read.
+
+RocketMQ takes the settings of TLS (:class:`TlsServerSettings`) as system properties
+(``-Dtls.server.mode=...``) and from ``tls.config.file``, whose lines win there.
 """
 
 from __future__ import annotations
@@ -30,10 +34,12 @@ from kerolox.config import (
     load_settings,
     read_properties,
     refuse_one_time_file,
+    refuse_unknown,
     setting_keys,
     setting_rules,
-    setting_text,
+    shown_setting,
 )
+from kerolox.errors import ConfigError
 from kerolox.text import printable
 
 LIVE: dict[str, object] = {"wire": True, "live": True}
@@ -42,7 +48,93 @@ LIVE: dict[str, object] = {"wire": True, "live": True}
 LATER: dict[str, object] = {"wire": True}
 """Metadata of a setting that a request may change for the next start."""
 
+CONFIG_FILE = "/etc/rocketmq/tls.properties"
+"""Where RocketMQ looks for TLS settings unless it is told otherwise (``tls.config.file``)."""
+
+DISABLED, PERMISSIVE, ENFORCING = "disabled", "permissive", "enforcing"
+"""``TlsMode``: no TLS, TLS and plain text on one port, TLS only."""
+
+_CLIENT_KEYS = frozenset(
+    (
+        "tls.enable",
+        "tls.client.keyPath",
+        "tls.client.keyPassword",
+        "tls.client.certPath",
+        "tls.client.authServer",
+        "tls.client.trustCertPath",
+        "tls.client.checkHostName",
+    )
+)
+"""Of those who connect; RocketMQ keeps them in the same file."""
+
 _log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TlsServerSettings:
+    """How a server speaks TLS. Files are PEM; relative paths begin where the server was started."""
+
+    tls_server_mode: str = field(
+        default=PERMISSIVE,
+        metadata={"key": "tls.server.mode", "choices": (DISABLED, PERMISSIVE, ENFORCING)},
+    )
+    """permissive: a connection speaks TLS or not, as its first byte says; enforcing: TLS only."""
+    tls_config_file: str = field(default=CONFIG_FILE, metadata={"key": "tls.config.file"})
+    """A file of these settings; the default one may be missing. Empty: none is read."""
+    tls_test_mode_enable: bool | None = field(
+        default=None, metadata={"key": "tls.test.mode.enable"}
+    )
+    """The certificate is made by the server for itself. Unset: where no certificate is given; in
+    RocketMQ always, unless it is false."""
+    tls_server_need_client_auth: str = field(
+        default="none",
+        metadata={
+            "key": "tls.server.need.client.auth",
+            "choices": ("none", "optional", "require", "NONE", "OPTIONAL", "REQUIRE"),
+        },
+    )
+    """Whether clients are asked for a certificate."""
+    tls_server_key_path: str = field(default="", metadata={"key": "tls.server.keyPath"})
+    """The private key; empty: it is in the certificate's file."""
+    tls_server_key_password: str = field(
+        default="", repr=False, metadata={"key": "tls.server.keyPassword", "secret": True}
+    )
+    tls_server_cert_path: str = field(default="", metadata={"key": "tls.server.certPath"})
+    """The certificate, followed by those between it and its authority."""
+    tls_server_auth_client: bool = field(default=False, metadata={"key": "tls.server.authClient"})
+    """Check clients' certificates. RocketMQ takes any where it is false, so then none is asked
+    for."""
+    tls_server_trust_cert_path: str = field(
+        default="", metadata={"key": "tls.server.trustCertPath"}
+    )
+    """Certificates of the authorities that sign clients' certificates."""
+    tls_server_handshakes_max: int = field(
+        default=1024, metadata={"key": "tls.server.handshakesMax", "min": 1, "max": 65536}
+    )
+    """Handshakes under way at the same time; further ones wait for their turn. A key of ours."""
+    tls_server_handshake_timeout_millis: int = field(
+        default=10_000,
+        metadata={"key": "tls.server.handshakeTimeoutMillis", "min": 1, "max": 600_000},
+    )
+    """From the first byte of a handshake to its end. A key of ours."""
+
+    @property
+    def is_test_mode(self) -> bool:
+        """Whether the certificate is one that the server makes."""
+        if self.tls_test_mode_enable is None:
+            return not (self.tls_server_cert_path or self.tls_server_key_path)
+        return self.tls_test_mode_enable
+
+    @property
+    def is_client_asked(self) -> bool:
+        """Whether clients may show a certificate, which is checked."""
+        wish = self.tls_server_need_client_auth.lower()
+        return wish != "none" and self.tls_server_auth_client and not self.is_test_mode
+
+    @property
+    def is_client_certificate_required(self) -> bool:
+        """Whether they must."""
+        return self.is_client_asked and self.tls_server_need_client_auth.lower() == "require"
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +150,7 @@ class Source:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RoleSettings:
+class RoleSettings(TlsServerSettings):
     """The base of a role's settings. A subclass names its keys without effect and its file."""
 
     unused_keys: ClassVar[Mapping[str, str]] = {}
@@ -145,8 +237,14 @@ class RoleSettings:
         *,
         warn: bool = True,
     ) -> Self:
+        beneath = _tls_values(cls, values, overrides)
         config = load_settings(
-            cls, values, where=where, known_unused=cls.unused_keys, overrides=overrides, warn=warn
+            cls,
+            {**beneath, **values},
+            where=where,
+            known_unused=cls.unused_keys,
+            overrides=overrides,
+            warn=warn,
         )
         if warn:
             config._warn_of(values, where)
@@ -221,11 +319,57 @@ class RoleSettings:
             object.__setattr__(self, name, getattr(other, name))
 
     def as_properties(self) -> dict[str, str]:
-        """Key → text of all settings."""
-        return {
-            key: setting_text(getattr(self, name)) for key, name in setting_keys(type(self)).items()
-        }
+        """Key → text of all settings; secrets are :data:`kerolox.config.HIDDEN`."""
+        return {key: shown_setting(self, name) for key, name in setting_keys(type(self)).items()}
 
 
 def _list(keys: Iterable[str]) -> str:
     return printable(", ".join(keys))
+
+
+def _tls_values(
+    settings_type: type[TlsServerSettings],
+    values: Mapping[str, str],
+    overrides: Mapping[str, object],
+) -> dict[str, str]:
+    """What ``tls.config.file`` says for servers: key → text, checked.
+
+    Args:
+        settings_type: of the role.
+        values: of the role's own file, which may name the file, or switch TLS off.
+        overrides: field name → value; stronger.
+
+    Raises:
+        ConfigError: the file can't be read, is named and missing, or has a mistake.
+    """
+    keys = {
+        key: name
+        for key, name in setting_keys(settings_type).items()
+        if name in TlsServerSettings.__dataclass_fields__
+    }
+    named = _given("tls_config_file", "tls.config.file", values, overrides)
+    if _given("tls_server_mode", "tls.server.mode", values, overrides) == DISABLED or named == "":
+        return {}
+    path = Path(named or CONFIG_FILE).expanduser()
+    if named in (None, CONFIG_FILE) and not os.path.lexists(path):
+        return {}
+    try:
+        read = read_properties(path)
+    except ConfigError as error:
+        raise ConfigError(f"tls.config.file: {error}") from error
+    refuse_unknown(read, keys.keys() | _CLIENT_KEYS, str(path))
+    # An empty line says nothing, as in RocketMQ.
+    given = {key: text for key, text in read.items() if key in keys and text.strip()}
+    if "tls.config.file" in given:
+        raise ConfigError(f"{path}: tls.config.file names another such file; name that one instead")
+    convert_settings(settings_type, given, where=str(path))
+    return given
+
+
+def _given(
+    name: str, key: str, values: Mapping[str, str], overrides: Mapping[str, object]
+) -> str | None:
+    given = overrides.get(name)
+    if given is None:
+        given = values.get(key)
+    return None if given is None else str(given).strip()

@@ -67,11 +67,12 @@ def client_hello() -> bytes:
     return outgoing.read()
 
 
-@pytest.mark.parametrize("length", [5, 10_000])
-def test_tls_is_refused_with_a_line_that_says_what_to_do(up: Up, length: int) -> None:
+@pytest.mark.parametrize("length", [8, 10_000])
+def test_tls_is_refused_where_it_is_switched_off(tmp_path: Path, length: int) -> None:
     """A whole ClientHello or a part of it, as soon as it shows what it is; a few lines a second."""
-    hello = client_hello()[: max(length, 8)]
-    with Probe(up) as probe:
+    hello = client_hello()[:length]
+    settings = {**SETTINGS, "tls.server.mode": "disabled"}
+    with Up(tmp_path, settings=settings, counted=True) as up, Probe(up) as probe:
 
         def told_of() -> list[str]:
             return [line for line in probe.log_lines() if "this is TLS, which" in line]

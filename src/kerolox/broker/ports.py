@@ -14,6 +14,7 @@ from kerolox.protocol.codes import RequestCode
 from kerolox.protocol.command import RemotingCommand
 from kerolox.remoting.gathering import Gathering
 from kerolox.remoting.server import Handler, RemotingServer, ServerConnection
+from kerolox.remoting.tls.server_tls import ServerTls
 from kerolox.remoting.unserved import UnservedCodes
 
 VIP_PORT_DISTANCE = -2
@@ -32,6 +33,7 @@ class Ports:
         self._main: RemotingServer | None = None
         self._unserved_by_vip = UnservedCodes("VIP port of the broker")
         self._gathering = Gathering(broker.config.gather_time_micros / 1e6, self._messages_moved)
+        self._tls = ServerTls.of(broker.config)
         self._cleanup = contextlib.AsyncExitStack()
 
     @property
@@ -43,9 +45,13 @@ class Ports:
         """Listen; the broker's identity gets the port that the system gave.
 
         Raises:
-            ConfigError: a port can't be opened; some may be open then, see :meth:`close`.
+            ConfigError: a port can't be opened, or a file of TLS can't be used; some ports may be
+                open then, see :meth:`close`.
         """
         config, identity = self._broker.config, self._broker.identity
+        if self._tls is not None:
+            self._tls.start()
+            self._cleanup.push_async_callback(self._tls.stop)
         self._gathering.start()
         self._cleanup.callback(self._gathering.stop)
         try:
@@ -101,6 +107,7 @@ class Ports:
             backlog=config.server_socket_backlog,
             connections_per_address_max=config.max_connections_per_address,
             gathering=self._gathering,
+            tls=self._tls,
         )
         await server.start()
         self._cleanup.push_async_callback(server.stop)

@@ -19,6 +19,7 @@ from kerolox.namesrv.handlers import NameServerHandlers
 from kerolox.namesrv.key_values import KeyValues
 from kerolox.namesrv.route_table import RouteTable
 from kerolox.remoting.server import RemotingServer, ServerConnection
+from kerolox.remoting.tls.server_tls import ServerTls
 from kerolox.text import printable
 
 SCAN_FIRST_SECONDS = 5.0
@@ -37,6 +38,7 @@ class NameServer:
         self._clock_ms = clock_ms or clock.now_ms
         self._key_values = KeyValues(config.kv_config_path)
         self._handlers = NameServerHandlers(config, self.routes, self._key_values, self._clock_ms)
+        self._tls = ServerTls.of(config)
         self._server = RemotingServer(
             self._handlers.handle,
             host=config.listen_host,
@@ -45,6 +47,7 @@ class NameServer:
             idle_seconds_max=config.server_channel_max_idle_time_seconds,
             backlog=config.server_socket_backlog,
             connections_per_address_max=config.max_connections_per_address,
+            tls=self._tls,
         )
         self._scanning: asyncio.Task[None] | None = None
         self._sweeping: asyncio.Task[None] | None = None
@@ -63,7 +66,7 @@ class NameServer:
         """Load the key-values and listen.
 
         Raises:
-            ConfigError: the port is in use, or the key-values can't be read.
+            ConfigError: the port is in use, or the key-values or a file of TLS can't be used.
         """
         self._key_values.load()
         if self.config.cluster_test:
@@ -71,7 +74,13 @@ class NameServer:
                 "clusterTest: routes of %s are not asked for; only own ones are known",
                 self.config.product_env_name,
             )
-        await self._server.start()
+        if self._tls is not None:
+            self._tls.start()
+        try:
+            await self._server.start()
+        except BaseException:
+            await self._stop_tls()
+            raise
         self._scanning = asyncio.get_running_loop().create_task(self._scan_always())
         _log.info("name server listens on %s", ", ".join(self.listen_addresses))
 
@@ -84,6 +93,7 @@ class NameServer:
         with contextlib.suppress(asyncio.CancelledError):
             await scanning
         await self._server.stop()
+        await self._stop_tls()
         await self._handlers.dynamic_config.stop()
         self._handlers.audit.close()
         await self._key_values.close()
@@ -91,6 +101,10 @@ class NameServer:
             self._sweeping.cancel()
             await asyncio.wait([self._sweeping])
         _log.info("name server stopped")
+
+    async def _stop_tls(self) -> None:
+        if self._tls is not None:
+            await self._tls.stop()
 
     async def reload_settings(self) -> None:
         """Read the settings file again (what SIGHUP asks for). Settings that are live are in force

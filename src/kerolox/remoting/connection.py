@@ -117,6 +117,9 @@ class FrameConnection(asyncio.BufferedProtocol):
         """Done when the socket is closed."""
         self.blocked: bool = False
         """The peer does not take what is written, for now."""
+        self.certificate_subject: str | None = None
+        """On a server: of the certificate that the client showed and that was found good, as RFC
+        4514 writes it (``CN=broker-a,O=Example``); None: it showed none."""
         self._transport: asyncio.Transport = None  # type: ignore[assignment]  # until connected
         self._read_buffer = shared.read_buffer
         self._in_flight = 0
@@ -184,6 +187,11 @@ class FrameConnection(asyncio.BufferedProtocol):
         self._resume(PAUSED_BY_WRITES)
         if self._waiting and not self._drains_soon and not self.closed:
             self._drain_soon()
+
+    def encrypted(self, transport: asyncio.Transport, subject: str | None) -> None:
+        """Called when a server's TLS handshake is done: ``transport`` is in the socket's place."""
+        self._transport = transport
+        self.certificate_subject = subject
 
     # -- our own requests: their actions ------------------------------------------------------
     def wait_for(self, opaque: int, deadline: float, what: str) -> asyncio.Future[RemotingCommand]:

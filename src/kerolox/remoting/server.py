@@ -33,6 +33,7 @@ from kerolox.remoting.gathering import Gathering
 from kerolox.remoting.limits.admission import CONNECTIONS_MAX, Admission
 from kerolox.remoting.limits.memory_limiter import MEMORY_BYTES_MAX, MemoryLimiter
 from kerolox.remoting.listening import listening_sockets
+from kerolox.remoting.tls.server_tls import ServerTls
 
 BACKLOG = 1024
 """Connections that the operating system may keep until they are accepted."""
@@ -83,6 +84,8 @@ class ServerConnection(FrameConnection):
         self._kernel = kernel or _FrameFeeder()
         if kernel is None:
             self.abort()
+        elif self._server.tls is not None:
+            self._server.tls.look(self, self._transport)
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Called by the loop: the socket is closed; its kernel drops what it holds."""
@@ -197,7 +200,6 @@ class RemotingServer:
         host: str,
         port: int,
         feeder: Callable[[int, bytes], ConnectionKernel] | None = None,
-        on_connect: Callable[[ServerConnection], None] | None = None,
         on_close: Callable[[ServerConnection], None] | None = None,
         on_ready: Callable[[], None] = lambda: None,
         idle_seconds_max: float = IDLE_SECONDS_MAX,
@@ -207,6 +209,7 @@ class RemotingServer:
         connections_per_address_max: int = 0,
         memory_bytes_max: int = MEMORY_BYTES_MAX,
         gathering: Gathering | None = None,
+        tls: ServerTls | None = None,
     ) -> None:
         """Nothing is opened before ``start``.
 
@@ -216,7 +219,6 @@ class RemotingServer:
                 :mod:`kerolox.remoting.listening`.
             port: 0: any free one, see ``port`` after the start.
             feeder: makes the kernel of a connection from its id and its packed peer address.
-            on_connect: called with each new connection.
             on_close: called with each connection after it closed.
             on_ready: called after a feed that made answers for other connections.
             idle_seconds_max: a connection without traffic for so long is closed.
@@ -227,7 +229,10 @@ class RemotingServer:
             memory_bytes_max: see :class:`~kerolox.remoting.limits.memory_limiter.MemoryLimiter`.
             gathering: told what comes in; several servers of a loop may share it. Its owner starts
                 and stops it.
+            tls: how connections are encrypted; several servers of a loop may share it. Its owner
+                starts and stops it. None: not at all.
         """
+        self.tls = tls
         self.port = port
         self.addresses: tuple[str, ...] = ()
         """``host:port`` of each address it listens on (after the start)."""
@@ -236,7 +241,6 @@ class RemotingServer:
         self._backlog = backlog
         self.handler = handler
         self._feeder = feeder
-        self._on_connect = on_connect
         self._on_close = on_close
         self._idle_seconds_max = idle_seconds_max
         self._in_flight_max = in_flight_max
@@ -307,8 +311,6 @@ class RemotingServer:
         if self._feeder is not None:
             kernel = self._feeder(connection.connection_id, pack_host(host, port))
         self._connections[connection.connection_id] = connection
-        if self._on_connect is not None:
-            self._on_connect(connection)
         return kernel
 
     def lost(self, connection: ServerConnection) -> None:

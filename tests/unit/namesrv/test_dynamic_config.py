@@ -7,16 +7,19 @@ from pathlib import Path
 import pytest
 from tests.unit.namesrv.test_handlers import Server
 
-from kerolox.config import read_properties
+from kerolox.config import read_properties, setting_keys
 from kerolox.dynamic_config import CHANGE_BYTES_MAX
 from kerolox.namesrv.config import NamesrvConfig
 from kerolox.namesrv.server import NameServer
 from kerolox.properties import parse_properties
 from kerolox.protocol.codes import RequestCode
+from kerolox.role_settings import TlsServerSettings
 
 NEVER = (
-    "configBlackList configStorePath kvConfigPath listenHost listenPort maxConnectionsPerAddress"
-).split()
+    *"configBlackList configStorePath kvConfigPath listenHost listenPort".split(),
+    "maxConnectionsPerAddress",
+    *setting_keys(TlsServerSettings),
+)
 
 
 async def change(server: Server, text: str) -> tuple[int, str]:

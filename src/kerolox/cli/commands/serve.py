@@ -153,6 +153,7 @@ def up(options: ServerOptions, port: int | None, namesrv_port: int, advertise: s
         listen_port=namesrv_port,
         listen_host=broker_config.listen_host,
         max_connections_per_address=broker_config.max_connections_per_address,
+        **_tls_of(broker_config),
         **_namesrv_files(options.data or broker_config.store_path_root_dir),
     )
     run(serve(_up_started(namesrv_config, broker_config), options.ready_file))
@@ -204,6 +205,13 @@ def broker(
         namesrv_addr=name_server,
     )
     run(serve(_broker_started(config), options.ready_file))
+
+
+def _tls_of(config: BrokerConfig) -> dict[str, object]:
+    """Its TLS settings, for the name server that runs beside it."""
+    from kerolox.role_settings import TlsServerSettings
+
+    return {each.name: getattr(config, each.name) for each in dataclasses.fields(TlsServerSettings)}
 
 
 def _namesrv_files(data: Path) -> dict[str, object]:

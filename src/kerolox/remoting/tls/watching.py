@@ -1,0 +1,108 @@
+"""Certificates of a server that are renewed while it runs.
+
+Files are read twice a second and compared with what is in force: their times tell too little, where
+they are written twice within a tick or come from a backup. Connections that are there stay as they
+are; new ones have what the files say. A wrong file leaves the old one in force. It is told when it
+is the same at the next look: certificate and key are written one after the other.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import ssl
+import time
+from collections.abc import Callable
+
+from kerolox.errors import ConfigError
+from kerolox.security.server.certificates import CertificateInfo
+from kerolox.security.server.contexts import ServerFiles, Snapshot
+
+WATCH_SECONDS = 0.5
+"""Between two looks, as in RocketMQ."""
+
+EXPIRY_SECONDS = 24 * 3600.0
+"""How often a certificate that expires soon is told."""
+
+_log = logging.getLogger(__name__)
+
+
+class CertificateWatch:
+    """The files of one role; ``take_over`` gets each context that they make."""
+
+    def __init__(
+        self,
+        files: ServerFiles,
+        take_over: Callable[[ssl.SSLContext], None],
+        *,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        """``clock`` gives seconds since the epoch, for what expires."""
+        self._files = files
+        self._take_over = take_over
+        self._clock = clock
+        self._in_force: Snapshot = ()
+        self._info: CertificateInfo | None = None
+        self._wrong: Snapshot | str | None = None
+        """What the files held, or why they could not be read, when they were last wrong."""
+        self._is_told = False
+        self._told_expiry_at = 0.0
+        self._task: asyncio.Task[None] | None = None
+
+    def start(self, watch_seconds: float = WATCH_SECONDS) -> None:
+        """Read the files, and look at them again and again; in the running loop.
+
+        Raises:
+            ConfigError: one can't be used.
+        """
+        held = self._files.snapshot()
+        self._have(held, *self._files.load())
+        self._task = asyncio.get_running_loop().create_task(self._watch(watch_seconds))
+
+    async def stop(self) -> None:
+        """Look no more. Idempotent."""
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.wait([self._task])
+
+    async def _watch(self, seconds: float) -> None:
+        while True:
+            await asyncio.sleep(seconds)
+            if self._clock() - self._told_expiry_at >= EXPIRY_SECONDS:
+                self._tell_expiry()
+            try:
+                held = await asyncio.to_thread(self._files.snapshot)
+            except ConfigError as error:
+                self._note_wrong(str(error), error)
+                continue
+            if held == self._in_force:
+                self._wrong = None
+                continue
+            if held == self._wrong and self._is_told:
+                continue
+            try:
+                loaded = await asyncio.to_thread(self._files.load)
+            except ConfigError as error:
+                self._note_wrong(held, error)
+            else:
+                self._wrong = None
+                self._have(held, *loaded)
+
+    def _have(self, held: Snapshot, context: ssl.SSLContext, info: CertificateInfo) -> None:
+        self._in_force, self._info = held, info
+        self._take_over(context)
+        _log.info("TLS: new connections get the certificate %s", info)
+        self._tell_expiry()
+
+    def _note_wrong(self, state: Snapshot | str, error: ConfigError) -> None:
+        if state != self._wrong:
+            self._wrong, self._is_told = state, False
+        elif not self._is_told:
+            self._is_told = True
+            _log.error("TLS goes on with the certificate %s: %s", self._info, error)
+
+    def _tell_expiry(self) -> None:
+        self._told_expiry_at = self._clock()
+        trouble = self._info and self._info.trouble(self._told_expiry_at)
+        if trouble:
+            _log.warning("TLS: the certificate %s %s", self._info, trouble)

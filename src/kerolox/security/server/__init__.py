@@ -1,0 +1,1 @@
+"""TLS of servers: certificates, contexts, and what a handshake failed for."""

@@ -1,0 +1,64 @@
+"""Why a handshake with a client failed, as the operator of the server needs it."""
+
+from __future__ import annotations
+
+import ssl
+
+_UNKNOWN_ISSUER = frozenset((2, 18, 19, 20, 21))
+_EXPIRED, _NOT_YET = 10, 9
+"""Results of the check of a certificate (``X509_V_ERR_...``)."""
+
+_FAULTS = {
+    "PEER_DID_NOT_RETURN_A_CERTIFICATE": (
+        "it showed no certificate, which tls.server.need.client.auth=require asks for; give the "
+        "client one (tls.client.certPath, tls.client.keyPath)"
+    ),
+    "UNSUPPORTED_PROTOCOL": (
+        "it speaks TLS 1.1 or older, and 1.2 is the least; let the client speak a newer version"
+    ),
+    "NO_SHARED_CIPHER": (
+        "there is no cipher that both sides take; let the client speak TLS 1.2 or 1.3 with ECDHE "
+        "and AES-GCM or ChaCha20"
+    ),
+    "HTTP_REQUEST": "it speaks HTTP; the port is for clients of RocketMQ only",
+    "TLSV1_ALERT_UNKNOWN_CA": (
+        "it does not trust who signed our certificate; give the client the authority's file "
+        "(tls.client.trustCertPath), or tls.server.certPath one that it trusts, with all "
+        "certificates in between"
+    ),
+    "SSLV3_ALERT_CERTIFICATE_EXPIRED": "it finds our certificate (tls.server.certPath) expired",
+    "TLSV1_ALERT_PROTOCOL_VERSION": "it speaks no version of TLS that is spoken here, 1.2 and 1.3",
+}
+_DISTRUST = frozenset(("SSLV3_ALERT_CERTIFICATE_UNKNOWN", "SSLV3_ALERT_BAD_CERTIFICATE"))
+
+
+def peer_fault(error: ssl.SSLError) -> str:
+    """Why a client's handshake failed, and what to do about it."""
+    if isinstance(error, ssl.SSLCertVerificationError):
+        return _certificate_fault(error)
+    reason = error.reason or ""
+    if reason in _FAULTS:
+        return _FAULTS[reason]
+    words = reason.replace("_", " ").lower() or "no reason given"
+    if reason in _DISTRUST:
+        return (
+            f"it refuses our certificate ({words}): it does not know its authority, or its name is "
+            "not the one that it connects to; look at the client's log"
+        )
+    if "ALERT" in reason:
+        return f"it broke the handshake off ({words}); look at the client's log"
+    return f"what it sent is no TLS that is understood here ({words})"
+
+
+def _certificate_fault(error: ssl.SSLCertVerificationError) -> str:
+    code, text = error.verify_code, error.verify_message
+    if code == _EXPIRED:
+        return f"its certificate is not valid any more ({text}); renew it, or set the clock"
+    if code == _NOT_YET:
+        return f"its certificate is not valid yet ({text}); look at the clocks of both sides"
+    if code in _UNKNOWN_ISSUER:
+        return (
+            f"its certificate is signed by nobody that is trusted here ({text}); add its "
+            "authority to tls.server.trustCertPath"
+        )
+    return f"its certificate is refused: {text}"
