@@ -19,6 +19,7 @@ pub mod protocol;
 mod queues;
 pub mod record;
 mod recovery;
+mod replica;
 pub mod settings;
 mod shared;
 mod state;

@@ -11,6 +11,7 @@ use pyo3::exceptions::{PyOverflowError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::{PyBool, PyBytes, PyDict, PyInt, PyTuple};
 
+use crate::buffer::with_bytes;
 use crate::checked_host;
 use crate::errors::to_python;
 use crate::records;
@@ -245,6 +246,17 @@ impl Store {
             Err(status) => (status as i32, 0, 0, 0, 0),
         };
         APPENDED.make(py, values)
+    }
+
+    /// Raw bytes of the log from an offset on, of one file; empty outside.
+    fn read_log<'py>(&self, py: Python<'py>, offset: i64, max_bytes: usize) -> Bound<'py, PyBytes> {
+        PyBytes::new(py, self.fast.store().lock().raw_log(offset, max_bytes))
+    }
+
+    /// Append bytes of a master's log; the end of the last whole record. Wakes held pulls.
+    fn append_log(&self, offset: i64, data: &Bound<'_, PyAny>) -> PyResult<i64> {
+        let appended = with_bytes(data, None, |bytes| self.fast.append_log(offset, bytes))?;
+        appended.map_err(|error| to_python(&error))
     }
 
     /// Append the items of a batch as records that follow each other, or none.

@@ -217,6 +217,14 @@ class Store(MessageStore):
             self._wake_and_notify()
         return appended
 
+    def append_log(self, offset: int, data: bytes | memoryview) -> int:
+        """See ``RawLog``."""
+        try:
+            return super().append_log(offset, data)
+        finally:
+            if self.arrived:
+                self._wake_and_notify()
+
     def _after_append(
         self, queue: ConsumeQueue, first_offset: int, count: int, tag_codes: Sequence[int]
     ) -> None:

@@ -61,9 +61,15 @@ from kerolox.kernel.held_pulls import (
     OffsetWaits,
 )
 from kerolox.kernel.metrics import GROUP_READS_MAX, StoreMetrics
-from kerolox.kernel.read import RecordReader
+from kerolox.kernel.read import RawLog, RecordReader
 from kerolox.kernel.settings import StoreSettings
-from kerolox.kernel.store import CleanedStore, OffsetSource, RecordStore, StoreKernel
+from kerolox.kernel.store import (
+    CleanedStore,
+    OffsetSource,
+    RecordStore,
+    ReplicatedLog,
+    StoreKernel,
+)
 from kerolox.kernel.tables import COMMITS_MAX, FastPathTables
 from kerolox.kernel.values import (
     Appended,
@@ -112,12 +118,14 @@ __all__ = [
     "OffsetSource",
     "OffsetWaits",
     "QueueBounds",
+    "RawLog",
     "Read",
     "Record",
     "RecordAppender",
     "RecordReader",
     "RecordStore",
     "RecoveryReport",
+    "ReplicatedLog",
     "StoreFiles",
     "StoreKernel",
     "StoreMetrics",

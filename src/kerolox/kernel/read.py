@@ -1,4 +1,4 @@
-"""Records out: by queue, by physical offset, by key, by time."""
+"""Records out: by queue, by physical offset, by key, by time. The log as raw bytes, out and in."""
 
 from __future__ import annotations
 
@@ -72,3 +72,27 @@ class RecordReader(Protocol):
     def max_physical_offset(self) -> int:
         """Physical offset behind the last record that can be read: with a transient store pool
         those that are not committed can't be, neither from the log nor from their queues."""
+
+
+@runtime_checkable
+class RawLog(Protocol):
+    """Bytes of the log out and in, whatever records they hold."""
+
+    def read_log(self, offset: int, max_bytes: int) -> bytes:
+        """Up to ``max_bytes`` of the log from a physical offset on, of one file and no further than
+        ``max_physical_offset``; b"" outside."""
+
+    def append_log(self, offset: int, data: bytes | memoryview) -> int:
+        """Append bytes of a master's log, cut anywhere, which go on where the last ones ended.
+
+        Each record gets its queue and index entries when it is whole, and wakes held pulls. Gives
+        the end of the last whole record; what follows it is seen by nobody and gone after a
+        restart. An empty log begins at ``offset``, a multiple of ``mappedFileSizeCommitLog``.
+
+        A record whose queue offset is 0 deletes the queue that was there: its topic was made anew.
+
+        Raises:
+            ValueError: they do not go on there, or are not what stands in a log with these queues.
+                The records before that are stored, and the rest is dropped.
+            OSError: they can't be written; the same.
+        """

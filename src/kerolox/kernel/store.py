@@ -8,7 +8,7 @@ from kerolox.kernel.append import HalfKernel, RecordAppender
 from kerolox.kernel.files import StoreFiles, StoreRetention
 from kerolox.kernel.held_pulls import HeldPulls, OffsetWaits
 from kerolox.kernel.metrics import StoreMetrics
-from kerolox.kernel.read import RecordReader
+from kerolox.kernel.read import RawLog, RecordReader
 from kerolox.kernel.tables import FastPathTables, OffsetCommits
 
 
@@ -28,9 +28,15 @@ class OffsetSource(OffsetCommits, RecordReader, Protocol):
 
 
 @runtime_checkable
+class ReplicatedLog(RawLog, RecordReader, Protocol):
+    """The log of a master or a slave, with its bounds."""
+
+
+@runtime_checkable
 class StoreKernel(
     CleanedStore,
     RecordStore,
+    RawLog,
     FastPathTables,
     OffsetSource,
     HalfKernel,

@@ -181,7 +181,7 @@ class Appender:
         except OSError as error:
             files.refusal = f"{where} can't be written: {error}; nothing was stored"
             files.write_error = files.refusal
-            self._take_back(queues)
+            self.take_back(queues)
             return False
         files.last_store_timestamp = now
         assert files.queue_flusher is not None
@@ -193,7 +193,7 @@ class Appender:
             queue.pending = []
             count = len(entries) // 3
             if at < len(touched):
-                self._count(queue, count, sum(entries[1::3]))
+                self.count(queue, count, sum(entries[1::3]))
             dirty.add(queue)
             self._after_append(queue, first, count, codes[at] if codes else entries[2::3])
         files.written = (log.end_offset, now)
@@ -202,7 +202,7 @@ class Appender:
             files.note_put()
         return True
 
-    def _take_back(self, queues: Sequence[ConsumeQueue]) -> None:
+    def take_back(self, queues: Sequence[ConsumeQueue]) -> None:
         """Undo what was done for records that were not stored."""
         for queue in queues:
             queue.pending.clear()
@@ -253,7 +253,7 @@ class Appender:
         if not self._commit(parts, touched[:1], now, touched[1:], [record.bit_map]):
             return Appended(PutMessageStatus.SERVICE_NOT_AVAILABLE, 0, 0, 0, 0)
         if not is_queued:
-            self._count(queue, 1, size)
+            self.count(queue, 1, size)
         return Appended(PutMessageStatus.PUT_OK, position, queue_offset, size, now)
 
     def append_batch(self, batch: Batch) -> BatchAppended:
@@ -311,7 +311,8 @@ class Appender:
                 status = PutMessageStatus.LMQ_CONSUME_QUEUE_NUM_EXCEEDED
         return status
 
-    def _count(self, queue: ConsumeQueue, count: int, size: int) -> None:
+    def count(self, queue: ConsumeQueue, count: int, size: int) -> None:
+        """Count records that were stored."""
         queue.put_count += count
         queue.put_bytes += size
         self.put_count += count

@@ -8,6 +8,7 @@ from kerolox.kernel import Appended, Batch, BatchAppended, Read, Record, StoreSe
 from kerolox.store.appends import AfterAppend, Appender
 from kerolox.store.queues.consume_queue import ConsumeQueue
 from kerolox.store.reads import StoreReader
+from kerolox.store.replica import Replica
 from kerolox.store.store_files import StoreFiles
 
 
@@ -22,6 +23,7 @@ class MessageStore:
         self.files = files = StoreFiles(settings)
         self.reader = reader = StoreReader(files)
         self.appender = appender = Appender(files, after_append or _ignore)
+        self._replica = Replica(files, appender, after_append or _ignore, self.delete_queue)
         # What a part offers as it is costs no call more here.
         self.open = files.open
         self.flush = files.flush
@@ -38,6 +40,7 @@ class MessageStore:
         self.expire_queue = files.queues.expire
         self.expire_index = files.expire_index
         self.append_chunk = appender.append_chunk
+        self.read_log = files.log.read_raw
         self.lookup = reader.lookup
         self.query_key = reader.query_key
         self.queue_entry = reader.queue_entry
@@ -91,6 +94,10 @@ class MessageStore:
     def append_batch(self, batch: Batch) -> BatchAppended:
         """See ``RecordAppender.append_batch``."""
         return self.appender.append_batch(batch)
+
+    def append_log(self, offset: int, data: bytes | memoryview) -> int:
+        """See ``RawLog.append_log``."""
+        return self._replica.append_log(offset, data)
 
     def read(
         self,

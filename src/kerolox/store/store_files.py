@@ -59,6 +59,9 @@ class StoreFiles:
             self.delays_ms = delay_levels_ms(settings.message_delay_level)
         except ConfigError as error:
             raise ValueError(str(error)) from None  # as the native kernel says it
+        self.dispatching = Dispatching(
+            self.delays_ms, settings.enable_multi_dispatch, settings.enable_lmq
+        )
         self._checkpoint = Checkpoint(os.path.join(root, "checkpoint"))
         self._abort = AbortFile(os.path.join(root, "abort"))
         self._lock = StoreLock(os.path.join(root, "lock"))
@@ -122,9 +125,7 @@ class StoreFiles:
             self.queues.by_key.values,
             self.queues.get,
             self._deletions,
-            Dispatching(
-                self.delays_ms, self.settings.enable_multi_dispatch, self.settings.enable_lmq
-            ),
+            self.dispatching,
             notes,
         )
         repair.short.update(dict.fromkeys(self.queues.load(notes, clean=state.clean)))
@@ -274,6 +275,7 @@ class StoreFiles:
             if is_stopped and self.allocator is not None:
                 self.allocator.remove_unused()
             if is_stopped and self.is_sound:
+                self.log.drop_partial()
                 self._commit_all()
                 is_behind = not self._catch_up()
                 self._flush_all()

@@ -199,6 +199,36 @@ impl FastPath {
         })
     }
 
+    /// Appends bytes of a master's log and wakes held pulls; the end of the last whole record.
+    ///
+    /// # Errors
+    /// As [`Core::append_log`].
+    pub fn append_log(&self, offset: i64, bytes: &[u8]) -> Result<i64, StoreError> {
+        let mut guard = self.state.lock();
+        let state = &mut *guard;
+        let mut core = self.store.lock();
+        let mut arrived = Vec::new();
+        let appended = core.append_log(offset, bytes, &mut arrived);
+        state.tables.refresh(&core);
+        for (queue, tags_code) in arrived {
+            let Some(slot) = core.slot(queue) else { continue };
+            let (name, queue_id) = (slot.topic.name.as_bytes(), slot.queue_id);
+            if let Some(topic) = state.tables.topics.find(name, policy::NO_SLOT) {
+                state.note_append(&core, topic, queue_id, tags_code);
+            }
+        }
+        let woken = state.has_arrivals();
+        if woken {
+            state.answer_arrivals(&mut core, None);
+        }
+        drop(core);
+        drop(guard);
+        if woken {
+            self.store.notify();
+        }
+        appended
+    }
+
     fn append_with<R>(
         &self,
         topic: &[u8],

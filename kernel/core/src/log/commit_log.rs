@@ -35,25 +35,27 @@ const STEPS: u64 = 8;
 #[derive(Default)]
 pub(crate) struct CommitLog {
     folders: LogFolders,
-    file_size: u64,
-    files: Vec<Arc<MappedFile>>,
+    pub(super) file_size: u64,
+    pub(super) files: Vec<Arc<MappedFile>>,
     /// The file that holds `write`; `None` when that starts a file not made yet.
-    tail: Option<Arc<MappedFile>>,
+    pub(super) tail: Option<Arc<MappedFile>>,
     /// Where records of the tail are written before they are committed; `None`: to the tail itself.
     buffer: Option<Arc<Buffer>>,
     /// The transient store pool, where there is one.
     pool: Option<Arc<Pool>>,
     /// Physical offset after the last record.
-    write: u64,
+    pub(super) write: u64,
     /// Up to here a record can be written without a second look: it leaves room for the blank,
     /// its pages are backed, and the helper needs no word.
-    safe_end: u64,
+    pub(super) safe_end: u64,
     window: u64,
     /// The helper was asked to back up to here.
-    asked: u64,
+    pub(super) asked: u64,
     asked_ms: i64,
     /// The helper was asked for the file that starts here.
     next_asked: u64,
+    /// Bytes after `write` that came from a master and are no whole record yet.
+    pub(super) partial: u64,
 }
 
 impl CommitLog {
@@ -306,7 +308,13 @@ impl CommitLog {
     }
 
     /// Tells the helper what will be written next, and for how much of it there is need.
-    fn ask_backing(&mut self, file: &Arc<MappedFile>, end: u64, now_ms: i64, shared: &Shared) {
+    pub(super) fn ask_backing(
+        &mut self,
+        file: &Arc<MappedFile>,
+        end: u64,
+        now_ms: i64,
+        shared: &Shared,
+    ) {
         if end + self.window - self.window / STEPS > self.asked && self.asked < file.end() {
             let elapsed = now_ms - self.asked_ms;
             let window = match elapsed {
@@ -326,7 +334,7 @@ impl CommitLog {
     }
 
     /// Asks the helper for the next two files, in time.
-    fn ask_files(&mut self, file: &Arc<MappedFile>, end: u64, shared: &Shared) {
+    pub(super) fn ask_files(&mut self, file: &Arc<MappedFile>, end: u64, shared: &Shared) {
         let next = file.end();
         if self.next_asked != next && end > self.middle(file) {
             self.next_asked = next;
@@ -386,7 +394,7 @@ impl CommitLog {
     }
 
     /// Ends the last file with a blank and goes to the next.
-    fn roll(&mut self, shared: &Shared) -> Result<(), PutStatus> {
+    pub(super) fn roll(&mut self, shared: &Shared) -> Result<(), PutStatus> {
         let start = match (&self.tail, self.files.last()) {
             (Some(file), _) => file.end(),
             (None, Some(file)) => file.end().max(self.write),

@@ -4,3 +4,4 @@ pub(crate) mod commit_log;
 pub(crate) mod folders;
 mod load;
 pub(crate) mod quarantine;
+pub(crate) mod raw;

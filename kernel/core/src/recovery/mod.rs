@@ -17,7 +17,7 @@ mod disowned;
 mod fill;
 mod indexing;
 mod load;
-mod places;
+pub(crate) mod places;
 mod queues;
 pub(crate) mod report;
 mod walk;

@@ -12,14 +12,14 @@ use crate::settings::Settings;
 
 /// Where a record says that it belongs.
 #[derive(Clone, Copy)]
-pub(super) struct Place<'a> {
-    pub(super) topic: &'a [u8],
-    pub(super) queue_id: i32,
-    pub(super) queue_offset: i64,
+pub(crate) struct Place<'a> {
+    pub(crate) topic: &'a [u8],
+    pub(crate) queue_id: i32,
+    pub(crate) queue_offset: i64,
 }
 
 /// The places of a record: its own, and those of its further queues.
-pub(super) fn places_of<'a>(view: &RecordView<'a>, settings: &Settings) -> SmallPlaces<'a> {
+pub(crate) fn places_of<'a>(view: &RecordView<'a>, settings: &Settings) -> SmallPlaces<'a> {
     let own = view.is_queued().then_some(Place {
         topic: view.topic,
         queue_id: view.queue_id,
@@ -43,13 +43,13 @@ pub(super) fn places_of<'a>(view: &RecordView<'a>, settings: &Settings) -> Small
 }
 
 /// Mostly one place, which needs no memory of its own.
-pub(super) struct SmallPlaces<'a> {
+pub(crate) struct SmallPlaces<'a> {
     own: Option<Place<'a>>,
     further: Vec<Place<'a>>,
 }
 
 impl<'a> SmallPlaces<'a> {
-    pub(super) fn iter(&self) -> impl Iterator<Item = Place<'a>> {
+    pub(crate) fn iter(&self) -> impl Iterator<Item = Place<'a>> {
         self.own.iter().chain(&self.further).copied()
     }
 }
@@ -76,7 +76,7 @@ pub(super) fn is_owner(
 }
 
 /// The time in the unit of an entry. Further queues of a record have no units, as in RocketMQ.
-pub(super) fn unit_time_of(place: Place<'_>, view: &RecordView<'_>) -> Option<i64> {
+pub(crate) fn unit_time_of(place: Place<'_>, view: &RecordView<'_>) -> Option<i64> {
     (place.topic == view.topic).then_some(view.store_timestamp)
 }
 
@@ -108,7 +108,7 @@ pub(super) fn correct_code(
 }
 
 /// The tags code of a record's queue entry.
-pub(super) fn tags_code(view: &RecordView<'_>, delays_ms: &[i64]) -> i64 {
+pub(crate) fn tags_code(view: &RecordView<'_>, delays_ms: &[i64]) -> i64 {
     let is_delayed = view.topic == SCHEDULE_TOPIC;
     let time = is_delayed
         .then(|| deliver_time(view.properties, view.store_timestamp, delays_ms))

@@ -125,7 +125,12 @@ impl Store {
         if self.running.lock().is_none() {
             return Ok(());
         }
-        self.core.lock().set_open(false);
+        {
+            let mut core = self.core.lock();
+            core.set_open(false);
+            // Where that fails the next opening clears it.
+            let _ = core.log.drop_partial();
+        }
         self.stop_threads();
         self.shared.preallocator.remove_unused();
         let flushed = flush::flush_all(&self.shared, &self.core).and_then(|_| {

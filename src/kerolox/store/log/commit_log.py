@@ -19,6 +19,7 @@ from kerolox.kernel.status import AppendMessageStatus
 from kerolox.protocol.records import (
     BLANK_MAGIC,
     MESSAGE_MAGIC,
+    RECORD_BYTES_MIN,
     RecordView,
     parse_record,
     store_time_of,
@@ -32,6 +33,7 @@ from kerolox.store.files.mapped_file import (
     offset_name,
     opened,
     write_all,
+    zero_from,
 )
 from kerolox.store.layout import BLANK, BLANK_BYTES
 from kerolox.store.log.folders import LogFolders
@@ -66,6 +68,8 @@ class CommitLog:
         """Behind the last record that can be read."""
         self.end_offset = 0
         """Behind the last record."""
+        self.partial = 0
+        """Bytes behind ``end_offset`` that came from a master and are no whole record yet."""
         self.pool: TransientPool | None = None
         self.tail: MappedFile | None = None
         self.limit = 0
@@ -319,6 +323,94 @@ class CommitLog:
         if file is None or position + size > self.file_size:
             return None
         return file.view[position : position + size]
+
+    def read_raw(self, offset: int, max_bytes: int) -> bytes:
+        """See ``RawLog.read_log``."""
+        room = self.file_size - offset % self.file_size
+        size = min(max_bytes, room, self.max_offset - offset)
+        return self.read(offset, size) or b""
+
+    # -- bytes of a master --------------------------------------------------------------------
+    def start_raw(self, offset: int) -> None:
+        """Make sure that bytes of a master at ``offset`` come next. An empty log begins there.
+
+        Raises:
+            ValueError: they don't.
+        """
+        if not self.files and offset != self.end_offset:
+            if offset % self.file_size:
+                raise ValueError(
+                    f"the log would begin at {offset}, which is no multiple of the "
+                    f"{self.file_size} bytes of its files: {FILE_SIZE_SETTING} has to be the "
+                    "master's"
+                )
+            self.min_offset = self.max_offset = self.end_offset = offset
+        wanted = self.end_offset + self.partial
+        if offset != wanted:
+            raise ValueError(f"the log goes on at {wanted}, not at {offset}")
+
+    def put_raw(self, data: memoryview) -> int:
+        """Write bytes of a master behind the last ones, as many as go into one file; how many.
+
+        Raises:
+            OSError: they can't be written.
+        """
+        if self.tail is None or self.end_offset == self.tail.end:
+            self.roll()
+        tail = self.tail
+        assert tail is not None
+        begin = self.end_offset + self.partial - tail.start
+        size = min(len(data), tail.size - begin)
+        tail.write(bytes(data[:size]), begin)
+        self.partial += size
+        return size
+
+    def raw_at(self, offset: int) -> tuple[int, RecordView | None] | None:
+        """(size, record) of what stands at an offset among the bytes of a master, without a record
+        where a blank ends the file; None: more has to come.
+
+        Raises:
+            ValueError: it is neither.
+        """
+        tail = self.tail
+        here = self.end_offset + self.partial - offset
+        if tail is None or here < BLANK_BYTES:
+            return None
+        position = offset - tail.start
+        room = tail.size - position
+        size, magic = BLANK.unpack_from(tail.view, position)
+        if magic == BLANK_MAGIC:
+            if size != room:
+                raise ValueError(
+                    f"a blank that does not end a file of {FILE_SIZE_SETTING} stands at {offset}"
+                )
+            return None if here < size else (size, None)
+        if magic != MESSAGE_MAGIC or not RECORD_BYTES_MIN <= size <= room - BLANK_BYTES:
+            raise ValueError(f"no record stands at {offset}")
+        if here < size:
+            return None
+        record = parse_record(tail.view, position, position + here, offset)
+        if record is None:
+            raise ValueError(f"no record of this offset stands at {offset}")
+        return size, record
+
+    def take_raw(self, end: int) -> None:
+        """Make what a master sent part of the log, up to an offset."""
+        self.partial -= end - self.end_offset
+        self.max_offset = self.end_offset = end
+        if end > self._ask_at:
+            self._ask_ahead()
+
+    def drop_partial(self) -> None:
+        """Clear what is no whole record: an append of ours would leave some of it behind.
+
+        Raises:
+            OSError: it can't be cleared.
+        """
+        partial, self.partial = self.partial, 0
+        if partial and self.tail is not None:
+            position = self.end_offset - self.tail.start
+            zero_from(self.tail.unseal(), position, position + partial)
 
     def record_at(self, offset: int) -> RecordView | None:
         """The record that starts at a physical offset; None when none does."""

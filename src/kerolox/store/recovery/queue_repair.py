@@ -52,6 +52,23 @@ class Place(NamedTuple):
     queue_offset: int
 
 
+def places_of(how: Dispatching, offset: int, record: RecordView) -> list[Place]:
+    """The places of a record: its own, and those of its further queues."""
+    if record.sys_flag & TRANSACTION_MASK in (TRANSACTION_PREPARED, TRANSACTION_ROLLBACK):
+        return []
+    topic = record.topic.decode("utf-8", "surrogateescape")
+    places = [Place(topic, record.queue_id, record.queue_offset)]
+    if how.multi_dispatch and is_multi_dispatch(record.properties):
+        seen = {places[0][:2]}
+        for target in multi_dispatch_targets(record.properties, record.queue_id, lmq=how.lmq):
+            # Each entry before this one was of a record before this one.
+            is_possible = target.queue_offset <= offset // RECORD_BYTES_MIN
+            if is_possible and target[:2] not in seen:
+                seen.add(target[:2])
+                places.append(Place(*target))
+    return places
+
+
 class Waiting(NamedTuple):
     """An entry whose queue offset does not join: it counts once the next one goes on from it."""
 
@@ -165,7 +182,7 @@ class QueueRepair:
                     first = queue.first_where(lambda entry: entry[0] >= begin)
                     self._seen[queue] = Seen(first, queue.max_offset)
         for offset, record in self._records(begin, begin):
-            for place in self._places(offset, record):
+            for place in places_of(self._how, offset, record):
                 self._enter(place, offset, record)
         self._write_pending()
         self._windows.clear()
@@ -181,24 +198,6 @@ class QueueRepair:
                 offset = at + record.size
             behind = log.roll_next(offset)
             offset = min(behind, sound_from) if offset < sound_from else behind
-
-    def _places(self, offset: int, record: RecordView) -> list[Place]:
-        """The places of a record: its own, and those of its further queues."""
-        if record.sys_flag & TRANSACTION_MASK in (TRANSACTION_PREPARED, TRANSACTION_ROLLBACK):
-            return []
-        topic = record.topic.decode("utf-8", "surrogateescape")
-        places = [Place(topic, record.queue_id, record.queue_offset)]
-        if self._how.multi_dispatch and is_multi_dispatch(record.properties):
-            seen = {places[0][:2]}
-            for target in multi_dispatch_targets(
-                record.properties, record.queue_id, lmq=self._how.lmq
-            ):
-                # Each entry before this one was of a record before this one.
-                is_possible = target.queue_offset <= offset // RECORD_BYTES_MIN
-                if is_possible and target[:2] not in seen:
-                    seen.add(target[:2])
-                    places.append(Place(*target))
-        return places
 
     def _find(self, topic: str, queue_id: int) -> ConsumeQueue | None:
         try:
@@ -226,7 +225,7 @@ class QueueRepair:
             return
         self._touched[queue] = None
         entry = (offset, record.size, self._code(record))
-        self._append(queue, entry, _unit_time(queue, record))
+        self._append(queue, entry, unit_time_of(queue, record))
 
     def _compare_one(
         self, queue: ConsumeQueue, place: Place, offset: int, record: RecordView
@@ -297,7 +296,7 @@ class QueueRepair:
         return (
             record is not None
             and record.size == entry[1]
-            and place in self._places(entry[0], record)
+            and place in places_of(self._how, entry[0], record)
         )
 
     def _claim(self, queue: ConsumeQueue, queue_offset: int) -> None:
@@ -353,7 +352,7 @@ class QueueRepair:
         record = self._log.record_at(entry[0])
         if record is None or record.size != entry[1]:
             return False
-        for place in self._places(entry[0], record):
+        for place in places_of(self._how, entry[0], record):
             queue = self._find(place.topic, place.queue_id)
             seen = None if queue is None else self._seen.get(queue)
             if queue is None or seen is None or place.queue_offset >= seen.end:
@@ -375,7 +374,7 @@ class QueueRepair:
     def fill_short(self, sound_from: int) -> None:
         """Fill the queues that lack entries, from the begin of the log."""
         for offset, record in self._records(self._log.min_offset, sound_from):
-            for place in self._places(offset, record):
+            for place in places_of(self._how, offset, record):
                 if self._deletions.is_over(place.topic, offset):
                     continue
                 queue = self._find(place.topic, place.queue_id)
@@ -392,7 +391,7 @@ class QueueRepair:
         waiting = self.short[queue]
         wanted = place.queue_offset
         entry = (offset, record.size, self._code(record))
-        unit_time = _unit_time(queue, record)
+        unit_time = unit_time_of(queue, record)
         if (
             waiting is not None
             and waiting.queue_offset + 1 == wanted
@@ -465,7 +464,7 @@ class QueueRepair:
         self.short.clear()
 
 
-def _unit_time(queue: ConsumeQueue, record: RecordView) -> int | None:
+def unit_time_of(queue: ConsumeQueue, record: RecordView) -> int | None:
     """The time in the unit of an entry. Further queues of a record have no units, as in
     RocketMQ."""
     return record.store_timestamp if queue.topic_bytes == record.topic else None
