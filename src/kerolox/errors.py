@@ -64,7 +64,7 @@ __all__ = [
 ]
 
 
-_ACL_EXCEPTION = "org.apache.rocketmq.acl.common.AclException"
+ACL_EXCEPTION = "org.apache.rocketmq.acl.common.AclException"
 """Begins the remark when access control refuses a request; its code says no more than failure."""
 
 
@@ -171,7 +171,7 @@ class BrokerError(KeroloxError):
     def from_response(code: int, remark: str | None, address: str = "") -> BrokerError:
         """The error of the class that belongs to ``code``."""
         error_type = BrokerError._by_code.get(code, BrokerError)
-        if error_type is BrokerSystemError and _ACL_EXCEPTION in (remark or ""):
+        if error_type is BrokerSystemError and ACL_EXCEPTION in (remark or ""):
             error_type = AccessDeniedError
         return error_type(remark or "", code=code, address=address)
 

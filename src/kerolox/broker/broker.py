@@ -21,6 +21,7 @@ from typing import NamedTuple, Self
 
 from kerolox import clock
 from kerolox._pykernel.halves import HalvesOfStore
+from kerolox.broker.access.gate import AccessGate
 from kerolox.broker.config import BrokerConfig
 from kerolox.broker.context import Context
 from kerolox.broker.dynamic_config import ConfigApplier
@@ -57,6 +58,8 @@ from kerolox.errors import ConfigError
 from kerolox.kernel import HalfKernel, RecoveryReport, StoreKernel, load_kernel
 from kerolox.remoting.audit import Audit
 from kerolox.remoting.unserved import UnservedCodes
+from kerolox.security.access.files import AclFiles, Places
+from kerolox.security.access.watching import LOOK_SECONDS, AccountsWatch
 
 TICK_SECONDS = 0.1
 """How often held pulls and flush answers are looked at for their deadlines."""
@@ -152,6 +155,8 @@ class Broker:
             self._cleanup.callback(self._close_store, store)
             self.parts = self._made_parts(store)
             self._load_tables()
+            if self.parts.accounts is not None:
+                self.parts.accounts.load()
             await self.parts.transactions.recover(self.recovery)
             self._cleanup.callback(self.parts.audit.close)
             self._ports = Ports(self.parts, partial(kernel.Connection, store))
@@ -181,8 +186,11 @@ class Broker:
     async def reload_settings(self) -> None:
         """Read the settings file again (what SIGHUP asks for). Settings that are live are in force
         when this returns; others are named in the log and wait for a restart. A file with a mistake
-        changes nothing and is one error in the log. Only while it runs; raises nothing."""
+        changes nothing and is one error in the log. So with the files of accounts. Only while it
+        runs; raises nothing."""
         await self.parts.dynamic_config.reload()
+        if self.parts.accounts is not None:
+            await self.parts.accounts.reload()
 
     async def __aenter__(self) -> Self:
         await self.start()
@@ -211,6 +219,8 @@ class Broker:
     def _made_parts(self, store: StoreKernel) -> Context:
         """All parts: each gets those that it uses, so they are made from the bottom up."""
         config, now_ms, identity = self.config, self._now_ms, self._identity
+        audit = Audit("broker")
+        access = AccessGate(config, audit)
         topics_changed, topics, filters, clients, groups, offsets = self._made_tables(store)
         gate = WriteGate(config, store, now_ms)
         broker_stats = BrokerStats(config, store, now_ms)
@@ -237,6 +247,8 @@ class Broker:
             now_ms=now_ms,
             identity=identity,
             store=store,
+            access=access,
+            accounts=_accounts_watch(config, access),
             topics=topics,
             groups=groups,
             offsets=offsets,
@@ -257,7 +269,7 @@ class Broker:
             broker_stats=broker_stats,
             pull_hooks=self._pull_hooks,
             unserved=UnservedCodes("broker"),
-            audit=Audit("broker"),
+            audit=audit,
         )
 
     def _load_tables(self) -> None:
@@ -291,6 +303,8 @@ class Broker:
         ):
             parts.background.repeat(seconds, work)
         parts.background.repeat(CHECK_SECONDS, parts.cleaner.check_disk, first=FIRST_CHECK_SECONDS)
+        if parts.accounts is not None:
+            parts.background.repeat(LOOK_SECONDS, parts.accounts.look)
         clean_seconds = config.clean_resource_interval / 1000
         parts.background.repeat(clean_seconds, parts.cleaner.clean, first=FIRST_CLEAN_SECONDS)
 
@@ -347,3 +361,11 @@ class Broker:
             store.close()
         except OSError as error:
             _log.error("store %s did not close: %s", self.config.store_path_root_dir, error)
+
+
+def _accounts_watch(config: BrokerConfig, access: AccessGate) -> AccountsWatch | None:
+    """Raises: ConfigError: the settings do not say where the files of accounts are."""
+    if not config.acl_enable:
+        return None
+    places = Places.of(config.rocketmq_home, config.acl_file)
+    return AccountsWatch(AclFiles(places), access.use)

@@ -9,8 +9,8 @@ Keys of our own, which RocketMQ ignores: ``listenHost`` (addresses to listen on)
 ``advertisedAddress`` (what name servers tell clients), ``vipPortEnable`` (listen on
 ``listenPort - 2`` too, as RocketMQ always does), ``gatherTimeMicros`` (how long requests may come
 together while many small ones come in), ``maxConnectionsPerAddress``,
-``updateNamesrvAddrEnable`` (requests may change ``namesrvAddr``) and ``aclFile`` (accounts; a
-system property of RocketMQ).
+``updateNamesrvAddrEnable`` (requests may change ``namesrvAddr``), ``aclFile`` (accounts; a
+system property of RocketMQ) and ``aclStrict`` (access control without the gaps of RocketMQ 4.9.8).
 
 What requests may change is said by each field (:mod:`kerolox.role_settings`): switches, limits and
 times. It is never what names a file, a folder, an address, a port or a topic, and nothing that the
@@ -68,7 +68,6 @@ _BYTES: dict[str, object] = {"min": 1}
 _PORT = {"min": 0, "max": 65535}
 
 _UNSUPPORTED_SWITCHES = {
-    "acl_enable": "access control",
     "enable_dleger_commit_log": "DLedger",
     "use_tls": "TLS",
 }
@@ -140,6 +139,10 @@ class BrokerConfig(RoleSettings):
     short_polling_time_mills: int = field(default=1000, metadata=LATER | _BYTES)
     start_accept_send_request_time_stamp: int = field(default=0, metadata=LIVE)
     acl_enable: bool = False
+    """Requests need an account that may do what they ask."""
+    acl_strict: bool = True
+    """With aclEnable: writes by any code need PUB, and what changes something for others needs an
+    administrator; false: as RocketMQ 4.9.8, which checks some codes only. A key of ours."""
     rocketmq_home: str = field(default_factory=lambda: os.environ.get(HOME_VARIABLE, ""))
     """Folder of ``conf/plain_acl.yml`` and ``conf/acl``, of which the first counts only while
     ``acl_file`` names no other."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from kerolox.broker.access.gate import AccessGate
 from kerolox.broker.config import BrokerConfig
 from kerolox.broker.hooks import PullHook
 from kerolox.broker.identity import Identity
@@ -31,6 +32,7 @@ from kerolox.dynamic_config import DynamicConfig
 from kerolox.kernel import StoreKernel
 from kerolox.remoting.audit import Audit
 from kerolox.remoting.unserved import UnservedCodes
+from kerolox.security.access.watching import AccountsWatch
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,6 +44,9 @@ class Context:
     now_ms: Callable[[], int]
     identity: Identity
     store: StoreKernel
+    access: AccessGate
+    accounts: AccountsWatch | None
+    """The files of accounts; None without ``aclEnable``."""
 
     topics: TopicTable
     groups: GroupTable

@@ -5,17 +5,24 @@ from __future__ import annotations
 import contextlib
 import errno
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 from kerolox.broker.context import Context
 from kerolox.broker.requests import ROUTER
-from kerolox.errors import ConfigError
+from kerolox.errors import ConfigError, RemoteProtocolError
 from kerolox.kernel import ConnectionKernel
 from kerolox.protocol.codes import RequestCode
 from kerolox.protocol.command import RemotingCommand
+from kerolox.protocol.framing import FrameDecoder
 from kerolox.remoting.gathering import Gathering
 from kerolox.remoting.server import Handler, RemotingServer, ServerConnection
 from kerolox.remoting.tls.server_tls import ServerTls
 from kerolox.remoting.unserved import UnservedCodes
+
+if TYPE_CHECKING:
+    from typing_extensions import Buffer
+
+    from kerolox.kernel import FedMembers
 
 VIP_PORT_DISTANCE = -2
 
@@ -30,6 +37,8 @@ class Ports:
         """Nothing is opened before :meth:`open`."""
         self._broker = broker
         self._feeder = feeder
+        if broker.access.is_on:
+            self._feeder = lambda number, host: _Unhurried(feeder(number, host))
         self._main: RemotingServer | None = None
         self._unserved_by_vip = UnservedCodes("VIP port of the broker")
         self._gathering = Gathering(broker.config.gather_time_micros / 1e6, self._messages_moved)
@@ -116,15 +125,41 @@ class Ports:
     async def _handle(
         self, command: RemotingCommand, connection: ServerConnection
     ) -> RemotingCommand | None:
-        return await ROUTER.dispatch(self._broker, command, connection)
+        account = self._broker.access.admit(command, connection)
+        return await ROUTER.dispatch(self._broker, command, connection, account)
 
     async def _handle_vip(
         self, command: RemotingCommand, connection: ServerConnection
     ) -> RemotingCommand | None:
         if command.code in (RequestCode.PULL_MESSAGE, RequestCode.LITE_PULL_MESSAGE):
+            self._broker.access.admit(command, connection)
             return self._unserved_by_vip.answer(command, connection)
-        return await ROUTER.dispatch(self._broker, command, connection)
+        return await self._handle(command, connection)
 
     def _messages_moved(self) -> int:
         stats = self._broker.store.stats()
         return stats["put_count"] + stats["get_count"]
+
+
+class _Unhurried:
+    """A connection without a fast path: every frame goes to its handler, which is checked first."""
+
+    def __init__(self, kernel: ConnectionKernel) -> None:
+        self._kernel = kernel
+        self._decoder = FrameDecoder()
+
+    def feed(self, data: Buffer, size: int) -> FedMembers:
+        try:
+            with memoryview(data)[:size] as view:
+                frames = self._decoder.feed(view)
+        except RemoteProtocolError as error:
+            return b"", None, 0, str(error)
+        error_after = self._decoder.error
+        return b"", frames or None, 0, None if error_after is None else str(error_after)
+
+    @property
+    def unfinished_bytes(self) -> int:
+        return self._decoder.buffered_bytes
+
+    def close(self) -> None:
+        self._kernel.close()

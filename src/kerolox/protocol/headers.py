@@ -100,12 +100,17 @@ class SendMessageHeader(Header, frozen=True, kw_only=True):
 
     @classmethod
     def decode_short(cls, ext_fields: Mapping[str, str]) -> SendMessageHeader:
-        """Convert the members of SEND_MESSAGE_V2 (310) and SEND_BATCH_MESSAGE (320).
+        """Convert the members of SEND_MESSAGE_V2 (310) and SEND_BATCH_MESSAGE (320). Long names
+        mean nothing there: one request must not name two topics.
 
         Raises:
             HeaderFieldError: as :meth:`decode`.
         """
-        long_names = {SEND_LONG_NAMES.get(name, name): value for name, value in ext_fields.items()}
+        long_names = {
+            long: ext_fields[short]
+            for short, long in SEND_LONG_NAMES.items()
+            if short in ext_fields
+        }
         try:
             return cls.decode(long_names)
         except HeaderFieldError as error:

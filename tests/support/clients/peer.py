@@ -17,6 +17,7 @@ from tests.support.clients.requests import heartbeat_body, pull_fields, send_fie
 if TYPE_CHECKING:
     from kerolox.broker.broker import Broker
     from kerolox.message import MessageExt
+    from kerolox.security.credentials import Credentials
 
 SMALL = {
     "broker_name": "broker-t",
@@ -144,7 +145,7 @@ class Peer:
 
 
 @asynccontextmanager
-async def peer_at(address: str) -> AsyncIterator[Peer]:
+async def peer_at(address: str, credentials: Credentials | None = None) -> AsyncIterator[Peer]:
     """A client of the broker at an address, with a connection of its own."""
     peer: Peer
 
@@ -154,13 +155,13 @@ async def peer_at(address: str) -> AsyncIterator[Peer]:
             return None
         return command.response(0, "from the client", {"seen": command.code}, body=b"{}")
 
-    async with RemotingClient(on_request=on_request) as client:
+    async with RemotingClient(on_request=on_request, credentials=credentials) as client:
         peer = Peer(address, client)
         yield peer
 
 
 @asynccontextmanager
-async def peer_of(broker: Broker) -> AsyncIterator[Peer]:
+async def peer_of(broker: Broker, credentials: Credentials | None = None) -> AsyncIterator[Peer]:
     """A client with a connection of its own."""
-    async with peer_at(f"127.0.0.1:{broker.port}") as peer:
+    async with peer_at(f"127.0.0.1:{broker.port}", credentials) as peer:
         yield peer

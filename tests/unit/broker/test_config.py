@@ -101,7 +101,6 @@ def test_a_known_key_that_has_no_effect_is_one_warning(tmp_path, caplog):
         ("deleteWhen=4am", ("deleteWhen", "'4am' is no list of hours")),
         ("diskSpaceWarningLevelRatio=90", ("diskSpaceWarningLevelRatio=90", "such as 0.90")),
         ("fileReservedTime=-1", ("fileReservedTime", "the least is 0")),
-        ("aclEnable=true", ("aclEnable=true", "not supported yet")),
         ("useTLS=true", ("useTLS=true", "TLS")),
     ],
 )

@@ -224,6 +224,8 @@ async def runtime_info(broker: Context, header: EmptyHeader, request: Request) -
     for level, offset in broker.schedule.offsets.items():
         high = store.queue_bounds(SCHEDULE_TOPIC, level - 1)[1]
         values[f"scheduleMessageOffset_{level}"] = f"{offset},{high}"
+    if broker.access.is_on:
+        values["aclDenied"] = broker.access.denied.total()
     values["brokerVersionDesc"] = VERSION_TEXT
     values["brokerVersion"] = VERSION
     # What tools of 5.x read: another spelling of the one, and without the other the broker looks

@@ -290,7 +290,7 @@ def _held(
         wait_ms = config.short_polling_time_mills
     if wait_ms <= 0:
         return False
-    if wanted.filter is not None or broker.pull_hooks:
+    if wanted.filter is not None or broker.pull_hooks or broker.access.is_on:
         if broker.arrivals.is_full:
             raise _too_many_held(OFFSET_WAITS_MAX)
         broker.background.run(_wait_for_match(broker, header, request, place, wanted, wait_ms))
@@ -339,6 +339,7 @@ async def _wait_for_match(
         if request.connection.closed:
             return
         try:
+            broker.access.admit(request.command, request.connection)
             group = _checked_group(broker, header)
             _checked_topic(broker, header, request)
             if not header.sys_flag & PullSysFlag.SUBSCRIPTION:

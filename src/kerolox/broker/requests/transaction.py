@@ -54,6 +54,8 @@ async def end_transaction(
         return None
     await _committed(broker, lambda: header.commit_log_offset < broker.store.max_physical_offset)
     half = _checked_half(broker, header)
+    topic = half.properties.get(PropertyKey.REAL_TOPIC, "")
+    broker.access.check_write(topic, request.command, request.connection)
     if header.commit_or_rollback == MessageSysFlag.TRANSACTION_ROLLBACK:
         await broker.transactions.rollback(half)
         return Reply()

@@ -140,9 +140,14 @@ class Arrivals:
         self._of_connection: dict[int, set[int]] = {}
 
     @property
+    def count(self) -> int:
+        """Those that wait."""
+        return len(self._waits)
+
+    @property
     def is_full(self) -> bool:
         """No more can wait."""
-        return len(self._waits) >= OFFSET_WAITS_MAX
+        return self.count >= OFFSET_WAITS_MAX
 
     def wake_arrived(self) -> None:
         """Wake those whose waits are over. To be called when the store has ready answers."""

@@ -1,0 +1,1 @@
+"""Access control in the broker: the gate before all handlers."""

@@ -1,0 +1,82 @@
+"""The gate before all handlers: ``aclEnable``.
+
+:class:`~kerolox.security.access.check.AccessControl` decides; here a refusal becomes an error, is
+counted, and has its audit line, with who, from where and what, never with a signature or a secret.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from kerolox.broker.config import BrokerConfig
+from kerolox.errors import ACL_EXCEPTION, AccessDeniedError
+from kerolox.protocol.command import RemotingCommand
+from kerolox.protocol.names import ACCESS_KEY_FIELD
+from kerolox.remoting.audit import Audit
+from kerolox.remoting.server import ServerConnection
+from kerolox.security.access.accounts import Accounts
+from kerolox.security.access.check import AccessControl, Refusal
+from kerolox.security.access.needs import Need
+from kerolox.security.access.permissions import Permission
+
+
+class AccessGate:
+    """Lets requests in, or not. Without ``aclEnable`` it lets all in."""
+
+    def __init__(self, config: BrokerConfig, audit: Audit) -> None:
+        """Without accounts, so that nobody is let in, before :meth:`use`.
+
+        Args:
+            config: the broker's settings.
+            audit: gets the line of each refusal.
+        """
+        self.is_on = config.acl_enable
+        self.denied: Counter[str] = Counter()
+        """Requests that were refused, by the kind of their refusal."""
+        self._audit = audit
+        self._control = AccessControl(Accounts(), is_strict=config.acl_strict)
+
+    def use(self, accounts: Accounts) -> None:
+        """Have other accounts be in force with the next request, whatever the connection. Held
+        pulls are judged anew before they deliver anything."""
+        self._control.replace(accounts)
+
+    def admit(self, command: RemotingCommand, connection: ServerConnection) -> str:
+        """Check a request, or what waited since it was admitted, before it tells anything.
+
+        Returns:
+            The access key of the account that signed it; empty: nobody had to.
+
+        Raises:
+            AccessDeniedError: it may not be done.
+        """
+        if not self.is_on:
+            return ""
+        host = connection.peer[0]
+        refusal = self._control.refusal(command, host)
+        if refusal is not None:
+            raise self._denied(refusal, command, connection)
+        return "" if self._control.is_white(host) else command.ext_fields[ACCESS_KEY_FIELD]
+
+    def check_write(
+        self, topic: str, command: RemotingCommand, connection: ServerConnection
+    ) -> None:
+        """To be called by a handler whose request writes to a topic that it does not name itself.
+
+        Raises:
+            AccessDeniedError: ``aclStrict``, and the account may not publish to it.
+        """
+        if self.is_on and self._control.is_strict:
+            need = Need(topic, Permission.PUB)
+            refusal = self._control.refusal_of(command, connection.peer[0], (need,))
+            if refusal is not None:
+                raise self._denied(refusal, command, connection)
+
+    def _denied(
+        self, refusal: Refusal, command: RemotingCommand, connection: ServerConnection
+    ) -> AccessDeniedError:
+        """Every refusal passes here, once: count it, tell it, make its answer."""
+        self.denied[refusal.reason.value] += 1
+        proven = refusal.access_key if refusal.reason.is_of_known else ""
+        self._audit.denied(command, connection, refusal.text, account=proven)
+        return AccessDeniedError(f"{ACL_EXCEPTION}: {refusal.text}")
