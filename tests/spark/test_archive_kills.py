@@ -13,6 +13,7 @@ import pytest
 
 from kerolox.spark.jobs.archive import archive
 from kerolox.spark.jobs.replay import ReplayOptions, replay
+from kerolox.spark.positions.read_limits import HAS_READ_LIMITS
 from tests.spark.archive_me import options_in
 from tests.spark.drivers import run_to_its_death
 from tests.spark.dying import STEPS_OF_ARCHIVE, STEPS_OF_REPLAY
@@ -66,6 +67,21 @@ def test_an_archive_killed_and_resumed_has_each_message_once(
     )
     assert replay(spark, again).rows == TOTAL
     assert bodies(read(again.to_topic).load().collect()) == once
+
+
+@pytest.mark.skipif(HAS_READ_LIMITS, reason="of PySpark 4.1 alone")
+def test_on_pyspark_4_1_an_archive_that_was_killed_is_whole_after_one_run(
+    spark, topics, topic, tmp_path
+):
+    options = options_in(tmp_path, "parquet", topics.namesrv, (topic,), PER_BATCH)
+    topics.send_numbers(topic, range(PER_BATCH))
+    assert archive(spark, options).rows == PER_BATCH
+    topics.send_numbers(topic, range(PER_BATCH, 2 * PER_BATCH))
+    places = topics.namesrv, tmp_path, PER_BATCH, "parquet", "placing", topic
+    run_to_its_death("tests.spark.archive_me", *places, log=tmp_path / "log")
+    topics.send_numbers(topic, range(2 * PER_BATCH, 3 * PER_BATCH))
+    assert archive(spark, options).rows_in_all == 3 * PER_BATCH
+    assert bodies(rows_of(spark, options)) == Counter(range(3 * PER_BATCH))
 
 
 @pytest.mark.skipif(not RUNS_ALL, reason="a driver for each step; KEROLOX_SOFTWARE=all runs it")

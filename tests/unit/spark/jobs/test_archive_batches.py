@@ -55,6 +55,22 @@ def rows(folder) -> int:
     )
 
 
+@pytest.mark.parametrize(
+    ("planned", "done", "is_open"),
+    [
+        ([], [], False),
+        (["0"], [], True),
+        (["9", "10"], ["9", "10"], False),
+        (["9", "10"], ["9"], True),
+    ],
+)
+def test_a_batch_that_spark_has_planned_and_not_done_is_known(tmp_path, planned, done, is_open):
+    for log, names in (("offsets", planned), ("commits", done)):
+        for name in [*names, ".10.crc"]:
+            Folder(str(tmp_path)).write_text(f"checkpoint/{log}/{name}", "v1")
+    assert Records(Folder(str(tmp_path))).has_open_batch() == is_open
+
+
 def test_a_batch_is_put_in_its_place_once(options, staging, tmp_path):
     writer = BatchWriter(options, ARCHIVE, None)
     writer(0, 0)

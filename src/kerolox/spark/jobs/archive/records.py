@@ -177,6 +177,16 @@ class Records:
         self.folder.write_json(_name(record.batch), dataclasses.asdict(record))
         self.folder.delete(_name(record.batch - RECORDS_KEPT))
 
+    def has_open_batch(self) -> bool:
+        """Whether Spark has planned a batch that is not in its commit log; its next run does that
+        one first."""
+        checkpoint = self.folder.below(CHECKPOINT)
+        planned, done = (
+            {int(name) for name in checkpoint.below(log).names() if name.isdigit()}
+            for log in ("offsets", "commits")
+        )
+        return bool(planned) and max(planned) not in done
+
     def last(self) -> BatchRecord | None:
         """The record of the last batch."""
         names = [name for name in self.folder.below(BATCHES).names() if name.endswith(".json")]
