@@ -41,7 +41,7 @@ from kerolox.protocol.codes import FRAME_BYTES_MAX, HEADER_SIZE_MASK
 from kerolox.protocol.command import RemotingCommand
 from kerolox.protocol.framing import LENGTHS, is_header_size
 from kerolox.security.credentials import Credentials, Signer
-from kerolox.security.tls import Tls, context_of, handshake_fault, is_handshake_error
+from kerolox.security.tls import Tls, context_of, handshake_fault, is_handshake_error, why_closed
 
 RECEIVE_BYTES = 256 * 1024
 """Bytes asked of the socket at once."""
@@ -87,6 +87,7 @@ class BlockingConnection:
         self._buffer = bytearray()
         # What has arrived and is not taken yet.
         self._start = self._end = 0
+        self._is_heard = False
         try:
             place = split_address(address)
         except ValueError as error:
@@ -188,7 +189,7 @@ class BlockingConnection:
                 f"{self.address} took no bytes for {timeout_seconds:g} s"
             ) from error
         except OSError as error:
-            raise self._lost(str(error)) from error
+            raise self._lost(error) from error
 
     def send_and_keep_answers(self, data: bytes | bytearray, timeout_seconds: float = 3.0) -> None:
         """As :meth:`send_frames`, for large amounts while answers are on their way.
@@ -212,7 +213,7 @@ class BlockingConnection:
                 except (BlockingIOError, ssl.SSLWantWriteError, ssl.SSLWantReadError):
                     self._read_until_writable(timeout_seconds)
         except OSError as error:
-            raise self._lost(str(error)) from error
+            raise self._lost(error) from error
 
     def _read_until_writable(self, timeout_seconds: float) -> None:
         """Keep what arrives until bytes can be sent, or as many have arrived as one read takes."""
@@ -324,7 +325,7 @@ class BlockingConnection:
         except TimeoutError as error:
             raise self.late(timeout_seconds) from error
         except OSError as error:
-            raise self._lost(str(error)) from error
+            raise self._lost(error) from error
 
     def _read_some(self) -> None:
         """Keep what one read brings.
@@ -343,13 +344,19 @@ class BlockingConnection:
         with memoryview(buffer) as view:
             count = self._socket.recv_into(view[held : held + RECEIVE_BYTES])
         if not count:
-            raise self._lost("the peer closed it")
+            raise self._lost()
+        self._is_heard = True
         self._end += count
 
     def _check_open(self) -> None:
         if self.closed:
             raise ConnectionLostError(f"the connection to {self.address} is closed; make a new one")
 
-    def _lost(self, reason: str) -> ConnectionLostError:
+    def _lost(self, error: OSError | None = None) -> ConnectionLostError:
+        reason = str(error) if error else ""
+        if isinstance(self._socket, ssl.SSLSocket):
+            reason = why_closed(error, is_heard=self._is_heard)
         self.close()
-        return ConnectionLostError(f"connection to {self.address} lost: {reason}")
+        return ConnectionLostError(
+            f"connection to {self.address} lost: {reason or 'the peer closed it'}"
+        )

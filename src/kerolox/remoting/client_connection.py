@@ -26,6 +26,7 @@ from kerolox.protocol.command import RemotingCommand
 from kerolox.remoting.connection import FrameConnection, Handling, Shared
 from kerolox.remoting.core.client_requests import ClientRequests
 from kerolox.remoting.core.line import Queued, WriteSend
+from kerolox.security.tls import why_closed
 
 OPEN_CALLS_MAX = 65535
 """Requests of one connection that may wait for a response (clientAsyncSemaphoreValue)."""
@@ -116,9 +117,10 @@ class ClientConnection(FrameConnection):
         super().connection_lost(exc)
 
     def _why_lost(self, exc: Exception | None) -> str:
-        reason = super()._why_lost(exc)
         if self._transport.get_extra_info("ssl_object") is not None:
-            return reason
+            told = why_closed(exc, is_heard=bool(self._silence.received_at))
+            return f" ({told})" if told else ""
+        reason = super()._why_lost(exc)
         if self._speaks_tls:
             return f"{reason} (it speaks TLS; set tls in the settings)"
         if self._silence.received_at:

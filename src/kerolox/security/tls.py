@@ -183,6 +183,28 @@ def handshake_fault(error: OSError) -> str:
     )
 
 
+def why_closed(error: Exception | None, *, is_heard: bool) -> str:
+    """What is known of the end of a connection with TLS; empty: nothing.
+
+    With TLS 1.3 our side is done before the server has looked at our certificate. What it finds
+    comes with the first read, or is never said.
+
+    Args:
+        error: with which it ended.
+        is_heard: something has come from there.
+    """
+    if isinstance(error, ssl.SSLError) and "ALERT" in (error.reason or ""):
+        return handshake_fault(error)
+    told = str(error) if error else ""
+    if is_heard:
+        return told
+    hint = (
+        "it closed right after the TLS handshake; does it want a certificate of ours"
+        " (TlsSettings.certificate, tls.client.certPath), or refuse the one that it got?"
+    )
+    return f"{told}; {hint}" if told else hint
+
+
 def _certificate_fault(error: ssl.SSLCertVerificationError) -> str:
     code, text = error.verify_code, error.verify_message
     if code == _EXPIRED:

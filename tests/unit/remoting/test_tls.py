@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import socket
 import ssl
 import threading
@@ -92,16 +93,16 @@ def ask_blocking(address: str, tls: Tls, body: bytes = b"") -> bytes:
         return connection.invoke(request, SECONDS_MAX).body
 
 
-def ask_both(address: str, tls: Tls) -> list[str]:
+def ask_both(address: str, tls: Tls, error: type[Exception] = ConnectError) -> list[str]:
     """The errors of either kind of client."""
 
     async def asked() -> None:
         async with client_of(tls) as client:
             await ask(client, address)
 
-    with pytest.raises(ConnectError) as one:
+    with pytest.raises(error) as one:
         asyncio.run(asked())
-    with pytest.raises(ConnectError) as other:
+    with pytest.raises(error) as other:
         ask_blocking(address, tls)
     return [str(one.value), str(other.value)]
 
@@ -192,10 +193,39 @@ async def test_a_client_shows_its_certificate_where_one_is_asked_for(
         for files in ({"certificate": certificate, "key": key}, {"certificate": whole}):
             async with client_of(TlsSettings(ca=authority.ca, **files)) as client:
                 assert await ask(client, proxy.address, b"x") == b"x"
-        async with client_of(TlsSettings(ca=authority.ca)) as client:
-            # TLS 1.3: the refusal comes with the first read.
-            with pytest.raises((ConnectError, ConnectionLostError)):
-                await ask(client, proxy.address)
+
+
+def test_a_server_that_hangs_up_after_the_handshake_is_told(
+    authority: Authority, plain: str
+) -> None:
+    # With TLS 1.3 it has not seen then that a certificate is missing.
+    with TlsProxy(authority.server(asks_client=True), plain) as proxy:
+        for text in ask_both(proxy.address, TlsSettings(ca=authority.ca), ConnectionLostError):
+            assert "does it want a certificate of ours (TlsSettings.certificate" in text
+
+
+def test_the_alert_that_a_certificate_is_missing_is_told(authority: Authority) -> None:
+    context = authority.server(asks_client=True)
+
+    def refuse(listener: socket.socket) -> None:
+        for _ in range(2):
+            incoming, outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
+            shaking = context.wrap_bio(incoming, outgoing, server_side=True)
+            with listener.accept()[0] as taken:
+                while data := taken.recv(65536):
+                    incoming.write(data)
+                    with contextlib.suppress(ssl.SSLError):
+                        shaking.do_handshake()
+                    taken.sendall(outgoing.read())
+
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        thread = threading.Thread(target=refuse, args=[listener])
+        thread.start()
+        address = f"127.0.0.1:{listener.getsockname()[1]}"
+        for text in ask_both(address, TlsSettings(ca=authority.ca), ConnectionLostError):
+            assert "alert certificate required" in text
+            assert "does it want a certificate of ours (TlsSettings.certificate)" in text
+        thread.join(SECONDS_MAX)
 
 
 def test_an_unknown_authority_is_told(stranger: Authority, proxy: TlsProxy) -> None:
