@@ -118,6 +118,10 @@ class TlsServerSettings:
     )
     """From the first byte of a handshake to its end. A key of ours."""
 
+    def tls_overrides(self) -> dict[str, object]:
+        """Field name → value of these, for another role that is to speak TLS as this one does."""
+        return {name: getattr(self, name) for name in TlsServerSettings.__dataclass_fields__}
+
     @property
     def is_test_mode(self) -> bool:
         """Whether the certificate is one that the server makes."""
@@ -332,7 +336,7 @@ def _tls_values(
     values: Mapping[str, str],
     overrides: Mapping[str, object],
 ) -> dict[str, str]:
-    """What ``tls.config.file`` says for servers: key → text, checked.
+    """What ``tls.config.file`` says for a role: key → text, checked.
 
     Args:
         settings_type: of the role.
@@ -342,13 +346,10 @@ def _tls_values(
     Raises:
         ConfigError: the file can't be read, is named and missing, or has a mistake.
     """
-    keys = {
-        key: name
-        for key, name in setting_keys(settings_type).items()
-        if name in TlsServerSettings.__dataclass_fields__
-    }
+    keys = {key for key in setting_keys(settings_type) if key.startswith("tls.")}
     named = _given("tls_config_file", "tls.config.file", values, overrides)
-    if _given("tls_server_mode", "tls.server.mode", values, overrides) == DISABLED or named == "":
+    mode = _given("tls_server_mode", "tls.server.mode", values, overrides)
+    if named == "" or (mode == DISABLED and not _may_dial(values, overrides)):
         return {}
     path = Path(named or CONFIG_FILE).expanduser()
     if named in (None, CONFIG_FILE) and not os.path.lexists(path):
@@ -357,13 +358,19 @@ def _tls_values(
         read = read_properties(path)
     except ConfigError as error:
         raise ConfigError(f"tls.config.file: {error}") from error
-    refuse_unknown(read, keys.keys() | _CLIENT_KEYS, str(path))
+    refuse_unknown(read, keys | _CLIENT_KEYS, str(path))
     # An empty line says nothing, as in RocketMQ.
     given = {key: text for key, text in read.items() if key in keys and text.strip()}
     if "tls.config.file" in given:
         raise ConfigError(f"{path}: tls.config.file names another such file; name that one instead")
     convert_settings(settings_type, given, where=str(path))
     return given
+
+
+def _may_dial(values: Mapping[str, str], overrides: Mapping[str, object]) -> bool:
+    """Whether the role's own connections may speak TLS."""
+    given = ("tls_enable", "tls.enable"), ("use_tls", "useTLS")
+    return any(_given(*each, values, overrides) not in (None, "false") for each in given)
 
 
 def _given(

@@ -35,6 +35,7 @@ from kerolox.addresses import (
     own_host,
     split_address,
 )
+from kerolox.broker.dialling import DialSettings
 from kerolox.broker.retention import parse_hours
 from kerolox.broker.unused_settings import UNUSED_KEYS, warn_of_other_places
 from kerolox.config import setting_keys
@@ -47,7 +48,7 @@ from kerolox.protocol.names import (
     TOPIC_CHARACTERS_MAX,
     TRACE_TOPIC,
 )
-from kerolox.role_settings import LATER, LIVE, RoleSettings
+from kerolox.role_settings import LATER, LIVE
 from kerolox.store.layout import ENTRY_BYTES
 from kerolox.store.log.folders import PATH_SPLITTER, split_folders
 
@@ -69,7 +70,6 @@ _PORT = {"min": 0, "max": 65535}
 
 _UNSUPPORTED_SWITCHES = {
     "enable_dleger_commit_log": "DLedger",
-    "use_tls": "TLS",
 }
 
 
@@ -79,7 +79,7 @@ def _host_name() -> str:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class BrokerConfig(RoleSettings):
+class BrokerConfig(DialSettings):
     """Settings of one broker; each field is the same-named key of ``broker.conf``.
 
     Times are milliseconds unless the name says otherwise, sizes bytes, ratios per cent.
@@ -172,7 +172,6 @@ class BrokerConfig(RoleSettings):
     max_connections_per_address: int = field(default=0, metadata={"min": 0})
     """Of one address (IPv6: of one /64), on each port; 0: as many as are still free, so that one
     gets half of all at most. Name a number where most clients come through a proxy."""
-    use_tls: bool = field(default=False, metadata={"key": "useTLS"})
 
     # -- store ------------------------------------------------------------------------------
     store_path_root_dir: Path = field(default_factory=lambda: Path.home() / "store")

@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from kerolox.broker.config import BrokerConfig
+from kerolox.broker.dialling import DIAL_FIELDS
 from kerolox.broker.identity import Identity
 from kerolox.broker.services.cleaning import Cleaner, retention_rules
 from kerolox.broker.services.registration import OPERATOR_SECONDS_MAX, Registration
@@ -46,5 +47,7 @@ class ConfigApplier:
         if "broker_permission" in fields:
             self.groups.push_all()
             self.topics.push_all()
-        if fields & {"broker_permission", "namesrv_addr"}:
+        if fields & DIAL_FIELDS:
+            self.registration.dial_anew()
+        if fields & (DIAL_FIELDS | {"broker_permission", "namesrv_addr"}):
             await self.registration.now(timeout_seconds=OPERATOR_SECONDS_MAX)

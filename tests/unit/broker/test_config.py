@@ -101,7 +101,6 @@ def test_a_known_key_that_has_no_effect_is_one_warning(tmp_path, caplog):
         ("deleteWhen=4am", ("deleteWhen", "'4am' is no list of hours")),
         ("diskSpaceWarningLevelRatio=90", ("diskSpaceWarningLevelRatio=90", "such as 0.90")),
         ("fileReservedTime=-1", ("fileReservedTime", "the least is 0")),
-        ("useTLS=true", ("useTLS=true", "TLS")),
     ],
 )
 def test_a_setting_that_is_wrong_names_file_and_key(tmp_path, line: str, texts: tuple[str, ...]):

@@ -27,6 +27,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from kerolox.broker.dialling import AccountHook
 from kerolox.errors import BrokerError, ConnectionLostError, KeroloxError
 from kerolox.protocol import fastjson
 from kerolox.protocol.codes import RequestCode, ResponseCode
@@ -35,6 +36,7 @@ from kerolox.protocol.namesrv import CHALLENGED_BY
 from kerolox.protocol.records import body_crc
 from kerolox.protocol.registration import RegisterBody, encode_registration
 from kerolox.remoting.client import ClientConnection, RemotingClient
+from kerolox.security.contexts import TlsContexts
 from kerolox.text import printable
 
 if TYPE_CHECKING:
@@ -55,8 +57,8 @@ RETRY_SECONDS_MIN = 1.0
 PERIOD_SECONDS_MIN, PERIOD_SECONDS_MAX = 10.0, 60.0
 UNREGISTER_SECONDS_MAX = 1.0
 
-REFUSAL_SECONDS = 10.0
-"""Time between two lines about the refusals of a name server."""
+TOLD_SECONDS = 10.0
+"""Time between two lines about what a name server refuses, or why none is reached."""
 
 PLAIN_BYTES_MAX = 8 * 1024 * 1024
 """A larger registration is compressed, whatever ``compressedRegister`` says: no frame might hold
@@ -94,12 +96,19 @@ class Registration:
             topics: gives the table to register.
             on_order_topics: called with the topics that a name server says are ordered.
             wanted: set by whoever has changed what name servers must hear of.
+
+        Raises:
+            ConfigError: a file of TLS or of the account can't be used.
         """
         self._config = config
         self._identity = identity
         self._topics = topics
         self._on_order_topics = on_order_topics
-        self._client = RemotingClient(on_disconnect=self._disconnected)
+        self._client = RemotingClient(
+            on_disconnect=self._disconnected,
+            rpc_hook=AccountHook(config),
+            tls=TlsContexts(config.tls_to_name_servers),
+        )
         self._wanted = wanted
         self._task: asyncio.Task[None] | None = None
         self._failures: dict[str, int] = {}
@@ -174,6 +183,11 @@ class Registration:
                 await self._turn_done.wait_for(lambda: self._turns >= wanted)
         except TimeoutError:
             _log.warning("registration takes long; it goes on in the background")
+
+    def dial_anew(self) -> None:
+        """Close the connections to name servers: the next ones are made as settings say now."""
+        for server in self._servers:
+            self._client.disconnect(server)
 
     async def stop(self) -> None:
         """Unregister everywhere, at most ``UNREGISTER_SECONDS_MAX``, and close the connections."""
@@ -312,15 +326,18 @@ class Registration:
         count = self._failures.get(server, 0)
         self._failures[server] = count + 1
         self._registered.discard(server)
-        self._reasons[server] = printable(str(error), characters_max=REASON_CHARACTERS_MAX)
-        if not isinstance(error, BrokerError):
+        known = self._reasons.get(server)
+        reason = self._reasons[server] = printable(
+            str(error), characters_max=REASON_CHARACTERS_MAX
+        )
+        is_refused = isinstance(error, BrokerError)
+        if is_refused:
+            self._refusals[server] = reason
+        else:
             self._refusals.pop(server, None)
-            if not count:
-                _log.warning("name server %s: registration failed, tried again: %s", server, error)
-            return
-        reason = self._refusals[server] = self._reasons[server]
         now = asyncio.get_running_loop().time()
-        if now - self._told_at.get(server, -REFUSAL_SECONDS) >= REFUSAL_SECONDS:
+        is_due = now - self._told_at.get(server, -TOLD_SECONDS) >= TOLD_SECONDS
+        if is_refused and is_due:
             self._told_at[server] = now
             _log.error(
                 "name server %s refuses this broker, so that clients do not find it there; it is "
@@ -328,6 +345,9 @@ class Registration:
                 server,
                 reason,
             )
+        elif not is_refused and (not count or (is_due and reason != known)):
+            self._told_at[server] = now
+            _log.warning("name server %s: registration failed, tried again: %s", server, reason)
 
     async def _unregister(self, server: str) -> None:
         request = RemotingCommand.request(RequestCode.UNREGISTER_BROKER, self._fields())

@@ -153,7 +153,7 @@ def up(options: ServerOptions, port: int | None, namesrv_port: int, advertise: s
         listen_port=namesrv_port,
         listen_host=broker_config.listen_host,
         max_connections_per_address=broker_config.max_connections_per_address,
-        **_tls_of(broker_config),
+        **broker_config.tls_overrides(),
         **_namesrv_files(options.data or broker_config.store_path_root_dir),
     )
     run(serve(_up_started(namesrv_config, broker_config), options.ready_file))
@@ -207,13 +207,6 @@ def broker(
     run(serve(_broker_started(config), options.ready_file))
 
 
-def _tls_of(config: BrokerConfig) -> dict[str, object]:
-    """Its TLS settings, for the name server that runs beside it."""
-    from kerolox.role_settings import TlsServerSettings
-
-    return {each.name: getattr(config, each.name) for each in dataclasses.fields(TlsServerSettings)}
-
-
 def _namesrv_files(data: Path) -> dict[str, object]:
     """Where a name server keeps its files below ``data``; the folder is made.
 
@@ -243,8 +236,9 @@ async def _up_started(
     name_server = NameServer(namesrv_config)
     async with running(name_server):
         address = _near_address(name_server)
-        # Only now is the port known when it was to be any free one.
-        config = broker_config.overridden(namesrv_addr=address)
+        # Only now is the port known when it was to be any free one. Nobody else can be there, so
+        # that a certificate is enough that is for another name, or that the server has made.
+        config = broker_config.overridden(namesrv_addr=address, tls_client_auth_server=False)
         server = Broker(config)
         async with running(server):
             await _registered(server)
