@@ -15,7 +15,7 @@ from kerolox.addresses import join_address
 from kerolox.admin import Access, create_topic
 from kerolox.broker.broker import Broker
 from kerolox.broker.config import BrokerConfig
-from kerolox.client import PullConsumer, PullStatus
+from kerolox.client import Credentials, PullConsumer, PullConsumerSettings, PullStatus
 from kerolox.client.sync._portal import Portal
 from kerolox.config import refuse_unknown, setting_keys
 from kerolox.errors import ConfigError, KeroloxError, TopicRouteNotFoundError
@@ -24,6 +24,7 @@ from kerolox.namesrv.config import NamesrvConfig
 from kerolox.namesrv.server import NameServer
 from kerolox.remoting.client import RemotingClient
 from kerolox.testing.clock import Clock
+from kerolox.tls_settings import tls_settings_of
 
 HOST = "127.0.0.1"
 WHERE = "the settings of LocalBroker"
@@ -48,6 +49,9 @@ LOOK_SECONDS = 0.02
 GREETING_SECONDS_MAX = 5.0
 """How long producers of open transactions are waited for."""
 
+READER_GROUP = "kerolox-testing"
+"""The group of what reads messages for tests."""
+
 MESSAGES_MAX = 1_000_000
 """Most messages that :meth:`LocalBroker.messages` gives."""
 
@@ -67,14 +71,18 @@ class LocalBroker:
         settings: Mapping[str, str] | None = None,
         folder: Path | None = None,
         kernel: str | None = None,
+        credentials: Credentials | None = None,
     ) -> None:
         """Nothing is started yet.
 
         Args:
             settings: of the broker, by their names in ``broker.conf``, such as
                 ``{"enablePropertyFilter": "true"}``. Files are small unless these say otherwise.
+                Those of TLS (``tls.server.mode`` ...) hold for the name server as well.
             folder: where it stores; stays when the broker is closed. None: a temporary one.
             kernel: native or python; None: the native one when it is installed.
+            credentials: an account for what the methods of this class ask, where the settings
+                demand one (``aclEnable``); it has to be an administrator's.
 
         Raises:
             ConfigError: a setting is unknown or wrong.
@@ -87,6 +95,7 @@ class LocalBroker:
         self._folder = folder
         self._kept = folder is not None
         self._kernel = kernel
+        self._credentials = credentials
         self._portal = Portal("LocalBroker")
         self._running: _Running | None = None
         self._missed: set[str] = set()
@@ -219,6 +228,8 @@ class LocalBroker:
             listen_port=port,
             namesrv_addr=name_server,
             store_path_root_dir=Path(folder) / "store",
+            # Nobody else can be on the port of the name server.
+            tls_client_auth_server=False,
             **SMALL_FILES,
         )
         return config.changed(self._given, WHERE)
@@ -233,12 +244,16 @@ class LocalBroker:
                 listen_host=HOST,
                 kv_config_path=self._folder / "namesrv" / "kvConfig.json",
                 config_store_path=self._folder / "namesrv" / "namesrv.properties",
+                **tls_settings_of(self._config("", self._folder)),
             )
             servers = await stack.enter_async_context(NameServer(names))
             address = join_address(HOST, servers.port)
             broker = await self._started(self._config(address, self._folder))
-            remoting = RemotingClient()
-            running = _Running(address, broker, Access(remoting, (address,)))
+            tls = broker.config.tls_to_name_servers()
+            remoting = RemotingClient(credentials=self._credentials, tls=tls)
+            settings = PullConsumerSettings(credentials=self._credentials, tls=tls)
+            reader = PullConsumer(READER_GROUP, address, settings=settings)
+            running = _Running(address, broker, Access(remoting, (address,)), reader)
             stack.push_async_callback(running.stop_broker)
             await stack.enter_async_context(remoting)
             await stack.enter_async_context(running.reader)
@@ -318,11 +333,13 @@ class _Running:
     stack: AsyncExitStack
     """Ends them."""
 
-    def __init__(self, name_server: str, broker: Broker, access: Access) -> None:
+    def __init__(
+        self, name_server: str, broker: Broker, access: Access, reader: PullConsumer
+    ) -> None:
         self.name_server = name_server
         self.broker = broker
         self.access = access
-        self.reader = PullConsumer("kerolox-testing", name_server)
+        self.reader = reader
 
     async def stop_broker(self) -> None:
         """Stop the broker that runs now."""
