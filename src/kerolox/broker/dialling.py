@@ -55,9 +55,7 @@ class DialSettings(RoleSettings):
     tls_client_key_password: str = field(
         default="", repr=False, metadata=_dialling("tls.client.keyPassword", secret=True)
     )
-    namesrv_credentials_file: str = field(
-        default="", metadata=_dialling("namesrvCredentialsFile")
-    )
+    namesrv_credentials_file: str = field(default="", metadata=_dialling("namesrvCredentialsFile"))
     """A file with the account that requests to name servers are signed with, of the form of
     ``tools.yml`` or ``~/key``. Empty: they are not signed. A key of ours."""
 

@@ -41,7 +41,15 @@ from kerolox.protocol.codes import FRAME_BYTES_MAX, HEADER_SIZE_MASK
 from kerolox.protocol.command import RemotingCommand
 from kerolox.protocol.framing import LENGTHS, is_header_size
 from kerolox.security.credentials import Credentials, Signer
-from kerolox.security.tls import Tls, context_of, handshake_fault, is_handshake_error, why_closed
+from kerolox.security.tls import (
+    ResumingContext,
+    Tls,
+    context_of,
+    handshake_fault,
+    is_handshake_error,
+    keep_session,
+    why_closed,
+)
 
 RECEIVE_BYTES = 256 * 1024
 """Bytes asked of the socket at once."""
@@ -272,6 +280,12 @@ class BlockingConnection:
         """Close the socket. Idempotent."""
         self.closed = True
         with contextlib.suppress(OSError):
+            if isinstance(self._socket, ssl.SSLSocket):
+                keep_session(self._socket)
+                # Without a farewell the session would be of no use; nobody waits for theirs.
+                self._socket.settimeout(0)
+                with contextlib.suppress(OSError, ValueError):
+                    self._socket.unwrap()
             self._socket.close()
         self._buffer = bytearray()
         self._start = self._end = 0
@@ -281,7 +295,8 @@ class BlockingConnection:
         plain = self._socket
         try:
             plain.settimeout(max(deadline - time.monotonic(), 0.001))
-            self._socket = secure.wrap_socket(plain, server_hostname=host)
+            session = secure.session_of(host) if isinstance(secure, ResumingContext) else None
+            self._socket = secure.wrap_socket(plain, server_hostname=host, session=session)
         except TimeoutError as error:
             plain.close()
             raise ConnectError(

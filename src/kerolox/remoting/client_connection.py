@@ -26,7 +26,7 @@ from kerolox.protocol.command import RemotingCommand
 from kerolox.remoting.connection import FrameConnection, Handling, Shared
 from kerolox.remoting.core.client_requests import ClientRequests
 from kerolox.remoting.core.line import Queued, WriteSend
-from kerolox.security.tls import why_closed
+from kerolox.security.tls import keep_session, why_closed
 
 OPEN_CALLS_MAX = 65535
 """Requests of one connection that may wait for a response (clientAsyncSemaphoreValue)."""
@@ -112,6 +112,7 @@ class ClientConnection(FrameConnection):
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Called by the loop: the socket is closed."""
+        keep_session(self._transport.get_extra_info("ssl_object"))
         self.sends.closed = True
         self._on_lost(self)
         super().connection_lost(exc)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import ssl
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Self
 
 from kerolox.errors import ConfigError
 from kerolox.message import is_true
@@ -18,10 +19,65 @@ from kerolox.text import printable
 FILE_BYTES_MAX = 64 * 1024
 """A file of TLS settings has no more."""
 
+SESSIONS_MAX = 64
+"""Hosts whose last session is kept."""
+
 _EXPIRED, _NOT_YET = 10, 9
 _UNKNOWN_ISSUER = frozenset((2, 18, 19, 20, 21))
 _WRONG_NAME = frozenset((62, 64))
 """Results of the check of a certificate (``X509_V_ERR_...``)."""
+
+
+class ResumingContext(ssl.SSLContext):
+    """A context of clients whose next connection to a host goes on with the session of the last
+    one, where the server takes that: neither side signs or checks certificates again. For both
+    kinds of loops, whose TLS is made by ``wrap_bio``."""
+
+    _sessions: dict[str, ssl.SSLSession]
+
+    def __new__(cls) -> Self:
+        """For TLS 1.2 and later; certificates are checked."""
+        made = super().__new__(cls, ssl.PROTOCOL_TLS_CLIENT)
+        made.minimum_version = ssl.TLSVersion.TLSv1_2
+        made._sessions = {}
+        return made
+
+    def __init__(self) -> None:
+        """Nothing: what makes a context is ``__new__``."""
+
+    def wrap_bio(
+        self,
+        incoming: ssl.MemoryBIO,
+        outgoing: ssl.MemoryBIO,
+        server_side: bool = False,
+        server_hostname: str | bytes | None = None,
+        session: ssl.SSLSession | None = None,
+    ) -> ssl.SSLObject:
+        """As the base; a loop calls it for each connection."""
+        session = session or self.session_of(server_hostname)
+        return super().wrap_bio(incoming, outgoing, server_side, server_hostname, session)
+
+    def session_of(self, host: str | bytes | None) -> ssl.SSLSession | None:
+        """The session that a new connection goes on with; None: there is none."""
+        return self._sessions.get(host) if isinstance(host, str) else None
+
+    def keep(self, ended: ssl.SSLObject | ssl.SSLSocket) -> None:
+        """A connection of this context ends; its tickets came with what it read."""
+        session, host = ended.session, ended.server_hostname
+        if session is None or not host:
+            return
+        self._sessions.pop(host, None)
+        self._sessions[host] = session
+        while len(self._sessions) > SESSIONS_MAX:
+            del self._sessions[next(iter(self._sessions))]
+
+
+def keep_session(ended: object) -> None:
+    """What a connection spoke TLS with, at its end: the next one may go on with its session."""
+    if isinstance(ended, (ssl.SSLObject, ssl.SSLSocket)):
+        context = ended.context
+        if isinstance(context, ResumingContext):
+            context.keep(ended)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,7 +148,7 @@ class TlsSettings:
         Raises:
             ConfigError: a file is missing, no PEM, or its password is wrong; the text names it.
         """
-        context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+        context = ResumingContext()
         context.check_hostname = self.verify and self.check_host_name
         if not self.verify:
             context.verify_mode = ssl.CERT_NONE

@@ -24,7 +24,6 @@ from kerolox.namesrv.config import NamesrvConfig
 from kerolox.namesrv.server import NameServer
 from kerolox.remoting.client import RemotingClient
 from kerolox.testing.clock import Clock
-from kerolox.tls_settings import tls_settings_of
 
 HOST = "127.0.0.1"
 WHERE = "the settings of LocalBroker"
@@ -244,7 +243,7 @@ class LocalBroker:
                 listen_host=HOST,
                 kv_config_path=self._folder / "namesrv" / "kvConfig.json",
                 config_store_path=self._folder / "namesrv" / "namesrv.properties",
-                **tls_settings_of(self._config("", self._folder)),
+                **self._config("", self._folder).tls_overrides(),
             )
             servers = await stack.enter_async_context(NameServer(names))
             address = join_address(HOST, servers.port)

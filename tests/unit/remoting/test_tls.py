@@ -24,6 +24,7 @@ from kerolox.protocol.command import RemotingCommand
 from kerolox.remoting.blocking import BlockingConnection
 from kerolox.remoting.client import RemotingClient
 from kerolox.remoting.server import RemotingServer, ServerConnection
+from kerolox.security.contexts import TlsContexts
 from kerolox.security.tls import Tls, TlsSettings
 
 ECHO = 1
@@ -446,3 +447,57 @@ def test_rocketmqs_file_of_tls_settings_is_read(tmp_path: Path) -> None:
     assert TlsSettings.from_file(path) == TlsSettings(check_host_name=False)
     with pytest.raises(ConfigError, match=r"can't read TLS settings from .*gone"):
         TlsSettings.from_file(tmp_path / "gone")
+
+
+@pytest.mark.parametrize("make_loop", LOOPS)
+def test_the_next_connection_goes_on_with_the_session_of_the_last(
+    authority: Authority, plain: str, make_loop: MakeLoop
+) -> None:
+    contexts = TlsContexts(TlsSettings(ca=authority.ca))
+
+    async def is_resumed(address: str) -> bool:
+        async with client_of(contexts) as client:
+            await ask(client, address)
+            connection = client.connection(address)
+            assert connection is not None
+            used = connection._transport.get_extra_info("ssl_object")
+            return bool(used.session_reused)
+
+    async def main() -> None:
+        with TlsProxy(authority.server(), plain) as proxy:
+            assert not await is_resumed(proxy.address)
+            assert await is_resumed(proxy.address)
+        # Another server of the same host knows nothing of it.
+        with TlsProxy(authority.server(), plain) as proxy:
+            assert not await is_resumed(proxy.address)
+            assert await is_resumed(proxy.address)
+
+    run_on(make_loop, main())
+
+
+def test_a_blocking_connection_goes_on_with_the_session_of_the_last(
+    authority: Authority, proxy: TlsProxy
+) -> None:
+    context = TlsSettings(ca=authority.ca).context()
+    reused = []
+    for _ in range(2):
+        with BlockingConnection(proxy.address, tls=context) as connection:
+            connection.invoke(RemotingCommand.request(ECHO), SECONDS_MAX)
+            reused.append(connection._socket.session_reused)
+    assert reused == [False, True]
+
+
+def test_sessions_of_few_hosts_are_kept(
+    authority: Authority, proxy: TlsProxy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("kerolox.security.tls.SESSIONS_MAX", 2)
+    context = TlsSettings(verify=False).context()
+    for name in ("localhost", "127.0.0.1", "127.0.0.1"):
+        with BlockingConnection(
+            f"{name}:{proxy.address.rpartition(':')[2]}", tls=context
+        ) as connection:
+            connection.invoke(RemotingCommand.request(ECHO), SECONDS_MAX)
+    monkeypatch.setattr("kerolox.security.tls.SESSIONS_MAX", 1)
+    ask_blocking(proxy.address, context)
+    assert context.session_of("localhost") is None
+    assert context.session_of("127.0.0.1") is not None

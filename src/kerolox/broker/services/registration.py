@@ -327,9 +327,7 @@ class Registration:
         self._failures[server] = count + 1
         self._registered.discard(server)
         known = self._reasons.get(server)
-        reason = self._reasons[server] = printable(
-            str(error), characters_max=REASON_CHARACTERS_MAX
-        )
+        reason = self._reasons[server] = printable(str(error), characters_max=REASON_CHARACTERS_MAX)
         is_refused = isinstance(error, BrokerError)
         if is_refused:
             self._refusals[server] = reason
