@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 import kerolox
-from kerolox import Message, MessageExt, PushConsumerSettings, TransactionState
+from kerolox import Message, MessageExt, PushConsumerSettings, TlsSettings, TransactionState
 from kerolox.client import sync
 from kerolox.errors import ConfigError, KeroloxError, TopicRouteNotFoundError
 from kerolox.testing import LocalBroker
@@ -223,3 +223,13 @@ def test_settings_are_those_of_broker_conf(tmp_path: Path) -> None:
         assert bodies(broker, topic) == [b"later"]
     with pytest.raises(ConfigError, match="autoCreateTopicEnable"):
         LocalBroker(settings={"autoCreateTopic": "false"})
+
+
+def test_a_broker_that_demands_tls_is_asked_with_it() -> None:
+    enforcing = {"tls.server.mode": "enforcing"}
+    settings = sync.ProducerSettings(tls=TlsSettings(verify=False))
+    with LocalBroker(settings=enforcing) as broker:
+        topic = broker.create_topic()
+        with sync.Producer("p", broker.name_server, settings=settings) as producer:
+            producer.send(Message(topic, b"x"))
+        assert [each.body for each in broker.messages(topic, count=1)] == [b"x"]

@@ -25,7 +25,7 @@ from kerolox.remoting.blocking import BlockingConnection
 from kerolox.remoting.client import RemotingClient
 from kerolox.remoting.server import RemotingServer, ServerConnection
 from kerolox.security.contexts import TlsContexts
-from kerolox.security.tls import Tls, TlsSettings
+from kerolox.security.tls import ResumingContext, Tls, TlsSettings
 
 ECHO = 1
 LOOPS = [asyncio.new_event_loop, uvloop.new_event_loop]
@@ -483,7 +483,9 @@ def test_a_blocking_connection_goes_on_with_the_session_of_the_last(
     for _ in range(2):
         with BlockingConnection(proxy.address, tls=context) as connection:
             connection.invoke(RemotingCommand.request(ECHO), SECONDS_MAX)
-            reused.append(connection._socket.session_reused)
+            used = connection._socket
+            assert isinstance(used, ssl.SSLSocket)
+            reused.append(used.session_reused)
     assert reused == [False, True]
 
 
@@ -499,5 +501,6 @@ def test_sessions_of_few_hosts_are_kept(
             connection.invoke(RemotingCommand.request(ECHO), SECONDS_MAX)
     monkeypatch.setattr("kerolox.security.tls.SESSIONS_MAX", 1)
     ask_blocking(proxy.address, context)
+    assert isinstance(context, ResumingContext)
     assert context.session_of("localhost") is None
     assert context.session_of("127.0.0.1") is not None
