@@ -1,8 +1,10 @@
 """What one message costs in a kernel's feed(), without sockets: chunks as the load generator sends.
 
-python benchmarks/kernel_feed.py [python|native] [--profile]
+python benchmarks/kernel_feed.py [python|native] [--profile] [--access]
 
-Prints the minimum, median and maximum microseconds per message (or request) over the rounds.
+Prints the minimum, median and maximum microseconds per message (or request) over the rounds. With
+``--access`` it is what access control adds: the same frames without accounts, from an address of
+the global white list, and with each signature checked, in turn.
 """
 
 from __future__ import annotations
@@ -16,11 +18,16 @@ import struct
 import tempfile
 import time
 from collections.abc import Callable, Iterator
+from itertools import islice
 from typing import Any
 
-from kerolox.kernel import load_kernel
+from kerolox.kernel import AccountRules, ConnectionKernel, StoreKernel, load_kernel
 from kerolox.kernel.settings import StoreSettings
 from kerolox.message import pack_host
+from kerolox.protocol.codes import SerializeType
+from kerolox.protocol.command import RemotingCommand
+from kerolox.security.access.permissions import Permission
+from kerolox.security.credentials import Credentials, Signer
 
 HOST = pack_host("127.0.0.1", 10911)
 FRAMES_PER_CHUNK = 64
@@ -111,6 +118,72 @@ def pulls(tags: str) -> Iterator[bytes]:
         yield pull(opaque, opaque % 4, opaque // 4 * 32 % 2_000, tags)
 
 
+ACCOUNT = Credentials("loadgen-account", "loadgen-secret")
+RULES = AccountRules(
+    ACCOUNT.access_key,
+    ACCOUNT.secret_key,
+    False,
+    Permission.DENY,
+    Permission.DENY,
+    {"T": Permission.PUB | Permission.SUB, "%RETRY%G": Permission.SUB},
+)
+
+
+def signed(frames: Iterator[bytes], encoding: SerializeType, per_chunk: int) -> Iterator[bytes]:
+    """Chunks of requests with an account's signature."""
+    signer = Signer(ACCOUNT)
+    while True:
+        chunk = []
+        for _ in range(per_chunk):
+            command = RemotingCommand.decode(next(frames)[4:])
+            command.serialize_type = encoding
+            signer.sign(command)
+            chunk.append(command.encode())
+        yield b"".join(chunk)
+
+
+def rounds_of_access(
+    store: StoreKernel, connection: ConnectionKernel, chunks: list[bytes]
+) -> dict[str, list[float]]:
+    """Microseconds of CPU per chunk, by what is checked; all of it in turn."""
+    times: dict[str, list[float]] = {"no accounts": [], "white address": [], "signature": []}
+    for _ in range(4 * ROUNDS):
+        for name, of_name in times.items():
+            store.set_accounts(None if name == "no accounts" else [RULES])
+            connection.set_white(name == "white address", ())
+            start = time.process_time_ns()
+            for chunk in chunks:
+                _answers, slow, _flags, _error = connection.feed(chunk, len(chunk))
+                assert slow is None
+            of_name.append((time.process_time_ns() - start) / len(chunks) / 1_000)
+    return times
+
+
+def measure_access(store: StoreKernel, connection: ConnectionKernel) -> None:
+    """Print what a send or a pull costs, and how much of that is access control."""
+    chunk = FRAMES_PER_CHUNK
+    for encoding in SerializeType:
+        cases = (
+            (128, chunk, sends(128, 1, "")),
+            (128, chunk, sends(128, 1, PROPERTIES)),
+            (1_024, chunk, sends(1_024, 1, PROPERTIES)),
+            (0, 1, pulls("nobody")),
+        )
+        for size, per_chunk, frames in cases:
+            ready = list(islice(signed(frames, encoding, per_chunk), CHUNKS_PER_ROUND))
+            times = rounds_of_access(store, connection, ready)
+            what = f"send of {size} B" if size else "pull, none found"
+            least = {name: min(found) / per_chunk for name, found in times.items()}
+            middle = {name: statistics.median(found) / per_chunk for name, found in times.items()}
+            for name in times:
+                added = middle[name] - middle["no accounts"]
+                print(
+                    f"{encoding.name:8} {what:17} {len(ready[0]) // per_chunk:5} B {name:14}"
+                    f" {least[name]:6.3f} {middle[name]:6.3f} us {added:+6.3f}",
+                    flush=True,
+                )
+
+
 def measure(name: str, feed: Callable[..., Any], chunks: Iterator[bytes], per_chunk: int) -> None:
     """Print one line."""
     times = []
@@ -132,6 +205,7 @@ def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("kernel", nargs="?", default="python")
     parser.add_argument("--profile", action="store_true")
+    parser.add_argument("--access", action="store_true")
     arguments = parser.parse_args()
     kernel: Any = load_kernel(arguments.kernel)
     with tempfile.TemporaryDirectory() as folder:
@@ -146,8 +220,11 @@ def main() -> None:
         )
         store.set_topic("T", 4, 4, 6, True)
         store.set_group("G", True, 1)
-        feed = kernel.Connection(store, 1, HOST).feed
-        if arguments.profile:
+        connection = kernel.Connection(store, 1, HOST)
+        feed = connection.feed
+        if arguments.access:
+            measure_access(store, connection)
+        elif arguments.profile:
             profile = cProfile.Profile()
             ready = [next(sends(128, FRAMES_PER_CHUNK, PROPERTIES)) for _ in range(500)]
             profile.enable()

@@ -148,6 +148,7 @@ def test_the_fast_path_knows_the_fields_of_the_typed_header(
     fast: type, typed: type, further: set[str]
 ) -> None:
     known = set(fast.__struct_encode_fields__)  # type: ignore[attr-defined]
+    known -= set(fast_headers.SIGNING_FIELDS)
     assert known == set(typed.__struct_encode_fields__) | further  # type: ignore[attr-defined]
 
 

@@ -33,6 +33,7 @@ from kerolox.protocol.codes import (
     SerializeType,
 )
 from kerolox.protocol.headers import SEND_LONG_NAMES
+from kerolox.security.access.permissions import Permission
 
 ROOT = Path(__file__).resolve().parent.parent
 TARGET = ROOT / "kernel" / "core" / "src" / "protocol.rs"
@@ -141,6 +142,10 @@ def constants() -> Iterator[tuple[str, str, str]]:
     yield "ITEM_END", "u8", str(ord(ITEM_END))
     yield from of_halves()
     yield "SCHEDULE_TOPIC", "&[u8]", f'b"{names.SCHEDULE_TOPIC}"'
+    yield "TRACE_TOPIC", "&[u8]", f'b"{names.TRACE_TOPIC}"'
+    yield "RETRY_PREFIX", "&[u8]", f'b"{names.RETRY_PREFIX}"'
+    for permission in (Permission.DENY, Permission.PUB, Permission.SUB):
+        yield f"MAY_{permission.name}", "u8", str(int(permission))
     yield "LMQ_PREFIX", "&str", f'"{names.LMQ_PREFIX}"'
     yield "DELAY_LEVELS", "&str", f'"{DEFAULT_DELAY_LEVELS}"'
 
@@ -187,9 +192,11 @@ def fields() -> str:
     """The module of header fields: their numbers, and the number of a name."""
     sends = {long: number for number, long in enumerate(SEND_LONG_NAMES.values())}
     letters = {short: LETTERS + number for number, short in enumerate(SEND_LONG_NAMES)}
-    pulls = msgspec.structs.fields(fast_headers.PullFields)
+    signing = fast_headers.SIGNING_FIELDS
+    all_of_pull = msgspec.structs.fields(fast_headers.PullFields)
+    pulls = [field for field in all_of_pull if field.name not in signing]
     further = [field.name for field in pulls if field.name not in sends]
-    numbers = sends | {name: PULL_NAMES + place for place, name in enumerate(further)}
+    numbers = sends | {name: PULL_NAMES + place for place, name in enumerate([*further, *signing])}
     of_send = msgspec.structs.fields(fast_headers.SendFields)
     required = [sends[SEND_LONG_NAMES[field.name]] for field in of_send if field.required]
     masks = {
@@ -197,13 +204,21 @@ def fields() -> str:
         "SEND_REQUIRED": bits(required),
         "PULL_KNOWN": bits(numbers[field.name] for field in pulls),
         "PULL_REQUIRED": bits(numbers[field.name] for field in pulls if field.required),
+        "SIGNING": bits(numbers[name] for name in signing),
     }
+    named = sorted((name, number) for name, number in (numbers | letters).items())
+    signed = [number for name, number in named if name != names.SIGNATURE_FIELD]
     lines = [f"pub const {screaming(name)}: u8 = {number};" for name, number in numbers.items()]
     lines += [
         "/// Number of the first letter: each is so much higher than the name it stands for.",
         f"pub const LETTERS: u8 = {LETTERS};",
         f"pub const COUNT: usize = {max(numbers.values()) + 1};",
         *(f"pub const {name}: u64 = {value};" for name, value in masks.items()),
+        "/// All but the signature in the order of their names, in which their values are signed.",
+        "#[rustfmt::skip]",
+        f"pub const SIGNED: [u8; {len(signed)}] = [",
+        *(f"    {', '.join(map(str, signed[at : at + 16]))}," for at in range(0, len(signed), 16)),
+        "];",
         "",
         "/// The number of a field by its name.",
         "#[inline]",

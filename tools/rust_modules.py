@@ -15,7 +15,7 @@ from pathlib import Path
 SOURCE = Path(__file__).resolve().parent.parent / "kernel" / "core" / "src"
 ROOMS = (
     "protocol error settings record files index shared log queues state flush recovery replica"
-    " store wire client columns fast_path lib"
+    " store wire client columns access fast_path lib"
 ).split()
 
 COMMENT = re.compile(r"//[^\n]*")

@@ -51,6 +51,11 @@ HOT_SENDS = {
     "longest producer group": {"a": "g" * 255},
     "longest producer group of two bytes a character": {"a": "é" * 127},
     "longest template": {"c": "t" * 255},
+    "signature, which nothing checks": {
+        "AccessKey": "a",
+        "Signature": "s",
+        "SecurityToken": "t" * 999,
+    },
     "retry properties": {"i": properties(RETRY_TOPIC="T", REAL_TOPIC="T", REAL_QID="0")},
 }
 
@@ -79,7 +84,6 @@ COLD_SENDS = {
     "maximum not a number": {"l": "x"},
     "queue numbers not a number": {"d": ""},
     "unknown field": {"z": "1"},
-    "signature": {"AccessKey": "a", "Signature": "s"},
     "producer group too long": {"a": "g" * 256},
     "producer group of too many bytes": {"a": "é" * 128},
     "template too long": {"c": "t" * 256},

@@ -7,6 +7,7 @@
 //! Nothing here panics on what a file or a peer says; failures are [`StoreError`]s or the statuses
 //! that RocketMQ names.
 
+mod access;
 pub mod client;
 pub mod columns;
 pub mod error;

@@ -58,6 +58,11 @@ pub const HALF_RUNS_MAX: usize = 1024;
 pub const OP_PROPERTIES: &[u8] = b"WAIT\x01true\x02TAGS\x01d";
 pub const REMOVE_TAG: &[u8] = b"d";
 pub const SCHEDULE_TOPIC: &[u8] = b"SCHEDULE_TOPIC_XXXX";
+pub const TRACE_TOPIC: &[u8] = b"RMQ_SYS_TRACE_TOPIC";
+pub const RETRY_PREFIX: &[u8] = b"%RETRY%";
+pub const MAY_DENY: u8 = 1;
+pub const MAY_PUB: u8 = 4;
+pub const MAY_SUB: u8 = 8;
 pub const LMQ_PREFIX: &str = "%LMQ%";
 pub const DELAY_LEVELS: &str = "1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h";
 
@@ -127,13 +132,26 @@ pub mod field {
     pub const SUBSCRIPTION: u8 = 38;
     pub const EXPRESSION_TYPE: u8 = 39;
     pub const MAX_MSG_BYTES: u8 = 40;
+    pub const ACCESS_KEY: u8 = 41;
+    pub const SECURITY_TOKEN: u8 = 42;
+    pub const SIGNATURE: u8 = 43;
+    pub const ONS_CHANNEL: u8 = 44;
+    pub const REQ_T: u8 = 45;
     /// Number of the first letter: each is so much higher than the name it stands for.
     pub const LETTERS: u8 = 16;
-    pub const COUNT: usize = 41;
+    pub const COUNT: usize = 46;
     pub const SEND_KNOWN: u64 = 0x3FFF;
     pub const SEND_REQUIRED: u64 = 0x00FF;
     pub const PULL_KNOWN: u64 = 0x01FF_0000_2032;
     pub const PULL_REQUIRED: u64 = 0x003F_0000_0032;
+    pub const SIGNING: u64 = 0x3E00_0000_0000;
+    /// All but the signature in the order of their names, in which their values are signed.
+    #[rustfmt::skip]
+    pub const SIGNED: [u8; 41] = [
+        41, 44, 45, 42, 16, 17, 12, 13, 6, 18, 35, 32, 19, 2, 3, 20,
+        39, 21, 7, 22, 23, 24, 25, 26, 27, 28, 40, 34, 11, 29, 0, 8,
+        4, 33, 9, 37, 38, 36, 5, 1, 10,
+    ];
 
     /// The number of a field by its name.
     #[inline]
@@ -144,6 +162,7 @@ pub mod field {
         }
         // Length and first letter leave one candidate, so that only one text is compared.
         let (text, field): (&[u8], u8) = match (name.len(), name.first()?) {
+            (4, b'R') => (b"ReqT", REQ_T),
             (4, b'f') => (b"flag", FLAG),
             (5, b'b') if name == b"batch" => (b"batch", BATCH),
             (5, b'b') => (b"bname", BNAME),
@@ -151,6 +170,9 @@ pub mod field {
             (7, b'q') => (b"queueId", QUEUE_ID),
             (7, b's') => (b"sysFlag", SYS_FLAG),
             (8, b'u') => (b"unitMode", UNIT_MODE),
+            (9, b'A') => (b"AccessKey", ACCESS_KEY),
+            (9, b'S') => (b"Signature", SIGNATURE),
+            (10, b'O') => (b"OnsChannel", ONS_CHANNEL),
             (10, b'm') => (b"maxMsgNums", MAX_MSG_NUMS),
             (10, b'p') => (b"properties", PROPERTIES),
             (10, b's') => (b"subVersion", SUB_VERSION),
@@ -159,6 +181,7 @@ pub mod field {
             (12, b'c') => (b"commitOffset", COMMIT_OFFSET),
             (12, b'd') => (b"defaultTopic", DEFAULT_TOPIC),
             (12, b's') => (b"subscription", SUBSCRIPTION),
+            (13, b'S') => (b"SecurityToken", SECURITY_TOKEN),
             (13, b'b') => (b"bornTimestamp", BORN_TIMESTAMP),
             (13, b'c') => (b"consumerGroup", CONSUMER_GROUP),
             (13, b'p') => (b"producerGroup", PRODUCER_GROUP),

@@ -69,6 +69,13 @@ impl Connection {
         Ok((frames, slow, flags, fed.error.map(|error| error.to_string())))
     }
 
+    /// Say which white lists have the peer's address: the global one, and those of these accounts.
+    #[allow(clippy::needless_pass_by_value)] // made from Python's sequence for this call
+    fn set_white(&mut self, is_white: bool, access_keys: Vec<String>) {
+        let keys = access_keys.iter().map(String::as_bytes);
+        self.connection.set_white(&self.fast, is_white, keys);
+    }
+
     /// Bytes of frames that are not whole yet, or wait for their turn.
     #[getter]
     fn unfinished_bytes(&self) -> usize {

@@ -4,12 +4,13 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use kerolox_core::fast_path::{
-    Commit, Encoding, FastPath, GroupStats, Identity, Lag, NewHold, NewWait, Subscription,
+    AccountRules, Commit, Encoding, FastPath, GroupStats, Identity, Lag, NewHold, NewWait,
+    Subscription,
 };
 use kerolox_core::{BitFilter, Filter, RecoveryReport};
 use pyo3::exceptions::{PyOverflowError, PyValueError};
 use pyo3::prelude::*;
-use pyo3::types::{PyBool, PyBytes, PyDict, PyInt, PyTuple};
+use pyo3::types::{PyBool, PyBytes, PyDict, PyInt, PyMapping, PyTuple};
 
 use crate::buffer::with_bytes;
 use crate::checked_host;
@@ -49,6 +50,22 @@ fn deadline(milliseconds: &Bound<'_, PyAny>) -> PyResult<i64> {
 /// A path of the store: its root came as text.
 fn text(path: &Path) -> String {
     path.to_string_lossy().into_owned()
+}
+
+/// One account from its named tuple.
+fn account_rules(given: &Bound<'_, PyTuple>) -> PyResult<AccountRules> {
+    let (access_key, secret_key, may_everything, default_topic, default_group, resources) =
+        given.extract::<(_, _, _, _, _, Bound<'_, PyMapping>)>()?;
+    let items = resources.items()?;
+    let resources = items.iter().map(|item| item.extract()).collect::<PyResult<_>>()?;
+    Ok(AccountRules {
+        access_key,
+        secret_key,
+        may_everything,
+        default_topic,
+        default_group,
+        resources,
+    })
 }
 
 /// The members of a recovery report, in the order of the face.
@@ -220,6 +237,14 @@ impl Store {
     /// False: every send takes the slow path.
     fn set_writable(&self, writable: bool) {
         self.fast.set_writable(writable);
+    }
+
+    /// Replace all accounts; None: nothing is checked.
+    fn set_accounts(&self, accounts: Option<Vec<Bound<'_, PyTuple>>>) -> PyResult<()> {
+        let rules: Option<Vec<AccountRules>> =
+            accounts.map(|accounts| accounts.iter().map(account_rules).collect()).transpose()?;
+        self.fast.set_accounts(rules.as_deref());
+        Ok(())
     }
 
     /// Take folders of the commit log out of the rotation of new files, and let in the others.

@@ -13,6 +13,7 @@ from operator import itemgetter
 from struct import Struct
 from typing import TYPE_CHECKING
 
+from kerolox._pykernel.access import PeerAccess
 from kerolox._pykernel.answers import (
     BINARY,
     JSON,
@@ -26,6 +27,7 @@ from kerolox._pykernel.headers import (
     FastHeader,
     PullHeader,
     SendBatchHeader,
+    SendHeader,
     SendV1Header,
     SendV2Header,
     integer,
@@ -54,6 +56,8 @@ from kerolox.store.appends import ChunkItem
 from kerolox.store.layout import BLANK_BYTES
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from typing_extensions import Buffer
 
 
@@ -93,6 +97,7 @@ class Connection:
         self._store = store
         self._connection_id = connection_id
         self._born_host = born_host
+        self._access = PeerAccess()
         self._kept = bytearray()
         self._needed = 0
         self._error = ""
@@ -127,6 +132,11 @@ class Connection:
         if store.answered_puts:
             store.note_answered(store.files.clock_ms() - begin)
         return Fed(b"".join(answers), slow or None, flags, self._error or None)
+
+    def set_white(self, is_white: bool, access_keys: Sequence[str]) -> None:
+        """See ``ConnectionAccess``."""
+        if self._access.set_white(is_white, access_keys) and not self._error:
+            self._store.ended.connections.add(self._connection_id)
 
     @property
     def unfinished_bytes(self) -> int:
@@ -187,7 +197,7 @@ class Connection:
                 return position
             answer: bytes | None
             if isinstance(header, PullHeader):
-                answer = self._pull(header, chunk[position + 4]) if body == end else None
+                answer = self._pull(header, chunk, position, body) if body == end else None
             elif isinstance(header, SendBatchHeader):
                 answer = self._send_batch(header, chunk, position, body, end)
             else:
@@ -216,21 +226,20 @@ class Connection:
         bytes of answers it gave. Fast loop: ``benchmarks/feed_python.py``.
         """
         store = self._store
-        tables = store.tables
-        shape_of, take_properties = tables.send_shape, tables.properties.take
+        shape_of, take_properties = store.tables.send_shape, store.tables.properties.take
         body_limit = store.files.settings.max_message_size
         room = store.files.settings.mapped_file_size_commit_log - BLANK_BYTES - self._record_fixed()
         writable = store.writable and not store.files.failure and store.files.transient_buffers != 0
+        has_accounts = store.accounts is not None
         items: list[ChunkItem] = []
         sends: list[_Send] = []
         for header, position, body, end in islice(frames, index, None):
-            if header is None:
-                slow.append(chunk[position + 4 : end])
-                index += 1
-                continue
-            if not isinstance(header, _SINGLE_SENDS):
+            if header is not None and not isinstance(header, _SINGLE_SENDS):
                 break
             index += 1
+            if header is None:
+                slow.append(chunk[position + 4 : end])
+                continue
             fields = header.extFields
             born = fields.g
             if len(born) == _TIMESTAMP_DIGITS and born.isdigit() and born.isascii() and born > "1":
@@ -252,6 +261,7 @@ class Connection:
                 or len(properties[0]) > PROPERTIES_BYTES_MAX
                 or size + len(properties[0]) + shape.topic_size > room
                 or born_timestamp is None
+                or (has_accounts and not self._may_send(header, chunk, position, body, end))
             ):
                 slow.append(chunk[position + 4 : end])
                 continue
@@ -307,6 +317,13 @@ class Connection:
             answers.append(self._flush(waiting))
         return answered
 
+    def _may_send(
+        self, header: SendHeader, chunk: bytes, position: int, body: int, end: int
+    ) -> bool:
+        accounts = self._store.accounts
+        encoded = chunk[position + 4], chunk[position + 8 : body]
+        return accounts is None or self._access.may_send(accounts, header, encoded, chunk[body:end])
+
     def _send_batch(
         self, header: SendBatchHeader, chunk: bytes, position: int, body: int, end: int
     ) -> bytes | None:
@@ -329,6 +346,7 @@ class Connection:
             or not store.writable
             or store.files.failure
             or store.files.transient_buffers == 0
+            or not self._may_send(header, chunk, position, body, end)
         ):
             return None
         room = store.files.settings.mapped_file_size_commit_log - BLANK_BYTES
@@ -366,9 +384,10 @@ class Connection:
                 return late
         return encode_frame(text, b"", kind) if text else b""
 
-    def _pull(self, header: PullHeader, kind: int) -> bytes | None:
+    def _pull(self, header: PullHeader, chunk: bytes, position: int, body: int) -> bytes | None:
         """Read and answer, or hold; None: it is slow, b"": it is held."""
         store = self._store
+        kind = chunk[position + 4]
         fields = header.extFields
         shape = store.tables.pull_shape(fields)
         offset = integer(fields.queueOffset, INT64_MAX)
@@ -379,6 +398,12 @@ class Connection:
             or commit_offset is None
             or header.flag
             or not _INT32_MIN <= header.opaque < _INT32_END
+            or (
+                store.accounts is not None
+                and not self._access.may_pull(
+                    store.accounts, fields, (kind, chunk[position + 8 : body])
+                )
+            )
         ):
             return None
         group, key = shape.group, shape.key

@@ -15,9 +15,17 @@ from typing import TYPE_CHECKING, Annotated, ClassVar
 
 import msgspec
 
-from kerolox.protocol.codes import RequestCode
+from kerolox.protocol.codes import RequestCode, SerializeType
 from kerolox.protocol.headers import SEND_LONG_NAMES
-from kerolox.protocol.names import NAME_BYTES_MAX, length_fault
+from kerolox.protocol.names import (
+    ACCESS_KEY_FIELD,
+    NAME_BYTES_MAX,
+    ONS_CHANNEL_FIELD,
+    REQUEST_TYPE_FIELD,
+    SECURITY_TOKEN_FIELD,
+    SIGNATURE_FIELD,
+    length_fault,
+)
 
 SEND_MESSAGE = int(RequestCode.SEND_MESSAGE)
 PULL_MESSAGE = int(RequestCode.PULL_MESSAGE)
@@ -42,6 +50,16 @@ _INT = Struct(">i")
 _SHORT = Struct(">h")
 
 
+SIGNING_FIELDS = (
+    ACCESS_KEY_FIELD,
+    SECURITY_TOKEN_FIELD,
+    SIGNATURE_FIELD,
+    ONS_CHANNEL_FIELD,
+    REQUEST_TYPE_FIELD,
+)
+"""Fields that clients with an account add to each request."""
+
+
 class SendFields(msgspec.Struct, forbid_unknown_fields=True, gc=False):
     """Fields of SEND_MESSAGE_V2 and SEND_BATCH_MESSAGE (``SendMessageRequestHeaderV2``)."""
 
@@ -60,6 +78,11 @@ class SendFields(msgspec.Struct, forbid_unknown_fields=True, gc=False):
     m: str = "false"
     n: _Short = ""
     bname: _Short = ""
+    AccessKey: _Short = ""
+    SecurityToken: str = ""
+    Signature: _Short = ""
+    OnsChannel: _Short = ""
+    ReqT: _Short = ""
 
 
 if TYPE_CHECKING:
@@ -73,7 +96,7 @@ else:
         [
             (field.name, field.type) if field.required else (field.name, field.type, field.default)
             for field in msgspec.structs.fields(SendFields)
-            if field.name in SEND_LONG_NAMES
+            if field.name in SEND_LONG_NAMES or field.name in SIGNING_FIELDS
         ],
         rename=SEND_LONG_NAMES,
         forbid_unknown_fields=True,
@@ -100,6 +123,11 @@ class PullFields(msgspec.Struct, forbid_unknown_fields=True, gc=False):
     expressionType: _Short = "TAG"
     bname: _Short = ""
     maxMsgBytes: _Short = ""
+    AccessKey: _Short = ""
+    SecurityToken: str = ""
+    Signature: _Short = ""
+    OnsChannel: _Short = ""
+    ReqT: _Short = ""
 
 
 class _Header(msgspec.Struct, forbid_unknown_fields=True, gc=False, tag_field="code", tag=0):
@@ -161,12 +189,44 @@ def parse_binary(header: bytes) -> FastHeader:
     A text of zero bytes is a missing one, as in RocketMQ.
     """
     code, _language, version, opaque, flag, remark_size = _FIXED.unpack_from(header)
+    members = {
+        "code": code,
+        "opaque": opaque,
+        "flag": flag,
+        "version": version,
+        "extFields": _binary_fields(header, remark_size)[0],
+    }
+    parsed: FastHeader = msgspec.convert(members, FastHeader)
+    return parsed
+
+
+class _ExtFields(msgspec.Struct, gc=False):
+    """What a signature needs of a JSON header."""
+
+    extFields: dict[str, str]
+
+
+_read_fields = msgspec.json.Decoder(_ExtFields).decode
+
+
+def signed_fields(serialize_type: int, header: bytes) -> dict[str, str] | None:
+    """The fields of a header that was parsed, with those that are there only. None: one of them has
+    no value, so that it is not certain what was signed."""
+    if serialize_type == SerializeType.JSON:
+        return _read_fields(header).extFields
+    fields, has_null = _binary_fields(header, _FIXED.unpack_from(header)[-1])
+    return None if has_null else fields
+
+
+def _binary_fields(header: bytes, remark_size: int) -> tuple[dict[str, str], bool]:
+    """The fields of a ROCKETMQ header that have a value, and whether one has none."""
     at = _FIXED.size + remark_size
     (ext_size,) = _INT.unpack_from(header, at)
     at += _INT.size
     if remark_size < 0 or ext_size < 0 or at + ext_size != len(header):
         raise StructError("lengths of the header do not add up")
     fields: dict[str, str] = {}
+    has_null = False
     count = 0
     while at < len(header):
         count += 1
@@ -181,16 +241,9 @@ def parse_binary(header: bytes) -> FastHeader:
         if value_size:
             key = header[at + _SHORT.size : value_at].decode()
             fields[key] = header[value_at + _INT.size : end].decode()
+        has_null = has_null or not value_size
         at = end
-    members = {
-        "code": code,
-        "opaque": opaque,
-        "flag": flag,
-        "version": version,
-        "extFields": fields,
-    }
-    parsed: FastHeader = msgspec.convert(members, FastHeader)
-    return parsed
+    return fields, has_null
 
 
 def is_name(text: str) -> bool:

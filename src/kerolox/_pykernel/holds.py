@@ -71,6 +71,37 @@ class HeldPull:
         return (self.deadline_ms, self.sequence) < (other.deadline_ms, other.sequence)
 
 
+class Ended:
+    """Whose held pulls the next tick ends. Until then nothing may wake them, or they would be given
+    what their group does not want any more, and passed over what it wants now."""
+
+    def __init__(self) -> None:
+        self.everyone = False
+        """The accounts changed."""
+        self.connections: set[int] = set()
+        """Those that a white list had."""
+        self.groups: set[str] = set()
+        self.topics: set[str] = set()
+        """Those that may not be read any more."""
+        self.subscriptions: set[tuple[str, str]] = set()
+        """Groups and the topics of which they want other tags now."""
+
+    def __bool__(self) -> bool:
+        return self.everyone or any(
+            (self.connections, self.groups, self.topics, self.subscriptions)
+        )
+
+    def has(self, group: str, topic: str, connection_id: int | None = None) -> bool:
+        """Whether a pull, or a wait of no connection, has waited long enough."""
+        return (
+            self.everyone
+            or connection_id in self.connections
+            or group in self.groups
+            or topic in self.topics
+            or (group, topic) in self.subscriptions
+        )
+
+
 class HeldPulls:
     """All held pulls of a store."""
 

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from kerolox._pykernel import halves
+from kerolox._pykernel.access import Accounts, accounts_of
 from kerolox._pykernel.answers import (
     JSON,
     Identity,
@@ -19,12 +20,13 @@ from kerolox._pykernel.answers import (
     json_pull_header,
     overdue,
 )
-from kerolox._pykernel.holds import ENDED_MS, HeldPull, HeldPulls, QueueKey
+from kerolox._pykernel.holds import ENDED_MS, Ended, HeldPull, HeldPulls, QueueKey
 from kerolox._pykernel.tables import Tables
 from kerolox._pykernel.waits import OffsetWaits, Wait
 from kerolox.kernel import (
     GROUP_READS_MAX,
     PASSED_OVER_MS,
+    AccountRules,
     Appended,
     Batch,
     BatchAppended,
@@ -85,9 +87,8 @@ class Store(MessageStore):
         """Tags codes of new records in queues with held pulls, until ``wake``."""
         self.held = HeldPulls()
         self._waits = OffsetWaits()
-        self._ended_groups: set[str] = set()
-        self._ended_topics: set[str] = set()
-        self._ended_subscriptions: set[tuple[str, str]] = set()
+        self.ended = Ended()
+        self.accounts: Accounts | None = None
         self._ticked_ms = -1
         self._looked_ms = 0
         """When pulls that were passed over were looked for."""
@@ -136,7 +137,7 @@ class Store(MessageStore):
         """See ``StoreKernel``."""
         self.tables.set_topic(topic, (read_queues, write_queues, perm) if fast else None)
         if not perm & Perm.READ:
-            self._ended_topics.add(topic)
+            self.ended.topics.add(topic)
 
     def delete_topic(self, topic: str) -> None:
         """See ``StoreKernel``."""
@@ -167,12 +168,12 @@ class Store(MessageStore):
         """See ``StoreKernel``."""
         self.tables.set_group(group, fast, slow_broker_id)
         if not fast:
-            self._ended_groups.add(group)
+            self.ended.groups.add(group)
 
     def delete_group(self, group: str) -> None:
         """See ``StoreKernel``."""
         self.tables.delete_group(group)
-        self._ended_groups.add(group)
+        self.ended.groups.add(group)
         self._forget_reads(0, group)
 
     def set_subscription(
@@ -181,16 +182,21 @@ class Store(MessageStore):
         """See ``StoreKernel``."""
         tags = None if tag_codes is None else frozenset(tag_codes)
         if self.tables.set_subscription(group, topic, version, tags):
-            self._ended_subscriptions.add((group, topic))
+            self.ended.subscriptions.add((group, topic))
 
     def delete_subscription(self, group: str, topic: str) -> None:
         """See ``StoreKernel``."""
         if self.tables.delete_subscription(group, topic):
-            self._ended_subscriptions.add((group, topic))
+            self.ended.subscriptions.add((group, topic))
 
     def set_writable(self, writable: bool) -> None:
         """See ``StoreKernel``."""
         self.writable = writable
+
+    def set_accounts(self, accounts: Sequence[AccountRules] | None) -> None:
+        """See ``AccessTables``."""
+        self.accounts = accounts_of(accounts) if accounts is not None else None
+        self.ended.everyone = True
 
     def delete_queues(self, topic: str) -> int:
         """See ``StoreKernel``."""
@@ -492,12 +498,10 @@ class Store(MessageStore):
     def _end_holds(self) -> None:
         """The pulls of those who may not read any more, or want other tags now, have waited long
         enough."""
-        ended = (self._ended_groups, self._ended_topics, self._ended_subscriptions)
-        if any(ended):
+        if self.ended:
             self.held.end_where(self._is_ended)
-            self._waits.end_where(self._is_ended)
-            for names in ended:
-                names.clear()
+            self._waits.end_where(lambda wait: self.ended.has(wait.group, wait.key[0]))
+            self.ended = Ended()
 
     def _end_passed_over(self, now_ms: int) -> None:
         """The pulls whose tags none of the messages had that came meanwhile, now and then."""
@@ -515,15 +519,8 @@ class Store(MessageStore):
                 now_ms,
             )
 
-    def _is_ended(self, pull: HeldPull | Wait) -> bool:
-        """The next tick ends it; until then nothing may wake it, or it would be given what its
-        group does not want any more, and passed over what it wants now."""
-        topic = pull.key[0]
-        return (
-            pull.group in self._ended_groups
-            or topic in self._ended_topics
-            or (pull.group, topic) in self._ended_subscriptions
-        )
+    def _is_ended(self, pull: HeldPull) -> bool:
+        return self.ended.has(pull.group, pull.key[0], pull.connection_id)
 
     def _nothing_for(self, pull: HeldPull) -> ReadResult:
         """What an ended pull is told: that it found nothing, at the offset that it asked for."""

@@ -49,7 +49,14 @@ from kerolox.kernel.choice import (
     kernel_name,
     load_kernel,
 )
-from kerolox.kernel.feed import FED_MORE, FED_READY, ConnectionKernel, Fed, FedMembers
+from kerolox.kernel.feed import (
+    FED_MORE,
+    FED_READY,
+    ConnectionAccess,
+    ConnectionKernel,
+    Fed,
+    FedMembers,
+)
 from kerolox.kernel.files import StoreFiles, StoreRetention
 from kerolox.kernel.held_pulls import (
     ARRIVED_AT_ONCE_MAX,
@@ -70,8 +77,9 @@ from kerolox.kernel.store import (
     ReplicatedLog,
     StoreKernel,
 )
-from kerolox.kernel.tables import COMMITS_MAX, FastPathTables
+from kerolox.kernel.tables import COMMITS_MAX, AccessTables, FastPathTables
 from kerolox.kernel.values import (
+    AccountRules,
     Appended,
     Batch,
     BatchAppended,
@@ -99,12 +107,15 @@ __all__ = [
     "OP_PROPERTIES",
     "PASSED_OVER_MS",
     "REMOVE_TAG",
+    "AccessTables",
+    "AccountRules",
     "Appended",
     "Batch",
     "BatchAppended",
     "CleanedStore",
     "ColumnBuffer",
     "ColumnBuffers",
+    "ConnectionAccess",
     "ConnectionKernel",
     "Durability",
     "FastPathTables",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple, Protocol, runtime_checkable
 
 if TYPE_CHECKING:
@@ -32,7 +33,24 @@ class Fed(NamedTuple):
 
 
 @runtime_checkable
-class ConnectionKernel(Protocol):
+class ConnectionAccess(Protocol):
+    """What access control knows of a connection's peer; see ``AccessTables``."""
+
+    def set_white(self, is_white: bool, access_keys: Sequence[str]) -> None:
+        """Say which white lists have the peer's address; at first none has it.
+
+        Where one had it and has it no more, the connection's held pulls are answered with the next
+        tick.
+
+        Args:
+            is_white: the global one; no request is checked.
+            access_keys: those of these accounts, whose requests need neither signature nor
+                permission then.
+        """
+
+
+@runtime_checkable
+class ConnectionKernel(ConnectionAccess, Protocol):
     """The fast path of one connection. Constructed as ``Connection(store, id, born_host)``."""
 
     def feed(self, data: Buffer, size: int) -> FedMembers:

@@ -9,7 +9,7 @@ from kerolox.kernel.files import StoreFiles, StoreRetention
 from kerolox.kernel.held_pulls import HeldPulls, OffsetWaits
 from kerolox.kernel.metrics import StoreMetrics
 from kerolox.kernel.read import RawLog, RecordReader
-from kerolox.kernel.tables import FastPathTables, OffsetCommits
+from kerolox.kernel.tables import AccessTables, FastPathTables, OffsetCommits
 
 
 @runtime_checkable
@@ -38,6 +38,7 @@ class StoreKernel(
     RecordStore,
     RawLog,
     FastPathTables,
+    AccessTables,
     OffsetSource,
     HalfKernel,
     HeldPulls,

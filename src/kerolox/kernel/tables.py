@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Protocol, runtime_checkable
 
+from kerolox.kernel.values import AccountRules
+
 COMMITS_MAX = 65_536
 """Offsets that fast pulls committed and ``drain_commits`` did not take yet; a pull that commits one
 more is slow."""
@@ -56,6 +58,23 @@ class FastPathTables(Protocol):
 
     def set_writable(self, writable: bool) -> None:
         """False: every send takes the slow path (the handler answers with the reason)."""
+
+
+@runtime_checkable
+class AccessTables(Protocol):
+    """Access control of the fast path.
+
+    A kernel that was told accounts answers only requests of which it is certain that they are
+    allowed; any other is slow, to be checked again and refused with a reason. A frame that waits
+    for its turn is checked when the turn comes.
+    """
+
+    def set_accounts(self, accounts: Sequence[AccountRules] | None) -> None:
+        """Replace all accounts; None, as in a new store: nothing is checked.
+
+        All held pulls are answered with the next tick as if nothing had come, so that they come
+        again and are checked anew; waits for offsets are over. Until then nothing wakes them.
+        """
 
 
 @runtime_checkable

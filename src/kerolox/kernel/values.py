@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 
@@ -116,6 +116,23 @@ class HalvesEnded(NamedTuple):
     """Queue offset of the first op message; the others follow without a gap."""
     unnoted: bool = False
     """The half behind those has its final message, but the store refused the op message."""
+
+
+class AccountRules(NamedTuple):
+    """One account of access control. ``repr`` does not show its secret."""
+
+    access_key: str
+    secret_key: str
+    may_everything: bool
+    """An administrator without resources of its own."""
+    default_topic: int
+    default_group: int
+    """Bits of ``Permission``, for topics and groups that are no resources."""
+    resources: Mapping[str, int]
+    """Bits of topics, and of groups under the names of their retry topics."""
+
+    def __repr__(self) -> str:
+        return f"AccountRules({self.access_key!r})"
 
 
 class RecoveryReport(NamedTuple):

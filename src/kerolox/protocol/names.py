@@ -54,6 +54,8 @@ REPLY_TOPIC_SUFFIX = "_REPLY_TOPIC"
 ACCESS_KEY_FIELD, SECURITY_TOKEN_FIELD = "AccessKey", "SecurityToken"
 SIGNATURE_FIELD = "Signature"
 """Header fields of a signed request: who signs, and the signature (``SessionCredentials``)."""
+ONS_CHANNEL_FIELD, REQUEST_TYPE_FIELD = "OnsChannel", "ReqT"
+"""Header fields that some clients add to each request; they are signed like others."""
 UNIQUE_KEY_QUERY_FIELD = "_UNIQUE_KEY_QUERY"
 """Header field of a query by the producer's id; no part of a signature."""
 

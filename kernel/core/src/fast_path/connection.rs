@@ -1,5 +1,6 @@
 //! The fast path of one connection: bytes in, answers and frames for the slow path out.
 
+use super::access::{Access, Request};
 use super::path::FastPath;
 use super::policy::NO_SLOT;
 use super::pull::{self, Puller};
@@ -38,6 +39,7 @@ pub struct Connection {
     error: Option<FrameError>,
     closed: bool,
     header: Header,
+    access: Access,
     memory: Memory,
 }
 
@@ -63,7 +65,21 @@ impl Connection {
             error: None,
             closed: false,
             header: Header::default(),
+            access: Access::default(),
             memory: Memory { last_topic: NO_SLOT, last_group: NO_SLOT, ..Memory::default() },
+        }
+    }
+
+    /// Says which white lists have the peer's address: the global one, and those of accounts. Where
+    /// one had it and has it no more, held pulls are answered with the next tick.
+    pub fn set_white<'a>(
+        &mut self,
+        fast: &FastPath,
+        is_white: bool,
+        access_keys: impl IntoIterator<Item = &'a [u8]>,
+    ) {
+        if self.access.set_white(is_white, access_keys) && !self.closed {
+            fast.state.lock().ended.connections.insert(self.id);
         }
     }
 
@@ -204,13 +220,14 @@ impl Connection {
         {
             return false;
         }
-        let Memory { last_topic, last_group, tag_codes, answer_header } = &mut self.memory;
-        match self.header.code {
+        let Self { header, access, memory, .. } = self;
+        let Memory { last_topic, last_group, tag_codes, answer_header } = memory;
+        let request = Request { header, header_bytes: frame.header, body: frame.body };
+        match header.code {
             code::SEND_MESSAGE | code::SEND_MESSAGE_V2 | code::SEND_BATCH_MESSAGE => {
                 let born_host = &self.born_host;
-                let mut sender = Sender { connection: self.id, born_host, last_topic };
-                let (header, body) = (frame.header, frame.body);
-                send::send(state, core, &mut sender, &self.header, header, body, answers).is_some()
+                let mut sender = Sender { connection: self.id, born_host, last_topic, access };
+                send::send(state, core, &mut sender, request, answers).is_some()
             }
             // A pull has no body.
             code::PULL_MESSAGE | code::LITE_PULL_MESSAGE if frame.body.is_empty() => {
@@ -220,8 +237,9 @@ impl Connection {
                     last_group,
                     tag_codes,
                     answer_header,
+                    access,
                 };
-                pull::pull(state, core, &mut puller, &self.header, frame.header, answers).is_some()
+                pull::pull(state, core, &mut puller, request, answers).is_some()
             }
             _ => false,
         }

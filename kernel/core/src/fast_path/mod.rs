@@ -6,6 +6,7 @@
 //!
 //! Locks: the state's, then the store's. Neither is held while a thread waits.
 
+mod access;
 mod connection;
 mod halves;
 mod hold;
@@ -29,6 +30,7 @@ pub use self::peers::READY_BYTES_MAX;
 pub use self::pending::PENDING_ANSWERS_MAX;
 pub use self::policy::{Identity, Subscription};
 pub use self::state::ANSWER_BYTES_MAX;
+pub use crate::access::AccountRules;
 pub use crate::protocol::{FRAME_BYTES_MAX, HELD_OF_CONNECTION_MAX, HELD_PULLS_MAX};
 pub use crate::wire::frame::FrameError;
 pub use crate::wire::header::Encoding;

@@ -7,6 +7,7 @@ use super::hold::{Asked, HeldPull};
 use super::policy::{self, Got, Identity, Subscription, Tables};
 use super::state::State;
 use super::waits::Wait;
+use crate::access::{AccountRules, Accounts};
 use crate::error::{PutStatus, StoreError};
 use crate::queues::queue_ext::Filter;
 use crate::record::NewRecord;
@@ -147,6 +148,17 @@ impl FastPath {
     /// False: every fast send takes the slow path.
     pub fn set_writable(&self, writable: bool) {
         self.state.lock().tables.writable = writable;
+    }
+
+    /// Replaces all accounts; None: nothing is checked. Held pulls are answered with the next tick,
+    /// so that they come again and are checked anew.
+    pub fn set_accounts(&self, rules: Option<&[AccountRules]>) {
+        let accounts = rules.map(Accounts::new);
+        let mut state = self.state.lock();
+        let replaced = std::mem::replace(&mut state.accounts, accounts);
+        state.ended.everyone = true;
+        drop(state);
+        drop(replaced);
     }
 
     /// `maxMessageSize` from now on.

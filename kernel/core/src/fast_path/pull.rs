@@ -1,5 +1,6 @@
 //! Fast pulls: code 11 with tags.
 
+use super::access::{Access, Request};
 use super::hold::{Asked, HeldPull};
 use super::policy::{Group, Topic};
 use super::reading::{AnswerHeader, Kind, answer_empty, read};
@@ -22,6 +23,7 @@ pub struct Puller<'a> {
     pub last_group: &'a mut u32,
     pub tag_codes: &'a mut Vec<i32>,
     pub answer_header: &'a mut AnswerHeader,
+    pub access: &'a mut Access,
 }
 
 /// Takes one pull; None when it is not for the fast path.
@@ -29,11 +31,11 @@ pub fn pull(
     state: &mut State,
     core: &mut Core,
     puller: &mut Puller<'_>,
-    header: &Header,
-    header_bytes: &[u8],
+    request: Request<'_>,
     answers: &mut Vec<u8>,
 ) -> Option<()> {
-    let fields = header.pull_fields(header_bytes)?;
+    let header = request.header;
+    let fields = header.pull_fields(request.header_bytes)?;
     let tables = &mut state.tables;
     tables.identity.as_ref()?;
     let topic_slot = tables.topics.find(fields.topic, *puller.last_topic)?;
@@ -42,7 +44,9 @@ pub fn pull(
     *puller.last_group = group_slot;
     let topic = &tables.topics[topic_slot as usize];
     let group = &tables.groups[group_slot as usize];
-    if !is_usual(header, topic, group, &fields) {
+    if !is_usual(header, topic, group, &fields)
+        || !puller.access.may_pull(state.accounts.as_ref(), request, &fields)
+    {
         return None;
     }
     let commit_key = (group_slot, topic_slot, fields.queue_id);

@@ -2,6 +2,7 @@
 //!
 //! Every function that declines leaves nothing behind, so that the frame can go to Python.
 
+use super::access::{Access, Request};
 use super::state::State;
 use crate::protocol::{
     BATCH_ITEMS_MAX, FLAG_ONEWAY, FLAG_RESPONSE, HALF_QUEUE, PERM_WRITE, PROPERTIES_BYTES_MAX,
@@ -11,7 +12,7 @@ use crate::record::Text;
 use crate::state::Core;
 use crate::state::types::{BatchItem, NewBatch};
 use crate::wire::answer::push_as_flush_timeout;
-use crate::wire::header::{Header, SendFields};
+use crate::wire::header::SendFields;
 use crate::wire::properties::{self, Inspected};
 
 /// Bytes of a batch item before its body.
@@ -23,6 +24,7 @@ pub struct Sender<'a> {
     pub born_host: &'a [u8],
     /// Slot of the last topic, looked at first.
     pub last_topic: &'a mut u32,
+    pub access: &'a mut Access,
 }
 
 /// Takes one send; None when it is not for the fast path.
@@ -30,11 +32,10 @@ pub fn send(
     state: &mut State,
     core: &mut Core,
     sender: &mut Sender<'_>,
-    header: &Header,
-    header_bytes: &[u8],
-    body: &[u8],
+    request: Request<'_>,
     answers: &mut Vec<u8>,
 ) -> Option<()> {
+    let Request { header, header_bytes, body } = request;
     let fields = header.send_fields(header_bytes)?;
     let slot = state.tables.topics.find(fields.topic, *sender.last_topic)?;
     *sender.last_topic = slot;
@@ -53,6 +54,9 @@ pub fn send(
         return None;
     }
     let inspected = properties::inspect(fields.properties)?;
+    if !sender.access.may_send(state.accounts.as_ref(), request, &fields) {
+        return None;
+    }
     let place = place(state, slot, &fields, &inspected)?;
     let stored = append(state, core, sender, place, &fields, &inspected, body)?;
     state.flush_wanted = state.flush_wanted.max(stored.end);

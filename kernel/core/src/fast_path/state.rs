@@ -11,6 +11,7 @@ use super::policy::{NO_SLOT, Tables};
 use super::reading::{self, AnswerHeader, Kind};
 use super::times::PutTimes;
 use super::waits::Waits;
+use crate::access::Accounts;
 use crate::settings::{FlushDiskType, Settings};
 use crate::state::Core;
 
@@ -48,6 +49,10 @@ struct Staged {
 /// what their group does not want any more, and passed over what it wants now.
 #[derive(Debug, Default)]
 pub struct Ended {
+    /// Everybody's: the accounts changed.
+    pub everyone: bool,
+    /// Ids of connections that a white list had.
+    pub connections: HashSet<u64>,
     /// Slots of those that may not be read any more.
     groups: HashSet<u32>,
     topics: HashSet<u32>,
@@ -57,14 +62,24 @@ pub struct Ended {
 
 impl Ended {
     fn is_empty(&self) -> bool {
-        self.groups.is_empty() && self.topics.is_empty() && self.subscriptions.is_empty()
+        !self.everyone
+            && self.connections.is_empty()
+            && self.groups.is_empty()
+            && self.topics.is_empty()
+            && self.subscriptions.is_empty()
     }
 
-    fn has(&self, group: u32, topic: u32) -> bool {
+    fn has(&self, asked: &Asked) -> bool {
         !self.is_empty()
-            && (self.groups.contains(&group)
-                || self.topics.contains(&topic)
-                || self.subscriptions.contains(&(group, topic)))
+            && (self.connections.contains(&asked.connection)
+                || self.has_wait(asked.group, asked.topic))
+    }
+
+    fn has_wait(&self, group: u32, topic: u32) -> bool {
+        self.everyone
+            || self.groups.contains(&group)
+            || self.topics.contains(&topic)
+            || self.subscriptions.contains(&(group, topic))
     }
 }
 
@@ -88,6 +103,8 @@ pub struct State {
     /// What was appended and is not committed by a transient pool, in log order: it arrives then.
     staged: VecDeque<Staged>,
     pub ended: Ended,
+    /// Whose requests are answered; None: everybody's.
+    pub accounts: Option<Accounts>,
     /// When pulls that were passed over were looked for.
     looked_ms: i64,
     /// Physical offset that the sends of this call want on disk; 0 for none.
@@ -191,8 +208,8 @@ impl State {
     fn end_holds(&mut self) {
         if !self.ended.is_empty() {
             let ended = std::mem::take(&mut self.ended);
-            self.holds.end_where(|pull| ended.has(pull.asked.group, pull.asked.topic));
-            self.waits.end_where(|wait| ended.has(wait.group, wait.topic));
+            self.holds.end_where(|pull| ended.has(&pull.asked));
+            self.waits.end_where(|wait| ended.has_wait(wait.group, wait.topic));
         }
     }
 
@@ -290,10 +307,7 @@ impl State {
                 }
                 next = self.holds.next_of_queue(index);
                 let pull = self.holds.pull(index);
-                if pull.wants(tags_codes)
-                    && !pull.is_ended()
-                    && !self.ended.has(pull.asked.group, pull.asked.topic)
-                {
+                if pull.wants(tags_codes) && !pull.is_ended() && !self.ended.has(&pull.asked) {
                     self.try_to_answer(core, index, &mut own);
                 }
             }

@@ -12,10 +12,11 @@ use super::json::{Json, escape};
 use super::numbers::{integer, long};
 use super::swar;
 use crate::protocol::field::{
-    self, BATCH, BNAME, BORN_TIMESTAMP, COMMIT_OFFSET, CONSUMER_GROUP, COUNT,
+    self, ACCESS_KEY, BATCH, BNAME, BORN_TIMESTAMP, COMMIT_OFFSET, CONSUMER_GROUP, COUNT,
     DEFAULT_TOPIC_QUEUE_NUMS, EXPRESSION_TYPE, FLAG, LETTERS, MAX_MSG_NUMS, MAX_RECONSUME_TIMES,
-    PROPERTIES, PULL_KNOWN, PULL_REQUIRED, QUEUE_ID, QUEUE_OFFSET, RECONSUME_TIMES, SEND_KNOWN,
-    SEND_REQUIRED, SUB_VERSION, SUBSCRIPTION, SUSPEND_TIMEOUT_MILLIS, SYS_FLAG, TOPIC, UNIT_MODE,
+    PRODUCER_GROUP, PROPERTIES, PULL_KNOWN, PULL_REQUIRED, QUEUE_ID, QUEUE_OFFSET, RECONSUME_TIMES,
+    SECURITY_TOKEN, SEND_KNOWN, SEND_REQUIRED, SIGNATURE, SIGNED, SIGNING, SUB_VERSION,
+    SUBSCRIPTION, SUSPEND_TIMEOUT_MILLIS, SYS_FLAG, TOPIC, UNIT_MODE,
 };
 use crate::protocol::{NAME_BYTES_MAX, SERIALIZE_JSON, SERIALIZE_ROCKETMQ, request};
 
@@ -71,6 +72,8 @@ pub struct Header {
     present: u64,
     /// Which of them hold JSON escapes in their span.
     escaped: u64,
+    /// Whether a field is there without a value: which of two is meant is for Python to say.
+    has_null: bool,
     spans: [Span; COUNT],
     /// The unescaped property text or subscription; as long as the longest header, only the first bytes count.
     unescaped: Vec<u8>,
@@ -80,6 +83,7 @@ pub struct Header {
 /// The fields of a send request; slices point into the header or its buffer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SendFields<'a> {
+    pub group: &'a [u8],
     pub topic: &'a [u8],
     pub queue_id: i32,
     pub sys_flag: i32,
@@ -105,6 +109,26 @@ pub struct PullFields<'a> {
     pub subscription_version: i64,
 }
 
+/// Which fields the last request had, in the order in which their values are signed: most requests
+/// of a connection have the same.
+#[derive(Clone, Debug, Default)]
+pub struct Order {
+    present: u64,
+    fields: Vec<u8>,
+}
+
+impl Order {
+    #[inline]
+    fn of(&mut self, present: u64) -> &[u8] {
+        if self.present != present {
+            self.present = present;
+            self.fields.clear();
+            self.fields.extend(SIGNED.iter().filter(|field| present & (1 << **field) != 0));
+        }
+        &self.fields
+    }
+}
+
 /// Whether a field holds a text that may be long, and have escapes.
 const fn is_long_text(field: u8) -> bool {
     matches!(field, PROPERTIES | LETTER_PROPERTIES | SUBSCRIPTION)
@@ -119,6 +143,7 @@ impl Default for Header {
             opaque: 0,
             present: 0,
             escaped: 0,
+            has_null: false,
             spans: [Span::default(); COUNT],
             unescaped: Vec::new(),
             unescaped_size: 0,
@@ -131,6 +156,7 @@ impl Header {
     pub fn read(&mut self, serialize_type: u8, header: &[u8]) -> bool {
         self.present = 0;
         self.escaped = 0;
+        self.has_null = false;
         self.unescaped_size = 0;
         match Encoding::of(serialize_type) {
             Some(Encoding::Json) => {
@@ -156,7 +182,10 @@ impl Header {
         };
         let required = SEND_REQUIRED << shift;
         let escaped = self.escaped & !(1 << (PROPERTIES + shift));
-        if self.present & !known != 0 || self.present & required != required || escaped != 0 {
+        if self.present & !(known | SIGNING) != 0
+            || self.present & required != required
+            || escaped != 0
+        {
             return None;
         }
         let number = |field: u8| integer(self.text(header, field + shift));
@@ -172,6 +201,7 @@ impl Header {
         }
         let properties = PROPERTIES + shift;
         Some(SendFields {
+            group: self.text(header, PRODUCER_GROUP + shift),
             topic: self.text(header, TOPIC + shift),
             queue_id: number(QUEUE_ID)?,
             sys_flag: number(SYS_FLAG)?,
@@ -190,7 +220,7 @@ impl Header {
     /// The fields of a pull request (codes 11 and 361) that filters by tags; else None.
     #[must_use]
     pub fn pull_fields<'a>(&'a self, header: &'a [u8]) -> Option<PullFields<'a>> {
-        if self.present & !PULL_KNOWN != 0
+        if self.present & !(PULL_KNOWN | SIGNING) != 0
             || self.present & PULL_REQUIRED != PULL_REQUIRED
             || self.escaped & !(1 << SUBSCRIPTION) != 0
         {
@@ -211,6 +241,30 @@ impl Header {
             subscription: self.long_text(header, SUBSCRIPTION),
             subscription_version: long(self.text(header, SUB_VERSION))?,
         })
+    }
+
+    /// Who says to have sent the request; None: nobody, or who is not certain.
+    #[inline]
+    #[must_use]
+    pub fn access_key<'a>(&self, header: &'a [u8]) -> Option<&'a [u8]> {
+        (self.has(ACCESS_KEY) && !self.has_null).then(|| self.text(header, ACCESS_KEY))
+    }
+
+    /// The signature; empty when there is none.
+    #[must_use]
+    pub fn signature<'a>(&self, header: &'a [u8]) -> &'a [u8] {
+        if self.has(SIGNATURE) { self.text(header, SIGNATURE) } else { &[] }
+    }
+
+    /// The text that is signed before the body: the values of all fields in the order of their
+    /// names. None when a value is no UTF-8, so that what was signed is not certain.
+    pub fn signed_text(&self, header: &[u8], order: &mut Order, out: &mut Vec<u8>) -> Option<()> {
+        out.clear();
+        for field in order.of(self.present) {
+            out.extend_from_slice(self.long_text(header, *field));
+        }
+        let is_text = |field: &u8| std::str::from_utf8(self.long_text(header, *field)).is_ok();
+        (out.is_ascii() || order.of(self.present).iter().all(is_text)).then_some(())
     }
 
     /// Bytes kept for unescaping.
@@ -257,7 +311,8 @@ impl Header {
     #[inline]
     fn put(&mut self, field: u8, start: usize, end: usize) -> Option<()> {
         let bit = 1 << field;
-        if self.present & bit != 0 || end - start > NAME_BYTES_MAX && !is_long_text(field) {
+        let may_be_long = is_long_text(field) || field == SECURITY_TOKEN;
+        if self.present & bit != 0 || end - start > NAME_BYTES_MAX && !may_be_long {
             return None;
         }
         self.present |= bit;
@@ -443,6 +498,8 @@ impl Header {
             // A value of no length is a null, as in Java.
             if start < end {
                 self.put(field, start, end)?;
+            } else {
+                self.has_null = true;
             }
             at = end;
         }

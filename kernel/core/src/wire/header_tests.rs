@@ -1,6 +1,6 @@
 //! Tests of the header reader, with a bounded random mutation loop.
 
-use super::header::{Encoding, Header, PullFields, SendFields};
+use super::header::{Encoding, Header, Order, PullFields, SendFields};
 use super::numbers::{integer, long};
 use crate::protocol::request as code;
 
@@ -77,6 +77,7 @@ fn a_send_header_is_read_and_its_properties_unescaped() {
     assert_eq!(
         fields,
         SendFields {
+            group: b"group",
             topic: b"topic",
             queue_id: 3,
             sys_flag: 0,
@@ -372,4 +373,91 @@ fn a_long_text_with_escapes_is_left_to_python_and_leaves_no_buffer_behind() {
     let most = "\\u0041".repeat(32_767);
     let text = json(310, 0, 1, &with_properties(&most));
     assert!(header.read(0, text.as_bytes()));
+}
+
+const SIGNING: [(&str, &str); 5] = [
+    ("Signature", "c2lnbmF0dXJl"),
+    ("SecurityToken", "token"),
+    ("AccessKey", "key"),
+    ("ReqT", "0"),
+    ("OnsChannel", "ALIYUN"),
+];
+
+fn signed(header: &Header, bytes: &[u8], order: &mut Order) -> Option<Vec<u8>> {
+    let mut text = b"what the last one signed".to_vec();
+    header.signed_text(bytes, order, &mut text).map(|()| text)
+}
+
+#[test]
+fn what_is_signed_are_the_values_in_the_order_of_names() {
+    let decoded = |value: &str| value.replace("\\u0001", "\x01").replace("\\u0002", "\x02");
+    let mut order = Order::default();
+    for plain in [SEND.as_slice(), PULL.as_slice()] {
+        // Fields come, go and change their places; the order is remembered from one to the next.
+        for round in 0..64_usize {
+            let mut fields: Vec<_> = plain.iter().chain(&SIGNING).copied().collect();
+            fields.retain(|(name, _)| name.len() != 1 + round % 16);
+            let middle = round % fields.len();
+            fields.rotate_left(middle);
+            let code = if plain.len() == SEND.len() { 310 } else { 11 };
+            let text = json(code, 0, 1, &fields);
+            let header = read(&text).unwrap();
+            fields.sort_unstable();
+            fields.retain(|(name, _)| *name != "Signature");
+            let expected: String = fields.iter().map(|(_, value)| decoded(value)).collect();
+            assert_eq!(signed(&header, text.as_bytes(), &mut order).unwrap(), expected.as_bytes());
+        }
+    }
+}
+
+#[test]
+fn a_signed_header_is_as_fast_as_another_and_says_who_signed() {
+    for plain in [SEND.as_slice(), PULL.as_slice()] {
+        let fields: Vec<_> = plain.iter().chain(&SIGNING).copied().collect();
+        let code = if plain.len() == SEND.len() { 310 } else { 11 };
+        let text = json(code, 0, 1, &fields);
+        let header = read(&text).unwrap();
+        let bytes = text.as_bytes();
+        assert_eq!(header.send_fields(bytes).is_some(), code == 310);
+        assert_eq!(header.pull_fields(bytes).is_some(), code == 11);
+        assert_eq!(header.access_key(bytes), Some(&b"key"[..]));
+        assert_eq!(header.signature(bytes), b"c2lnbmF0dXJl");
+        let unsigned = json(code, 0, 1, plain);
+        let header = read(&unsigned).unwrap();
+        assert_eq!(header.access_key(unsigned.as_bytes()), None);
+        assert_eq!(header.signature(unsigned.as_bytes()), b"");
+        for twice in &SIGNING {
+            let fields: Vec<_> = fields.iter().chain([twice]).copied().collect();
+            assert!(read(&json(code, 0, 1, &fields)).is_none(), "{twice:?} comes twice");
+        }
+    }
+}
+
+#[test]
+fn what_is_no_certain_text_is_not_signed() {
+    let mut order = Order::default();
+    let mut header = Header::default();
+    let plain = SEND.iter().filter(|(name, _)| *name != "i");
+    let fields: Vec<_> = plain.chain(&SIGNING).copied().collect();
+    let bytes = binary(310, 0, 1, &fields);
+    assert!(header.read(1, &bytes));
+    assert!(header.access_key(&bytes).is_some() && signed(&header, &bytes, &mut order).is_some());
+    let with_null: Vec<_> = fields.iter().copied().chain([("n", "")]).collect();
+    let bytes = binary(310, 0, 1, &with_null);
+    assert!(header.read(1, &bytes) && header.send_fields(&bytes).is_some());
+    assert_eq!(header.access_key(&bytes), None, "a null");
+    // Two halves of a character that only stand beside each other when they are signed.
+    let halves: Vec<_> = fields.iter().copied().filter(|(name, _)| !"ab".contains(name)).collect();
+    let halves: Vec<_> = halves.into_iter().chain([("a", "\u{e4}"), ("b", "x")]).collect();
+    let mut bytes = binary(310, 0, 1, &halves);
+    let at = bytes.iter().position(|byte| *byte == 0xC3).unwrap();
+    // ä is C3 A4: the value of `a` ends in the middle of it, and b is what is left.
+    bytes.splice(at + 1..at + 2, []);
+    bytes[at - 1] = 1;
+    let last = bytes.len() - 1;
+    bytes[last] = 0xA4;
+    let size = u32::from_be_bytes(*bytes[17..].first_chunk().unwrap()) - 1;
+    bytes[17..21].copy_from_slice(&size.to_be_bytes());
+    assert!(header.read(1, &bytes) && header.send_fields(&bytes).is_some());
+    assert_eq!(signed(&header, &bytes, &mut order), None);
 }
