@@ -220,7 +220,7 @@ class Broker:
         """All parts: each gets those that it uses, so they are made from the bottom up."""
         config, now_ms, identity = self.config, self._now_ms, self._identity
         audit = Audit("broker")
-        access = AccessGate(config, audit)
+        access = AccessGate(config, audit, store)
         topics_changed, topics, filters, clients, groups, offsets = self._made_tables(store)
         gate = WriteGate(config, store, now_ms)
         broker_stats = BrokerStats(config, store, now_ms)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from kerolox.broker.context import Context
@@ -37,8 +37,6 @@ class Ports:
         """Nothing is opened before :meth:`open`."""
         self._broker = broker
         self._feeder = feeder
-        if broker.access.is_on:
-            self._feeder = lambda number, host: _Unhurried(feeder(number, host))
         self._main: RemotingServer | None = None
         self._unserved_by_vip = UnservedCodes("VIP port of the broker")
         self._gathering = Gathering(broker.config.gather_time_micros / 1e6, self._messages_moved)
@@ -64,7 +62,7 @@ class Ports:
         self._gathering.start()
         self._cleanup.callback(self._gathering.stop)
         try:
-            self._main = await self._listen(config.listen_port, self._handle, self._feeder)
+            self._main = await self._listen(config.listen_port, self._handle, self._kernel_of)
         except ConfigError as error:
             if getattr(error.__cause__, "errno", None) != errno.EADDRINUSE:
                 raise
@@ -89,7 +87,17 @@ class Ports:
             self._main.deliver(connection_id, data)
         self._broker.arrivals.wake_arrived()
 
+    def _kernel_of(self, connection_id: int, host: bytes) -> ConnectionKernel:
+        """The kernel of a new connection."""
+        kernel = self._feeder(connection_id, host)
+        access = self._broker.access
+        if access.fast_path is not None:
+            access.fast_path.opened(connection_id, kernel)
+        return _Unhurried(kernel) if access.is_on and access.fast_path is None else kernel
+
     def _connection_closed(self, connection: ServerConnection) -> None:
+        if self._broker.access.fast_path is not None:
+            self._broker.access.fast_path.closed(connection.connection_id)
         self._broker.clients.connection_closed(connection)
         self._broker.arrivals.connection_closed(connection.connection_id)
 
@@ -142,7 +150,7 @@ class Ports:
 
 
 class _Unhurried:
-    """A connection without a fast path: every frame goes to its handler, which is checked first."""
+    """A connection whose kernel knows no access control: every frame goes to its handler."""
 
     def __init__(self, kernel: ConnectionKernel) -> None:
         self._kernel = kernel
@@ -156,6 +164,9 @@ class _Unhurried:
             return b"", None, 0, str(error)
         error_after = self._decoder.error
         return b"", frames or None, 0, None if error_after is None else str(error_after)
+
+    def set_white(self, is_white: bool, access_keys: Sequence[str]) -> None:
+        """Nothing is fast."""
 
     @property
     def unfinished_bytes(self) -> int:

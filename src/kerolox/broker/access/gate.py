@@ -8,8 +8,10 @@ from __future__ import annotations
 
 from collections import Counter
 
+from kerolox.broker.access.fast_path import FastAccess
 from kerolox.broker.config import BrokerConfig
 from kerolox.errors import ACL_EXCEPTION, AccessDeniedError
+from kerolox.kernel import AccessTables, StoreKernel
 from kerolox.protocol.command import RemotingCommand
 from kerolox.protocol.names import ACCESS_KEY_FIELD
 from kerolox.remoting.audit import Audit
@@ -23,14 +25,20 @@ from kerolox.security.access.permissions import Permission
 class AccessGate:
     """Lets requests in, or not. Without ``aclEnable`` it lets all in."""
 
-    def __init__(self, config: BrokerConfig, audit: Audit) -> None:
+    def __init__(self, config: BrokerConfig, audit: Audit, store: StoreKernel) -> None:
         """Without accounts, so that nobody is let in, before :meth:`use`.
 
         Args:
             config: the broker's settings.
             audit: gets the line of each refusal.
+            store: whose fast path checks by the same accounts.
         """
         self.is_on = config.acl_enable
+        self.fast_path: FastAccess | None = None
+        """None: nothing is checked; or the kernel is older than access control, and no request may
+        be left to it."""
+        if self.is_on and isinstance(store, AccessTables):
+            self.fast_path = FastAccess(store)
         self.denied: Counter[str] = Counter()
         """Requests that were refused, by the kind of their refusal."""
         self._audit = audit
@@ -40,6 +48,8 @@ class AccessGate:
         """Have other accounts be in force with the next request, whatever the connection. Held
         pulls are judged anew before they deliver anything."""
         self._control.replace(accounts)
+        if self.fast_path is not None:
+            self.fast_path.replace(accounts)
 
     def admit(self, command: RemotingCommand, connection: ServerConnection) -> str:
         """Check a request, or what waited since it was admitted, before it tells anything.
@@ -56,7 +66,14 @@ class AccessGate:
         refusal = self._control.refusal(command, host)
         if refusal is not None:
             raise self._denied(refusal, command, connection)
-        return "" if self._control.is_white(host) else command.ext_fields[ACCESS_KEY_FIELD]
+        is_white = self._control.is_white(host)
+        access_key = "" if is_white else command.ext_fields[ACCESS_KEY_FIELD]
+        if self.fast_path is not None:
+            if is_white:
+                self.fast_path.note_white(connection.connection_id, None)
+            elif self._control.is_white_for(access_key, host):
+                self.fast_path.note_white(connection.connection_id, access_key)
+        return access_key
 
     def check_write(
         self, topic: str, command: RemotingCommand, connection: ServerConnection

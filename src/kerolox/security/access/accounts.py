@@ -34,6 +34,11 @@ class Account:
     """Topics, and groups under the names of their retry topics (``topicPerms``, ``groupPerms``).
     An administrator without any may do everything."""
 
+    @property
+    def may_everything(self) -> bool:
+        """No resource is looked at."""
+        return self.is_admin and not self.resources
+
 
 @dataclass(frozen=True, slots=True)
 class Accounts:

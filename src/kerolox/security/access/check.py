@@ -130,7 +130,7 @@ class AccessControl:
         account = self._accounts.by_key.get(command.ext_fields.get(ACCESS_KEY_FIELD, ""))
         if account is None:
             return self.refusal(command, host)
-        if host in account.white or _may_everything(account):
+        if host in account.white or account.may_everything:
             return None
         return _first_refusal(account, list(needs))
 
@@ -143,6 +143,11 @@ class AccessControl:
                 self._white_hosts.clear()
             self._white_hosts[host] = known
         return known
+
+    def is_white_for(self, access_key: str, host: str) -> bool:
+        """Whether the white list of an account has an address."""
+        account = self._accounts.by_key.get(access_key)
+        return account is not None and host in account.white
 
     def _is_signed_by(self, account: Account, command: RemotingCommand) -> bool:
         fields = command.ext_fields
@@ -169,17 +174,13 @@ class AccessControl:
                 f"but accessKey={shown} is not"
             )
             return Refusal(Reason.ADMIN, text, shown)
-        if _may_everything(account):
+        if account.may_everything:
             return None
         try:
             needs = list(chain.from_iterable(each(command) for each in rule.needs))
         except BodyError as error:
             return Refusal(Reason.MALFORMED, str(error), shown)
         return _first_refusal(account, needs)
-
-
-def _may_everything(account: Account) -> bool:
-    return account.is_admin and not account.resources
 
 
 def _first_refusal(account: Account, needs: list[Need]) -> Refusal | None:
