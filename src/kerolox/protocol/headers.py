@@ -379,3 +379,35 @@ class QueryConsumeQueueHeader(Header, frozen=True, kw_only=True):
     index: Int64 = 0
     count: Int32 = 0
     consumer_group: Name = ""
+
+
+class AccountHeader(Header, frozen=True, kw_only=True):
+    """UPDATE_AND_CREATE_ACL_CONFIG (50)."""
+
+    access_key: Names
+    secret_key: Names | None = None
+    white_remote_address: Names | None = None
+    admin: bool = False
+    default_topic_perm: Name | None = None
+    default_group_perm: Name | None = None
+    topic_perms: Names | None = None
+    """``topic=permission``, joined by commas."""
+    group_perms: Names | None = None
+
+    def __repr__(self) -> str:
+        """Without the secret."""
+        return f"AccountHeader(access_key={self.access_key!r})"
+
+
+class AccessKeyHeader(Header, frozen=True, kw_only=True):
+    """DELETE_ACL_CONFIG (51)."""
+
+    access_key: Names
+
+
+class WhiteListHeader(Header, frozen=True, kw_only=True):
+    """UPDATE_GLOBAL_WHITE_ADDRS_CONFIG (53)."""
+
+    global_white_addrs: Names
+    acl_file_full_path: Names = ""
+    """Empty, or missing as before 4.9: the default file."""

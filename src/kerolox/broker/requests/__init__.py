@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from kerolox.broker.context import Context
 from kerolox.broker.requests import (
+    accounts,
     admin,
     client,
     metrics,
@@ -23,5 +24,5 @@ from kerolox.remoting.router import Router
 ROUTER: Router[Context] = Router()
 """All handlers of a broker."""
 
-for _module in (send, reply, transaction, pull, query, client, admin, monitor, metrics):
+for _module in (send, reply, transaction, pull, query, client, admin, accounts, monitor, metrics):
     ROUTER.include(_module.router)

@@ -13,6 +13,7 @@ loop.
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
 import logging
 import os
@@ -24,7 +25,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple, Self
 
+from kerolox.config import replace_file
 from kerolox.errors import ConfigError
+from kerolox.protocol.bodies import DataVersion
 from kerolox.security.access.accounts import Account, Accounts, Addresses
 from kerolox.security.access.documents import (
     ACCOUNTS_MAX,
@@ -33,6 +36,7 @@ from kerolox.security.access.documents import (
     Document,
     read_document,
 )
+from kerolox.security.access.edits import Edit, edited
 from kerolox.text import printable
 
 FILES_MAX = 1_000
@@ -129,7 +133,8 @@ class AclFiles:
         self.failures = 0
         """How often a file's new content was wrong."""
         self._files: dict[Path, _File] = {}
-        self._lock = threading.Lock()
+        self.lock = threading.RLock()
+        """Held while anything is read or changed."""
         self._told: set[str] = set()
         """Warnings that stand in the log already."""
         self._trouble = ""
@@ -142,7 +147,7 @@ class AclFiles:
         Raises:
             ConfigError: a file is wrong or can't be read; the text says where, and what is right.
         """
-        with self._lock:
+        with self.lock:
             files = {path: _File() for path in self._found()}
             for path, file in files.items():
                 try:
@@ -170,7 +175,7 @@ class AclFiles:
         Args:
             at_once: do not wait until files settle.
         """
-        with self._lock:
+        with self.lock:
             return self._look(at_once)
 
     @property
@@ -179,6 +184,7 @@ class AclFiles:
         return {path: file.error for path, file in list(self._files.items()) if file.error}
 
     def _look(self, at_once: bool) -> bool:
+        """See :meth:`look`; with the lock held."""
         try:
             found = self._found()
         except ConfigError as error:
@@ -298,6 +304,54 @@ class AclFiles:
         self._told.add(text)
         _log.warning("access control: %s", text)
 
+    # -- changing -----------------------------------------------------------------------------
+    def documents(self) -> dict[Path, Document]:
+        """What each file that was found says, in the order of their precedence; the default file
+        last, also when it is not there."""
+        with self.lock:
+            paths = self._in_order({*self._files, self.places.file})
+            return {path: self._files.get(path, _File()).document for path in paths}
+
+    def version(self, path: Path) -> DataVersion:
+        """The version of one file; one that no request has changed has the time of its last change,
+        and 0 changes."""
+        with self.lock:
+            file = self._files.get(path, _File())
+            if file.document.version is not None:
+                return file.document.version
+            modified = file.signature.modified if file.signature else 0
+            return DataVersion(counter=0, timestamp=modified // 1_000_000)
+
+    def change(self, path: Path, edit: Edit, now_ms: int) -> None:
+        """Change one file, which may be missing, and have its accounts in force.
+
+        The new content is read as a start would read it before it takes the old one's place, at
+        once and whole. A symbolic link stays; what it leads to is replaced.
+
+        Raises:
+            ConfigError: the file is wrong, or would be; nothing was changed.
+            OSError: it can't be written; nothing was changed.
+        """
+        with self.lock:
+            self._look(at_once=True)
+            file = self._files.get(path, _File())
+            if file.error:
+                raise ConfigError(f"mend the file first: {file.error}")
+            try:
+                data = path.read_bytes()
+            except FileNotFoundError:
+                data = b""
+            version = self.version(path).next(now_ms)
+            data = edited(data, str(path), version, edit)
+            document = read_document(data, str(path))
+            changed = dataclasses.replace(file, document=document)
+            accounts = self._merged({**self._files, path: changed})
+            _write(path.resolve(), data)
+            changed.digest, changed.is_young = hashlib.sha256(data).digest(), True
+            changed.signature = _Signature.of(path.stat())
+            self._files[path] = changed
+            self._take(accounts)
+
     # -- finding ------------------------------------------------------------------------------
     def _found(self) -> list[Path]:
         """All files that are there, in the order of their precedence.
@@ -370,6 +424,24 @@ def _named(what: str, keys: Iterable[str]) -> str:
     names = [f"'{printable(key, characters_max=64)}'" for key in sorted(keys)]
     more = f" and {len(names) - NAMED_MAX} more" if len(names) > NAMED_MAX else ""
     return f"{what} {', '.join(names[:NAMED_MAX])}{more}"
+
+
+def _write(path: Path, data: bytes) -> None:
+    """Replace a file, or make one that its owner alone can read.
+
+    Raises:
+        OSError: it can't be written; what was there is as before.
+    """
+    is_new = not path.exists()
+    if is_new:
+        os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC, 0o600))
+    try:
+        # A backup would keep secrets that are no more.
+        replace_file(path, lambda file: file.write(data), keeps_backup=False)
+    except OSError:
+        if is_new:
+            path.unlink(missing_ok=True)
+        raise
 
 
 def _settled(file: _File, signature: _Signature) -> bool:

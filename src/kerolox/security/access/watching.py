@@ -4,12 +4,20 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from functools import partial
+from typing import TypeVar
 
+from kerolox.errors import BrokerBusyError
 from kerolox.security.access.accounts import Accounts
 from kerolox.security.access.files import AclFiles
 
 LOOK_SECONDS = 0.25
 """How often the files are looked at. A change is in force after two looks."""
+
+WAITING_MAX = 16
+"""Changes by requests that wait for others; further ones are refused as busy."""
+
+_Result = TypeVar("_Result")
 
 
 class AccountsWatch:
@@ -22,6 +30,7 @@ class AccountsWatch:
         self._on_change = on_change
         self._told = files.accounts
         self._busy = asyncio.Lock()
+        self._waiting = 0
 
     def load(self) -> Accounts:
         """Read all files, at a start; ``on_change`` is told.
@@ -35,15 +44,34 @@ class AccountsWatch:
 
     async def look(self) -> None:
         """Have in force what changed; to be called every :data:`LOOK_SECONDS`."""
-        async with self._busy:
-            await asyncio.to_thread(self.files.look)
-            self._tell()
+        await self._run(self.files.look)
 
     async def reload(self) -> None:
         """The same without waiting until files that change have settled (what SIGHUP asks for)."""
+        await self._run(partial(self.files.look, at_once=True))
+
+    async def change(self, work: Callable[[AclFiles], _Result]) -> _Result:
+        """Have a change of the files made, and in force; ``work`` runs in a thread, to its end even
+        when the caller is cancelled.
+
+        Raises:
+            BrokerBusyError: too many changes wait already.
+            ConfigError, OSError: as ``work`` does.
+        """
+        if self._waiting >= WAITING_MAX:
+            raise BrokerBusyError(f"{WAITING_MAX} changes of accounts wait already; try again")
+        self._waiting += 1
+        try:
+            return await self._run(partial(work, self.files))
+        finally:
+            self._waiting -= 1
+
+    async def _run(self, work: Callable[[], _Result]) -> _Result:
         async with self._busy:
-            await asyncio.to_thread(self.files.look, at_once=True)
-            self._tell()
+            try:
+                return await asyncio.to_thread(work)
+            finally:
+                self._tell()
 
     def _tell(self) -> None:
         # Not what a look returned: one that was cancelled has changed them as well.
