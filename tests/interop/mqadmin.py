@@ -54,6 +54,12 @@ class MqAdminProcess:
 
     def run(self, command: str, *arguments: str) -> str:
         """What it printed. It says nothing else of its success, so the text is what counts."""
+        output = self.ask(command, *arguments)
+        assert "Exception" not in output, output
+        return output
+
+    def ask(self, command: str, *arguments: str) -> str:
+        """The same of a command that may fail."""
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         self._process.stdin.write("\t".join((command, *arguments)) + "\n")
@@ -62,9 +68,7 @@ class MqAdminProcess:
         while (text := self._process.stdout.readline()).strip("\n") != END:
             assert text, f"mqadmin ended in the midst of {command}:\n{''.join(printed)}"
             printed.append(text)
-        output = "".join(printed)
-        assert "Exception" not in output, output
-        return output
+        return "".join(printed)
 
 
 class MqAdmin(NamedTuple):
