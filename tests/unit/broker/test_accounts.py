@@ -210,7 +210,7 @@ async def test_strange_names_are_read_again_as_they_were_given(
         "*aliases",
         "&anchors",
         "!tagged",
-        "caf\u00e9-\u00fc\U0001f600",
+        "stra\u00dfe\U0001f600",
         "-------",
     ]
     names += ["back\\slash", '"double"', "1e10000", "0o12345", "@reserved", "%percent", "~~~~~~~"]
@@ -395,6 +395,24 @@ async def test_a_change_has_an_audit_line_without_the_secret(
     assert lines[1]["old"] == lines[1]["new"] == {"secretKey": "***"}
     assert lines[2]["new"] == {"addresses": ["10.2.2.2"]}
     assert "Geheimnis" not in caplog.text
+
+
+async def test_figures_say_how_many_accounts_and_wrong_files_there_are(
+    operator: Peer, path: Path
+) -> None:
+    async def figures() -> list[str]:
+        table = json.loads((await operator.ask(RequestCode.GET_BROKER_RUNTIME_INFO)).body)["table"]
+        return [table[name] for name in ("aclAccounts", "aclReloads", "aclWrongFiles")]
+
+    assert await figures() == ["1", "0", "0"]
+    await put(operator)
+    assert await figures() == ["2", "1", "0"]
+    write(path, "]")
+
+    async def is_told() -> bool:
+        return await figures() == ["2", "1", "1"]
+
+    await until(is_told)
 
 
 async def test_a_change_of_the_file_is_in_force_while_the_broker_runs(

@@ -226,6 +226,11 @@ async def runtime_info(broker: Context, header: EmptyHeader, request: Request) -
         values[f"scheduleMessageOffset_{level}"] = f"{offset},{high}"
     if broker.access.is_on:
         values["aclDenied"] = broker.access.denied.total()
+    if broker.accounts is not None:
+        files = broker.accounts.files
+        values["aclAccounts"] = len(files.accounts.by_key)
+        values["aclReloads"] = files.reloads
+        values["aclWrongFiles"] = len(files.wrong)
     values["brokerVersionDesc"] = VERSION_TEXT
     values["brokerVersion"] = VERSION
     # What tools of 5.x read: another spelling of the one, and without the other the broker looks

@@ -34,15 +34,18 @@ _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\ufeff\ud800-\udfff]")
 _PLAIN_NUMBER = re.compile(r"-?(?:0|[1-9][0-9]*)")
 _OTHER_NUMBER = re.compile(
     r"""[-+]?(?:
-        [0-9][0-9_]*(?:\.[0-9_]*)?(?:[eE][-+]?[0-9]+)?     # whole, broken, with an exponent
-      | \.[0-9][0-9_]*(?:[eE][-+]?[0-9]+)?
+        [1-9][0-9_]*                                        # whole
+      | (?:[0-9][0-9_]*)?\.[0-9_]*(?:[eE][-+]?[0-9]+)?      # broken
+      | [0-9][0-9_]*[eE][-+]?[0-9]+
       | [0-9][0-9_]*(?::[0-5]?[0-9])+(?:\.[0-9_]*)?         # of base 60
-      | 0b[01_]+ | 0o?[0-7_]+ | 0x[0-9a-fA-F_]+
+      | 0b[01_]+ | 0[0-7_]* | 0o[0-7_]+ | 0x[0-9a-fA-F_]+
       | \.(?:inf|Inf|INF) | \.(?:nan|NaN|NAN)
     )""",
     re.VERBOSE,
 )
-_DATE = re.compile(r"[0-9]{4}-[0-9]{1,2}-[0-9]{1,2}(?:[Tt \t].*)?")
+_DATE = re.compile(
+    r"[0-9]{4}-[0-9]{2}-[0-9]{2}|[0-9]{4}-[0-9]{1,2}-[0-9]{1,2}(?:[Tt]|[ \t]+)[0-9]{1,2}:.*"
+)
 _WORDS = {
     **dict.fromkeys(("true", "yes", "on"), True),
     **dict.fromkeys(("false", "no", "off"), False),

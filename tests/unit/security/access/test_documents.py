@@ -114,6 +114,8 @@ def test_a_file_without_accounts_has_none(text: str) -> None:
         (account(secret="012345670"), "line 3: secretKey is read as a number, a date or a switch"),
         (account(secret="1234567e3"), "line 3: secretKey is read as a number"),
         (account(secret="2026-01-31"), "line 3: secretKey is read as a number"),
+        (account(secret="._28_2701"), "line 3: secretKey is read as a number"),
+        (account(secret="1_000_000"), "line 3: secretKey is read as a number"),
         (account(secret="12:30:45"), "line 3: secretKey is read as a number"),
         (account(secret="[a, b]"), "line 3: secretKey must be a text, not a list"),
         (account("  admin: perhaps"), "line 4: admin must be true or false"),
@@ -145,6 +147,15 @@ def test_a_file_that_is_wrong_says_where_and_why(text: str, complaint: str) -> N
         read(text)
     assert str(caught.value).isprintable()
     assert SECRET not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "secret",
+    ["12345678", "012345678", "1234567890123456789012", "-1234567", "2026-1-31", "1.2.3.4"],
+)
+def test_a_plain_text_that_every_reader_takes_alike_is_taken(secret: str) -> None:
+    [made] = read(account(secret=secret)).accounts
+    assert made.secret_key == secret
 
 
 def test_bytes_that_are_no_text_are_refused_with_a_line() -> None:
