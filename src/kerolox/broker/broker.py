@@ -32,6 +32,7 @@ from kerolox.broker.metrics.broker_stats import BrokerStats
 from kerolox.broker.metrics.store_stats import SAMPLE_SECONDS, StoreStats
 from kerolox.broker.opening import open_store
 from kerolox.broker.ports import Ports
+from kerolox.broker.replication.replication import Replication
 from kerolox.broker.services.background import BackgroundTasks
 from kerolox.broker.services.bulk_ends import BulkEnds
 from kerolox.broker.services.cleaning import (
@@ -157,12 +158,17 @@ class Broker:
             self._load_tables()
             if self.parts.accounts is not None:
                 self.parts.accounts.load()
-            await self.parts.transactions.recover(self.recovery)
+            if not self.config.is_slave:
+                # A slave's log has what its master writes.
+                await self.parts.transactions.recover(self.recovery)
             self._cleanup.callback(self.parts.audit.close)
             self._ports = Ports(self.parts, partial(kernel.Connection, store))
+            # After the ports: what they still take is for slaves, too.
+            self._cleanup.push_async_callback(self.parts.replication.stop)
             self._cleanup.push_async_callback(self._ports.close)
             self._cleanup.push_async_callback(self.parts.background.stop)
             await self._ports.open()
+            await self.parts.replication.start(self.parts.background)
             self._start_work()
             self._cleanup.push_async_callback(self.parts.registration.stop)
             await self.parts.registration.start()
@@ -264,6 +270,7 @@ class Broker:
             replies=RepliesInFlight(config.reply_thread_pool_queue_capacity),
             cleaner=cleaner,
             registration=registration,
+            replication=Replication(config, identity, store),
             background=BackgroundTasks(),
             store_stats=StoreStats(store, now_ms, writer),
             broker_stats=broker_stats,
@@ -276,6 +283,10 @@ class Broker:
         parts = self.parts
         for table in parts.kept_tables:
             table.load()
+        parts.replication.take_tables(parts.topics, parts.groups, parts.offsets, parts.schedule)
+        parts.registration.on_master = parts.replication.set_master
+        if self.config.is_sync_master:
+            parts.writer.slaves = parts.replication.waits
         self._identity.announce(parts.store)
         # After the ports have closed and before the store does: the last changes of the tables.
         self._cleanup.push_async_callback(self._write_tables)
@@ -290,11 +301,9 @@ class Broker:
         self._cleanup.push_async_callback(self._end_held_pulls)
         for seconds, work in (
             (TICK_SECONDS, self._tick),
-            (DELIVER_SECONDS, parts.schedule.deliver_due),
             (EXPIRE_SECONDS, self._expire),
             (SAMPLE_SECONDS, self._sample),
             (BROKER_STATS_SECONDS, parts.broker_stats.sample_in_turns),
-            (config.transaction_check_interval / 1000, parts.transactions.check),
             (config.flush_consumer_offset_interval / 1000, parts.offsets.persist),
             (config.flush_delay_offset_interval / 1000, parts.schedule.persist),
             (FILTER_SECONDS, parts.filters.persist),
@@ -302,6 +311,10 @@ class Broker:
             (PROTECT_SECONDS, self._protect),
         ):
             parts.background.repeat(seconds, work)
+        if not config.is_slave:
+            parts.background.repeat(DELIVER_SECONDS, parts.schedule.deliver_due)
+            check_seconds = config.transaction_check_interval / 1000
+            parts.background.repeat(check_seconds, parts.transactions.check)
         parts.background.repeat(CHECK_SECONDS, parts.cleaner.check_disk, first=FIRST_CHECK_SECONDS)
         if parts.accounts is not None:
             parts.background.repeat(LOOK_SECONDS, parts.accounts.look)

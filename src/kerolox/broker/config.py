@@ -3,7 +3,7 @@
 The file's keys are those of ``BrokerConfig``, ``MessageStoreConfig`` and ``NettyServerConfig``,
 with their defaults. A key that RocketMQ knows and Kerolox does not use (:data:`UNUSED_KEYS`) is a
 warning. A key that nobody knows is a :class:`ConfigError` that names the nearest one. So is a value
-that would silently mean something else than it says (a slave, a controller ...).
+that would silently mean something else than it says (a controller, DLedger ...).
 
 Keys of our own, which RocketMQ ignores: ``listenHost`` (addresses to listen on),
 ``advertisedAddress`` (what name servers tell clients), ``vipPortEnable`` (listen on
@@ -42,6 +42,7 @@ from kerolox.config import setting_keys
 from kerolox.errors import ConfigError
 from kerolox.filter.bloom import BloomFilter
 from kerolox.kernel.settings import DEFAULT_DELAY_LEVELS, StoreSettings, delay_levels_ms
+from kerolox.protocol.codes import MASTER_ID
 from kerolox.protocol.names import (
     DEFAULT_REGION,
     NAME_CHARACTERS,
@@ -118,6 +119,28 @@ class BrokerConfig(DialSettings):
     broker_role: str = field(
         default="ASYNC_MASTER", metadata={"choices": ("ASYNC_MASTER", "SYNC_MASTER", "SLAVE")}
     )
+
+    # -- replication ------------------------------------------------------------------------
+    ha_listen_port: int = field(default=0, metadata=_PORT)
+    """Where a master's slaves connect; 0: listenPort + 1, which RocketMQ always takes. With
+    aclEnable the port stays closed unless it is named: whoever connects gets every message."""
+    ha_master_address: str = ""
+    """``host:port`` where a slave's master sends its log; empty: as a name server says."""
+    ha_send_heartbeat_interval: int = field(default=5_000, metadata=LATER | {"min": 10} | _INT)
+    ha_housekeeping_interval: int = field(default=20_000, metadata=LATER | {"min": 20} | _INT)
+    """A connection whose other end is silent for so long is closed."""
+    ha_transfer_batch_size: int = field(
+        default=32 * 1024, metadata=LATER | {"min": 1_024, "max": 4 * 1024 * 1024 - 12}
+    )
+    """Most bytes of the log in one frame; a Java slave has room for 4 MiB with its head."""
+    ha_slave_fallbehind_max: int = field(default=256 << 20, metadata=LATER | _AMOUNT)
+    """A SYNC_MASTER does not wait for slaves that are further behind."""
+    slave_timeout: int = field(default=3_000, metadata=LATER | _COUNT)
+    """How long a SYNC_MASTER waits for a slave."""
+    slave_read_enable: bool = field(default=False, metadata=LATER)
+    """Slaves are read from, and slow readers are sent to them."""
+    offset_check_in_slave: bool = field(default=False, metadata=LATER)
+    """A slave corrects offsets outside its queues; else it sends readers to the master."""
 
     # -- policy -----------------------------------------------------------------------------
     broker_permission: int = field(default=6, metadata=LIVE | {"min": 0, "max": 7})
@@ -345,6 +368,16 @@ class BrokerConfig(DialSettings):
         return tuple(Path(each).expanduser() for each in folders if each not in read_only)
 
     @property
+    def is_slave(self) -> bool:
+        """It copies the log of a master, and takes no messages."""
+        return self.broker_role == "SLAVE"
+
+    @property
+    def is_sync_master(self) -> bool:
+        """Senders wait until their message is on a slave."""
+        return self.broker_role == "SYNC_MASTER"
+
+    @property
     def bloom_filter(self) -> BloomFilter:
         """What gives each group with an expression its bits."""
         return BloomFilter.create(
@@ -403,7 +436,7 @@ class BrokerConfig(DialSettings):
         is_calculated = self.enable_calc_filter_bit_map and self.enable_consume_queue_ext
         values["bit_map_length_consume_queue_ext"] = self.bloom_filter.bits if is_calculated else 0
         values["transient_store_pool_enable"] = (
-            self.transient_store_pool_enable and self.broker_role != "SLAVE"
+            self.transient_store_pool_enable and not self.is_slave
         )
         values["store_path_root_dir"] = str(self.store_path_root_dir)
         (
@@ -440,12 +473,14 @@ def _own_host(listen_host: str) -> str:
 
 
 def _check_role(config: BrokerConfig) -> None:
-    if config.broker_role != "ASYNC_MASTER":
+    if config.is_slave and config.broker_id <= 0:
         raise ConfigError(
-            f"brokerRole={config.broker_role}: replication is not supported yet; use ASYNC_MASTER"
+            f"brokerId={config.broker_id}: a slave (brokerRole=SLAVE) has an id above 0"
         )
-    if config.broker_id != 0:
-        raise ConfigError(f"brokerId={config.broker_id}: a master has id 0; slaves come later")
+    if not config.is_slave and config.broker_id != MASTER_ID:
+        raise ConfigError(
+            f"brokerId={config.broker_id}: a master has id 0; brokerRole=SLAVE makes a slave"
+        )
     for name, what in _UNSUPPORTED_SWITCHES.items():
         if getattr(config, name):
             key = {field: key for key, field in setting_keys(BrokerConfig).items()}[name]
@@ -481,6 +516,7 @@ def _check_addresses(config: BrokerConfig) -> None:
     for key, addresses in (
         ("namesrvAddr", config.name_servers),
         ("advertisedAddress", filter(None, (config.advertised_address,))),
+        ("haMasterAddress", filter(None, (config.ha_master_address,))),
     ):
         for address in addresses:
             try:

@@ -11,6 +11,7 @@ from kerolox.broker.hooks import PullHook
 from kerolox.broker.identity import Identity
 from kerolox.broker.metrics.broker_stats import BrokerStats
 from kerolox.broker.metrics.store_stats import StoreStats
+from kerolox.broker.replication.replication import Replication
 from kerolox.broker.services.background import BackgroundTasks
 from kerolox.broker.services.bulk_ends import BulkEnds
 from kerolox.broker.services.cleaning import Cleaner
@@ -64,6 +65,7 @@ class Context:
     replies: RepliesInFlight
     cleaner: Cleaner
     registration: Registration
+    replication: Replication
     background: BackgroundTasks
 
     store_stats: StoreStats

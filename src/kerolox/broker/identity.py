@@ -15,6 +15,7 @@ class Identity:
 
     Attributes:
         port: ``listenPort``; with 0 the port that the system gave, after the start.
+        ha_port: where slaves connect; 0: nowhere, or not yet.
         store_host: the host that new records name, packed; empty before :meth:`resolve`.
     """
 
@@ -22,6 +23,7 @@ class Identity:
         self._config = config
         self._store_address = ""
         self.port = config.listen_port
+        self.ha_port = 0
         self.store_host = b""
 
     @property
@@ -31,8 +33,13 @@ class Identity:
 
     @property
     def ha_address(self) -> str:
-        """Where slaves would connect (``haServerAddr``)."""
-        return join_address(self._config.broker_ip2, self.port + HA_PORT_DISTANCE)
+        """Where slaves connect (``haServerAddr``)."""
+        return join_address(self._config.broker_ip2, self.ha_port or self.wanted_ha_port)
+
+    @property
+    def wanted_ha_port(self) -> int:
+        """``haListenPort``, else the port behind ``listenPort``."""
+        return self._config.ha_listen_port or self.port + HA_PORT_DISTANCE
 
     def resolve(self) -> None:
         """Look the advertised host up: records hold an IP address.

@@ -39,9 +39,7 @@ _REASONS = {
         clientSocketSndBufSize clientSocketRcvBufSize clientPooledByteBufAllocatorEnable
         clientCloseSocketIfTimeout transferMsgByHeap
     """,
-    "replication is not there yet": """
-        haListenPort haSendHeartbeatInterval haHousekeepingInterval haTransferBatchSize
-        haMasterAddress haSlaveFallbehindMax slaveTimeout slaveReadEnable offsetCheckInSlave
+    "RocketMQ 4.9 has no use for it": """
         duplicationEnable
     """,
     "DLedger is not supported": """

@@ -63,12 +63,12 @@ def test_every_setting_can_be_written_and_read_back(tmp_path):
 
 
 def test_a_known_key_that_has_no_effect_is_one_warning(tmp_path, caplog):
-    path = write(tmp_path, "highSpeedMode=true\nslaveTimeout=48\n")
+    path = write(tmp_path, "highSpeedMode=true\nduplicationEnable=true\n")
     with caplog.at_level(logging.WARNING):
         BrokerConfig.load(path)
     assert [record.getMessage() for record in caplog.records] == [
         f"{path}: without effect: highSpeedMode (no request waits in a queue); "
-        "slaveTimeout (replication is not there yet)"
+        "duplicationEnable (RocketMQ 4.9 has no use for it)"
     ]
     assert not UNUSED_KEYS.keys() & set(BrokerConfig.load(None).as_properties())
 
@@ -84,8 +84,8 @@ def test_a_known_key_that_has_no_effect_is_one_warning(tmp_path, caplog):
         ("listenPort=2", ("listenPort=2", "VIP port")),
         ("flushDiskType=SYNC", ("flushDiskType", "'SYNC' is none of ASYNC_FLUSH, SYNC_FLUSH")),
         ("autoCreateTopicEnable=yes", ("autoCreateTopicEnable", "neither true nor false")),
-        ("brokerRole=SLAVE", ("brokerRole=SLAVE", "not supported yet")),
-        ("brokerId=1", ("brokerId=1", "master")),
+        ("brokerRole=SLAVE", ("brokerId=0", "an id above 0")),
+        ("brokerId=1", ("brokerId=1", "a master has id 0")),
         ("brokerName=my broker", ("brokerName='my broker'",)),
         ("brokerIP1=my host", ("brokerIP1", "'my host' is neither an IP address nor a host")),
         ("namesrvAddr=localhost", ("namesrvAddr", "host:port")),

@@ -56,6 +56,7 @@ router: Router[Context] = Router()
 @router.on(RequestCode.UPDATE_AND_CREATE_TOPIC, CreateTopicHeader.decode, changes=True)
 async def create_topic(broker: Context, header: CreateTopicHeader, request: Request) -> Reply:
     """Add or replace a topic; answered when it is on disk and the name servers were told."""
+    _check_master(broker)
     check_topic_name(header.topic)
     _check_no_system_topic(broker, header.topic)
     for name, value in (
@@ -89,6 +90,7 @@ async def create_topic(broker: Context, header: CreateTopicHeader, request: Requ
 @router.on(RequestCode.DELETE_TOPIC_IN_BROKER, TopicHeader.decode, changes=True)
 async def delete_topic(broker: Context, header: TopicHeader, request: Request) -> Reply:
     """Take a topic out, with its queues. Its messages stay in the log until they expire."""
+    _check_master(broker)
     check_topic_name(header.topic)
     _check_no_system_topic(broker, header.topic)
     await broker.broker_stats.refresh()
@@ -132,6 +134,7 @@ async def system_topics(broker: Context, header: EmptyHeader, request: Request) 
 @router.on(RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, EmptyHeader.decode, changes=True)
 async def create_group(broker: Context, header: EmptyHeader, request: Request) -> Reply:
     """Add or replace a consumer group."""
+    _check_master(broker)
     group = decode_request(request.body, SubscriptionGroupConfig)
     if not group.group_name.strip():
         raise system_error("the group name is blank")
@@ -162,6 +165,7 @@ async def group_config(broker: Context, header: GroupHeader, request: Request) -
 @router.on(RequestCode.DELETE_SUBSCRIPTIONGROUP, DeleteGroupHeader.decode, changes=True)
 async def delete_group(broker: Context, header: DeleteGroupHeader, request: Request) -> Reply:
     """Take a consumer group out, with its offsets if wanted."""
+    _check_master(broker)
     await broker.broker_stats.refresh()
     old = broker.groups.get(header.group_name)
     deleted = broker.groups.delete(header.group_name)
@@ -186,7 +190,6 @@ async def broker_config(broker: Context, header: EmptyHeader, request: Request) 
         # Nothing here reads these, but exportConfigs of mqadmin fails where one is missing, and
         # exportMetrics takes the last one for the number of processors.
         "filterServerNums": "0",
-        "slaveReadEnable": "false",
         "clientCallbackExecutorThreads": str(os.cpu_count()),
         **broker.dynamic_config.shown(),
     }
@@ -266,11 +269,11 @@ async def runtime_info(broker: Context, header: EmptyHeader, request: Request) -
 
 @router.on(RequestCode.GET_BROKER_HA_STATUS, EmptyHeader.decode)
 async def replication_status(broker: Context, header: EmptyHeader, request: Request) -> Reply:
-    """What ``haStatus`` of 5.x shows: a master that has no slaves."""
+    """What ``haStatus`` of 5.x shows, without a line for each slave."""
     body = {
         "haConnectionInfo": [],
-        "inSyncSlaveNums": 0,
-        "master": True,
+        "inSyncSlaveNums": broker.replication.waits.replicated.slaves,
+        "master": not broker.config.is_slave,
         "masterCommitLogMaxOffset": broker.store.max_physical_offset,
     }
     return Reply(body=encode_body(body))
@@ -358,6 +361,15 @@ async def delete_expired_log_files(broker: Context, header: EmptyHeader, request
     broker.cleaner.retention.delete_manually()
     broker.audit.changed(request, "expiredLogFiles", "deleted at any hour from now on")
     return Reply()
+
+
+def _check_master(broker: Context) -> None:
+    """``validateSlave``."""
+    if broker.config.is_slave:
+        raise system_error(
+            "Can't modify topic or subscription group from slave broker, please execute it from "
+            "master broker."
+        )
 
 
 def _check_no_system_topic(broker: Context, topic: str) -> None:

@@ -72,7 +72,7 @@ async def pull_message(
     wanted = _wanted(broker, header, group)
     count = min(max(header.max_msg_nums, 1), PULL_COUNT_MAX)
     place = PullPlace(header.topic, header.queue_id, header.queue_offset, count)
-    if header.sys_flag & PullSysFlag.COMMIT_OFFSET:
+    if header.sys_flag & PullSysFlag.COMMIT_OFFSET and not broker.config.is_slave:
         broker.offsets.commit(
             header.consumer_group,
             header.topic,
@@ -82,13 +82,24 @@ async def pull_message(
         )
     result = _read(broker, header, place, wanted)
     code = ResponseCode(pull_code(result.status, header.queue_offset))
+    if broker.config.is_slave and not broker.config.slave_read_enable:
+        return _reply(broker, header, ResponseCode.PULL_RETRY_IMMEDIATELY, _without_records(result))
     if code == ResponseCode.PULL_NOT_FOUND and _held(broker, header, request, place, wanted):
         return None
     if code == ResponseCode.PULL_OFFSET_MOVED:
-        await _tell_offset_moved(broker, header, result.next_offset)
+        if broker.config.is_slave and not broker.config.offset_check_in_slave:
+            # The master knows better: a slave may lack what is there.
+            code = ResponseCode.PULL_RETRY_IMMEDIATELY
+            result = result._replace(next_offset=header.queue_offset)
+        else:
+            await _tell_offset_moved(broker, header, result.next_offset)
     if broker.pull_hooks:
         _run_hooks(broker, header, request, code, result)
-    return _reply(code, result)
+    return _reply(broker, header, code, result)
+
+
+def _without_records(result: Read) -> Read:
+    return result._replace(records=b"", count=0)
 
 
 def _run_hooks(
@@ -132,9 +143,14 @@ def _read_filtered(
     return result
 
 
-def _reply(code: ResponseCode, result: Read) -> Reply:
+def _reply(broker: Context, header: PullMessageHeader, code: ResponseCode, result: Read) -> Reply:
+    group = broker.groups.get(header.consumer_group)
+    suggested = MASTER_ID
+    if broker.config.slave_read_enable and group is not None:
+        slow = result.suggest_slave
+        suggested = group.which_broker_when_consume_slowly if slow else group.broker_id
     fields = {
-        "suggestWhichBrokerId": MASTER_ID,
+        "suggestWhichBrokerId": suggested,
         "nextBeginOffset": result.next_offset,
         "minOffset": result.min_offset,
         "maxOffset": result.max_offset,
@@ -355,7 +371,7 @@ async def _wait_for_match(
         code = ResponseCode(pull_code(result.status, place.offset))
         if broker.pull_hooks:
             _run_hooks(broker, header, request, code, result)
-        reply = _reply(code, result)
+        reply = _reply(broker, header, code, result)
         answer = request.command.response(reply.code, reply.remark, reply.fields, body=reply.body)
         request.connection.send_command(answer)
 

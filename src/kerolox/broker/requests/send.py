@@ -413,6 +413,10 @@ def code_of(broker: Context, put: Put) -> ResponseCode:
         return ResponseCode.SUCCESS
     if status == PutMessageStatus.FLUSH_DISK_TIMEOUT:
         return ResponseCode.FLUSH_DISK_TIMEOUT
+    if status == PutMessageStatus.FLUSH_SLAVE_TIMEOUT:
+        return ResponseCode.FLUSH_SLAVE_TIMEOUT
+    if status == PutMessageStatus.SLAVE_NOT_AVAILABLE:
+        return ResponseCode.SLAVE_NOT_AVAILABLE
     if status in (PutMessageStatus.MESSAGE_ILLEGAL, PutMessageStatus.PROPERTIES_SIZE_EXCEEDED):
         raise BrokerError(
             "the message is illegal, maybe msg body or properties length not matched. msg body "

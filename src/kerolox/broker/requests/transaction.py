@@ -13,7 +13,6 @@ from kerolox.broker.requests.send import code_of
 from kerolox.broker.services.writer import Put
 from kerolox.errors import BrokerError
 from kerolox.kernel import HALF_QUEUE
-from kerolox.kernel.status import PutMessageStatus
 from kerolox.message import MessageExt, MessageId, PropertyKey
 from kerolox.protocol.codes import MessageSysFlag, RequestCode, ResponseCode
 from kerolox.protocol.headers import (
@@ -40,6 +39,7 @@ async def end_transaction(
     broker: Context, header: EndTransactionHeader, request: Request
 ) -> Reply | None:
     """Commit or roll back. A producer that has not decided is not answered; it will be asked."""
+    _check_master(broker)
     if header.commit_or_rollback not in (
         MessageSysFlag.TRANSACTION_COMMIT,
         MessageSysFlag.TRANSACTION_ROLLBACK,
@@ -69,6 +69,7 @@ async def end_half_messages(
 ) -> Reply:
     """Commit or roll back the halves of a range that the body selects, as far as one request goes;
     see :mod:`kerolox.protocol.own.half_messages`."""
+    _check_master(broker)
     commit = header.commit_or_rollback == MessageSysFlag.TRANSACTION_COMMIT
     if not commit and header.commit_or_rollback != MessageSysFlag.TRANSACTION_ROLLBACK:
         raise system_error(
@@ -96,18 +97,25 @@ async def end_half_messages(
     return Reply(fields=done.fields)
 
 
+def _check_master(broker: Context) -> None:
+    if broker.config.is_slave:
+        raise BrokerError(
+            "Message store is slave mode, so end transaction is forbidden. ",
+            code=ResponseCode.SLAVE_NOT_AVAILABLE,
+        )
+
+
 def _stopped(broker: Context, put: Put, done: EndedHalves) -> BrokerError:
     """What is told when a put failed on the way; whoever asks again goes on there."""
     where = f"at half message {done.next_offset}, with {done.ended} ended before it"
-    if put.status == PutMessageStatus.FLUSH_DISK_TIMEOUT:
-        return BrokerError(
-            f"the flush did not come in time {where}", code=ResponseCode.FLUSH_DISK_TIMEOUT
-        )
     try:
-        code_of(broker, put)
+        code = code_of(broker, put)
     except BrokerError as error:
         return BrokerError(f"{error.remark} It stopped {where}.", code=error.code)
-    return system_error(f"it stopped {where}")
+    what = (
+        "the flush did not come" if code == ResponseCode.FLUSH_DISK_TIMEOUT else "no slave has it"
+    )
+    return BrokerError(f"{what} in time {where}", code=code)
 
 
 @router.on(RequestCode.RESUME_CHECK_HALF_MESSAGE, ResumeCheckHeader.decode, changes=True)

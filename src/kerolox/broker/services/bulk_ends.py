@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from kerolox.broker.config import BrokerConfig
 from kerolox.broker.identity import Identity
 from kerolox.broker.services.transactions import Transactions, claimed_first
-from kerolox.broker.services.writer import Put, RecordWriter
+from kerolox.broker.services.writer import Put, RecordWriter, Unflushed
 from kerolox.kernel import HALF_QUEUE, HalfKernel, HalfRun, RecordReader
 from kerolox.kernel.status import PutMessageStatus
 from kerolox.protocol.names import HALF_TOPIC
@@ -89,11 +89,12 @@ class BulkEnds:
             entry = self._store.queue_entry(HALF_TOPIC, HALF_QUEUE, work.next)
             await self._transactions.ready_since(entry[0] if entry else 0)
             await self._run(work)
-        is_sync = self._config.flush_disk_type == "SYNC_FLUSH"
-        if work.failed is None and is_sync and work.ended + work.ended_before:
+        if work.failed is None and work.ended + work.ended_before:
             end_offset = self._store.max_physical_offset
-            if not await self._writer.flush_waits.wait(end_offset):
-                work.failed = Put(PutMessageStatus.FLUSH_DISK_TIMEOUT)
+            all_of_it = Unflushed(Put(PutMessageStatus.PUT_OK), end_offset, waits=True)
+            put = await self._writer.flushed(all_of_it)
+            if put.status != PutMessageStatus.PUT_OK:
+                work.failed = put
         done = EndedHalves(work.next, high, work.ended, work.ended_before, half_batches=True)
         return done, work.failed
 

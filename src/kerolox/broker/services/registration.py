@@ -104,6 +104,8 @@ class Registration:
         self._identity = identity
         self._topics = topics
         self._on_order_topics = on_order_topics
+        self.on_master: Callable[[str, str], None] = lambda ha_address, address: None
+        """Called with what a name server says of a slave's master; empty: it knows none."""
         self._client = RemotingClient(
             on_disconnect=self._disconnected,
             rpc_hook=AccountHook(config),
@@ -303,6 +305,8 @@ class Registration:
         except KeroloxError as error:
             self._failed(server, error)
             return None
+        fields = response.ext_fields
+        self.on_master(fields.get("haServerAddr") or "", fields.get("masterAddr") or "")
         connection = self._client.connection(server)
         if connection is not None:
             self._known[server] = connection, topics

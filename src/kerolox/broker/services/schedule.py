@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 import msgspec
 
@@ -95,6 +95,14 @@ class DelaySchedule:
     def offsets(self) -> dict[int, int]:
         """Level → queue offset of the next message to deliver."""
         return dict(self._offsets)
+
+    def set_offsets(self, offsets: Mapping[int, int]) -> None:
+        """Take over the positions of a master, for the time when this broker is one."""
+        levels = range(1, len(self._levels_ms) + 1)
+        wanted = {level: offset for level, offset in offsets.items() if level in levels}
+        if wanted != self._offsets:
+            self._offsets = wanted
+            self.file.touch()
 
     async def deliver_due(self) -> int:
         """Deliver everything that is due; how many messages that were.

@@ -14,7 +14,7 @@ import itertools
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 from kerolox.broker.config import BrokerConfig
 from kerolox.broker.services.write_gate import WriteGate
@@ -29,6 +29,24 @@ from kerolox.protocol.names import SCHEDULE_TOPIC
 
 PUT_TIME_MS_MAX = 10_001
 """Stands for every longer time."""
+
+
+_STORED = (
+    PutMessageStatus.PUT_OK,
+    PutMessageStatus.FLUSH_DISK_TIMEOUT,
+    PutMessageStatus.FLUSH_SLAVE_TIMEOUT,
+    PutMessageStatus.SLAVE_NOT_AVAILABLE,
+)
+
+
+class Slaves(Protocol):
+    """The slaves of a SYNC_MASTER."""
+
+    def is_available(self, end_offset: int) -> bool:
+        """Whether it makes sense to wait for one (``isSlaveOK``)."""
+
+    async def wait(self, end_offset: int) -> bool:
+        """Wait until everything below an offset is on a slave. False: not in time."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -80,8 +98,8 @@ class Put(NamedTuple):
 
     @property
     def is_stored(self) -> bool:
-        """It is in the log, though perhaps not on disk in time."""
-        return self.status in (PutMessageStatus.PUT_OK, PutMessageStatus.FLUSH_DISK_TIMEOUT)
+        """It is in the log, though perhaps not on disk, or on a slave, in time."""
+        return self.status in _STORED
 
 
 class Unflushed(NamedTuple):
@@ -165,6 +183,8 @@ class RecordWriter:
         self._now_ms = now_ms
         self._delay_levels_ms = config.delay_levels_ms
         self._is_sync = config.flush_disk_type == "SYNC_FLUSH"
+        self.slaves: Slaves | None = None
+        """Those that senders wait for."""
         self.flush_waits = FlushWaits(store, config.sync_flush_timeout / 1000)
         self.failed_count = 0
         """Puts that stored nothing (``putMessageFailedTimes``)."""
@@ -183,7 +203,7 @@ class RecordWriter:
         return done
 
     async def flushed(self, done: Unflushed) -> Put:
-        """Wait until a record is on disk, where its sender wants that."""
+        """Wait until a record is on disk and on a slave, where settings and sender want that."""
         if not done.put.is_stored:
             return done.put
         return await self._flushed(done.put, done.end_offset, done.waits)
@@ -302,14 +322,31 @@ class RecordWriter:
         record.topic, record.queue_id = SCHEDULE_TOPIC, level - 1
 
     async def _flushed(self, done: Put, end_offset: int, waits: bool) -> Put:
-        if not self._is_sync:
-            return done
         if not waits:
-            self._store.request_flush(end_offset)
+            if self._is_sync:
+                self._store.request_flush(end_offset)
             return done
-        if await self.flush_waits.wait(end_offset):
-            return done
-        return done._replace(status=PutMessageStatus.FLUSH_DISK_TIMEOUT)
+        if self.slaves is None:
+            status = await self._on_disk(end_offset)
+        else:
+            # What a slave says counts more, as in RocketMQ.
+            on_disk, on_slave = await asyncio.gather(
+                self._on_disk(end_offset), self._on_slave(self.slaves, end_offset)
+            )
+            status = on_slave or on_disk
+        return done if status == PutMessageStatus.PUT_OK else done._replace(status=status)
+
+    async def _on_disk(self, end_offset: int) -> PutMessageStatus:
+        if not self._is_sync or await self.flush_waits.wait(end_offset):
+            return PutMessageStatus.PUT_OK
+        return PutMessageStatus.FLUSH_DISK_TIMEOUT
+
+    async def _on_slave(self, slaves: Slaves, end_offset: int) -> PutMessageStatus:
+        if not slaves.is_available(end_offset):
+            return PutMessageStatus.SLAVE_NOT_AVAILABLE
+        if await slaves.wait(end_offset):
+            return PutMessageStatus.PUT_OK
+        return PutMessageStatus.FLUSH_SLAVE_TIMEOUT
 
 
 def _resolve(future: asyncio.Future[bool], value: bool) -> None:

@@ -138,6 +138,23 @@ class GroupTable:
         self._push(group)
         self._changed(group.group_name)
 
+    def replace(self, table: SubscriptionGroupTable) -> None:
+        """Take a master's table for this one, with its version. Names that are too long are left
+        out."""
+        wanted = {n: g for n, g in table.subscription_group_table.items() if not _is_long(n)}
+        changed = {n for n, g in wanted.items() if self._groups.get(n) != g}
+        gone = self._groups.keys() - wanted.keys()
+        self._groups = wanted
+        self._bytes = sum(map(_bytes_of, wanted))
+        for name in gone:
+            self._store.delete_group(name)
+            self._changed(name)
+        for name in changed:
+            self._push(wanted[name])
+            self._changed(name)
+        self.file.write_soon()
+        self.version = table.data_version
+
     def disable_slow(self, lag: Iterable[tuple[str, str, int, int]]) -> None:
         """``protectBroker``: switch off the groups that read so far back that others suffer
         (``consumerFallbehindThreshold``), if ``disableConsumeIfConsumerReadSlowly`` says so.
@@ -197,9 +214,13 @@ class GroupTable:
 
     def _push(self, group: SubscriptionGroupConfig) -> None:
         readable = bool(self._config.broker_permission & Perm.READ)
-        fast = self._may_be_fast and readable and group.consume_enable
+        config = self._config
+        # The kernel commits what pulls say, and sends other readers to the master.
+        is_plain = not config.is_slave and group.broker_id == MASTER_ID
+        fast = self._may_be_fast and readable and group.consume_enable and is_plain
         # Without slaveReadEnable every answer suggests the master, however far a reader is behind.
-        self._store.set_group(group.group_name, fast, MASTER_ID)
+        slow = group.which_broker_when_consume_slowly if config.slave_read_enable else MASTER_ID
+        self._store.set_group(group.group_name, fast, slow)
 
 
 def _bytes_of(name: str) -> int:

@@ -219,6 +219,18 @@ class OffsetTable:
         """The groups that have offsets for a topic."""
         return [group for each, group in self._current().pairs() if each == topic]
 
+    def put_all(self, table: Mapping[str, Mapping[int, int]]) -> None:
+        """Take over a master's offsets, by ``topic@group`` and queue id; others stay. What there is
+        no room for is left out."""
+        kept = self._current()
+        for key, queues in table.items():
+            parts = key.split(SEPARATOR)
+            if len(parts) != 2 or _is_long(key):
+                continue
+            for queue_id, offset in queues.items():
+                if kept.has_room(parts[1], parts[0], queue_id):
+                    kept.put(parts[1], parts[0], queue_id, offset)
+
     def clone(self, source: str, target: str, topic: str) -> None:
         """Give group ``target`` the offsets that ``source`` has for a topic.
 

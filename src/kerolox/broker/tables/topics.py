@@ -281,6 +281,21 @@ class TopicTable:
             self._push(topic)
         self._changed()
 
+    def replace(self, table: TopicConfigTable) -> None:
+        """Take a master's table for this one, with its version. Names that are too long are left
+        out."""
+        wanted = {name: t for name, t in table.topic_config_table.items() if not _is_long(name)}
+        for name in self._topics.keys() - wanted.keys():
+            self._store.delete_topic(name)
+        self._topics = wanted
+        self._not_durable.clear()
+        for topic in wanted.values():
+            self._push(topic)
+        self._bytes = sum(map(_bytes_of, wanted.values()))
+        self._queues = sum(map(_queues_of, wanted.values()))
+        self._changed()
+        self.version = table.data_version
+
     def delete(self, topic: str) -> bool:
         """Take a topic out; its files stay. False: there was none."""
         self._not_durable.discard(topic)

@@ -1,0 +1,45 @@
+"""What both ends of replication need of sockets, clocks and settings."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+
+from kerolox.broker.config import BrokerConfig
+from kerolox.broker.replication.wire import ReplicationSettings
+
+CHECK_SECONDS = 1.0
+"""How often the silence of the other end is looked at."""
+
+
+def steady_ms() -> int:
+    """Milliseconds of a clock that nobody sets."""
+    return time.monotonic_ns() // 1_000_000
+
+
+def replication_settings(config: BrokerConfig) -> ReplicationSettings:
+    """The ``ha*`` settings of a connection."""
+    return ReplicationSettings(
+        config.ha_send_heartbeat_interval,
+        config.ha_housekeeping_interval,
+        config.ha_transfer_batch_size,
+    )
+
+
+def check_seconds(settings: ReplicationSettings) -> float:
+    """How often to look whether something is due."""
+    shortest_ms = min(settings.heartbeat_ms, settings.housekeeping_ms)
+    return min(CHECK_SECONDS, shortest_ms / 2_000)
+
+
+async def read_some(reader: asyncio.StreamReader, most: int, seconds: float) -> bytes | None:
+    """Up to ``most`` bytes; b"": the other end closed, None: nothing came in time.
+
+    What is there already is read without a wait, so others get a turn of the loop first.
+    """
+    await asyncio.sleep(0)
+    try:
+        async with asyncio.timeout(seconds):
+            return await reader.read(most)
+    except TimeoutError:
+        return None
