@@ -9,7 +9,9 @@ from kerolox.message import encode_properties
 from kerolox.protocol import fastjson
 from kerolox.protocol.codes import RequestCode, ResponseCode
 from kerolox.protocol.command import RemotingCommand
+from kerolox.remoting.audit import Audit
 from kerolox.remoting.blocking import BlockingConnection
+from kerolox.remoting.limits.requests import LimitCounts
 from tests.support.eventually import wait_until
 
 if TYPE_CHECKING:
@@ -41,8 +43,8 @@ FORMS = {
     r"Total : \d+\.\d [KMGTP]iB, Free : \d+\.\d [KMGTP]iB\.": "commitLogDirCapacity",
 }
 
-OF_5 = ("brokerActive", "getTransferredTps")
-"""What tools of 5.x read, which no Java broker of 4.9 tells."""
+OF_5 = ("brokerActive", "getTransferredTps", *LimitCounts().shown(), *Audit("").shown())
+"""What tools of 5.x read, and counters of ours, which no Java broker of 4.9 tells."""
 
 COUNTERS = "putMessageTimesTotal msgPutTotalTodayNow putMessageSizeTotal commitLogMaxOffset".split()
 

@@ -82,6 +82,17 @@ impl Connection {
         self.connection.unfinished_bytes()
     }
 
+    /// How many frames `feed` may still answer by itself.
+    #[getter]
+    fn allowance(&self) -> u64 {
+        self.connection.allowance
+    }
+
+    #[setter]
+    fn set_allowance(&mut self, count: u64) {
+        self.connection.allowance = count;
+    }
+
     /// Drop held pulls and pending answers of this connection. Idempotent.
     fn close(&mut self) {
         self.connection.close(&self.fast);

@@ -39,7 +39,7 @@ from kerolox._pykernel.holds import HeldPull
 from kerolox._pykernel.store import Store
 from kerolox._pykernel.tables import SendShape
 from kerolox.errors import RemoteProtocolError
-from kerolox.kernel import COMMITS_MAX, FED_MORE, FED_READY, Batch, Fed
+from kerolox.kernel import ALLOWANCE_MAX, COMMITS_MAX, FED_MORE, FED_READY, Batch, Fed
 from kerolox.kernel.status import PutMessageStatus, pull_code
 from kerolox.protocol.codes import (
     FLAG_ONEWAY,
@@ -101,6 +101,7 @@ class Connection:
         self._kept = bytearray()
         self._needed = 0
         self._error = ""
+        self.allowance = ALLOWANCE_MAX
 
     def feed(self, data: Buffer, size: int) -> Fed:
         """See ``ConnectionKernel``."""
@@ -119,7 +120,14 @@ class Connection:
         answers: list[bytes] = []
         slow: list[bytes] = []
         flags = 0
+        if self.allowance < len(frames):
+            frames = _within(self.allowance, frames)
         stopped_at = self._take(frames, chunk, answers, slow)
+        if self.allowance != ALLOWANCE_MAX:
+            taken = len(frames)
+            if stopped_at is not None:
+                taken = sum(position < stopped_at for _, position, _, _ in frames)
+            self.allowance -= taken - len(slow)
         if stopped_at is not None:
             flags = FED_MORE
             rest, self._needed, self._error = stopped_at, 0, ""
@@ -456,6 +464,16 @@ class Connection:
             return store.wait_for_flush(end_offset, self._connection_id, waiting)
         store.request_flush(end_offset)
         return b""
+
+
+def _within(allowance: int, frames: list[_Frame]) -> list[_Frame]:
+    """The frames, of which only so many first ones may be fast."""
+    left = allowance
+    limited: list[_Frame] = []
+    for header, position, body, end in frames:
+        limited.append((header if left > 0 else None, position, body, end))
+        left -= header is not None
+    return limited
 
 
 def _judge_rest(chunk: bytes, position: int) -> tuple[int, str]:

@@ -58,6 +58,7 @@ from kerolox.dynamic_config import DynamicConfig
 from kerolox.errors import ConfigError
 from kerolox.kernel import HalfKernel, RecoveryReport, StoreKernel, load_kernel
 from kerolox.remoting.audit import Audit
+from kerolox.remoting.limits.requests import RequestLimits
 from kerolox.remoting.unserved import UnservedCodes
 from kerolox.security.access.files import AclFiles, Places
 from kerolox.security.access.watching import LOOK_SECONDS, AccountsWatch
@@ -240,8 +241,10 @@ class Broker:
         registration = Registration(
             config, identity, topics.registration, topics.set_ordered, wanted=topics_changed
         )
+        limits = RequestLimits()
+        limits.use(config)
         apply = ConfigApplier(
-            config, identity, store, topics, groups, clients, gate, cleaner, registration
+            config, identity, store, topics, groups, clients, gate, cleaner, registration, limits
         )
         halves = store if isinstance(store, HalfKernel) else HalvesOfStore(store)
         transactions = Transactions(
@@ -277,6 +280,7 @@ class Broker:
             pull_hooks=self._pull_hooks,
             unserved=UnservedCodes("broker"),
             audit=audit,
+            limits=limits,
         )
 
     def _load_tables(self) -> None:

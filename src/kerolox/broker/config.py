@@ -8,9 +8,10 @@ that would silently mean something else than it says (a controller, DLedger ...)
 Keys of our own, which RocketMQ ignores: ``listenHost`` (addresses to listen on),
 ``advertisedAddress`` (what name servers tell clients), ``vipPortEnable`` (listen on
 ``listenPort - 2`` too, as RocketMQ always does), ``gatherTimeMicros`` (how long requests may come
-together while many small ones come in), ``maxConnectionsPerAddress``,
-``updateNamesrvAddrEnable`` (requests may change ``namesrvAddr``), ``aclFile`` (accounts; a
-system property of RocketMQ) and ``aclStrict`` (access control without the gaps of RocketMQ 4.9.8).
+together while many small ones come in), ``maxConnections``, ``maxConnectionsPerAddress``,
+``maxRequestsPerSecondPerAddress``, ``maxRequestsPerSecondPerAccount``, ``requestBurstMillis``,
+``updateNamesrvAddrEnable`` (requests may change ``namesrvAddr``), ``aclFile`` (accounts; a system
+property of RocketMQ) and ``aclStrict`` (access control without the gaps of RocketMQ 4.9.8).
 
 What requests may change is said by each field (:mod:`kerolox.role_settings`): switches, limits and
 times. It is never what names a file, a folder, an address, a port or a topic, and nothing that the
@@ -49,6 +50,7 @@ from kerolox.protocol.names import (
     TOPIC_CHARACTERS_MAX,
     TRACE_TOPIC,
 )
+from kerolox.remoting.limits.admission import CONNECTIONS_MAX
 from kerolox.role_settings import LATER, LIVE
 from kerolox.store.layout import ENTRY_BYTES
 from kerolox.store.log.folders import PATH_SPLITTER, split_folders
@@ -192,9 +194,18 @@ class BrokerConfig(DialSettings):
         default=120, metadata=LATER | {"min": 1} | _INT
     )
     server_socket_backlog: int = field(default=1024, metadata=LATER | {"min": 1, "max": 65535})
+    max_connections: int = field(default=CONNECTIONS_MAX, metadata=_COUNT)
+    """Open connections of all, on each port; more are closed at once."""
     max_connections_per_address: int = field(default=0, metadata={"min": 0})
     """Of one address (IPv6: of one /64), on each port; 0: as many as are still free, so that one
     gets half of all at most. Name a number where most clients come through a proxy."""
+    max_requests_per_second_per_address: int = field(default=0, metadata=LIVE | _AMOUNT)
+    """Of one address (IPv6: of one /64), on all ports; further ones are answered as busy. 0: any
+    number."""
+    max_requests_per_second_per_account: int = field(default=0, metadata=LIVE | _AMOUNT)
+    """The same of one account, with ``aclEnable``. No request takes the fast path then."""
+    request_burst_millis: int = field(default=1000, metadata=LIVE | {"min": 1, "max": 600_000})
+    """What comes in so long at these rates may come at once."""
 
     # -- store ------------------------------------------------------------------------------
     store_path_root_dir: Path = field(default_factory=lambda: Path.home() / "store")

@@ -32,6 +32,7 @@ from kerolox.broker.tables.topics import TopicTable
 from kerolox.dynamic_config import DynamicConfig
 from kerolox.kernel import StoreKernel
 from kerolox.remoting.audit import Audit
+from kerolox.remoting.limits.requests import RequestLimits
 from kerolox.remoting.unserved import UnservedCodes
 from kerolox.security.access.watching import AccountsWatch
 
@@ -74,6 +75,7 @@ class Context:
     pull_hooks: tuple[PullHook, ...]
     unserved: UnservedCodes
     audit: Audit
+    limits: RequestLimits
 
     @property
     def kept_tables(self) -> tuple[KeptTable, ...]:

@@ -18,6 +18,7 @@ from kerolox.broker.tables.clients import ClientTable
 from kerolox.broker.tables.groups import GroupTable
 from kerolox.broker.tables.topics import TopicTable
 from kerolox.kernel import StoreKernel
+from kerolox.remoting.limits.requests import RequestLimits
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +34,7 @@ class ConfigApplier:
     gate: WriteGate
     cleaner: Cleaner
     registration: Registration
+    limits: RequestLimits
 
     async def __call__(self, fields: frozenset[str]) -> None:
         """Have the settings in force everywhere. ``fields`` are those that changed."""
@@ -40,6 +42,7 @@ class ConfigApplier:
             self.identity.announce(self.store)
         self.cleaner.retention.rules = retention_rules(self.config)
         self.store.set_max_message_size(self.config.max_message_size)
+        self.limits.use(self.config)
         self.gate.refresh()
         self.clients.take_heartbeats_anew()
         if "reject_transaction_message" in fields:

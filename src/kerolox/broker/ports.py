@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from kerolox.broker.context import Context
 from kerolox.broker.requests import ROUTER
 from kerolox.errors import ConfigError, RemoteProtocolError
-from kerolox.kernel import ConnectionKernel
+from kerolox.kernel import ALLOWANCE_MAX, ConnectionKernel
 from kerolox.protocol.codes import RequestCode
 from kerolox.protocol.command import RemotingCommand
 from kerolox.protocol.framing import FrameDecoder
@@ -122,9 +122,11 @@ class Ports:
             on_ready=self.deliver_ready,
             idle_seconds_max=float(config.server_channel_max_idle_time_seconds),
             backlog=config.server_socket_backlog,
+            connections_max=config.max_connections,
             connections_per_address_max=config.max_connections_per_address,
             gathering=self._gathering,
             tls=self._tls,
+            limits=self._broker.limits,
         )
         await server.start()
         self._cleanup.push_async_callback(server.stop)
@@ -133,8 +135,10 @@ class Ports:
     async def _handle(
         self, command: RemotingCommand, connection: ServerConnection
     ) -> RemotingCommand | None:
-        account = self._broker.access.admit(command, connection)
-        return await ROUTER.dispatch(self._broker, command, connection, account)
+        broker = self._broker
+        account = broker.access.admit(command, connection)
+        busy = broker.limits.refuse_account(command, account, connection.remote_address)
+        return busy or await ROUTER.dispatch(broker, command, connection, account)
 
     async def _handle_vip(
         self, command: RemotingCommand, connection: ServerConnection
@@ -151,6 +155,8 @@ class Ports:
 
 class _Unhurried:
     """A connection whose kernel knows no access control: every frame goes to its handler."""
+
+    allowance = ALLOWANCE_MAX
 
     def __init__(self, kernel: ConnectionKernel) -> None:
         self._kernel = kernel

@@ -50,6 +50,7 @@ from kerolox.kernel.choice import (
     load_kernel,
 )
 from kerolox.kernel.feed import (
+    ALLOWANCE_MAX,
     FED_MORE,
     FED_READY,
     ConnectionAccess,
@@ -92,6 +93,7 @@ from kerolox.kernel.values import (
 )
 
 __all__ = [
+    "ALLOWANCE_MAX",
     "ARRIVED_AT_ONCE_MAX",
     "COMMITS_MAX",
     "FED_MORE",

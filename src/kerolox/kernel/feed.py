@@ -15,6 +15,9 @@ FED_MORE = 2
 """``Fed`` flag: the answer budget was used up; call ``feed(b"", 0)`` again after the write."""
 
 
+ALLOWANCE_MAX = (1 << 62) - 1
+"""``allowance`` of a connection that may have any number of requests answered."""
+
 FedMembers = tuple[bytes, list[bytes] | None, int, str | None]
 """The members of ``Fed``, as a plain tuple."""
 
@@ -60,6 +63,10 @@ class ConnectionKernel(ConnectionAccess, Protocol):
     @property
     def unfinished_bytes(self) -> int:
         """Bytes of frames that are not whole yet, or wait for their turn."""
+
+    allowance: int
+    """How many frames ``feed`` may still answer by itself: each that it does takes one, and at 0
+    all are slow. ``ALLOWANCE_MAX``, as it is at first, is never used up."""
 
     def close(self) -> None:
         """Drop held pulls and pending answers of this connection. Idempotent."""

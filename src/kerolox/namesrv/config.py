@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import ClassVar
 
 from kerolox.addresses import ALL_HOSTS
+from kerolox.remoting.limits.admission import CONNECTIONS_MAX
 from kerolox.role_settings import LATER, LIVE, RoleSettings
 
 _REASONS = {
@@ -62,8 +63,16 @@ class NamesrvConfig(RoleSettings):
         default=120, metadata=LATER | {"min": 1, "max": (1 << 31) - 1}
     )
     server_socket_backlog: int = field(default=1024, metadata=LATER | {"min": 1, "max": 65535})
+    max_connections: int = field(default=CONNECTIONS_MAX, metadata={"min": 1})
+    """Open connections of all; more are closed at once. A key of ours, as the next three."""
     max_connections_per_address: int = field(default=0, metadata={"min": 0})
-    """Of one address (IPv6: of one /64); 0: as many as are still free. A key of ours."""
+    """Of one address (IPv6: of one /64); 0: as many as are still free."""
+    max_requests_per_second_per_address: int = field(
+        default=0, metadata=LIVE | {"min": 0, "max": (1 << 31) - 1}
+    )
+    """Of one address; further ones are answered as busy. 0: any number."""
+    request_burst_millis: int = field(default=1000, metadata=LIVE | {"min": 1, "max": 600_000})
+    """What comes in so long at that rate may come at once."""
 
     @property
     def settings_file(self) -> Path:

@@ -46,6 +46,7 @@ from kerolox.protocol.namesrv import (
 )
 from kerolox.protocol.registration import RegistrationReader
 from kerolox.remoting.audit import Audit
+from kerolox.remoting.limits.requests import RequestLimits
 from kerolox.remoting.router import Reply, Request, Router
 from kerolox.remoting.server import ServerConnection
 from kerolox.remoting.turns import SharedTurns
@@ -84,7 +85,9 @@ class NameServerHandlers:
     ) -> None:
         self.config = config
         """The settings as they are now; UPDATE_NAMESRV_CONFIG changes them in place."""
-        self.dynamic_config = DynamicConfig(config, clock_ms)
+        self.limits = RequestLimits()
+        self.limits.use(config)
+        self.dynamic_config = DynamicConfig(config, clock_ms, self._apply)
         self._routes = routes
         self._key_values = key_values
         self._clock_ms = clock_ms
@@ -121,6 +124,10 @@ class NameServerHandlers:
     async def sweep(self) -> None:
         """Take what gone brokers left out of memory, in turns."""
         await self._turns.run(self._routes.sweep(), _pass)
+
+    async def _apply(self, fields: frozenset[str]) -> None:
+        """Settings have changed."""
+        self.limits.use(self.config)
 
     # -- key-values ---------------------------------------------------------------------------
     @router.on(RequestCode.PUT_KV_CONFIG, KeyValueHeader.decode, changes=True)
@@ -372,6 +379,13 @@ class NameServerHandlers:
     @router.on(RequestCode.GET_NAMESRV_CONFIG, EmptyHeader.decode)
     async def _get_config(self, header: EmptyHeader, request: Request) -> Reply:
         return Reply(body=format_properties(self.dynamic_config.shown()).encode())
+
+    @router.on(RequestCode.GET_BROKER_RUNTIME_INFO, EmptyHeader.decode)
+    async def _counts(self, header: EmptyHeader, request: Request) -> Reply:
+        """What ``mqadmin brokerStatus -b`` shows of a name server, which no other one answers."""
+        counts = {"brokers": len(self._routes.live), "topics": len(self._routes.topics)}
+        counts |= self.limits.counts.shown() | self.audit.shown()
+        return Reply(body=encode_body({"table": {k: str(count) for k, count in counts.items()}}))
 
     async def _namespace_body(self, namespace: str) -> bytes:
         """All of a namespace, as the body of an answer; empty when there is no such namespace."""

@@ -46,8 +46,10 @@ class NameServer:
             on_close=self._on_close,
             idle_seconds_max=config.server_channel_max_idle_time_seconds,
             backlog=config.server_socket_backlog,
+            connections_max=config.max_connections,
             connections_per_address_max=config.max_connections_per_address,
             tls=self._tls,
+            limits=self._handlers.limits,
         )
         self._scanning: asyncio.Task[None] | None = None
         self._sweeping: asyncio.Task[None] | None = None

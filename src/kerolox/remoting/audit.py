@@ -47,7 +47,7 @@ from kerolox.text import printable
 
 LOGGER = "kerolox.audit"
 
-LINE_CHARACTERS_MAX = 2000
+LINE_CHARACTERS_MAX = 1800
 """Of one line; the longest texts are cut for it."""
 
 DENIALS_OF_ADDRESS = (1.0, 10.0)
@@ -130,6 +130,10 @@ class Audit:
         self._changes = Rates(*CHANGES_OF_ALL, clock=clock)
         self._denials = Rates(*DENIALS_OF_ALL, clock=clock)
         self._by_address = Rates(*DENIALS_OF_ADDRESS, clock=clock)
+
+    def shown(self) -> dict[str, int]:
+        """Name → count of changes, denials and refusals, for operators."""
+        return {f"audit{outcome.capitalize()}": count for outcome, count in self.counts.items()}
 
     def changed(
         self,

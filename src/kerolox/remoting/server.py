@@ -11,11 +11,12 @@ import contextlib
 import logging
 from collections import deque
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
-from kerolox.addresses import join_address
+from kerolox.addresses import join_address, network_of
 from kerolox.codec.counters import Opaques
 from kerolox.errors import ConnectionLostError, RemoteProtocolError
-from kerolox.kernel import FED_MORE, FED_READY, ConnectionKernel
+from kerolox.kernel import ALLOWANCE_MAX, FED_MORE, FED_READY, ConnectionKernel
 from kerolox.message import pack_host
 from kerolox.protocol.command import RemotingCommand
 from kerolox.protocol.framing import FrameDecoder
@@ -32,6 +33,7 @@ from kerolox.remoting.core.requests import Requests
 from kerolox.remoting.gathering import Gathering
 from kerolox.remoting.limits.admission import CONNECTIONS_MAX, Admission
 from kerolox.remoting.limits.memory_limiter import MEMORY_BYTES_MAX, MemoryLimiter
+from kerolox.remoting.limits.requests import LimitedFeeder, RequestLimits
 from kerolox.remoting.listening import listening_sockets
 from kerolox.remoting.tls.server_tls import ServerTls
 
@@ -58,6 +60,9 @@ HANDLERS_SECONDS_MAX = 0.3
 STOP_SECONDS_MAX = 1.5
 """How long ``stop`` lets connections send what they still have."""
 
+if TYPE_CHECKING:
+    from typing_extensions import Buffer
+
 _log = logging.getLogger(__name__)
 
 
@@ -75,13 +80,17 @@ class ServerConnection(FrameConnection):
         self._handler = server.handler
         self._gathering = server.gathering
         self._opaques = Opaques()
-        self._kernel: ConnectionKernel | _FrameFeeder = None  # type: ignore[assignment]
+        self._network = ""
+        self._kernel: ConnectionKernel | LimitedFeeder = None  # type: ignore[assignment]
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Called by the loop: the socket is open; its kernel is made."""
         super().connection_made(transport)
         kernel = self._server.opened(self, transport.get_extra_info("socket").fileno())
         self._kernel = kernel or _FrameFeeder()
+        self._network = network_of(self.peer[0])
+        if self._server.limits.is_on:
+            self.limit_requests()
         if kernel is None:
             self.abort()
         elif self._server.tls is not None:
@@ -112,6 +121,27 @@ class ServerConnection(FrameConnection):
         if nbytes >= BIG_CHUNK_BYTES and not self.closed:
             self._pause(PAUSED_BY_TURN)
             self._server.read_in_turn(self, nbytes)
+
+    def limit_requests(self) -> None:
+        """Called when other limits of requests are in force: have them be so here."""
+        limits = self._server.limits
+        kernel = self._kernel
+        if isinstance(kernel, LimitedFeeder):
+            kernel = kernel.kernel
+        if limits.is_on:
+            self._kernel = LimitedFeeder(kernel, limits, self._network)
+            self._handler = self._handle_limited
+        else:
+            kernel.allowance = ALLOWANCE_MAX
+            self._kernel = kernel
+            self._handler = self._server.handler
+
+    async def _handle_limited(
+        self, command: RemotingCommand, _itself: ServerConnection
+    ) -> RemotingCommand | None:
+        server = self._server
+        busy = server.limits.refuse_address(command, self._network, self.remote_address)
+        return busy or await server.handler(command, self)
 
     def memory_bytes(self) -> int:
         """What the connection makes the server keep: see :class:`MemoryLimiter`."""
@@ -210,6 +240,7 @@ class RemotingServer:
         memory_bytes_max: int = MEMORY_BYTES_MAX,
         gathering: Gathering | None = None,
         tls: ServerTls | None = None,
+        limits: RequestLimits | None = None,
     ) -> None:
         """Nothing is opened before ``start``.
 
@@ -231,6 +262,8 @@ class RemotingServer:
                 and stops it.
             tls: how connections are encrypted; several servers of a loop may share it. Its owner
                 starts and stops it. None: not at all.
+            limits: how many requests are taken; several servers of a role may share it. None: any
+                number.
         """
         self.tls = tls
         self.port = port
@@ -244,9 +277,13 @@ class RemotingServer:
         self._on_close = on_close
         self._idle_seconds_max = idle_seconds_max
         self._in_flight_max = in_flight_max
-        self._admission = Admission(connections_max, connections_per_address_max)
         self.memory_limiter = MemoryLimiter(memory_bytes_max)
         self.gathering = gathering or Gathering()
+        self.limits = limits or RequestLimits()
+        self.limits.on_switch(self._limit_requests)
+        self._admission = Admission(
+            connections_max, connections_per_address_max, counts=self.limits.counts
+        )
         self._shared: Shared = None  # type: ignore[assignment]  # until started
         self._waiting: deque[ServerConnection] = deque()
         self._connections: dict[int, ServerConnection] = {}
@@ -300,14 +337,12 @@ class RemotingServer:
         if connection is not None:
             connection.send(data)
 
-    def opened(
-        self, connection: ServerConnection, descriptor: int
-    ) -> ConnectionKernel | _FrameFeeder | None:
+    def opened(self, connection: ServerConnection, descriptor: int) -> ConnectionKernel | None:
         """A connection is open: its kernel; None when it is refused."""
         host, port = connection.peer
         if not self._admission.admit(host, descriptor):
             return None
-        kernel: ConnectionKernel | _FrameFeeder = _FrameFeeder()
+        kernel: ConnectionKernel = _FrameFeeder()
         if self._feeder is not None:
             kernel = self._feeder(connection.connection_id, pack_host(host, port))
         self._connections[connection.connection_id] = connection
@@ -321,6 +356,10 @@ class RemotingServer:
         self._admission.release(connection.peer[0])
         if self._on_close is not None:
             self._on_close(connection)
+
+    def _limit_requests(self) -> None:
+        for connection in self._connections.values():
+            connection.limit_requests()
 
     def read_in_turn(self, connection: ServerConnection, nbytes: int) -> None:
         """Let a connection that brought a big chunk be read again after those that wait already."""
@@ -373,12 +412,12 @@ class RemotingServer:
 class _FrameFeeder:
     """Stands where a kernel would: every frame takes the slow path."""
 
+    allowance = ALLOWANCE_MAX
+
     def __init__(self) -> None:
         self._decoder = FrameDecoder()
 
-    def feed(
-        self, data: bytes | bytearray, size: int
-    ) -> tuple[bytes, list[bytes] | None, int, str | None]:
+    def feed(self, data: Buffer, size: int) -> tuple[bytes, list[bytes] | None, int, str | None]:
         try:
             with memoryview(data)[:size] as view:
                 frames = self._decoder.feed(view)

@@ -36,6 +36,8 @@ from kerolox.protocol.codes import RequestCode, ResponseCode
 from kerolox.protocol.command import RemotingCommand
 from kerolox.protocol.records import decode_records
 from kerolox.protocol.registration import RegisterBody, encode_registration
+from kerolox.remoting.audit import CHANGES_OF_ALL
+from kerolox.remoting.audit import LOGGER as AUDIT_LOGGER
 from kerolox.remoting.blocking import BlockingConnection
 from tests.support.clients.requests import heartbeat_body, pull_fields, send_fields, topic_fields
 from tests.support.eventually import wait_until
@@ -71,6 +73,9 @@ STEAL = 7
 LOG_LINES_PER_SECOND = 40
 """What a server may write in each second by the stamps of its lines: two kinds of lines, each
 LINES_PER_SECOND_MAX times, of two seconds that overlap it."""
+
+AUDIT = f" {AUDIT_LOGGER}: "
+"""Lines about changes, which are not as rare as others: whoever changes much is told much."""
 
 LOG_LINE_CHARACTERS_MAX = 2_000
 """Names and values are cut before they are logged."""
@@ -233,7 +238,10 @@ class Probe:
         assert len(longest) <= LOG_LINE_CHARACTERS_MAX, (len(longest), longest[:300])
         seconds = len({stamp[0] for line in lines if (stamp := _STAMP.match(line))})
         most = log_lines_max + LOG_LINES_PER_SECOND * seconds
-        assert len(lines) <= most, f"{len(lines)} lines in the log, as {lines[-3:]}"
+        audited = [line for line in lines if AUDIT in line]
+        others = len(lines) - len(audited)
+        assert others <= most, f"{others} lines in the log, as {lines[-3:]}"
+        assert len(audited) <= CHANGES_OF_ALL[1] + CHANGES_OF_ALL[0] * seconds
 
     def log_lines(self) -> list[str]:
         """What the server has logged since the probe came."""

@@ -15,6 +15,9 @@ use crate::wire::header::Header;
 /// A buffer for unfinished frames above this is given back when it has become empty.
 const KEPT_BYTES_MAX: usize = 1 << 20;
 
+/// As [`Connection::allowance`]: any number of frames, which is never used up.
+pub const ALLOWANCE_MAX: u64 = (1 << 62) - 1;
+
 /// What one call of [`Connection::feed`] left to do.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Fed {
@@ -38,6 +41,8 @@ pub struct Connection {
     /// Set once the peer broke the framing.
     error: Option<FrameError>,
     closed: bool,
+    /// Frames that may still be answered here; at 0 all are slow.
+    pub allowance: u64,
     header: Header,
     access: Access,
     memory: Memory,
@@ -64,6 +69,7 @@ impl Connection {
             done: 0,
             error: None,
             closed: false,
+            allowance: ALLOWANCE_MAX,
             header: Header::default(),
             access: Access::default(),
             memory: Memory { last_topic: NO_SLOT, last_group: NO_SLOT, ..Memory::default() },
@@ -198,8 +204,10 @@ impl Connection {
             Cut::Partial(needed) => Ok(Step::Partial(needed)),
             Cut::Frame(_) if answers.len() >= ANSWER_BYTES_MAX => Ok(Step::Full),
             Cut::Frame(found) => {
-                if !self.take_fast(state, core, &found, answers) {
+                if self.allowance == 0 || !self.take_fast(state, core, &found, answers) {
                     slow(found.bytes);
+                } else if self.allowance != ALLOWANCE_MAX {
+                    self.allowance -= 1;
                 }
                 Ok(Step::Taken(4 + found.bytes.len()))
             }

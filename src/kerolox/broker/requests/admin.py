@@ -264,6 +264,7 @@ async def runtime_info(broker: Context, header: EmptyHeader, request: Request) -
     values["commitLogDirCapacity"] = (
         f"Total : {_bytes_text(usage.total)}, Free : {_bytes_text(usage.free)}."
     )
+    values |= broker.limits.counts.shown() | broker.audit.shown()
     return Reply(body=encode_body({"table": {name: str(each) for name, each in values.items()}}))
 
 

@@ -13,6 +13,7 @@ import resource
 import sys
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 
 from kerolox.addresses import network_of
 
@@ -28,6 +29,18 @@ TOLD_SECONDS = 5.0
 _log = logging.getLogger(__name__)
 
 
+@dataclass(slots=True)
+class ConnectionCounts:
+    """What was counted since the start."""
+
+    connections: int = 0
+    """Open now."""
+    connections_refused: int = 0
+    """There were too many in all, or too few file descriptors."""
+    connections_refused_of_address: int = 0
+    """The address had too many."""
+
+
 class Admission:
     """Counts the connections of one server."""
 
@@ -37,16 +50,19 @@ class Admission:
         per_address_max: int = 0,
         *,
         clock: Callable[[], float] = time.monotonic,
+        counts: ConnectionCounts | None = None,
     ) -> None:
         """Args:
         connections_max: of all addresses together.
         per_address_max: of one address; 0: as many as are still free.
+        counts: where it is counted, for operators; servers of one role share it.
         clock: seconds; tests turn one by hand.
         """
         self._connections_max = connections_max
         self._per_address_max = per_address_max
         self._descriptors_max = _descriptors_max()
         self._clock = clock
+        self._counts = counts or ConnectionCounts()
         self._count = 0
         self._by_network: dict[str, int] = {}
         self._told: dict[str, tuple[float, int]] = {}
@@ -81,6 +97,7 @@ class Admission:
                 kind="address",
             )
         self._count += 1
+        self._counts.connections += 1
         self._by_network[network] = held + 1
         return True
 
@@ -88,6 +105,7 @@ class Admission:
         """A connection that was taken is closed."""
         network = network_of(host)
         self._count -= 1
+        self._counts.connections -= 1
         left = self._by_network[network] - 1
         if left:
             self._by_network[network] = left
@@ -95,6 +113,10 @@ class Admission:
             del self._by_network[network]
 
     def _refuse(self, host: str, reason: str, kind: str = "") -> bool:
+        if kind:
+            self._counts.connections_refused_of_address += 1
+        else:
+            self._counts.connections_refused += 1
         now = self._clock()
         told, left_out = self._told.get(kind or reason, (-TOLD_SECONDS, 0))
         if now - told < TOLD_SECONDS:

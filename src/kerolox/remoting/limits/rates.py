@@ -24,14 +24,17 @@ class Bucket:
         self._tokens = burst
         self._at = now
 
+    def left(self, rate: float, burst: float, now: float) -> float:
+        """How many tokens there are."""
+        self._tokens = min(self._tokens + max(now - self._at, 0.0) * rate, burst)
+        self._at = now
+        return self._tokens
+
     def take(self, count: float, rate: float, burst: float, now: float) -> bool:
         """Whether there are so many tokens; if so they are gone."""
-        tokens = min(self._tokens + max(now - self._at, 0.0) * rate, burst)
-        self._at = now
-        if tokens < count:
-            self._tokens = tokens
+        if self.left(rate, burst, now) < count:
             return False
-        self._tokens = tokens - count
+        self._tokens -= count
         return True
 
 
@@ -66,10 +69,18 @@ class Rates:
     def take(self, name: str, count: float = 1) -> bool:
         """Take tokens out of a bucket; False, and nothing is taken, when there are too few."""
         now = self._clock()
+        return self._bucket(name, now).take(count, self.rate, self.burst, now)
+
+    def left(self, name: str) -> int:
+        """How many whole tokens a bucket has."""
+        now = self._clock()
+        return int(self._bucket(name, now).left(self.rate, self.burst, now))
+
+    def _bucket(self, name: str, now: float) -> Bucket:
         bucket = self._young.get(name)
         if bucket is None:
             bucket = self._old.pop(name, None) or Bucket(self.burst, now)
             if len(self._young) >= self._half_max:
                 self._old, self._young = self._young, {}
             self._young[name] = bucket
-        return bucket.take(count, self.rate, self.burst, now)
+        return bucket
