@@ -11,8 +11,11 @@ from pathlib import Path
 from typing import ClassVar
 
 from kerolox.addresses import ALL_HOSTS
+from kerolox.errors import ConfigError
 from kerolox.remoting.limits.admission import CONNECTIONS_MAX
 from kerolox.role_settings import LATER, LIVE, RoleSettings
+from kerolox.security.access.accounts import Addresses
+from kerolox.security.access.addresses import parse_addresses
 
 _REASONS = {
     "one event loop does the work of RocketMQ's thread pools": """
@@ -74,7 +77,41 @@ class NamesrvConfig(RoleSettings):
     request_burst_millis: int = field(default=1000, metadata=LIVE | {"min": 1, "max": 600_000})
     """What comes in so long at that rate may come at once."""
 
+    writer_addresses: str = field(default="", metadata={"bytes": 16 * 1024})
+    """Who may change something: addresses as white lists of accounts have them, joined by ``;``.
+    This and the next four are keys of ours."""
+    writer_accounts: Path | None = None
+    """A file of accounts as a broker's ``plain_acl.yml``: its administrators may."""
+    writer_certificates: str = field(default="", metadata={"bytes": 16 * 1024})
+    """Subjects of client certificates that may, joined by ``;``; ``*``: any that is good."""
+    restrict_readers: bool = False
+    """Others may not ask for anything either; of the accounts all may."""
+
+    def __post_init__(self) -> None:
+        self.writer_address_lists  # noqa: B018 - a malformed list must stop the start
+
+    @property
+    def writer_address_lists(self) -> tuple[Addresses, ...]:
+        """The lists of ``writerAddresses``.
+
+        Raises:
+            ConfigError: one is malformed.
+        """
+        try:
+            return tuple(map(parse_addresses, _split(self.writer_addresses)))
+        except ValueError as error:
+            raise ConfigError(f"writerAddresses: {error}") from None
+
+    @property
+    def writer_subjects(self) -> frozenset[str]:
+        """The subjects of ``writerCertificates``."""
+        return frozenset(_split(self.writer_certificates))
+
     @property
     def settings_file(self) -> Path:
         """Where changed settings are written."""
         return self.config_store_path
+
+
+def _split(text: str) -> list[str]:
+    return [part.strip() for part in text.split(";") if part.strip()]

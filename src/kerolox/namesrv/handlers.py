@@ -21,6 +21,7 @@ from kerolox.errors import ConfigError
 from kerolox.namesrv import topic_lists
 from kerolox.namesrv.claims import Claim, ContradictionError
 from kerolox.namesrv.config import NamesrvConfig
+from kerolox.namesrv.gate import Gate
 from kerolox.namesrv.key_values import KeyValues
 from kerolox.namesrv.memory_limiter import TablesFullError
 from kerolox.namesrv.route_table import BrokerData, QueueData, RouteTable
@@ -94,6 +95,7 @@ class NameServerHandlers:
         self._turns = SharedTurns()
         self.unserved = UnservedCodes("name server")
         self.audit = Audit("name server")
+        self.gate = Gate(config, self.audit)
         # Of each kind one large answer is made at a time: it may have megabytes, and thousands may
         # ask for it.
         self._list_lock = asyncio.Lock()
@@ -108,8 +110,13 @@ class NameServerHandlers:
         self, command: RemotingCommand, connection: ServerConnection
     ) -> RemotingCommand | None:
         """Answer one request."""
+        route = router.routes.get(command.code)
+        changes = route is not None and route.changes
+        denied, account = self.gate.judged(command, connection, changes=changes)
+        if denied is not None:
+            return denied
         try:
-            return await router.dispatch(self, command, connection)
+            return await router.dispatch(self, command, connection, account)
         except ConfigError as error:
             return command.response(ResponseCode.SYSTEM_ERROR, str(error))
         except OSError as error:

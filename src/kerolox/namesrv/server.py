@@ -20,6 +20,7 @@ from kerolox.namesrv.key_values import KeyValues
 from kerolox.namesrv.route_table import RouteTable
 from kerolox.remoting.server import RemotingServer, ServerConnection
 from kerolox.remoting.tls.server_tls import ServerTls
+from kerolox.security.access.watching import LOOK_SECONDS
 from kerolox.text import printable
 
 SCAN_FIRST_SECONDS = 5.0
@@ -52,6 +53,7 @@ class NameServer:
             limits=self._handlers.limits,
         )
         self._scanning: asyncio.Task[None] | None = None
+        self._watching: asyncio.Task[None]
         self._sweeping: asyncio.Task[None] | None = None
 
     @property
@@ -71,6 +73,7 @@ class NameServer:
             ConfigError: the port is in use, or the key-values or a file of TLS can't be used.
         """
         self._key_values.load()
+        self._handlers.gate.load()
         if self.config.cluster_test:
             _log.warning(
                 "clusterTest: routes of %s are not asked for; only own ones are known",
@@ -83,7 +86,9 @@ class NameServer:
         except BaseException:
             await self._stop_tls()
             raise
-        self._scanning = asyncio.get_running_loop().create_task(self._scan_always())
+        loop = asyncio.get_running_loop()
+        self._scanning = loop.create_task(self._scan_always())
+        self._watching = loop.create_task(self._watch_accounts())
         _log.info("name server listens on %s", ", ".join(self.listen_addresses))
 
     async def stop(self) -> None:
@@ -91,9 +96,10 @@ class NameServer:
         if self._scanning is None:
             return
         scanning, self._scanning = self._scanning, None
-        scanning.cancel()
-        with contextlib.suppress(asyncio.CancelledError):
-            await scanning
+        for task in (scanning, self._watching):
+            task.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await task
         await self._server.stop()
         await self._stop_tls()
         await self._handlers.dynamic_config.stop()
@@ -113,6 +119,8 @@ class NameServer:
         when this returns; others are named in the log and wait for a restart. A file with a mistake
         changes nothing and is one error in the log. Raises nothing."""
         await self._handlers.dynamic_config.reload()
+        if self._handlers.gate.accounts is not None:
+            await self._handlers.gate.accounts.reload()
 
     async def __aenter__(self) -> Self:
         await self.start()
@@ -137,6 +145,12 @@ class NameServer:
         while True:
             self.scan()
             await asyncio.sleep(SCAN_INTERVAL_SECONDS)
+
+    async def _watch_accounts(self) -> None:
+        accounts = self._handlers.gate.accounts
+        while accounts is not None:
+            await asyncio.sleep(LOOK_SECONDS)
+            await accounts.look()
 
     def _on_close(self, connection: ServerConnection) -> None:
         self._handlers.connection_closed(connection.connection_id)

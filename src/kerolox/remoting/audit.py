@@ -95,6 +95,7 @@ class Peer(Protocol):
     """A client's connection, as far as it is told."""
 
     remote_address: str
+    certificate_subject: str | None
 
     @property
     def peer(self) -> tuple[str, int]:
@@ -231,7 +232,7 @@ class Audit:
             "outcome": outcome,
             "server": self._server,
             "account": account or (f"?{claimed}" if claimed else "-"),
-            "subject": getattr(connection, "subject", "") or "-",
+            "subject": connection.certificate_subject or "-",
             "from": connection.remote_address,
             "request": _code_name(command.code),
             "code": command.code,

@@ -33,7 +33,7 @@ from kerolox.remoting.core.requests import Requests
 from kerolox.remoting.gathering import Gathering
 from kerolox.remoting.limits.admission import CONNECTIONS_MAX, Admission
 from kerolox.remoting.limits.memory_limiter import MEMORY_BYTES_MAX, MemoryLimiter
-from kerolox.remoting.limits.requests import LimitedFeeder, RequestLimits
+from kerolox.remoting.limits.requests import Feeder, LimitedFeeder, RequestLimits
 from kerolox.remoting.listening import listening_sockets
 from kerolox.remoting.tls.server_tls import ServerTls
 
@@ -81,7 +81,7 @@ class ServerConnection(FrameConnection):
         self._gathering = server.gathering
         self._opaques = Opaques()
         self._network = ""
-        self._kernel: ConnectionKernel | LimitedFeeder = None  # type: ignore[assignment]
+        self._kernel: Feeder | LimitedFeeder = None  # type: ignore[assignment]
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Called by the loop: the socket is open; its kernel is made."""
@@ -246,8 +246,7 @@ class RemotingServer:
 
         Args:
             handler: answers what the kernel does not.
-            host: addresses to listen on, joined by ``;`` (``*``: all), see
-                :mod:`kerolox.remoting.listening`.
+            host: addresses to listen on, see :mod:`kerolox.remoting.listening`.
             port: 0: any free one, see ``port`` after the start.
             feeder: makes the kernel of a connection from its id and its packed peer address.
             on_close: called with each connection after it closed.
@@ -258,32 +257,26 @@ class RemotingServer:
             connections_max: open connections; see :mod:`kerolox.remoting.limits.admission`.
             connections_per_address_max: those of one address; 0: as many as are still free.
             memory_bytes_max: see :class:`~kerolox.remoting.limits.memory_limiter.MemoryLimiter`.
-            gathering: told what comes in; several servers of a loop may share it. Its owner starts
-                and stops it.
-            tls: how connections are encrypted; several servers of a loop may share it. Its owner
-                starts and stops it. None: not at all.
-            limits: how many requests are taken; several servers of a role may share it. None: any
-                number.
+            gathering: told what comes in.
+            tls: how connections are encrypted; None: not at all.
+            limits: how many requests are taken; None: any number.
+
+        Several servers of a loop may share the last three. Their owner starts and stops them.
         """
-        self.tls = tls
-        self.port = port
+        self.tls, self.port = tls, port
         self.addresses: tuple[str, ...] = ()
         """``host:port`` of each address it listens on (after the start)."""
         self.on_ready = on_ready
-        self._host = host
-        self._backlog = backlog
+        self._host, self._backlog = host, backlog
         self.handler = handler
-        self._feeder = feeder
-        self._on_close = on_close
-        self._idle_seconds_max = idle_seconds_max
-        self._in_flight_max = in_flight_max
+        self._feeder, self._on_close = feeder, on_close
+        self._idle_seconds_max, self._in_flight_max = idle_seconds_max, in_flight_max
         self.memory_limiter = MemoryLimiter(memory_bytes_max)
         self.gathering = gathering or Gathering()
-        self.limits = limits or RequestLimits()
-        self.limits.on_switch(self._limit_requests)
-        self._admission = Admission(
-            connections_max, connections_per_address_max, counts=self.limits.counts
-        )
+        self.limits = limits = limits or RequestLimits()
+        limits.on_switch(self._limit_requests)
+        per_address = connections_per_address_max
+        self._admission = Admission(connections_max, per_address, counts=limits.counts)
         self._shared: Shared = None  # type: ignore[assignment]  # until started
         self._waiting: deque[ServerConnection] = deque()
         self._connections: dict[int, ServerConnection] = {}
@@ -337,12 +330,12 @@ class RemotingServer:
         if connection is not None:
             connection.send(data)
 
-    def opened(self, connection: ServerConnection, descriptor: int) -> ConnectionKernel | None:
+    def opened(self, connection: ServerConnection, descriptor: int) -> Feeder | None:
         """A connection is open: its kernel; None when it is refused."""
         host, port = connection.peer
         if not self._admission.admit(host, descriptor):
             return None
-        kernel: ConnectionKernel = _FrameFeeder()
+        kernel: Feeder = _FrameFeeder()
         if self._feeder is not None:
             kernel = self._feeder(connection.connection_id, pack_host(host, port))
         self._connections[connection.connection_id] = connection

@@ -16,8 +16,9 @@ from kerolox.protocol.codes import RequestCode
 from kerolox.role_settings import TlsServerSettings
 
 NEVER = (
-    *"configBlackList configStorePath kvConfigPath listenHost listenPort".split(),
-    "maxConnectionsPerAddress",
+    *"configBlackList configStorePath kvConfigPath listenHost listenPort maxConnections".split(),
+    *"maxConnectionsPerAddress writerAddresses writerAccounts writerCertificates".split(),
+    "restrictReaders",
     *setting_keys(TlsServerSettings),
 )
 
@@ -50,6 +51,8 @@ async def test_files_addresses_and_ports_stay_and_the_answer_says_why(server: Se
         "productEnvName",
         "clusterTest",
         "orderMessageEnable",
+        "maxRequestsPerSecondPerAddress",
+        "requestBurstMillis",
         "serverChannelMaxIdleTimeSeconds",
         "serverSocketBacklog",
     }

@@ -28,6 +28,7 @@ class FakeConnection:
         self.connection_id = connection_id
         self.peer = (host, 40_000)
         self.remote_address = f"{host}:40000"
+        self.certificate_subject: str | None = None
         self.closed = False
 
 

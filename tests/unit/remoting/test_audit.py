@@ -24,7 +24,7 @@ FORGED = 'x"}\n{"outcome":"changed"}\u202e\x1b[2J\ud800\\'
 class Client:
     remote_address: str = "10.0.0.1:40000"
     peer: tuple[str, int] = ("10.0.0.1", 40000)
-    subject: str = ""
+    certificate_subject: str | None = None
 
 
 @dataclass
@@ -62,7 +62,7 @@ def lines(caplog: pytest.LogCaptureFixture) -> Lines:
 
 
 def test_a_change_says_who_did_what_from_where_with_old_and_new(lines: Lines) -> None:
-    asked = Asked(connection=Client(subject="CN=ops"), account="operator")
+    asked = Asked(connection=Client(certificate_subject="CN=ops"), account="operator")
     old = TopicConfig(topic_name="T", write_queue_nums=4)
     Audit("broker").changed(asked, "topic", "T", old, TopicConfig(topic_name="T", perm=2))
     [line] = lines.all

@@ -22,7 +22,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
 from kerolox.config import camel
-from kerolox.kernel import ALLOWANCE_MAX, ConnectionKernel
+from kerolox.kernel import ALLOWANCE_MAX
 from kerolox.protocol.codes import ResponseCode
 from kerolox.protocol.command import RemotingCommand
 from kerolox.remoting.limits.admission import ConnectionCounts
@@ -161,17 +161,34 @@ class RequestLimits:
         )
 
 
+class Feeder(Protocol):
+    """A connection's kernel, as far as chunks are fed to it; see
+    :class:`~kerolox.kernel.ConnectionKernel`."""
+
+    allowance: int
+
+    def feed(self, data: Buffer, size: int) -> FedMembers:
+        """Take a chunk."""
+
+    @property
+    def unfinished_bytes(self) -> int:
+        """What is kept of it."""
+
+    def close(self) -> None:
+        """The connection is closed."""
+
+
 class LimitedFeeder:
     """A connection's kernel that answers no more requests than its address may make."""
 
-    def __init__(self, kernel: ConnectionKernel, limits: RequestLimits, network: str) -> None:
+    def __init__(self, kernel: Feeder, limits: RequestLimits, network: str) -> None:
         self.kernel = kernel
         """The kernel itself."""
         self._limits = limits
         self._network = network
 
     def feed(self, data: Buffer, size: int) -> FedMembers:
-        """See :class:`~kerolox.kernel.ConnectionKernel`."""
+        """See :class:`Feeder`."""
         allowance = self._limits.allowance(self._network)
         self.kernel.allowance = allowance
         fed = self.kernel.feed(data, size)
@@ -182,9 +199,9 @@ class LimitedFeeder:
 
     @property
     def unfinished_bytes(self) -> int:
-        """See :class:`~kerolox.kernel.ConnectionKernel`."""
+        """See :class:`Feeder`."""
         return self.kernel.unfinished_bytes
 
     def close(self) -> None:
-        """See :class:`~kerolox.kernel.ConnectionKernel`."""
+        """See :class:`Feeder`."""
         self.kernel.close()
