@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import subprocess
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
@@ -22,7 +23,6 @@ from kerolox.admin import (
     describe_topic,
     list_topics,
 )
-from kerolox.broker.requests import ROUTER
 from kerolox.client import (
     ClientSettings,
     ConsumeFromWhere,
@@ -48,7 +48,6 @@ from kerolox.errors import (
     ConnectionLostError,
 )
 from kerolox.message import Message, MessageExt
-from kerolox.protocol.codes import RequestCode
 from kerolox.remoting.client import RemotingClient
 from kerolox.spark.network.cluster import Cluster as SparkCluster
 from kerolox.spark.network.connecting import Connector
@@ -59,6 +58,7 @@ from kerolox.spark.sink import job as sink_job
 from kerolox.spark.sink.errors import SinkError
 from kerolox.spark.sink.options import SinkOptions
 from tests.support.eventually import SECONDS_MAX, until, wait_until
+from tests.support.programs import java_command
 from tests.support.servers.clusters import QUICK_CHECKS, JavaPeer
 from tests.support.servers.command import kerolox
 from tests.support.servers.tls import Authority
@@ -87,6 +87,7 @@ accounts:
   - {GROUP}=SUB
   - spark-rocketmq=SUB
   - pullers=SUB
+  - java-readers=SUB
 - accessKey: exact-account
   secretKey: exact-secret
   admin: false
@@ -333,8 +334,6 @@ async def test_operators_need_an_account_that_may(guarded: Guarded) -> None:
 
 
 async def test_operators_make_change_and_delete_accounts(guarded: Guarded) -> None:
-    if not guarded.is_java and RequestCode.UPDATE_AND_CREATE_ACL_CONFIG not in ROUTER.codes:
-        pytest.skip("this broker takes accounts from files alone")
     settings = ClientSettings(credentials=OPERATOR, tls=guarded.tls)
     made = Account(
         access_key="made-account", secret_key="made-secret", topic_permissions=(f"{TOPIC}=PUB",)
@@ -392,6 +391,22 @@ def test_the_command_line_takes_accounts_and_tls(guarded: Guarded) -> None:
     refused = kerolox("send", TOPIC, "x", *options)
     assert refused.returncode == 1
     assert "No accessKey is configured" in refused.stderr
+
+
+@JAVA
+def test_java_clients_work_with_an_account_of_our_broker(guarded: Guarded) -> None:
+    if guarded.is_java:
+        pytest.skip("the Java broker refuses what its own client signs of a query by id")
+    account = (WORKER.access_key, WORKER.secret_key)
+    command = java_command(
+        "interop.Signed", guarded.name_server, *account, TOPIC, FORBIDDEN, "java-readers"
+    )
+    done = subprocess.run(command, capture_output=True, text=True, timeout=2 * SECONDS_MAX)
+    lines = [each for each in done.stdout.splitlines() if each.startswith(("done", "denied"))]
+    assert len(lines) == 2, done.stdout + done.stderr
+    assert lines[0] == "done"
+    assert lines[1].startswith("denied 1 ")
+    assert f"AclException: No default permission for topic:{FORBIDDEN}" in lines[1]
 
 
 @pytest.mark.parametrize(
