@@ -23,16 +23,17 @@ class MqAdminProcess:
     """Runs commands, each against a name server of its own.
 
     Args:
-        home: folder for what it writes.
+        home: folder for what it writes, and for ``conf/tools.yml``, which it reads each time.
+        options: of the Java process.
     """
 
-    def __init__(self, home: Path) -> None:
-        self.home = home
+    def __init__(self, home: Path, *, options: tuple[str, ...] = ()) -> None:
+        self.home, self.options = home, options
 
     def __enter__(self) -> Self:
         (self.home / "conf").mkdir(parents=True, exist_ok=True)
         (self.home / "conf" / "logback_tools.xml").write_text("<configuration/>")
-        options = (f"-Drocketmq.home.dir={self.home}", f"-Duser.home={self.home}")
+        options = (f"-Drocketmq.home.dir={self.home}", f"-Duser.home={self.home}", *self.options)
         self._process = subprocess.Popen(
             java_command("interop.Admin", options=options),
             stdin=subprocess.PIPE,

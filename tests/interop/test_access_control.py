@@ -1,4 +1,4 @@
-"""Accounts against both brokers (aclEnable), and TLS against Java's servers (enforcing)."""
+"""Our clients with accounts and TLS, against both brokers: aclEnable, enforcing."""
 
 from __future__ import annotations
 
@@ -106,20 +106,20 @@ TIME_MS = int(SECONDS_MAX * 1000)
 
 
 class Guarded:
-    """Servers with accounts, and how to speak to them; Java's speak TLS alone."""
+    """Servers with accounts that speak TLS alone, and how to speak to them."""
 
     def __init__(self, servers: JavaPeer | Up, authority: Authority) -> None:
         self.authority = authority
         self.is_java = isinstance(servers, JavaPeer)
         self.name_server = f"127.0.0.1:{servers.namesrv_port}"
         self.broker = f"127.0.0.1:{servers.port}"
-        self.tls = TlsSettings(ca=authority.ca) if self.is_java else False
+        self.tls = TlsSettings(ca=authority.ca)
         self.given: dict[str, Any] = {"credentials": WORKER, "tls": self.tls}
 
     @property
     def tls_options(self) -> dict[str, str]:
         """Those of Spark."""
-        return {"tlsCaFile": str(self.authority.ca)} if self.is_java else {}
+        return {"tlsCaFile": str(self.authority.ca)}
 
     def sending(self, **more: Any) -> ProducerSettings:
         return ProducerSettings(**{**self.given, "send_timeout_ms": TIME_MS, **more})
@@ -143,7 +143,15 @@ def guarded_java(folder: Path, authority: Authority) -> Iterator[JavaPeer]:
 def guarded_up(folder: Path, authority: Authority) -> Iterator[Up]:
     accounts = folder / "plain_acl.yml"
     accounts.write_text(ACCOUNTS)
-    settings = {"aclEnable": "true", "aclFile": accounts, **QUICK_CHECKS}
+    certificate, key = authority.files("127.0.0.1")
+    settings = {
+        "aclEnable": "true",
+        "aclFile": accounts,
+        "tls.server.mode": "enforcing",
+        "tls.server.certPath": certificate,
+        "tls.server.keyPath": key,
+        **QUICK_CHECKS,
+    }
     with Up(folder, settings=settings) as up:
         yield up
 
@@ -380,7 +388,7 @@ def test_the_command_line_takes_accounts_and_tls(guarded: Guarded) -> None:
     (rocketmq / "conf").mkdir(parents=True, exist_ok=True)
     tools = rocketmq / "conf" / "tools.yml"
     tools.write_text(f"accessKey: {OPERATOR.access_key}\nsecretKey: {OPERATOR.secret_key}\n")
-    options = ("-n", guarded.name_server, *(("--tls-config", config) if guarded.is_java else ()))
+    options = ("-n", guarded.name_server, "--tls-config", config)
     made = kerolox("topic", "create", "ByTools", *options, ROCKETMQ_HOME=str(rocketmq))
     assert made.returncode == 0, made.stderr
     sent = kerolox(
@@ -431,8 +439,6 @@ async def test_a_refused_send_says_why(
 
 
 async def test_without_tls_the_servers_hang_up(guarded: Guarded) -> None:
-    if not guarded.is_java:
-        pytest.skip("these servers take plain text")
     settings = guarded.sending(tls=False, api_timeout_ms=TIME_MS)
     async with Producer("senders", guarded.name_server, settings=settings) as producer:
         with pytest.raises((ConnectError, ConnectionLostError), match="TLS only"):

@@ -7,6 +7,7 @@ import os
 import re
 import shutil
 import subprocess
+import sys
 from collections.abc import Callable, Collection
 from pathlib import Path
 
@@ -17,8 +18,10 @@ __all__ = [
     "RUN_VERSIONS",
     "SPRING_STARTERS",
     "build_go_clients",
+    "build_go_tls_clients",
     "build_java",
     "build_node_clients",
+    "build_python_clients",
     "java_command",
     "java_of",
 ]
@@ -161,6 +164,17 @@ def java_of(
 def build_go_clients() -> Path:
     """The Go program's binary."""
     return _build("go", "go", "build", "-o", "interop", ".") / "interop"
+
+
+def build_go_tls_clients() -> Path:
+    """The binary of the Go program whose client speaks TLS."""
+    return _build("gotls", "go", "build", "-o", "gotls", ".") / "gotls"
+
+
+def build_python_clients() -> Path:
+    """The program of the Python client ``rocketmq``, with the client beside it."""
+    pip = (sys.executable, "-m", "pip", "install", "-q", "--no-deps", "--target", ".")
+    return _build("python", *pip, "-r", "requirements.txt") / "cases.py"
 
 
 def build_node_clients() -> Path:

@@ -10,9 +10,16 @@ from pathlib import Path
 import pytest
 
 import kerolox
-from kerolox import Message, MessageExt, PushConsumerSettings, TlsSettings, TransactionState
+from kerolox import (
+    Credentials,
+    Message,
+    MessageExt,
+    PushConsumerSettings,
+    TlsSettings,
+    TransactionState,
+)
 from kerolox.client import sync
-from kerolox.errors import ConfigError, KeroloxError, TopicRouteNotFoundError
+from kerolox.errors import AccessDeniedError, ConfigError, KeroloxError, TopicRouteNotFoundError
 from kerolox.testing import LocalBroker
 from tests.support.eventually import until, wait_until
 from tests.support.kernels import KERNELS
@@ -233,3 +240,25 @@ def test_a_broker_that_demands_tls_is_asked_with_it() -> None:
         with sync.Producer("p", broker.name_server, settings=settings) as producer:
             producer.send(Message(topic, b"x"))
         assert [each.body for each in broker.messages(topic, count=1)] == [b"x"]
+
+
+def test_a_broker_that_demands_accounts_is_asked_with_an_operators(tmp_path: Path) -> None:
+    accounts = tmp_path / "plain_acl.yml"
+    accounts.write_text(
+        "accounts:\n- accessKey: operator\n  secretKey: operator-secret\n  admin: true\n"
+        "- accessKey: stranger\n  secretKey: stranger-secret\n  defaultTopicPerm: DENY\n"
+    )
+    settings = {"aclEnable": "true", "aclFile": str(accounts)}
+    with LocalBroker(
+        settings=settings, credentials=Credentials("operator", "operator-secret")
+    ) as it:
+        topic = it.create_topic()
+        stranger = sync.ProducerSettings(
+            credentials=Credentials("stranger", "stranger-secret"), retries=0
+        )
+        with (
+            sync.Producer("p", it.name_server, settings=stranger) as producer,
+            pytest.raises(AccessDeniedError, match="No default permission"),
+        ):
+            producer.send(Message(topic, b"x"))
+        assert it.messages(topic) == []

@@ -1,6 +1,8 @@
 // What a Go application does with the v2.1.2 client: interop NAMESRV BROKER runs sending and reading, one scenario
 // after another, interop NAMESRV BROKER BROKERNAME all else (features.go).
 // Prints one line per scenario: "scenario", its name, "ok" or what went wrong, separated by tabs.
+// INTEROP_ACCOUNT has the access key and the secret key that all requests are signed with, separated by a colon, and
+// INTEROP_SCENARIOS the names of those that run.
 package main
 
 import (
@@ -24,15 +26,18 @@ var (
 	namesrv    []string
 	brokerName string
 	sender     rocketmq.Producer
+	account    primitive.Credentials
 )
 
 func main() {
 	rlog.SetLogLevel("error")
 	namesrv = []string{os.Args[1]}
+	account.AccessKey, account.SecretKey, _ = strings.Cut(os.Getenv("INTEROP_ACCOUNT"), ":")
 	var err error
 	sender, err = rocketmq.NewProducer(
 		producer.WithNameServer(namesrv),
 		producer.WithGroupName("go-producer"),
+		producer.WithCredentials(account),
 		producer.WithRetry(2),
 	)
 	if err == nil {
@@ -66,6 +71,9 @@ func main() {
 }
 
 func scenario(name string, run func() error) {
+	if chosen := os.Getenv("INTEROP_SCENARIOS"); chosen != "" && !strings.Contains(" "+chosen+" ", " "+name+" ") {
+		return
+	}
 	outcome := "ok"
 	if err := run(); err != nil {
 		outcome = strings.ReplaceAll(err.Error(), "\n", " ")
@@ -90,6 +98,7 @@ func receive(group, topic, expression string, expected map[string]bool, inAll ..
 	member, err := rocketmq.NewPushConsumer(
 		consumer.WithNameServer(namesrv),
 		consumer.WithGroupName(group),
+		consumer.WithCredentials(account),
 		consumer.WithConsumeFromWhere(consumer.ConsumeFromFirstOffset),
 	)
 	if err != nil {
@@ -287,7 +296,7 @@ func resumes() error {
 }
 
 func topics() error {
-	operator, err := admin.NewAdmin(admin.WithResolver(primitive.NewPassthroughResolver(namesrv)))
+	operator, err := admin.NewAdmin(admin.WithResolver(primitive.NewPassthroughResolver(namesrv)), admin.WithCredentials(account))
 	if err != nil {
 		return err
 	}

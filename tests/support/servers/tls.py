@@ -36,16 +36,18 @@ class Authority:
         """Certificate and key for a host name or an IP address."""
         until = datetime.datetime.now(datetime.UTC) - datetime.timedelta(days=1)
         issued = self._made.issue_cert(
-            name, not_before=datetime.datetime(2020, 1, 1), not_after=until if expired else None
+            name.removeprefix("expired-"),
+            not_before=datetime.datetime(2020, 1, 1),
+            not_after=until if expired else None,
         )
         certificate, key = self.folder / f"{name}.pem", self.folder / f"{name}.key"
         certificate.write_bytes(b"".join(blob.bytes() for blob in issued.cert_chain_pems))
         issued.private_key_pem.write_to_path(str(key))
         return certificate, key
 
-    def java_options(self, name: str = "127.0.0.1") -> tuple[str, ...]:
-        """Those of a Java server that takes TLS only, and of the requests that it sends itself."""
-        certificate, key = self.files(name)
+    @staticmethod
+    def readable_key(key: Path) -> Path:
+        """The same key in a form that Java reads, too."""
         readable = key.with_suffix(".pkcs8")
         readable.write_bytes(
             serialization.load_pem_private_key(key.read_bytes(), None).private_bytes(
@@ -54,6 +56,12 @@ class Authority:
                 serialization.NoEncryption(),
             )
         )
+        return readable
+
+    def java_options(self, name: str = "127.0.0.1") -> tuple[str, ...]:
+        """Those of a Java server that takes TLS only, and of the requests that it sends itself."""
+        certificate, key = self.files(name)
+        readable = self.readable_key(key)
         given = {
             "tls.server.mode": "enforcing",
             "tls.test.mode.enable": "false",
