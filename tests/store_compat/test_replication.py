@@ -11,11 +11,14 @@ from pathlib import Path
 import pytest
 
 from kerolox.broker.broker import Broker
+from kerolox.namesrv.config import NamesrvConfig
+from kerolox.namesrv.server import NameServer
 from kerolox.protocol import fastjson
 from kerolox.protocol.codes import RequestCode, ResponseCode
 from tests.support.clients.peer import Peer, peer_at, small_config
 from tests.support.eventually import until
 from tests.support.servers.clusters import JavaPeer
+from tests.support.servers.up import free_port
 
 pytestmark = [pytest.mark.asyncio, pytest.mark.java]
 
@@ -28,6 +31,13 @@ JAVA = (
 )
 ROUND = int(os.environ.get("KEROLOX_REPLICATED_MESSAGES", "6000"))
 """Messages of a round; there are two, with a kill between them."""
+
+
+TABLES = (
+    RequestCode.GET_ALL_TOPIC_CONFIG,
+    RequestCode.GET_ALL_CONSUMER_OFFSET,
+    RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG,
+)
 
 
 @asynccontextmanager
@@ -100,15 +110,42 @@ def log_files(store: Path, end: int) -> dict[str, bytes]:
     return files
 
 
-async def test_a_java_slave_has_our_masters_log_over_kills(tmp_path: Path):
-    config = small_config(tmp_path, broker_role="SYNC_MASTER", **OURS)
-    async with Broker(config) as master, peer_at(f"127.0.0.1:{master.port}") as ours:
+@asynccontextmanager
+async def our_master(folder: Path) -> AsyncIterator[tuple[Broker, NameServer]]:
+    """A SYNC_MASTER of ours, which a name server knows."""
+    config = NamesrvConfig.load(None, listen_port=0, kv_config_path=folder / "kv.json")
+    async with NameServer(config) as namesrv:
+        known = {"namesrv_addr": f"127.0.0.1:{namesrv.port}", "broker_name": "broker-a"}
+        # A Java slave asks for topics at the VIP port, for everything else at the other.
+        ports = {"listen_port": free_port(), "vip_port_enable": True}
+        settings = small_config(folder, broker_role="SYNC_MASTER", **ports, **known, **OURS)
+        async with Broker(settings) as master:
+            yield master, namesrv
+
+
+async def table_of(peer: Peer, code: int) -> dict[str, object]:
+    """What a slave asks its master for."""
+    table = fastjson.loads((await peer.ask(code)).body)
+    assert isinstance(table, dict)
+    return table
+
+
+async def commit(peer: Peer, offset: int) -> None:
+    fields = {"consumerGroup": "readers", "topic": "T", "queueId": 1, "commitOffset": offset}
+    await peer.ask(RequestCode.UPDATE_CONSUMER_OFFSET, fields)
+
+
+async def test_a_java_slave_has_our_masters_log_and_tables_over_kills(tmp_path: Path):
+    async with (
+        our_master(tmp_path) as (master, namesrv),
+        peer_at(f"127.0.0.1:{master.port}") as ours,
+    ):
         await ours.create_topic("T")
         assert (await ours.send("T")).code == ResponseCode.SLAVE_NOT_AVAILABLE
         role = ("brokerRole=SLAVE", "brokerId=1")
-        ha_master = f"haMasterAddress=127.0.0.1:{master.parts.identity.ha_port}"
+        known = f"namesrvAddr=127.0.0.1:{namesrv.port}"
         async with (
-            java_broker(tmp_path / "java", *role, ha_master) as java,
+            java_broker(tmp_path / "java", *role, known) as java,
             peer_at(f"127.0.0.1:{java.port}") as its,
         ):
             replicated = master.parts.replication.waits.replicated
@@ -116,9 +153,17 @@ async def test_a_java_slave_has_our_masters_log_over_kills(tmp_path: Path):
             await send(ours, ROUND)
             assert (await ours.send("T")).code == ResponseCode.SUCCESS
             await until_equal(ours, its)
+            await commit(ours, 7)
             both = send(ours, ROUND), restart_after_kill(java)
             await asyncio.gather(*both)
             await until_equal(ours, its)
+
+            async def has_tables() -> bool:
+                return [await table_of(its, code) for code in TABLES] == [
+                    await table_of(ours, code) for code in TABLES
+                ]
+
+            await until(has_tables)
             end = await end_of(ours)
         assert log_files(tmp_path / "java" / "store", end) == log_files(tmp_path / "store", end)
         assert end > 4 * FILE_SIZE
@@ -136,8 +181,10 @@ async def test_our_slave_has_a_java_masters_log_over_kills(tmp_path: Path):
                 await send(its, ROUND)
                 assert (await its.send("T")).code == ResponseCode.SUCCESS
                 await until_equal(its, ours)
+                await commit(its, 7)
                 await slave.parts.replication.tables.sync_from(its.address)
-                assert slave.parts.topics.get("T") is not None
+                for code in TABLES:
+                    assert await table_of(ours, code) == await table_of(its, code)
             await send(its, 500)
             async with Broker(config) as slave, peer_at(f"127.0.0.1:{slave.port}") as ours:
                 await until_equal(its, ours)
