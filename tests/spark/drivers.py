@@ -10,7 +10,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tests.support.clients.spark import SECONDS_OF_SPARK
+from tests.support.clients.spark import LATE_WORKER, SECONDS_OF_SPARK
 from tests.support.eventually import wait_until
 
 if TYPE_CHECKING:
@@ -22,9 +22,6 @@ ROOT = Path(__file__).resolve().parents[2]
 GROUP = "KEROLOX_TEST_GROUP"
 """The variable by which Python workers know the driver's process group; PySpark's daemons make
 groups of their own."""
-
-LATE_WORKER = "Python worker failed to connect back"
-"""Spark gives a Python process ten seconds to start: then another driver has to do it."""
 
 LOG_CHARACTERS = 10_000
 """Of a driver's log, the end, that a failure shows."""

@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming.readwriter import DataStreamReader
 
 __all__ = [
+    "LATE_WORKER",
     "QUICK",
     "SECONDS_OF_SPARK",
     "Gathered",
@@ -73,6 +74,10 @@ _JAVA_OPTIONS = (
     "-XX:+UnlockDiagnosticVMOptions -XX:-BytecodeVerificationRemote "
     "-Xlog:cds=off -Xlog:cds+dynamic=off -Xlog:class+path=off "
 )
+
+LATE_WORKER = "Python worker failed to connect back"
+"""Spark gives a Python process ten seconds to start, and then a query or a driver has to start once
+more: on a machine that is busy."""
 
 QUICK = {
     # Quickly compiled code, no second look at the jars' bytecode: a session lives for a minute.
@@ -312,11 +317,23 @@ def read_to_end(
         batches.append([int(bytes(row.body)) for row in frame.select("body").collect()])
 
     writer = stream.load().writeStream.option("checkpointLocation", str(folder / "checkpoint"))
-    query = writer.foreachBatch(take).trigger(availableNow=True).start()
-    assert query.awaitTermination(SECONDS_OF_SPARK)
+    writer = writer.foreachBatch(take).trigger(availableNow=True)
+    while not _ends(writer.start()):
+        pass
     if sizes is not None:
         sizes += [len(batch) for batch in batches if batch]
     return sorted(itertools.chain.from_iterable(batches))
+
+
+def _ends(query: StreamingQuery) -> bool:
+    """Whether it has ended by itself; not so when Spark had no patience with its workers."""
+    try:
+        assert query.awaitTermination(SECONDS_OF_SPARK)
+    except Exception as error:
+        if LATE_WORKER in str(error):
+            return False
+        raise
+    return True
 
 
 def _request(topic: str, message: Sent) -> RemotingCommand:
