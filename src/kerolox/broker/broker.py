@@ -59,6 +59,7 @@ from kerolox.errors import ConfigError
 from kerolox.kernel import HalfKernel, RecoveryReport, StoreKernel, load_kernel
 from kerolox.remoting.audit import Audit
 from kerolox.remoting.limits.requests import RequestLimits
+from kerolox.remoting.tls.server_tls import ServerTls
 from kerolox.remoting.unserved import UnservedCodes
 from kerolox.security.access.files import AclFiles, Places
 from kerolox.security.access.watching import LOOK_SECONDS, AccountsWatch
@@ -279,6 +280,7 @@ class Broker:
             broker_stats=broker_stats,
             pull_hooks=self._pull_hooks,
             unserved=UnservedCodes("broker"),
+            tls=ServerTls.of(config),
             audit=audit,
             limits=limits,
         )

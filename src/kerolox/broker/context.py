@@ -33,6 +33,7 @@ from kerolox.dynamic_config import DynamicConfig
 from kerolox.kernel import StoreKernel
 from kerolox.remoting.audit import Audit
 from kerolox.remoting.limits.requests import RequestLimits
+from kerolox.remoting.tls.server_tls import ServerTls
 from kerolox.remoting.unserved import UnservedCodes
 from kerolox.security.access.watching import AccountsWatch
 
@@ -74,6 +75,8 @@ class Context:
 
     pull_hooks: tuple[PullHook, ...]
     unserved: UnservedCodes
+    tls: ServerTls | None
+    """None: disabled."""
     audit: Audit
     limits: RequestLimits
 

@@ -16,7 +16,6 @@ from kerolox.protocol.command import RemotingCommand
 from kerolox.protocol.framing import FrameDecoder
 from kerolox.remoting.gathering import Gathering
 from kerolox.remoting.server import Handler, RemotingServer, ServerConnection
-from kerolox.remoting.tls.server_tls import ServerTls
 from kerolox.remoting.unserved import UnservedCodes
 
 if TYPE_CHECKING:
@@ -40,7 +39,6 @@ class Ports:
         self._main: RemotingServer | None = None
         self._unserved_by_vip = UnservedCodes("VIP port of the broker")
         self._gathering = Gathering(broker.config.gather_time_micros / 1e6, self._messages_moved)
-        self._tls = ServerTls.of(broker.config)
         self._cleanup = contextlib.AsyncExitStack()
 
     @property
@@ -56,9 +54,9 @@ class Ports:
                 open then, see :meth:`close`.
         """
         config, identity = self._broker.config, self._broker.identity
-        if self._tls is not None:
-            self._tls.start()
-            self._cleanup.push_async_callback(self._tls.stop)
+        if self._broker.tls is not None:
+            self._broker.tls.start()
+            self._cleanup.push_async_callback(self._broker.tls.stop)
         self._gathering.start()
         self._cleanup.callback(self._gathering.stop)
         try:
@@ -125,7 +123,7 @@ class Ports:
             connections_max=config.max_connections,
             connections_per_address_max=config.max_connections_per_address,
             gathering=self._gathering,
-            tls=self._tls,
+            tls=self._broker.tls,
             limits=self._broker.limits,
         )
         await server.start()

@@ -265,6 +265,8 @@ async def runtime_info(broker: Context, header: EmptyHeader, request: Request) -
         f"Total : {_bytes_text(usage.total)}, Free : {_bytes_text(usage.free)}."
     )
     values |= broker.limits.counts.shown() | broker.audit.shown()
+    if broker.tls is not None:
+        values.update(broker.tls.figures())
     return Reply(body=encode_body({"table": {name: str(each) for name, each in values.items()}}))
 
 

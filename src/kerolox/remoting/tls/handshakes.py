@@ -80,6 +80,8 @@ class Handshakes:
         seconds_max: from a handshake's first bytes to its end.
         """
         self.counters = HandshakeCounters()
+        self.is_used = False
+        """Whether any client began with TLS."""
         self._loop = loop
         self._context = context
         self._handshakes_max = handshakes_max
@@ -104,6 +106,7 @@ class Handshakes:
 
     def add(self, transport: TlsTransport) -> None:
         """A connection began with TLS."""
+        self.is_used = True
         timer = self._loop.call_later(self._seconds_max, self._time_out, transport)
         self._all[transport] = _Handshake(timer)
         self._line.append(transport)

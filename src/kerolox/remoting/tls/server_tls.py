@@ -109,6 +109,22 @@ class ServerTls:
             TlsTransport(transport, connection, self.handshakes, self._buffer, hello)
         )
 
+    def figures(self) -> dict[str, int]:
+        """What became of handshakes, by name; empty before the first."""
+        counters = self.handshakes.counters
+        if not self.handshakes.is_used:
+            return {}
+        return {
+            "tlsHandshakesDone": counters.done,
+            "tlsHandshakesResumed": counters.resumed,
+            "tlsHandshakesFailed": counters.failed,
+            "tlsHandshakesTimedOut": counters.timed_out,
+            "tlsHandshakesCrowdedOut": counters.crowded_out,
+            "tlsHandshakesRefused": counters.refused,
+            "tlsHandshakesUnderWay": self.handshakes.under_way,
+            "tlsHandshakesWaiting": self.handshakes.waiting,
+        }
+
     def _take_over(self, context: ssl.SSLContext) -> None:
         self._context = context
 

@@ -79,7 +79,8 @@ class TlsTransport(asyncio.Transport, asyncio.BufferedProtocol):
         self._held = hello
         """Read, and not given to OpenSSL yet."""
         self._is_paused = False
-        self._incoming: ssl.MemoryBIO = None  # type: ignore[assignment]  # until begun
+        self._context: ssl.SSLContext = None  # type: ignore[assignment]  # until begun
+        self._incoming: ssl.MemoryBIO = None  # type: ignore[assignment]  # until its first step
         self._outgoing: ssl.MemoryBIO = None  # type: ignore[assignment]
         self._ssl: ssl.SSLObject = None  # type: ignore[assignment]
         below.set_protocol(self)
@@ -88,16 +89,19 @@ class TlsTransport(asyncio.Transport, asyncio.BufferedProtocol):
     # -- the handshake ------------------------------------------------------------------------
     def begin(self, context: ssl.SSLContext) -> None:
         """Start the handshake with the bytes that were read."""
-        self._incoming, self._outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
-        self._ssl = context.wrap_bio(self._incoming, self._outgoing, server_side=True)
-        self._incoming.write(self._held)
-        self._held = b""
+        self._context = context
         self._turns.step_soon(self)
 
     def step(self) -> None:
         """Take the handshake as far as the bytes lead that are here."""
         if self._state != _HANDSHAKE:
             return
+        if self._ssl is None:
+            # Not before its turn: OpenSSL's objects cost time, too.
+            self._incoming, self._outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
+            self._ssl = self._context.wrap_bio(self._incoming, self._outgoing, server_side=True)
+            self._incoming.write(self._held)
+            self._held = b""
         try:
             self._ssl.do_handshake()
         except ssl.SSLWantReadError:
@@ -211,7 +215,11 @@ class TlsTransport(asyncio.Transport, asyncio.BufferedProtocol):
         if self._state == _HANDSHAKE:
             self.fail(ConnectionResetError())
             return False
-        return self.above.eof_received()
+        keeps_open = self.above.eof_received()
+        if not keeps_open:
+            # Leave is taken even so: OpenSSL forgets the session of a connection that just ends.
+            self.close()
+        return keeps_open
 
     def pause_writing(self) -> None:
         """Called by the loop: the peer does not take what is written."""

@@ -21,8 +21,9 @@ from kerolox.security.server.contexts import ServerFiles, Snapshot
 WATCH_SECONDS = 0.5
 """Between two looks, as in RocketMQ."""
 
-EXPIRY_SECONDS = 24 * 3600.0
-"""How often a certificate that expires soon is told."""
+DAY_SECONDS = 24 * 3600.0
+"""After so long the same files make a new context: its keys of session tickets are new, and a
+certificate that expires soon is told again."""
 
 _log = logging.getLogger(__name__)
 
@@ -46,7 +47,7 @@ class CertificateWatch:
         self._wrong: Snapshot | str | None = None
         """What the files held, or why they could not be read, when they were last wrong."""
         self._is_told = False
-        self._told_expiry_at = 0.0
+        self._made_at = 0.0
         self._task: asyncio.Task[None] | None = None
 
     def start(self, watch_seconds: float = WATCH_SECONDS) -> None:
@@ -68,14 +69,13 @@ class CertificateWatch:
     async def _watch(self, seconds: float) -> None:
         while True:
             await asyncio.sleep(seconds)
-            if self._clock() - self._told_expiry_at >= EXPIRY_SECONDS:
-                self._tell_expiry()
             try:
                 held = await asyncio.to_thread(self._files.snapshot)
             except ConfigError as error:
                 self._note_wrong(str(error), error)
                 continue
-            if held == self._in_force:
+            is_old = self._clock() - self._made_at >= DAY_SECONDS
+            if held == self._in_force and not is_old:
                 self._wrong = None
                 continue
             if held == self._wrong and self._is_told:
@@ -90,9 +90,12 @@ class CertificateWatch:
 
     def _have(self, held: Snapshot, context: ssl.SSLContext, info: CertificateInfo) -> None:
         self._in_force, self._info = held, info
+        self._made_at = self._clock()
         self._take_over(context)
         _log.info("TLS: new connections get the certificate %s", info)
-        self._tell_expiry()
+        trouble = info.trouble(self._made_at)
+        if trouble:
+            _log.warning("TLS: the certificate %s %s", info, trouble)
 
     def _note_wrong(self, state: Snapshot | str, error: ConfigError) -> None:
         if state != self._wrong:
@@ -100,9 +103,3 @@ class CertificateWatch:
         elif not self._is_told:
             self._is_told = True
             _log.error("TLS goes on with the certificate %s: %s", self._info, error)
-
-    def _tell_expiry(self) -> None:
-        self._told_expiry_at = self._clock()
-        trouble = self._info and self._info.trouble(self._told_expiry_at)
-        if trouble:
-            _log.warning("TLS: the certificate %s %s", self._info, trouble)
