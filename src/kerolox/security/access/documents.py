@@ -25,7 +25,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 from kerolox.config import nearest
 from kerolox.errors import ConfigError
@@ -39,6 +38,8 @@ from kerolox.security.access.permissions import (
     parse_permission,
 )
 from kerolox.security.access.yaml_text import (
+    Members,
+    Node,
     at,
     flag_of,
     has_control,
@@ -50,9 +51,6 @@ from kerolox.security.access.yaml_text import (
     text_of,
 )
 from kerolox.text import printable
-
-if TYPE_CHECKING:
-    import yaml
 
 FILE_BYTES_MAX = 3 * 1024 * 1024
 """SnakeYAML reads no more either."""
@@ -228,7 +226,7 @@ class _Reader:
         self._where = where
         self._warnings: list[str] = []
 
-    def document(self, root: yaml.MappingNode) -> Document:
+    def document(self, root: Members) -> Document:
         top = members(root, self._where, "the file")
         self._warn_of_unknown(root, _TOP_KEYS)
         white_texts, white = self._white_lists(top.get(WHITE))
@@ -246,7 +244,7 @@ class _Reader:
             tuple(self._warnings),
         )
 
-    def _white_lists(self, node: yaml.Node | None) -> tuple[list[str], list[Addresses]]:
+    def _white_lists(self, node: Node | None) -> tuple[list[str], list[Addresses]]:
         nodes = items(node, self._where, WHITE)
         if len(nodes) > WHITE_LISTS_MAX:
             raise ConfigError(
@@ -263,7 +261,7 @@ class _Reader:
             texts.append(text)
         return texts, lists
 
-    def _accounts(self, node: yaml.Node | None) -> tuple[list[AccountText], list[Account]]:
+    def _accounts(self, node: Node | None) -> tuple[list[AccountText], list[Account]]:
         nodes = items(node, self._where, ACCOUNTS)
         if len(nodes) > ACCOUNTS_MAX:
             raise ConfigError(
@@ -288,7 +286,7 @@ class _Reader:
             accounts.append(account)
         return list(texts.values()), accounts
 
-    def _account_text(self, node: yaml.Node) -> AccountText:
+    def _account_text(self, node: Node) -> AccountText:
         where = self._where
         values = members(node, where, "an account")
         self._warn_of_unknown(node, _ACCOUNT_KEYS)
@@ -314,7 +312,7 @@ class _Reader:
             groups=texts("groupPerms"),
         )
 
-    def _version(self, node: yaml.Node | None) -> DataVersion | None:
+    def _version(self, node: Node | None) -> DataVersion | None:
         nodes = items(node, self._where, VERSION)
         if not nodes:
             return None
@@ -324,20 +322,20 @@ class _Reader:
         )
         return DataVersion(counter=counter, timestamp=timestamp)
 
-    def _warn_of_permissions(self, node: yaml.Node, text: AccountText) -> None:
+    def _warn_of_permissions(self, node: Node, text: AccountText) -> None:
         try:
             check_permissions(text)
         except ValueError as error:
             self._warn(node, f"account {_shown(text.access_key)}: {error} It denies.")
 
-    def _warn_of_unknown(self, node: yaml.Node, known: Iterable[str]) -> None:
-        for key, _ in node.value:
-            if key.value not in known:
-                best = nearest(key.value, known)
+    def _warn_of_unknown(self, node: Node, known: Iterable[str]) -> None:
+        for key, _ in node.pairs if isinstance(node, Members) else ():
+            if key.text not in known:
+                best = nearest(key.text, known)
                 hint = f"; did you mean {best}?" if best else ""
-                self._warn(key, f"the key {_shown(key.value)} has no effect{hint}")
+                self._warn(key, f"the key {_shown(key.text)} has no effect{hint}")
 
-    def _warn(self, node: yaml.Node, text: str) -> None:
+    def _warn(self, node: Node, text: str) -> None:
         self._warnings.append(f"{at(node, self._where)}: {text}")
 
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING
 
 from kerolox.protocol.bodies import DataVersion
 from kerolox.security.access.documents import (
@@ -23,6 +22,10 @@ from kerolox.security.access.documents import (
     check_permissions,
 )
 from kerolox.security.access.yaml_text import (
+    Items,
+    Members,
+    Node,
+    Scalar,
     has_control,
     is_nothing,
     list_node,
@@ -34,10 +37,7 @@ from kerolox.security.access.yaml_text import (
 )
 from kerolox.text import printable
 
-if TYPE_CHECKING:
-    import yaml
-
-Edit = Callable[["yaml.MappingNode"], None]
+Edit = Callable[[Members], None]
 
 
 def edited(data: bytes, where: str, version: DataVersion, edit: Edit) -> bytes:
@@ -53,9 +53,9 @@ def edited(data: bytes, where: str, version: DataVersion, edit: Edit) -> bytes:
         ConfigError: the file is no YAML.
     """
     root = read_yaml(data, where) or mapping_node({})
-    root.flow_style = False
+    root.is_flow = False
     edit(root)
-    members: dict[str, yaml.Node] = {
+    members: dict[str, Node] = {
         "counter": plain_node(version.counter),
         "timestamp": plain_node(version.timestamp),
     }
@@ -87,18 +87,16 @@ def check_account(text: AccountText, *, is_new: bool) -> None:
 def put_account(text: AccountText) -> Edit:
     """Add an account, or change the members of one that are given."""
 
-    def edit(root: yaml.MappingNode) -> None:
-        import yaml
-
+    def edit(root: Members) -> None:
         values = _values(text)
         nodes = _accounts(root)
-        for node in nodes.value:
-            if isinstance(node, yaml.MappingNode) and _access_key(node) == text.access_key:
+        for node in nodes.nodes:
+            if isinstance(node, Members) and _access_key(node) == text.access_key:
                 for key, value in values.items():
                     _set(node, key, value)
                 return
-        nodes.value.append(mapping_node(values))
-        nodes.flow_style = False
+        nodes.nodes.append(mapping_node(values))
+        nodes.is_flow = False
 
     return edit
 
@@ -106,16 +104,14 @@ def put_account(text: AccountText) -> Edit:
 def delete_account(access_key: str) -> Edit:
     """Take an account out."""
 
-    def edit(root: yaml.MappingNode) -> None:
-        import yaml
-
+    def edit(root: Members) -> None:
         nodes = _accounts(root)
-        nodes.value = [
+        nodes.nodes = [
             node
-            for node in nodes.value
-            if not isinstance(node, yaml.MappingNode) or _access_key(node) != access_key
+            for node in nodes.nodes
+            if not isinstance(node, Members) or _access_key(node) != access_key
         ]
-        nodes.flow_style = not nodes.value
+        nodes.is_flow = not nodes.nodes
 
     return edit
 
@@ -124,7 +120,7 @@ def put_white(addresses: Iterable[str]) -> Edit:
     """Replace the global white list."""
     texts = list(addresses)
 
-    def edit(root: yaml.MappingNode) -> None:
+    def edit(root: Members) -> None:
         _set(root, WHITE, list_node([text_node(each) for each in texts]))
 
     return edit
@@ -135,9 +131,9 @@ def _with_any_secret(text: AccountText) -> AccountText:
     return dataclasses.replace(text, secret_key="*" * KEY_CHARACTERS_MIN)
 
 
-def _values(text: AccountText) -> dict[str, yaml.Node]:
+def _values(text: AccountText) -> dict[str, Node]:
     """The members that are given, in RocketMQ's order."""
-    values: dict[str, yaml.Node] = {ACCESS_KEY: text_node(text.access_key)}
+    values: dict[str, Node] = {ACCESS_KEY: text_node(text.access_key)}
     if text.secret_key:
         values[SECRET_KEY] = text_node(text.secret_key)
     if text.white is not None:
@@ -155,30 +151,28 @@ def _values(text: AccountText) -> dict[str, yaml.Node]:
     return values
 
 
-def _accounts(root: yaml.MappingNode) -> yaml.SequenceNode:
+def _accounts(root: Members) -> Items:
     """The list of accounts, made if there is none."""
-    import yaml
-
     found = _get(root, ACCOUNTS)
-    if isinstance(found, yaml.SequenceNode):
+    if isinstance(found, Items):
         return found
     made = list_node([])
     _set(root, ACCOUNTS, made)
     return made
 
 
-def _access_key(node: yaml.MappingNode) -> str:
+def _access_key(node: Members) -> str:
     found = _get(node, ACCESS_KEY)
-    return "" if found is None or is_nothing(found) else str(found.value)
+    return found.text if isinstance(found, Scalar) and not is_nothing(found) else ""
 
 
-def _get(node: yaml.MappingNode, key: str) -> yaml.Node | None:
-    return next((value for name, value in node.value if name.value == key), None)
+def _get(node: Members, key: str) -> Node | None:
+    return next((value for name, value in node.pairs if name.text == key), None)
 
 
-def _set(node: yaml.MappingNode, key: str, value: yaml.Node) -> None:
-    for at, (name, _) in enumerate(node.value):
-        if name.value == key:
-            node.value[at] = (name, value)
+def _set(node: Members, key: str, value: Node) -> None:
+    for at, (name, _) in enumerate(node.pairs):
+        if name.text == key:
+            node.pairs[at] = (name, value)
             return
-    node.value.append((text_node(key), value))
+    node.pairs.append((text_node(key), value))

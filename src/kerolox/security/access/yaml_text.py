@@ -5,8 +5,8 @@ base 8, ``1e9`` a float, ``12:30:45`` a time. Its text would be another there th
 secret would be another one. So a plain text that is not the same in both is an error that asks for
 quotes. Refused as well: anchors, aliases, tags, a key that stands twice, several documents.
 
-What is read is a tree of PyYAML's nodes, so that a changed one can be written with the order and
-the quotes of the rest. Comments are lost, as with RocketMQ. The package ``yaml`` is imported when
+What is read is a tree that keeps the order and the quotes, so that a changed one can be written
+with the rest as it was. Comments are lost, as with RocketMQ. The package ``yaml`` is imported when
 it is needed: a broker without access control does without it.
 """
 
@@ -15,6 +15,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
+
+import msgspec
 
 from kerolox.errors import ConfigError
 from kerolox.text import printable
@@ -62,7 +64,40 @@ _HINTS = {
 _TAG = "tag:yaml.org,2002:"
 
 
-def read_yaml(data: bytes, where: str) -> yaml.MappingNode | None:
+# Not tracked by the garbage collector: it would stop the process for as long as it walks a tree of
+# 10,000 accounts, several times while that is read.
+class Scalar(msgspec.Struct, gc=False):
+    """A text."""
+
+    text: str
+    style: str | None = None
+    """Its quotes; None: it is plain."""
+    line: int = 0
+    """Where it begins, from 1; 0: it is new. So with the others."""
+
+
+class Items(msgspec.Struct, gc=False):
+    """A list."""
+
+    nodes: list[Node]
+    is_flow: bool = False
+    """Whether it is written in brackets."""
+    line: int = 0
+
+
+class Members(msgspec.Struct, gc=False):
+    """A mapping."""
+
+    pairs: list[tuple[Scalar, Node]]
+    is_flow: bool = False
+    """Whether it is written in braces."""
+    line: int = 0
+
+
+Node = Scalar | Items | Members
+
+
+def read_yaml(data: bytes, where: str) -> Members | None:
     """The mapping that a file is; None: it is empty.
 
     Raises:
@@ -84,113 +119,102 @@ def read_yaml(data: bytes, where: str) -> yaml.MappingNode | None:
     if is_nothing(root):
         return None
     assert root is not None
-    if not isinstance(root, yaml.MappingNode):
+    if not isinstance(root, Members):
         raise ConfigError(
             f"{at(root, where)}: the file is no mapping; write lines such as 'accounts:'"
         )
     return root
 
 
-def write_yaml(root: yaml.MappingNode) -> bytes:
+def write_yaml(root: Members) -> bytes:
     """A tree as a file. Plain ASCII, which Java reads right whatever its charset is."""
     import yaml
 
-    # The emitter quotes a plain text whose tag is not the one that it would be read with.
     resolver: Any = yaml.resolver.Resolver()
-    nodes: list[yaml.Node] = [root]
-    while nodes:
-        node = nodes.pop()
-        if isinstance(node, yaml.MappingNode):
-            nodes.extend(each for pair in node.value for each in pair)
-        elif isinstance(node, yaml.SequenceNode):
-            nodes.extend(node.value)
-        elif isinstance(node, yaml.ScalarNode) and not node.style:
-            node.tag = resolver.resolve(yaml.ScalarNode, node.value, (True, False))
+
+    def made(node: Node) -> yaml.Node:
+        if isinstance(node, Members):
+            pairs = [(made(key), made(value)) for key, value in node.pairs]
+            return yaml.MappingNode(f"{_TAG}map", pairs, flow_style=node.is_flow)
+        if isinstance(node, Items):
+            nodes = [made(each) for each in node.nodes]
+            return yaml.SequenceNode(f"{_TAG}seq", nodes, flow_style=node.is_flow)
+        # The emitter quotes a plain text whose tag is not the one that it would be read with.
+        is_plain = node.style is None
+        tag = resolver.resolve(yaml.ScalarNode, node.text, (True, False)) if is_plain else None
+        return yaml.ScalarNode(tag or f"{_TAG}str", node.text, style=node.style)
+
     dumper: Any = getattr(yaml, "CSafeDumper", yaml.SafeDumper)
-    text: str = yaml.serialize(root, Dumper=dumper, allow_unicode=False, width=1 << 20)
+    text: str = yaml.serialize(made(root), Dumper=dumper, allow_unicode=False, width=1 << 20)
     return text.encode()
 
 
 # -- what a node holds ------------------------------------------------------------------------
-def at(node: yaml.Node, where: str) -> str:
+def at(node: Node, where: str) -> str:
     """The file, and the line where the node begins."""
-    mark = node.start_mark
-    return f"{where}, line {mark.line + 1}" if mark is not None else where
+    return f"{where}, line {node.line}" if node.line else where
 
 
-def members(node: yaml.Node, where: str, what: str) -> dict[str, yaml.Node]:
+def members(node: Node, where: str, what: str) -> dict[str, Node]:
     """Key → value of a mapping.
 
     Raises:
         ConfigError: it is none; ``what`` says in the text what it should be.
     """
-    import yaml
-
-    if not isinstance(node, yaml.MappingNode):
+    if not isinstance(node, Members):
         raise ConfigError(f"{at(node, where)}: {what} must be a mapping (lines of 'key: value')")
-    return {key.value: value for key, value in node.value}
+    return {key.text: value for key, value in node.pairs}
 
 
-def items(node: yaml.Node | None, where: str, what: str) -> list[yaml.Node]:
+def items(node: Node | None, where: str, what: str) -> list[Node]:
     """The items of a list; nothing is a list without any.
 
     Raises:
         ConfigError: it is none.
     """
-    import yaml
-
-    if is_nothing(node):
+    if node is None or is_nothing(node):
         return []
-    assert node is not None
-    if not isinstance(node, yaml.SequenceNode):
+    if not isinstance(node, Items):
         raise ConfigError(f"{at(node, where)}: {what} must be a list (lines that begin with '- ')")
-    return list(node.value)
+    return node.nodes
 
 
-def text_of(node: yaml.Node | None, where: str, what: str) -> str | None:
+def text_of(node: Node | None, where: str, what: str) -> str | None:
     """A text, or a whole number as it is written; None: nothing.
 
     Raises:
         ConfigError: it is something else, is read as another text by RocketMQ, or has a control
             character.
     """
-    import yaml
-
-    if is_nothing(node):
+    if node is None or is_nothing(node):
         return None
-    assert node is not None
-    if not isinstance(node, yaml.ScalarNode):
+    if not isinstance(node, Scalar):
         raise ConfigError(f"{at(node, where)}: {what} must be a text, not a list or a mapping")
-    text: str = node.value
-    if not node.style and not _is_same_text(text):
+    if node.style is None and not _is_same_text(node.text):
         raise ConfigError(
             f"{at(node, where)}: {what} is read as a number, a date or a switch by YAML; "
             "put it in quotes"
         )
-    if _CONTROL.search(text):
+    if _CONTROL.search(node.text):
         raise ConfigError(f"{at(node, where)}: {what} has a control character; take it out")
-    return text
+    return node.text
 
 
-def flag_of(node: yaml.Node | None, where: str, what: str) -> bool:
+def flag_of(node: Node | None, where: str, what: str) -> bool:
     """A switch; nothing is false.
 
     Raises:
         ConfigError: it is something else.
     """
-    import yaml
-
-    if is_nothing(node):
+    if node is None or is_nothing(node):
         return False
-    assert node is not None
-    if isinstance(node, yaml.ScalarNode):
-        found = _WORDS.get(node.value.lower())
-        if found is not None:
-            return found
-    raise ConfigError(f"{at(node, where)}: {what} must be true or false")
+    found = _WORDS.get(node.text.lower()) if isinstance(node, Scalar) else None
+    if found is None:
+        raise ConfigError(f"{at(node, where)}: {what} must be true or false")
+    return found
 
 
-def number_of(node: yaml.Node | None, where: str, what: str) -> int:
+def number_of(node: Node | None, where: str, what: str) -> int:
     """A whole number of 64 bits; nothing is 0.
 
     Raises:
@@ -203,12 +227,11 @@ def number_of(node: yaml.Node | None, where: str, what: str) -> int:
     return int(text)
 
 
-def is_nothing(node: yaml.Node | None) -> bool:
+def is_nothing(node: Node | None) -> bool:
     """Whether there is no value."""
-    if node is None:
-        return True
-    style, value = getattr(node, "style", None), node.value
-    return not style and isinstance(value, str) and value in _NOTHING
+    if isinstance(node, Scalar):
+        return node.style is None and node.text in _NOTHING
+    return node is None
 
 
 def has_control(text: str) -> bool:
@@ -217,36 +240,25 @@ def has_control(text: str) -> bool:
 
 
 # -- new nodes --------------------------------------------------------------------------------
-def text_node(text: str) -> yaml.ScalarNode:
+def text_node(text: str) -> Scalar:
     """A text that reads the same everywhere."""
-    import yaml
-
-    style = None if re.fullmatch(r"[A-Za-z]\S*", text) and _is_same_text(text) else '"'
-    return yaml.ScalarNode(f"{_TAG}str", text, style=style)
+    is_plain = re.fullmatch(r"[A-Za-z]\S*", text) and _is_same_text(text)
+    return Scalar(text, None if is_plain else '"')
 
 
-def plain_node(value: bool | int) -> yaml.ScalarNode:
+def plain_node(value: bool | int) -> Scalar:
     """A switch or a number."""
-    import yaml
-
-    if isinstance(value, bool):
-        return yaml.ScalarNode(f"{_TAG}bool", "true" if value else "false")
-    return yaml.ScalarNode(f"{_TAG}int", str(value))
+    return Scalar(str(value).lower())
 
 
-def list_node(nodes: list[yaml.Node]) -> yaml.SequenceNode:
+def list_node(nodes: list[Node]) -> Items:
     """A list, a line for each item."""
-    import yaml
-
-    return yaml.SequenceNode(f"{_TAG}seq", nodes, flow_style=not nodes)
+    return Items(nodes, is_flow=not nodes)
 
 
-def mapping_node(values: dict[str, yaml.Node]) -> yaml.MappingNode:
+def mapping_node(values: dict[str, Node]) -> Members:
     """A mapping, a line for each key."""
-    import yaml
-
-    pairs = [(text_node(key), value) for key, value in values.items()]
-    return yaml.MappingNode(f"{_TAG}map", pairs, flow_style=False)
+    return Members([(text_node(key), value) for key, value in values.items()])
 
 
 # -- reading ----------------------------------------------------------------------------------
@@ -257,10 +269,10 @@ class _Composer:
         self._where = where
         self._left = NODES_MAX
 
-    def compose(self, events: Iterator[_Event]) -> yaml.Node | None:
+    def compose(self, events: Iterator[_Event]) -> Node | None:
         import yaml
 
-        root: yaml.Node | None = None
+        root: Node | None = None
         documents = 0
         for event in events:
             if isinstance(event, yaml.DocumentStartEvent):
@@ -271,7 +283,7 @@ class _Composer:
                 root = self._node(event, events, 0)
         return root
 
-    def _node(self, event: _Event, events: Iterator[_Event], depth: int) -> yaml.Node:
+    def _node(self, event: _Event, events: Iterator[_Event], depth: int) -> Node:
         import yaml
 
         self._left -= 1
@@ -279,6 +291,22 @@ class _Composer:
             raise self._error(event, f"more than {NODES_MAX} values; split the file")
         if depth > DEPTH_MAX:
             raise self._error(event, f"more than {DEPTH_MAX} levels; accounts have 4")
+        self._check_plain(event)
+        line = event.start_mark.line + 1
+        if isinstance(event, yaml.ScalarEvent):
+            return Scalar(event.value, event.style or None, line)
+        is_flow = bool(event.flow_style)
+        if isinstance(event, yaml.SequenceStartEvent):
+            nodes = []
+            while not isinstance(inner := next(events), yaml.SequenceEndEvent):
+                nodes.append(self._node(inner, events, depth + 1))
+            return Items(nodes, is_flow, line)
+        return Members(self._pairs(events, depth), is_flow, line)
+
+    def _check_plain(self, event: _Event) -> None:
+        """Have neither an alias nor an anchor nor a tag."""
+        import yaml
+
         if isinstance(event, yaml.AliasEvent):
             raise self._error(
                 event, "a value begins with '*', an alias in YAML; put an address in quotes: '*'"
@@ -289,33 +317,20 @@ class _Composer:
             )
         if event.tag not in (None, "!"):
             raise self._error(event, "a value begins with '!', a tag in YAML; put a text in quotes")
-        start, end = event.start_mark, event.end_mark
-        if isinstance(event, yaml.ScalarEvent):
-            style = event.style or None
-            return yaml.ScalarNode(f"{_TAG}str", event.value, start, end, style)
-        if isinstance(event, yaml.SequenceStartEvent):
-            values = []
-            while not isinstance(inner := next(events), yaml.SequenceEndEvent):
-                values.append(self._node(inner, events, depth + 1))
-            return yaml.SequenceNode(f"{_TAG}seq", values, start, end, event.flow_style)
-        pairs = self._pairs(events, depth)
-        return yaml.MappingNode(f"{_TAG}map", pairs, start, end, event.flow_style)
 
-    def _pairs(self, events: Iterator[_Event], depth: int) -> list[tuple[yaml.Node, yaml.Node]]:
+    def _pairs(self, events: Iterator[_Event], depth: int) -> list[tuple[Scalar, Node]]:
         import yaml
 
-        pairs: list[tuple[yaml.Node, yaml.Node]] = []
+        pairs: list[tuple[Scalar, Node]] = []
         known: set[str] = set()
         while not isinstance(event := next(events), yaml.MappingEndEvent):
             key = self._node(event, events, depth + 1)
-            name = key.value
-            if not isinstance(name, str) or _CONTROL.search(name):
+            if not isinstance(key, Scalar) or _CONTROL.search(key.text):
                 raise self._error(event, "a key is no text")
-            if name in known:
-                raise self._error(
-                    event, f"key '{printable(name, characters_max=64)}' stands twice; keep one"
-                )
-            known.add(name)
+            if key.text in known:
+                shown = printable(key.text, characters_max=64)
+                raise self._error(event, f"key '{shown}' stands twice; keep one")
+            known.add(key.text)
             pairs.append((key, self._node(next(events), events, depth + 1)))
         return pairs
 
