@@ -19,7 +19,9 @@ use std::path::Path;
 
 use kerolox_core::columns::bodies::StoredBody;
 use kerolox_core::columns::{Window, decode_columns, names};
-use kerolox_core::fast_path::{Connection, FRAME_BYTES_MAX, FastPath, Identity, Subscription};
+use kerolox_core::fast_path::{
+    AccountRules, Connection, FRAME_BYTES_MAX, FastPath, Identity, Subscription,
+};
 use kerolox_core::record::{self, Parsed};
 use kerolox_core::{Marks, NewRecord, Settings, Store, Text};
 use tempfile::TempDir;
@@ -107,8 +109,53 @@ fn temporary_folder() -> TempDir {
     made.expect("a folder for the store")
 }
 
+/// Two fast paths alike, and how often they were tried.
+type Sides = RefCell<(usize, Option<[Side; 2]>)>;
+
 thread_local! {
-    static SIDES: RefCell<(usize, Option<[Side; 2]>)> = const { RefCell::new((0, None)) };
+    static SIDES: Sides = const { RefCell::new((0, None)) };
+    static GUARDED: Sides = const { RefCell::new((0, None)) };
+}
+
+/// The account that the corpus of [`access`] is signed with.
+fn account() -> AccountRules {
+    AccountRules {
+        access_key: "fuzz-account".to_owned(),
+        secret_key: "fuzz-secret".to_owned(),
+        may_everything: false,
+        default_topic: 12,
+        default_group: 8,
+        resources: Vec::new(),
+    }
+}
+
+/// A chunk of one connection, to a fast path with an account and to one without. What the first
+/// answers the second answers too, and each of those frames names the account.
+pub fn access(data: &[u8]) {
+    GUARDED.with_borrow_mut(|(tries, sides)| {
+        if *tries % TRIES_PER_STORE == 0 {
+            *sides = None;
+        }
+        *tries += 1;
+        let [guarded, open] = sides.get_or_insert_with(|| {
+            let sides = [Side::new(), Side::new()];
+            sides[0].fast.set_accounts(Some(&[account()]));
+            sides
+        });
+        let end = guarded.fast.store().lock().max_physical_offset();
+        let (answers, slow, error) = guarded.feed(&[data]);
+        let (_, slow_without, error_without) = open.feed(&[data]);
+        assert_eq!(error, error_without);
+        let _ = frames(&answers);
+        let mut rest = slow.iter();
+        assert!(
+            slow_without.iter().all(|frame| rest.any(|other| other == frame)),
+            "fast by itself"
+        );
+        let is_named = data.windows(12).any(|bytes| bytes == b"fuzz-account");
+        let is_same = guarded.fast.store().lock().max_physical_offset() == end;
+        assert!(is_named || is_same && answers.is_empty(), "fast for nobody");
+    });
 }
 
 /// Chunks of one connection, split by [`CUT`]s. Fed as one chunk to one fast path and in their pieces

@@ -68,6 +68,11 @@ fn chunks_give_the_same_however_they_are_cut() {
 }
 
 #[test]
+fn what_an_account_is_answered_everybody_would_be_without_accounts() {
+    replay("access", kerolox_fuzz::access);
+}
+
+#[test]
 fn records_are_read_or_refused() {
     replay("record", kerolox_fuzz::record);
 }

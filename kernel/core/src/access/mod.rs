@@ -7,3 +7,4 @@ mod accounts;
 mod signature;
 
 pub use self::accounts::{Account, AccountRules, Accounts, NO_ACCOUNT};
+pub use self::signature::SLACK_BYTES;

@@ -2,7 +2,7 @@
 
 use hashbrown::HashSet;
 
-use crate::access::{Account, Accounts, NO_ACCOUNT};
+use crate::access::{Account, Accounts, NO_ACCOUNT, SLACK_BYTES};
 use crate::protocol::{MAY_PUB, MAY_SUB, RETRY_PREFIX, TRACE_TOPIC, request};
 use crate::wire::header::{Header, Order, PullFields, SendFields};
 
@@ -120,8 +120,11 @@ impl Access {
         if !account.may_everything && !has_permission(account) {
             return false;
         }
-        let is_signed = header.signed_text(header_bytes, &mut self.order, &mut self.text).is_some()
-            && account.signing.is_right(&self.text, body, header.signature(header_bytes));
+        let Self { order, text, .. } = self;
+        let size = header.signed_text(header_bytes, order, text, SLACK_BYTES);
+        let signature = header.signature(header_bytes);
+        let is_signed =
+            size.is_some_and(|size| account.signing.is_right(text, size, body, signature));
         if self.text.capacity() > KEPT_BYTES_MAX {
             self.text = Vec::new();
         }

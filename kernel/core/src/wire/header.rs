@@ -109,6 +109,9 @@ pub struct PullFields<'a> {
     pub subscription_version: i64,
 }
 
+/// A value of this many bytes is copied at once.
+const SHORT_BYTES: usize = 16;
+
 /// Which fields the last request had, in the order in which their values are signed: most requests
 /// of a connection have the same.
 #[derive(Clone, Debug, Default)]
@@ -256,15 +259,39 @@ impl Header {
         if self.has(SIGNATURE) { self.text(header, SIGNATURE) } else { &[] }
     }
 
-    /// The text that is signed before the body: the values of all fields in the order of their
-    /// names. None when a value is no UTF-8, so that what was signed is not certain.
-    pub fn signed_text(&self, header: &[u8], order: &mut Order, out: &mut Vec<u8>) -> Option<()> {
-        out.clear();
-        for field in order.of(self.present) {
-            out.extend_from_slice(self.long_text(header, *field));
+    /// Writes the text that is signed before the body, the values of all fields in the order of
+    /// their names, and gives its length; `out` has at least `slack` bytes more. None when a value
+    /// is no UTF-8, so that what was signed is not certain.
+    pub fn signed_text(
+        &self,
+        header: &[u8],
+        order: &mut Order,
+        out: &mut Vec<u8>,
+        slack: usize,
+    ) -> Option<usize> {
+        // Values are parts of the header, and no longer when they were unescaped.
+        let room = header.len() + slack + SHORT_BYTES;
+        if out.len() < room {
+            out.resize(room.next_power_of_two(), 0);
+        }
+        let fields = order.of(self.present);
+        let mut size = 0;
+        for field in fields {
+            let value = self.long_text(header, *field);
+            let end = size + value.len();
+            let start = self.spans[*field as usize].start;
+            let is_escaped = self.escaped & (1 << *field) != 0;
+            // Most values are short: they are copied with what follows, which is overwritten.
+            match header.get(start..).and_then(<[u8]>::first_chunk::<SHORT_BYTES>) {
+                Some(short) if value.len() <= SHORT_BYTES && !is_escaped => {
+                    *out[size..].first_chunk_mut()? = *short;
+                }
+                _ => out[size..end].copy_from_slice(value),
+            }
+            size = end;
         }
         let is_text = |field: &u8| std::str::from_utf8(self.long_text(header, *field)).is_ok();
-        (out.is_ascii() || order.of(self.present).iter().all(is_text)).then_some(())
+        (out[..size].is_ascii() || fields.iter().all(is_text)).then_some(size)
     }
 
     /// Bytes kept for unescaping.
