@@ -406,9 +406,16 @@ def test_java_clients_work_with_an_account_of_our_broker(guarded: Guarded) -> No
     if guarded.is_java:
         pytest.skip("the Java broker refuses what its own client signs of a query by id")
     account = (WORKER.access_key, WORKER.secret_key)
+    tls = {
+        "enable": "true",
+        "test.mode.enable": "false",
+        "client.authServer": "true",
+        "client.trustCertPath": guarded.authority.ca,
+    }
     command = java_command(
-        "interop.Signed", guarded.name_server, *account, TOPIC, FORBIDDEN, "java-readers"
-    )
+        "interop.Signed", guarded.name_server, *account, TOPIC, FORBIDDEN, "java-readers",
+        options=tuple(f"-Dtls.{name}={value}" for name, value in tls.items()),
+    )  # fmt: skip
     done = subprocess.run(command, capture_output=True, text=True, timeout=2 * SECONDS_MAX)
     lines = [each for each in done.stdout.splitlines() if each.startswith(("done", "denied"))]
     assert len(lines) == 2, done.stdout + done.stderr
