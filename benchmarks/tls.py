@@ -4,7 +4,7 @@ Sends with many in flight, over TLS, to the Java broker and to ours in turn, and
 beside them: medians of rates and of CPU per message, then JSON. Or full handshakes by the thousand,
 while a plain connection asks every few milliseconds: how long its answers take.
 
-    python benchmarks/tls.py [--passes 3] [--seconds 5] [--sizes 128,1024] [--kernel native]
+    python benchmarks/tls.py [--passes 3] [--seconds 5] [--sizes 128,1024] [--apart]
     python benchmarks/tls.py --handshakes 5000 [--key rsa|p256]
 """
 
@@ -93,8 +93,10 @@ class Answers:
         return count
 
 
-def send(target: Target, size: int, secure: bool, until: float, done: list[int]) -> None:
-    """Keep so many in flight on one connection."""
+def send(
+    target: Target, size: int, secure: bool, until: float, done: list[int], is_apart: bool
+) -> None:
+    """Keep so many in flight on one connection; apart: each in a write and a record of its own."""
     with connect(target, secure) as sock:
         request = frame(size, len(done) % 4)
         answers = Answers(sock)
@@ -106,16 +108,20 @@ def send(target: Target, size: int, secure: bool, until: float, done: list[int])
         while time.monotonic() < until:
             count = answers.take()
             total += count
-            if count:
+            if count and not is_apart:
                 sock.sendall(request * count)
+            for _ in range(count if is_apart else 0):
+                sock.sendall(request)
         done.append(total)
 
 
-def one_run(target: Target, size: int, secure: bool, seconds: float) -> dict[str, float]:
+def one_run(
+    target: Target, size: int, secure: bool, seconds: float, is_apart: bool
+) -> dict[str, float]:
     done: list[int] = []
     start, cpu = time.monotonic(), cpu_seconds(target.pid)
     threads = [
-        threading.Thread(target=send, args=(target, size, secure, start + seconds, done))
+        threading.Thread(target=send, args=(target, size, secure, start + seconds, done, is_apart))
         for _ in range(CONNECTIONS)
     ]
     own = time.process_time()
@@ -141,11 +147,11 @@ def speed(options: argparse.Namespace) -> None:
         ours = stack.enter_context(our_broker(root / "ours", options.kernel, *small))
         cases = [(java, "java tls", True), (ours, "ours tls", True), (ours, "ours plain", False)]
         for target, _, secure in cases:
-            one_run(target, 128, secure, options.seconds)
+            one_run(target, 128, secure, options.seconds, options.apart)
         for turn in range(options.passes):
             for size in map(int, options.sizes.split(",")):
                 for target, label, secure in cases:
-                    found = one_run(target, size, secure, options.seconds)
+                    found = one_run(target, size, secure, options.seconds, options.apart)
                     runs[size, label].append(found)
                     print(turn, size, label, {k: round(v, 2) for k, v in found.items()}, flush=True)
     rows: list[dict[str, Any]] = []
@@ -238,6 +244,7 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=5.0)
     parser.add_argument("--sizes", default="128,1024")
     parser.add_argument("--kernel", default="native")
+    parser.add_argument("--apart", action="store_true", help="each message in a record of its own")
     parser.add_argument("--handshakes", type=int, default=0)
     parser.add_argument("--key", choices=("rsa", "p256"), default="rsa")
     options = parser.parse_args()

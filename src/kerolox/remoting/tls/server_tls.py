@@ -58,6 +58,8 @@ class ServerTls:
         self._watch: CertificateWatch | None = None
         self._making: asyncio.Task[None] | None = None
         self._make_again_at = 0.0
+        self._why_none = ""
+        """Why no certificate could be made the last time."""
         self._loop: asyncio.AbstractEventLoop = None  # type: ignore[assignment]  # until started
         self.handshakes: Handshakes = None  # type: ignore[assignment]
 
@@ -137,23 +139,21 @@ class ServerTls:
     async def _make(self) -> None:
         """Make a certificate, when the first client wants one."""
         try:
-            if self._loop.time() < self._make_again_at:
-                raise ConfigError(self._why_none)
-            self._context = await asyncio.to_thread(self_signed_context)
+            if self._loop.time() >= self._make_again_at:
+                self._context = await asyncio.to_thread(self_signed_context)
         except ConfigError as error:
             self._why_none = str(error)
             self._make_again_at = self._loop.time() + RETRY_SECONDS
-            self.handshakes.refuse_all(f"it wants TLS, but {error}")
+        finally:
+            self._making = None
+        if self._context is None:
+            self.handshakes.refuse_all(f"it wants TLS, but {self._why_none}")
         else:
             _log.warning(
                 "TLS has a certificate that was made here (tls.test.mode.enable): clients that "
                 "check certificates refuse it; name one (tls.server.certPath, tls.server.keyPath)"
             )
-        finally:
-            self._making = None
-        self.handshakes.go_on()
-
-    _why_none = ""
+            self.handshakes.go_on()
 
 
 class _FirstLook(asyncio.BufferedProtocol):
