@@ -12,6 +12,7 @@ from kerolox.broker.broker import Broker
 from kerolox.protocol import fastjson
 from kerolox.protocol.codes import RequestCode, ResponseCode
 from kerolox.protocol.command import RemotingCommand
+from kerolox.security.credentials import Credentials
 from tests.support.clients.peer import Peer, peer_of, small_config
 from tests.support.clients.requests import send_fields
 from tests.support.eventually import until
@@ -124,3 +125,33 @@ async def test_connections_that_are_refused_are_counted(
         for _, writer in streams:
             writer.close()
         await until(lambda: shown()["connections"] == 0)
+
+
+WORKER, READER = Credentials("worker-1", "12345678"), Credentials("reader-1", "12345678")
+ACCOUNTS = """
+accounts:
+- {accessKey: worker-1, secretKey: "12345678", defaultTopicPerm: PUB|SUB, defaultGroupPerm: SUB}
+- {accessKey: reader-1, secretKey: "12345678", defaultTopicPerm: PUB|SUB, defaultGroupPerm: SUB}
+"""
+
+
+async def test_an_account_has_a_limit_of_its_own_on_all_its_connections(
+    tmp_path: Path, kernel: str
+) -> None:
+    file = tmp_path / "plain_acl.yml"
+    file.write_text(ACCOUNTS)
+    limit = {"max_requests_per_second_per_account": 1, "request_burst_millis": FEW * 1000}
+    config = small_config(tmp_path, acl_enable=True, acl_file=str(file), **limit)
+    async with Broker(config, kernel=kernel) as broker:
+        async with peer_of(broker, WORKER) as one, peer_of(broker, WORKER) as other:
+            assert await sent(one, FEW // 2) == {0: FEW // 2}
+            assert await sent(other, FEW) == {0: FEW // 2, 2: FEW // 2}
+            busy = await one.pull("T")
+            assert busy.code == ResponseCode.SYSTEM_BUSY
+            assert "by account worker-1 (maxRequestsPerSecondPerAccount)" in (busy.remark or "")
+        async with peer_of(broker, READER) as another, peer_of(broker) as stranger:
+            assert await sent(another, 3) == {0: 3}
+            assert await sent(stranger, 1) == {1: 1}, "denied, and of no account"
+        counts = broker.parts.limits.counts.shown()
+        assert counts["requestsRefusedOfAccount"] == FEW // 2 + 1
+        assert counts["requestsRefusedOfAddress"] == 0

@@ -9,17 +9,20 @@ from typing import Any
 
 import pytest
 from tests.support.eventually import until
+from tests.support.servers.tls import Authority
 
 from kerolox.errors import ConfigError
 from kerolox.namesrv.config import NamesrvConfig
 from kerolox.namesrv.gate import Gate
 from kerolox.namesrv.handlers import router
 from kerolox.namesrv.server import NameServer
+from kerolox.protocol import fastjson
 from kerolox.protocol.codes import RequestCode
 from kerolox.protocol.command import RemotingCommand
 from kerolox.remoting.audit import LOGGER, Audit
 from kerolox.remoting.client import RemotingClient
 from kerolox.security.credentials import Credentials
+from kerolox.security.tls import TlsSettings
 
 ADMIN, USER = Credentials("operator", "12345678"), Credentials("somebody", "12345678")
 ACCOUNTS = """
@@ -244,3 +247,44 @@ async def test_no_request_opens_the_gate(tmp_path: Path, key: str) -> None:
         async with RemotingClient() as client:
             answer = await client.invoke(f"127.0.0.1:{server.port}", command)
         assert answer.code == 16
+
+
+async def test_a_certificate_of_tls_lets_its_subject_in_and_nobody_else(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, LOGGER)
+    authority = Authority(tmp_path)
+    certificate, key = authority.files("127.0.0.1")
+    config = settings(
+        tmp_path,
+        writer_certificates="*",
+        tls_server_mode="permissive",
+        tls_server_cert_path=str(certificate),
+        tls_server_key_path=str(key),
+        tls_server_auth_client=True,
+        tls_server_need_client_auth="optional",
+        tls_server_trust_cert_path=str(authority.ca),
+    )
+    command = RemotingCommand.request(RequestCode.PUT_KV_CONFIG, CHANGES[100])
+    own, own_key = authority.files("broker-a")
+    async with NameServer(config) as server:
+        for tls, code in (
+            (TlsSettings(ca=authority.ca, certificate=own, key=own_key), 0),
+            (TlsSettings(ca=authority.ca), 1),
+            (False, 1),
+        ):
+            async with RemotingClient(tls=tls) as client:
+                answer = await client.invoke(f"127.0.0.1:{server.port}", command)
+                assert answer.code == code
+    lines = [json.loads(r.getMessage()) for r in caplog.records if r.name == LOGGER]
+    assert [line["outcome"] for line in lines] == ["changed", "denied", "denied"]
+    assert [line["subject"] == "-" for line in lines] == [False, True, True]
+
+
+async def test_requests_of_an_address_have_a_limit_at_a_name_server_too(tmp_path: Path) -> None:
+    limit = {"max_requests_per_second_per_address": 1, "request_burst_millis": 10_000}
+    async with NameServer(settings(tmp_path, **limit)) as server, RemotingClient() as client:
+        command = RemotingCommand.request(RequestCode.GET_BROKER_RUNTIME_INFO)
+        answers = [await client.invoke(f"127.0.0.1:{server.port}", command) for _ in range(13)]
+    assert [each.code for each in answers] == [0] * 10 + [2] * 3
+    assert fastjson.loads(answers[0].body)["table"]["connections"] == "1"

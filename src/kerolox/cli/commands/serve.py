@@ -152,6 +152,7 @@ def up(options: ServerOptions, port: int | None, namesrv_port: int, advertise: s
         None,
         listen_port=namesrv_port,
         listen_host=broker_config.listen_host,
+        max_connections=broker_config.max_connections,
         max_connections_per_address=broker_config.max_connections_per_address,
         **broker_config.tls_overrides(),
         **_namesrv_files(options.data or broker_config.store_path_root_dir),
