@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import itertools
 import logging
 from collections import deque
 from collections.abc import Callable
@@ -62,6 +63,10 @@ STOP_SECONDS_MAX = 1.5
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
+
+_connection_ids = itertools.count(1)
+"""One row for all servers of the process: who keeps something by a connection's id, a broker with
+two ports for instance, must not take one connection for another."""
 
 _log = logging.getLogger(__name__)
 
@@ -280,7 +285,6 @@ class RemotingServer:
         self._shared: Shared = None  # type: ignore[assignment]  # until started
         self._waiting: deque[ServerConnection] = deque()
         self._connections: dict[int, ServerConnection] = {}
-        self._last_connection_id = 0
         self._servers: list[asyncio.AbstractServer] = []
         self._idle_watch: IdleWatch | None = None
 
@@ -398,8 +402,7 @@ class RemotingServer:
             self._shared.loop.call_soon(self._next_turn)
 
     def _make_connection(self) -> ServerConnection:
-        self._last_connection_id += 1
-        return ServerConnection(self, self._shared, self._last_connection_id)
+        return ServerConnection(self, self._shared, next(_connection_ids))
 
 
 class _FrameFeeder:

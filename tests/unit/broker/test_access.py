@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -22,7 +23,7 @@ from kerolox.security.access.permissions import Permission
 from kerolox.security.credentials import Credentials
 from tests.support.clients.peer import peer_at, peer_of, small_config
 from tests.support.clients.requests import send_fields, topic_fields
-from tests.support.eventually import until
+from tests.support.eventually import SECONDS_MAX, until
 from tests.support.servers.up import free_port
 from tests.unit.broker.test_transactions import COMMIT, end, end_fields, prepare
 
@@ -271,3 +272,41 @@ async def test_files_of_accounts_that_are_wrong_stop_the_start(tmp_path: Path) -
         await Broker(config).start()
     with pytest.raises(ConfigError, match="aclFile"):
         await Broker(small_config(tmp_path, acl_enable=True, rocketmq_home="")).start()
+
+
+async def test_a_trusted_address_on_one_port_trusts_no_connection_of_the_other(
+    tmp_path: Path, kernel: str
+) -> None:
+    port = free_port()
+    config = guarded_config(tmp_path, listen_port=port)
+    async with Broker(config, kernel=kernel) as broker:
+        broker.parts.access.use(Accounts(ACCOUNTS.by_key, (frozenset(("127.0.0.2",)),)))
+        async with (
+            raw(port, "127.0.0.1") as stranger,
+            raw(port + VIP_PORT_DISTANCE, "127.0.0.2") as trusted,
+        ):
+            for _ in range(2):
+                assert not is_denied(await asked(trusted, send_fields(b="T")))
+                assert is_denied(await asked(stranger, send_fields(b="T")))
+
+
+Raw = tuple[asyncio.StreamReader, asyncio.StreamWriter]
+
+
+@asynccontextmanager
+async def raw(port: int, address: str) -> AsyncIterator[Raw]:
+    """A connection from an address of this machine."""
+    reader, writer = await asyncio.open_connection("127.0.0.1", port, local_addr=(address, 0))
+    try:
+        yield reader, writer
+    finally:
+        writer.close()
+
+
+async def asked(connection: Raw, fields: dict[str, str]) -> RemotingCommand:
+    """The answer to a send."""
+    reader, writer = connection
+    writer.write(RemotingCommand(RequestCode.SEND_MESSAGE_V2, fields, b"x").encode())
+    async with asyncio.timeout(SECONDS_MAX):
+        size = int.from_bytes(await reader.readexactly(4), "big")
+        return RemotingCommand.decode(await reader.readexactly(size))
