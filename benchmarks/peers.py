@@ -53,8 +53,8 @@ def build_peer() -> Path:
 
 
 @contextmanager
-def java_broker(data: Path, *settings: str) -> Iterator[Target]:
-    """The Java name server and broker on free ports."""
+def java_broker(data: Path, *settings: str, options: str = "") -> Iterator[Target]:
+    """The Java name server and broker on free ports; ``options`` are the broker's JVM's."""
     peer, port = build_peer(), free_port()
     # a pipe would be inherited by the servers and never close
     with (CACHE / "peer-up.log").open("w") as log:
@@ -64,6 +64,7 @@ def java_broker(data: Path, *settings: str) -> Iterator[Target]:
             check=True,
             stdout=log,
             stderr=log,
+            env={**os.environ, "JAVA_OPT_EXT": options},
         )
     try:
         pid = int((data / "broker.pid").read_text())
@@ -74,10 +75,15 @@ def java_broker(data: Path, *settings: str) -> Iterator[Target]:
 
 @contextmanager
 def our_broker(
-    data: Path, kernel: str, *settings: str, checkout: Path = ROOT, label: str = ""
+    data: Path,
+    kernel: str,
+    *settings: str,
+    checkout: Path = ROOT,
+    label: str = "",
+    home: Path | None = None,
 ) -> Iterator[Target]:
     """``kerolox up`` on free ports with one of the kernels, from this checkout or from another one,
-    whose own ``.venv`` runs it."""
+    whose own ``.venv`` runs it; ``home`` is its ``ROCKETMQ_HOME``."""
     data.mkdir(parents=True, exist_ok=True)
     port, ready, conf = free_port(), data / "ready", data / "broker.conf"
     conf.write_text("\n".join(["brokerIP1=127.0.0.1", *settings]) + "\n")
@@ -92,7 +98,11 @@ def our_broker(
             cwd=checkout,
             stdout=log,
             stderr=log,
-            env={**os.environ, "KEROLOX_KERNEL": kernel},
+            env={
+                **os.environ,
+                "KEROLOX_KERNEL": kernel,
+                **({"ROCKETMQ_HOME": str(home)} if home else {}),
+            },
         )
     try:
         deadline = time.monotonic() + READY_SECONDS_MAX
