@@ -75,6 +75,7 @@ def make_home(folder: Path) -> Path:
     conf = folder / "conf"
     conf.mkdir(parents=True)
     (conf / "plain_acl.yml").write_text(ACCOUNTS)
+    (conf / "logback_broker.xml").write_text("<configuration/>")
     key, certificate = conf / "server.key", conf / "server.pem"
     command = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2"]
     command += ["-subj", "/CN=localhost", "-keyout", str(key), "-out", str(certificate)]
@@ -93,9 +94,12 @@ def send(
     command = [str(generator), "--broker", target.address, "--pid", str(target.pid)]
     command += ["--size", str(size), "--seconds", str(seconds), *case.options]
     run = json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
-    if set(run["codes"]) != {"0"}:
-        raise SystemExit(f"{target.label} answered {run['codes']} to {case.name}")
-    return {"rate": run["messages_per_s"], "cpu_us": run["broker_cpu_us"]}
+    codes = run["codes"]
+    stored = codes.get("0", 0) / sum(codes.values())
+    # The Java broker may refuse sends of a busy moment (its flow control); ours may not.
+    if not stored or (stored < 1 and target.label != "java"):
+        raise SystemExit(f"{target.label} answered {codes} to {case.name}")
+    return {"rate": stored * run["messages_per_s"], "cpu_us": run["broker_cpu_us"] / stored}
 
 
 Runs = dict[tuple[str, int], dict[str, list[dict[str, float]]]]
@@ -108,7 +112,7 @@ def measure(passes: int, seconds: float, cases: list[Case], folder: Path) -> Run
     options = f"-Drocketmq.home.dir={home} -D{tls}"
     runs: Runs = defaultdict(lambda: defaultdict(list))
     with ExitStack() as stack:
-        targets: dict[str, list[Target]] = {"open": [], "closed": []}
+        targets: dict[str, list[Target]] = {case.broker: [] for case in cases}
         for broker, found in targets.items():
             acl = f"aclEnable={str(broker == 'closed').lower()}"
             java = java_broker(folder / f"java-{broker}", acl, options=options)
