@@ -8,9 +8,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.support.clients.peer import small_config
 from tests.support.eventually import until
 from tests.support.servers.tls import Authority
 
+from kerolox.broker.broker import Broker
 from kerolox.errors import ConfigError
 from kerolox.namesrv.config import NamesrvConfig
 from kerolox.namesrv.gate import Gate
@@ -288,3 +290,19 @@ async def test_requests_of_an_address_have_a_limit_at_a_name_server_too(tmp_path
         answers = [await client.invoke(f"127.0.0.1:{server.port}", command) for _ in range(13)]
     assert [each.code for each in answers] == [0] * 10 + [2] * 3
     assert fastjson.loads(answers[0].body)["table"]["connections"] == "1"
+
+
+async def test_our_broker_registers_with_its_account_and_not_without(tmp_path: Path) -> None:
+    accounts, own = tmp_path / "plain_acl.yml", tmp_path / "registration.yml"
+    accounts.write_text(ACCOUNTS)
+    own.write_text(f"accessKey: {ADMIN.access_key}\nsecretKey: '{ADMIN.secret_key}'\n")
+    async with NameServer(settings(tmp_path, writer_accounts=accounts)) as server:
+        address = f"127.0.0.1:{server.port}"
+        async with Broker(small_config(tmp_path / "a", namesrv_addr=address)) as stranger:
+            await until(lambda: stranger.parts.registration.reasons.get(address))
+            assert "No accessKey is configured" in stranger.parts.registration.reasons[address]
+            assert server.routes.brokers == {}
+        given = {"namesrv_addr": address, "namesrv_credentials_file": str(own)}
+        async with Broker(small_config(tmp_path / "b", **given)):
+            await until(lambda: "broker-t" in server.routes.brokers)
+        assert server.routes.brokers == {}, "it may unregister, too"
