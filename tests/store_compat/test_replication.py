@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
+import socket
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -110,6 +112,15 @@ def log_files(store: Path, end: int) -> dict[str, bytes]:
     return files
 
 
+def port_with_vip() -> int:
+    """A free port whose VIP port is free, too."""
+    while True:
+        port = free_port()
+        with socket.socket() as probe, contextlib.suppress(OSError):
+            probe.bind(("127.0.0.1", port - 2))
+            return port
+
+
 @asynccontextmanager
 async def our_master(folder: Path) -> AsyncIterator[tuple[Broker, NameServer]]:
     """A SYNC_MASTER of ours, which a name server knows."""
@@ -117,7 +128,7 @@ async def our_master(folder: Path) -> AsyncIterator[tuple[Broker, NameServer]]:
     async with NameServer(config) as namesrv:
         known = {"namesrv_addr": f"127.0.0.1:{namesrv.port}", "broker_name": "broker-a"}
         # A Java slave asks for topics at the VIP port, for everything else at the other.
-        ports = {"listen_port": free_port(), "vip_port_enable": True}
+        ports = {"listen_port": port_with_vip(), "ha_listen_port": free_port()}
         settings = small_config(folder, broker_role="SYNC_MASTER", **ports, **known, **OURS)
         async with Broker(settings) as master:
             yield master, namesrv

@@ -125,7 +125,7 @@ class BrokerConfig(DialSettings):
     # -- replication ------------------------------------------------------------------------
     ha_listen_port: int = field(default=0, metadata=_PORT)
     """Where a master's slaves connect; 0: listenPort + 1, which RocketMQ always takes. With
-    aclEnable the port stays closed unless it is named: whoever connects gets every message."""
+    aclEnable, or TLS enforced, the port stays closed unless it is named: it has neither."""
     ha_master_address: str = ""
     """``host:port`` where a slave's master sends its log; empty: as a name server says."""
     ha_send_heartbeat_interval: int = field(default=5_000, metadata=LATER | {"min": 10} | _INT)

@@ -18,6 +18,7 @@ from kerolox.broker.tables.offsets import OffsetTable
 from kerolox.broker.tables.topics import TopicTable
 from kerolox.errors import ConfigError
 from kerolox.kernel import ReplicatedLog
+from kerolox.role_settings import ENFORCING
 
 SYNC_SECONDS = 10.0
 FIRST_SYNC_SECONDS = 3.0
@@ -64,6 +65,11 @@ class Replication:
             self.follower.set_master(ha_address)
             self.tables.set_master(address)
 
+    @property
+    def port(self) -> int:
+        """Where a master listens for slaves; 0: nowhere."""
+        return self._server.port
+
     async def start(self, background: BackgroundTasks) -> None:
         """Listen, or follow.
 
@@ -75,7 +81,11 @@ class Replication:
             background.repeat(SYNC_SECONDS, self.tables.sync, first=FIRST_SYNC_SECONDS)
             return
         config = self._config
-        if config.acl_enable and not config.ha_listen_port:
+        is_guarded = config.acl_enable or config.tls_server_mode == ENFORCING
+        if is_guarded and not config.ha_listen_port:
+            _log.info(
+                "no port for slaves is open: name one (haListenPort); it has no accounts, no TLS"
+            )
             return
         is_free = not config.ha_listen_port and not config.listen_port
         try:

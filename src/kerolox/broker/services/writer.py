@@ -328,6 +328,8 @@ class RecordWriter:
             return done
         if self.slaves is None:
             status = await self._on_disk(end_offset)
+        elif not self._is_sync:
+            status = await self._on_slave(self.slaves, end_offset)
         else:
             # What a slave says counts more, as in RocketMQ.
             on_disk, on_slave = await asyncio.gather(

@@ -10,7 +10,10 @@ from typing import Any, cast
 import pytest
 
 from kerolox.broker.broker import Broker
+from kerolox.broker.identity import Identity
 from kerolox.broker.replication import server
+from kerolox.broker.replication.replication import Replication
+from kerolox.broker.services.background import BackgroundTasks
 from kerolox.errors import ConfigError
 from kerolox.namesrv.config import NamesrvConfig
 from kerolox.namesrv.server import NameServer
@@ -19,7 +22,9 @@ from kerolox.protocol.codes import PullSysFlag, RequestCode, ResponseCode
 from kerolox.protocol.records import encode_batch
 from tests.support.clients.peer import peer_of, small_config
 from tests.support.eventually import SECONDS_MAX, until
+from tests.support.servers.up import free_port
 
+from .memory_log import MemoryLog
 from .pairs import (
     ha_port,
     log_of,
@@ -355,3 +360,20 @@ async def test_the_port_for_slaves_is_as_the_settings_say(tmp_path: Path, caplog
         async with raw_slave(master) as slave:
             slave.report(0)
             assert (await slave.frame())[1] == b""
+
+
+@pytest.mark.parametrize("guard", [{"tls_server_mode": "enforcing"}, {"acl_enable": True}])
+async def test_no_port_for_slaves_is_open_beside_guarded_ones(
+    tmp_path: Path, guard: dict[str, Any]
+):
+    config = master_config(tmp_path)
+    for name, value in guard.items():
+        # What else it needs is no matter here.
+        object.__setattr__(config, name, value)
+    replication = Replication(config, Identity(config), MemoryLog())
+    await replication.start(BackgroundTasks())
+    assert replication.port == 0
+    object.__setattr__(config, "ha_listen_port", free_port())
+    await replication.start(BackgroundTasks())
+    assert replication.port == config.ha_listen_port
+    await replication.stop()
