@@ -20,6 +20,10 @@ class Permission(IntFlag):
     """Read a topic, or be a member of a group."""
 
 
+_DENY, _ANY = int(Permission.DENY), int(Permission.ANY)
+_PUB_OR_SUB = int(Permission.PUB | Permission.SUB)
+
+
 def parse_permission(text: str | None) -> Permission:
     """The permission of a text: PUB, SUB, both joined by ``|``, or DENY; any other is DENY."""
     return _PERMISSIONS.get((text or "").strip(), Permission.DENY)
@@ -32,11 +36,11 @@ def is_permission(text: str) -> bool:
 
 def allows(owned: Permission, needed: Permission) -> bool:
     """Whether who owns the one may do what needs the other."""
-    if owned & Permission.DENY:
+    # As plain numbers: each & of an enum's members looks up another member.
+    has, wants = int(owned), int(needed)
+    if has & _DENY:
         return False
-    if needed & Permission.ANY:
-        return bool(owned & (Permission.PUB | Permission.SUB))
-    return bool(owned & needed)
+    return bool(has & (_PUB_OR_SUB if wants & _ANY else wants))
 
 
 def group_resource(group: str) -> str:
