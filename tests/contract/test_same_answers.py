@@ -57,6 +57,7 @@ DIFFERENCES = {
     "look into an unknown queue": "the Java broker makes the queue that is asked for",
     "look into an unknown topic": "the Java broker makes the queue that is asked for",
     "change an unknown setting": "the Java broker takes it for changed",
+    "get_broker_runtime_info": "ours counts connections and refusals, too (test_runtime_info)",
     "get_broker_cluster_acl_info": "the Java broker answers nothing when it has no access control",
 }
 

@@ -20,6 +20,7 @@ from kerolox.broker.broker import Broker
 from kerolox.broker.tables.clients import ClientTable
 from kerolox.protocol.bodies import encode_body
 from kerolox.protocol.codes import RequestCode
+from kerolox.remoting.server import ServerConnection
 from tests.support.clients.peer import Peer, peer_of, small_config
 from tests.support.eventually import until
 
@@ -95,6 +96,8 @@ class World:
         config = small_config(folder, enable_property_filter=True)
         self.broker = Broker(config, kernel="python", clock_ms=lambda: self.clock_ms)
         self.peers: list[Peer] = []
+        self.first_id = 0
+        """Of the connections; all servers of a process number theirs together."""
 
     async def take(self, number: int, what: int | str) -> int | None:
         """The code of the answer."""
@@ -111,7 +114,7 @@ class World:
         code, fields, body = ACTS[what]
         return (await peer.ask(code, fields, body)).code
 
-    def connections(self) -> list[object]:
+    def connections(self) -> list[ServerConnection]:
         server = self.broker._ports._main
         assert server is not None
         return [connection for connection in server.connections if not connection.closed]
@@ -125,7 +128,7 @@ class World:
             if group is not None:
                 how = (group.consume_type, group.message_model, group.consume_from_where)
                 members = {
-                    connection.connection_id: (
+                    connection.connection_id - self.first_id: (
                         member.client_id,
                         member.version,
                         member.last_heartbeat_ms,
@@ -135,7 +138,7 @@ class World:
                 groups[name] = (how, group.subscriptions, members)
         for client_id in ("one", "two"):
             producer = clients.producer(client_id)
-            numbers[client_id] = producer and producer.connection.connection_id
+            numbers[client_id] = producer and producer.connection.connection_id - self.first_id
         return {
             "groups": groups,
             "producers": numbers,
@@ -161,6 +164,7 @@ async def _scenario(folder: Path, scenario: Sequence[Step]) -> list[object]:
         for _ in range(CLIENTS):
             world.peers.append(await stack.enter_async_context(peer_of(world.broker)))
             await world.peers[-1].ask(RequestCode.GET_BROKER_CONFIG)
+        world.first_id = min(each.connection_id for each in world.connections())
         began = world.clock_ms
         seen: list[object] = []
         for number, what in scenario:
