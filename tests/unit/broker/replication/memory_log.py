@@ -27,7 +27,7 @@ class MemoryLog:
         return bytes(self.data[at : at + min(max_bytes, room)])
 
     def append_log(self, offset: int, data: bytes | memoryview) -> int:
-        if not self.data:
+        if not self.data and not self.partial:
             self.begin = offset
         assert offset == self.max_physical_offset + len(self.partial)
         if b"\0" in bytes(data):
