@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
+import socket
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -18,6 +20,8 @@ from kerolox import (
     TlsSettings,
     TransactionState,
 )
+from kerolox.addresses import split_address
+from kerolox.broker.ports import VIP_PORT_DISTANCE
 from kerolox.client import sync
 from kerolox.errors import AccessDeniedError, ConfigError, KeroloxError, TopicRouteNotFoundError
 from kerolox.testing import LocalBroker
@@ -189,6 +193,16 @@ def test_a_restart_keeps_address_messages_and_clients(
     assert broker.address == address
     producer.send(Message(topic, b"after"), timeout_ms=60_000)
     assert bodies(broker, topic) == [b"before", b"after"]
+
+
+def test_a_restart_needs_no_port_that_the_start_did_not_need() -> None:
+    with LocalBroker() as broker, socket.socket() as other:
+        host, port = split_address(broker.address)
+        # An error: somebody has it already.
+        with contextlib.suppress(OSError):
+            other.bind((host, port + VIP_PORT_DISTANCE))
+            other.listen()
+        broker.restart()
 
 
 def test_it_leaves_nothing_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -225,6 +225,8 @@ class LocalBroker:
             broker_ip1=HOST,
             broker_ip2=HOST,
             listen_port=port,
+            # A port that the system gave has none, so a restart on it would take one more.
+            vip_port_enable=False,
             namesrv_addr=name_server,
             store_path_root_dir=Path(folder) / "store",
             # Nobody else can be on the port of the name server.

@@ -1,17 +1,17 @@
-"""Claim: with TLS at least twice the Java broker's rate at half its CPU; handshakes starve nobody.
+"""Claim: thousands of TLS handshakes starve nobody.
 
-Sends with many in flight, over TLS, to the Java broker and to ours in turn, and to ours without TLS
-beside them: medians of rates and of CPU per message, then JSON. Or full handshakes by the thousand,
-while a plain connection asks every few milliseconds: how long its answers take.
+Full handshakes by the thousand from two processes, while a plain connection asks every few
+milliseconds: how long its answers take, before and meanwhile.
 
-    python benchmarks/tls.py [--passes 3] [--seconds 5] [--sizes 128,1024] [--apart]
-    python benchmarks/tls.py --handshakes 5000 [--key rsa|p256]
+    python benchmarks/handshakes.py [--count 5000] [--key rsa|p256]
+
+The processes that shake hands are nice, so that what is measured is the broker and not how the
+machine shares its processors between them and the one that asks.
 """
 
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import socket
 import ssl
@@ -21,21 +21,21 @@ import sys
 import tempfile
 import threading
 import time
-from collections import defaultdict
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Any
 
 import trustme
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from benchmarks.peers import Target, java_broker, our_broker
+from benchmarks.peers import Target, our_broker
 from kerolox.protocol.codes import RequestCode
 from kerolox.protocol.command import RemotingCommand
 
-CONNECTIONS = 4
-IN_FLIGHT = 64
+KEYS = {"rsa": trustme.KeyType.RSA, "p256": trustme.KeyType.ECDSA}
+WIDTH = 50
+"""Handshakes of a process under way at the same time."""
+
 ASK_SECONDS = 0.005
 TICKS = os.sysconf("SC_CLK_TCK")
 
@@ -93,79 +93,11 @@ class Answers:
         return count
 
 
-def send(
-    target: Target, size: int, secure: bool, until: float, done: list[int], is_apart: bool
-) -> None:
-    """Keep so many in flight on one connection; apart: each in a write and a record of its own."""
-    with connect(target, secure) as sock:
-        request = frame(size, len(done) % 4)
-        answers = Answers(sock)
-        sock.sendall(request)
-        while not answers.take():
-            pass
-        sock.sendall(request * IN_FLIGHT)
-        total = 0
-        while time.monotonic() < until:
-            count = answers.take()
-            total += count
-            if count and not is_apart:
-                sock.sendall(request * count)
-            for _ in range(count if is_apart else 0):
-                sock.sendall(request)
-        done.append(total)
-
-
-def one_run(
-    target: Target, size: int, secure: bool, seconds: float, is_apart: bool
-) -> dict[str, float]:
-    done: list[int] = []
-    start, cpu = time.monotonic(), cpu_seconds(target.pid)
-    threads = [
-        threading.Thread(target=send, args=(target, size, secure, start + seconds, done, is_apart))
-        for _ in range(CONNECTIONS)
-    ]
-    own = time.process_time()
-    for each in threads:
-        each.start()
-    for each in threads:
-        each.join()
-    spent = time.monotonic() - start
-    total = sum(done)
-    return {
-        "rate": total / spent,
-        "cpu_us": (cpu_seconds(target.pid) - cpu) / total * 1e6,
-        "generator_cpu_us": (time.process_time() - own) / total * 1e6,
-    }
-
-
-def speed(options: argparse.Namespace) -> None:
-    runs: dict[tuple[int, str], list[dict[str, float]]] = defaultdict(list)
-    with tempfile.TemporaryDirectory() as folder, ExitStack() as stack:
-        root = Path(folder)
-        small = ("mappedFileSizeCommitLog=268435456", "fileReservedTime=1")
-        java = stack.enter_context(java_broker(root / "java", *small))
-        ours = stack.enter_context(our_broker(root / "ours", options.kernel, *small))
-        cases = [(java, "java tls", True), (ours, "ours tls", True), (ours, "ours plain", False)]
-        for target, _, secure in cases:
-            one_run(target, 128, secure, options.seconds, options.apart)
-        for turn in range(options.passes):
-            for size in map(int, options.sizes.split(",")):
-                for target, label, secure in cases:
-                    found = one_run(target, size, secure, options.seconds, options.apart)
-                    runs[size, label].append(found)
-                    print(turn, size, label, {k: round(v, 2) for k, v in found.items()}, flush=True)
-    rows: list[dict[str, Any]] = []
-    for (size, label), found in runs.items():
-        medians = {name: statistics.median(each[name] for each in found) for name in found[0]}
-        rows.append({"size": size, "label": label, **medians})
-        print(f"{size:>6} {label:<11} {medians['rate']:>10,.0f}/s {medians['cpu_us']:>7.2f} us")
-    print(json.dumps(rows))
-
-
 SHAKE = """
-import asyncio, ssl, sys, time
+import asyncio, os, ssl, sys, time
+os.nice(10)
 sys.path.insert(0, {root!r})
-from benchmarks.tls import context
+from benchmarks.handshakes import context
 async def main(port, count, width):
     left, made = count, 0
     shared = context()
@@ -185,8 +117,8 @@ asyncio.run(main(*map(int, sys.argv[1:])))
 
 def handshakes(options: argparse.Namespace) -> None:
     """Answers of a plain connection before handshakes by the thousand, and meanwhile."""
-    authority = trustme.CA(key_type=trustme.KeyType[options.key_type])
-    issued = authority.issue_cert("127.0.0.1", key_type=trustme.KeyType[options.key_type])
+    kind = KEYS[options.key]
+    issued = trustme.CA(key_type=kind).issue_cert("127.0.0.1", key_type=kind)
     with tempfile.TemporaryDirectory() as folder, ExitStack() as stack:
         pem = Path(folder) / "server.pem"
         issued.private_key_and_cert_chain_pem.write_to_path(str(pem))
@@ -214,9 +146,9 @@ def handshakes(options: argparse.Namespace) -> None:
         cpu = cpu_seconds(ours.pid)
         command = [sys.executable, "-c", SHAKE.format(root=str(Path(__file__).parents[1]))]
         port = ours.address.rpartition(":")[2]
-        half = str(options.handshakes // 2)
+        half = str(options.count // 2)
         clients = [
-            subprocess.Popen([*command, port, half, "50"], stdout=subprocess.PIPE, text=True)
+            subprocess.Popen([*command, port, half, str(WIDTH)], stdout=subprocess.PIPE, text=True)
             for _ in range(2)
         ]
         said = [client.communicate()[0].strip() for client in clients]
@@ -235,24 +167,15 @@ def handshakes(options: argparse.Namespace) -> None:
                 print(line)
                 break
         print(f"handshakes and seconds of each client: {said}")
-        print(f"CPU of the broker per handshake: {cpu / options.handshakes * 1e3:.2f} ms")
+        print(f"CPU of the broker per handshake: {cpu / options.count * 1e3:.2f} ms")
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--passes", type=int, default=3)
-    parser.add_argument("--seconds", type=float, default=5.0)
-    parser.add_argument("--sizes", default="128,1024")
+    parser.add_argument("--count", type=int, default=5_000)
     parser.add_argument("--kernel", default="native")
-    parser.add_argument("--apart", action="store_true", help="each message in a record of its own")
-    parser.add_argument("--handshakes", type=int, default=0)
-    parser.add_argument("--key", choices=("rsa", "p256"), default="rsa")
-    options = parser.parse_args()
-    options.key_type = {"rsa": "RSA", "p256": "ECDSA"}[options.key]
-    if options.handshakes:
-        handshakes(options)
-    else:
-        speed(options)
+    parser.add_argument("--key", choices=KEYS, default="rsa")
+    handshakes(parser.parse_args())
 
 
 if __name__ == "__main__":
