@@ -1,11 +1,11 @@
 """Claim: access control costs little, and TLS does not cost more than it costs the Java broker.
 
-Sends of 128 B and 1 KiB, 64 connections with 4 open each, to the Java broker and to ours, in turn:
+Sends of 128 B and 1 KiB, 4 connections with 64 open each, to the Java broker and to ours, in turn:
 plain, signed for a broker with accounts, over TLS, and both. Prints medians with their ranges, our
 rate and processor time as multiples of Java's in the same case, and what our own rate is of the
 plain one.
 
-    python benchmarks/secured.py [--passes 3] [--seconds 4] [--cases REGEX]
+    python benchmarks/secured.py [--passes 3] [--seconds 4] [--cases REGEX] [--shape 64x4]
 
 Needs cargo, ``../shared``, and ``openssl`` for the certificate.
 """
@@ -87,12 +87,10 @@ def make_home(folder: Path) -> Path:
     return folder
 
 
-def send(
-    generator: Path, target: Target, case: Case, size: int, seconds: float
-) -> dict[str, float]:
+def send(generator: Path, target: Target, case: Case, options: list[str]) -> dict[str, float]:
     """One run's figures."""
     command = [str(generator), "--broker", target.address, "--pid", str(target.pid)]
-    command += ["--size", str(size), "--seconds", str(seconds), *case.options]
+    command += [*options, *case.options]
     run = json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
     codes = run["codes"]
     stored = codes.get("0", 0) / sum(codes.values())
@@ -105,17 +103,17 @@ def send(
 Runs = dict[tuple[str, int], dict[str, list[dict[str, float]]]]
 
 
-def measure(passes: int, seconds: float, cases: list[Case], folder: Path) -> Runs:
+def measure(passes: int, cases: list[Case], options: list[str], folder: Path) -> Runs:
     """(case, size) to label to runs."""
     generator, home = build_generator(), make_home(folder / "home")
     tls = f"tls.config.file={home / 'conf' / 'tls.properties'}"
-    options = f"-Drocketmq.home.dir={home} -D{tls}"
+    jvm = f"-Drocketmq.home.dir={home} -D{tls}"
     runs: Runs = defaultdict(lambda: defaultdict(list))
     with ExitStack() as stack:
         targets: dict[str, list[Target]] = {case.broker: [] for case in cases}
         for broker, found in targets.items():
             acl = f"aclEnable={str(broker == 'closed').lower()}"
-            java = java_broker(folder / f"java-{broker}", acl, options=options)
+            java = java_broker(folder / f"java-{broker}", acl, options=jvm)
             ours = our_broker(folder / f"ours-{broker}", "native", acl, tls, home=home)
             found += [stack.enter_context(java), stack.enter_context(ours)]
         fill_page_cache(folder)
@@ -123,7 +121,7 @@ def measure(passes: int, seconds: float, cases: list[Case], folder: Path) -> Run
             for size in SIZES:
                 for case in cases:
                     for target in targets[case.broker][:: -1 if number % 2 else 1]:
-                        run = send(generator, target, case, size, seconds)
+                        run = send(generator, target, case, ["--size", str(size), *options])
                         runs[case.name, size][target.label].append(run)
                         print(f"{number} {case.name} {size} {target.label} {run}", file=sys.stderr)
     return runs
@@ -150,10 +148,14 @@ def main() -> int:
     parser.add_argument("--passes", type=int, default=3)
     parser.add_argument("--seconds", type=float, default=4)
     parser.add_argument("--cases", default=".*", help="names to measure")
+    parser.add_argument("--shape", default="64x4", help="open on each, times connections")
     chosen = parser.parse_args()
+    inflight, _, connections = chosen.shape.partition("x")
+    options = ["--seconds", str(chosen.seconds), "--inflight", inflight]
+    options += ["--connections", connections]
     cases = [case for case in CASES if re.fullmatch(chosen.cases, case.name)]
     with tempfile.TemporaryDirectory(prefix="kerolox-bench-") as folder:
-        runs = measure(chosen.passes, chosen.seconds, cases, Path(folder))
+        runs = measure(chosen.passes, cases, options, Path(folder))
     print("\n".join(table(runs)))
     return 0
 
