@@ -47,6 +47,7 @@ HEADER = """\
 #![allow(missing_docs)]
 """
 
+LINE_MAX = 100
 LETTERS = 16
 PULL_NAMES = 32
 """Numbers of the first letter of SEND_MESSAGE_V2 and of the first name that only a pull has; those
@@ -62,6 +63,8 @@ REQUESTS = (
 RESPONSES = (
     ResponseCode.SUCCESS,
     ResponseCode.FLUSH_DISK_TIMEOUT,
+    ResponseCode.SLAVE_NOT_AVAILABLE,
+    ResponseCode.FLUSH_SLAVE_TIMEOUT,
     ResponseCode.PULL_NOT_FOUND,
     ResponseCode.PULL_RETRY_IMMEDIATELY,
     ResponseCode.PULL_OFFSET_MOVED,
@@ -127,14 +130,7 @@ def constants() -> Iterator[tuple[str, str, str]]:
     yield "TAGS_MAX", "usize", grouped(tags.TAGS_MAX)
     yield "PULL_COUNT_MAX", "i32", grouped(codes.PULL_COUNT_MAX)
     yield "BATCH_ITEMS_MAX", "usize", grouped(codes.BATCH_ITEMS_MAX)
-    yield "HELD_PULLS_MAX", "usize", grouped(kernel.HELD_PULLS_MAX)
-    yield "HELD_OF_CONNECTION_MAX", "u32", grouped(kernel.HELD_OF_CONNECTION_MAX)
-    yield "HELD_CODES_MAX", "usize", grouped(kernel.HELD_CODES_MAX)
-    yield "OFFSET_WAITS_MAX", "usize", grouped(kernel.OFFSET_WAITS_MAX)
-    yield "ARRIVED_AT_ONCE_MAX", "usize", grouped(kernel.ARRIVED_AT_ONCE_MAX)
-    yield "PASSED_OVER_MS", "i64", grouped(kernel.PASSED_OVER_MS)
-    yield "COMMITS_MAX", "usize", grouped(kernel.COMMITS_MAX)
-    yield "GROUP_READS_MAX", "usize", grouped(kernel.GROUP_READS_MAX)
+    yield from of_kernel()
     yield "MESSAGE_MAGIC", "i32", signed(records.MESSAGE_MAGIC)
     yield "BLANK_MAGIC", "i32", signed(records.BLANK_MAGIC)
     yield "RECORD_BYTES_MIN", "usize", grouped(records.RECORD_BYTES_MIN)
@@ -150,6 +146,20 @@ def constants() -> Iterator[tuple[str, str, str]]:
     yield "DELAY_LEVELS", "&str", f'"{DEFAULT_DELAY_LEVELS}"'
 
 
+def of_kernel() -> Iterator[tuple[str, str, str]]:
+    """The limits of a kernel."""
+    yield "HELD_PULLS_MAX", "usize", grouped(kernel.HELD_PULLS_MAX)
+    yield "HELD_OF_CONNECTION_MAX", "u32", grouped(kernel.HELD_OF_CONNECTION_MAX)
+    yield "HELD_CODES_MAX", "usize", grouped(kernel.HELD_CODES_MAX)
+    yield "OFFSET_WAITS_MAX", "usize", grouped(kernel.OFFSET_WAITS_MAX)
+    yield "ARRIVED_AT_ONCE_MAX", "usize", grouped(kernel.ARRIVED_AT_ONCE_MAX)
+    yield "PASSED_OVER_MS", "i64", grouped(kernel.PASSED_OVER_MS)
+    yield "COMMITS_MAX", "usize", grouped(kernel.COMMITS_MAX)
+    yield "GROUP_READS_MAX", "usize", grouped(kernel.GROUP_READS_MAX)
+    ends = ", ".join(map(grouped, kernel.LATENCY_ENDS_MS))
+    yield "LATENCY_ENDS_MS", f"[u64; {len(kernel.LATENCY_ENDS_MS)}]", f"[{ends}]"
+
+
 def of_halves() -> Iterator[tuple[str, str, str]]:
     """The constants of half messages."""
     yield "HALF_TOPIC", "&[u8]", f'b"{names.HALF_TOPIC}"'
@@ -159,6 +169,12 @@ def of_halves() -> Iterator[tuple[str, str, str]]:
     op_properties = kernel.OP_PROPERTIES.replace(NAME_END, r"\x01").replace(ITEM_END, r"\x02")
     yield "OP_PROPERTIES", "&[u8]", f'b"{op_properties}"'
     yield "REMOVE_TAG", "&[u8]", f'b"{kernel.REMOVE_TAG}"'
+
+
+def constant(name: str, kind: str, value: str) -> str:
+    """A constant as rustfmt has it."""
+    line = f"pub const {name}: {kind} = {value};"
+    return line if len(line) <= LINE_MAX else line.replace(" = ", " =\n    ")
 
 
 def grouped(value: int) -> str:
@@ -255,7 +271,7 @@ def text() -> str:
     of_requests = (f"pub const {code.name}: i32 = {int(code)};" for code in REQUESTS)
     of_responses = (f"pub const {code.name}: u8 = {int(code)};" for code in RESPONSES)
     of_keys = (f'pub const {name}: &[u8] = b"{getattr(PropertyKey, name)}";' for name in PROPERTIES)
-    plain = "".join(f"pub const {name}: {kind} = {value};\n" for name, kind, value in constants())
+    plain = "".join(constant(*each) + "\n" for each in constants())
     return (
         "\n".join(
             (

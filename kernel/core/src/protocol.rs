@@ -46,6 +46,8 @@ pub const ARRIVED_AT_ONCE_MAX: usize = 250;
 pub const PASSED_OVER_MS: i64 = 5000;
 pub const COMMITS_MAX: usize = 65_536;
 pub const GROUP_READS_MAX: usize = 200_000;
+pub const LATENCY_ENDS_MS: [u64; 14] =
+    [1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 5000, 30_000, 300_000, 3_600_000];
 pub const MESSAGE_MAGIC: i32 = -626_843_481;
 pub const BLANK_MAGIC: i32 = -875_286_124;
 pub const RECORD_BYTES_MIN: usize = 91;
@@ -79,6 +81,8 @@ pub mod request {
 pub mod response {
     pub const SUCCESS: u8 = 0;
     pub const FLUSH_DISK_TIMEOUT: u8 = 10;
+    pub const SLAVE_NOT_AVAILABLE: u8 = 11;
+    pub const FLUSH_SLAVE_TIMEOUT: u8 = 12;
     pub const PULL_NOT_FOUND: u8 = 19;
     pub const PULL_RETRY_IMMEDIATELY: u8 = 20;
     pub const PULL_OFFSET_MOVED: u8 = 21;

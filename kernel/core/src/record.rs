@@ -34,6 +34,9 @@ use std::sync::atomic::{Ordering, fence};
 /// Bytes of the blank that ends a file, and that always stay free for it.
 pub const BLANK_SIZE: u64 = 8;
 
+/// Where the system flag stands in a record.
+const SYS_FLAG_AT: usize = 36;
+
 /// Body bytes whose CRC is taken before they are copied: they stay in the first-level cache.
 const CRC_CHUNK: usize = 16 * 1024;
 
@@ -326,6 +329,15 @@ pub fn parse(bytes: &[u8]) -> Parsed<'_> {
         return Parsed::Bad("size beyond the end of the file");
     };
     view(record).map_or(Parsed::Bad("lengths do not add up to the size"), Parsed::Record)
+}
+
+/// When a record was stored, of which the head at least is there.
+pub(crate) fn store_time_of(record: &[u8]) -> Option<i64> {
+    let mut rest = Rest { bytes: record.get(SYS_FLAG_AT..)? };
+    let sys_flag = rest.int()?;
+    rest.long()?;
+    rest.take(if sys_flag & BORN_HOST_V6 == 0 { 8 } else { 20 })?;
+    rest.long()
 }
 
 /// Takes a record apart that has all these bytes; `None` when its lengths do not add up to them.

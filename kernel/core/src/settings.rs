@@ -105,6 +105,8 @@ settings! {
     enable_lmq: bool = false;
     max_lmq_consume_queue_num: usize = 20_000;
     disk_fall_recorded: bool = true;
+    /// Whether flushes and deliveries are timed.
+    latency_recorded: bool = false;
     enable_consume_queue_ext: bool = false;
     mapped_file_size_consume_queue_ext: u64 = 48 << 20;
     /// Bits of the maps of units that recovery writes, all set; 0: none.

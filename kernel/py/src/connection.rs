@@ -14,6 +14,7 @@ use crate::store::Store;
 /// `Fed` flags.
 const FED_READY: u8 = 1;
 const FED_MORE: u8 = 2;
+const FED_WAITS: u8 = 4;
 
 /// The answer buffer is given back when one call left it larger than this.
 const KEPT_BYTES_MAX: usize = 8 << 20;
@@ -65,7 +66,9 @@ impl Connection {
             ANSWERS.set(answers);
         }
         let slow = if slow.is_empty() { None } else { Some(PyList::new(py, slow)?) };
-        let flags = if fed.ready { FED_READY } else { 0 } | if fed.more { FED_MORE } else { 0 };
+        let flag = |is_set: bool, flag: u8| if is_set { flag } else { 0 };
+        let flags =
+            flag(fed.ready, FED_READY) | flag(fed.more, FED_MORE) | flag(fed.waits, FED_WAITS);
         Ok((frames, slow, flags, fed.error.map(|error| error.to_string())))
     }
 

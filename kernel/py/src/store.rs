@@ -239,6 +239,23 @@ impl Store {
         self.fast.set_writable(writable);
     }
 
+    /// Whether offsets are committed that pulls carry; a slave does not.
+    fn set_commits(&self, takes_commits: bool) {
+        self.fast.set_commits(takes_commits);
+    }
+
+    /// For how many milliseconds sends wait for a slave; None: not at all.
+    #[pyo3(signature = (timeout_ms))]
+    fn set_slave_timeout(&self, timeout_ms: Option<i64>) {
+        self.fast.set_slave_timeout(timeout_ms);
+    }
+
+    /// How far the log is on a slave, and where a record ends that does not wait for one. True: see
+    /// `drain_ready`.
+    fn set_replicated(&self, offset: i64, available_below: i64) -> bool {
+        self.fast.set_replicated(offset, available_below)
+    }
+
     /// Replace all accounts; None: nothing is checked.
     fn set_accounts(&self, accounts: Option<Vec<Bound<'_, PyTuple>>>) -> PyResult<()> {
         let rules: Option<Vec<AccountRules>> =
@@ -506,6 +523,16 @@ impl Store {
         self.fast.drain_put_times()
     }
 
+    /// (flushes of the log by `LATENCY_ENDS_MS`, the sum of their times in microseconds) since open.
+    fn flush_times(&self) -> (Vec<u64>, u64) {
+        self.fast.store().flush_times()
+    }
+
+    /// The same of reads of groups, from the store time of their first message on.
+    fn delivery_times(&self) -> (Vec<u64>, u64) {
+        self.fast.store().delivery_times()
+    }
+
     /// (topic, messages put, bytes put) since open.
     fn topic_stats(&self) -> Vec<(String, u64, u64)> {
         self.fast.store().lock().topic_stats()
@@ -590,7 +617,7 @@ impl Store {
         self.fast.stop_holding();
     }
 
-    /// Expire held pulls (answer 19) and overdue flush answers (answer 10). True: see
+    /// Expire held pulls (answer 19) and overdue send answers (answers 10 and 12). True: see
     /// `drain_ready`.
     fn tick(&self, now_ms: i64) -> bool {
         self.fast.tick(now_ms)

@@ -12,7 +12,7 @@ from struct import Struct
 
 from kerolox.kernel.status import GetMessageStatus
 from kerolox.message import PropertyKey
-from kerolox.protocol.codes import FLAG_RESPONSE, VERSION, LanguageCode, ResponseCode, SerializeType
+from kerolox.protocol.codes import FLAG_RESPONSE, VERSION, LanguageCode, SerializeType
 from kerolox.protocol.framing import LENGTHS
 from kerolox.protocol.names import DEFAULT_REGION
 
@@ -23,7 +23,6 @@ _FIXED = Struct(">hbhiii")
 _INT = Struct(">i")
 
 _LANGUAGE = int(LanguageCode.PYTHON)
-_FLUSH_DISK_TIMEOUT = int(ResponseCode.FLUSH_DISK_TIMEOUT)
 
 _JSON_END = b',"serializeTypeCurrentRPC":"JSON","version":%d}' % VERSION
 _JSON_PULL = (
@@ -36,7 +35,6 @@ _TRACE_ON = PropertyKey.TRACE_ON.encode()
 _JSON_REGION = b'{"code":0,"extFields":{"%b":"' % _REGION
 _JSON_TRACE_ON = b'","%b":"' % _TRACE_ON
 _JSON_OK = b'{"code":0,'
-_JSON_OVERDUE = b'{"code":%d,' % _FLUSH_DISK_TIMEOUT
 
 _REMARKS = {int(status): status.name.encode() for status in GetMessageStatus}
 
@@ -114,11 +112,13 @@ def binary_pull_header(
     return _binary_header(code, opaque, _REMARKS[status], fields)
 
 
-def overdue(header: bytes, serialize_type: int) -> bytes:
-    """The same send answer, saying that the flush took too long."""
+def with_code(header: bytes, serialize_type: int, code: int) -> bytes:
+    """The same answer to a send that was stored, with another code."""
+    if not code:
+        return header
     if serialize_type == JSON:
-        return _JSON_OVERDUE + header[len(_JSON_OK) :]
-    return _FLUSH_DISK_TIMEOUT.to_bytes(2, "big") + header[2:]
+        return b'{"code":%d,' % code + header[len(_JSON_OK) :]
+    return code.to_bytes(2, "big") + header[2:]
 
 
 def _binary_header(

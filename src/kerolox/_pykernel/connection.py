@@ -39,7 +39,16 @@ from kerolox._pykernel.holds import HeldPull
 from kerolox._pykernel.store import Store
 from kerolox._pykernel.tables import SendShape
 from kerolox.errors import RemoteProtocolError
-from kerolox.kernel import ALLOWANCE_MAX, COMMITS_MAX, FED_MORE, FED_READY, Batch, Fed
+from kerolox.kernel import (
+    ALLOWANCE_MAX,
+    COMMITS_MAX,
+    FED_MORE,
+    FED_READY,
+    FED_WAITS,
+    Batch,
+    BatchAppended,
+    Fed,
+)
 from kerolox.kernel.status import PutMessageStatus, pull_code
 from kerolox.protocol.codes import (
     FLAG_ONEWAY,
@@ -137,6 +146,9 @@ class Connection:
             answers.append(store.wake(self._connection_id))
             if store.has_ready:
                 flags |= FED_READY
+        if store.pending.slave_wanted:
+            store.pending.slave_wanted = False
+            flags |= FED_WAITS
         if store.answered_puts:
             store.note_answered(store.files.clock_ms() - begin)
         return Fed(b"".join(answers), slow or None, flags, self._error or None)
@@ -292,18 +304,18 @@ class Connection:
         """Append the records of a run and answer; gives the bytes of answers."""
         store = self._store
         places = store.append_chunk(items, self._born_host)
-        sync = store.waits_for_flush
-        waiting: list[tuple[int, bytes]] = []
+        pending, now_ms = store.pending, store.files.clock_ms()
+        is_on, waiting = pending.is_on, pending.count
         answered = 0
-        for (physical_offset, queue_offset), (shape, header, wait, position, _) in zip(
-            places, sends, strict=False
+        for (physical_offset, queue_offset), (shape, header, wait, position, _), item in zip(
+            places, sends, items, strict=False
         ):
             if header.flag:
                 continue
             if chunk[position + 4] == JSON:
                 text = shape.json_template % (physical_offset, queue_offset, header.opaque)
                 size = len(text)
-                if not (sync and wait) and size < len(JSON_PREFIXES):
+                if not (is_on and wait) and size < len(JSON_PREFIXES):
                     answers.append(JSON_PREFIXES[size])
                     answers.append(text)
                     answered += size
@@ -312,17 +324,18 @@ class Connection:
             else:
                 text = self._binary_answer(shape, [physical_offset], queue_offset, header.opaque)
                 kind = BINARY
-            if sync and wait:
-                waiting.append((kind, text))
+            if is_on and wait:
+                end = physical_offset + self._record_bytes(shape, item)
+                answers.append(pending.add(self._connection_id, end, kind, text, now_ms))
             else:
                 answers.append(encode_frame(text, b"", kind))
                 answered += len(text)
         # What the store refused goes to the handler in Python, whose own append says why.
         for _, _, _, position, end in sends[len(places) :]:
             slow.append(chunk[position + 4 : end])
-        store.answered_puts += len(places) - len(waiting)
-        if sync and places:
-            answers.append(self._flush(waiting))
+        store.answered_puts += len(places) - (pending.count - waiting)
+        if pending.waits_for_disk and places:
+            store.request_flush(store.max_physical_offset)
         return answered
 
     def _may_send(
@@ -375,22 +388,33 @@ class Connection:
         appended = store.appender.append_batch(batch)
         if appended.status != PUT_OK:
             return None
+        if store.pending.waits_for_disk:
+            store.request_flush(appended.end_offset)
+        waiting = store.pending.count
         kind = chunk[position + 4]
-        offsets = appended.physical_offsets
-        if header.flag:
-            text = b""
-        elif kind == JSON:
+        answer = (
+            b""
+            if header.flag
+            else self._batch_answer(shape, appended, kind, header.opaque, waits=properties[2])
+        )
+        store.answered_puts += store.pending.count == waiting
+        return answer
+
+    def _batch_answer(
+        self, shape: SendShape, appended: BatchAppended, kind: int, opaque: int, *, waits: bool
+    ) -> bytes:
+        """The answer to a batch that was stored; b"": it waits."""
+        store = self._store
+        offsets, queue_offset = appended.physical_offsets, appended.queue_offset
+        if kind == JSON:
             ids = message_ids(store.tables.identity, offsets)
-            text = shape.json_template % (ids, appended.queue_offset, header.opaque)
+            text = shape.json_template % (ids, queue_offset, opaque)
         else:
-            text = self._binary_answer(shape, offsets, appended.queue_offset, header.opaque)
-        waits = store.waits_for_flush and bool(text) and properties[2]
-        store.answered_puts += not waits
-        if store.waits_for_flush:
-            late = self._flush([(kind, text)] if waits else [])
-            if waits:
-                return late
-        return encode_frame(text, b"", kind) if text else b""
+            text = self._binary_answer(shape, offsets, queue_offset, opaque)
+        if not waits or not store.pending.is_on:
+            return encode_frame(text, b"", kind)
+        now_ms = store.files.clock_ms()
+        return store.pending.add(self._connection_id, appended.end_offset, kind, text, now_ms)
 
     def _pull(self, header: PullHeader, chunk: bytes, position: int, body: int) -> bytes | None:
         """Read and answer, or hold; None: it is slow, b"": it is held."""
@@ -415,7 +439,7 @@ class Connection:
         ):
             return None
         group, key = shape.group, shape.key
-        commits = shape.commits and commit_offset >= 0
+        commits = shape.commits and commit_offset >= 0 and store.takes_commits
         if commits and len(store.commits) >= COMMITS_MAX and (group, *key) not in store.commits:
             return None
         result = store.read_key(key, offset, shape.max_count, shape.tags)
@@ -449,21 +473,16 @@ class Connection:
         """Bytes of a record besides its topic, body and properties."""
         return _RECORD_FIXED_BYTES + len(self._born_host) + len(self._store.appender.store_host)
 
+    def _record_bytes(self, shape: SendShape, item: ChunkItem) -> int:
+        """Bytes of the record that an item of a chunk became."""
+        return self._record_fixed() + shape.topic_size + len(item[6]) + len(item[7])
+
     def _binary_answer(
         self, shape: SendShape, physical_offsets: list[int], queue_offset: int, opaque: int
     ) -> bytes:
         identity = self._store.tables.identity
         ids = message_ids(identity, physical_offsets)
         return binary_send_header(identity, shape.queue_id, ids, queue_offset, opaque)
-
-    def _flush(self, waiting: list[tuple[int, bytes]]) -> bytes:
-        """Ask for a flush of all that is stored; answers for now, see ``wait_for_flush``."""
-        store = self._store
-        end_offset = store.max_physical_offset
-        if waiting:
-            return store.wait_for_flush(end_offset, self._connection_id, waiting)
-        store.request_flush(end_offset)
-        return b""
 
 
 def _within(allowance: int, frames: list[_Frame]) -> list[_Frame]:

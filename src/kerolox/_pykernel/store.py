@@ -1,15 +1,14 @@
 """The pure-Python kernel's store: the files of :class:`MessageStore` plus what the fast path needs.
 
 Here live the tables that the broker pushes, the pulls that wait for records, and the send answers
-that wait for a flush. Answers that become ready elsewhere than in the feed of their own connection
-are collected for ``drain_ready``.
+that wait for disk or slave. Answers that become ready elsewhere than in the feed of their own
+connection are collected for ``drain_ready``.
 """
 
 from __future__ import annotations
 
 from collections import Counter, deque
 from collections.abc import Sequence
-from typing import NamedTuple
 
 from kerolox._pykernel import halves
 from kerolox._pykernel.access import Accounts, accounts_of
@@ -18,9 +17,9 @@ from kerolox._pykernel.answers import (
     Identity,
     binary_pull_header,
     json_pull_header,
-    overdue,
 )
 from kerolox._pykernel.holds import ENDED_MS, Ended, HeldPull, HeldPulls, QueueKey
+from kerolox._pykernel.pending import PendingAnswers
 from kerolox._pykernel.tables import Tables
 from kerolox._pykernel.waits import OffsetWaits, Wait
 from kerolox.kernel import (
@@ -35,18 +34,17 @@ from kerolox.kernel import (
     Read,
     Record,
 )
+from kerolox.kernel.metrics import Latencies, LatencyCounts
 from kerolox.kernel.settings import StoreSettings
 from kerolox.kernel.status import GetMessageStatus, pull_code
 from kerolox.protocol.codes import Perm, ResponseCode
 from kerolox.protocol.framing import encode_frame
+from kerolox.protocol.records import store_time_of
 from kerolox.store.message_store import MessageStore
 from kerolox.store.queues.consume_queue import ConsumeQueue
 
 ReadResult = tuple[int, int, int, int, bool, int, bytes]
 """The members of ``kernel.Read``."""
-
-PENDING_ANSWERS_MAX = 1_000_000
-"""Send answers that may wait for a flush; further ones say at once that it takes too long."""
 
 ANSWERED_AT_ONCE_MAX = 250
 """Held pulls that are woken, or expire, in one go: some ten milliseconds."""
@@ -61,16 +59,6 @@ _OVERFLOW_ONE = int(GetMessageStatus.OFFSET_OVERFLOW_ONE)
 _NO_QUEUE: ReadResult = (int(GetMessageStatus.NO_MESSAGE_IN_QUEUE), 0, 0, 0, False, 0, b"")
 
 
-class _FlushWait(NamedTuple):
-    """Send answers of one feed that wait for a flush."""
-
-    end_offset: int
-    deadline_ms: int
-    connection_id: int
-    headers: list[tuple[int, bytes]]
-    """(serialize type, header) of each answer."""
-
-
 class Store(MessageStore):
     """See :class:`kerolox.kernel.StoreKernel`."""
 
@@ -79,7 +67,8 @@ class Store(MessageStore):
         self.tables = Tables(self.files.queues.get, long_polling=settings.long_polling_enable)
         self.appender.store_host = self.tables.identity.store_host
         self.writable = True
-        self.waits_for_flush = settings.flush_disk_type == "SYNC_FLUSH"
+        self.pending = PendingAnswers(settings)
+        self.takes_commits = True
         self.commits: dict[tuple[str, str, int], int] = {}
         self.arrived: dict[QueueKey, set[int]] = {}
         self._waking: deque[HeldPull] = deque()
@@ -95,11 +84,10 @@ class Store(MessageStore):
         self._staged: deque[tuple[int, QueueKey, Sequence[int]]] = deque()
         """(end of the log, queue, tags codes) of what waits in a transient pool."""
         self._ready: list[tuple[int, bytes]] = []
-        self._flush_waits: deque[_FlushWait] = deque()
-        self._flush_wait_count = 0
         self.answered_puts = 0
         """Sends that are answered at the end of the current feed."""
         self._put_times: Counter[int] = Counter()
+        self._delivery_times = Latencies()
         self._group_counts: dict[tuple[str, str, int], list[int]] = {}
         self._fall_behind: dict[tuple[str, str, int], int] = {}
 
@@ -193,6 +181,20 @@ class Store(MessageStore):
         """See ``StoreKernel``."""
         self.writable = writable
 
+    def set_commits(self, takes_commits: bool) -> None:
+        """See ``ReplicationKernel``."""
+        self.takes_commits = takes_commits
+
+    def set_slave_timeout(self, timeout_ms: int | None) -> None:
+        """See ``ReplicationKernel``."""
+        self.pending.slave_timeout_ms = timeout_ms
+
+    def set_replicated(self, offset: int, available_below: int) -> bool:
+        """See ``ReplicationKernel``."""
+        self.pending.replicated, self.pending.available_below = offset, available_below
+        self._release_safe()
+        return self.has_ready
+
     def set_accounts(self, accounts: Sequence[AccountRules] | None) -> None:
         """See ``AccessTables``."""
         self.accounts = accounts_of(accounts) if accounts is not None else None
@@ -255,7 +257,7 @@ class Store(MessageStore):
         """See ``StoreKernel``."""
         result = super().read(topic, queue_id, offset, max_count, tag_codes, bits=bits)
         if group is not None:
-            self._count_read(group, (topic, queue_id), result.count, len(result.records))
+            self._count_read(group, (topic, queue_id), result.count, result.records)
         return result
 
     def read_key(
@@ -279,7 +281,7 @@ class Store(MessageStore):
     ) -> bytes:
         """The whole answer to a pull at ``offset``, counted for ``group_stats`` when it found."""
         status, next_offset, min_offset, max_offset, slow, count, records = result
-        self._count_read(group, key, count, len(records))
+        self._count_read(group, key, count, records)
         render = json_pull_header if serialize_type == JSON else binary_pull_header
         header = render(
             pull_code(status, offset),
@@ -290,12 +292,15 @@ class Store(MessageStore):
         )
         return encode_frame(header, records, serialize_type)
 
-    def _count_read(self, group: str, key: QueueKey, count: int, size: int) -> None:
+    def _count_read(self, group: str, key: QueueKey, count: int, records: bytes) -> None:
         """Count the read that was just done for a group."""
         last_behind = self.reader.last_behind
         if last_behind < 0:
             return
         if count:
+            if self.files.settings.latency_recorded:
+                waited_ms = max(self.files.clock_ms() - store_time_of(records), 0)
+                self._delivery_times.note(waited_ms * 1_000)
             counts = self._group_counts.get((group, *key))
             if counts is None:
                 if len(self._group_counts) >= GROUP_READS_MAX:
@@ -303,7 +308,7 @@ class Store(MessageStore):
                 counts = self._group_counts[group, *key] = [0, 0, 0, 0]
             counts[0] += 1
             counts[1] += count
-            counts[2] += size
+            counts[2] += len(records)
             counts[3] += self.reader.last_read_ms
         if self.files.settings.disk_fall_recorded and (
             len(self._fall_behind) < GROUP_READS_MAX or (group, *key) in self._fall_behind
@@ -329,6 +334,10 @@ class Store(MessageStore):
         times, self._put_times = self._put_times, Counter()
         return sorted(times.items())
 
+    def delivery_times(self) -> LatencyCounts:
+        """See ``StoreKernel``."""
+        return self._delivery_times.get()
+
     def note_answered(self, milliseconds: int) -> None:
         """Note how long a feed took, for the sends that it answered."""
         self._note_puts(milliseconds, self.answered_puts)
@@ -337,10 +346,6 @@ class Store(MessageStore):
     def _note_puts(self, milliseconds: int, count: int) -> None:
         if count:
             self._put_times[min(max(milliseconds, 0), PUT_TIME_MS_MAX)] += count
-
-    def _note_flushed(self, wait: _FlushWait, now_ms: int) -> None:
-        begin_ms = wait.deadline_ms - self.files.settings.sync_flush_timeout
-        self._note_puts(now_ms - begin_ms, len(wait.headers))
 
     def group_stats(self) -> list[tuple[str, str, int, int, int, int, int]]:
         """See ``StoreKernel``."""
@@ -402,23 +407,6 @@ class Store(MessageStore):
             self.notify()
         return arrived
 
-    def wait_for_flush(
-        self, end_offset: int, connection_id: int, headers: list[tuple[int, bytes]]
-    ) -> bytes:
-        """Keep send answers until everything below ``end_offset`` is on disk.
-
-        Gives the answers for now: empty, or those that say that it takes too long when
-        ``PENDING_ANSWERS_MAX`` wait already.
-        """
-        self.request_flush(end_offset)
-        if self._flush_wait_count + len(headers) > PENDING_ANSWERS_MAX:
-            self.answered_puts += len(headers)
-            return _late(headers)
-        deadline_ms = self.files.clock_ms() + self.files.settings.sync_flush_timeout
-        self._flush_waits.append(_FlushWait(end_offset, deadline_ms, connection_id, headers))
-        self._flush_wait_count += len(headers)
-        return b""
-
     def wake(self, connection_id: int) -> bytes:
         """Answer the held pulls that what arrived can satisfy.
 
@@ -472,13 +460,9 @@ class Store(MessageStore):
         self._waits.end_where(lambda wait: wait.deadline_ms <= now_ms)
         self._ticked_ms = now_ms
         self._expire_some()
-        self._release_flushed()
-        waits = self._flush_waits
-        while waits and (self.files.failure or waits[0].deadline_ms <= now_ms):
-            wait = waits.popleft()
-            self._flush_wait_count -= len(wait.headers)
-            self._note_flushed(wait, now_ms)
-            self._ready.append((wait.connection_id, _late(wait.headers)))
+        self._release_safe()
+        self.pending.expire(now_ms, bool(self.files.failure))
+        self._release_safe(now_ms)
         return self.has_ready
 
     def _expire_some(self) -> None:
@@ -531,7 +515,7 @@ class Store(MessageStore):
 
     def drain_ready(self) -> list[tuple[int, bytes]]:
         """See ``StoreKernel``."""
-        self._release_flushed()
+        self._release_safe()
         self._release_committed()
         self._expire_some()
         ready, self._ready = self._ready, []
@@ -546,11 +530,7 @@ class Store(MessageStore):
         """Drop everything that waits for a connection that is gone."""
         self.held.remove_connection(connection_id)
         self._ready = [entry for entry in self._ready if entry[0] != connection_id]
-        if any(wait.connection_id == connection_id for wait in self._flush_waits):
-            self._flush_waits = deque(
-                wait for wait in self._flush_waits if wait.connection_id != connection_id
-            )
-            self._flush_wait_count = sum(len(wait.headers) for wait in self._flush_waits)
+        self.pending.forget(connection_id)
 
     def _wake_and_notify(self) -> None:
         self.wake(_NOBODY)
@@ -572,19 +552,11 @@ class Store(MessageStore):
         if self.arrived or self._waking:
             self.wake(_NOBODY)
 
-    def _release_flushed(self) -> None:
-        waits = self._flush_waits
-        flushed_offset = self.flushed_offset
-        while waits and waits[0].end_offset <= flushed_offset:
-            wait = waits.popleft()
-            self._flush_wait_count -= len(wait.headers)
-            self._note_flushed(wait, self.files.clock_ms())
-            self._ready.append((wait.connection_id, _frames(wait.headers)))
-
-
-def _late(headers: list[tuple[int, bytes]]) -> bytes:
-    return _frames([(kind, overdue(header, kind)) for kind, header in headers])
-
-
-def _frames(headers: list[tuple[int, bytes]]) -> bytes:
-    return b"".join([encode_frame(header, b"", kind) for kind, header in headers])
+    def _release_safe(self, now_ms: int | None = None) -> None:
+        """Answer the sends whose records are safe."""
+        if not self.pending.count:
+            return
+        now = self.files.clock_ms() if now_ms is None else now_ms
+        self._ready += self.pending.release(
+            self.flushed_offset, lambda begin_ms: self._note_puts(now - begin_ms, 1)
+        )

@@ -38,6 +38,7 @@ from kerolox.kernel.append import (
     Durability,
     HalfKernel,
     RecordAppender,
+    ReplicationKernel,
 )
 from kerolox.kernel.choice import (
     KERNEL_VARIABLE,
@@ -53,6 +54,7 @@ from kerolox.kernel.feed import (
     ALLOWANCE_MAX,
     FED_MORE,
     FED_READY,
+    FED_WAITS,
     ConnectionAccess,
     ConnectionKernel,
     Fed,
@@ -68,7 +70,13 @@ from kerolox.kernel.held_pulls import (
     PASSED_OVER_MS,
     OffsetWaits,
 )
-from kerolox.kernel.metrics import GROUP_READS_MAX, StoreMetrics
+from kerolox.kernel.metrics import (
+    GROUP_READS_MAX,
+    LATENCY_ENDS_MS,
+    Latencies,
+    LatencyCounts,
+    StoreMetrics,
+)
 from kerolox.kernel.read import RawLog, RecordReader
 from kerolox.kernel.settings import StoreSettings
 from kerolox.kernel.store import (
@@ -98,6 +106,7 @@ __all__ = [
     "COMMITS_MAX",
     "FED_MORE",
     "FED_READY",
+    "FED_WAITS",
     "GROUP_READS_MAX",
     "HALF_QUEUE",
     "HALF_RUNS_MAX",
@@ -105,6 +114,7 @@ __all__ = [
     "HELD_OF_CONNECTION_MAX",
     "HELD_PULLS_MAX",
     "KERNEL_VARIABLE",
+    "LATENCY_ENDS_MS",
     "OFFSET_WAITS_MAX",
     "OP_PROPERTIES",
     "PASSED_OVER_MS",
@@ -127,6 +137,8 @@ __all__ = [
     "HalfRun",
     "HalvesEnded",
     "Kernel",
+    "Latencies",
+    "LatencyCounts",
     "OddBody",
     "OffsetSource",
     "OffsetWaits",
@@ -139,6 +151,7 @@ __all__ = [
     "RecordStore",
     "RecoveryReport",
     "ReplicatedLog",
+    "ReplicationKernel",
     "StoreFiles",
     "StoreKernel",
     "StoreMetrics",

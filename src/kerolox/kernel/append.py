@@ -1,4 +1,4 @@
-"""Records in, how far they are on disk, and half messages in bulk."""
+"""Records in, how far they are on disk and on slaves, and half messages in bulk."""
 
 from __future__ import annotations
 
@@ -63,6 +63,37 @@ class RecordAppender(Durability, Protocol):
 
     def set_max_message_size(self, size: int) -> None:
         """``maxMessageSize`` from now on: the bytes of a body, or of a batch, that are stored."""
+
+
+@runtime_checkable
+class ReplicationKernel(Protocol):
+    """Sends that wait for a slave, and pulls that a slave answers.
+
+    The answer to a send that waits (``WAIT``) comes when its record is on disk (SYNC_FLUSH) and on
+    a slave. What a slave does counts more than what the disk does, as in RocketMQ. A record that
+    ends where no slave may be waited for is SLAVE_NOT_AVAILABLE; one that is late for a slave is
+    FLUSH_SLAVE_TIMEOUT, else one that is late for the disk FLUSH_DISK_TIMEOUT. All are stored.
+    """
+
+    def set_slave_timeout(self, timeout_ms: int | None) -> None:
+        """For how long sends wait for a slave (``slaveTimeout`` of a SYNC_MASTER); None, as in a
+        new store: not at all. Those that wait then are late with the next tick."""
+
+    def set_replicated(self, offset: int, available_below: int) -> bool:
+        """Say how far the log is on a slave; releases the answers that waited for it.
+
+        Args:
+            offset: everything below is on a slave (``push2SlaveMaxOffset``).
+            available_below: a record that ends here or later does not wait for one
+                (``isSlaveOK``); 0: none does.
+
+        Returns:
+            Whether ``drain_ready`` has something.
+        """
+
+    def set_commits(self, takes_commits: bool) -> None:
+        """Whether fast pulls commit the offsets that they carry, as in a new store. A slave answers
+        such pulls and leaves their offsets alone."""
 
 
 @runtime_checkable

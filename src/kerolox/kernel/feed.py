@@ -14,6 +14,8 @@ FED_READY = 1
 FED_MORE = 2
 """``Fed`` flag: the answer budget was used up; call ``feed(b"", 0)`` again after the write."""
 
+FED_WAITS = 4
+"""``Fed`` flag: senders wait until a slave has what was appended."""
 
 ALLOWANCE_MAX = (1 << 62) - 1
 """``allowance`` of a connection that may have any number of requests answered."""
@@ -30,7 +32,7 @@ class Fed(NamedTuple):
     slow: list[bytes] | None
     """Frames for Python (everything after the 4-byte length), in order; None when there is none."""
     flags: int
-    """``FED_READY`` | ``FED_MORE``."""
+    """``FED_READY`` | ``FED_MORE`` | ``FED_WAITS``."""
     error: str | None
     """Set when the peer broke the framing: write ``answers``, then close the connection."""
 

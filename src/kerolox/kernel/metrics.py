@@ -2,10 +2,37 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from typing import Protocol, runtime_checkable
 
 GROUP_READS_MAX = 200_000
 """Queues of groups that ``group_stats`` and ``lag`` tell of; further ones are left out."""
+
+LATENCY_ENDS_MS = (
+    1, 2, 5, 10, 20, 50, 100, 200, 500, 1_000, 5_000, 30_000, 300_000, 3_600_000,
+)  # fmt: skip
+"""Upper ends of the buckets; one more has none. A time belongs to the first bucket whose end is not
+below it."""
+
+LatencyCounts = tuple[list[int], int]
+"""(the count of each bucket, the sum of all times in microseconds)."""
+
+
+class Latencies:
+    """Counts of one kind. Of several threads one at a time may add to them."""
+
+    def __init__(self) -> None:
+        self._counts = [0] * (len(LATENCY_ENDS_MS) + 1)
+        self._total_us = 0
+
+    def note(self, microseconds: int, count: int = 1) -> None:
+        """Count so many that took so long each."""
+        self._counts[bisect_left(LATENCY_ENDS_MS, microseconds / 1_000)] += count
+        self._total_us += microseconds * count
+
+    def get(self) -> LatencyCounts:
+        """All that was counted."""
+        return list(self._counts), self._total_us
 
 
 @runtime_checkable
@@ -24,6 +51,14 @@ class StoreMetrics(Protocol):
 
         A send takes from its feed to its answer, the wait for a flush included; the sends of one
         feed take as long as the feed."""
+
+    def flush_times(self) -> LatencyCounts:
+        """Flushes of the log since open by :data:`LATENCY_ENDS_MS`. Zeros without
+        ``latency_recorded``."""
+
+    def delivery_times(self) -> LatencyCounts:
+        """Reads of groups that found messages, fast or with ``read``, by how long the first of
+        their messages had been stored; the same otherwise."""
 
     def topic_stats(self) -> list[tuple[str, int, int]]:
         """(topic, messages put, bytes put) since open, of the queues that there are: what deleted

@@ -87,7 +87,9 @@ class RawLog(Protocol):
 
         Each record gets its queue and index entries when it is whole, and wakes held pulls. Gives
         the end of the last whole record; what follows it is seen by nobody and gone after a
-        restart. An empty log begins at ``offset``, a multiple of ``mappedFileSizeCommitLog``.
+        restart. Bytes may also go on at that end: what followed it is dropped, so none at all
+        make the log end there. An empty log begins at ``offset``, a multiple of
+        ``mappedFileSizeCommitLog``.
 
         A record whose queue offset is 0 deletes the queue that was there: its topic was made anew.
 

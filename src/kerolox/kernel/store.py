@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Protocol, runtime_checkable
 
-from kerolox.kernel.append import HalfKernel, RecordAppender
+from kerolox.kernel.append import HalfKernel, RecordAppender, ReplicationKernel
 from kerolox.kernel.files import StoreFiles, StoreRetention
 from kerolox.kernel.held_pulls import HeldPulls, OffsetWaits
 from kerolox.kernel.metrics import StoreMetrics
@@ -41,6 +41,7 @@ class StoreKernel(
     AccessTables,
     OffsetSource,
     HalfKernel,
+    ReplicationKernel,
     HeldPulls,
     OffsetWaits,
     StoreMetrics,

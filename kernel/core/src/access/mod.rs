@@ -4,7 +4,8 @@
 //! checked again, and refused with a reason.
 
 mod accounts;
+mod sha1_lanes;
 mod signature;
 
 pub use self::accounts::{Account, AccountRules, Accounts, NO_ACCOUNT};
-pub use self::signature::SLACK_BYTES;
+pub use self::signature::{Check, SLACK_BYTES, are_right};

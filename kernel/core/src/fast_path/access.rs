@@ -2,7 +2,7 @@
 
 use hashbrown::HashSet;
 
-use crate::access::{Account, Accounts, NO_ACCOUNT, SLACK_BYTES};
+use crate::access::{Account, Accounts, Check, NO_ACCOUNT, SLACK_BYTES, are_right};
 use crate::protocol::{MAY_PUB, MAY_SUB, RETRY_PREFIX, TRACE_TOPIC, request};
 use crate::wire::header::{Header, Order, PullFields, SendFields};
 
@@ -12,6 +12,8 @@ pub struct Request<'a> {
     pub header: &'a Header,
     pub header_bytes: &'a [u8],
     pub body: &'a [u8],
+    /// Whether its signature is right; None: it was not looked at.
+    pub is_signed: Option<bool>,
 }
 
 /// What a connection knows of its peer.
@@ -24,8 +26,6 @@ pub struct Access {
     /// Number of the last account, looked at first.
     last_account: u32,
     order: Order,
-    /// The signed text of the last request.
-    text: Vec<u8>,
 }
 
 impl Default for Access {
@@ -35,15 +35,17 @@ impl Default for Access {
             white_keys: HashSet::new(),
             last_account: NO_ACCOUNT,
             order: Order::default(),
-            text: Vec::new(),
         }
     }
 }
 
-/// A signed text longer than this is not kept for the next one to be made in.
-const KEPT_BYTES_MAX: usize = 64 << 10;
-
 impl Access {
+    /// Whether the global white list has the peer's address, as far as the kernel was told.
+    #[inline]
+    pub const fn is_white(&self) -> bool {
+        self.is_white
+    }
+
     /// Says which white lists have the peer's address; true when one had it and has it no more.
     pub fn set_white<'a>(
         &mut self,
@@ -106,28 +108,59 @@ impl Access {
         if self.is_white {
             return true;
         }
-        let Request { header, header_bytes, body } = request;
-        let Some(key) = header.access_key(header_bytes) else {
+        let Some(key) = request.header.access_key(request.header_bytes) else {
             return false;
         };
         let Some(account) = accounts.find(key, &mut self.last_account) else {
             return false;
         };
-        if !self.white_keys.is_empty() && self.white_keys.contains(key) {
+        if self.is_white_for(key) {
             return true;
         }
         // What costs most comes last; all of it must be so.
         if !account.may_everything && !has_permission(account) {
             return false;
         }
-        let Self { order, text, .. } = self;
-        let size = header.signed_text(header_bytes, order, text, SLACK_BYTES);
-        let signature = header.signature(header_bytes);
-        let is_signed =
-            size.is_some_and(|size| account.signing.is_right(text, size, body, signature));
-        if self.text.capacity() > KEPT_BYTES_MAX {
-            self.text = Vec::new();
-        }
-        is_signed
+        request.is_signed.unwrap_or_else(|| {
+            let mut text = Vec::new();
+            let [is_right] = are_right(&[check(account, request, &mut self.order, &mut text)]);
+            is_right
+        })
     }
+
+    /// The check of a request's signature, before anything else of it is looked at; None when there
+    /// is none to make. The text that was signed is put into `text`.
+    pub fn check<'a>(
+        &mut self,
+        accounts: &'a Accounts,
+        request: Request<'a>,
+        text: &'a mut Vec<u8>,
+    ) -> Option<Check<'a>> {
+        let key = request.header.access_key(request.header_bytes)?;
+        if self.is_white || self.is_white_for(key) {
+            return None;
+        }
+        let account = accounts.find(key, &mut self.last_account)?;
+        check(account, request, &mut self.order, text)
+    }
+
+    #[inline]
+    fn is_white_for(&self, key: &[u8]) -> bool {
+        !self.white_keys.is_empty() && self.white_keys.contains(key)
+    }
+}
+
+/// The check of a request's signature by the key of an account; None when what was signed is not
+/// certain.
+#[inline]
+fn check<'a>(
+    account: &'a Account,
+    request: Request<'a>,
+    order: &mut Order,
+    text: &'a mut Vec<u8>,
+) -> Option<Check<'a>> {
+    let Request { header, header_bytes, body, .. } = request;
+    let size = header.signed_text(header_bytes, order, text, SLACK_BYTES)?;
+    let signature = header.signature(header_bytes);
+    Some(Check::new(&account.signing, text, size, body, signature))
 }

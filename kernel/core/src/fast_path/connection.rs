@@ -1,16 +1,15 @@
 //! The fast path of one connection: bytes in, answers and frames for the slow path out.
 
 use super::access::{Access, Request};
+use super::ahead::Ahead;
 use super::path::FastPath;
 use super::policy::NO_SLOT;
 use super::pull::{self, Puller};
 use super::reading::AnswerHeader;
 use super::send::{self, Sender};
 use super::state::{ANSWER_BYTES_MAX, State};
-use crate::protocol::request as code;
 use crate::state::Core;
-use crate::wire::frame::{self, Cut, Frame, FrameError};
-use crate::wire::header::Header;
+use crate::wire::frame::{self, Cut, FrameError};
 
 /// A buffer for unfinished frames above this is given back when it has become empty.
 const KEPT_BYTES_MAX: usize = 1 << 20;
@@ -25,6 +24,8 @@ pub struct Fed {
     pub ready: bool,
     /// The answer budget was used up: frames are left.
     pub more: bool,
+    /// Senders wait until a slave has what was appended.
+    pub waits: bool,
     /// The peer broke the framing.
     pub error: Option<FrameError>,
 }
@@ -43,9 +44,15 @@ pub struct Connection {
     closed: bool,
     /// Frames that may still be answered here; at 0 all are slow.
     pub allowance: u64,
-    header: Header,
     access: Access,
     memory: Memory,
+}
+
+/// What all frames of a feed are taken with.
+struct Feeding<'a> {
+    state: &'a mut State,
+    core: &'a mut Core,
+    ahead: &'a mut Ahead,
 }
 
 /// What is remembered from frame to frame, because the next one is mostly alike.
@@ -70,7 +77,6 @@ impl Connection {
             error: None,
             closed: false,
             allowance: ALLOWANCE_MAX,
-            header: Header::default(),
             access: Access::default(),
             memory: Memory { last_topic: NO_SLOT, last_group: NO_SLOT, ..Memory::default() },
         }
@@ -104,7 +110,10 @@ impl Connection {
         let mut state = fast.state.lock();
         let mut core = fast.store.lock();
         state.tables.refresh(&core);
-        let error = self.take_frames(&mut state, &mut core, data, answers, slow).err();
+        let mut ahead = std::mem::take(&mut state.ahead);
+        let mut feeding = Feeding { state: &mut state, core: &mut core, ahead: &mut ahead };
+        let error = self.take_frames(&mut feeding, data, answers, slow).err();
+        state.ahead = ahead;
         if state.has_arrivals() {
             state.answer_arrivals(&mut core, Some((self.id, answers)));
         }
@@ -112,6 +121,7 @@ impl Connection {
             state.note_puts(core.elapsed_ms());
         }
         let flush_wanted = std::mem::take(&mut state.flush_wanted);
+        let waits = std::mem::take(&mut state.safety.slave_wanted);
         let ready = state.has_ready();
         drop(core);
         drop(state);
@@ -125,7 +135,7 @@ impl Connection {
             self.kept = Vec::new();
             self.done = 0;
         }
-        Fed { ready, more: self.has_whole_frame(), error }
+        Fed { ready, more: self.has_whole_frame(), waits, error }
     }
 
     /// Drops the held pulls and waiting answers of this connection, and takes no more frames.
@@ -152,8 +162,7 @@ impl Connection {
 
     fn take_frames(
         &mut self,
-        state: &mut State,
-        core: &mut Core,
+        feeding: &mut Feeding<'_>,
         data: &[u8],
         answers: &mut Vec<u8>,
         slow: &mut impl FnMut(&[u8]),
@@ -162,7 +171,7 @@ impl Connection {
         // First what was kept, completed by no more than its first frame needs.
         while self.done < self.kept.len() {
             let kept = std::mem::take(&mut self.kept);
-            let step = self.take_one(state, core, &kept[self.done..], answers, slow);
+            let step = self.take_some(feeding, &kept[self.done..], answers, slow);
             self.kept = kept;
             match step? {
                 Step::Taken(size) => self.done += size,
@@ -184,73 +193,73 @@ impl Connection {
         }
         self.drop_done();
         let mut at = 0;
-        while let Step::Taken(size) = self.take_one(state, core, &rest[at..], answers, slow)? {
+        while let Step::Taken(size) = self.take_some(feeding, &rest[at..], answers, slow)? {
             at += size;
         }
         self.kept.extend_from_slice(&rest[at..]);
         Ok(())
     }
 
-    /// Takes the first frame of `data`.
-    fn take_one(
+    /// Takes the first frame of `data`, or the first ones.
+    fn take_some(
         &mut self,
-        state: &mut State,
-        core: &mut Core,
+        feeding: &mut Feeding<'_>,
         data: &[u8],
         answers: &mut Vec<u8>,
         slow: &mut impl FnMut(&[u8]),
     ) -> Result<Step, FrameError> {
-        match frame::cut(data)? {
-            Cut::Partial(needed) => Ok(Step::Partial(needed)),
-            Cut::Frame(_) if answers.len() >= ANSWER_BYTES_MAX => Ok(Step::Full),
-            Cut::Frame(found) => {
-                if self.allowance == 0 || !self.take_fast(state, core, &found, answers) {
-                    slow(found.bytes);
-                } else if self.allowance != ALLOWANCE_MAX {
-                    self.allowance -= 1;
-                }
-                Ok(Step::Taken(4 + found.bytes.len()))
+        let first = match frame::cut(data)? {
+            Cut::Partial(needed) => return Ok(Step::Partial(needed)),
+            Cut::Frame(_) if answers.len() >= ANSWER_BYTES_MAX => return Ok(Step::Full),
+            Cut::Frame(found) => found,
+        };
+        let Feeding { state, core, ahead } = feeding;
+        if self.allowance == 0 || state.tables.identity.is_none() || !core.is_open() {
+            slow(first.bytes);
+            return Ok(Step::Taken(4 + first.bytes.len()));
+        }
+        let mut at = 0;
+        for slot in ahead.read(data, self.allowance, &mut self.access, state.accounts.as_ref()) {
+            let Cut::Frame(found) = frame::cut(&data[at..])? else {
+                break;
+            };
+            if answers.len() >= ANSWER_BYTES_MAX {
+                break;
+            }
+            at += 4 + found.bytes.len();
+            let request = slot.request(&found);
+            if !request.is_some_and(|request| self.take_fast(state, core, request, answers)) {
+                slow(found.bytes);
+            } else if self.allowance != ALLOWANCE_MAX {
+                self.allowance -= 1;
             }
         }
+        Ok(Step::Taken(at))
     }
 
-    /// Answers a frame; false when it takes the slow path.
+    /// Answers a request; false when it takes the slow path.
     fn take_fast(
         &mut self,
         state: &mut State,
         core: &mut Core,
-        frame: &Frame<'_>,
+        request: Request<'_>,
         answers: &mut Vec<u8>,
     ) -> bool {
-        if state.tables.identity.is_none()
-            || !core.is_open()
-            || !self.header.read(frame.serialize_type, frame.header)
-        {
+        let Self { access, memory, .. } = self;
+        let Memory { last_topic, last_group, tag_codes, answer_header } = memory;
+        if request.header.is_send() {
+            let born_host = &self.born_host;
+            let mut sender = Sender { connection: self.id, born_host, last_topic, access };
+            return send::send(state, core, &mut sender, request, answers).is_some();
+        }
+        // A pull has no body.
+        if !request.header.is_pull() || !request.body.is_empty() {
             return false;
         }
-        let Self { header, access, memory, .. } = self;
-        let Memory { last_topic, last_group, tag_codes, answer_header } = memory;
-        let request = Request { header, header_bytes: frame.header, body: frame.body };
-        match header.code {
-            code::SEND_MESSAGE | code::SEND_MESSAGE_V2 | code::SEND_BATCH_MESSAGE => {
-                let born_host = &self.born_host;
-                let mut sender = Sender { connection: self.id, born_host, last_topic, access };
-                send::send(state, core, &mut sender, request, answers).is_some()
-            }
-            // A pull has no body.
-            code::PULL_MESSAGE | code::LITE_PULL_MESSAGE if frame.body.is_empty() => {
-                let mut puller = Puller {
-                    connection: self.id,
-                    last_topic,
-                    last_group,
-                    tag_codes,
-                    answer_header,
-                    access,
-                };
-                pull::pull(state, core, &mut puller, request, answers).is_some()
-            }
-            _ => false,
-        }
+        let connection = self.id;
+        let mut puller =
+            Puller { connection, last_topic, last_group, tag_codes, answer_header, access };
+        pull::pull(state, core, &mut puller, request, answers).is_some()
     }
 
     /// Moves what is not done to the front of the buffer.
@@ -268,7 +277,7 @@ impl Connection {
 }
 
 enum Step {
-    /// A frame of this many bytes.
+    /// Frames of this many bytes.
     Taken(usize),
     /// This many bytes are needed.
     Partial(usize),

@@ -119,15 +119,7 @@ impl FastPath {
         let mut core = self.store.lock();
         state.tables.refresh(&core);
         let done = end_halves(state, &mut core, first, count, commit, (now_ms, host));
-        let woken = state.has_arrivals();
-        if woken {
-            state.answer_arrivals(&mut core, None);
-        }
-        drop(core);
-        drop(guard);
-        if woken {
-            self.store.notify();
-        }
+        self.end_append(guard, core);
         done
     }
 }

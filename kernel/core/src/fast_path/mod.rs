@@ -7,6 +7,7 @@
 //! Locks: the state's, then the store's. Neither is held while a thread waits.
 
 mod access;
+mod ahead;
 mod connection;
 mod halves;
 mod hold;

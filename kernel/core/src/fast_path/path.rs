@@ -1,7 +1,7 @@
 //! The fast path as the binding sees it: the store with the tables that the broker pushes.
 
 use crate::protocol::{PERM_READ, TRANSACTION_MASK};
-use parking_lot::Mutex;
+use parking_lot::{Mutex, MutexGuard};
 
 use super::hold::{Asked, HeldPull};
 use super::policy::{self, Got, Identity, Subscription, Tables};
@@ -14,7 +14,7 @@ use crate::record::NewRecord;
 use crate::settings::Settings;
 use crate::state::Core;
 use crate::state::types::{Appended, BatchAppended, BatchItem, NewBatch, QueueHandle, ReadOutcome};
-use crate::store::Store;
+use crate::store::{Guard, Store};
 use crate::wire::header::Encoding;
 
 /// The store together with the tables and waiting rooms of the fast path.
@@ -150,6 +150,27 @@ impl FastPath {
         self.state.lock().tables.writable = writable;
     }
 
+    /// Whether offsets are committed that pulls carry; a slave does not.
+    pub fn set_commits(&self, takes_commits: bool) {
+        self.state.lock().tables.takes_commits = takes_commits;
+    }
+
+    /// For how long sends wait for a slave; None: not at all. Those that wait then end with the next
+    /// tick.
+    pub fn set_slave_timeout(&self, timeout_ms: Option<i64>) {
+        self.state.lock().safety.slave_timeout_ms = timeout_ms;
+    }
+
+    /// How far the log is on a slave, and where a record ends that does not wait for one; whether
+    /// `drain_ready` has something.
+    pub fn set_replicated(&self, offset: i64, available_below: i64) -> bool {
+        let mut state = self.state.lock();
+        state.safety.replicated = offset;
+        state.safety.available_below = available_below;
+        state.release_safe(self.store.flushed_offset(), self.store.now_ms());
+        state.has_ready()
+    }
+
     /// Replaces all accounts; None: nothing is checked. Held pulls are answered with the next tick,
     /// so that they come again and are checked anew.
     pub fn set_accounts(&self, rules: Option<&[AccountRules]>) {
@@ -229,16 +250,21 @@ impl FastPath {
                 state.note_append(&core, topic, queue_id, tags_code);
             }
         }
+        self.end_append(guard, core);
+        appended
+    }
+
+    /// Ends an append: answers what it woke, gives the locks back, and tells that there are answers.
+    pub(super) fn end_append(&self, mut state: MutexGuard<'_, State>, mut core: Guard<'_>) {
         let woken = state.has_arrivals();
         if woken {
             state.answer_arrivals(&mut core, None);
         }
         drop(core);
-        drop(guard);
+        drop(state);
         if woken {
             self.store.notify();
         }
-        appended
     }
 
     fn append_with<R>(
@@ -273,15 +299,7 @@ impl FastPath {
             }
         }
         state.batch.tags_codes = codes;
-        let woken = state.has_arrivals();
-        if woken {
-            state.answer_arrivals(&mut core, None);
-        }
-        drop(core);
-        drop(guard);
-        if woken {
-            self.store.notify();
-        }
+        self.end_append(guard, core);
         appended
     }
 
@@ -303,7 +321,12 @@ impl FastPath {
             let Some(queue) = core.find_queue(topic.as_bytes(), queue_id) else {
                 return ReadOutcome::NO_QUEUE;
             };
-            core.read_into(queue, offset, max_count.max(0) as usize, filter, records)
+            let count = max_count.max(0) as usize;
+            let outcome = core.read_into(queue, offset, count, filter, records);
+            if group.is_some() {
+                core.note_delivery(&outcome);
+            }
+            outcome
         };
         if let Some(group) = group.filter(|_| outcome.lag >= 0) {
             let mut state = self.state.lock();
@@ -386,8 +409,8 @@ impl FastPath {
         state.tables.refresh(&core);
         state.note_committed(&core);
         state.expire_holds(&mut core, now_ms);
-        state.release_flushed(self.store.flushed_offset(), core.now_ms());
-        state.expire_flushes(now_ms, core.is_open() && !core.is_writable());
+        state.release_safe(self.store.flushed_offset(), core.now_ms());
+        state.expire_sends(now_ms, core.is_open() && !core.is_writable());
         state.has_ready()
     }
 
@@ -403,7 +426,7 @@ impl FastPath {
     pub fn drain_ready(&self) -> Vec<(u64, Vec<u8>)> {
         let mut guard = self.state.lock();
         let state = &mut *guard;
-        state.release_flushed(self.store.flushed_offset(), self.store.now_ms());
+        state.release_safe(self.store.flushed_offset(), self.store.now_ms());
         if state.has_arrivals() || state.has_staged() {
             let mut core = self.store.lock();
             state.tables.refresh(&core);

@@ -1,10 +1,10 @@
 //! What the fast path keeps for each connection besides its unfinished frame: its held pulls, the
-//! answers that wait for a flush, and those that are ready for `drain_ready`.
+//! answers that wait until their record is safe, and those that are ready for `drain_ready`.
 
 use hashbrown::HashMap;
 
 use super::hold::List;
-use super::pending::{PENDING_ANSWERS_MAX, Pending};
+use super::pending::{Awaited, PENDING_ANSWERS_MAX, Pending, Safety};
 
 /// Ready answers above this are not made yet: woken pulls wait until `drain_ready` made room.
 pub const READY_BYTES_MAX: usize = 64 << 20;
@@ -26,8 +26,8 @@ pub struct Peers {
     /// Connections with ready answers, in the order of their first one.
     ready_line: Vec<u64>,
     ready_bytes: usize,
-    /// Connections with answers that wait for a flush.
-    flushing: Vec<u64>,
+    /// Connections with answers that wait.
+    waiting: Vec<u64>,
     pending_count: usize,
 }
 
@@ -80,56 +80,56 @@ impl Peers {
         result
     }
 
-    /// Whether another answer may wait for a flush.
+    /// Whether another answer may wait.
     #[must_use]
     pub const fn may_wait(&self) -> bool {
         self.pending_count < PENDING_ANSWERS_MAX
     }
 
-    /// Lets an answer wait until the log is on disk up to `end_offset`.
-    pub fn wait_for_flush(
+    /// Lets an answer wait until the log is safe up to `end_offset`.
+    pub fn wait(
         &mut self,
         connection: u64,
         end_offset: i64,
-        deadline_ms: i64,
+        begin_ms: i64,
+        awaited: Awaited,
         frame: &[u8],
     ) {
         let peer = self.by_id.entry(connection).or_default();
         peer.is_open = true;
         let pending = &mut peer.pending;
         if pending.is_empty() {
-            self.flushing.push(connection);
+            self.waiting.push(connection);
         }
-        pending.push(end_offset, deadline_ms, frame);
+        pending.push(end_offset, begin_ms, awaited, frame);
         self.pending_count += 1;
     }
 
-    /// Makes the answers ready whose records are on disk; `note` is told their deadlines and how
-    /// many had each.
-    pub fn release_flushed(&mut self, flushed_offset: i64, mut note: impl FnMut(i64, u64)) {
-        self.move_pending(|pending, out| pending.release(flushed_offset, out, &mut note));
-    }
-
-    /// Makes the answers ready whose time is over; `note` as above.
-    pub fn expire_flushes(&mut self, now_ms: i64, mut note: impl FnMut(i64, u64)) {
-        self.move_pending(|pending, out| pending.expire(now_ms, out, &mut note));
-    }
-
-    fn move_pending(&mut self, mut step: impl FnMut(&mut Pending, &mut Vec<u8>) -> usize) {
-        let mut flushing = std::mem::take(&mut self.flushing);
-        flushing.retain(|connection| {
+    /// Makes the answers ready whose records are safe, and with a time those whose waits are over;
+    /// `note` is told when they began to wait and how many did then.
+    pub fn release(
+        &mut self,
+        safety: &Safety,
+        now_ms: Option<i64>,
+        mut note: impl FnMut(i64, u64),
+    ) {
+        let mut waiting = std::mem::take(&mut self.waiting);
+        waiting.retain(|connection| {
             let Some(peer) = self.by_id.get_mut(connection) else {
                 return false;
             };
             let before = peer.ready.len();
-            self.pending_count -= step(&mut peer.pending, &mut peer.ready);
+            if let Some(now_ms) = now_ms {
+                peer.pending.expire(safety, now_ms);
+            }
+            self.pending_count -= peer.pending.release(safety, &mut peer.ready, &mut note);
             if before == 0 && !peer.ready.is_empty() {
                 self.ready_line.push(*connection);
             }
             self.ready_bytes += peer.ready.len() - before;
             !peer.pending.is_empty()
         });
-        self.flushing = flushing;
+        self.waiting = waiting;
     }
 
     /// Takes the ready answers, one run of frames per connection.
@@ -159,6 +159,10 @@ mod tests {
     use crate::wire::answer::Pieces;
     use crate::wire::header::Encoding;
 
+    fn on_disk(flushed: i64) -> Safety {
+        Safety { disk_timeout_ms: Some(10), flushed, ..Safety::default() }
+    }
+
     #[test]
     fn ready_answers_of_a_connection_come_as_one_run() {
         let mut peers = Peers::default();
@@ -174,12 +178,12 @@ mod tests {
     fn answers_of_a_closed_connection_are_dropped() {
         let mut peers = Peers::default();
         peers.write_ready(1, |out| out.extend_from_slice(b"a"));
-        peers.wait_for_flush(1, 10, 10, b"frame");
+        peers.wait(1, 10, 10, on_disk(0).awaited(10), b"frame");
         peers.remove(1);
-        peers.release_flushed(100, |_, _| {});
+        peers.release(&on_disk(100), None, |_, _| {});
         assert!(!peers.has_ready() && peers.take().is_empty());
         assert_eq!(peers.pending_count, 0);
-        assert!(peers.flushing.is_empty());
+        assert!(peers.waiting.is_empty());
     }
 
     #[test]
@@ -189,11 +193,11 @@ mod tests {
         let mut peers = Peers::default();
         for connection in 1..=3 {
             let end = i64::try_from(connection).unwrap() * 10;
-            peers.wait_for_flush(connection, end, 100, &frame);
+            peers.wait(connection, end, 90, on_disk(0).awaited(end), &frame);
         }
-        peers.release_flushed(20, |_, _| {});
+        peers.release(&on_disk(20), None, |_, _| {});
         assert_eq!(peers.take(), [(1, frame.clone()), (2, frame.clone())]);
-        peers.expire_flushes(100, |_, _| {});
+        peers.release(&on_disk(20), Some(100), |_, _| {});
         let late = peers.take();
         assert_eq!((late.len(), late[0].0), (1, 3));
         assert_ne!(late[0].1, frame);

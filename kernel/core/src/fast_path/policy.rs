@@ -5,7 +5,7 @@
 //! any more; then another name may get it. Connections remember slots too, but only to look there
 //! first: they compare the name.
 
-use crate::protocol::{GROUP_READS_MAX, HALF_TOPIC};
+use crate::protocol::{GROUP_READS_MAX, HALF_TOPIC, PULL_COMMIT_OFFSET};
 use std::ops::{Deref, DerefMut};
 
 use hashbrown::HashMap;
@@ -244,6 +244,8 @@ pub struct Tables {
     pub identity: Option<Identity>,
     /// False: every send takes the slow path.
     pub writable: bool,
+    /// False: offsets that pulls carry are not committed (a slave).
+    pub takes_commits: bool,
     /// Slot of the half topic; None: half messages take the slow path.
     half_topic: Option<u32>,
     /// `diskFallRecorded`: keep how far behind the end of the log each read was.
@@ -316,7 +318,14 @@ impl Tables {
     /// Empty tables of a writable broker.
     #[must_use]
     pub fn new() -> Self {
-        Self { writable: true, disk_fall_recorded: true, ..Self::default() }
+        Self { writable: true, takes_commits: true, disk_fall_recorded: true, ..Self::default() }
+    }
+
+    /// Whether the offset is committed that a pull with these flags carries.
+    #[inline]
+    #[must_use]
+    pub const fn takes_commit(&self, sys_flag: i32) -> bool {
+        self.takes_commits && sys_flag & PULL_COMMIT_OFFSET != 0
     }
 
     /// The slots of a group and a topic, made when they are new; None without room for them.
@@ -521,6 +530,7 @@ mod tests {
         count: 1,
         bytes: 100,
         lag: 0,
+        waited_ms: -1,
         milliseconds: 0,
     };
 

@@ -50,7 +50,7 @@ pub fn pull(
         return None;
     }
     let commit_key = (group_slot, topic_slot, fields.queue_id);
-    let commits = fields.sys_flag & PULL_COMMIT_OFFSET != 0 && fields.commit_offset >= 0;
+    let commits = fields.commit_offset >= 0 && state.tables.takes_commit(fields.sys_flag);
     if commits && !state.has_room_to_commit(&commit_key) {
         return None;
     }

@@ -74,6 +74,7 @@ pub fn read(
     let kind = Kind::of(outcome.status, asked.offset);
     if outcome.lag >= 0 {
         tables.note_got(asked.group, asked.topic, asked.queue_id, &outcome);
+        core.note_delivery(&outcome);
     }
     if kind != Kind::Found {
         out.truncate(start);

@@ -3,6 +3,7 @@
 //! Every function that declines leaves nothing behind, so that the frame can go to Python.
 
 use super::access::{Access, Request};
+use super::pending::Awaited;
 use super::state::State;
 use crate::protocol::{
     BATCH_ITEMS_MAX, FLAG_ONEWAY, FLAG_RESPONSE, HALF_QUEUE, PERM_WRITE, PROPERTIES_BYTES_MAX,
@@ -11,7 +12,6 @@ use crate::protocol::{
 use crate::record::Text;
 use crate::state::Core;
 use crate::state::types::{BatchItem, NewBatch};
-use crate::wire::answer::push_as_flush_timeout;
 use crate::wire::header::SendFields;
 use crate::wire::properties::{self, Inspected};
 
@@ -35,7 +35,7 @@ pub fn send(
     request: Request<'_>,
     answers: &mut Vec<u8>,
 ) -> Option<()> {
-    let Request { header, header_bytes, body } = request;
+    let Request { header, header_bytes, body, .. } = request;
     let fields = header.send_fields(header_bytes)?;
     let slot = state.tables.topics.find(fields.topic, *sender.last_topic)?;
     *sender.last_topic = slot;
@@ -64,7 +64,8 @@ pub fn send(
     if header.flag & FLAG_ONEWAY != 0 {
         return Some(());
     }
-    let State { tables, peers, batch, scratch, sync_flush, answered_puts, .. } = state;
+    let awaited = if inspected.waits { state.safety.awaited(stored.end) } else { Awaited::NOTHING };
+    let State { tables, batch, scratch, .. } = state;
     let pieces = &tables.identity.as_ref()?.pieces;
     let one = [stored.start];
     let offsets = if fields.batch { &batch.physical_offsets[..] } else { &one[..] };
@@ -78,19 +79,13 @@ pub fn send(
             offsets,
         );
     };
-    if !*sync_flush || !inspected.waits {
+    if awaited == Awaited::NOTHING {
         render(answers);
         return Some(());
     }
     scratch.clear();
     render(scratch);
-    if peers.may_wait() {
-        let deadline = core.now_ms().saturating_add(state.sync_flush_timeout_ms);
-        peers.wait_for_flush(sender.connection, stored.end, deadline, scratch);
-        *answered_puts -= 1;
-    } else {
-        push_as_flush_timeout(answers, scratch);
-    }
+    state.answer_when_safe(sender.connection, stored.end, core.now_ms(), awaited, answers);
     Some(())
 }
 

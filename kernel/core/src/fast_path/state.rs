@@ -5,8 +5,10 @@ use std::collections::VecDeque;
 
 use hashbrown::{HashMap, HashSet};
 
+use super::ahead::Ahead;
 use super::hold::{Asked, HeldPull, Holds};
 use super::peers::Peers;
+use super::pending::{Awaited, Safety};
 use super::policy::{NO_SLOT, Tables};
 use super::reading::{self, AnswerHeader, Kind};
 use super::times::PutTimes;
@@ -14,6 +16,7 @@ use super::waits::Waits;
 use crate::access::Accounts;
 use crate::settings::{FlushDiskType, Settings};
 use crate::state::Core;
+use crate::wire::answer::push_with_code;
 
 /// Bytes of answers after which one call takes no more frames.
 pub const ANSWER_BYTES_MAX: usize = 1 << 20;
@@ -105,12 +108,13 @@ pub struct State {
     pub ended: Ended,
     /// Whose requests are answered; None: everybody's.
     pub accounts: Option<Accounts>,
+    pub ahead: Ahead,
     /// When pulls that were passed over were looked for.
     looked_ms: i64,
     /// Physical offset that the sends of this call want on disk; 0 for none.
     pub flush_wanted: i64,
-    pub sync_flush: bool,
-    pub sync_flush_timeout_ms: i64,
+    /// What the answers of sends wait for.
+    pub safety: Safety,
     pub long_polling: bool,
     pub has_stopped_holding: bool,
     pub max_message_bytes: usize,
@@ -125,10 +129,11 @@ impl State {
     pub fn new(settings: &Settings) -> Self {
         let mut tables = Tables::new();
         tables.disk_fall_recorded = settings.disk_fall_recorded;
+        let is_sync = settings.flush_disk_type == FlushDiskType::Sync;
+        let disk_timeout_ms = is_sync.then_some(settings.sync_flush_timeout as i64);
         Self {
             tables,
-            sync_flush: settings.flush_disk_type == FlushDiskType::Sync,
-            sync_flush_timeout_ms: settings.sync_flush_timeout as i64,
+            safety: Safety { disk_timeout_ms, ..Safety::default() },
             long_polling: settings.long_polling_enable,
             max_message_bytes: settings.max_message_size,
             ..Self::default()
@@ -396,18 +401,39 @@ impl State {
         self.put_times.note(milliseconds, std::mem::take(&mut self.answered_puts));
     }
 
-    /// Makes the send answers ready whose records are on disk.
-    pub fn release_flushed(&mut self, flushed_offset: i64, now_ms: i64) {
-        let Self { peers, put_times, sync_flush_timeout_ms: timeout, .. } = self;
-        let note = |deadline: i64, count| put_times.note(now_ms - (deadline - *timeout), count);
-        peers.release_flushed(flushed_offset, note);
+    /// Lets the answer to a send wait that stands in `scratch`, or gives it where it need not.
+    pub fn answer_when_safe(
+        &mut self,
+        connection: u64,
+        end_offset: i64,
+        now_ms: i64,
+        awaited: Awaited,
+        answers: &mut Vec<u8>,
+    ) {
+        let Self { peers, scratch, .. } = self;
+        if !awaited.is_open() {
+            push_with_code(answers, scratch, awaited.code());
+        } else if peers.may_wait() {
+            peers.wait(connection, end_offset, now_ms, awaited, scratch);
+            self.answered_puts -= 1;
+            self.safety.slave_wanted |= awaited.for_slave();
+        } else {
+            push_with_code(answers, scratch, awaited.code_when_late());
+        }
     }
 
-    /// Makes the send answers ready whose time is over, or `all`: no flush will come.
-    pub fn expire_flushes(&mut self, now_ms: i64, all: bool) {
-        let Self { peers, put_times, sync_flush_timeout_ms: timeout, .. } = self;
-        let note = |deadline: i64, count| put_times.note(now_ms - (deadline - *timeout), count);
-        peers.expire_flushes(if all { i64::MAX } else { now_ms }, note);
+    /// Makes the send answers ready whose records are safe, the log being on disk that far.
+    pub fn release_safe(&mut self, flushed_offset: i64, now_ms: i64) {
+        self.safety.flushed = flushed_offset;
+        let Self { peers, put_times, safety, .. } = self;
+        peers.release(safety, None, |begin, count| put_times.note(now_ms - begin, count));
+    }
+
+    /// Makes the send answers ready whose time is over; `has_failed`: no flush will come.
+    pub fn expire_sends(&mut self, now_ms: i64, has_failed: bool) {
+        self.safety.has_failed = has_failed;
+        let Self { peers, put_times, safety, .. } = self;
+        peers.release(safety, Some(now_ms), |begin, count| put_times.note(now_ms - begin, count));
     }
 
     /// Forgets a connection, its held pulls and its answers.

@@ -262,6 +262,14 @@ impl MappedFile {
         self.populated.store(position / PAGE * PAGE, Ordering::Release);
     }
 
+    /// Says that a call wrote these bytes of the file, so their pages are backed.
+    pub(crate) fn note_written(&self, from: u64, to: u64) {
+        if from <= self.populated() {
+            let end = to.div_ceil(PAGE).saturating_mul(PAGE).min(self.size);
+            self.populated.fetch_max(end, Ordering::AcqRel);
+        }
+    }
+
     /// Does not let the kernel read around a page that is missed: for files that are written in small
     /// steps, or in no order. It would make megabytes of pages where one is needed.
     pub(crate) fn advise_random(&self) {
@@ -352,10 +360,10 @@ impl MappedFile {
         io::Error::from_raw_os_error(if has_room { libc::EIO } else { libc::ENOSPC })
     }
 
-    /// Gives these bytes blocks where pages can't be asked for: on a full disk touching a hole is a
-    /// SIGBUS. A file system that can't do it is taken at its luck.
+    /// Gives these bytes blocks: ahead of writes, or where pages can't be asked for, since on a full
+    /// disk touching a hole is a SIGBUS. A file system that can't do it is taken at its luck.
     #[cold]
-    fn reserve(&self, from: u64, to: u64) -> io::Result<()> {
+    pub(crate) fn reserve(&self, from: u64, to: u64) -> io::Result<()> {
         let file = OpenOptions::new().write(true).open(&self.path)?;
         let (from, length) = (from as libc::off_t, (to - from) as libc::off_t);
         // SAFETY: plain system call on an open descriptor.

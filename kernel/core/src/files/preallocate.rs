@@ -86,6 +86,8 @@ struct Requests {
     /// By start (`requestTable`).
     files: BTreeMap<u64, Request>,
     queues: Vec<(Arc<MappedFile>, u64)>,
+    /// A part of a log file that gets blocks without pages.
+    blocks: Option<(Arc<MappedFile>, u64, u64)>,
     stop: bool,
 }
 
@@ -103,7 +105,12 @@ impl Requests {
 
     fn is_idle(&self) -> bool {
         let is_asked = |request: &Request| matches!(request, Request::Asked(_));
-        self.log.is_none() && self.queues.is_empty() && !self.files.values().any(is_asked)
+        self.is_all_backed() && !self.files.values().any(is_asked)
+    }
+
+    /// Whether no file that is there waits for pages or blocks.
+    fn is_all_backed(&self) -> bool {
+        self.log.is_none() && self.queues.is_empty() && self.blocks.is_none()
     }
 }
 
@@ -145,6 +152,15 @@ impl Preallocator {
             drop(requests);
             self.wake.notify_one();
         }
+        true
+    }
+
+    /// Give a part of a log file blocks on the disk; false: ask again, as above.
+    pub(crate) fn reserve(&self, file: &Arc<MappedFile>, from: u64, to: u64) -> bool {
+        let Some(mut requests) = self.requests.try_lock() else { return false };
+        requests.blocks = Some((Arc::clone(file), from, to));
+        drop(requests);
+        self.wake.notify_one();
         true
     }
 
@@ -231,11 +247,7 @@ impl Preallocator {
                 if requests.stop {
                     return;
                 }
-                if requests.log.is_none() && requests.queues.is_empty() {
-                    requests.next_asked()
-                } else {
-                    None
-                }
+                if requests.is_all_backed() { requests.next_asked() } else { None }
             };
             match file {
                 Some(next) => self.make(&next),
@@ -247,13 +259,13 @@ impl Preallocator {
     }
 
     /// Backs what is asked for now; false when the thread must end.
-    fn back_all(&self) -> bool {
-        let (log, queues) = {
+    pub(crate) fn back_all(&self) -> bool {
+        let (log, queues, blocks) = {
             let mut requests = self.requests.lock();
             if requests.stop {
                 return false;
             }
-            (requests.log.take(), std::mem::take(&mut requests.queues))
+            (requests.log.take(), std::mem::take(&mut requests.queues), requests.blocks.take())
         };
         // Errors are left to the append: it meets them when it backs the page itself.
         for (file, end) in queues {
@@ -261,6 +273,9 @@ impl Preallocator {
         }
         if let Some((file, end, pace)) = log {
             self.back_in_slices(&file, end, pace);
+        }
+        if let Some((file, from, to)) = blocks {
+            let _ = file.reserve(from, to);
         }
         true
     }

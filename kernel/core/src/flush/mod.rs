@@ -78,6 +78,7 @@ fn flush_log_to(
         let files = shared.log_files.lock();
         files.iter().filter(|file| file.end() > from && file.start() < to).cloned().collect()
     };
+    let begin = shared.settings.latency_recorded.then(Instant::now);
     for file in files {
         if from <= file.start()
             && let Some(folder) = file.path().parent()
@@ -105,6 +106,9 @@ fn flush_log_to(
     }
     if let Some(checkpoint) = shared.checkpoint.lock().as_mut() {
         checkpoint.physic_ms = checkpoint.physic_ms.max(timestamp);
+    }
+    if let Some(begin) = begin {
+        shared.flush_times.note(begin.elapsed().as_micros() as u64);
     }
     // Counted first: whoever sees the new offset finds its flush counted.
     shared.flush_count.fetch_add(1, Ordering::Relaxed);

@@ -4,6 +4,7 @@
 //! and the record goes to the next one.
 
 use crate::protocol::BLANK_MAGIC;
+use std::fs::File;
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -56,6 +57,10 @@ pub(crate) struct CommitLog {
     next_asked: u64,
     /// Bytes after `write` that came from a master and are no whole record yet.
     pub(super) partial: u64,
+    /// The file that bytes of a master go to, and where it starts.
+    pub(super) raw: Option<(u64, File)>,
+    /// The helper was asked for blocks up to here.
+    pub(super) reserved: u64,
 }
 
 impl CommitLog {
@@ -308,13 +313,7 @@ impl CommitLog {
     }
 
     /// Tells the helper what will be written next, and for how much of it there is need.
-    pub(super) fn ask_backing(
-        &mut self,
-        file: &Arc<MappedFile>,
-        end: u64,
-        now_ms: i64,
-        shared: &Shared,
-    ) {
+    fn ask_backing(&mut self, file: &Arc<MappedFile>, end: u64, now_ms: i64, shared: &Shared) {
         if end + self.window - self.window / STEPS > self.asked && self.asked < file.end() {
             let elapsed = now_ms - self.asked_ms;
             let window = match elapsed {
@@ -504,6 +503,20 @@ mod tests {
         log.room(0, size).fill(1);
         log.advance(size);
         Ok(())
+    }
+
+    #[test]
+    fn a_file_has_blocks_before_a_masters_bytes_come() {
+        use std::os::unix::fs::MetadataExt;
+        let root = tempfile::tempdir().unwrap();
+        let shared = Shared::new(Settings::new(root.path()));
+        let folders = LogFolders::new(&shared.settings).unwrap();
+        let mut log = CommitLog::load(folders, SIZE, false, &mut Vec::new()).unwrap();
+        let blocks = |log: &CommitLog| log.files()[0].path().metadata().unwrap().blocks() * 512;
+        log.put_raw(b"a part", &shared).unwrap();
+        let before = blocks(&log);
+        assert!(shared.preallocator.back_all());
+        assert!(before < SIZE && blocks(&log) >= SIZE, "{before}, {}", blocks(&log));
     }
 
     #[test]

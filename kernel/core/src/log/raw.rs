@@ -3,11 +3,21 @@
 //! Bytes of a master come cut anywhere. They are written where they belong at once, but the log ends
 //! where its last whole record does; a restart drops the rest, and the master sends it again.
 
+use std::fs::OpenOptions;
+use std::io;
+use std::os::unix::fs::FileExt;
+use std::sync::Arc;
+
 use crate::error::{During, StoreError};
+use crate::files::map::MappedFile;
 use crate::log::commit_log::CommitLog;
 use crate::protocol::{BLANK_MAGIC, MESSAGE_MAGIC, RECORD_BYTES_MIN};
 use crate::record::{BLANK_SIZE, Parsed, RecordView, parse};
 use crate::shared::Shared;
+
+/// Bytes that get blocks on the disk before a master's come: to write them costs less then, since the
+/// system has no block to find for each page.
+const RESERVED: u64 = 16 << 20;
 
 /// What stands first among the bytes of a master.
 pub(crate) enum Raw<'a> {
@@ -27,9 +37,13 @@ impl CommitLog {
         file.bytes(offset - file.start(), length as usize)
     }
 
-    /// Makes sure that bytes of a master at an offset come next. An empty log begins there.
+    /// Makes sure that bytes of a master at an offset come next. An empty log begins there. At the
+    /// end of the last whole record they begin anew: what came of the next one is dropped.
     pub(crate) fn start_raw(&mut self, offset: i64) -> Result<(), StoreError> {
         let at = u64::try_from(offset).unwrap_or(u64::MAX);
+        if self.partial > 0 && at == self.write {
+            self.drop_partial()?;
+        }
         if self.files.is_empty() && self.partial == 0 && at != self.write {
             if !at.is_multiple_of(self.file_size) {
                 return Err(StoreError::InvalidData(format!(
@@ -48,12 +62,7 @@ impl CommitLog {
     }
 
     /// Writes bytes of a master, as many as go into the file that the log ends in; how many.
-    pub(crate) fn put_raw(
-        &mut self,
-        bytes: &[u8],
-        now_ms: i64,
-        shared: &Shared,
-    ) -> Result<usize, StoreError> {
+    pub(crate) fn put_raw(&mut self, bytes: &[u8], shared: &Shared) -> Result<usize, StoreError> {
         if self.tail.is_none() && self.roll(shared).is_err() {
             let text = shared.error().unwrap_or_default();
             return Err(StoreError::io(text, std::io::ErrorKind::Other.into()));
@@ -61,28 +70,58 @@ impl CommitLog {
         let Some(file) = self.tail.clone() else { return Err(StoreError::Closed) };
         let begin = self.write + self.partial - file.start();
         let size = (file.size() - begin).min(bytes.len() as u64);
-        self.ask_backing(&file, file.start() + begin + size, now_ms, shared);
         self.ask_files(&file, file.start() + begin + size, shared);
-        file.back(begin + size).during("writing", file.path())?;
-        // SAFETY: `&mut self` is the store's lock, and readers get nothing after `write`.
-        let target = unsafe { file.bytes_mut(begin, size as usize) };
-        if target.len() as u64 != size {
-            return Err(StoreError::Closed);
-        }
-        target.copy_from_slice(&bytes[..size as usize]);
-        self.partial += size;
+        self.ask_blocks(&file, file.start() + begin + size, shared);
+        let written = self.write_raw(&file, begin, &bytes[..size as usize]);
+        let written = written.during("writing", file.path())?;
+        file.note_written(begin, begin + written as u64);
+        self.partial += written as u64;
         self.safe_end = self.write;
-        Ok(size as usize)
+        Ok(written)
     }
 
-    /// What stands first among the bytes that came.
-    pub(crate) fn next_raw(&self) -> Result<Raw<'_>, StoreError> {
+    /// Asks the helper for blocks behind `end`. On a full disk there are none: the write says so.
+    fn ask_blocks(&mut self, file: &Arc<MappedFile>, end: u64, shared: &Shared) {
+        let target = (end + RESERVED).min(file.end());
+        if end + RESERVED / 2 <= self.reserved || target <= self.reserved {
+            return;
+        }
+        let from = end.max(self.reserved) - file.start();
+        if shared.preallocator.reserve(file, from, target - file.start()) {
+            self.reserved = target;
+        }
+    }
+
+    /// Writes some of the bytes with a call, not to the map: whole pages are made without zeros that
+    /// would be overwritten at once, which is half of what they cost, and a full disk is an error.
+    /// Nobody reads there before `write` is beyond.
+    fn write_raw(&mut self, file: &MappedFile, begin: u64, bytes: &[u8]) -> io::Result<usize> {
+        if self.raw.as_ref().is_none_or(|(start, _)| *start != file.start()) {
+            let opened = OpenOptions::new().write(true).open(file.path())?;
+            self.raw = Some((file.start(), opened));
+        }
+        let Some((_, opened)) = &self.raw else { return Err(io::ErrorKind::NotFound.into()) };
+        loop {
+            match opened.write_at(bytes, begin) {
+                Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                done => return done,
+            }
+        }
+    }
+
+    /// What stands first among the bytes that came. `fresh` are those that were written last: what
+    /// begins there is read there, since the map has no page of them yet.
+    pub(crate) fn next_raw<'a>(&'a self, fresh: &'a [u8]) -> Result<Raw<'a>, StoreError> {
         let Some(file) = self.tail.as_ref().filter(|_| self.partial >= BLANK_SIZE) else {
             return Ok(Raw::Part);
         };
         let position = self.write - file.start();
-        let bytes = file.bytes(position, self.partial as usize);
-        let (size, magic) = (file.read_i32(position), file.read_i32(position + 4));
+        let bytes = match fresh.len().checked_sub(self.partial as usize) {
+            Some(at) => &fresh[at..],
+            None => file.bytes(position, self.partial as usize),
+        };
+        let Some((size, magic)) = size_and_magic(bytes) else { return Ok(Raw::Part) };
         let size = u64::try_from(size).unwrap_or(0);
         let room = file.size() - position;
         if magic == BLANK_MAGIC {
@@ -129,4 +168,10 @@ impl CommitLog {
         // SAFETY: `&mut self` is the store's lock, and readers get nothing after `write`.
         unsafe { file.clear_between(position, position + partial) }.map(drop)
     }
+}
+
+/// The first two fields of a record.
+fn size_and_magic(bytes: &[u8]) -> Option<(i32, i32)> {
+    let (size, rest) = bytes.split_first_chunk()?;
+    Some((i32::from_be_bytes(*size), i32::from_be_bytes(*rest.first_chunk()?)))
 }

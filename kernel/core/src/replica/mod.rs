@@ -78,20 +78,26 @@ impl Core {
         arrived: &mut Vec<Arrival>,
     ) -> Result<(), StoreError> {
         while !bytes.is_empty() {
-            let size = self.log.put_raw(bytes, self.now_ms, &self.shared)?;
-            bytes = &bytes[size..];
-            while let Some((topic, queue_id)) = self.enter_whole(arrived)? {
+            let size = self.log.put_raw(bytes, &self.shared)?;
+            let (fresh, rest) = bytes.split_at(size);
+            while let Some((topic, queue_id)) = self.enter_whole(fresh, arrived)? {
                 self.delete_queue(&topic, queue_id);
             }
+            bytes = rest;
         }
         Ok(())
     }
 
-    /// Enters the whole records among the bytes that came; the queue that has to go before the next.
-    fn enter_whole(&mut self, arrived: &mut Vec<Arrival>) -> Result<Option<QueueName>, StoreError> {
+    /// Enters the whole records among the bytes that came, the last of which are `fresh`; the queue
+    /// that has to go before the next.
+    fn enter_whole(
+        &mut self,
+        fresh: &[u8],
+        arrived: &mut Vec<Arrival>,
+    ) -> Result<Option<QueueName>, StoreError> {
         let mut log = std::mem::take(&mut self.log);
         let result = loop {
-            let size = match log.next_raw() {
+            let size = match log.next_raw(fresh) {
                 Ok(Raw::Part) => break Ok(None),
                 Ok(Raw::Blank(size)) => size,
                 Ok(Raw::Record(view)) => match self.enter(&view, arrived) {

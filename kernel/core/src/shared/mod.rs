@@ -7,6 +7,7 @@
 mod event_fd;
 pub(crate) mod group_commit;
 pub(crate) mod indexing;
+pub(crate) mod latencies;
 #[cfg(all(test, loom))]
 mod loom_tests;
 pub(crate) mod pool;
@@ -28,6 +29,7 @@ use crate::index::{Index, PendingKey};
 use crate::settings::{FlushDiskType, Settings};
 use crate::shared::event_fd::EventFd;
 use crate::shared::group_commit::GroupCommit;
+use crate::shared::latencies::Latencies;
 use crate::shared::pool::Pool;
 use crate::shared::position::Position;
 use crate::shared::waiter::Waiter;
@@ -57,6 +59,10 @@ pub(crate) struct Shared {
     pub(crate) pool: Option<Arc<Pool>>,
     pub(crate) background_wait: Waiter,
     pub(crate) flush_count: AtomicU64,
+    /// How long flushes of the log took; only with `latency_recorded`, as the next one.
+    pub(crate) flush_times: Latencies,
+    /// How long the first message of each read of a group had been stored.
+    pub(crate) delivery_times: Latencies,
     written: Position,
     /// Whether a put wakes the flush thread: `ASYNC_FLUSH` with `flushCommitLogTimed=false`.
     is_flush_woken: bool,
@@ -90,6 +96,8 @@ impl Shared {
             flush: GroupCommit::default(),
             background_wait: Waiter::default(),
             flush_count: AtomicU64::new(0),
+            flush_times: Latencies::default(),
+            delivery_times: Latencies::default(),
             written: Position::default(),
             failed: AtomicBool::new(false),
             refused: AtomicBool::new(false),
@@ -105,6 +113,8 @@ impl Shared {
         self.publish(written, timestamp);
         self.flush.reset(flushed);
         self.flush_count.store(0, Ordering::Relaxed);
+        self.flush_times.reset();
+        self.delivery_times.reset();
         self.end_wait();
         self.failed.store(false, Ordering::Release);
         self.refused.store(false, Ordering::Relaxed);

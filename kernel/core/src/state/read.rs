@@ -5,7 +5,7 @@ use crate::index::key_hash;
 use crate::log::commit_log::CommitLog;
 use crate::queues::entry::{ENTRY_SIZE, Entry};
 use crate::queues::queue_ext::{ExtUnit, Filter};
-use crate::record::{RecordView, java_hash};
+use crate::record::{RecordView, java_hash, store_time_of};
 use crate::state::Core;
 use crate::state::types::{QueueHandle, ReadOutcome};
 
@@ -36,10 +36,23 @@ impl Core {
             self.stats.get_found += 1;
             self.stats.get_count += u64::from(outcome.count);
             self.stats.get_bytes += outcome.bytes as u64;
+            if self.shared.settings.latency_recorded {
+                let records = &answer[answer.len() - outcome.bytes..];
+                outcome.waited_ms =
+                    store_time_of(records).map_or(-1, |stored| (self.now_ms - stored).max(0));
+            }
         } else {
             self.stats.get_miss += 1;
         }
         outcome
+    }
+
+    /// Counts how long the messages of a group's read had waited.
+    #[inline]
+    pub fn note_delivery(&self, outcome: &ReadOutcome) {
+        if outcome.waited_ms >= 0 {
+            self.shared.delivery_times.note(outcome.waited_ms as u64 * 1_000);
+        }
     }
 
     fn read(

@@ -106,6 +106,8 @@ pub struct ReadOutcome {
     pub lag: i64,
     /// How long the read took.
     pub milliseconds: u64,
+    /// How long its first message had been stored by then; -1: not recorded.
+    pub waited_ms: i64,
 }
 
 impl ReadOutcome {
@@ -120,6 +122,7 @@ impl ReadOutcome {
         bytes: 0,
         lag: -1,
         milliseconds: 0,
+        waited_ms: -1,
     };
 }
 

@@ -252,6 +252,16 @@ impl Store {
         self.shared.flush_count.load(Ordering::Relaxed)
     }
 
+    /// How long flushes of the log took: (count of each bucket, sum in microseconds).
+    pub fn flush_times(&self) -> (Vec<u64>, u64) {
+        self.shared.flush_times.get()
+    }
+
+    /// The same of deliveries, from the store time of a read's first message on.
+    pub fn delivery_times(&self) -> (Vec<u64>, u64) {
+        self.shared.delivery_times.get()
+    }
+
     /// The store's clock, in milliseconds. No lock.
     pub fn now_ms(&self) -> i64 {
         self.shared.now_ms()

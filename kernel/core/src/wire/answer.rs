@@ -161,17 +161,17 @@ pub fn pull_answer(out: &mut Vec<u8>, encoding: Encoding, answer: &PullAnswer, b
     end_header(out, start, encoding, body_size);
 }
 
-/// Copies a send answer with its code 0 turned into `FLUSH_DISK_TIMEOUT`.
-pub fn push_as_flush_timeout(out: &mut Vec<u8>, frame: &[u8]) {
+/// Copies a send answer with its code 0 turned into another one.
+pub fn push_with_code(out: &mut Vec<u8>, frame: &[u8], code: u8) {
     let start = out.len();
     if frame[4] == 0 {
         out.extend_from_slice(&frame[..JSON_CODE_AT]);
-        out.extend_from_slice(b"10");
+        push_decimal(out, i64::from(code));
         out.extend_from_slice(&frame[JSON_CODE_AT + 1..]);
         end_header(out, start, Encoding::Json, 0);
     } else {
         out.extend_from_slice(frame);
-        out[start + PREFIX_BYTES + 1] = code::FLUSH_DISK_TIMEOUT;
+        out[start + PREFIX_BYTES + 1] = code;
     }
 }
 
@@ -321,7 +321,7 @@ mod tests {
             let mut frame = Vec::new();
             pieces.send_answer(&mut frame, encoding, 9, 1, 2, &[3]);
             let mut late = Vec::new();
-            push_as_flush_timeout(&mut late, &frame);
+            push_with_code(&mut late, &frame, code::FLUSH_DISK_TIMEOUT);
             match encoding {
                 Encoding::Json => {
                     let text = String::from_utf8(header(&frame).to_vec()).unwrap();

@@ -174,6 +174,21 @@ impl Header {
         }
     }
 
+    /// Whether it is that of a send.
+    #[inline]
+    #[must_use]
+    pub const fn is_send(&self) -> bool {
+        use request::{SEND_BATCH_MESSAGE, SEND_MESSAGE, SEND_MESSAGE_V2};
+        matches!(self.code, SEND_MESSAGE | SEND_MESSAGE_V2 | SEND_BATCH_MESSAGE)
+    }
+
+    /// Whether it is that of a pull.
+    #[inline]
+    #[must_use]
+    pub const fn is_pull(&self) -> bool {
+        matches!(self.code, request::PULL_MESSAGE | request::LITE_PULL_MESSAGE)
+    }
+
     /// The fields of a send request (codes 10, 310, 320); None when one is missing, unknown to
     /// the code, not of its type, or outside what the fast path does.
     #[must_use]
@@ -277,21 +292,25 @@ impl Header {
         let fields = order.of(self.present);
         let mut size = 0;
         for field in fields {
-            let value = self.long_text(header, *field);
-            let end = size + value.len();
-            let start = self.spans[*field as usize].start;
-            let is_escaped = self.escaped & (1 << *field) != 0;
+            let Span { start, end } = self.spans[*field as usize];
+            if self.escaped & (1 << *field) != 0 {
+                let value = &self.unescaped[..self.unescaped_size];
+                out[size..size + value.len()].copy_from_slice(value);
+                size += value.len();
+                continue;
+            }
             // Most values are short: they are copied with what follows, which is overwritten.
             match header.get(start..).and_then(<[u8]>::first_chunk::<SHORT_BYTES>) {
-                Some(short) if value.len() <= SHORT_BYTES && !is_escaped => {
+                Some(short) if end - start <= SHORT_BYTES => {
                     *out[size..].first_chunk_mut()? = *short;
                 }
-                _ => out[size..end].copy_from_slice(value),
+                _ => out[size..size + end - start].copy_from_slice(header.get(start..end)?),
             }
-            size = end;
+            size += end - start;
         }
+        // Escapes stand for whole characters: no more than the header itself has to be looked at.
         let is_text = |field: &u8| std::str::from_utf8(self.long_text(header, *field)).is_ok();
-        (out[..size].is_ascii() || fields.iter().all(is_text)).then_some(size)
+        (swar::is_ascii(header) || fields.iter().all(is_text)).then_some(size)
     }
 
     /// Bytes kept for unescaping.
@@ -416,6 +435,10 @@ impl Header {
                     }
                 }
                 field
+            } else if json.starts_with(b"\"AccessKey\":\"") {
+                ACCESS_KEY
+            } else if json.starts_with(b"\"Signature\":\"") {
+                SIGNATURE
             } else {
                 let (start, end) = json.plain_text()?;
                 json.take(b':')?;

@@ -45,6 +45,14 @@ impl Json<'_> {
         Some((letter - b'a', is_short))
     }
 
+    /// Whether so many bytes follow; they are taken then.
+    #[inline]
+    pub(crate) fn starts_with<const N: usize>(&mut self, bytes: &[u8; N]) -> bool {
+        let found = self.data.get(self.at..).and_then(<[u8]>::first_chunk::<N>) == Some(bytes);
+        self.at += if found { N } else { 0 };
+        found
+    }
+
     /// Nothing but white space may be left.
     pub(crate) fn end(&mut self) -> Option<()> {
         self.next().is_none().then_some(())

@@ -52,6 +52,18 @@ const fn join_digits(digits: u64) -> u64 {
     fours.wrapping_mul(10_000).wrapping_add(fours >> 32) & 0xFFFF_FFFF
 }
 
+/// Whether all bytes are ASCII.
+#[inline]
+pub(crate) fn is_ascii(data: &[u8]) -> bool {
+    // The last word may share bytes with the one before it.
+    let Some(last) = data.last_chunk::<8>() else {
+        return data.is_ascii();
+    };
+    let (words, _) = data.as_chunks::<8>();
+    let join = |bits, word: &[u8; 8]| bits | u64::from_le_bytes(*word);
+    words.iter().fold(u64::from_le_bytes(*last), join) & HIGH_BITS == 0
+}
+
 /// Position of the first byte below `bound` at or after `from`; not less than the length when
 /// there is none.
 #[inline]
@@ -139,6 +151,19 @@ mod tests {
                     let value = text.parse().unwrap_or(0);
                     assert_eq!(leading_digits(u64::from_le_bytes(bytes)), (value, lane));
                 }
+            }
+        }
+    }
+
+    #[test]
+    fn one_byte_above_ascii_is_found_at_every_place() {
+        for size in 0..130 {
+            let mut data = vec![0x7F; size];
+            assert!(is_ascii(&data));
+            for place in 0..size {
+                data[place] = 0x80;
+                assert!(!is_ascii(&data), "{place} of {size}");
+                data[place] = 0x7F;
             }
         }
     }
