@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from random import Random
 from typing import Any
 
 import pytest
@@ -15,6 +16,7 @@ from kerolox.security.signatures import SecretKey
 from tests.support.stores.bench import (
     Bench,
     Wire,
+    commands,
     frame,
     holding_pull,
     properties,
@@ -116,6 +118,46 @@ def test_a_body_that_was_changed_and_a_cut_signature_are_slow(wire: Wire) -> Non
     assert wire.is_cold(signed(send(), Credentials(KEY, "another secret")))
     assert wire.is_cold(send()), "no account at all"
     assert wire.bench.store.max_physical_offset == 0
+
+
+@pytest.mark.parametrize("size", [1, 7, 8, 9, 64])
+def test_each_frame_of_a_chunk_has_a_verdict_of_its_own(bench: Bench, size: int) -> None:
+    other = Credentials("consumer-1", "another secret of twelve")
+    deaf = Credentials("consumer-2", "a third secret of twelve")
+    bench.store.set_accounts(
+        [
+            READER_AND_WRITER,
+            rules(other.access_key, other.secret_key, T=PUB | SUB, RETRY_G=SUB),
+            rules(deaf.access_key, deaf.secret_key),
+        ]
+    )
+    wire, chance = bench.connect(), Random(size)
+    for _ in range(20):
+        chunk, fast, slow = [], [], []
+        for opaque in range(size):
+            who = chance.choice((CREDENTIALS, other, deaf))
+            request = chance.choice((send, pull))(opaque=opaque)
+            if chance.random() < 0.5:
+                # Of lengths around those of whole blocks, and above what is checked ahead.
+                request = send(bytes(chance.choice((*range(1, 700), 5_000))), opaque=opaque)
+            kind = chance.choice(("right", "right", "wrong", "unknown", "unsigned", "other code"))
+            match kind:
+                case "right":
+                    request = signed(request, who)
+                case "wrong":
+                    request = signed(request, who, Signature="tAb/54Rwwcq+pbH8Loi7FWX4QSQ=")
+                case "unknown":
+                    request = signed(request, Credentials("nobody-1", SECRET))
+                case "other code":
+                    beat = RemotingCommand(RequestCode.HEART_BEAT, opaque=opaque, body=b"{}")
+                    request = signed(beat.encode(), who)
+            chunk.append(request)
+            is_fast = kind == "right" and who is not deaf
+            (fast if is_fast else slow).append((opaque, request[4:]))
+        answers, cold, _flags, error = wire.feed(*chunk)
+        assert error is None
+        assert cold == [request for _, request in slow]
+        assert [answer.opaque for answer in commands(answers)] == [opaque for opaque, _ in fast]
 
 
 @ENCODINGS

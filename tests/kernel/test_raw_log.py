@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import resource
 import shutil
 import struct
 from pathlib import Path
@@ -204,6 +205,62 @@ def test_bytes_that_are_no_record_are_refused_and_change_nothing(
     assert slave.store.max_physical_offset == 0
     assert slave.store.append_log(0, data) == len(data)
     assert slave.bodies() == [b"one"]
+
+
+def test_a_record_that_came_in_part_may_come_again_from_its_begin(pair: Pair) -> None:
+    master, slave = pair
+    append(master, random.Random(1), 0, NOW)
+    first = master.store.max_physical_offset
+    append(master, random.Random(2), 1, NOW)
+    data = raw(master)
+    for size in (1, 50, len(data) - first - 1):
+        at = slave.store.max_physical_offset
+        slave.store.append_log(at, data[at : first + size])
+        assert slave.store.max_physical_offset == first
+    slave.store.append_log(first, data[first:])
+    assert raw(slave) == data
+
+
+def test_a_log_that_ends_in_part_of_a_record_takes_records_of_its_own(pair: Pair) -> None:
+    master, slave = pair
+    source = random.Random(1)
+    append(master, source, 0, NOW)
+    data = raw(master)
+    slave.store.append_log(0, data[:-1])
+    assert slave.store.append_log(0, b"") == 0
+    log = next(slave.path.glob("commitlog/*"))
+    assert log.read_bytes().count(b"\0") == log.stat().st_size
+    slave.store.append_log(0, data)
+    append(slave, source, 1, NOW)
+    assert raw(slave).startswith(data)
+    slave.store.close()
+    assert check(slave.path).findings.kept == []
+
+
+def test_bytes_that_the_disk_takes_in_part_are_dropped_and_may_come_again(pair: Pair) -> None:
+    master, slave = pair
+    for _ in range(20):
+        master.append(b"x" * 1_000)
+    data = raw(master)
+    begin = slave.store.append_log(0, data[:3_000])
+    assert 0 < begin < 3_000
+    # Files may not grow over this size, nor be written beyond it.
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (10_000, limits[1]))
+    try:
+        with pytest.raises(OSError, match="commitlog"):
+            slave.store.append_log(3_000, data[3_000:])
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    end = slave.store.max_physical_offset
+    assert data.startswith(raw(slave))
+    assert slave.store.append_log(end, data[end:]) == len(data)
+    assert raw(slave) == data
+    slave.append(b"y")
+    assert slave.bodies()[20:] == [b"y"]
+    for bench in pair:
+        bench.store.close()
+    assert check(slave.path).findings.kept == []
 
 
 def test_bytes_of_another_place_are_refused(pair: Pair) -> None:

@@ -6,8 +6,17 @@ from typing import Any
 
 import pytest
 
+from kerolox.kernel import LATENCY_ENDS_MS
 from kerolox.kernel.values import Batch
-from tests.support.stores.bench import NOW, Bench, properties, pull, send, send_batch
+from tests.support.stores.bench import (
+    NOW,
+    Bench,
+    holding_pull,
+    properties,
+    pull,
+    send,
+    send_batch,
+)
 
 ITEMS = [(0, b"one", b""), (0, b"two", b"")]
 
@@ -41,6 +50,56 @@ def test_a_send_that_waits_for_a_flush_takes_until_it_is_answered(sync_bench: Be
     assert bench.store.drain_put_times() == [(7, 3)]
     wire.ask(send(b"3", i=properties(WAIT="false")))
     assert bench.store.drain_put_times() == [(0, 1)]
+
+
+def test_deliveries_are_counted_by_the_age_of_their_first_message(closed_bench: Bench) -> None:
+    bench = closed_bench
+    bench.open(latency_recorded=True)
+    wire = bench.connect()
+    wire.ask(send(b"1"))
+    bench.store.set_clock(NOW + 40)
+    wire.ask(send(b"2"))
+    bench.store.set_clock(NOW + 45)
+    wire.ask(pull())  # two messages, the first 45 ms old
+    wire.ask(pull(queueOffset=1))  # 5 ms
+    wire.ask(pull(queueOffset=2))  # nothing
+    bench.store.read("T", 0, 0, 32, None, "G")  # the slow path
+    bench.store.read("T", 0, 0, 32, None, None)  # nobody's
+    counts, total_us = bench.store.delivery_times()
+    by_end = dict(zip(LATENCY_ENDS_MS, counts, strict=False))
+    assert {end: count for end, count in by_end.items() if count} == {5: 1, 50: 2}
+    assert total_us == 95_000
+
+
+def test_a_held_pull_counts_its_delivery(closed_bench: Bench) -> None:
+    bench = closed_bench
+    bench.open(latency_recorded=True)
+    wire = bench.connect()
+    wire.feed(holding_pull())
+    assert sum(bench.store.delivery_times()[0]) == 0
+    bench.connect().ask(send(b"1"))
+    bench.wait_ready()
+    assert sum(bench.store.delivery_times()[0]) == 1
+
+
+def test_each_flush_is_timed(closed_bench: Bench) -> None:
+    bench = closed_bench
+    bench.open(latency_recorded=True)
+    for body in (b"1", b"2"):
+        bench.connect().ask(send(body))
+        bench.store.flush()
+    counts, total_us = bench.store.flush_times()
+    assert sum(counts) == bench.store.stats()["flush_count"] >= 2
+    assert total_us > 0
+
+
+def test_without_figures_nothing_is_timed(bench: Bench) -> None:
+    wire = bench.connect()
+    wire.ask(send(b"1"))
+    wire.ask(pull())
+    bench.store.flush()
+    nothing = [0] * (len(LATENCY_ENDS_MS) + 1), 0
+    assert bench.store.flush_times() == bench.store.delivery_times() == nothing
 
 
 def test_the_counters_are_those_of_the_face(bench: Bench) -> None:

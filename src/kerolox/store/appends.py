@@ -181,6 +181,7 @@ class Appender:
         except OSError as error:
             files.refusal = f"{where} can't be written: {error}; nothing was stored"
             files.write_error = files.refusal
+            self._take_back_records(sum(map(len, parts)))
             self.take_back(queues)
             return False
         files.last_store_timestamp = now
@@ -194,13 +195,22 @@ class Appender:
             count = len(entries) // 3
             if at < len(touched):
                 self.count(queue, count, sum(entries[1::3]))
-            dirty.add(queue)
+            dirty[queue] = None
             self._after_append(queue, first, count, codes[at] if codes else entries[2::3])
         files.written = (log.end_offset, now)
         files.refusal = files.write_error = ""
         if files.note_put is not None:
             files.note_put()
         return True
+
+    def _take_back_records(self, size: int) -> None:
+        try:
+            self._log.take_back(size)
+        except OSError as error:
+            self._files.fail(
+                f"{self._log.folders} can't be repaired: {error}; the store takes no more writes, "
+                "repair the disk and restart"
+            )
 
     def take_back(self, queues: Sequence[ConsumeQueue]) -> None:
         """Undo what was done for records that were not stored."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from kerolox.kernel import Appended, Batch, BatchAppended, Read, Record, StoreSettings
+from kerolox.kernel.metrics import Latencies, LatencyCounts
 from kerolox.store.appends import AfterAppend, Appender
 from kerolox.store.queues.consume_queue import ConsumeQueue
 from kerolox.store.reads import StoreReader
@@ -142,6 +143,11 @@ class MessageStore:
             "uncommitted_bytes": log.end_offset - log.max_offset,
             "file_wait_ms": 0 if files.allocator is None else files.allocator.waiting_ms,
         }
+
+    def flush_times(self) -> LatencyCounts:
+        """See ``StoreKernel.flush_times``."""
+        flusher = self.files.log_flusher
+        return (Latencies() if flusher is None else flusher.flush_times).get()
 
     def topic_stats(self) -> list[tuple[str, int, int]]:
         """See ``StoreKernel.topic_stats``."""

@@ -174,7 +174,7 @@ class Replica:
             queue.count_entries(queue.pending)
             queue.pending = []
             self._appender.count(queue, run.count, run.size)
-            files.queue_flusher.dirty.add(queue)
+            files.queue_flusher.dirty[queue] = None
             self._after_append(queue, first, len(run.codes), run.codes)
         if files.note_put is not None:
             files.note_put()

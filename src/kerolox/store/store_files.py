@@ -22,8 +22,8 @@ from kerolox.store.files.mapped_file import make_folder, offset_name, sync_path
 from kerolox.store.flush.flushers import CommitLogFlusher, ConsumeQueueFlusher, IndexFollower
 from kerolox.store.index.index_file import Index
 from kerolox.store.layout import ENTRY_BYTES
-from kerolox.store.log.commit_log import FILE_SIZE_SETTING, CommitLog
-from kerolox.store.log.folders import PATH_SPLITTER, split_folders
+from kerolox.store.log.commit_log import FILE_SIZE_SETTING
+from kerolox.store.log.places import log_of, root_of
 from kerolox.store.log.preallocate import FileAllocator
 from kerolox.store.log.transient_pool import TransientPool, has_pool
 from kerolox.store.queues.consume_queue import RECOVERED_FILES, ConsumeQueue
@@ -40,8 +40,7 @@ class StoreFiles:
 
     def __init__(self, settings: StoreSettings) -> None:
         self.settings = settings
-        root = os.path.abspath(os.path.expanduser(settings.store_path_root_dir))
-        self.root = root
+        self.root = root = root_of(settings)
         self.failure = "the store is not open"
         """Why the store takes no writes; empty while it does."""
         self.refusal = ""
@@ -49,11 +48,7 @@ class StoreFiles:
         self.write_error = ""
         """The same when the files were the reason, until an append succeeds."""
         self.last_store_timestamp = 0
-        self.log = CommitLog(
-            _absolute(settings.store_path_commit_log) or os.path.join(root, "commitlog"),
-            settings.mapped_file_size_commit_log,
-            _absolute(settings.read_only_commit_log_store_paths),
-        )
+        self.log = log_of(settings)
         self.queues = Queues(root, settings, self.log)
         try:
             self.delays_ms = delay_levels_ms(settings.message_delay_level)
@@ -201,7 +196,7 @@ class StoreFiles:
             self._abort.forget_boot,
         )
         self.queue_flusher.dirty.update(
-            queue
+            (queue, None)
             for queue in self.queues.by_key.values()
             if queue.flushed_offset < queue.max_offset
         )
@@ -433,14 +428,8 @@ class StoreFiles:
         Inventory.remove(self.root)
         for queue in queues:
             if self.queue_flusher is not None:
-                self.queue_flusher.dirty.discard(queue)
+                self.queue_flusher.dirty.pop(queue, None)
             self.queues.delete(queue)
-
-
-def _absolute(setting: str) -> str:
-    """The folders of a setting as they are in the system."""
-    folders = (os.path.abspath(os.path.expanduser(each)) for each in split_folders(setting))
-    return PATH_SPLITTER.join(folders)
 
 
 def _make_notify() -> tuple[int, int]:

@@ -34,6 +34,55 @@ def test_a_requested_flush_moves_the_offset_and_wakes_the_loop(tmp_path: Path) -
         assert store.stats()["flush_count"] == 3
 
 
+def test_a_flush_that_is_asked_for_more_than_is_written_comes_to_rest(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def write(_: bytes) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    settings = small_settings(
+        tmp_path, flush_disk_type="SYNC_FLUSH", flush_interval_commit_log=60_000
+    )
+    with opened(settings) as store:
+        for _ in range(3):
+            put(store, body=b"x" * 20_000)
+        written = store.max_physical_offset
+        monkeypatch.setattr(store.files.log, "write", write)
+        # The file has no room for it: the log goes on in the next one, which takes nothing.
+        assert put(store, body=b"x" * 20_000).status != PutMessageStatus.PUT_OK
+        assert store.max_physical_offset > written
+
+        store.request_flush(store.max_physical_offset)
+        wait_until(lambda: store.flushed_offset == written)
+        assert store.files.log_flusher is not None
+        assert store.files.log_flusher.pause_seconds() > 0
+
+
+def test_a_record_that_was_written_in_part_is_not_there_after_a_restart(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its body is whole, so that its CRC fits."""
+    real = os.pwrite
+
+    def pwrite(descriptor: int, data: bytes, position: int) -> int:
+        if len(data) < 1_000 and position > 1_000:
+            monkeypatch.undo()
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        return real(descriptor, data[:-30] if len(data) > 1_000 else data, position)
+
+    settings = small_settings(tmp_path)
+    with opened(settings) as store:
+        put(store, body=b"x" * 2_000)
+        written = store.max_physical_offset
+        monkeypatch.setattr(os, "pwrite", pwrite)
+        refused = put(store, body=b"x" * 2_000, properties=b"KEYS\x01" + b"k" * 40)
+        assert refused.status != PutMessageStatus.PUT_OK
+        assert os.pwrite is real
+        assert not store.files.failure
+    with opened(settings) as store:
+        assert store.max_physical_offset == written
+
+
 def test_unrequested_pages_are_flushed_by_the_interval(tmp_path: Path) -> None:
     settings = small_settings(tmp_path, flush_interval_commit_log=5, flush_commit_log_least_pages=2)
     with opened(settings) as store:

@@ -19,6 +19,7 @@ import threading
 import time
 from collections.abc import Callable
 
+from kerolox.kernel.metrics import Latencies
 from kerolox.kernel.settings import StoreSettings
 from kerolox.store.files.checkpoint import Checkpoint
 from kerolox.store.files.deletions import Deletions
@@ -61,6 +62,9 @@ class CommitLogFlusher(StoreThread):
         super().__init__("kerolox-flush-log")
         self.flushed_offset = log.max_offset
         self.flush_count = 0
+        self.flush_times = Latencies()
+        """Of flushes; empty without ``latency_recorded``."""
+        self._is_timed = settings.latency_recorded
         self.failure = ""
         self._log = log
         self._checkpoint = checkpoint
@@ -105,10 +109,11 @@ class CommitLogFlusher(StoreThread):
 
     @property
     def is_requested(self) -> bool:
-        """Somebody waits for an offset that is written and not flushed."""
+        """Somebody waits for an offset that is written and not flushed. What was asked for beyond
+        what is written, such as the blank of a file whose next one takes nothing, is no work."""
         if self.failure:
             return False
-        return self.flushed_offset < min(self._requested_offset, self._log.max_offset)
+        return self.flushed_offset < min(self._requested_offset, self._written()[0])
 
     def run_once(self) -> None:
         """Flush when asked, when enough pages are dirty or when it is long ago."""
@@ -129,6 +134,7 @@ class CommitLogFlusher(StoreThread):
             offset = self.flushed_offset
             if self.failure or end <= offset:
                 return offset
+            begin = time.monotonic()
             try:
                 for index in range(offset // self._log.file_size, -(-end // self._log.file_size)):
                     self._sync_file(index)
@@ -140,6 +146,8 @@ class CommitLogFlusher(StoreThread):
                 self._on_error(self.failure)
                 return offset
             self._unlock_full_files(offset, end)
+            if self._is_timed:
+                self.flush_times.note(round((time.monotonic() - begin) * 1_000_000))
             # Counted first: whoever sees the new offset finds its flush counted.
             self.flush_count += 1
             self.flushed_offset = end
@@ -213,8 +221,9 @@ class ConsumeQueueFlusher(StoreThread):
         super().__init__("kerolox-flush-queues")
         self._on_doubt = on_doubt
         self._deletions = deletions
-        self.dirty: set[ConsumeQueue] = set()
-        """Queues with entries that are not flushed. The owner adds, this thread takes out."""
+        self.dirty: dict[ConsumeQueue, None] = {}
+        """Queues with entries that are not flushed, in order. The owner adds, this thread takes
+        out."""
         self.failure = ""
         self._checkpoint = checkpoint
         self._written = written
@@ -266,7 +275,7 @@ class ConsumeQueueFlusher(StoreThread):
                     sync_file_system(due[0].folder)
                 for queue in due:
                     # Taken out first: an entry that comes meanwhile puts it in again.
-                    self.dirty.discard(queue)
+                    self.dirty.pop(queue, None)
                     self._sync_queue(queue)
             except OSError as error:
                 self.failure = (

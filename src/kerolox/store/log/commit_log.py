@@ -291,7 +291,7 @@ class CommitLog:
         """Write records that fit the tail at ``end_offset`` and move it.
 
         Raises:
-            OSError: nothing counts as written; the next write overwrites the rest.
+            OSError: nothing counts as written, but a part may stand there: see :meth:`take_back`.
         """
         tail = self.tail
         assert tail is not None, "roll() makes the first file"
@@ -303,6 +303,17 @@ class CommitLog:
             self.end_offset += len(data)
         if self.end_offset > self._ask_at:
             self._ask_ahead()
+
+    def take_back(self, size: int) -> None:
+        """Clear what a write of ``size`` bytes that failed left behind the end. It may be a whole
+        record, or one that lacks the end of its properties alone, which no CRC covers.
+
+        Raises:
+            OSError: it can't be cleared.
+        """
+        if self.tail is not None and self.pool is None:
+            position = self.end_offset - self.tail.start
+            zero_from(self.tail.unseal(), position, min(position + size, self.tail.size))
 
     def _ask_ahead(self) -> None:
         """Have the next file made, and the one after it."""
@@ -332,11 +343,15 @@ class CommitLog:
 
     # -- bytes of a master --------------------------------------------------------------------
     def start_raw(self, offset: int) -> None:
-        """Make sure that bytes of a master at ``offset`` come next. An empty log begins there.
+        """Make sure that bytes of a master at ``offset`` come next. An empty log begins there. At
+        the end of the last whole record they begin anew: what came of the next one is dropped.
 
         Raises:
             ValueError: they don't.
+            OSError: what came can't be cleared.
         """
+        if self.partial and offset == self.end_offset:
+            self.drop_partial()
         if not self.files and offset != self.end_offset:
             if offset % self.file_size:
                 raise ValueError(
@@ -361,8 +376,12 @@ class CommitLog:
         assert tail is not None
         begin = self.end_offset + self.partial - tail.start
         size = min(len(data), tail.size - begin)
-        tail.write(bytes(data[:size]), begin)
+        # What fails may be there in part.
         self.partial += size
+        try:
+            tail.write(bytes(data[:size]), begin)
+        except OSError as error:
+            raise OSError(error.errno, error.strerror, str(tail.path)) from error
         return size
 
     def raw_at(self, offset: int) -> tuple[int, RecordView | None] | None:
