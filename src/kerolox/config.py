@@ -25,6 +25,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import difflib
+import errno
 import logging
 import os
 import re
@@ -37,7 +38,7 @@ from pathlib import Path
 from typing import BinaryIO, TypedDict, TypeVar, cast
 
 from kerolox.errors import ConfigError
-from kerolox.properties import edit_properties, parse_properties
+from kerolox.properties import edit_properties, key_lines, parse_properties
 from kerolox.text import printable
 
 SETTINGS_FILE_BYTES_MAX = 1024 * 1024
@@ -74,6 +75,15 @@ def read_properties(path: Path) -> dict[str, str]:
         ConfigError: the file can't be read, is too large, or has a broken escape.
     """
     return parse_properties(_read_text(path)[0], where=str(path))
+
+
+def read_key_lines(path: Path) -> dict[str, tuple[int, ...]]:
+    """In which lines of a ``.properties`` file each key stands, from 1; the last one counts.
+
+    Raises:
+        ConfigError: as :func:`read_properties`.
+    """
+    return key_lines(_read_text(path)[0], where=str(path))
 
 
 def change_settings_file(
@@ -122,6 +132,23 @@ def refuse_one_time_file(path: Path) -> None:
     with contextlib.suppress(FileNotFoundError, PermissionError):
         if not stat.S_ISREG(path.stat().st_mode):
             raise ConfigError(f"{path}: no regular file, so it is neither read again nor changed")
+
+
+def open_regular(path: Path) -> BinaryIO:
+    """Open a file that is read again and again; whoever opens a pipe waits for a writer.
+
+    Raises:
+        OSError: it can't be opened, or is something else than a regular file.
+    """
+    number = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    try:
+        if stat.S_ISREG(os.fstat(number).st_mode):
+            return open(number, "rb")
+    except BaseException:
+        os.close(number)
+        raise
+    os.close(number)
+    raise OSError(errno.EINVAL, "it is no regular file", str(path))
 
 
 def _read_text(path: Path) -> tuple[str, str]:

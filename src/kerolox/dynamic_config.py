@@ -171,8 +171,7 @@ class DynamicConfig(Generic[_Settings]):
         for key, text in values.items():
             when = "at the next start" if key in later else "now"
             _log.info("%s set %s=%s, in force %s", asker, key, printable(text), when)
-        if live and self._apply is not None:
-            await self._apply(live)
+        await self._use(live)
         if failure is not None:
             raise _not_kept(failure, config.settings_file, [k for k in values if k not in later])
         return self._not_in_force({key: names[key] for key in values})
@@ -257,8 +256,14 @@ class DynamicConfig(Generic[_Settings]):
         if self._pending:
             waiting = [f"{keys[name]}={text}" for name, text in self._pending.items()]
             _log.warning("settings that wait for a restart: %s", _list(waiting))
-        if live and self._apply is not None:
-            await self._apply(live)
+        await self._use(live)
+
+    async def _use(self, fields: frozenset[str]) -> None:
+        """Have other values in force everywhere."""
+        if "log_level" in fields:
+            self._config.use_log_level()
+        if fields and self._apply is not None:
+            await self._apply(fields)
 
 
 _EDIT = "edit the settings file and restart"

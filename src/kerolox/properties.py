@@ -57,6 +57,18 @@ def parse_properties(text: str, *, where: str = "properties") -> dict[str, str]:
     }
 
 
+def key_lines(text: str, *, where: str = "properties") -> dict[str, tuple[int, ...]]:
+    """In which lines each key stands, from 1; the last one counts.
+
+    Raises:
+        ConfigError: as ``parse_properties``.
+    """
+    found: dict[str, tuple[int, ...]] = {}
+    for entry, key, _, _ in _keyed(text, where):
+        found[key] = (*found.get(key, ()), entry.number)
+    return found
+
+
 def format_properties(values: Mapping[str, str]) -> str:
     """One ``key=value`` line for each key, escaped."""
     return "".join(f"{_escape_key(key)}={_escape(value)}\n" for key, value in values.items())

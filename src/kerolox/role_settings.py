@@ -54,7 +54,12 @@ CONFIG_FILE = "/etc/rocketmq/tls.properties"
 DISABLED, PERMISSIVE, ENFORCING = "disabled", "permissive", "enforcing"
 """``TlsMode``: no TLS, TLS and plain text on one port, TLS only."""
 
-_CLIENT_KEYS = frozenset(
+EXPORTERS = ("DISABLE", "PROM", "OTLP_GRPC", "OTLP_HTTP")
+"""What becomes of figures (``MetricsExporterType``)."""
+
+LOG_LEVELS = ("debug", "info", "warning", "error")
+
+TLS_CLIENT_KEYS = frozenset(
     (
         "tls.enable",
         "tls.client.keyPath",
@@ -65,6 +70,7 @@ _CLIENT_KEYS = frozenset(
         "tls.client.checkHostName",
     )
 )
+"""Keys of ``tls.properties`` that servers leave to those who connect."""
 """Of those who connect; RocketMQ keeps them in the same file."""
 
 _log = logging.getLogger(__name__)
@@ -154,7 +160,58 @@ class Source:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RoleSettings(TlsServerSettings):
+class MetricsSettings(TlsServerSettings):
+    """Figures for Prometheus, and health, over HTTP: off until they are asked for. The keys are
+    those of RocketMQ 5."""
+
+    metrics_exporter_type: str = field(
+        default=EXPORTERS[0],
+        metadata={"choices": (*EXPORTERS, *(name.lower() for name in EXPORTERS))},
+    )
+    """PROM: serve ``/metrics``, ``/health/live`` and ``/health/ready``. OTLP_GRPC, OTLP_HTTP: send
+    figures to an OpenTelemetry collector; OTLP_HTTP is ours."""
+    metrics_prom_exporter_host: str = "127.0.0.1"
+    """Addresses to listen on, joined by ``;``. Whoever reaches them sees all names of topics and
+    groups: there are no accounts. RocketMQ listens on all addresses."""
+    metrics_prom_exporter_port: int = field(default=5557, metadata={"min": 0, "max": 65535})
+    """0: any free port."""
+    metrics_otel_cardinality_limit: int = field(
+        default=50_000, metadata={"min": 1, "max": 1_000_000}
+    )
+    """Most series of one family; what would be one more is counted and left out."""
+    metrics_grpc_exporter_target: str = field(default="", metadata={"bytes": 1024})
+    """Where the collector is, ``http://host:4317``; https unless it says http."""
+    metrics_grpc_exporter_header: str = field(
+        default="", repr=False, metadata={"bytes": 4096, "secret": True}
+    )
+    """Headers for it: ``name:value``, joined by ``,``."""
+    metric_grpc_exporter_time_out_in_mills: int = field(
+        default=3_000, metadata={"min": 1, "max": 4_000}
+    )
+    """How long it may take; a stop waits for that."""
+    metric_grpc_exporter_interval_in_mills: int = field(
+        default=60_000, metadata={"min": 100, "max": 86_400_000}
+    )
+    """From one time that figures are sent to the next."""
+
+    @property
+    def serves_metrics(self) -> bool:
+        """Whether figures are served over HTTP."""
+        return self.metrics_exporter_type.upper() == "PROM"
+
+    @property
+    def is_exported_by_http(self) -> bool:
+        """Whether figures go to a collector over HTTP."""
+        return self.metrics_exporter_type.upper() == "OTLP_HTTP"
+
+    @property
+    def measures(self) -> bool:
+        """Whether figures are asked for."""
+        return self.metrics_exporter_type.upper() != EXPORTERS[0]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RoleSettings(MetricsSettings):
     """The base of a role's settings. A subclass names its keys without effect and its file."""
 
     unused_keys: ClassVar[Mapping[str, str]] = {}
@@ -162,6 +219,12 @@ class RoleSettings(TlsServerSettings):
     file_field: ClassVar[str] = ""
     """The field that holds the path of the settings file."""
 
+    log_level: str = field(
+        default="",
+        metadata=LIVE | {"choices": ("", *LOG_LEVELS, *(level.upper() for level in LOG_LEVELS))},
+    )
+    """What is logged from the start, or this change, on; empty: what ``--log-level`` says. A key of
+    ours."""
     config_black_list: str = field(default="", metadata={"bytes": 4096})
     """Keys, joined by ``;``, that no request may change, even if the allow list has them."""
     source: Source | None = field(default=None, compare=False, repr=False, metadata={"key": None})
@@ -322,6 +385,10 @@ class RoleSettings(TlsServerSettings):
         for name in names:
             object.__setattr__(self, name, getattr(other, name))
 
+    def use_log_level(self) -> None:
+        """Log what ``logLevel`` says from now on; roles of one process share it."""
+        logging.getLogger("kerolox").setLevel(self.log_level.upper() or logging.NOTSET)
+
     def as_properties(self) -> dict[str, str]:
         """Key → text of all settings; secrets are :data:`kerolox.config.HIDDEN`."""
         return {key: shown_setting(self, name) for key, name in setting_keys(type(self)).items()}
@@ -358,7 +425,7 @@ def _tls_values(
         read = read_properties(path)
     except ConfigError as error:
         raise ConfigError(f"tls.config.file: {error}") from error
-    refuse_unknown(read, keys | _CLIENT_KEYS, str(path))
+    refuse_unknown(read, keys | TLS_CLIENT_KEYS, str(path))
     # An empty line says nothing, as in RocketMQ.
     given = {key: text for key, text in read.items() if key in keys and text.strip()}
     if "tls.config.file" in given:

@@ -17,6 +17,8 @@ from kerolox.message import ALL_TAGS, MessageQueue
 from kerolox.protocol import fastjson
 from kerolox.protocol.codes import Perm
 from kerolox.protocol.names import (
+    CONSUME_ACTIVELY,
+    CONSUME_PASSIVELY,
     Address,
     Expression,
     Int32,
@@ -26,9 +28,13 @@ from kerolox.protocol.names import (
     TopicName,
     text_fault,
 )
+from kerolox.text import printable
 
 REQUEST_BODY_BYTES_MAX = 1024 * 1024
 """Longest JSON body of a client's request: some ten thousand subscriptions or locks."""
+
+HEARTBEAT_GROUPS_MAX = 2_048
+"""Groups of one kind in a heartbeat; the client is in all of them at once."""
 
 LENIENT_BODY_BYTES_MAX = 8 * 1024
 """Longest body that a server reads where it is no ordinary JSON, which no client sends to it: that
@@ -158,8 +164,12 @@ class HeartbeatData(_Struct, frozen=True, kw_only=True):
     """HEART_BEAT (34)."""
 
     client_id: Name = msgspec.field(name="clientID")
-    consumer_data_set: list[ConsumerData] = []
-    producer_data_set: list[ProducerData] = []
+    consumer_data_set: Annotated[
+        list[ConsumerData], msgspec.Meta(max_length=HEARTBEAT_GROUPS_MAX)
+    ] = []
+    producer_data_set: Annotated[
+        list[ProducerData], msgspec.Meta(max_length=HEARTBEAT_GROUPS_MAX)
+    ] = []
 
 
 class Connection(_Struct, frozen=True, kw_only=True):
@@ -211,7 +221,7 @@ def decode_body(
         return msgspec.convert(loaded, body_type, strict=False)
     except (fastjson.FastjsonError, msgspec.ValidationError) as error:
         name = getattr(body_type, "__name__", str(body_type))
-        raise BodyError(f"the body is no {name}: {error}") from None
+        raise BodyError(f"the body is no {name}: {printable(str(error))}") from None
 
 
 def decode_request(data: bytes | memoryview, body_type: type[_Body]) -> _Body:
@@ -248,7 +258,7 @@ def _decode_liberal(data: bytes | memoryview, body_type: type[_Body]) -> _Body:
                 return msgspec.convert(read, body_type, strict=False)
             except (fastjson.FastjsonError, msgspec.ValidationError):
                 pass
-        raise BodyError(f"the body is no {body_type.__name__}: {error}") from None
+        raise BodyError(f"the body is no {body_type.__name__}: {printable(str(error))}") from None
 
 
 def encode_body(value: object) -> bytes:
@@ -270,7 +280,7 @@ _ENUMS = {
         "CONSUME_FROM_FIRST_OFFSET",
         "CONSUME_FROM_TIMESTAMP",
     ),
-    "consumeType": ("CONSUME_ACTIVELY", "CONSUME_PASSIVELY"),
+    "consumeType": (CONSUME_ACTIVELY, CONSUME_PASSIVELY),
     "messageModel": ("BROADCASTING", "CLUSTERING"),
 }
 """Names by number, as Java declares them."""

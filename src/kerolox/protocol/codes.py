@@ -177,6 +177,8 @@ class RequestCode(IntEnum):
     GET_BROKER_HA_STATUS = 907
     # Kerolox's own; no release of RocketMQ has a code near it.
     END_HALF_MESSAGES = 31_037
+    GET_BROKER_ROLE = 31_038
+    CHANGE_BROKER_ROLE = 31_039
 
 
 class ResponseCode(IntEnum):

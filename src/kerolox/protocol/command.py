@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from kerolox.errors import LocalProtocolError, RemoteProtocolError
+from kerolox.errors import BrokerError, LocalProtocolError, RemoteProtocolError
 from kerolox.protocol.codes import (
     FLAG_ONEWAY,
     FLAG_RESPONSE,
@@ -102,6 +102,15 @@ class RemotingCommand:
     def is_oneway(self) -> bool:
         """Nobody waits for an answer."""
         return bool(self.flag & FLAG_ONEWAY)
+
+    def raise_for_code(self, address: str = "") -> None:
+        """Nothing, for a response of code 0. ``address``: whose response it is.
+
+        Raises:
+            BrokerError: it has another code.
+        """
+        if self.code != ResponseCode.SUCCESS:
+            raise BrokerError.from_response(self.code, self.remark, address)
 
     def encode(self) -> bytes:
         """The whole frame.

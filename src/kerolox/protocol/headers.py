@@ -262,6 +262,13 @@ class EndHalfMessagesHeader(Header, frozen=True, kw_only=True):
     """``MessageSysFlag``: 8 commit, 12 rollback."""
 
 
+class RoleHeader(Header, frozen=True, kw_only=True):
+    """GET_BROKER_ROLE (31038), see :mod:`kerolox.protocol.own.roles`."""
+
+    tail_from: Int64 = -1
+    """Where the compared end of the log begins at the earliest."""
+
+
 class ResumeCheckHeader(Header, frozen=True, kw_only=True):
     """RESUME_CHECK_HALF_MESSAGE (323)."""
 

@@ -67,6 +67,8 @@ SCHEDULE_QUEUES = 18
 """Its queues, one for each delay level of RocketMQ's own ``messageDelayLevel``."""
 HALF_TOPIC = "RMQ_SYS_TRANS_HALF_TOPIC"
 OP_HALF_TOPIC = "RMQ_SYS_TRANS_OP_HALF_TOPIC"
+TRANSACTION_GROUP = "CID_RMQ_SYS_TRANS"
+"""Whose offsets say how far the broker is in both."""
 CHECK_MAX_TIME_TOPIC = "TRANS_CHECK_MAX_TIME_TOPIC"
 SELF_TEST_TOPIC = "SELF_TEST_TOPIC"
 OFFSET_MOVED_TOPIC = "OFFSET_MOVED_EVENT"
@@ -106,6 +108,9 @@ BUILT_IN_GROUPS = (
 SYSTEM_GROUPS = frozenset((*BUILT_IN_GROUPS, MONITOR_GROUP, "DEFAULT_CONSUMER"))
 """Consumer groups that users have no use for."""
 
+CONSUME_ACTIVELY, CONSUME_PASSIVELY = "CONSUME_ACTIVELY", "CONSUME_PASSIVELY"
+"""How a member of a group consumes: pulling as it likes, or pushed (``ConsumeType``)."""
+
 TOPIC_PUT_NUMS = "TOPIC_PUT_NUMS"
 """The figure of messages stored, by topic (``Stats``)."""
 GROUP_GET_NUMS = "GROUP_GET_NUMS"
@@ -118,6 +123,22 @@ SHOWN_CHARACTERS = 32
 """Characters of a name that is too long, in the error about it."""
 
 _NAME = re.compile(f"[{NAME_CHARACTERS}]+")
+
+
+def is_system_topic(topic: str) -> bool:
+    """Whether a topic is RocketMQ's own (``TopicValidator.isSystemTopic``). A broker has some more,
+    of its own name and its cluster's."""
+    return topic in SYSTEM_TOPICS or topic.startswith(SYSTEM_TOPIC_PREFIX)
+
+
+def is_reserved_group(group: str) -> bool:
+    """Whether a group is the broker's own by its name (``MixAll.isSysConsumerGroup``)."""
+    return group.startswith(SYSTEM_GROUP_PREFIX)
+
+
+def is_system_group(group: str) -> bool:
+    """Whether a group is RocketMQ's own: the broker's, or one of its tools."""
+    return group in SYSTEM_GROUPS or is_reserved_group(group)
 
 
 @dataclass(frozen=True, slots=True)
@@ -234,6 +255,10 @@ def _is_filled_container(member: object) -> TypeGuard[Iterable[str]]:
 
 
 def _inner_structs(members: list[object]) -> list[object]:
+    # Tens of thousands of members are mostly of one kind.
+    kinds = set(map(type, members)) - {type(None)}
+    if kinds <= {list}:
+        return list(chain.from_iterable(cast("list[list[object]]", list(filter(None, members)))))
     found: list[object] = []
     for member in members:
         if isinstance(member, dict):

@@ -170,7 +170,10 @@ class Audit:
             after = {key: after[key] for key in keys if key in after}
         more: dict[str, object] = {kind: name}
         full_name = f"{kind} {name}"
-        more |= {"old": _hidden(full_name, before), "new": _hidden(full_name, after)}
+        more |= {
+            "old": without_secrets(full_name, before),
+            "new": without_secrets(full_name, after),
+        }
         if automatic:
             more["automatic"] = True
         self._write("changed", request.command, request.connection, request.account, more)
@@ -228,7 +231,7 @@ class Audit:
     ) -> None:
         claimed = command.ext_fields.get("AccessKey", "")
         line = {
-            "time": _now(),
+            "time": utc_text(),
             "outcome": outcome,
             "server": self._server,
             "account": account or (f"?{claimed}" if claimed else "-"),
@@ -239,7 +242,7 @@ class Audit:
             "opaque": command.opaque,
             **more,
         }
-        _log.info("%s", _encoded(line))
+        _log.info("%s", audit_text(line))
 
     def _leave_out(self, outcome: str) -> None:
         self._left_out[outcome] += 1
@@ -251,8 +254,8 @@ class Audit:
         self._timer = None
         left_out = {outcome: count for outcome, count in self._left_out.items() if count}
         self._left_out = dict.fromkeys(self._left_out, 0)
-        line = {"time": _now(), "outcome": "left-out", "server": self._server, **left_out}
-        _log.info("%s", _encoded(line))
+        line = {"time": utc_text(), "outcome": "left-out", "server": self._server, **left_out}
+        _log.info("%s", audit_text(line))
 
 
 def is_secret(name: str) -> bool:
@@ -264,10 +267,10 @@ def _members(values: Values) -> object:
     return msgspec.to_builtins(values) if isinstance(values, msgspec.Struct) else values
 
 
-def _hidden(name: str, value: object) -> object:
+def without_secrets(name: str, value: object) -> object:
     """What may be told of a value of that name, or of its members."""
     if isinstance(value, Mapping):
-        return {each: _hidden(each, member) for each, member in value.items()}
+        return {each: without_secrets(each, member) for each, member in value.items()}
     return HIDDEN if is_secret(name) and value is not None else value
 
 
@@ -288,12 +291,14 @@ def _code_name(code: int) -> str:
         return "-"
 
 
-def _now() -> str:
+def utc_text() -> str:
+    """The time as audit lines have it."""
     now = datetime.datetime.now(datetime.UTC)
     return now.isoformat(timespec="milliseconds").removesuffix("+00:00") + "Z"
 
 
-def _encoded(line: Mapping[str, object]) -> str:
+def audit_text(line: Mapping[str, object]) -> str:
+    """An audit line of these members: texts escaped, and cut until it is short enough."""
     text = ""
     for characters in _TEXT_CUTS:
         shown = _shown(line, characters)

@@ -43,6 +43,7 @@ from kerolox.protocol.codes import FLAG_RESPONSE, ResponseCode
 from kerolox.protocol.command import RemotingCommand
 from kerolox.protocol.framing import FOREIGN
 from kerolox.remoting.core.requests import Requests
+from kerolox.remoting.resets import CAN_RESET, has_arrived, have_reset
 
 READ_BUFFER_BYTES = 256 * 1024
 """Size of the read buffer that the connections of one server or client share."""
@@ -75,6 +76,7 @@ PAUSED_BY_WRITES = 1
 PAUSED_BY_ANSWERS = 2
 PAUSED_BY_HANDLERS = 4
 PAUSED_BY_TURN = 8
+PAUSED_BY_STOP = 16
 
 Handling = Coroutine[object, None, RemotingCommand | None]
 """The handling of one request; its result is the answer, None: nothing is answered."""
@@ -255,6 +257,29 @@ class FrameConnection(asyncio.BufferedProtocol):
             timer = self.loop.call_later(seconds, self._cut_off)
             self.gone.add_done_callback(lambda _: timer.cancel())
 
+    def reset_when_sent(self) -> bool:
+        """Read no more, and end the connection by a reset once all that was written has arrived.
+
+        Returns:
+            It ends now; False: ask again soon. A system that does not say what has arrived closes
+            it as ever.
+        """
+        if self.closed:
+            return True
+        if not CAN_RESET:
+            self.close()
+            return True
+        self._pause(PAUSED_BY_STOP)
+        sock = self._transport.get_extra_info("socket")
+        try:
+            if self._transport.get_write_buffer_size() or not has_arrived(sock.fileno()):
+                return False
+            have_reset(sock)
+        except OSError:
+            pass  # The peer is gone.
+        self.abort()
+        return True
+
     def abort(self) -> None:
         """Close at once; what is buffered is lost."""
         self.closed = True
@@ -345,6 +370,11 @@ class FrameConnection(asyncio.BufferedProtocol):
             answer = _encode_answer(command, await rest)
         except Exception as error:
             answer = _encode_answer(command, _error_answer(command, error, self.remote_address))
+        except asyncio.CancelledError:
+            # Only a stop cancels handlers, and clients wait for an answer until their time is over.
+            if answer := _encode_answer(command, _stop_answer(command)):
+                self.send(answer)
+            raise
         finally:
             self._in_flight -= 1
             self._in_flight_bytes -= size
@@ -441,6 +471,14 @@ def _error_answer(command: RemotingCommand, error: Exception, peer: str) -> Remo
     if not isinstance(error, KeroloxError):
         _log.error("request %d of %s failed", command.code, peer, exc_info=error)
     return command.response(ResponseCode.SYSTEM_ERROR, f"{type(error).__name__}: {error}")
+
+
+def _stop_answer(command: RemotingCommand) -> RemotingCommand:
+    return command.response(
+        ResponseCode.SERVICE_NOT_AVAILABLE,
+        "service not available now: it stops, and this request was not done before; it may have "
+        "been done in part",
+    )
 
 
 def _encode_answer(command: RemotingCommand, answer: RemotingCommand | None) -> bytes:

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 from kerolox.addresses import join_address, network_of
 from kerolox.codec.counters import Opaques
 from kerolox.errors import ConnectionLostError, RemoteProtocolError
-from kerolox.kernel import ALLOWANCE_MAX, FED_MORE, FED_READY, ConnectionKernel
+from kerolox.kernel import ALLOWANCE_MAX, FED_MORE, FED_READY, FED_WAITS, ConnectionKernel
 from kerolox.message import pack_host
 from kerolox.protocol.command import RemotingCommand
 from kerolox.protocol.framing import FrameDecoder
@@ -60,6 +60,9 @@ HANDLERS_SECONDS_MAX = 0.3
 
 STOP_SECONDS_MAX = 1.5
 """How long ``stop`` lets connections send what they still have."""
+
+STOP_LOOK_SECONDS = 0.005
+"""How often it looks whether that has arrived."""
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
@@ -199,6 +202,8 @@ class ServerConnection(FrameConnection):
             self._take_frames(slow)
         if flags & FED_READY:
             self._server.on_ready()
+        if flags & FED_WAITS:
+            self._server.on_waits()
         if error is not None:
             self._refuse(error)
         elif flags & FED_MORE and not self.closed:
@@ -237,6 +242,7 @@ class RemotingServer:
         feeder: Callable[[int, bytes], ConnectionKernel] | None = None,
         on_close: Callable[[ServerConnection], None] | None = None,
         on_ready: Callable[[], None] = lambda: None,
+        on_waits: Callable[[], None] = lambda: None,
         idle_seconds_max: float = IDLE_SECONDS_MAX,
         backlog: int = BACKLOG,
         in_flight_max: int = IN_FLIGHT_MAX,
@@ -256,6 +262,7 @@ class RemotingServer:
             feeder: makes the kernel of a connection from its id and its packed peer address.
             on_close: called with each connection after it closed.
             on_ready: called after a feed that made answers for other connections.
+            on_waits: called after one whose senders wait for a slave.
             idle_seconds_max: a connection without traffic for so long is closed.
             backlog: connections the operating system keeps until they are accepted.
             in_flight_max: requests of one connection whose handlers may wait at the same time.
@@ -271,9 +278,8 @@ class RemotingServer:
         self.tls, self.port = tls, port
         self.addresses: tuple[str, ...] = ()
         """``host:port`` of each address it listens on (after the start)."""
-        self.on_ready = on_ready
-        self._host, self._backlog = host, backlog
-        self.handler = handler
+        self.on_ready, self.on_waits = on_ready, on_waits
+        self.handler, self._host, self._backlog = handler, host, backlog
         self._feeder, self._on_close = feeder, on_close
         self._idle_seconds_max, self._in_flight_max = idle_seconds_max, in_flight_max
         self.memory_limiter = MemoryLimiter(memory_bytes_max)
@@ -366,7 +372,9 @@ class RemotingServer:
         self._waiting.append(connection)
 
     async def stop(self) -> None:
-        """Stop listening and close all connections, in about two seconds at most."""
+        """Stop listening and end all connections, in about two seconds at most. Requests whose
+        handlers do not finish are answered with SERVICE_NOT_AVAILABLE; see
+        :mod:`kerolox.remoting.resets` for those that are not read any more."""
         if not self._servers:
             return
         servers, self._servers = self._servers, []
@@ -375,7 +383,6 @@ class RemotingServer:
         if self._idle_watch is not None:
             self._idle_watch.stop()
         self.memory_limiter.stop()
-        connections = self.connections
         tasks = self._shared.tasks
         if tasks:
             await asyncio.wait(tasks, timeout=HANDLERS_SECONDS_MAX)
@@ -384,16 +391,28 @@ class RemotingServer:
             task.cancel()
         if cancelled:
             await asyncio.wait(cancelled, timeout=HANDLERS_SECONDS_MAX)
-        for connection in connections:
-            connection.close()
-        if connections:
-            gone = [connection.gone for connection in connections]
-            await asyncio.wait(gone, timeout=STOP_SECONDS_MAX)
-            for connection in self.connections:
-                connection.abort()
-            await asyncio.wait(gone, timeout=0.5)
+        await self._end_connections()
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(asyncio.gather(*(each.wait_closed() for each in servers)), 0.5)
+
+    async def _end_connections(self) -> None:
+        connections = self.connections
+        if not connections:
+            return
+        gone = [connection.gone for connection in connections]
+        now = self._shared.loop.time
+        end = now() + STOP_SECONDS_MAX
+        while connections := [each for each in connections if not each.reset_when_sent()]:
+            if now() >= end:
+                break
+            await asyncio.sleep(STOP_LOOK_SECONDS)
+        for connection in connections:
+            connection.abort()
+        _, late = await asyncio.wait(gone, timeout=max(0.5, end - now()))
+        if late:
+            for connection in self.connections:
+                connection.abort()
+            await asyncio.wait(late, timeout=0.5)
 
     def _next_turn(self) -> None:
         for _ in range(min(BIG_CHUNKS_PER_TURN, len(self._waiting))):

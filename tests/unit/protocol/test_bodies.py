@@ -23,6 +23,7 @@ from kerolox.protocol.bodies import (
     permission_text,
     wire_value,
 )
+from kerolox.protocol.own.roles import RoleChange
 
 
 def test_members_stand_in_alphabetical_order_as_fastjson_writes_them() -> None:
@@ -175,3 +176,10 @@ def test_a_heartbeat_of_a_thousand_subscriptions_with_numbers_as_enums_is_read()
     read = decode_request(body, HeartbeatData)
     assert read.consumer_data_set[0].consume_type == "CONSUME_PASSIVELY"
     assert len(read.consumer_data_set[0].subscription_data_set) == 1_000
+
+
+def test_what_is_wrong_with_a_body_is_told_in_few_characters() -> None:
+    body = b'{"action": "%s"}' % (b"x" * 65_536)
+    with pytest.raises(BodyError) as told:
+        decode_request(body, RoleChange)
+    assert len(str(told.value)) < 1_000

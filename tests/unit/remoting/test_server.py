@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 import struct
 from contextlib import asynccontextmanager
 
@@ -16,9 +17,10 @@ from kerolox.errors import (
     TopicNotFoundError,
 )
 from kerolox.kernel import FED_MORE, FED_READY
-from kerolox.protocol.codes import FLAG_ONEWAY, FLAG_RESPONSE, SerializeType
+from kerolox.protocol.codes import FLAG_ONEWAY, FLAG_RESPONSE, ResponseCode, SerializeType
 from kerolox.protocol.command import RemotingCommand
 from kerolox.remoting import connection as connection_module
+from kerolox.remoting.resets import CAN_RESET
 from kerolox.remoting.server import RemotingServer, ServerConnection
 
 ECHO, WAIT, FAIL, NOTHING, BIG, REFUSE = 1, 2, 3, 4, 5, 6
@@ -433,6 +435,57 @@ async def test_stop_ends_waiting_handlers_and_closes_connections() -> None:
             await server.stop()
         assert await peer.at_end()
         await server.stop()
+
+
+def until_reset(peer: socket.socket) -> bytes:
+    """What comes before the connection is reset."""
+    data = bytearray()
+    try:
+        while piece := peer.recv(1 << 16):
+            data += piece
+    except ConnectionResetError:
+        return bytes(data)
+    raise AssertionError("it just ended")
+
+
+async def test_a_request_that_a_stop_interrupts_is_answered_with_code_14() -> None:
+    async with serving() as (server, handler, _connect):
+        with socket.create_connection(("127.0.0.1", server.port), SECONDS_MAX) as peer:
+            peer.sendall(request(WAIT, 7).encode() + request(WAIT, 8, flag=FLAG_ONEWAY).encode())
+            await until(lambda: handler.calls == 2)
+            await server.stop()
+            answer = RemotingCommand.decode(peer.recv(4096)[4:])
+            assert (answer.opaque, answer.code) == (7, ResponseCode.SERVICE_NOT_AVAILABLE)
+            assert "it stops" in str(answer.remark)
+            with pytest.raises(ConnectionResetError):
+                peer.recv(1)
+
+
+@pytest.mark.skipif(not CAN_RESET, reason="this system does not say what has arrived")
+async def test_a_stop_resets_a_connection_when_all_its_answers_have_arrived() -> None:
+    # The end of a stream would leave Java clients waiting for the request that nobody reads.
+    async with serving(in_flight_max=1) as (server, handler, _connect):
+        with socket.create_connection(("127.0.0.1", server.port), SECONDS_MAX) as peer:
+            peer.sendall(request(BIG, 1).encode() + request(WAIT, 2).encode())
+            await until(lambda: handler.calls == 2)
+            peer.sendall(request(ECHO, 3).encode())
+            stopping = asyncio.ensure_future(server.stop())
+            data = await asyncio.to_thread(until_reset, peer)
+            await stopping
+    (size,) = struct.unpack_from(">i", data)
+    second = RemotingCommand.decode(data[8 + size :])
+    assert (size > 1 << 20, second.opaque, handler.calls) == (True, 2, 2)
+
+
+async def test_a_stop_waits_in_vain_for_a_peer_that_takes_nothing(monkeypatch) -> None:
+    monkeypatch.setattr("kerolox.remoting.server.STOP_SECONDS_MAX", 0.05)
+    async with serving() as (server, handler, _connect):
+        with socket.create_connection(("127.0.0.1", server.port), SECONDS_MAX) as peer:
+            peer.sendall(b"".join(request(BIG, each).encode() for each in range(8)))
+            await until(lambda: handler.calls and server.connections[0].blocked)
+            async with asyncio.timeout(SECONDS_MAX):
+                await server.stop()
+            assert server.connections == []
 
 
 class FakeKernel:

@@ -53,6 +53,8 @@ class MemoryLimiter:
     def __init__(self, bytes_max: int = MEMORY_BYTES_MAX) -> None:
         """Nothing happens by itself before ``start``."""
         self._bytes_max = bytes_max
+        self.kept = 0
+        """Bytes that connections kept at the last look."""
         self._bytes_since_look = 0
         self._counted: dict[MemoryHolder, None] = {}
         self._timer: asyncio.TimerHandle | None = None
@@ -98,6 +100,7 @@ class MemoryLimiter:
             connection.memory_before = kept
         if total > self._bytes_max:
             total = self._close_slowest(total)
+        self.kept = total
         return total
 
     def _close_slowest(self, total: int) -> int:

@@ -99,6 +99,20 @@ class ServerTls:
         if self.handshakes is not None:
             self.handshakes.stop()
 
+    async def context(self) -> ssl.SSLContext:
+        """What a handshake begins with that another one than this class makes.
+
+        Raises:
+            OSError: there is none, since no certificate could be made.
+        """
+        context = self._context_now()
+        if context is None and self._making is not None:
+            await asyncio.wait([self._making])
+            context = self._context
+        if context is None:
+            raise OSError(f"it wants TLS, but {self._why_none}")
+        return context
+
     def look(self, connection: FrameConnection, transport: asyncio.Transport) -> None:
         """A connection is open: what it begins with decides what it speaks."""
         transport.set_protocol(_FirstLook(self, connection, transport))

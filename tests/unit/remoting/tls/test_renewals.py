@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 from cryptography import x509
 from tests.support.eventually import SECONDS_MAX, until
-from tests.support.servers.tls import Authority
+from tests.support.servers.tls import Authority, locked
 from tests.unit.remoting.tls.serving import client_context, connected, serving
 
 from kerolox.namesrv.config import NamesrvConfig
@@ -131,6 +131,15 @@ WRONG = {
     "empty": lambda place: place.key.write_bytes(b""),
     "gone": lambda place: place.key.unlink(),
     "other key": lambda place: shutil.copy(place.authority.files("other")[1], place.key),
+    "binary": lambda place: place.certificate.write_bytes(bytes(range(256)) * 99),
+    "zeros": lambda place: place.key.write_bytes(bytes(4096)),
+    "large": lambda place: place.key.write_bytes(bytes(2 << 20)),
+    "locked": lambda place: place.key.write_bytes(locked(place.key, b"no-password-given")),
+    "folder": lambda place: (place.key.unlink(), place.key.mkdir()),
+    "pipe": lambda place: (place.certificate.unlink(), os.mkfifo(place.certificate)),
+    "link to nowhere": lambda place: (place.key.unlink(), place.key.symlink_to("away")),
+    "link to itself": lambda place: (place.key.unlink(), place.key.symlink_to(place.key.name)),
+    "device": lambda place: (place.certificate.unlink(), place.certificate.symlink_to("/dev/zero")),
 }
 
 
@@ -147,6 +156,8 @@ async def test_a_wrong_file_leaves_the_old_one_in_force_with_one_error(
         errors = [record for record in caplog.records if record.levelno == logging.ERROR]
         assert len(errors) == 1
         assert str(place.certificate.parent) in errors[0].getMessage()
+        for each in (place.certificate, place.key):
+            each.rmdir() if each.is_dir() else each.unlink(missing_ok=True)
         place.put("127.0.0.1")
         await until_another(server, before)
 
@@ -170,6 +181,19 @@ async def test_what_expires_soon_is_told_at_the_start_and_daily(
         assert len(set(contexts)) == 3
     finally:
         await watch.stop()
+
+
+async def test_what_is_not_valid_yet_serves_and_is_told(
+    place: Place, caplog: pytest.LogCaptureFixture
+) -> None:
+    files = ServerFiles.of(_settings(place))
+    _, info = files.load()
+    contexts: list[ssl.SSLContext] = []
+    watch = CertificateWatch(files, contexts.append, clock=lambda: info.valid_from - 1)
+    watch.start(WATCH)
+    await watch.stop()
+    assert len(contexts) == 1
+    assert caplog.text.count("is not valid yet, and clients that check it refuse it") == 1
 
 
 def _settings(place: Place) -> NamesrvConfig:
