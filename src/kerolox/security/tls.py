@@ -14,6 +14,7 @@ from typing import Self
 from kerolox.errors import ConfigError
 from kerolox.message import is_true
 from kerolox.properties import parse_properties
+from kerolox.security.certificate_faults import certificate_fault
 from kerolox.text import printable
 
 FILE_BYTES_MAX = 64 * 1024
@@ -22,10 +23,7 @@ FILE_BYTES_MAX = 64 * 1024
 SESSIONS_MAX = 64
 """Hosts whose last session is kept."""
 
-_EXPIRED, _NOT_YET = 10, 9
-_UNKNOWN_ISSUER = frozenset((2, 18, 19, 20, 21))
-_WRONG_NAME = frozenset((62, 64))
-"""Results of the check of a certificate (``X509_V_ERR_...``)."""
+_AUTHORITY_ADVICE = "give the file of its CA (TlsSettings.ca, tls.client.trustCertPath)"
 
 
 class ResumingContext(ssl.SSLContext):
@@ -222,7 +220,7 @@ def is_handshake_error(error: OSError) -> bool:
 def handshake_fault(error: OSError) -> str:
     """Why a TLS handshake failed, and what to do."""
     if isinstance(error, ssl.SSLCertVerificationError):
-        return _certificate_fault(error)
+        return certificate_fault(error, authority_advice=_AUTHORITY_ADVICE)
     if isinstance(error, ssl.SSLError) and error.reason not in _CLOSED:
         reason = (error.reason or str(error)).replace("_", " ").lower()
         if error.reason in _PLAIN:
@@ -259,25 +257,6 @@ def why_closed(error: Exception | None, *, is_heard: bool) -> str:
         " (TlsSettings.certificate, tls.client.certPath), or refuse the one that it got?"
     )
     return f"{told}; {hint}" if told else hint
-
-
-def _certificate_fault(error: ssl.SSLCertVerificationError) -> str:
-    code, text = error.verify_code, error.verify_message
-    if code == _EXPIRED:
-        return f"its certificate is not valid any more ({text}); renew it there, or set the clock"
-    if code == _NOT_YET:
-        return f"its certificate is not valid yet ({text}); look at the clocks of both sides"
-    if code in _UNKNOWN_ISSUER:
-        return (
-            f"its certificate is signed by nobody that is trusted here ({text}); give the file of"
-            " its CA (TlsSettings.ca, tls.client.trustCertPath)"
-        )
-    if code in _WRONG_NAME:
-        return (
-            f"its certificate is for another name ({text.rstrip('.')}); add this one to its subject"
-            " alternative names, or switch check_host_name off"
-        )
-    return f"its certificate is refused: {text}"
 
 
 _PLAIN = frozenset(

@@ -109,6 +109,16 @@ def parse_addresses(text: str | None) -> Addresses:
     return _Several(frozenset((_one(text),)))
 
 
+def parse_address_lists(text: str) -> tuple[Addresses, ...]:
+    """The lists of a setting, which joins them by ``;``; none where it is blank.
+
+    Raises:
+        ValueError: as :func:`parse_addresses`.
+    """
+    parts = (part.strip() for part in text.split(";"))
+    return tuple(parse_addresses(part) for part in parts if part)
+
+
 @functools.lru_cache(PARSED_HOSTS_MAX)
 def _parsed(host: str) -> _Address | None:
     """The address of a peer, in brackets or not; None when it is none (a Unix socket)."""

@@ -8,7 +8,7 @@ hashed once or twice, and nothing of it is read. Nothing is remembered of those 
 from __future__ import annotations
 
 import hmac
-from collections.abc import Iterable
+from collections.abc import Generator, Iterable
 from enum import Enum
 from itertools import chain
 from typing import NamedTuple
@@ -35,6 +35,10 @@ WHITE_HOSTS_MAX = 4_096
 
 JAVA_ORDER_NEEDS_MAX, JAVA_ORDER_CHARACTERS_MAX = 64, 4_096
 """Of so many needs, with so long names, the one that a refusal names is RocketMQ's."""
+
+
+NEEDS_PER_STEP = 256
+"""Needs that are looked at in one step, well within a turn."""
 
 
 class Reason(Enum):
@@ -96,6 +100,20 @@ class AccessControl:
             command: the request as it came.
             host: the address of the peer, without a port.
         """
+        steps = self.refusal_in_steps(command, host)
+        while True:
+            try:
+                next(steps)
+            except StopIteration as end:
+                refusal: Refusal | None = end.value
+                return refusal
+
+    def refusal_in_steps(
+        self, command: RemotingCommand, host: str
+    ) -> Generator[None, None, Refusal | None]:
+        """As :meth:`refusal`, its answer the generator's value, for requests that may need many
+        things. Others may be served between two steps; the account that decides stays the one of
+        the first."""
         if self.is_white(host):
             return None
         access_key = command.ext_fields.get(ACCESS_KEY_FIELD)
@@ -112,7 +130,7 @@ class AccessControl:
             text = f"Check signature failed for accessKey={shown}"
             return Refusal(Reason.SIGNATURE, text, shown)
         rule = self._rules.get(command.code)
-        return None if rule is None else self._unmet(account, command, rule)
+        return None if rule is None else (yield from self._unmet(account, command, rule))
 
     def refusal_of(
         self, command: RemotingCommand, host: str, needs: Iterable[Need]
@@ -166,7 +184,9 @@ class AccessControl:
                 return True
         return False
 
-    def _unmet(self, account: Account, command: RemotingCommand, rule: Rule) -> Refusal | None:
+    def _unmet(
+        self, account: Account, command: RemotingCommand, rule: Rule
+    ) -> Generator[None, None, Refusal | None]:
         shown = printable(account.access_key)
         if rule.is_for_admins and not account.is_admin:
             text = (
@@ -176,8 +196,16 @@ class AccessControl:
             return Refusal(Reason.ADMIN, text, shown)
         if account.may_everything:
             return None
+        needs: list[Need] = []
         try:
-            needs = list(chain.from_iterable(each(command) for each in rule.needs))
+            for need in chain.from_iterable(each(command) for each in rule.needs):
+                needs.append(need)
+                if len(needs) % NEEDS_PER_STEP == 0:
+                    yield
+                    refusal = _first_refusal(account, needs)
+                    if refusal is not None:
+                        return refusal
+                    needs.clear()
         except BodyError as error:
             return Refusal(Reason.MALFORMED, str(error), shown)
         return _first_refusal(account, needs)

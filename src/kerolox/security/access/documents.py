@@ -25,6 +25,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from itertools import chain
 
 from kerolox.config import nearest
 from kerolox.errors import ConfigError
@@ -92,6 +93,10 @@ _ACCOUNT_KEYS = (
 )
 
 
+_USUAL = ("DENY", "PUB", "SUB", "PUB|SUB", "SUB|PUB")
+_USUAL_ENDS = tuple("=" + each for each in _USUAL)
+
+
 @dataclass(frozen=True, slots=True)
 class AccountText:
     """An account as a file or a request has it (``PlainAccessConfig``); None: not given."""
@@ -120,6 +125,8 @@ class Document:
     version: DataVersion | None = None
     """None: no request has changed the file."""
     warnings: tuple[str, ...] = field(default=(), compare=False)
+    is_blank: bool = field(default=False, compare=False)
+    """It has no data at all, not even ``accounts: []``."""
 
 
 def read_document(data: bytes, where: str) -> Document:
@@ -139,7 +146,9 @@ def read_document(data: bytes, where: str) -> Document:
             "several files into the folder acl"
         )
     root = read_yaml(data, where)
-    return Document() if root is None else _Reader(where).document(root)
+    if root is None:
+        return Document(is_blank=True)
+    return _Reader(where).document(root)
 
 
 def account_of(text: AccountText) -> Account:
@@ -197,7 +206,9 @@ def split_permission(item: str) -> tuple[str, str]:
     Raises:
         ValueError: it has another form.
     """
-    parts = [each for each in item.split("=") if each]
+    parts = item.split("=")
+    if "" in parts:
+        parts = [each for each in parts if each]
     if len(parts) != 2 or not parts[0].strip() or has_control(item):
         raise ValueError(
             f"Parse Resource format error for {_shown(item)}. "
@@ -323,6 +334,12 @@ class _Reader:
         return DataVersion(counter=counter, timestamp=timestamp)
 
     def _warn_of_permissions(self, node: Node, text: AccountText) -> None:
+        defaults, resources = (text.default_topic, text.default_group), (text.topics, text.groups)
+        # Most are as usual; the form of each is right, since it has been read.
+        if all(each in _USUAL for each in defaults if each) and all(
+            item.endswith(_USUAL_ENDS) for item in chain.from_iterable(filter(None, resources))
+        ):
+            return
         try:
             check_permissions(text)
         except ValueError as error:

@@ -25,7 +25,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple, Self
 
-from kerolox.config import replace_file
+from kerolox.config import open_regular, replace_file
 from kerolox.errors import ConfigError
 from kerolox.protocol.bodies import DataVersion
 from kerolox.security.access.accounts import Account, Accounts, Addresses
@@ -152,9 +152,9 @@ class AclFiles:
             for path, file in files.items():
                 try:
                     self._read(path, file)
-                except FileNotFoundError:
-                    continue
                 except OSError as error:
+                    if _is_gone(path, error):
+                        continue
                     raise ConfigError(_unreadable(path, error)) from error
             self.accounts = self._merged(files)
             self._files = files
@@ -229,9 +229,9 @@ class AclFiles:
             before = file.document
             self._read(path, file)
             file.waiting = file.missing_since = None
-        except FileNotFoundError:
-            return self._forget((path,), at_once)
         except OSError as error:
+            if _is_gone(path, error):
+                return self._forget((path,), at_once)
             return self._fail(file, _unreadable(path, error))
         except ConfigError as error:
             return self._fail(file, str(error))
@@ -271,11 +271,8 @@ class AclFiles:
             ConfigError: it is wrong; ``file`` keeps its document.
         """
         now = time.time_ns()
-        # Without O_NONBLOCK opening a pipe would wait for a writer.
-        with open(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as source:
+        with open_regular(path) as source:
             found = os.fstat(source.fileno())
-            if not stat.S_ISREG(found.st_mode):
-                raise ConfigError(f"{path}: no regular file, so it has no accounts")
             data = source.read(FILE_BYTES_MAX + 1)
         digest = hashlib.sha256(data).digest()
         file.signature = _Signature.of(found)
@@ -284,6 +281,11 @@ class AclFiles:
             return
         file.digest, file.is_wrong = digest, True
         document = read_document(data, str(path))
+        if document.is_blank and (file.document.accounts or file.document.white):
+            # As RocketMQ's load(aclFilePath): hardly anybody means that.
+            raise ConfigError(
+                f"{path}: it has no data any more; write it anew, or 'accounts: []' to have none"
+            )
         self._warn(path, found, document)
         file.document, file.is_wrong = document, False
 
@@ -488,12 +490,18 @@ def _is_there(path: Path) -> bool:
     """Whether there is a file, or something that keeps us from knowing, which reading it says."""
     try:
         path.stat()
-    except (FileNotFoundError, NotADirectoryError):
-        return False
-    except OSError:
-        return True
+    except OSError as error:
+        return not _is_gone(path, error)
     return True
 
 
+def _is_gone(path: Path, error: OSError) -> bool:
+    """Whether there is nothing at a path, not even a link that leads nowhere."""
+    return isinstance(error, (FileNotFoundError, NotADirectoryError)) and not path.is_symlink()
+
+
 def _unreadable(path: Path, error: OSError) -> str:
-    return f"{path}: can't be read: {error.strerror or error}; give this user the permission"
+    if isinstance(error, FileNotFoundError):
+        return f"{path}: can't be read: it is a link that leads nowhere; mend or delete it"
+    advice = "; give this user the permission" if isinstance(error, PermissionError) else ""
+    return f"{path}: can't be read: {error.strerror or error}{advice}"

@@ -147,6 +147,7 @@ OF_LATER_CODES: Mapping[int, Rule] = {
     RequestCode.LITE_PULL_MESSAGE: _PULL,
     # It tells the secrets.
     RequestCode.GET_BROKER_CLUSTER_ACL_CONFIG: _ADMIN,
+    RequestCode.CHANGE_BROKER_ROLE: _ADMIN,
 }
 """Codes that 4.9.8 refuses with code 3, whatever ``aclStrict`` says."""
 
@@ -212,6 +213,7 @@ READING = frozenset(
         RequestCode.GET_TOPIC_CONFIG,
         RequestCode.GET_SUBSCRIPTIONGROUP_CONFIG,
         RequestCode.GET_BROKER_HA_STATUS,
+        RequestCode.GET_BROKER_ROLE,
     )
 )
 """Codes that need a right signature alone: they look, and change nothing."""

@@ -111,9 +111,14 @@ def read_yaml(data: bytes, where: str) -> Members | None:
         raise ConfigError(f"{where}, line {line}: not UTF-8; save the file as UTF-8") from None
     import yaml
 
-    loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
     try:
-        root = _Composer(where).compose(yaml.parse(text, Loader=loader))
+        # Made where it begins to read: the first character may be wrong.
+        loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)(text)
+        try:
+            # As ``yaml.parse``, without a generator's step for each of many events.
+            root = _Composer(where).compose(iter(loader.get_event, None))
+        finally:
+            loader.dispose()
     except yaml.YAMLError as error:
         raise ConfigError(_syntax_error(error, where)) from None
     if is_nothing(root):
@@ -263,11 +268,16 @@ def mapping_node(values: dict[str, Node]) -> Members:
 
 # -- reading ----------------------------------------------------------------------------------
 class _Composer:
-    """Makes nodes of events, without recursion."""
+    """Makes nodes of events. Large files have hundreds of thousands."""
 
     def __init__(self, where: str) -> None:
+        import yaml
+
         self._where = where
         self._left = NODES_MAX
+        self._scalar = yaml.ScalarEvent
+        self._sequence, self._sequence_end = yaml.SequenceStartEvent, yaml.SequenceEndEvent
+        self._mapping_end = yaml.MappingEndEvent
 
     def compose(self, events: Iterator[_Event]) -> Node | None:
         import yaml
@@ -284,21 +294,22 @@ class _Composer:
         return root
 
     def _node(self, event: _Event, events: Iterator[_Event], depth: int) -> Node:
-        import yaml
-
         self._left -= 1
         if self._left < 0:
             raise self._error(event, f"more than {NODES_MAX} values; split the file")
         if depth > DEPTH_MAX:
             raise self._error(event, f"more than {DEPTH_MAX} levels; accounts have 4")
+        kind = type(event)
+        if kind is self._scalar and event.anchor is None and event.tag is None:
+            return Scalar(event.value, event.style or None, event.start_mark.line + 1)
         self._check_plain(event)
         line = event.start_mark.line + 1
-        if isinstance(event, yaml.ScalarEvent):
+        if kind is self._scalar:
             return Scalar(event.value, event.style or None, line)
         is_flow = bool(event.flow_style)
-        if isinstance(event, yaml.SequenceStartEvent):
+        if kind is self._sequence:
             nodes = []
-            while not isinstance(inner := next(events), yaml.SequenceEndEvent):
+            while type(inner := next(events)) is not self._sequence_end:
                 nodes.append(self._node(inner, events, depth + 1))
             return Items(nodes, is_flow, line)
         return Members(self._pairs(events, depth), is_flow, line)
@@ -319,11 +330,9 @@ class _Composer:
             raise self._error(event, "a value begins with '!', a tag in YAML; put a text in quotes")
 
     def _pairs(self, events: Iterator[_Event], depth: int) -> list[tuple[Scalar, Node]]:
-        import yaml
-
         pairs: list[tuple[Scalar, Node]] = []
         known: set[str] = set()
-        while not isinstance(event := next(events), yaml.MappingEndEvent):
+        while type(event := next(events)) is not self._mapping_end:
             key = self._node(event, events, depth + 1)
             if not isinstance(key, Scalar) or _CONTROL.search(key.text):
                 raise self._error(event, "a key is no text")
@@ -340,6 +349,9 @@ class _Composer:
 
 def _is_same_text(text: str) -> bool:
     """Whether a plain text is the same to every reader of YAML 1.1."""
+    if text[:1].isalpha():
+        # Most texts: neither a number nor a date.
+        return text.lower() not in _WORDS and text not in _NOTHING
     if _PLAIN_NUMBER.fullmatch(text):
         return True
     is_other = _OTHER_NUMBER.fullmatch(text) or _DATE.fullmatch(text)

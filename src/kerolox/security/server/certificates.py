@@ -9,8 +9,9 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
+from kerolox.config import open_regular
 from kerolox.errors import ConfigError
-from kerolox.security.server.der import subject_and_end
+from kerolox.security.server.der import subject_and_times
 from kerolox.text import printable
 
 PEM_BYTES_MAX = 1024 * 1024
@@ -42,8 +43,9 @@ class CertificateInfo:
 
     subject: str
     """As RFC 4514 writes it: ``CN=broker-a,O=Example``."""
-    valid_until: float
+    valid_from: float
     """Seconds since the epoch."""
+    valid_until: float
 
     def __str__(self) -> str:
         until = datetime.fromtimestamp(self.valid_until, UTC)
@@ -51,6 +53,8 @@ class CertificateInfo:
 
     def trouble(self, now: float) -> str | None:
         """What is wrong with its time; None: nothing for a month."""
+        if now < self.valid_from:
+            return "is not valid yet, and clients that check it refuse it; set the clock, or wait"
         left = self.valid_until - now
         if left <= 0:
             return "is not valid any more, and clients that check it refuse it; renew it"
@@ -72,7 +76,7 @@ def read_pem(path: Path, setting: str, mark: str, what: str) -> bytes:
         ConfigError: it can't be read, is too large, or has no such block.
     """
     try:
-        with path.open("rb") as file:
+        with open_regular(path) as file:
             data = file.read(PEM_BYTES_MAX + 1)
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or error
@@ -97,12 +101,12 @@ def certificate_info(pem: bytes, path: Path, setting: str) -> CertificateInfo:
     try:
         if found is None:
             raise ValueError("no certificate")
-        names, end = subject_and_end(ssl.PEM_cert_to_DER_cert(found[0].decode("ascii")))
+        names, begin, end = subject_and_times(ssl.PEM_cert_to_DER_cert(found[0].decode("ascii")))
     except ValueError:
         raise ConfigError(
             f"{setting}: the first certificate in {_shown(path)} is damaged; write it anew"
         ) from None
-    return CertificateInfo(subject_text(names), end.timestamp())
+    return CertificateInfo(subject_text(names), begin.timestamp(), end.timestamp())
 
 
 def subject_text(names: Iterable[Iterable[tuple[str, str]]]) -> str:

@@ -27,8 +27,8 @@ Names = tuple[tuple[tuple[str, str], ...], ...]
 """A subject as ``ssl.SSLSocket.getpeercert`` has it."""
 
 
-def subject_and_end(certificate: bytes) -> tuple[Names, datetime]:
-    """Its subject, and when it stops to be valid.
+def subject_and_times(certificate: bytes) -> tuple[Names, datetime, datetime]:
+    """Its subject, and from when to when it is valid.
 
     Raises:
         ValueError: it is no certificate.
@@ -45,7 +45,7 @@ def subject_and_end(certificate: bytes) -> tuple[Names, datetime]:
     if len(times) != 2:
         raise ValueError("no validity")
     names = tuple(tuple(_name(item) for _, item in _items(part)) for _, part in _items(subject))
-    return names, _time(*times[1])
+    return names, _time(*times[0]), _time(*times[1])
 
 
 def _items(data: bytes) -> Iterator[tuple[int, bytes]]:

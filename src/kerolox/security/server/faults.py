@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import ssl
 
-_UNKNOWN_ISSUER = frozenset((2, 18, 19, 20, 21))
-_EXPIRED, _NOT_YET = 10, 9
-"""Results of the check of a certificate (``X509_V_ERR_...``)."""
+from kerolox.security.certificate_faults import certificate_fault
+
+_AUTHORITY_ADVICE = "add its authority to tls.server.trustCertPath"
 
 _FAULTS = {
     "PEER_DID_NOT_RETURN_A_CERTIFICATE": (
@@ -35,7 +35,7 @@ _DISTRUST = frozenset(("SSLV3_ALERT_CERTIFICATE_UNKNOWN", "SSLV3_ALERT_BAD_CERTI
 def peer_fault(error: ssl.SSLError) -> str:
     """Why a client's handshake failed, and what to do about it."""
     if isinstance(error, ssl.SSLCertVerificationError):
-        return _certificate_fault(error)
+        return certificate_fault(error, authority_advice=_AUTHORITY_ADVICE)
     reason = error.reason or ""
     if reason in _FAULTS:
         return _FAULTS[reason]
@@ -48,17 +48,3 @@ def peer_fault(error: ssl.SSLError) -> str:
     if "ALERT" in reason:
         return f"it broke the handshake off ({words}); look at the client's log"
     return f"what it sent is no TLS that is understood here ({words})"
-
-
-def _certificate_fault(error: ssl.SSLCertVerificationError) -> str:
-    code, text = error.verify_code, error.verify_message
-    if code == _EXPIRED:
-        return f"its certificate is not valid any more ({text}); renew it, or set the clock"
-    if code == _NOT_YET:
-        return f"its certificate is not valid yet ({text}); look at the clocks of both sides"
-    if code in _UNKNOWN_ISSUER:
-        return (
-            f"its certificate is signed by nobody that is trusted here ({text}); add its "
-            "authority to tls.server.trustCertPath"
-        )
-    return f"its certificate is refused: {text}"

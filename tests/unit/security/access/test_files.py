@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -127,6 +128,22 @@ def test_a_file_that_cannot_be_read_stops_the_start(conf: Path) -> None:
         files_of(conf).load()
 
 
+@pytest.mark.parametrize("make", [Path.mkdir, os.mkfifo])
+def test_looks_at_what_is_no_file_leave_nothing_open(
+    conf: Path, default: Path, make: Callable[[Path], None]
+) -> None:
+    default.write_text(accounts_of("a"))
+    files = loaded(conf)
+    default.unlink()
+    make(default)
+    before = len(os.listdir("/proc/self/fd"))
+    for _ in range(20):
+        assert not files.look()
+    assert list(files.wrong) == [default]
+    assert len(os.listdir("/proc/self/fd")) == before
+    assert names(files) == ["a"]
+
+
 def test_a_file_that_everybody_can_read_is_a_warning(
     conf: Path, default: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -149,7 +166,7 @@ def test_too_many_accounts_and_files_are_refused(
         files_of(conf).load()
     assert not settle(files)
     assert (names(files), files.failures) == (["a"], 1)
-    (conf / "acl" / "b.yml").write_text("")
+    (conf / "acl" / "b.yml").write_text("accounts: []\n")
     default.write_text(accounts_of("c"))
     assert settle(files)
     assert names(files) == ["c"]

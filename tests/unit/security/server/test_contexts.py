@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from pathlib import Path
 
@@ -14,7 +15,7 @@ from kerolox.errors import ConfigError
 from kerolox.namesrv.config import NamesrvConfig
 from kerolox.security.server.certificates import subject_text
 from kerolox.security.server.contexts import ServerFiles
-from kerolox.security.server.der import subject_and_end
+from kerolox.security.server.der import subject_and_times
 
 PASSWORD = "right-one"
 
@@ -98,6 +99,32 @@ def _asks(files: Files) -> None:
     files.settings["tls_server_auth_client"] = True
 
 
+def _pipe(files: Files) -> None:
+    files.certificate.unlink()
+    os.mkfifo(files.certificate)
+
+
+def _nowhere(files: Files) -> None:
+    files.key.unlink()
+    files.key.symlink_to("away.key")
+
+
+def _device(files: Files) -> None:
+    files.key.unlink()
+    files.key.symlink_to("/dev/zero")
+
+
+def _cut(path: Path) -> None:
+    path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
+
+
+def _cut_chain(files: Files) -> None:
+    whole = files.certificate.read_bytes()
+    files.certificate.write_bytes(
+        whole + whole[: len(whole) // 2] + b"\n-----END CERTIFICATE-----\n"
+    )
+
+
 def _asks_with(data: bytes) -> Callable[[Files], None]:
     def spoil(files: Files) -> None:
         _asks(files)
@@ -120,8 +147,18 @@ SPOILT: dict[str, tuple[Callable[[Files], object], str]] = {
     "gone": (lambda f: f.certificate.unlink(), r"certPath: .*c\.pem can't be read: No such file"),
     "folder": (
         lambda f: f.settings.update(tls_server_key_path=str(f.folder)),
-        r"keyPath: .* can't be read: Is a directory",
+        r"keyPath: .* can't be read: it is no regular file",
     ),
+    "pipe": (_pipe, r"certPath: .*c\.pem can't be read: it is no regular file"),
+    "link to nowhere": (_nowhere, r"keyPath: .*c\.key can't be read: No such file"),
+    "device": (_device, r"keyPath: .*c\.key can't be read: it is no regular file"),
+    "cut certificate": (
+        lambda f: _cut(f.certificate),
+        r"the first certificate in .*c\.pem is damaged",
+    ),
+    "cut key": (lambda f: _cut(f.key), r"keyPath: the key in .*c\.key.*can't be used"),
+    "cut in its chain": (_cut_chain, r"c\.pem \(tls\.server\.certPath\), can't be used"),
+    "binary": (lambda f: f.key.write_bytes(bytes(range(256))), r"c\.key has no private key as PEM"),
     "empty": (lambda f: f.certificate.write_bytes(b""), r"c\.pem has no certificate as PEM"),
     "no PEM": (_der, r"certPath: .*c\.pem has no certificate as PEM"),
     "large": (
@@ -181,10 +218,11 @@ def test_subjects_are_written_as_rfc_4514_does() -> None:
 def test_any_bytes_are_a_certificate_or_refused(files: Files) -> None:
     made = x509.load_pem_x509_certificates(files.certificate.read_bytes())[0]
     der = made.public_bytes(serialization.Encoding.DER)
-    assert subject_and_end(der)[1] == made.not_valid_after_utc
+    times = made.not_valid_before_utc, made.not_valid_after_utc
+    assert subject_and_times(der)[1:] == times
     for at in range(0, len(der), 3):
         for data in (der[:at], der[:at] + b"\xff" + der[at + 1 :]):
             try:
-                subject_and_end(data)
+                subject_and_times(data)
             except ValueError:
                 continue
