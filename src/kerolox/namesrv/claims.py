@@ -11,6 +11,10 @@ it is, whoever else claims its place (another machine with the same ``brokerName
   silent. It is there as long as one of its connections is. Until the others are closed or silent,
   none of them alone gives it another address, id or cluster, or takes it out.
 
+A live master may give its place away: it names the address that gets it, as brokers of Kerolox do
+when roles change. Masters that say an epoch, the number of their promotion, come after each other:
+an older one is refused as long as the name is known, whether the newer one is alive or not.
+
 So a restarted broker, whose old connection is closed, is taken at once, whatever its address is
 now. One whose machine vanished without a word is replaced ``TAKEOVER_MS`` later.
 """
@@ -35,10 +39,12 @@ CONNECTIONS_MAX = 4
 class ContradictionError(KeroloxError):
     """The claim contradicts a live broker; the text names both."""
 
-    def __init__(self, text: str, holder: str = "") -> None:
+    def __init__(self, text: str, holder: str = "", newest_epoch: int = 0) -> None:
         super().__init__(text)
         self.holder = holder
         """The address of the live broker."""
+        self.newest_epoch = newest_epoch
+        """Of the newest master of the name, where the claim is older."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +62,10 @@ class Claim:
     connection: int
     host: str
     """Where the connection comes from, without its port."""
+    epoch: int | None = None
+    """Of its promotion; None: it says none."""
+    successor: str = ""
+    """The address that it gives its place to."""
 
     @property
     def text(self) -> str:
@@ -82,6 +92,8 @@ class LiveBroker:
     """Those that it registered on → when, the newest last."""
     challenger: str | None = None
     """Who claimed its place since it was last told."""
+    successor: str = ""
+    """The address that it gives its place to."""
 
     @property
     def text(self) -> str:
@@ -98,6 +110,7 @@ class LiveBroker:
         self.cluster, self.ha_address = claim.cluster, claim.ha_address
         self.broker_name, self.broker_id = claim.broker_name, claim.broker_id
         self.host, self.last_update_ms = claim.host, now_ms
+        self.successor = claim.successor
         self.connections.pop(claim.connection, None)
         self.connections[claim.connection] = now_ms
         old = sorted(self.connections, key=self.connections.__getitem__)[:-CONNECTIONS_MAX]
@@ -124,6 +137,8 @@ class LiveBroker:
 
     def silence(self, connection: int, now_ms: int) -> str:
         """Why it lost its place to that connection."""
+        if self.successor:
+            return "gave it away"
         if connection in self.connections:
             return "came on the same connection"
         return f"was silent for {(now_ms - self.last_update_ms) // 1000} s"
@@ -150,12 +165,13 @@ def check_address(live: LiveBroker | None, claim: Claim, now_ms: int) -> None:
 
 
 def check_holder(holder: LiveBroker | None, claim: Claim, now_ms: int) -> None:
-    """The claim's name and id may be its own: no other address has them, or that is dead.
+    """The claim's name and id may be its own: no other address has them, or that is dead, or gave
+    them to this one.
 
     Raises:
         ContradictionError: a live broker has them.
     """
-    if holder is None or holder.address == claim.address:
+    if holder is None or claim.address in (holder.address, holder.successor):
         return
     if not holder.others(claim.connection, now_ms):
         return
@@ -166,6 +182,24 @@ def check_holder(holder: LiveBroker | None, claim: Claim, now_ms: int) -> None:
         "slave another brokerId, or stop the other one",
         holder.address,
     )
+
+
+def check_epoch(newest: int, holder: str, claim: Claim) -> None:
+    """A master is not older than one that had its place before. ``newest``: the highest epoch of
+    those; ``holder``: the address of the last one.
+
+    Raises:
+        ContradictionError: it is.
+    """
+    if claim.broker_id == MASTER_ID and claim.epoch is not None and claim.epoch < newest:
+        raise ContradictionError(
+            f"{claim.text} has epoch {claim.epoch}, and there was a master of epoch {newest} under "
+            f"its name, at {printable(holder) or 'an address that is gone'}: it may lack what that "
+            "one acknowledged; have it become a slave (kerolox broker demote), or the master again "
+            "(kerolox broker promote)",
+            holder,
+            newest,
+        )
 
 
 def _text(broker_name: str, broker_id: int, cluster: str, address: str) -> str:

@@ -15,7 +15,7 @@ from kerolox.errors import ConfigError
 from kerolox.remoting.limits.admission import CONNECTIONS_MAX
 from kerolox.role_settings import LATER, LIVE, RoleSettings
 from kerolox.security.access.accounts import Addresses
-from kerolox.security.access.addresses import parse_addresses
+from kerolox.security.access.addresses import parse_address_lists
 
 _REASONS = {
     "one event loop does the work of RocketMQ's thread pools": """
@@ -48,6 +48,8 @@ class NamesrvConfig(RoleSettings):
     """0: any free port."""
     listen_host: str = ALL_HOSTS
     """Addresses to listen on, joined by ``;``; ``*``: all, of IPv4 and IPv6. A key of ours."""
+    metrics_prom_exporter_port: int = field(default=5558, metadata={"min": 0, "max": 65535})
+    """0: any free port. Another one than a broker's, which may be on the same machine."""
     kv_config_path: Path = field(default_factory=lambda: (_HOME / "kvConfig.json").expanduser())
     config_store_path: Path = field(
         default_factory=lambda: (_HOME / "namesrv.properties").expanduser()
@@ -98,7 +100,7 @@ class NamesrvConfig(RoleSettings):
             ConfigError: one is malformed.
         """
         try:
-            return tuple(map(parse_addresses, _split(self.writer_addresses)))
+            return parse_address_lists(self.writer_addresses)
         except ValueError as error:
             raise ConfigError(f"writerAddresses: {error}") from None
 

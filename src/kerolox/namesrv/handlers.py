@@ -45,6 +45,7 @@ from kerolox.protocol.namesrv import (
     RegisterHeader,
     RouteHeader,
 )
+from kerolox.protocol.own.roles import NEWEST_EPOCH
 from kerolox.protocol.registration import RegistrationReader
 from kerolox.remoting.audit import Audit
 from kerolox.remoting.limits.requests import RequestLimits
@@ -184,6 +185,8 @@ class NameServerHandlers:
             ha_address=header.ha_server_addr,
             connection=request.connection.connection_id,
             host=request.connection.peer[0],
+            epoch=header.role_epoch,
+            successor=header.successor,
         )
         lock = self._registering.setdefault(request.connection.connection_id, asyncio.Lock())
         try:
@@ -191,7 +194,7 @@ class NameServerHandlers:
                 return await self._register(header, claim, request)
         except ContradictionError as error:
             _log.warning("registration refused: %s", error)
-            fields = {CONFLICTS_WITH: error.holder}
+            fields = {CONFLICTS_WITH: error.holder, NEWEST_EPOCH: error.newest_epoch or None}
             return Reply(ResponseCode.SYSTEM_ERROR, str(error), fields)
         except TablesFullError as error:
             _log.warning("registration of %s not taken as a whole: %s", claim.text, error)

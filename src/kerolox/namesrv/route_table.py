@@ -39,6 +39,7 @@ from kerolox.namesrv.claims import (
     ContradictionError,
     LiveBroker,
     check_address,
+    check_epoch,
     check_holder,
 )
 from kerolox.namesrv.memory_limiter import MemoryLimiter
@@ -84,6 +85,10 @@ class BrokerData:
     """No other broker that ever had this name has the same."""
     host: str = ""
     """Where it first came from; what its topics cost counts there."""
+    epoch: int = 0
+    """The highest that a master of this name said."""
+    newest: str = ""
+    """The address of that one."""
     topics: set[str] = field(default_factory=set)
     kinds: dict[tuple[int, int, int, int], QueueData] = field(default_factory=dict)
 
@@ -156,6 +161,8 @@ class RouteTable:
         )
         check_address(live, claim, now_ms)
         check_holder(holder, claim, now_ms)
+        if broker is not None:
+            check_epoch(broker.epoch, broker.newest, claim)
         if live is None:
             of_connection = len(self._of_connection.get(claim.connection, ()))
             self.limiter.check_address(claim.host, of_connection, claim.text)
@@ -377,6 +384,8 @@ class RouteTable:
             old = addresses.get(MASTER_ID)
             before = f"it was at {printable(old)}" if old else "there was none"
             _log.info("master is now %s; %s", claim.text, before)
+        if claim.broker_id == MASTER_ID and claim.epoch is not None:
+            broker.epoch, broker.newest = claim.epoch, address
         if claim.broker_id not in addresses and address in self.live:
             # As RocketMQ: its topics count whatever their version.
             self.live[address].data_version = None

@@ -14,7 +14,9 @@ from collections.abc import Callable
 from typing import Self
 
 from kerolox import clock
+from kerolox.metrics.endpoint import MetricsEndpoint
 from kerolox.namesrv.config import NamesrvConfig
+from kerolox.namesrv.figures import NameServerFigures
 from kerolox.namesrv.handlers import NameServerHandlers
 from kerolox.namesrv.key_values import KeyValues
 from kerolox.namesrv.route_table import RouteTable
@@ -52,6 +54,9 @@ class NameServer:
             tls=self._tls,
             limits=self._handlers.limits,
         )
+        self._metrics = MetricsEndpoint(
+            config, NameServerFigures(self._handlers, self.routes, self._server.memory_limiter)
+        )
         self._scanning: asyncio.Task[None] | None = None
         self._watching: asyncio.Task[None]
         self._sweeping: asyncio.Task[None] | None = None
@@ -60,6 +65,11 @@ class NameServer:
     def port(self) -> int:
         """The port it listens on."""
         return self._server.port
+
+    @property
+    def metrics_port(self) -> int:
+        """Where its figures are (after the start); 0: nowhere."""
+        return self._metrics.port
 
     @property
     def listen_addresses(self) -> tuple[str, ...]:
@@ -83,7 +93,9 @@ class NameServer:
             self._tls.start()
         try:
             await self._server.start()
+            await self._metrics.start()
         except BaseException:
+            await self._server.stop()
             await self._stop_tls()
             raise
         loop = asyncio.get_running_loop()
@@ -100,6 +112,7 @@ class NameServer:
             task.cancel()
             with contextlib.suppress(asyncio.CancelledError):
                 await task
+        await self._metrics.stop()
         await self._server.stop()
         await self._stop_tls()
         await self._handlers.dynamic_config.stop()

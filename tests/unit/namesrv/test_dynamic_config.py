@@ -13,13 +13,13 @@ from kerolox.namesrv.config import NamesrvConfig
 from kerolox.namesrv.server import NameServer
 from kerolox.properties import parse_properties
 from kerolox.protocol.codes import RequestCode
-from kerolox.role_settings import TlsServerSettings
+from kerolox.role_settings import MetricsSettings
 
 NEVER = (
     *"configBlackList configStorePath kvConfigPath listenHost listenPort maxConnections".split(),
     *"maxConnectionsPerAddress writerAddresses writerAccounts writerCertificates".split(),
     "restrictReaders",
-    *setting_keys(TlsServerSettings),
+    *setting_keys(MetricsSettings),
 )
 
 
@@ -51,6 +51,7 @@ async def test_files_addresses_and_ports_stay_and_the_answer_says_why(server: Se
         "productEnvName",
         "clusterTest",
         "orderMessageEnable",
+        "logLevel",
         "maxRequestsPerSecondPerAddress",
         "requestBurstMillis",
         "serverChannelMaxIdleTimeSeconds",

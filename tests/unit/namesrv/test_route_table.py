@@ -28,6 +28,8 @@ def register(
     filter_servers: list[str] | None = None,
     flag: int = 0,
     host: str = "10.0.0.1",
+    epoch: int | None = None,
+    successor: str = "",
 ) -> RegisterResult:
     claim = Claim(
         cluster=cluster,
@@ -37,6 +39,8 @@ def register(
         ha_address=address.replace("10911", "10912"),
         connection=connection,
         host=host,
+        epoch=epoch,
+        successor=successor,
     )
     live = table.start_registration(claim, now_ms)
     version = DataVersion(counter=counter, timestamp=1)
@@ -356,6 +360,51 @@ def test_a_broker_may_change_its_address_on_its_own_connection() -> None:
     register(table, "T", address="10.0.0.1:20911")
     assert table.brokers["broker-a"].addresses == {0: "10.0.0.1:20911"}
     assert list(table.live) == ["10.0.0.1:20911"]
+
+
+def test_a_live_master_gives_its_place_to_the_slave_that_it_names() -> None:
+    table = RouteTable()
+    register(table, "T", epoch=1)
+    register(table, **SLAVE, epoch=1)
+    with pytest.raises(ContradictionError):
+        register(table, **{**SLAVE, "broker_id": 0}, epoch=2)
+    register(table, "T", epoch=1, successor=SLAVE["address"])
+    with pytest.raises(ContradictionError):
+        register(table, address="10.0.0.3:10911", connection=3, epoch=2)
+    register(table, "T", "U", **{**SLAVE, "broker_id": 0}, epoch=2, counter=2)
+    assert table.brokers["broker-a"].addresses == {0: SLAVE["address"]}
+    register(table, broker_id=1, epoch=2)
+    route = table.route("U")
+    assert route is not None
+    assert route.brokers[0].addresses == {0: SLAVE["address"], 1: "10.0.0.1:10911"}
+
+
+def test_a_successor_that_is_named_no_more_gets_no_place() -> None:
+    table = RouteTable()
+    register(table, "T", successor=SLAVE["address"])
+    register(table, "T")
+    with pytest.raises(ContradictionError):
+        register(table, **{**SLAVE, "broker_id": 0}, epoch=2)
+
+
+def test_a_master_older_than_one_before_it_is_refused_while_the_name_is_known() -> None:
+    table = RouteTable()
+    register(table, "T", epoch=3)
+    register(table, **SLAVE, epoch=3)
+    unregister(table)
+    old = {"address": "10.0.0.3:10911", "connection": 3}
+    with pytest.raises(ContradictionError, match="has epoch 2, and there was a master of epoch 3"):
+        register(table, "T", **old, epoch=2)
+    assert 0 not in table.brokers["broker-a"].addresses
+    # A slave has no place to fight for, and a broker of RocketMQ says no epoch.
+    register(table, **{**old, "broker_id": 2}, epoch=2)
+    register(table, "T", address="10.0.0.4:10911", connection=4)
+    unregister(table, address="10.0.0.4:10911", connection=4)
+    register(table, "T", **old, epoch=3)
+    unregister(table, address="10.0.0.3:10911", connection=3)
+    unregister(table, address=str(SLAVE["address"]), broker_id=1, connection=2)
+    # Nobody knows the name any more.
+    register(table, "T", **old, epoch=1)
 
 
 def test_a_live_brokers_address_is_not_given_to_another_name() -> None:
