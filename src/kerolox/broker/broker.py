@@ -29,10 +29,15 @@ from kerolox.broker.hooks import PullHook
 from kerolox.broker.identity import Identity
 from kerolox.broker.metrics.broker_stats import SAMPLE_SECONDS as BROKER_STATS_SECONDS
 from kerolox.broker.metrics.broker_stats import BrokerStats
+from kerolox.broker.metrics.exposition import BrokerFigures
 from kerolox.broker.metrics.store_stats import SAMPLE_SECONDS, StoreStats
-from kerolox.broker.opening import open_store
+from kerolox.broker.opening import open_store, tell_cut
 from kerolox.broker.ports import Ports
 from kerolox.broker.replication.replication import Replication
+from kerolox.broker.replication.resync import CutWish
+from kerolox.broker.roles.parts import RoleParts
+from kerolox.broker.roles.roles import Roles
+from kerolox.broker.roles.starting import StartingRole
 from kerolox.broker.services.background import BackgroundTasks
 from kerolox.broker.services.bulk_ends import BulkEnds
 from kerolox.broker.services.cleaning import (
@@ -55,14 +60,22 @@ from kerolox.broker.tables.locks import QueueLocks
 from kerolox.broker.tables.offsets import OffsetTable
 from kerolox.broker.tables.topics import TopicTable
 from kerolox.dynamic_config import DynamicConfig
-from kerolox.errors import ConfigError
-from kerolox.kernel import HalfKernel, RecoveryReport, StoreKernel, load_kernel
+from kerolox.errors import ConfigError, KeroloxError
+from kerolox.kernel import (
+    HalfKernel,
+    RecoveryReport,
+    ReplicationKernel,
+    StoreKernel,
+    load_kernel,
+)
+from kerolox.metrics.endpoint import MetricsEndpoint
 from kerolox.remoting.audit import Audit
 from kerolox.remoting.limits.requests import RequestLimits
 from kerolox.remoting.tls.server_tls import ServerTls
 from kerolox.remoting.unserved import UnservedCodes
 from kerolox.security.access.files import AclFiles, Places
 from kerolox.security.access.watching import LOOK_SECONDS, AccountsWatch
+from kerolox.store.recovery.log_cut import cut_log
 
 TICK_SECONDS = 0.1
 """How often held pulls and flush answers are looked at for their deadlines."""
@@ -75,6 +88,14 @@ PROTECT_SECONDS = 180.0
 TROUBLE_SECONDS = 0.25
 """How often trouble of the store is looked for, and tables that could not be written are tried
 again."""
+
+CUT_AGAIN_SECONDS = 600.0
+"""After a log could not be cut."""
+START_AGAIN_SECONDS = 5.0
+"""After a start within the process failed."""
+
+HELD_SECONDS_MAX, HELD_LOOK_SECONDS = 1.0, 0.005
+"""How long a stop waits for the disk and for slaves, and how often it looks."""
 
 _log = logging.getLogger(__name__)
 
@@ -101,6 +122,7 @@ class Broker:
     recovery: RecoveryReport
     parts: Context
     _ports: Ports
+    _metrics: MetricsEndpoint
 
     def __init__(
         self,
@@ -125,11 +147,19 @@ class Broker:
         self._identity = Identity(config)
         self._cleanup = contextlib.AsyncExitStack()
         self._is_started = False
+        self._stopping = asyncio.Event()
+        self._restarting: asyncio.Task[None] | None = None
+        self._cut_again_at = 0.0
 
     @property
     def port(self) -> int:
         """The port it listens on (after the start)."""
         return self._identity.port
+
+    @property
+    def metrics_port(self) -> int:
+        """Where its figures are (after the start); 0: nowhere."""
+        return self._metrics.port
 
     @property
     def address(self) -> str:
@@ -151,12 +181,18 @@ class Broker:
         """
         if self._is_started:
             raise ConfigError("the broker is started already")
+        self._stopping.clear()
+        await self._start()
+
+    async def _start(self) -> None:
         self._identity.resolve()
         try:
             kernel = load_kernel(self._kernel_name)
+            role = StartingRole(self.config)
             store, self.recovery = open_store(self.config, kernel)
             self._cleanup.callback(self._close_store, store)
-            self.parts = self._made_parts(store)
+            await role.look()
+            self.parts = self._made_parts(store, role)
             self._load_tables()
             if self.parts.accounts is not None:
                 self.parts.accounts.load()
@@ -165,14 +201,21 @@ class Broker:
                 await self.parts.transactions.recover(self.recovery)
             self._cleanup.callback(self.parts.audit.close)
             self._ports = Ports(self.parts, partial(kernel.Connection, store))
+            self.parts.replication.waits.on_ready = self._ports.deliver_ready
             # After the ports: what they still take is for slaves, too.
             self._cleanup.push_async_callback(self.parts.replication.stop)
             self._cleanup.push_async_callback(self._ports.close)
             self._cleanup.push_async_callback(self.parts.background.stop)
+            self._cleanup.push_async_callback(self.parts.roles.stop)
             await self._ports.open()
-            await self.parts.replication.start(self.parts.background)
+            # Whoever looks at figures sees the broker end.
+            self._metrics = MetricsEndpoint(self.config, _figures_of(self.parts, self._ports))
+            self._cleanup.push_async_callback(self._metrics.stop)
+            await self._metrics.start()
+            await self.parts.replication.start()
             self._start_work()
             self._cleanup.push_async_callback(self.parts.registration.stop)
+            self._cleanup.callback(self.parts.roles.refuse)
             await self.parts.registration.start()
         except BaseException:
             await self._cleanup.aclose()
@@ -188,6 +231,10 @@ class Broker:
 
     async def stop(self) -> None:
         """Unregister, close the ports, write the tables, close the store. Idempotent."""
+        self._stopping.set()
+        if self._restarting is not None:
+            # It is bounded as well, and leaves nothing half done.
+            await asyncio.wait([self._restarting])
         self._is_started = False
         await self._cleanup.aclose()
 
@@ -196,6 +243,8 @@ class Broker:
         when this returns; others are named in the log and wait for a restart. A file with a mistake
         changes nothing and is one error in the log. So with the files of accounts. Only while it
         runs; raises nothing."""
+        if not self._is_started:
+            return
         await self.parts.dynamic_config.reload()
         if self.parts.accounts is not None:
             await self.parts.accounts.reload()
@@ -224,10 +273,10 @@ class Broker:
         offsets = OffsetTable(config.config_folder, store, has_lmq=config.enable_lmq)
         return _Tables(topics_changed, topics, filters, clients, groups, offsets)
 
-    def _made_parts(self, store: StoreKernel) -> Context:
+    def _made_parts(self, store: StoreKernel, role: StartingRole) -> Context:
         """All parts: each gets those that it uses, so they are made from the bottom up."""
         config, now_ms, identity = self.config, self._now_ms, self._identity
-        audit = Audit("broker")
+        audit, limits, tls = Audit("broker"), RequestLimits(), ServerTls.of(config)
         access = AccessGate(config, audit, store)
         topics_changed, topics, filters, clients, groups, offsets = self._made_tables(store)
         gate = WriteGate(config, store, now_ms)
@@ -242,7 +291,6 @@ class Broker:
         registration = Registration(
             config, identity, topics.registration, topics.set_ordered, wanted=topics_changed
         )
-        limits = RequestLimits()
         limits.use(config)
         apply = ConfigApplier(
             config, identity, store, topics, groups, clients, gate, cleaner, registration, limits
@@ -274,13 +322,14 @@ class Broker:
             replies=RepliesInFlight(config.reply_thread_pool_queue_capacity),
             cleaner=cleaner,
             registration=registration,
-            replication=Replication(config, identity, store),
+            replication=Replication(config, identity, store, self._cut, access.refuse_slave, tls),
+            roles=Roles(config, role),
             background=BackgroundTasks(),
             store_stats=StoreStats(store, now_ms, writer),
             broker_stats=broker_stats,
             pull_hooks=self._pull_hooks,
             unserved=UnservedCodes("broker"),
-            tls=ServerTls.of(config),
+            tls=tls,
             audit=audit,
             limits=limits,
         )
@@ -289,8 +338,29 @@ class Broker:
         parts = self.parts
         for table in parts.kept_tables:
             table.load()
+        if not self.config.is_slave:
+            # A slave's are those of its master, whose log may be longer.
+            behind = parts.offsets.fit(has_crashed=not self.recovery.clean)
+            if behind:
+                _log.warning("%d offsets of groups were behind the ends of their queues", behind)
         parts.replication.take_tables(parts.topics, parts.groups, parts.offsets, parts.schedule)
         parts.registration.on_master = parts.replication.set_master
+        parts.roles.connect(
+            RoleParts(
+                config=parts.config,
+                identity=parts.identity,
+                store=parts.store,
+                topics=parts.topics,
+                groups=parts.groups,
+                offsets=parts.offsets,
+                schedule=parts.schedule,
+                transactions=parts.transactions,
+                gate=parts.gate,
+                writer=parts.writer,
+                replication=parts.replication,
+                registration=parts.registration,
+            )
+        )
         if self.config.is_sync_master:
             parts.writer.slaves = parts.replication.waits
         self._identity.announce(parts.store)
@@ -304,7 +374,9 @@ class Broker:
         descriptor = parts.store.notify_fd
         loop.add_reader(descriptor, self._on_notify)
         self._cleanup.callback(loop.remove_reader, descriptor)
+        # Ended in the other order: who is answered a pull asks again until the ports are closed.
         self._cleanup.push_async_callback(self._end_held_pulls)
+        self._cleanup.push_async_callback(self._end_held_sends)
         for seconds, work in (
             (TICK_SECONDS, self._tick),
             (EXPIRE_SECONDS, self._expire),
@@ -315,12 +387,10 @@ class Broker:
             (FILTER_SECONDS, parts.filters.persist),
             (TROUBLE_SECONDS, self._retry_writes),
             (PROTECT_SECONDS, self._protect),
+            (DELIVER_SECONDS, parts.schedule.deliver_due),
+            (config.transaction_check_interval / 1000, self._check_transactions),
         ):
             parts.background.repeat(seconds, work)
-        if not config.is_slave:
-            parts.background.repeat(DELIVER_SECONDS, parts.schedule.deliver_due)
-            check_seconds = config.transaction_check_interval / 1000
-            parts.background.repeat(check_seconds, parts.transactions.check)
         parts.background.repeat(CHECK_SECONDS, parts.cleaner.check_disk, first=FIRST_CHECK_SECONDS)
         if parts.accounts is not None:
             parts.background.repeat(LOOK_SECONDS, parts.accounts.look)
@@ -351,8 +421,65 @@ class Broker:
     async def _protect(self) -> None:
         self.parts.groups.disable_slow(self.parts.store.lag())
 
+    async def _check_transactions(self) -> None:
+        if self.parts.gate.writable:
+            await self.parts.transactions.check()
+
     async def _sample(self) -> None:
         self.parts.store_stats.sample()
+
+    # -- a slave whose log is not its master's ------------------------------------------------
+    def _cut(self, wish: CutWish) -> str:
+        """Close the store, have its log cut, start again; why not, empty: it is under way."""
+        if self._restarting is not None:
+            return ""
+        if self._stopping.is_set() or not self._is_started:
+            return "The broker is being started or stopped; the next try looks again"
+        if asyncio.get_running_loop().time() < self._cut_again_at:
+            return f"It could not be cut, which is tried again after {CUT_AGAIN_SECONDS:g} s"
+        self._restarting = asyncio.get_running_loop().create_task(self._restart(wish))
+        return ""
+
+    async def _restart(self, wish: CutWish) -> None:
+        config = self.config
+        _log.warning("the broker restarts in its process, to cut its log: %s", wish.why)
+        try:
+            self._is_started = False
+            try:
+                await self._cleanup.aclose()
+            except Exception:
+                # All that was to be closed is; whatever is wrong, the broker has to come back.
+                _log.exception("the broker did not stop well")
+            try:
+                cut = await asyncio.to_thread(
+                    cut_log,
+                    config.store_settings(),
+                    wish.equal_to,
+                    why=wish.why,
+                    master=wish.master,
+                )
+                if cut is not None:
+                    tell_cut(config.store_path_root_dir, cut)
+            except (OSError, ValueError) as error:
+                self._cut_again_at = asyncio.get_running_loop().time() + CUT_AGAIN_SECONDS
+                _log.error("the log of the slave is not cut: %s", error)
+            await self._start_again()
+        finally:
+            self._restarting = None
+
+    async def _start_again(self) -> None:
+        while not self._stopping.is_set():
+            try:
+                await self._start()
+            except (KeroloxError, OSError) as error:
+                _log.critical("the broker does not start again, it is tried for ever: %s", error)
+            except Exception:
+                _log.exception("the broker does not start again, it is tried for ever")
+            else:
+                return
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(START_AGAIN_SECONDS):
+                    await self._stopping.wait()
 
     # -- stopping -----------------------------------------------------------------------------
     async def _end_held_pulls(self) -> None:
@@ -367,6 +494,26 @@ class Broker:
             await asyncio.sleep(0)
         # Those with expressions wait in tasks, which answer in their next turn.
         await asyncio.sleep(0)
+
+    async def _end_held_sends(self) -> None:
+        """Answer sends that wait for the disk or a slave, too: a Java client would wait for theirs
+        as long. No further ones are taken; those that wait have ``HELD_SECONDS_MAX``."""
+        parts = self.parts
+        store, replicated = parts.store, parts.replication.waits.replicated
+        parts.gate.close()
+        end = store.max_physical_offset
+        for _ in range(int(HELD_SECONDS_MAX / HELD_LOOK_SECONDS)):
+            is_flushed = self.config.flush_disk_type != "SYNC_FLUSH" or store.flushed_offset >= end
+            is_copied = not replicated.slaves or replicated.offset >= end
+            self._ports.deliver_ready()
+            if is_flushed and (is_copied or not self.config.is_sync_master):
+                break
+            await asyncio.sleep(HELD_LOOK_SECONDS)
+        if isinstance(store, ReplicationKernel):
+            # What waits is late with the next tick. Nothing is taken that could come after it.
+            store.set_slave_timeout(None)
+        store.tick(self._now_ms())
+        self._ports.deliver_ready()
 
     async def _write_tables(self) -> None:
         for table in self.parts.kept_tables:
@@ -388,3 +535,25 @@ def _accounts_watch(config: BrokerConfig, access: AccessGate) -> AccountsWatch |
         return None
     places = Places.of(config.rocketmq_home, config.acl_file)
     return AccountsWatch(AclFiles(places), access.use)
+
+
+def _figures_of(parts: Context, ports: Ports) -> BrokerFigures:
+    return BrokerFigures(
+        config=parts.config,
+        now_ms=parts.now_ms,
+        store=parts.store,
+        topics=parts.topics,
+        groups=parts.groups,
+        offsets=parts.offsets,
+        clients=parts.clients,
+        gate=parts.gate,
+        transactions=parts.transactions,
+        cleaner=parts.cleaner,
+        registration=parts.registration,
+        replication=parts.replication,
+        store_stats=parts.store_stats,
+        broker_stats=parts.broker_stats,
+        audit=parts.audit,
+        limits=parts.limits,
+        kept_bytes=lambda: ports.kept_bytes,
+    )

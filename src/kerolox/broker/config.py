@@ -11,7 +11,8 @@ Keys of our own, which RocketMQ ignores: ``listenHost`` (addresses to listen on)
 together while many small ones come in), ``maxConnections``, ``maxConnectionsPerAddress``,
 ``maxRequestsPerSecondPerAddress``, ``maxRequestsPerSecondPerAccount``, ``requestBurstMillis``,
 ``updateNamesrvAddrEnable`` (requests may change ``namesrvAddr``), ``aclFile`` (accounts; a system
-property of RocketMQ) and ``aclStrict`` (access control without the gaps of RocketMQ 4.9.8).
+property of RocketMQ), ``aclStrict`` (access control without the gaps of RocketMQ 4.9.8) and some of
+:mod:`kerolox.broker.ha_settings`.
 
 What requests may change is said by each field (:mod:`kerolox.role_settings`): switches, limits and
 times. It is never what names a file, a folder, an address, a port or a topic, and nothing that the
@@ -36,7 +37,7 @@ from kerolox.addresses import (
     own_host,
     split_address,
 )
-from kerolox.broker.dialling import DialSettings
+from kerolox.broker.ha_settings import HaSettings
 from kerolox.broker.retention import parse_hours
 from kerolox.broker.unused_settings import UNUSED_KEYS, warn_of_other_places
 from kerolox.config import setting_keys
@@ -51,7 +52,7 @@ from kerolox.protocol.names import (
     TRACE_TOPIC,
 )
 from kerolox.remoting.limits.admission import CONNECTIONS_MAX
-from kerolox.role_settings import LATER, LIVE
+from kerolox.role_settings import DISABLED, LATER, LIVE
 from kerolox.store.layout import ENTRY_BYTES
 from kerolox.store.log.folders import PATH_SPLITTER, split_folders
 
@@ -82,7 +83,7 @@ def _host_name() -> str:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class BrokerConfig(DialSettings):
+class BrokerConfig(HaSettings):
     """Settings of one broker; each field is the same-named key of ``broker.conf``.
 
     Times are milliseconds unless the name says otherwise, sizes bytes, ratios per cent.
@@ -121,28 +122,6 @@ class BrokerConfig(DialSettings):
     broker_role: str = field(
         default="ASYNC_MASTER", metadata={"choices": ("ASYNC_MASTER", "SYNC_MASTER", "SLAVE")}
     )
-
-    # -- replication ------------------------------------------------------------------------
-    ha_listen_port: int = field(default=0, metadata=_PORT)
-    """Where a master's slaves connect; 0: listenPort + 1, which RocketMQ always takes. With
-    aclEnable, or TLS enforced, the port stays closed unless it is named: it has neither."""
-    ha_master_address: str = ""
-    """``host:port`` where a slave's master sends its log; empty: as a name server says."""
-    ha_send_heartbeat_interval: int = field(default=5_000, metadata=LATER | {"min": 10} | _INT)
-    ha_housekeeping_interval: int = field(default=20_000, metadata=LATER | {"min": 20} | _INT)
-    """A connection whose other end is silent for so long is closed."""
-    ha_transfer_batch_size: int = field(
-        default=32 * 1024, metadata=LATER | {"min": 1_024, "max": 4 * 1024 * 1024 - 12}
-    )
-    """Most bytes of the log in one frame; a Java slave has room for 4 MiB with its head."""
-    ha_slave_fallbehind_max: int = field(default=256 << 20, metadata=LATER | _AMOUNT)
-    """A SYNC_MASTER does not wait for slaves that are further behind."""
-    slave_timeout: int = field(default=3_000, metadata=LATER | _COUNT)
-    """How long a SYNC_MASTER waits for a slave."""
-    slave_read_enable: bool = field(default=False, metadata=LATER)
-    """Slaves are read from, and slow readers are sent to them."""
-    offset_check_in_slave: bool = field(default=False, metadata=LATER)
-    """A slave corrects offsets outside its queues; else it sends readers to the master."""
 
     # -- policy -----------------------------------------------------------------------------
     broker_permission: int = field(default=6, metadata=LIVE | {"min": 0, "max": 7})
@@ -446,6 +425,7 @@ class BrokerConfig(DialSettings):
         values = {name: getattr(self, name) for name in shared & set(self.__slots__)}
         is_calculated = self.enable_calc_filter_bit_map and self.enable_consume_queue_ext
         values["bit_map_length_consume_queue_ext"] = self.bloom_filter.bits if is_calculated else 0
+        values["latency_recorded"] = self.measures
         values["transient_store_pool_enable"] = (
             self.transient_store_pool_enable and not self.is_slave
         )
@@ -492,6 +472,13 @@ def _check_role(config: BrokerConfig) -> None:
         raise ConfigError(
             f"brokerId={config.broker_id}: a master has id 0; brokerRole=SLAVE makes a slave"
         )
+    if config.ha_acl_enable and not config.acl_enable:
+        raise ConfigError("haAclEnable=true: the accounts are those of aclEnable, so set that, too")
+    if config.ha_tls_mode != DISABLED and config.tls_server_mode == DISABLED:
+        raise ConfigError(
+            f"haTlsMode={config.ha_tls_mode}: the certificate is that of the main port, so "
+            "tls.server.mode can't be disabled"
+        )
     for name, what in _UNSUPPORTED_SWITCHES.items():
         if getattr(config, name):
             key = {field: key for key, field in setting_keys(BrokerConfig).items()}[name]
@@ -534,6 +521,7 @@ def _check_addresses(config: BrokerConfig) -> None:
                 split_address(address)
             except ValueError as error:
                 raise ConfigError(f"{key}: {error}") from None
+    config.ha_allowed  # noqa: B018 - a malformed list must stop the start
     for key, host in (("brokerIP1", config.broker_ip1), ("brokerIP2", config.broker_ip2)):
         if not _HOST.fullmatch(host) or not is_host(host):
             raise ConfigError(f"{key}: {host!r} is neither an IP address nor a host name")

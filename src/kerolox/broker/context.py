@@ -12,6 +12,7 @@ from kerolox.broker.identity import Identity
 from kerolox.broker.metrics.broker_stats import BrokerStats
 from kerolox.broker.metrics.store_stats import StoreStats
 from kerolox.broker.replication.replication import Replication
+from kerolox.broker.roles.roles import Roles
 from kerolox.broker.services.background import BackgroundTasks
 from kerolox.broker.services.bulk_ends import BulkEnds
 from kerolox.broker.services.cleaning import Cleaner
@@ -68,6 +69,7 @@ class Context:
     cleaner: Cleaner
     registration: Registration
     replication: Replication
+    roles: Roles
     background: BackgroundTasks
 
     store_stats: StoreStats

@@ -74,8 +74,14 @@ class DialSettings(RoleSettings):
         Raises:
             ConfigError: a key is given and no certificate.
         """
-        if not self.speaks_tls_to_name_servers:
-            return False
+        return self.tls_dialled() if self.speaks_tls_to_name_servers else False
+
+    def tls_dialled(self) -> TlsSettings:
+        """How connections of the broker are encrypted that are; no file is looked at.
+
+        Raises:
+            ConfigError: a key is given and no certificate.
+        """
         return TlsSettings(
             ca=_path(self.tls_client_trust_cert_path),
             certificate=_path(self.tls_client_cert_path),
@@ -84,6 +90,15 @@ class DialSettings(RoleSettings):
             verify=self.tls_client_auth_server,
             check_host_name=self.tls_client_check_host_name,
         )
+
+    def account_of_broker(self) -> Credentials | None:
+        """The account of ``namesrvCredentialsFile``, as the file has it now; None: none is named.
+
+        Raises:
+            ConfigError: it can't be read, or lacks a key.
+        """
+        path = _path(self.namesrv_credentials_file)
+        return None if path is None else _credentials(path)
 
 
 DIAL_FIELDS = frozenset(DialSettings.__annotations__)

@@ -6,6 +6,7 @@ from kerolox.addresses import join_address
 from kerolox.broker.config import BrokerConfig
 from kerolox.kernel import FastPathTables
 from kerolox.message import pack_host
+from kerolox.protocol.codes import MASTER_ID
 
 HA_PORT_DISTANCE = 1
 
@@ -58,5 +59,6 @@ class Identity:
             region=config.region_id,
             trace_on=config.trace_on,
             store_host=self.store_host,
-            broker_id=config.broker_id,
+            # Whom answers to pulls suggest to ask next: slaves send their readers back, too.
+            broker_id=MASTER_ID,
         )

@@ -10,6 +10,7 @@ from pathlib import Path
 from kerolox.broker.config import BrokerConfig
 from kerolox.errors import StoreError
 from kerolox.kernel import Kernel, RecoveryReport, StoreKernel
+from kerolox.store.recovery.log_cut import EVERYTHING, LogCut, finish_cut
 
 _log = logging.getLogger(__name__)
 
@@ -28,8 +29,10 @@ def open_store(config: BrokerConfig, kernel: Kernel) -> tuple[StoreKernel, Recov
         _check_writable(root, config)
     except OSError as error:
         raise StoreError(_folder_error(root, error)) from error
-    store = kernel.Store(config.store_settings())
+    settings = config.store_settings()
+    store = kernel.Store(settings)
     try:
+        cut = finish_cut(settings)
         report = store.open()
     except BlockingIOError as error:
         raise StoreError(
@@ -40,10 +43,30 @@ def open_store(config: BrokerConfig, kernel: Kernel) -> tuple[StoreKernel, Recov
         raise StoreError(_folder_error(root, error)) from error
     except ValueError as error:
         raise StoreError(f"store {root} can't be opened: {error}") from error
+    if cut is not None:
+        tell_cut(root, cut)
     for note in report.notes:
         _log.warning("store %s: %s", root, note)
     _log.info("store %s: %s", root, report.summary())
     return store, report
+
+
+def tell_cut(root: Path, cut: LogCut) -> None:
+    """Say what was cut off a slave's log, and how to look at it."""
+    where = "begins anew" if cut.kept == EVERYTHING else f"ends at {cut.kept} now"
+    _log.warning(
+        "store %s: its log %s, and the bytes from %d to %d are kept in %s: %s (master %s); "
+        "kerolox store dump %s --from %d shows them",
+        root,
+        where,
+        cut.begin,
+        cut.end,
+        cut.folder,
+        cut.why,
+        cut.master,
+        cut.folder,
+        cut.begin,
+    )
 
 
 def _check_writable(root: Path, config: BrokerConfig) -> None:

@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import errno
+import time
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from kerolox.broker.context import Context
 from kerolox.broker.requests import ROUTER
-from kerolox.errors import ConfigError, RemoteProtocolError
+from kerolox.errors import BrokerError, ConfigError, RemoteProtocolError
 from kerolox.kernel import ALLOWANCE_MAX, ConnectionKernel
 from kerolox.protocol.codes import RequestCode
 from kerolox.protocol.command import RemotingCommand
 from kerolox.protocol.framing import FrameDecoder
 from kerolox.remoting.gathering import Gathering
 from kerolox.remoting.server import Handler, RemotingServer, ServerConnection
+from kerolox.remoting.turns import TURN_SECONDS_MAX
 from kerolox.remoting.unserved import UnservedCodes
 
 if TYPE_CHECKING:
@@ -37,6 +40,7 @@ class Ports:
         self._broker = broker
         self._feeder = feeder
         self._main: RemotingServer | None = None
+        self._servers: list[RemotingServer] = []
         self._unserved_by_vip = UnservedCodes("VIP port of the broker")
         self._gathering = Gathering(broker.config.gather_time_micros / 1e6, self._messages_moved)
         self._cleanup = contextlib.AsyncExitStack()
@@ -60,7 +64,7 @@ class Ports:
         self._gathering.start()
         self._cleanup.callback(self._gathering.stop)
         try:
-            self._main = await self._listen(config.listen_port, self._handle, self._kernel_of)
+            self._main = await self._listen(identity.port, self._handle, self._kernel_of)
         except ConfigError as error:
             if getattr(error.__cause__, "errno", None) != errno.EADDRINUSE:
                 raise
@@ -96,8 +100,16 @@ class Ports:
     def _connection_closed(self, connection: ServerConnection) -> None:
         if self._broker.access.fast_path is not None:
             self._broker.access.fast_path.closed(connection.connection_id)
-        self._broker.clients.connection_closed(connection)
+        self._leave(connection)
         self._broker.arrivals.connection_closed(connection.connection_id)
+
+    def _leave(self, connection: ServerConnection) -> None:
+        """The clients of a closed connection leave their groups, as many as one turn takes."""
+        end = time.monotonic() + TURN_SECONDS_MAX
+        for _ in self._broker.clients.leaving(connection):
+            if time.monotonic() >= end:
+                asyncio.get_running_loop().call_soon(self._leave, connection)
+                return
 
     async def _listen_vip(self, listen_port: int) -> None:
         try:
@@ -109,6 +121,11 @@ class Ports:
                 "(vipPortEnable=false)"
             ) from error
 
+    @property
+    def kept_bytes(self) -> int:
+        """What connections keep: frames that are not whole, answers that are not read."""
+        return sum(server.memory_limiter.kept for server in self._servers)
+
     async def _listen(self, port: int, handler: Handler, feeder: Feeder | None) -> RemotingServer:
         config = self._broker.config
         server = RemotingServer(
@@ -118,6 +135,7 @@ class Ports:
             feeder=feeder,
             on_close=self._connection_closed,
             on_ready=self.deliver_ready,
+            on_waits=self._broker.replication.waits.request_flush,
             idle_seconds_max=float(config.server_channel_max_idle_time_seconds),
             backlog=config.server_socket_backlog,
             connections_max=config.max_connections,
@@ -127,6 +145,7 @@ class Ports:
             limits=self._broker.limits,
         )
         await server.start()
+        self._servers.append(server)
         self._cleanup.push_async_callback(server.stop)
         return server
 
@@ -134,9 +153,18 @@ class Ports:
         self, command: RemotingCommand, connection: ServerConnection
     ) -> RemotingCommand | None:
         broker = self._broker
-        account = broker.access.admit(command, connection)
+        account = await broker.access.admit_in_turns(command, connection)
         busy = broker.limits.refuse_account(command, account, connection.remote_address)
-        return busy or await ROUTER.dispatch(broker, command, connection, account)
+        if busy is not None:
+            return busy
+        if broker.roles.detour.is_on:
+            try:
+                passed = await broker.roles.detour.take(command)
+            except BrokerError as error:
+                return command.response(error.code, error.remark)
+            if passed is not None:
+                return passed
+        return await ROUTER.dispatch(broker, command, connection, account)
 
     async def _handle_vip(
         self, command: RemotingCommand, connection: ServerConnection

@@ -46,6 +46,7 @@ NOT_OF_OPERATORS = frozenset(
         *(RequestCode.QUERY_SUBSCRIPTION_BY_CONSUMER, RequestCode.GET_TOPIC_CONFIG),
         *(RequestCode.GET_SUBSCRIPTIONGROUP_CONFIG, RequestCode.GET_BROKER_HA_STATUS),
         *(RequestCode.GET_BROKER_CLUSTER_ACL_INFO, RequestCode.GET_BROKER_CLUSTER_ACL_CONFIG),
+        RequestCode.GET_BROKER_ROLE,
     )
 )
 OF_ACCOUNT_FILES = frozenset(
@@ -101,6 +102,11 @@ async def prepare(broker: Broker, peer: Peer) -> None:
 RESET = {"topic": "T", "group": "G", "timestamp": -1, "isForce": True, "queueId": 0, "offset": 0}
 CLONE = {"srcGroup": "G", "destGroup": "H", "topic": "T", "offline": True}
 CHANGES: dict[int, tuple[dict[str, object], bytes, dict[str, object]]] = {
+    RequestCode.CHANGE_BROKER_ROLE: (
+        {},
+        b'{"action":"pause","token":"t","milliseconds":1000}',
+        {"role": "pause", "old": {"paused": False}, "new": {"paused": True}},
+    ),
     RequestCode.UPDATE_AND_CREATE_TOPIC: (
         {
             "topic": "T",

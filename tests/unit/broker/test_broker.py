@@ -45,6 +45,20 @@ async def test_everything_is_there_again_after_a_restart(tmp_path, kernel: str):
         assert answer.ext_fields["offset"] == "1"
 
 
+async def test_a_group_gets_what_comes_in_the_places_of_lost_messages(tmp_path, kernel: str):
+    config = small_config(tmp_path)
+    fields = {"consumerGroup": "g", "topic": "T", "queueId": 0, "commitOffset": 7}
+    async with Broker(config, kernel=kernel) as broker, peer_of(broker) as peer:
+        await peer.create_topic("T")
+        await peer.send("T", b"kept")
+        # As a loss of power leaves it: the offset is on the disk, six messages are not.
+        await peer.ask(RequestCode.UPDATE_CONSUMER_OFFSET, fields)
+    async with Broker(config, kernel=kernel) as broker, peer_of(broker) as peer:
+        await peer.send("T", b"new")
+        answer = await peer.ask(RequestCode.QUERY_CONSUMER_OFFSET, fields)
+        assert answer.ext_fields["offset"] == "1"
+
+
 async def test_a_stop_answers_held_pulls_is_bounded_and_can_be_repeated(tmp_path, kernel: str):
     broker = Broker(small_config(tmp_path, enable_property_filter=True), kernel=kernel)
     await broker.start()

@@ -219,6 +219,19 @@ async def test_a_store_that_takes_no_writes_is_code_14(any_broker: Broker, any_p
     assert "service not available now" in (answer.remark or "")
 
 
+async def test_a_store_that_stops_takes_no_writes_whatever_disk_and_role_say(
+    any_broker: Broker, any_peer: Peer
+):
+    await any_peer.create_topic("T")
+    gate = any_broker.parts.gate
+    gate.close()
+    # As the cleaner and the end of a pause do, which may come while the ports close.
+    gate.set_writable(True)
+    gate.hold(False)
+    answer = await any_peer.send("T")
+    assert answer.code == ResponseCode.SERVICE_NOT_AVAILABLE
+
+
 async def test_a_batch_is_stored_as_records_that_follow_each_other(
     any_broker: Broker, any_peer: Peer
 ):

@@ -212,6 +212,28 @@ async def test_hot_commits_come_before_cold_ones(tmp_path):
     assert again.snapshot()["offsetTable"] == {"T@g": {0: 10, 1: 6}}
 
 
+async def test_offsets_behind_the_end_of_their_queue_are_brought_back(tmp_path):
+    (tmp_path / "consumerOffset.json").write_text('{"offsetTable":{"T@g":{0:101,1:100,2:-1}}}')
+    table = OffsetTable(tmp_path, RecordingStore())
+    table.load()
+    assert table.fit(has_crashed=True) == 1
+    assert table.of_topic("g", "T") == {0: 100, 1: 100, 2: -1}
+    await table.persist()
+    assert fastjson.loads(table.file.path.read_bytes())["offsetTable"]["T@g"][0] == 100
+    assert table.fit(has_crashed=True) == 0
+
+
+@pytest.mark.parametrize(("has_crashed", "offset"), [(True, 0), (False, 5)])
+async def test_a_crash_takes_offsets_of_queues_without_messages(tmp_path, has_crashed, offset):
+    (tmp_path / "consumerOffset.json").write_text('{"offsetTable":{"T@g":{0:5}}}')
+    store = RecordingStore()
+    store.queue_bounds = lambda topic, queue_id: (0, 0)
+    table = OffsetTable(tmp_path, store)
+    table.load()
+    table.fit(has_crashed=has_crashed)
+    assert table.of_topic("g", "T") == {0: offset}
+
+
 async def test_an_unchanged_table_is_not_written(tmp_path):
     table = OffsetTable(tmp_path, RecordingStore())
     await table.persist()

@@ -9,12 +9,16 @@ from typing import TYPE_CHECKING
 import pytest
 
 from kerolox.broker.broker import Broker
-from kerolox.broker.services.op_queue import TRANSACTION_GROUP
 from kerolox.errors import StoreError
 from kerolox.message import MessageId, encode_properties
 from kerolox.protocol.codes import RequestCode, ResponseCode
 from kerolox.protocol.command import RemotingCommand
-from kerolox.protocol.names import CHECK_MAX_TIME_TOPIC, HALF_TOPIC, OP_HALF_TOPIC
+from kerolox.protocol.names import (
+    CHECK_MAX_TIME_TOPIC,
+    HALF_TOPIC,
+    OP_HALF_TOPIC,
+    TRANSACTION_GROUP,
+)
 from kerolox.protocol.records import decode_record
 from tests.support.clients.peer import peer_of, small_config
 from tests.support.eventually import until

@@ -6,6 +6,7 @@ counted, and has its audit line, with who, from where and what, never with a sig
 
 from __future__ import annotations
 
+import asyncio
 from collections import Counter
 
 from kerolox.broker.access.fast_path import FastAccess
@@ -16,10 +17,15 @@ from kerolox.protocol.command import RemotingCommand
 from kerolox.protocol.names import ACCESS_KEY_FIELD
 from kerolox.remoting.audit import Audit
 from kerolox.remoting.server import ServerConnection
+from kerolox.remoting.turns import Turns
 from kerolox.security.access.accounts import Accounts
 from kerolox.security.access.check import AccessControl, Refusal
 from kerolox.security.access.needs import Need
 from kerolox.security.access.permissions import Permission
+from kerolox.security.slave_proof import proof_refusal
+
+SHORT_BODY_BYTES_MAX = 16 << 10
+"""What a body up to this long needs is looked at in one turn."""
 
 
 class AccessGate:
@@ -62,10 +68,32 @@ class AccessGate:
         """
         if not self.is_on:
             return ""
-        host = connection.peer[0]
-        refusal = self._control.refusal(command, host)
+        refusal = self._control.refusal(command, connection.peer[0])
+        return self._decided(refusal, command, connection)
+
+    async def admit_in_turns(self, command: RemotingCommand, connection: ServerConnection) -> str:
+        """As :meth:`admit`, for a request of any size: others are served before it is decided, and
+        before its handler begins."""
+        if not self.is_on or len(command.body) <= SHORT_BODY_BYTES_MAX:
+            return self.admit(command, connection)
+        turns = Turns()
+        steps = self._control.refusal_in_steps(command, connection.peer[0])
+        while True:
+            try:
+                next(steps)
+            except StopIteration as end:
+                account = self._decided(end.value, command, connection)
+                break
+            await turns.give()
+        await asyncio.sleep(0)
+        return account
+
+    def _decided(
+        self, refusal: Refusal | None, command: RemotingCommand, connection: ServerConnection
+    ) -> str:
         if refusal is not None:
             raise self._denied(refusal, command, connection)
+        host = connection.peer[0]
         is_white = self._control.is_white(host)
         access_key = "" if is_white else command.ext_fields[ACCESS_KEY_FIELD]
         if self.fast_path is not None:
@@ -88,6 +116,10 @@ class AccessGate:
             refusal = self._control.refusal_of(command, connection.peer[0], (need,))
             if refusal is not None:
                 raise self._denied(refusal, command, connection)
+
+    def refuse_slave(self, proof: bytes, nonce: str) -> str:
+        """Why a slave's answer to a number proves no administrator; empty: it does."""
+        return proof_refusal(proof, nonce, self._control.accounts)
 
     def _denied(
         self, refusal: Refusal, command: RemotingCommand, connection: ServerConnection

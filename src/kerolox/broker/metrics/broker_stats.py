@@ -210,6 +210,10 @@ class BrokerStats:
             "statsMinute": metric.minute.snapshot(),
         }
 
+    def totals(self) -> list[tuple[str, str, int]]:
+        """(name, key, value since the start) of all metrics, up to the last ``refresh``."""
+        return [(*key, metric.value) for key, metric in self._metrics.items()]
+
     def got_per_second(self, group: str, topic: str) -> float:
         """Messages that a group gets of a topic, over the last minute."""
         metric = self._metrics.get((GROUP_GET_NUMS, self._key(topic, group)))

@@ -11,6 +11,8 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Iterable
 from itertools import accumulate
 
+from kerolox.kernel import Latencies
+
 _CLASSES = (
     "[<=0ms]", "[0~10ms]", "[10~50ms]", "[50~100ms]", "[100~200ms]", "[200~500ms]", "[500ms~1s]",
     "[1~2s]", "[2~3s]", "[3~4s]", "[4~5s]", "[5~10s]", "[10s~]",
@@ -27,10 +29,15 @@ _BUCKET_ENDS_MS = (
 
 
 class PutTimes:
-    """Times of sends in milliseconds."""
+    """Times of sends in milliseconds.
+
+    Attributes:
+        since_start: all that were counted.
+    """
 
     def __init__(self) -> None:
         self.longest_ms = 0
+        self.since_start = Latencies()
         self._classes = [0] * len(_CLASSES)
         self._buckets = [0] * len(_BUCKET_ENDS_MS)
         self._last_classes: list[int] | None = None
@@ -42,6 +49,7 @@ class PutTimes:
             self.longest_ms = max(self.longest_ms, milliseconds)
             self._classes[bisect_right(_CLASS_STARTS_MS, milliseconds)] += count
             self._buckets[bisect_left(_BUCKET_ENDS_MS, milliseconds)] += count
+            self.since_start.note(milliseconds * 1_000, count)
 
     def turn(self) -> None:
         """A minute is over: what was counted in it is told from now on."""

@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from kerolox.broker.metrics.put_times import PutTimes
 from kerolox.broker.services.writer import RecordWriter
-from kerolox.kernel import StoreMetrics
+from kerolox.kernel import Latencies, LatencyCounts, StoreMetrics
 
 SAMPLE_SECONDS = 1.0
 MINUTE_MS = 60_000
@@ -49,6 +49,7 @@ class StoreStats:
     ) -> None:
         self._writer = writer
         self.put_times = PutTimes()
+        self._slow_deliveries = Latencies()
         self._turned_ms = now_ms()
         self._store = store
         self._now_ms = now_ms
@@ -68,6 +69,21 @@ class StoreStats:
         if sample.at_ms - self._turned_ms > MINUTE_MS:
             self._turned_ms = sample.at_ms
             self.put_times.turn()
+
+    def send_times(self) -> LatencyCounts:
+        """How long sends took, from their arrival to their answer, flush and slaves included."""
+        self._take_put_times()
+        return self.put_times.since_start.get()
+
+    def delivery_times(self) -> LatencyCounts:
+        """How long the first message of each read of a group had been stored."""
+        counts, total_us = self._store.delivery_times()
+        slow_counts, slow_us = self._slow_deliveries.get()
+        return [a + b for a, b in zip(counts, slow_counts, strict=True)], total_us + slow_us
+
+    def note_delivery(self, stored_ms: int) -> None:
+        """A read that the kernel does not count found messages, the first stored then."""
+        self._slow_deliveries.note(max(self._now_ms() - stored_ms, 0) * 1_000)
 
     def _take_put_times(self) -> None:
         self.put_times.add(self._store.drain_put_times())

@@ -4,23 +4,35 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from functools import partial
+from typing import TYPE_CHECKING, cast
 
 from kerolox.addresses import split_address
 from kerolox.broker.config import BrokerConfig
+from kerolox.broker.replication.comparing import DivergedError, LogGoneError
+from kerolox.broker.replication.resync import Restart, Resync
 from kerolox.broker.replication.slave import MasterLink
 from kerolox.broker.replication.sockets import (
+    Told,
     check_seconds,
-    read_some,
     replication_settings,
     steady_ms,
 )
 from kerolox.broker.replication.wire import READ_BYTES, ReplicationError
+from kerolox.errors import ConfigError
 from kerolox.kernel import ReplicatedLog
+from kerolox.security.contexts import TlsContexts
+from kerolox.security.slave_proof import made_proof
+
+if TYPE_CHECKING:
+    from typing_extensions import Buffer
 
 CONNECT_SECONDS_MAX = 3.0
+STOPPED_SECONDS = 60.0
+"""Between two looks at a master whose log is another one."""
+NOTE_SECONDS = 0.1
+"""How often to look whether the time of the master's note is over, and whether the log goes on."""
 RETRY_SECONDS_MIN, RETRY_SECONDS_MAX = 1.0, 5.0
-TELL_SECONDS = 60.0
-"""Time between two lines that say the same."""
 
 _log = logging.getLogger(__name__)
 
@@ -32,14 +44,18 @@ class Follower:
         is_following: the master sends, and what it sends fits.
     """
 
-    def __init__(self, config: BrokerConfig, store: ReplicatedLog) -> None:
-        """Nothing is opened before :meth:`run`."""
+    def __init__(
+        self, config: BrokerConfig, store: ReplicatedLog, restart: Restart | None = None
+    ) -> None:
+        """Nothing is opened before :meth:`run`. ``restart``: has the log cut."""
+        self._resync = Resync(config, restart)
+        self._tls = TlsContexts(config.tls_to_master)
         self._config = config
         self._store = store
         self._settings = replication_settings(config)
         self._address = config.ha_master_address
         self._changed = asyncio.Event()
-        self._told = ("", 0.0)
+        self._told = Told()
         self.is_following = False
 
     def set_master(self, address: str) -> None:
@@ -47,6 +63,7 @@ class Follower:
         if not self._config.ha_master_address and address and address != self._address:
             _log.info("the master sends its log at %s", address)
             self._address = address
+            self._resync.forget()
             self._changed.set()
 
     async def run(self) -> None:
@@ -58,49 +75,137 @@ class Follower:
             if self._address:
                 try:
                     await self._follow(self._address)
-                except (ReplicationError, OSError, TimeoutError, ValueError) as error:
+                except (DivergedError, LogGoneError) as error:
+                    end = self._store.max_physical_offset
+                    text = self._resync.decide(error, end, self._address)
+                    # Where there is none, a look further back comes next.
+                    pause = STOPPED_SECONDS if text else RETRY_SECONDS_MIN / 2
+                    if text:
+                        self._tell(text)
+                except (ReplicationError, ConfigError, OSError, TimeoutError, ValueError) as error:
                     self._tell(str(error) or f"no answer within {CONNECT_SECONDS_MAX:g} s")
                 finally:
                     self.is_following = False
-            is_fresh = steady_ms() - began > RETRY_SECONDS_MAX * 1_000
-            pause = RETRY_SECONDS_MIN if is_fresh else min(pause * 2, RETRY_SECONDS_MAX)
+            if pause < STOPPED_SECONDS:
+                is_fresh = steady_ms() - began > RETRY_SECONDS_MAX * 1_000
+                pause = RETRY_SECONDS_MIN if is_fresh else min(pause * 2, RETRY_SECONDS_MAX)
             try:
                 async with asyncio.timeout(pause):
                     await self._changed.wait()
             except TimeoutError:
                 continue
+            finally:
+                pause = min(pause, RETRY_SECONDS_MAX)
 
     async def _follow(self, address: str) -> None:
         host, port = split_address(address)
         async with asyncio.timeout(CONNECT_SECONDS_MAX):
-            reader, writer = await asyncio.open_connection(host, port, limit=READ_BYTES)
+            context = self._tls.current()
+            name = None if context is None else host
+            try:
+                reader, writer = await asyncio.open_connection(
+                    host, port, limit=READ_BYTES, ssl=context, server_hostname=name
+                )
+            except OSError as error:
+                if context is None:
+                    raise
+                raise ReplicationError(f"by TLS (haTlsMode) it is not reached: {error}") from error
         try:
             file_size = self._config.mapped_file_size_commit_log
-            link = MasterLink(self._store, file_size, self._settings, steady_ms())
+            compared = self._resync.compared_bytes
+            account = self._config.account_of_broker()
+            prove = None if account is None else partial(made_proof, account)
+            now = steady_ms()
+            link = MasterLink(self._store, file_size, self._settings, now, compared, prove)
+            if reader.at_eof() or writer.is_closing():
+                raise link.closed()
+            receiver = LogReceiver(link, writer.transport)
+            writer.transport.set_protocol(receiver)
             writer.write(link.start())
             while address == self._address:
-                data = await read_some(reader, READ_BYTES, check_seconds(self._settings))
-                now = steady_ms()
-                if data == b"":
-                    raise ReplicationError("the master closed the connection")
-                if data:
-                    report = link.received(data, now)
-                    if not self.is_following:
-                        self.is_following = True
-                        self._told = ("", 0.0)
-                        _log.info("master %s sends its log", address)
-                else:
-                    report = b""
-                if report := report or link.tick(now):
+                is_new = link.is_greeting or not self.is_following
+                seconds = check_seconds(self._settings)
+                await receiver.wait(min(seconds, NOTE_SECONDS) if is_new else seconds)
+                if link.is_equal and link.has_heard and not self.is_following:
+                    self.is_following = True
+                    self._told.forget()
+                    self._resync.forget()
+                    _log.info("master %s sends its log", address)
+                if report := link.tick(steady_ms()):
                     writer.write(report)
-                    await writer.drain()
         finally:
             writer.transport.abort()
 
     def _tell(self, text: str) -> None:
-        now = asyncio.get_running_loop().time()
-        if text != self._told[0] or now - self._told[1] >= TELL_SECONDS:
-            self._told = (text, now)
+        if self._told.is_new(text, asyncio.get_running_loop().time()):
             _log.error(
                 "master %s: its log does not come, it is tried again: %s", self._address, text
             )
+
+
+class LogReceiver(asyncio.BufferedProtocol):
+    """Gives what comes to a link, and sends what that answers.
+
+    Bytes are read into one buffer and appended from there, with each read of the socket: no task
+    wakes up, and nothing is copied between. While the master takes no answers, nothing is read:
+    what waits to be sent stays small.
+    """
+
+    def __init__(self, link: MasterLink, transport: asyncio.BaseTransport) -> None:
+        """To be set as the protocol of a connection that is open. ``link``: its decisions."""
+        self._link = link
+        self._transport = cast("asyncio.Transport", transport)
+        # A bytearray would not do: of one, TLS fills a copy.
+        self._buffer = memoryview(bytearray(READ_BYTES))
+        self._end: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+    async def wait(self, seconds: float) -> None:
+        """Wait for the end of the connection, so long at most.
+
+        Raises:
+            ReplicationError: the master's log is another one, or it is no master.
+            OSError: the connection broke, or the disk takes no more.
+        """
+        await asyncio.wait((self._end,), timeout=seconds)
+        if self._end.done():
+            self._end.result()
+
+    def get_buffer(self, _sizehint: int) -> Buffer:
+        """Where the next bytes go."""
+        return self._buffer[: self._link.next_bytes]
+
+    def buffer_updated(self, nbytes: int) -> None:
+        """Bytes came."""
+        if self._end.done():
+            return
+        try:
+            answer = self._link.received(self._buffer[:nbytes], steady_ms())
+        except Exception as error:
+            self._finish(error)
+        else:
+            if answer:
+                self._transport.write(answer)
+
+    def eof_received(self) -> bool:
+        """The master closed its side."""
+        self._finish(self._link.closed())
+        return False
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """The connection is gone."""
+        self._finish(exc or self._link.closed())
+
+    def pause_writing(self) -> None:
+        """The master takes no answers for now."""
+        self._transport.pause_reading()
+
+    def resume_writing(self) -> None:
+        """It takes them again."""
+        self._transport.resume_reading()
+
+    def _finish(self, error: Exception) -> None:
+        if not self._end.done():
+            self._end.set_exception(error)
+            # Whoever waits no more need not hear of it.
+            self._end.exception()
+            self._transport.abort()

@@ -2,9 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import NamedTuple
 
-from kerolox.broker.replication.wire import HEAD, ReplicationError, ReplicationSettings, Reports
+from kerolox.broker.replication.wire import (
+    FRAME_BYTES,
+    HEAD,
+    Note,
+    ReplicationError,
+    Reports,
+)
+from kerolox.broker.replication.wire import ReplicationSettings as Settings
 
 
 class LogRange(NamedTuple):
@@ -14,43 +22,108 @@ class LogRange(NamedTuple):
     end: int
 
 
+Judge = Callable[[bytes, str], str]
+"""Why a proof of an account, made for a number, is none; empty: it is one."""
+JUDGED_MS = 1_000
+"""How often it is judged again: accounts change."""
+
+
 class SlaveLink:
     """The master's end of one connection.
 
     Attributes:
         position: where the next frame begins; -1: the slave has not said where.
         acknowledged: its log reaches this offset; -1: not known.
+        is_ours: it opened with ``HELLO``.
+        peer: ``host:port`` of its end, where it is known.
     """
 
-    def __init__(self, settings: ReplicationSettings, file_size: int, now_ms: int) -> None:
-        """It was opened just now. ``file_size``: mappedFileSizeCommitLog."""
+    def __init__(
+        self,
+        settings: Settings,
+        file_size: int,
+        now_ms: int,
+        judge: Judge | None = None,
+        nonce: str = "",
+    ) -> None:
+        """It was opened just now.
+
+        Args:
+            settings: of the master.
+            file_size: mappedFileSizeCommitLog.
+            now_ms: of a clock that nobody sets.
+            judge: of accounts; None: none is wanted.
+            nonce: a number that nobody can guess, used this once.
+        """
+        self._judge = judge
+        self._nonce = nonce
+        self._proof = b""
+        self._judged_ms = now_ms
         self._settings = settings
         self._file_size = file_size
         self._reports = Reports()
         self._heard_ms = self._spoke_ms = now_ms
         self.position = -1
         self.acknowledged = -1
+        self.is_ours = False
+        self.peer = ""
 
-    def received(self, data: bytes, log: LogRange, now_ms: int) -> None:
-        """Take what the slave sent.
+    def received(self, data: bytes, log: LogRange, now_ms: int) -> bytes:
+        """Take what the slave sent; the note to send, or b"".
 
         Raises:
             ReplicationError: it can't be served, or is no slave.
         """
         self._heard_ms = now_ms
-        offsets = self._reports.feed(data)
-        if not offsets:
-            return
-        if self.position < 0:
-            self.position = self._begin_at(offsets[0], log)
-        highest = max(offsets)
-        if highest > self.position:
+        answer = b""
+        for each in self._reports.feed(data):
+            if isinstance(each, bytes):
+                answer += self._heard(each, log)
+            else:
+                self._reported(each, log)
+        if self._proof and now_ms - self._judged_ms >= JUDGED_MS:
+            self._judged_ms = now_ms
+            self._judge_proof()
+        return answer
+
+    def _heard(self, message: bytes, log: LogRange) -> bytes:
+        if self.position >= 0 or self.is_ours == (not message):
+            raise ReplicationError("it sends what no slave sends there")
+        self.is_ours = True
+        if self._judge is not None and not self._proof:
+            if not message:
+                return Note(nonce=self._nonce).frame()
+            self._proof = message
+            self._judge_proof()
+        elif message:
+            raise ReplicationError("it sends what no slave sends there")
+        return Note(log.begin, log.end, self._file_size).frame()
+
+    def _judge_proof(self) -> None:
+        refusal = self._judge(self._proof, self._nonce) if self._judge is not None else ""
+        if refusal:
+            raise ReplicationError(refusal)
+
+    def _reported(self, offset: int, log: LogRange) -> None:
+        if self._judge is not None and not self._proof:
             raise ReplicationError(
-                f"it reports the offset {highest}, but it was sent no more than {self.position}"
+                "it shows no account, which haAclEnable wants: a slave of ours has one in "
+                "namesrvCredentialsFile, and a Java slave has none"
             )
-        self.acknowledged = max(self.acknowledged, highest)
+        if self.position < 0:
+            self.position = self._begin_at(offset, log)
+            if self.is_ours:
+                # From there on it compares; it says later how far it has the same.
+                return
+        if offset > self.position:
+            raise ReplicationError(
+                f"it reports the offset {offset}, but it was sent no more than {self.position}"
+            )
+        self.acknowledged = max(self.acknowledged, offset)
 
     def _begin_at(self, offset: int, log: LogRange) -> int:
+        if offset == 0 and self.is_ours:
+            return log.begin
         if offset == 0:
             # An empty slave gets the last file only, as RocketMQ does it.
             return max(log.end - log.end % self._file_size, log.begin)
@@ -75,7 +148,10 @@ class SlaveLink:
         if not 0 <= self.position < end:
             return None
         room = self._file_size - self.position % self._file_size
-        return self.position, min(end - self.position, room, self._settings.batch_bytes)
+        most = self._settings.batch_bytes
+        if self.is_ours:
+            most = FRAME_BYTES - self.position % FRAME_BYTES
+        return self.position, min(end - self.position, room, most)
 
     def sent(self, size: int, now_ms: int) -> bytes:
         """Count a frame as sent; its head."""
@@ -121,6 +197,11 @@ class Replicated:
         """Slaves that said where they stand."""
         return sum(link.position >= 0 for link in self._links)
 
+    @property
+    def links(self) -> list[SlaveLink]:
+        """Those slaves, in the order of their addresses."""
+        return sorted((each for each in self._links if each.position >= 0), key=lambda e: e.peer)
+
     def add(self, link: SlaveLink) -> None:
         """A slave connected."""
         self._links.add(link)
@@ -137,6 +218,12 @@ class Replicated:
         return True
 
     def is_available(self, end_offset: int) -> bool:
-        """Whether a record that ends there may wait for a slave (``isSlaveOK``): one is connected
-        and not too far behind. False is SLAVE_NOT_AVAILABLE."""
-        return self.slaves > 0 and end_offset - self.offset < self._behind_max
+        """Whether a record that ends there may wait for a slave (``isSlaveOK``). False is
+        SLAVE_NOT_AVAILABLE."""
+        return end_offset < self.available_below
+
+    @property
+    def available_below(self) -> int:
+        """A record that ends before this offset may wait for a slave: one is connected and not too
+        far behind. 0: none is."""
+        return self.offset + self._behind_max if self.slaves else 0

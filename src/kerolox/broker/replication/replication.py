@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
+from functools import partial
 
 from kerolox.broker.config import BrokerConfig
 from kerolox.broker.identity import Identity
 from kerolox.broker.replication.follower import Follower
-from kerolox.broker.replication.master import Replicated
+from kerolox.broker.replication.master import Judge, Replicated
+from kerolox.broker.replication.resync import Restart
 from kerolox.broker.replication.server import SlaveServer
 from kerolox.broker.replication.tables import SlaveTables
 from kerolox.broker.replication.waits import SlaveWaits
@@ -18,6 +21,8 @@ from kerolox.broker.tables.offsets import OffsetTable
 from kerolox.broker.tables.topics import TopicTable
 from kerolox.errors import ConfigError
 from kerolox.kernel import ReplicatedLog
+from kerolox.protocol.own.roles import RoleStatus
+from kerolox.remoting.tls.server_tls import ServerTls
 from kerolox.role_settings import ENFORCING
 
 SYNC_SECONDS = 10.0
@@ -33,17 +38,40 @@ class Replication:
     Attributes:
         waits: how far the log of a master is on a slave, and who waits for that.
         follower: of a slave.
-        tables: of a slave.
+        tables: of a slave, once :meth:`take_tables` was called.
     """
 
-    def __init__(self, config: BrokerConfig, identity: Identity, store: ReplicatedLog) -> None:
-        """Nothing is opened before :meth:`start`."""
+    def __init__(
+        self,
+        config: BrokerConfig,
+        identity: Identity,
+        store: ReplicatedLog,
+        restart: Restart | None = None,
+        judge: Judge | None = None,
+        tls: ServerTls | None = None,
+    ) -> None:
+        """Nothing is opened before :meth:`start`.
+
+        Args:
+            config: the broker's settings.
+            identity: gets the port of a master.
+            store: whose log it is.
+            restart: has the log of a slave cut.
+            judge: of the accounts that slaves show.
+            tls: of the main port.
+        """
         self._config = config
         self._identity = identity
+        self._store = store
+        self._restart = restart
+        self._background = BackgroundTasks()
+        self._made_tables: Callable[[], SlaveTables] | None = None
+        self.on_master_status: Callable[[RoleStatus], None] = lambda status: None
+        """Called with what a slave's master says of itself."""
         replicated = Replicated(config.ha_slave_fallbehind_max)
-        self.waits = SlaveWaits(replicated, config.slave_timeout / 1000)
-        self._server = SlaveServer(config, store, self.waits)
-        self.follower = Follower(config, store) if config.is_slave else None
+        self.waits = SlaveWaits(replicated, config.slave_timeout / 1000, store)
+        self._server = SlaveServer(config, store, self.waits, judge, tls)
+        self.follower = Follower(config, store, restart) if config.is_slave else None
         self.tables: SlaveTables | None = None
 
     def take_tables(
@@ -54,10 +82,19 @@ class Replication:
         schedule: DelaySchedule,
     ) -> None:
         """The tables that a slave takes from its master."""
+        self._made_tables = partial(
+            SlaveTables,
+            self._config,
+            self._identity,
+            topics,
+            groups,
+            offsets,
+            schedule,
+            lambda: self._store.max_physical_offset,
+            lambda status: self.on_master_status(status),
+        )
         if self._config.is_slave:
-            self.tables = SlaveTables(
-                self._config, self._identity, topics, groups, offsets, schedule
-            )
+            self.tables = self._made_tables()
 
     def set_master(self, ha_address: str, address: str) -> None:
         """What a name server says of a slave's master."""
@@ -70,34 +107,87 @@ class Replication:
         """Where a master listens for slaves; 0: nowhere."""
         return self._server.port
 
-    async def start(self, background: BackgroundTasks) -> None:
+    async def start(self) -> None:
         """Listen, or follow.
 
         Raises:
             ConfigError: the port of a master can't be opened, where it was named or is needed.
         """
-        if self.follower is not None and self.tables is not None:
-            background.run(self.follower.run())
-            background.repeat(SYNC_SECONDS, self.tables.sync, first=FIRST_SYNC_SECONDS)
-            return
+        if self.follower is None or self.tables is None:
+            await self.listen(is_sync=self._config.is_sync_master)
+        else:
+            self._begin_to_follow(self.follower, self.tables, FIRST_SYNC_SECONDS)
+
+    def _begin_to_follow(self, follower: Follower, tables: SlaveTables, first: float) -> None:
+        self._background.run(follower.run())
+        self._background.repeat(SYNC_SECONDS, tables.sync, first=first)
+
+    async def listen(self, *, is_sync: bool) -> None:
+        """Open the port of a master. ``is_sync``: its senders wait for slaves.
+
+        Raises:
+            ConfigError: it can't be opened, where it was named or is needed.
+        """
         config = self._config
-        is_guarded = config.acl_enable or config.tls_server_mode == ENFORCING
-        if is_guarded and not config.ha_listen_port:
-            _log.info(
-                "no port for slaves is open: name one (haListenPort); it has no accounts, no TLS"
-            )
+        missing = _missing_guards(config)
+        if missing and not config.ha_listen_port:
+            _log.info("no port for slaves is open: %s; or name one (haListenPort)", missing)
             return
         is_free = not config.ha_listen_port and not config.listen_port
         try:
             await self._server.open(0 if is_free else self._identity.wanted_ha_port)
         except ConfigError as error:
-            if config.ha_listen_port or config.is_sync_master:
+            if config.ha_listen_port or is_sync:
                 raise
             _log.warning("no slave can connect: %s", error)
         self._identity.ha_port = self._server.port
 
+    async def follow(self, ha_address: str, address: str) -> None:
+        """A master became a slave, or a slave's master is another one: follow that.
+
+        Args:
+            ha_address: where it sends its log; empty: a name server says.
+            address: where it has its tables; empty: the same.
+        """
+        assert self._made_tables is not None
+        await self.stop()
+        self._identity.ha_port = 0
+        self.waits.begin_anew()
+        self.follower = Follower(self._config, self._store, self._restart)
+        self.tables = self._made_tables()
+        self.set_master(ha_address, address)
+        # At once: should that master be gone soon, it is known what it was, and what it had.
+        self._begin_to_follow(self.follower, self.tables, 0.0)
+
+    async def stop_listening(self) -> None:
+        """Close the port of a master."""
+        await self._server.close()
+        self._identity.ha_port = 0
+
+    async def stop_following(self) -> None:
+        """A slave becomes a master: let the log be."""
+        await self._background.stop()
+        if self.tables is not None:
+            await self.tables.close()
+        self.follower = self.tables = None
+
     async def stop(self) -> None:
         """Close the port of a master, or what a slave asks its master by. Idempotent."""
+        await self._background.stop()
         await self._server.close()
         if self.tables is not None:
             await self.tables.close()
+
+
+def _missing_guards(config: BrokerConfig) -> str:
+    """What the port for slaves lacks that the main port has; empty: nothing. Whoever connects gets
+    every message, so such a port is not opened unless somebody names it."""
+    lacks = []
+    if config.acl_enable and not (config.ha_acl_enable or config.ha_allowed):
+        lacks.append(
+            "aclEnable asks for accounts there: have slaves show one (haAclEnable), or name them "
+            "(haAllowedSlaves)"
+        )
+    if config.tls_server_mode == ENFORCING and config.ha_tls_mode != ENFORCING:
+        lacks.append("tls.server.mode=enforcing, and there plain bytes may pass (haTlsMode)")
+    return "; ".join(lacks)

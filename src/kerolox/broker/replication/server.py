@@ -5,20 +5,28 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import secrets
+import socket
 
+from kerolox.addresses import join_address
 from kerolox.broker.config import BrokerConfig
-from kerolox.broker.replication.master import LogRange, SlaveLink
+from kerolox.broker.replication.master import Judge, LogRange, SlaveLink
 from kerolox.broker.replication.sockets import (
+    Told,
     check_seconds,
     read_some,
     replication_settings,
     steady_ms,
 )
+from kerolox.broker.replication.tls_door import TlsDoor
 from kerolox.broker.replication.waits import SlaveWaits
-from kerolox.broker.replication.wire import ReplicationError
+from kerolox.broker.replication.wire import Note, ReplicationError
 from kerolox.errors import ConfigError
 from kerolox.kernel import ReplicatedLog
 from kerolox.remoting.listening import listening_sockets
+from kerolox.remoting.tls.server_tls import ServerTls
+from kerolox.role_settings import DISABLED, ENFORCING
+from kerolox.text import printable
 
 SLAVES_MAX = 64
 """Connections at a time."""
@@ -29,6 +37,9 @@ REPORT_BYTES = 4_096
 LOOK_SECONDS = 0.05
 """How often a log that nobody waits for is looked at for more."""
 BACKLOG = 16
+NONCE_BYTES = 16
+READ_LIMIT = 64 * 1024
+"""Of bytes that came and are not read yet; with as many more the socket is read no more."""
 
 _log = logging.getLogger(__name__)
 
@@ -41,11 +52,38 @@ class SlaveServer:
         port: where it listens; 0 while it does not.
     """
 
-    def __init__(self, config: BrokerConfig, store: ReplicatedLog, waits: SlaveWaits) -> None:
-        """Nothing is opened before :meth:`open`."""
+    def __init__(
+        self,
+        config: BrokerConfig,
+        store: ReplicatedLog,
+        waits: SlaveWaits,
+        judge: Judge | None = None,
+        tls: ServerTls | None = None,
+    ) -> None:
+        """Nothing is opened before :meth:`open`.
+
+        Args:
+            config: the broker's settings.
+            store: whose log is sent.
+            waits: for what slaves have.
+            judge: of the accounts of slaves.
+            tls: of the main port.
+        """
+        self._door: TlsDoor | None = None
+        if tls is not None and config.ha_tls_mode != DISABLED:
+            self._door = TlsDoor(
+                tls,
+                is_enforcing=config.ha_tls_mode == ENFORCING,
+                first_seconds_max=config.ha_housekeeping_interval / 1000,
+            )
+        self._listeners: list[socket.socket] = []
+        self._accepting: list[asyncio.Task[None]] = []
+        self._judge = judge if config.ha_acl_enable else None
         self._config = config
         self._store = store
         self._settings = replication_settings(config)
+        self._allowed = config.ha_allowed
+        self._refused = Told()
         self.waits = waits
         self.port = 0
         self._servers: list[asyncio.Server] = []
@@ -63,6 +101,12 @@ class SlaveServer:
             raise ConfigError(f"haListenPort, where slaves connect: {error}") from error
         self.port = sockets[0].getsockname()[1]
         for each in sockets:
+            if self._door is not None:
+                each.setblocking(False)
+                self._listeners.append(each)
+                accepting = self._door.accept(each, self._welcome)
+                self._accepting.append(asyncio.ensure_future(accepting))
+                continue
             made = await asyncio.start_server(self._accept, sock=each, start_serving=False)
             self._servers.append(made)
             await made.start_serving()
@@ -72,23 +116,55 @@ class SlaveServer:
         for server in self._servers:
             server.close()
         self._servers = []
-        tasks = list(self._tasks)
+        tasks = [*self._tasks, *self._accepting]
         for task in tasks:
             task.cancel()
         if tasks:
             await asyncio.wait(tasks)
+        for listener in self._listeners:
+            listener.close()
+        self._listeners, self._accepting = [], []
+
+    def _welcome(self, connection: socket.socket) -> None:
+        """Serve a connection that was accepted, when it was seen whether it speaks TLS."""
+        task = asyncio.get_running_loop().create_task(self._admit(connection))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _admit(self, connection: socket.socket) -> None:
+        assert self._door is not None
+        try:
+            host, port = connection.getpeername()[:2]
+        except OSError:
+            connection.close()
+            return
+        peer = join_address(host, port)
+        if refusal := self._refusal(host, others=len(self._tasks) - 1):
+            self._tell_refusal(peer, refusal)
+            connection.close()
+            return
+        try:
+            reader, writer = await self._door.streams(connection, READ_LIMIT)
+        except (ReplicationError, OSError) as error:
+            self._tell_refusal(peer, str(error) or "its TLS handshake took too long")
+            return
+        try:
+            await self._serve(reader, writer, peer)
+        finally:
+            writer.transport.abort()
 
     async def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         task = asyncio.current_task()
         assert task is not None
-        peer = "{}:{}".format(*(writer.get_extra_info("peername") or ("?", "?"))[:2])
+        host, port = (writer.get_extra_info("peername") or ("?", 0))[:2]
+        peer = join_address(host, port)
         if not self._servers:
             # It was accepted as the last act of a server that closes.
             writer.transport.abort()
             return
-        if len(self._tasks) >= SLAVES_MAX:
-            _log.error("slave %s is refused: %d are connected", peer, SLAVES_MAX)
-            writer.close()
+        if refusal := self._refusal(host, others=len(self._tasks)):
+            self._tell_refusal(peer, refusal)
+            writer.transport.abort()
             return
         self._tasks.add(task)
         # A stop cancels it; the stream's own callback would take that for a failure.
@@ -99,31 +175,60 @@ class SlaveServer:
                 self._tasks.discard(task)
                 writer.transport.abort()
 
+    def _tell_refusal(self, peer: str, refusal: str) -> None:
+        if self._is_new(peer, refusal):
+            _log.error("slave %s is refused: %s", peer, refusal)
+
+    def _is_new(self, peer: str, text: str) -> bool:
+        """Whether it was not said of that host lately; whoever connects again and again fills no
+        log."""
+        host = peer.rpartition(":")[0]
+        return self._refused.is_new(text, asyncio.get_running_loop().time(), host)
+
+    def _refusal(self, host: str, *, others: int) -> str:
+        """Why a connection from there is not served; empty: it is."""
+        if self._allowed and not any(host in addresses for addresses in self._allowed):
+            return f"{printable(host)} is not among haAllowedSlaves"
+        if others >= SLAVES_MAX:
+            return f"{SLAVES_MAX} are connected"
+        return ""
+
     async def _serve(
         self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, peer: str
     ) -> None:
         file_size = self._config.mapped_file_size_commit_log
-        link = SlaveLink(self._settings, file_size, steady_ms())
-        self.waits.replicated.add(link)
+        nonce = secrets.token_hex(NONCE_BYTES)
+        link = SlaveLink(self._settings, file_size, steady_ms(), self._judge, nonce)
+        link.peer = peer
+        self.waits.add(link)
         both = (
-            asyncio.ensure_future(self._read(link, reader, peer)),
+            asyncio.ensure_future(self._read(link, reader, writer, peer)),
             asyncio.ensure_future(self._send(link, writer)),
         )
         try:
             await asyncio.wait(both, return_when=asyncio.FIRST_COMPLETED)
         finally:
-            self.waits.replicated.remove(link)
+            self.waits.remove(link)
             for task in both:
                 task.cancel()
         for end in await asyncio.gather(*both, return_exceptions=True):
             if isinstance(end, ReplicationError):
-                _log.warning("slave %s: %s; its connection is closed", peer, end)
+                if self._is_new(peer, str(end)):
+                    _log.warning("slave %s: %s; its connection is closed", peer, end)
+                if link.is_ours:
+                    writer.write(Note(refused=str(end)).frame())
             elif isinstance(end, OSError):
                 _log.info("slave %s: the connection broke: %s", peer, end)
             elif isinstance(end, Exception):
                 _log.error("slave %s: its connection is closed", peer, exc_info=end)
 
-    async def _read(self, link: SlaveLink, reader: asyncio.StreamReader, peer: str) -> None:
+    async def _read(
+        self,
+        link: SlaveLink,
+        reader: asyncio.StreamReader,
+        writer: asyncio.StreamWriter,
+        peer: str,
+    ) -> None:
         store = self._store
         while True:
             data = await read_some(reader, REPORT_BYTES, check_seconds(self._settings))
@@ -134,12 +239,12 @@ class SlaveServer:
                 raise ReplicationError("it closed the connection")
             is_new = link.position < 0
             log = LogRange(store.min_physical_offset, store.max_physical_offset)
-            link.received(data, log, steady_ms())
+            if note := link.received(data, log, steady_ms()):
+                writer.write(note)
             if is_new and link.position >= 0:
                 _log.info("slave %s: its log is sent from %d on", peer, link.position)
                 self.waits.grown.set()
-            if self.waits.replicated.note(link):
-                self.waits.wake()
+            self.waits.note(link)
 
     async def _send(self, link: SlaveLink, writer: asyncio.StreamWriter) -> None:
         grown = self.waits.grown

@@ -2,28 +2,39 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Protocol
 
-from kerolox.broker.replication.wire import REPORT, Frames, Piece, ReplicationError
+from kerolox.broker.replication.comparing import (
+    COMPARED_BYTES,
+    DivergedError,
+    LogGoneError,
+    ReadableLog,
+    begin_of,
+    equal_count,
+    holds_record,
+)
+from kerolox.broker.replication.wire import (
+    HELLO,
+    NOTE_OFFSET,
+    REPORT,
+    Frames,
+    Note,
+    Piece,
+    ReplicationError,
+)
 from kerolox.broker.replication.wire import ReplicationSettings as Settings
 
-COMPARED_BYTES = 64 * 1024
-"""Of the end of the slave's log, which the master sends anew: they have to be equal."""
+NOTE_MS_MAX = 2_000
+"""A master of ours answers ``HELLO`` before; without an answer it is taken for a Java one. That one
+hears nothing until then, so it is not more than half of haHousekeepingInterval."""
+IDLE_HEARTBEATS = 2
+"""So many without a byte between them say that a Java master has no more: the first may come
+before the bytes do."""
 
 
-class ReplicaLog(Protocol):
+class ReplicaLog(ReadableLog, Protocol):
     """The log of a slave, as the kernel offers it."""
-
-    @property
-    def min_physical_offset(self) -> int:
-        """Where it begins."""
-
-    @property
-    def max_physical_offset(self) -> int:
-        """Behind its last whole record."""
-
-    def read_log(self, offset: int, max_bytes: int) -> bytes:
-        """Its bytes from an offset on, of one file."""
 
     def append_log(self, offset: int, data: bytes | memoryview) -> int:
         """Append the master's bytes; the end of the last whole record."""
@@ -34,50 +45,93 @@ class MasterLink:
 
     The master begins a little before the end of the slave's log. What the slave has already is
     compared: two logs that were written by two masters have the same offsets and other bytes.
+
+    Attributes:
+        is_equal: all that the slave had before is the master's as well, as far as it was compared.
+        has_heard: the master sent something.
     """
 
-    def __init__(self, log: ReplicaLog, file_size: int, settings: Settings, now_ms: int) -> None:
-        """It was opened just now. ``file_size``: mappedFileSizeCommitLog."""
+    def __init__(
+        self,
+        log: ReplicaLog,
+        file_size: int,
+        settings: Settings,
+        now_ms: int,
+        compared_bytes: int = COMPARED_BYTES,
+        prove: Callable[[str], bytes] | None = None,
+    ) -> None:
+        """It was opened just now.
+
+        Args:
+            log: the slave's.
+            file_size: mappedFileSizeCommitLog.
+            settings: of the slave.
+            now_ms: of a clock that nobody sets.
+            compared_bytes: of the end of its log, at least.
+            prove: makes the proof of the slave's account for a number; None: it has none.
+        """
         self._log = log
+        self._file_size = file_size
         self._settings = settings
+        self._compared_bytes = compared_bytes
+        self._prove = prove
         self._frames = Frames()
-        self._heard_ms = self._spoke_ms = now_ms
+        self._opened_ms = self._heard_ms = self._spoke_ms = now_ms
+        self._note: Note | None = None
+        self._note_ms = min(NOTE_MS_MAX, settings.housekeeping_ms // 2)
+        self._has_begun = self._is_proven = False
         self._end = log.max_physical_offset
-        self._position = -1
-        """Where the master goes on; -1: it says where."""
+        self._begin = self._position = -1
+        """Where the master begins, and goes on; -1: it says where."""
         self._reported = 0
-        if self._end:
-            # The master may have deleted all files before this one.
-            file_begin = self._end - self._end % file_size
-            begin = max(log.min_physical_offset, self._end - COMPARED_BYTES, file_begin)
-            # 0 would ask for the last file.
-            self._position = self._reported = max(begin, 1)
+        self._idle = 0
+        """Heartbeats since the last byte."""
+        self.is_equal = not self._end
+        self.has_heard = False
 
     def start(self) -> bytes:
-        """The first report: where the master is to begin."""
-        return REPORT.pack(self._reported)
+        """What the slave says first."""
+        return HELLO
 
-    def received(self, data: bytes, now_ms: int) -> bytes:
-        """Take what the master sent; the report to send, or b"".
+    @property
+    def is_greeting(self) -> bool:
+        """The master's note is waited for."""
+        return not self._has_begun
+
+    @property
+    def next_bytes(self) -> int:
+        """How many bytes to read of the connection next, at most; at least 1."""
+        return self._frames.next_bytes
+
+    def received(self, data: bytes | memoryview, now_ms: int) -> bytes:
+        """Take what the master sent; what to send, or b"".
 
         Raises:
             ReplicationError: the master's log is another one, or it is no master.
             OSError: the disk takes no more.
         """
         self._heard_ms = now_ms
+        self.has_heard = True
+        answer = b""
         for piece in self._frames.feed(data):
-            self._take(piece)
+            if piece.offset == NOTE_OFFSET:
+                answer += self._noted(Note.read(piece.data), now_ms)
+            else:
+                self._take(piece)
         reached = min(self._position, self._end)
         if reached <= self._reported:
-            return b""
-        return self._report(reached, now_ms)
+            return answer
+        return answer + self._report(reached, now_ms)
 
     def tick(self, now_ms: int) -> bytes:
-        """The report that is due, or b"".
+        """What is due to be sent, or b"".
 
         Raises:
             ReplicationError: the master was silent for longer than haHousekeepingInterval.
         """
+        if not self._has_begun:
+            is_java = now_ms - self._opened_ms >= self._note_ms
+            return self._begun(now_ms) if is_java else b""
         silence = now_ms - self._heard_ms
         if silence > self._settings.housekeeping_ms:
             raise ReplicationError(
@@ -88,19 +142,100 @@ class MasterLink:
             return b""
         return self._report(self._reported, now_ms)
 
+    def closed(self) -> ReplicationError:
+        """Why the master may have closed the connection."""
+        text = "the master closed the connection"
+        if self._position != self._begin or self._note is not None:
+            return ReplicationError(text)
+        if self._has_begun and self._end:
+            # So does a Java master whose log ends before.
+            text += f" and sent nothing from {self._begin} on, where this log is compared with its"
+            return DivergedError(text, -1)
+        return ReplicationError(f"{text} before it sent anything: is that its haListenPort?")
+
+    # -- the begin ----------------------------------------------------------------------------
+    def _noted(self, note: Note, now_ms: int) -> bytes:
+        if note.refused:
+            raise ReplicationError(f"the master refuses: {note.refused}")
+        if note.nonce:
+            return self._proof(note.nonce, now_ms)
+        if note.file_size != self._file_size:
+            raise ReplicationError(
+                f"the files of the master's log have {note.file_size} bytes, and those here "
+                f"{self._file_size}: mappedFileSizeCommitLog has to be the master's"
+            )
+        self._note = note
+        # It may come late, to a report that a Java master understands.
+        return b"" if self._has_begun else self._begun(now_ms)
+
+    def _proof(self, nonce: str, now_ms: int) -> bytes:
+        if self._prove is None:
+            raise ReplicationError(
+                "the master wants the account of an administrator (haAclEnable): name its file "
+                "(namesrvCredentialsFile)"
+            )
+        if self._is_proven or self._has_begun:
+            raise ReplicationError("the master asks for an account at a wrong time")
+        self._is_proven = True
+        self._opened_ms = now_ms
+        proof = self._prove(nonce)
+        return REPORT.pack(-1 - len(proof)) + proof
+
+    def _begun(self, now_ms: int) -> bytes:
+        """The first report: where the master is to begin."""
+        self._has_begun = True
+        if self._end:
+            self._begin = self._position = self._begin_at(self._note)
+            self._reported = self._begin
+            self.is_equal = self._begin == self._end
+        self._heard_ms = now_ms
+        report = self._report(self._reported, now_ms)
+        # The first one says where to begin, and only others are acknowledgements.
+        return report * 2 if self._end and self.is_equal else report
+
+    def _begin_at(self, note: Note | None) -> int:
+        log, end = self._log, self._end
+        if note is None:
+            low, top = log.min_physical_offset, end
+            if self._compared_bytes == COMPARED_BYTES:
+                # The master may have deleted all files before the last one.
+                low = max(low, (end - 1) // self._file_size * self._file_size)
+            # 0 would ask for the last file.
+            return max(begin_of(log, low, top, self._compared_bytes), 1)
+        if end < note.begin:
+            raise LogGoneError(
+                f"this log ends at {end}, and the master's begins at {note.begin}: the messages "
+                "between them are deleted there"
+            )
+        low, top = max(log.min_physical_offset, note.begin), min(end, note.end)
+        if top <= low and end != note.begin:
+            raise DivergedError(
+                f"this log has [{log.min_physical_offset}, {end}), and the master's "
+                f"[{note.begin}, {note.end}): they have nothing in common",
+                -1,
+            )
+        return begin_of(log, low, top, self._compared_bytes)
+
+    # -- the log ------------------------------------------------------------------------------
     def _report(self, offset: int, now_ms: int) -> bytes:
         self._spoke_ms = now_ms
         self._reported = offset
         return REPORT.pack(offset)
 
     def _take(self, piece: Piece) -> None:
+        if not self._has_begun:
+            raise ReplicationError("it sends before it was asked: it is no master")
         if self._position < 0:
-            self._position = self._end = piece.offset
+            self._begin = self._position = self._end = piece.offset
         if piece.offset != self._position:
             raise ReplicationError(
                 f"the master goes on at {piece.offset}, and {self._position} comes next"
             )
         data = piece.data
+        if not data:
+            self._look_at_end()
+            return
+        self._idle = 0
         known = min(max(self._end - self._position, 0), len(data))
         if known:
             self._compare(data[:known])
@@ -112,16 +247,36 @@ class MasterLink:
             except ValueError as error:
                 raise ReplicationError(f"the master's bytes at {at} are refused: {error}") from None
         self._position += len(data)
+        self.is_equal = self.is_equal or self._position >= self._end
+
+    def _look_at_end(self) -> None:
+        """The master has no more for now. Where the slave has more, the master lost it or never
+        had it."""
+        if self._position >= self._end:
+            return
+        self._idle += 1
+        if self._idle >= (1 if self._note is not None else IDLE_HEARTBEATS):
+            raise self._diverged(
+                self._position,
+                f"this log ends at {self._end}, and the master has nothing from {self._position} "
+                "on: it lost its end in a crash, or another master wrote this one",
+            )
 
     def _compare(self, data: memoryview) -> None:
         at = self._position
         while data:
             own = self._log.read_log(at, len(data))
-            if not own or own != data[: len(own)]:
-                raise ReplicationError(
-                    f"this log and the master's differ behind {at}: they were written by two "
-                    "masters, or one lost its end in a crash; nothing was changed. Keep a copy of "
-                    "this folder, then let the slave begin with an empty one"
+            count = equal_count(own, data)
+            if not own or count < len(own):
+                raise self._diverged(
+                    at + count,
+                    f"this log and the master's differ from {at + count} on: they were written by "
+                    "two masters, or one lost its end in a crash",
+                    has_others=True,
                 )
             at += len(own)
             data = data[len(own) :]
+
+    def _diverged(self, offset: int, text: str, *, has_others: bool = False) -> DivergedError:
+        is_common = holds_record(self._log, self._begin, offset)
+        return DivergedError(text, offset if is_common else -1, has_others=has_others)

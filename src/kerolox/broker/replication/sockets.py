@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import time
 
 from kerolox.broker.config import BrokerConfig
@@ -10,6 +11,34 @@ from kerolox.broker.replication.wire import ReplicationSettings
 
 CHECK_SECONDS = 1.0
 """How often the silence of the other end is looked at."""
+
+TELL_SECONDS = 60.0
+"""Time between two lines that say the same."""
+TEXTS_MAX = 64
+_NUMBER = re.compile(r"\d+")
+
+
+class Told:
+    """What was said lately, so that it is not said with every try."""
+
+    def __init__(self) -> None:
+        self._texts: dict[str, float] = {}
+
+    def is_new(self, text: str, now: float, whom: str = "") -> bool:
+        """Whether to say it of somebody: it was not within ``TELL_SECONDS``, with whatever numbers.
+        ``now``: in seconds."""
+        text = f"{whom} {_NUMBER.sub('#', text)}"
+        if text in self._texts and now - self._texts[text] < TELL_SECONDS:
+            return False
+        self._texts.pop(text, None)
+        self._texts[text] = now
+        if len(self._texts) > TEXTS_MAX:
+            del self._texts[next(iter(self._texts))]
+        return True
+
+    def forget(self) -> None:
+        """All of it can be said again."""
+        self._texts.clear()
 
 
 def steady_ms() -> int:

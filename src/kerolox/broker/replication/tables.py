@@ -1,8 +1,14 @@
-"""The tables that a slave takes from its master (``SlaveSynchronize``)."""
+"""The tables that a slave takes from its master (``SlaveSynchronize``).
+
+What the master says of delayed messages may be ahead of the log that it has sent: a message would
+count as delivered, and its copy be missing. So positions count when the log has come as far as the
+master's was behind them, which RocketMQ's slave does not look at.
+"""
 
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable, Mapping
 
 import msgspec
 
@@ -22,8 +28,10 @@ from kerolox.protocol.bodies import (
 )
 from kerolox.protocol.codes import RequestCode, ResponseCode
 from kerolox.protocol.command import RemotingCommand
+from kerolox.protocol.own.roles import RoleStatus
 from kerolox.remoting.client import RemotingClient
 from kerolox.security.contexts import TlsContexts
+from kerolox.text import printable
 
 REQUEST_SECONDS_MAX = 3.0
 
@@ -38,8 +46,19 @@ class _DelayBody(msgspec.Struct):
     offsetTable: dict[int, int] = {}
 
 
+class _RuntimeBody(msgspec.Struct):
+    table: dict[str, str] = {}
+
+
 class SlaveTables:
-    """Topics, groups, offsets and delay positions of the master."""
+    """Topics, groups, offsets and delay positions of the master.
+
+    Attributes:
+        master: its address; empty: not known.
+        status: what a master of Kerolox said of itself last.
+        complete_below: topics of messages below this offset of the log are in the table, unless
+            they were deleted; 0: no table has come.
+    """
 
     def __init__(
         self,
@@ -49,8 +68,18 @@ class SlaveTables:
         groups: GroupTable,
         offsets: OffsetTable,
         schedule: DelaySchedule,
+        log_end: Callable[[], int],
+        on_status: Callable[[RoleStatus], None],
     ) -> None:
-        """Knows no master before :meth:`set_master`."""
+        """Knows no master before :meth:`set_master`.
+
+        Args:
+            config: the broker's settings.
+            identity: its address, at which it is not its own master.
+            topics, groups, offsets, schedule: the tables.
+            log_end: how far the log here reaches.
+            on_status: called with what a master of Kerolox says of itself.
+        """
         self._identity = identity
         self._topics = topics
         self._groups = groups
@@ -60,12 +89,18 @@ class SlaveTables:
         self._client = RemotingClient(
             rpc_hook=AccountHook(config), tls=TlsContexts(config.tls_to_name_servers)
         )
-        self._master = ""
+        self._log_end = log_end
+        self._on_status = on_status
+        self.master = ""
+        self.status: RoleStatus | None = None
+        self.complete_below = 0
+        self._later: tuple[int, Mapping[int, int]] | None = None
+        """Delay positions, and how far the log has to reach for them."""
         self._failing = False
 
     def set_master(self, address: str) -> None:
         """What a name server says of the master's address; empty: it knows none now."""
-        self._master = address or self._master
+        self.master = address or self.master
 
     async def close(self) -> None:
         """Close the connection."""
@@ -73,22 +108,45 @@ class SlaveTables:
 
     async def sync(self) -> None:
         """Take all four once. What fails is one line in the log until it works again."""
-        if self._master and self._master != self._identity.address:
-            await self.sync_from(self._master)
+        if self.master and self.master != self._identity.address:
+            await self.sync_from(self.master)
 
     async def sync_from(self, master: str) -> None:
         """The same from the broker at an address."""
         try:
-            await self._sync_topics(master)
-            await self._sync_offsets(master)
-            await self._sync_delays(master)
-            await self._sync_groups(master)
+            await self.take_from(master)
         except (KeroloxError, BodyError) as error:
             if not self._failing:
                 _log.warning("the tables of master %s do not come: %s", master, error)
             self._failing = True
             return
         self._failing = False
+
+    async def take_from(self, master: str) -> None:
+        """The same, and an error when one of them does not come.
+
+        Raises:
+            KeroloxError: the master does not answer, or refuses.
+            BodyError: it answers with something else.
+        """
+        end = self._log_end()
+        await self._sync_topics(master)
+        self.complete_below = end
+        await self._sync_offsets(master)
+        await self._sync_delays(master)
+        await self._sync_groups(master)
+        await self._look_at(master)
+
+    async def _look_at(self, master: str) -> None:
+        try:
+            body = await self._ask(master, RequestCode.GET_BROKER_ROLE)
+        except BrokerError as error:
+            if error.code != ResponseCode.REQUEST_CODE_NOT_SUPPORTED:
+                raise
+            self.status = None
+            return
+        self.status = decode_body(body, RoleStatus)
+        self._on_status(self.status)
 
     async def _sync_topics(self, master: str) -> None:
         body = await self._ask(master, RequestCode.GET_ALL_TOPIC_CONFIG)
@@ -109,12 +167,24 @@ class SlaveTables:
         self._offsets.put_all(decode_body(body, _OffsetBody).offsetTable)
 
     async def _sync_delays(self, master: str) -> None:
+        self._take_later()
         body = await self._ask(master, RequestCode.GET_ALL_DELAY_OFFSET)
-        self._schedule.set_offsets(decode_body(body, _DelayBody).offsetTable)
+        positions = decode_body(body, _DelayBody).offsetTable
+        info = await self._ask(master, RequestCode.GET_BROKER_RUNTIME_INFO)
+        end = decode_body(info, _RuntimeBody).table.get("commitLogMaxOffset", "")
+        if not end.isdecimal():
+            raise BodyError(f"the master's commitLogMaxOffset is {printable(end[:64])!r}")
+        self._later = (int(end), positions)
+        self._take_later()
+
+    def _take_later(self) -> None:
+        """Take over the positions for which the log has come far enough."""
+        if self._later is not None and self._log_end() >= self._later[0]:
+            self._schedule.set_offsets(self._later[1])
+            self._later = None
 
     async def _ask(self, master: str, code: RequestCode) -> bytes:
         request = RemotingCommand.request(code)
         response = await self._client.invoke(master, request, timeout_seconds=REQUEST_SECONDS_MAX)
-        if response.code != ResponseCode.SUCCESS:
-            raise BrokerError.from_response(response.code, response.remark, master)
+        response.raise_for_code(master)
         return response.body

@@ -3,36 +3,70 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 
-from kerolox.broker.replication.master import Replicated
+from kerolox.broker.replication.master import Replicated, SlaveLink
 from kerolox.broker.services.writer import FlushWaits
+from kerolox.kernel import ReplicationKernel
 
 
 class SlaveWaits:
-    """Waits for ``Replicated.offset``, as for the flushed one.
+    """Waits for ``Replicated.offset``, as for the flushed one. The kernel keeps those of the fast
+    path, and is told whenever that offset moves.
 
     Attributes:
         replicated: how far the log is on a slave.
         grown: set when somebody waits for what was appended.
+        on_ready: called when the kernel has answers for senders that waited.
     """
 
     has_failed = False
     """No slave that fails ends a wait: another one may come."""
 
-    def __init__(self, replicated: Replicated, timeout_seconds: float) -> None:
-        """Nobody waits. ``timeout_seconds``: slaveTimeout."""
+    def __init__(self, replicated: Replicated, timeout_seconds: float, store: object) -> None:
+        """Nobody waits.
+
+        Args:
+            replicated: of all slaves.
+            timeout_seconds: slaveTimeout.
+            store: its kernel is told, when it knows slaves.
+        """
         self.replicated = replicated
         self.grown = asyncio.Event()
+        self.on_ready: Callable[[], None] = lambda: None
         self._waits = FlushWaits(self, timeout_seconds)
+        self._kernel = store if isinstance(store, ReplicationKernel) else None
+        self._told = (0, 0)
 
     @property
     def flushed_offset(self) -> int:
         """Everything below it is on a slave."""
         return self.replicated.offset
 
-    def request_flush(self, physical_offset: int) -> None:
-        """Somebody waits for it: have it sent at once."""
+    def request_flush(self, physical_offset: int = 0) -> None:
+        """Somebody waits for what was appended: have it sent at once."""
         self.grown.set()
+
+    def add(self, link: SlaveLink) -> None:
+        """A slave connected."""
+        self.replicated.add(link)
+
+    def remove(self, link: SlaveLink) -> None:
+        """It is gone."""
+        self.replicated.remove(link)
+        self._tell()
+
+    def note(self, link: SlaveLink) -> None:
+        """Look at what a slave reported; one wake-up for all that it acknowledged."""
+        if self.replicated.note(link):
+            self._waits.wake()
+        self._tell()
+
+    def begin_anew(self) -> None:
+        """Forget what slaves acknowledged: this log is another one's copy now, and may lose its
+        end."""
+        self.replicated.offset = 0
+        self._tell()
 
     def is_available(self, end_offset: int) -> bool:
         """See ``Replicated.is_available``."""
@@ -42,6 +76,11 @@ class SlaveWaits:
         """Wait until everything below an offset is on a slave. False: not within slaveTimeout."""
         return await self._waits.wait(end_offset)
 
-    def wake(self) -> None:
-        """A slave acknowledged more; one wake-up for all that it covers."""
-        self._waits.wake()
+    def _tell(self) -> None:
+        """Tell the kernel what changed, and have it answer those who waited for that."""
+        replicated = self.replicated
+        known = (replicated.offset, replicated.available_below)
+        if self._kernel is not None and known != self._told:
+            self._told = known
+            if self._kernel.set_replicated(*known):
+                self.on_ready()

@@ -16,6 +16,7 @@ from kerolox.broker.requests import (
     pull,
     query,
     reply,
+    roles,
     send,
     transaction,
 )
@@ -24,5 +25,8 @@ from kerolox.remoting.router import Router
 ROUTER: Router[Context] = Router()
 """All handlers of a broker."""
 
-for _module in (send, reply, transaction, pull, query, client, admin, accounts, monitor, metrics):
+for _module in (
+    *(send, reply, transaction, pull, query, client),
+    *(admin, accounts, monitor, metrics, roles),
+):
     ROUTER.include(_module.router)

@@ -13,8 +13,8 @@ import shutil
 from functools import partial
 
 from kerolox.broker.context import Context
+from kerolox.broker.metrics.ages import earliest_of_log
 from kerolox.broker.requests.errors import system_error
-from kerolox.broker.requests.query import earliest_store_time
 from kerolox.broker.services.registration import OPERATOR_SECONDS_MAX
 from kerolox.broker.tables.topics import QUEUES_MAX, check_topic_name
 from kerolox.errors import BrokerError, ConfigError
@@ -36,7 +36,6 @@ from kerolox.protocol.headers import (
     TopicHeader,
 )
 from kerolox.protocol.names import SCHEDULE_TOPIC
-from kerolox.protocol.records import store_time_of
 from kerolox.remoting.router import Reply, Request, Router
 from kerolox.store.queues.consume_queue_ext import ExtUnit
 
@@ -251,7 +250,7 @@ async def runtime_info(broker: Context, header: EmptyHeader, request: Request) -
         values[f"{pool}ThreadPoolQueueHeadWaitTimeMills"] = 0
     values["EndTransactionQueueSize"] = 0
     values["EndTransactionThreadPoolQueueCapacity"] = config.end_transaction_pool_queue_capacity
-    values["earliestMessageTimeStamp"] = _earliest(broker)
+    values["earliestMessageTimeStamp"] = earliest_of_log(broker.store)
     values["startAcceptSendRequestTimeStamp"] = config.start_accept_send_request_time_stamp
     buffers = store.transient_buffers
     values["remainTransientStoreBufferNumbs"] = JAVA_INT_MAX if buffers < 0 else buffers
@@ -272,12 +271,24 @@ async def runtime_info(broker: Context, header: EmptyHeader, request: Request) -
 
 @router.on(RequestCode.GET_BROKER_HA_STATUS, EmptyHeader.decode)
 async def replication_status(broker: Context, header: EmptyHeader, request: Request) -> Reply:
-    """What ``haStatus`` of 5.x shows, without a line for each slave."""
+    """What ``haStatus`` of 5.x shows: a line for each slave that is connected. Bytes a second are
+    not counted here."""
+    end, behind_max = broker.store.max_physical_offset, broker.config.ha_slave_fallbehind_max
+    slaves = [
+        {
+            "addr": link.peer,
+            "slaveAckOffset": max(link.acknowledged, 0),
+            "diff": end - max(link.acknowledged, 0),
+            "inSync": end - max(link.acknowledged, 0) < behind_max,
+            "transferFromWhere": link.position,
+        }
+        for link in broker.replication.waits.replicated.links
+    ]
     body = {
-        "haConnectionInfo": [],
-        "inSyncSlaveNums": broker.replication.waits.replicated.slaves,
+        "haConnectionInfo": slaves,
+        "inSyncSlaveNums": sum(bool(each["inSync"]) for each in slaves),
         "master": not broker.config.is_slave,
-        "masterCommitLogMaxOffset": broker.store.max_physical_offset,
+        "masterCommitLogMaxOffset": end,
     }
     return Reply(body=encode_body(body))
 
@@ -378,18 +389,6 @@ def _check_master(broker: Context) -> None:
 def _check_no_system_topic(broker: Context, topic: str) -> None:
     if broker.topics.is_system(topic):
         raise system_error(f"The topic[{topic}] is conflict with system topic.")
-
-
-def _earliest(broker: Context) -> int:
-    """Store time of the oldest message; -1 when there is none."""
-    data = broker.store.lookup(broker.store.min_physical_offset)
-    if data is not None:
-        return store_time_of(data)
-    times = [
-        earliest_store_time(broker, topic, queue_id)
-        for topic, queue_id, *_ in broker.store.queues()
-    ]
-    return min((each for each in times if each >= 0), default=-1)
 
 
 def _bytes_text(count: int) -> str:

@@ -54,6 +54,7 @@ async def heartbeat(broker: Context, header: EmptyHeader, request: Request) -> R
         request.connection, data.client_id, command.language, command.version, broker.now_ms()
     )
     for consumer in data.consumer_data_set:
+        await turns.give()
         _check_subscriptions(consumer)
     for consumer in data.consumer_data_set:
         await turns.give()
@@ -93,9 +94,10 @@ def _check_subscriptions(consumer: ConsumerData) -> None:
             f"{TOPICS_PER_GROUP_MAX} are allowed, use several groups"
         )
     for subscription in subscriptions:
-        if len(subscription.code_set) > TAGS_MAX:
+        if max(len(subscription.code_set), len(subscription.tags_set)) > TAGS_MAX:
+            tags = max(len(subscription.code_set), len(subscription.tags_set))
             raise system_error(
-                f"group {consumer.group_name} wants {len(subscription.code_set)} tags of "
+                f"group {consumer.group_name} wants {tags} tags of "
                 f"{subscription.topic}; at most {TAGS_MAX} are allowed, use * or an expression"
             )
 

@@ -9,8 +9,9 @@ import logging
 import time
 
 from kerolox.broker.context import Context
+from kerolox.broker.metrics.ages import earliest_of_queue
 from kerolox.broker.requests.errors import system_error
-from kerolox.broker.requests.query import earliest_store_time, known_topic
+from kerolox.broker.requests.query import known_topic
 from kerolox.broker.tables.clients import Client, ConsumerGroup
 from kerolox.errors import BrokerError, RemotingError, RequestTimeoutError
 from kerolox.message import MessageId, MessageQueue
@@ -67,9 +68,10 @@ async def consumer_connections(
         "consumeFromWhere": group.consume_from_where,
         "consumeType": group.consume_type,
         "messageModel": group.message_model,
-        "subscriptionTable": group.subscriptions,
+        "subscriptionTable": dict(group.subscriptions),
     }
-    return Reply(body=encode_body(body))
+    # A group may subscribe to thousands of topics, with thousands of tags each.
+    return Reply(body=await asyncio.to_thread(encode_body, body))
 
 
 @router.on(RequestCode.GET_PRODUCER_CONNECTION_LIST, ProducerGroupHeader.decode)
@@ -138,7 +140,7 @@ async def consume_time_span(broker: Context, header: GroupTopicHeader, request: 
     for queue_id in range(topic.write_queue_nums):
         await turns.give()
         high = broker.store.queue_bounds(header.topic, queue_id)[1]
-        earliest = earliest_store_time(broker, header.topic, queue_id)
+        earliest = earliest_of_queue(broker.store, header.topic, queue_id)
         consumed = broker.offsets.query(header.group, header.topic, queue_id)
         latest = broker.store.store_time(header.topic, queue_id, high - 1)
         stands_at, delay_ms = earliest, 0

@@ -48,6 +48,7 @@ from kerolox.protocol.codes import (
 )
 from kerolox.protocol.headers import PullMessageHeader
 from kerolox.protocol.names import OFFSET_MOVED_TOPIC, RETRY_PREFIX
+from kerolox.protocol.records import store_time_of
 from kerolox.remoting.router import Reply, Request, Router
 
 _log = logging.getLogger(__name__)
@@ -82,8 +83,6 @@ async def pull_message(
         )
     result = _read(broker, header, place, wanted)
     code = ResponseCode(pull_code(result.status, header.queue_offset))
-    if broker.config.is_slave and not broker.config.slave_read_enable:
-        return _reply(broker, header, ResponseCode.PULL_RETRY_IMMEDIATELY, _without_records(result))
     if code == ResponseCode.PULL_NOT_FOUND and _held(broker, header, request, place, wanted):
         return None
     if code == ResponseCode.PULL_OFFSET_MOVED:
@@ -96,10 +95,6 @@ async def pull_message(
     if broker.pull_hooks:
         _run_hooks(broker, header, request, code, result)
     return _reply(broker, header, code, result)
-
-
-def _without_records(result: Read) -> Read:
-    return result._replace(records=b"", count=0)
 
 
 def _run_hooks(
@@ -140,6 +135,8 @@ def _read_filtered(
             size=len(result.records),
             milliseconds=round((time.monotonic() - start) * 1000),
         )
+        if broker.config.measures:
+            broker.store_stats.note_delivery(store_time_of(result.records))
     return result
 
 

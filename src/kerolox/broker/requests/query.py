@@ -4,6 +4,7 @@ bounds of a queue (29 to 32), and the state of a topic (202)."""
 from __future__ import annotations
 
 from kerolox.broker.context import Context
+from kerolox.broker.metrics.ages import earliest_of_queue
 from kerolox.broker.requests.errors import system_error
 from kerolox.errors import BrokerError
 from kerolox.message import MessageQueue
@@ -109,7 +110,8 @@ async def min_offset(broker: Context, header: QueueHeader, request: Request) -> 
 @router.on(RequestCode.GET_EARLIEST_MSG_STORETIME, QueueHeader.decode)
 async def earliest_time(broker: Context, header: QueueHeader, request: Request) -> Reply:
     """When the oldest message of a queue was stored; -1 when there is none."""
-    return Reply(fields={"timestamp": earliest_store_time(broker, header.topic, header.queue_id)})
+    earliest = earliest_of_queue(broker.store, header.topic, header.queue_id)
+    return Reply(fields={"timestamp": earliest})
 
 
 @router.on(RequestCode.GET_TOPIC_STATS_INFO, TopicHeader.decode)
@@ -137,12 +139,6 @@ def known_topic(broker: Context, name: str) -> TopicConfig:
     if topic is None:
         raise BrokerError(f"topic[{name}] not exist", code=ResponseCode.TOPIC_NOT_EXIST)
     return topic
-
-
-def earliest_store_time(broker: Context, topic: str, queue_id: int) -> int:
-    """``getEarliestMessageTime``: -1 when there is no message."""
-    low, high = broker.store.queue_bounds(topic, queue_id)
-    return broker.store.store_time(topic, queue_id, low) if low < high else -1
 
 
 def _is_start_on_disk(broker: Context, topic: str, queue_id: int) -> bool:

@@ -16,11 +16,8 @@ from kerolox.broker.services.ended_halves import EndedHalves
 from kerolox.broker.tables.offsets import OffsetTable
 from kerolox.kernel import HALF_QUEUE, HalfKernel, RecordReader
 from kerolox.protocol.codes import TRANSACTION_MASK, MessageSysFlag
-from kerolox.protocol.names import HALF_TOPIC, OP_HALF_TOPIC
+from kerolox.protocol.names import HALF_TOPIC, OP_HALF_TOPIC, TRANSACTION_GROUP
 from kerolox.protocol.records import RecordView, parse_record
-
-TRANSACTION_GROUP = "CID_RMQ_SYS_TRANS"
-"""Whose offsets in the half and op topics are the positions of the check."""
 
 PASSED_RUNS_MAX = 10_000
 """Runs of ended halves that were passed since and that the heap of waiting ones may hold beyond as
@@ -44,6 +41,10 @@ class OpQueue:
         self._store = store
         self._halves = halves
         self._offsets = offsets
+        self.forget()
+
+    def forget(self) -> None:
+        """Know nothing, so that all is read anew: another broker wrote to the queues meanwhile."""
         self._ended = EndedHalves()
         """All that are known to be ended, passed or not."""
         self._unwritten: set[int] = set()

@@ -15,14 +15,15 @@ the same time. At the stop the broker unregisters.
 
 A name server refuses us while another broker that is alive has our name or our address. Clients do
 not find us there, so each attempt logs an error. It also tells us when another broker claims our
-place and was refused: a warning.
+place and was refused: a warning. A master looks for a newer one before each registration
+(:mod:`kerolox.broker.roles`).
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable, Mapping
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -32,7 +33,8 @@ from kerolox.errors import BrokerError, ConnectionLostError, KeroloxError
 from kerolox.protocol import fastjson
 from kerolox.protocol.codes import RequestCode, ResponseCode
 from kerolox.protocol.command import RemotingCommand
-from kerolox.protocol.namesrv import CHALLENGED_BY
+from kerolox.protocol.namesrv import CHALLENGED_BY, CONFLICTS_WITH
+from kerolox.protocol.own.roles import NEWEST_EPOCH, ROLE_EPOCH, SUCCESSOR
 from kerolox.protocol.records import body_crc
 from kerolox.protocol.registration import RegisterBody, encode_registration
 from kerolox.remoting.client import ClientConnection, RemotingClient
@@ -66,6 +68,9 @@ it. The order and the system flags of topics are lost on that way."""
 
 REASON_CHARACTERS_MAX = 2_000
 """Characters of a name server's reason that are shown."""
+
+EPOCH_DIGITS_MAX = 18
+"""Of an epoch that a name server says."""
 
 ANSWER_SECONDS_MAX = 1.0
 """How long the answer to a client may wait for the registration of a topic that it made."""
@@ -106,6 +111,14 @@ class Registration:
         self._on_order_topics = on_order_topics
         self.on_master: Callable[[str, str], None] = lambda ha_address, address: None
         """Called with what a name server says of a slave's master; empty: it knows none."""
+        self.on_refused: Callable[[str, int], None] = lambda holder, newest_epoch: None
+        """Called with the address of the live broker that has our place, and the epoch of the
+        newest master, as far as a name server says them."""
+        self.before_turn: Callable[[], Awaitable[None]] | None = None
+        """Called before each registration; it may change what this broker is."""
+        self.epoch: Callable[[], int] = lambda: 0
+        self.successor = ""
+        """The address of the slave that a master gives its place to."""
         self._client = RemotingClient(
             on_disconnect=self._disconnected,
             rpc_hook=AccountHook(config),
@@ -186,6 +199,11 @@ class Registration:
         except TimeoutError:
             _log.warning("registration takes long; it goes on in the background")
 
+    def begin_anew(self) -> None:
+        """What this broker is has changed: have all name servers hear of all of it, soon."""
+        self._known.clear()
+        self._wanted.set()
+
     def dial_anew(self) -> None:
         """Close the connections to name servers: the next ones are made as settings say now."""
         for server in self._servers:
@@ -231,6 +249,11 @@ class Registration:
         if not servers:
             return
         self._in_turn = True
+        if self.before_turn is not None:
+            try:
+                await self.before_turn()
+            except KeroloxError as error:
+                _log.warning("no look for another master: %s", error)
         topics = self._topics()
         requests = {each: self._changes(each, topics) for each in servers}
         whole: RemotingCommand | None = None
@@ -281,6 +304,8 @@ class Registration:
             "bodyCrc32": body_crc(body),
             "compressed": is_compressed,
             "haServerAddr": self._identity.ha_address,
+            ROLE_EPOCH: self.epoch(),
+            SUCCESSOR: self.successor or None,
         }
         return RemotingCommand.request(RequestCode.REGISTER_BROKER, header, body=body)
 
@@ -301,7 +326,8 @@ class Registration:
                 raise ConnectionLostError(f"the connection to {server} closed")
             response = await self._client.invoke(server, request, timeout_seconds=seconds)
             if response.code != ResponseCode.SUCCESS:
-                raise BrokerError.from_response(response.code, response.remark, server)
+                self._note_refusal(response.ext_fields)
+            response.raise_for_code(server)
         except KeroloxError as error:
             self._failed(server, error)
             return None
@@ -325,6 +351,12 @@ class Registration:
             self._registered.add(server)
             _log.info("name server %s: registered as %s", server, self._identity.address)
         return _order_topics(response.body)
+
+    def _note_refusal(self, fields: Mapping[str, str]) -> None:
+        epoch = fields.get(NEWEST_EPOCH) or ""
+        newest = int(epoch) if epoch.isdecimal() and len(epoch) <= EPOCH_DIGITS_MAX else 0
+        if newest or CONFLICTS_WITH in fields:
+            self.on_refused(fields.get(CONFLICTS_WITH) or "", newest)
 
     def _failed(self, server: str, error: KeroloxError) -> None:
         count = self._failures.get(server, 0)

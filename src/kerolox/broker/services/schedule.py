@@ -87,6 +87,10 @@ class DelaySchedule:
         loaded = self.file.load(_DelayFile)
         if loaded is not None:
             self._offsets = loaded.offsetTable
+        self.bound()
+
+    def bound(self) -> None:
+        """Bring every position inside its queue. What is beyond its end would not be delivered."""
         for level in self._offsets:
             low, high = self._store.queue_bounds(SCHEDULE_TOPIC, level - 1)
             self._offsets[level] = min(max(self._offsets[level], low), high)
@@ -114,6 +118,8 @@ class DelaySchedule:
         while levels:
             unfinished = []
             for level in levels:
+                if not self._gate.writable:
+                    return delivered
                 count, more = self._deliver_slice(level)
                 delivered += count
                 if more:

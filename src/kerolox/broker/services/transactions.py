@@ -119,6 +119,12 @@ class Transactions:
             self.ops.load()
             self._recovered_below = self._end_of_halves()
 
+    def forget(self) -> None:
+        """Have the next look read positions and op messages anew: this broker becomes a master, or
+        is none any more, and another one writes them."""
+        self._is_loaded = False
+        self.ops.forget()
+
     # -- the producer's requests ----------------------------------------------------------------
     async def prepare(self, record: NewRecord) -> Put:
         """Store a half message; topic and queue of the record become those of halves."""

@@ -1,20 +1,16 @@
-"""Whether messages may be stored: what the disk and ``startAcceptSendRequestTimeStamp`` say."""
+"""Whether messages may be stored: what the disk, the broker's role and
+``startAcceptSendRequestTimeStamp`` say."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
 from kerolox.broker.config import BrokerConfig
-from kerolox.kernel import FastPathTables
+from kerolox.kernel import FastPathTables, ReplicationKernel
 
 
 class WriteGate:
-    """One switch for all who store messages: handlers, services and the kernel.
-
-    Attributes:
-        writable: False: every put ends with SERVICE_NOT_AVAILABLE, and what is delayed waits. A
-            slave never is.
-    """
+    """One switch for all who store messages: handlers, services and the kernel."""
 
     def __init__(
         self, config: BrokerConfig, store: FastPathTables, now_ms: Callable[[], int]
@@ -22,17 +18,43 @@ class WriteGate:
         self._config = config
         self._store = store
         self._now_ms = now_ms
-        self.writable = not config.is_slave
+        self._has_room = True
+        self._is_held = False
+        self._is_closed = False
         self.refresh()
 
+    @property
+    def writable(self) -> bool:
+        """False: every put ends with SERVICE_NOT_AVAILABLE, and what is delayed waits. A slave
+        never is."""
+        is_shut = self._is_held or self._is_closed
+        return self._has_room and not is_shut and not self._config.is_slave
+
     def set_writable(self, writable: bool) -> None:
-        """Open or close it for all."""
-        self.writable = writable and not self._config.is_slave
+        """Open or close it for all, as the disk says."""
+        self._has_room = writable
+        self.refresh()
+
+    def hold(self, is_held: bool) -> None:
+        """The same, as the broker's role says: it is about to change, or another broker has it."""
+        self._is_held = is_held
+        self.refresh()
+
+    def close(self) -> None:
+        """The same for good, whatever disk and role say later: the broker stops."""
+        self._is_closed = True
         self.refresh()
 
     def refresh(self) -> None:
-        """Let the kernel take sends when nothing speaks against all of them. The kernel does not
-        know startAcceptSendRequestTimeStamp, which handlers answer with, nor slaves to wait for."""
-        is_time = self._now_ms() >= self._config.start_accept_send_request_time_stamp
-        waits = self._config.is_sync_master
-        self._store.set_writable(self.writable and is_time and not waits)
+        """Let the kernel take sends when nothing speaks against all of them, and say what the role
+        of the broker asks of it. The kernel does not know startAcceptSendRequestTimeStamp, which
+        handlers answer with."""
+        config, store = self._config, self._store
+        is_time = self._now_ms() >= config.start_accept_send_request_time_stamp
+        waits = config.is_sync_master
+        if isinstance(store, ReplicationKernel):
+            store.set_commits(not config.is_slave)
+            store.set_slave_timeout(config.slave_timeout if waits else None)
+            waits = False
+        # A kernel that is older than that knows no slaves to wait for.
+        store.set_writable(self.writable and is_time and not waits)

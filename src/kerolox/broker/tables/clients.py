@@ -9,13 +9,18 @@ Subscriptions go to the kernel, whose fast pulls use them.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from kerolox.broker.config import BrokerConfig
 from kerolox.errors import BrokerError, RemotingError
 from kerolox.kernel import FastPathTables
-from kerolox.protocol.bodies import Connection, ConsumerData, SubscriptionData
+from kerolox.protocol.bodies import (
+    HEARTBEAT_GROUPS_MAX,
+    Connection,
+    ConsumerData,
+    SubscriptionData,
+)
 from kerolox.protocol.codes import LanguageCode, RequestCode, ResponseCode
 from kerolox.protocol.command import RemotingCommand
 from kerolox.remoting.server import ServerConnection
@@ -23,11 +28,11 @@ from kerolox.remoting.server import ServerConnection
 EXPIRED_MS = 120_000
 """A client whose last heartbeat is older is dropped (CHANNEL_EXPIRED_TIMEOUT)."""
 
-GROUPS_PER_CONNECTION_MAX = 10_000
+GROUPS_PER_CONNECTION_MAX = HEARTBEAT_GROUPS_MAX
 """Groups, of producers and of consumers, that the clients of one connection may be in."""
 
-TOPICS_PER_GROUP_MAX = 16_384
-"""Topics that one group may subscribe to."""
+TOPICS_PER_GROUP_MAX = 2_048
+"""Topics that one group may subscribe to: they change at once."""
 
 MEMBERS_MAX = 1_000_000
 """Clients in groups, each counted in each group."""
@@ -241,14 +246,22 @@ class ClientTable:
 
     def connection_closed(self, connection: ServerConnection) -> None:
         """Forget all clients of a connection."""
+        for _ in self.leaving(connection):
+            pass
+
+    def leaving(self, connection: ServerConnection) -> Iterator[None]:
+        """As :meth:`connection_closed`, a group at each step. Others may be served between two; who
+        begins anew goes on."""
         joined = self._joined.get(connection)
         if joined is None:
             return
         # A broker that loses ten thousand clients at once can't look through all groups for each.
         for name in list(joined.producer_groups):
             self.remove_producer(name, connection)
+            yield
         for name in list(joined.consumer_groups):
             self.remove_consumer(name, connection, notify=True)
+            yield
 
     def _members_of_all(self) -> list[Client]:
         members = [m for members in self._producers.values() for m in members.values()]
@@ -286,6 +299,10 @@ class ClientTable:
                 self._push(found, subscription)
 
     # -- questions ----------------------------------------------------------------------------
+    def groups(self) -> list[ConsumerGroup]:
+        """The consumer groups that are online."""
+        return list(self._groups.values())
+
     def group(self, name: str) -> ConsumerGroup | None:
         """A consumer group that has members online."""
         return self._groups.get(name)

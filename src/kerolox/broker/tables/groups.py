@@ -15,13 +15,13 @@ from kerolox.broker.tables.json_file import (
     without_long_names,
 )
 from kerolox.errors import BrokerError
-from kerolox.kernel import FastPathTables
+from kerolox.kernel import FastPathTables, ReplicationKernel
 from kerolox.protocol.bodies import DataVersion, SubscriptionGroupConfig, SubscriptionGroupTable
 from kerolox.protocol.codes import MASTER_ID, Perm, ResponseCode
 from kerolox.protocol.names import (
     BUILT_IN_GROUPS,
     LMQ_PREFIX,
-    SYSTEM_GROUP_PREFIX,
+    is_reserved_group,
     length_fault,
 )
 
@@ -107,9 +107,7 @@ class GroupTable:
         existing = self.get(group)
         if existing is not None:
             return existing
-        if not (
-            self._config.auto_create_subscription_group or group.startswith(SYSTEM_GROUP_PREFIX)
-        ):
+        if not (self._config.auto_create_subscription_group or is_reserved_group(group)):
             return None
         created = SubscriptionGroupConfig(group_name=group)
         self.put(created)
@@ -215,8 +213,11 @@ class GroupTable:
     def _push(self, group: SubscriptionGroupConfig) -> None:
         readable = bool(self._config.broker_permission & Perm.READ)
         config = self._config
-        # The kernel commits what pulls say, and sends other readers to the master.
-        is_plain = not config.is_slave and group.broker_id == MASTER_ID
+        # The kernel sends all readers to the master, and an older one commits what pulls say.
+        is_read = not config.is_slave or (
+            config.slave_read_enable and isinstance(self._store, ReplicationKernel)
+        )
+        is_plain = is_read and group.broker_id == MASTER_ID
         fast = self._may_be_fast and readable and group.consume_enable and is_plain
         # Without slaveReadEnable every answer suggests the master, however far a reader is behind.
         slow = group.which_broker_when_consume_slowly if config.slave_read_enable else MASTER_ID

@@ -231,6 +231,28 @@ class OffsetTable:
                 if kept.has_room(parts[1], parts[0], queue_id):
                     kept.put(parts[1], parts[0], queue_id, offset)
 
+    def fit(self, *, has_crashed: bool) -> int:
+        """Bring the offsets behind the end of their queues back to it; how many that were.
+
+        A crash of the machine takes messages that groups have consumed, while the table is on the
+        disk. What comes in their places has their offsets, and no group would get it.
+
+        Args:
+            has_crashed: else those of queues without messages stay.
+        """
+        count = 0
+        by_key = self._current().by_key
+        for key, queues in by_key.items():
+            topic = key.partition(SEPARATOR)[0]
+            for queue_id, offset in queues.items():
+                end = self._store.queue_bounds(topic, queue_id)[1] if offset > 0 else offset
+                if offset > end and (end or has_crashed):
+                    queues[queue_id] = end
+                    count += 1
+        if count:
+            self.file.touch()
+        return count
+
     def clone(self, source: str, target: str, topic: str) -> None:
         """Give group ``target`` the offsets that ``source`` has for a topic.
 

@@ -36,11 +36,11 @@ from kerolox.protocol.names import (
     SCHEDULE_QUEUES,
     SCHEDULE_TOPIC,
     SELF_TEST_TOPIC,
-    SYSTEM_TOPIC_PREFIX,
     SYSTEM_TOPICS,
     TOPIC_BYTES_MAX,
     TOPIC_CHARACTERS_MAX,
     has_name_characters,
+    is_system_topic,
     length_fault,
 )
 from kerolox.protocol.registration import TOPICS_MAX
@@ -168,7 +168,7 @@ class TopicTable:
 
     def is_system(self, topic: str) -> bool:
         """``TopicValidator.isSystemTopic``."""
-        return topic in self._system or topic.startswith(SYSTEM_TOPIC_PREFIX)
+        return topic in self._system or is_system_topic(topic)
 
     def snapshot(self) -> TopicConfigTable:
         """The whole table, as ``topics.json`` holds it."""
@@ -279,6 +279,11 @@ class TopicTable:
         """What the broker may do has changed."""
         for topic in self._topics.values():
             self._push(topic)
+        self._changed()
+
+    def renew(self) -> None:
+        """Have name servers take the table anew: its broker is the master now, and they may have
+        had this version from the one before."""
         self._changed()
 
     def replace(self, table: TopicConfigTable) -> None:

@@ -13,7 +13,7 @@ import pytest
 
 from kerolox.broker.broker import Broker
 from kerolox.broker.replication import follower
-from tests.support.clients.peer import small_config
+from tests.support.clients.peer import peer_of, small_config
 from tests.support.eventually import until
 
 QUICK = {"ha_send_heartbeat_interval": 50, "ha_transfer_batch_size": 5_000}
@@ -33,6 +33,18 @@ def master_config(folder: Path, **more: Any) -> Any:
 def slave_config(folder: Path, ha_port: int, **more: Any) -> Any:
     role = {"broker_role": "SLAVE", "broker_id": 1, "ha_master_address": f"127.0.0.1:{ha_port}"}
     return small_config(folder / "slave", **{**QUICK, **role, **more})
+
+
+async def fill(broker: Broker, count: int, size: int = 900, mark: bytes = b"x") -> None:
+    """Send messages to four queues of ``T``; ``mark`` is what their bodies are made of."""
+    async with peer_of(broker) as peer:
+        await peer.create_topic("T")
+        sends = (
+            peer.send("T", b"%d " % number + mark * size, queue_id=number % 4)
+            for number in range(count)
+        )
+        answers = await asyncio.gather(*sends)
+    assert {answer.code for answer in answers} == {0}
 
 
 def ha_port(broker: Broker) -> int:

@@ -10,10 +10,7 @@ from typing import Any, cast
 import pytest
 
 from kerolox.broker.broker import Broker
-from kerolox.broker.identity import Identity
 from kerolox.broker.replication import server
-from kerolox.broker.replication.replication import Replication
-from kerolox.broker.services.background import BackgroundTasks
 from kerolox.errors import ConfigError
 from kerolox.namesrv.config import NamesrvConfig
 from kerolox.namesrv.server import NameServer
@@ -22,10 +19,9 @@ from kerolox.protocol.codes import PullSysFlag, RequestCode, ResponseCode
 from kerolox.protocol.records import encode_batch
 from tests.support.clients.peer import peer_of, small_config
 from tests.support.eventually import SECONDS_MAX, until
-from tests.support.servers.up import free_port
 
-from .memory_log import MemoryLog
 from .pairs import (
+    fill,
     ha_port,
     log_of,
     master_config,
@@ -51,17 +47,6 @@ ENDING = {
     "transactionId": "",
 }
 SLAVE_TEXT = "Can't modify topic or subscription group from slave broker"
-
-
-async def fill(broker: Broker, count: int, size: int = 900) -> None:
-    async with peer_of(broker) as peer:
-        await peer.create_topic("T")
-        sends = (
-            peer.send("T", b"%d " % number + b"x" * size, queue_id=number % 4)
-            for number in range(count)
-        )
-        answers = await asyncio.gather(*sends)
-    assert {answer.code for answer in answers} == {0}
 
 
 async def test_a_slave_has_its_masters_log_queues_and_messages(tmp_path: Path, kernel: str):
@@ -93,15 +78,34 @@ async def test_either_side_may_stop_and_go_on(tmp_path: Path, kernel: str):
                 await until_equal(restarted, slave)
 
 
-async def test_an_empty_slave_begins_with_the_masters_last_file(tmp_path: Path, kernel: str):
+async def test_an_empty_slave_of_ours_gets_all_files_of_its_master(tmp_path: Path, kernel: str):
+    async with Broker(master_config(tmp_path), kernel=kernel) as master:
+        await fill(master, 2_500)
+        assert master.parts.store.log_files()[-1][1] > 0
+        async with Broker(slave_config(tmp_path, ha_port(master)), kernel=kernel) as slave:
+            await until_equal(master, slave)
+            assert slave.parts.store.min_physical_offset == 0
+
+
+async def test_an_empty_slave_begins_where_its_masters_log_does(tmp_path: Path, kernel: str):
+    async with Broker(master_config(tmp_path), kernel=kernel) as master:
+        await fill(master, 2_500)
+        store = master.parts.store
+        assert store.drop_log_file() is not None
+        begin = store.min_physical_offset
+        async with Broker(slave_config(tmp_path, ha_port(master)), kernel=kernel) as slave:
+            await until(lambda: slave.parts.store.max_physical_offset == store.max_physical_offset)
+            assert slave.parts.store.min_physical_offset == begin > 0
+            assert log_of(slave) == log_of(master)
+
+
+async def test_a_slave_that_says_no_hello_begins_with_the_last_file(tmp_path: Path, kernel: str):
     async with Broker(master_config(tmp_path), kernel=kernel) as master:
         await fill(master, 2_500)
         last = master.parts.store.log_files()[-1][1]
-        async with Broker(slave_config(tmp_path, ha_port(master)), kernel=kernel) as slave:
-            end = master.parts.store.max_physical_offset
-            await until(lambda: slave.parts.store.max_physical_offset == end)
-            assert slave.parts.store.min_physical_offset == last > 0
-            assert log_of(master).endswith(log_of(slave))
+        async with raw_slave(master) as slave:
+            slave.report(0)
+            assert (await slave.frame())[0] == last > 0
 
 
 async def test_a_sync_master_without_a_slave_says_so_and_stores(tmp_path: Path, kernel: str):
@@ -197,6 +201,7 @@ async def test_a_slave_takes_its_masters_tables(tmp_path: Path, kernel: str):
         await peer.ask(RequestCode.UPDATE_CONSUMER_OFFSET, fields)
         await peer.send("T", b"later", properties="DELAY\x011")
         await until(lambda: master.parts.schedule.offsets == {1: 1})
+        await until_equal(master, slave)
         tables = slave.parts.replication.tables
         await tables.sync_from(master.address)
         mine, its = slave.parts, master.parts
@@ -211,6 +216,22 @@ async def test_a_slave_takes_its_masters_tables(tmp_path: Path, kernel: str):
         assert mine.groups.get("readers") is None
 
 
+async def test_delay_positions_wait_for_the_log_that_they_stand_for(tmp_path: Path, kernel: str):
+    async with pair(tmp_path, kernel) as (master, first):
+        await until_equal(master, first)
+        other = slave_config(tmp_path, 1, store_path_root_dir=tmp_path / "other")
+        async with Broker(other, kernel=kernel) as slave, peer_of(master) as peer:
+            await peer.create_topic("T")
+            await peer.send("T", b"later", properties="DELAY\x011")
+            await until(lambda: master.parts.schedule.offsets == {1: 1})
+            tables = slave.parts.replication.tables
+            await tables.take_from(master.address)
+            assert slave.parts.schedule.offsets == {}
+            slave.parts.store.append_log(0, log_of(master))
+            await tables.take_from(master.address)
+            assert slave.parts.schedule.offsets == {1: 1}
+
+
 async def slave_with_messages(tmp_path: Path, kernel: str, **more: Any) -> Any:
     """A slave of nobody, with what a master left in its folder."""
     async with Broker(master_config(tmp_path), kernel=kernel) as master:
@@ -219,13 +240,19 @@ async def slave_with_messages(tmp_path: Path, kernel: str, **more: Any) -> Any:
     return Broker(slave_config(tmp_path, 1, **more), kernel=kernel)
 
 
-async def test_a_slave_that_may_not_be_read_says_again_at_the_master(tmp_path: Path, kernel: str):
+async def test_a_slave_without_slave_read_enable_serves_and_suggests_its_master(
+    tmp_path: Path, kernel: str
+):
     async with await slave_with_messages(tmp_path, kernel) as slave, peer_of(slave) as peer:
-        for offset in (0, 10, 1_000):
-            answer = await peer.pull("T", offset=offset, suspend_ms=60_000)
-            assert answer.code == ResponseCode.PULL_RETRY_IMMEDIATELY
+        for offset, code, next_offset, has_records in (
+            (0, ResponseCode.SUCCESS, 10, True),
+            (10, ResponseCode.PULL_NOT_FOUND, 10, False),
+            (1_000, ResponseCode.PULL_RETRY_IMMEDIATELY, 1_000, False),
+        ):
+            answer = await peer.pull("T", offset=offset)
+            assert (answer.code, bool(answer.body)) == (code, has_records)
+            assert answer.ext_fields["nextBeginOffset"] == str(next_offset)
             assert answer.ext_fields["suggestWhichBrokerId"] == "0"
-            assert answer.body == b""
 
 
 async def test_a_slave_that_is_read_suggests_what_the_group_says(tmp_path: Path, kernel: str):
@@ -274,20 +301,6 @@ async def test_a_slave_keeps_no_offset_that_comes_with_a_pull(tmp_path: Path, ke
             flags = int(PullSysFlag.COMMIT_OFFSET | PullSysFlag.SUBSCRIPTION)
             await peer.pull("T", offset=5, sys_flag=flags, commitOffset=5)
         assert slave.parts.offsets.query("readers", "T", 0) == -1
-
-
-async def test_two_logs_that_differ_are_told_of_and_kept(tmp_path: Path, kernel: str, caplog):
-    for name in ("master", "other"):
-        async with Broker(small_config(tmp_path / name), kernel=kernel) as broker:
-            await fill(broker, 20 if name == "master" else 10)
-    (tmp_path / "other").rename(tmp_path / "slave")
-    async with (
-        Broker(master_config(tmp_path), kernel=kernel) as master,
-        Broker(slave_config(tmp_path, ha_port(master)), kernel=kernel) as slave,
-    ):
-        before = log_of(slave)
-        await until(lambda: "this log and the master's differ" in caplog.text)
-        assert log_of(slave) == before
 
 
 async def test_a_slave_that_is_ahead_of_its_master_is_told_of(tmp_path: Path, kernel: str, caplog):
@@ -360,20 +373,3 @@ async def test_the_port_for_slaves_is_as_the_settings_say(tmp_path: Path, caplog
         async with raw_slave(master) as slave:
             slave.report(0)
             assert (await slave.frame())[1] == b""
-
-
-@pytest.mark.parametrize("guard", [{"tls_server_mode": "enforcing"}, {"acl_enable": True}])
-async def test_no_port_for_slaves_is_open_beside_guarded_ones(
-    tmp_path: Path, guard: dict[str, Any]
-):
-    config = master_config(tmp_path)
-    for name, value in guard.items():
-        # What else it needs is no matter here.
-        object.__setattr__(config, name, value)
-    replication = Replication(config, Identity(config), MemoryLog())
-    await replication.start(BackgroundTasks())
-    assert replication.port == 0
-    object.__setattr__(config, "ha_listen_port", free_port())
-    await replication.start(BackgroundTasks())
-    assert replication.port == config.ha_listen_port
-    await replication.stop()

@@ -1,0 +1,309 @@
+"""The broker's figures for Prometheus: names of RocketMQ 5 where it has the figure
+(``BrokerMetricsConstant``, ``DefaultStoreMetricsConstant``), else names of our own.
+
+Counters of topics and groups begin anew with the broker, and go with their topic or group.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from kerolox.broker.metrics.ages import earliest_of_log
+from kerolox.broker.metrics.broker_stats import GROUP_GET_SIZE, TOPIC_PUT_SIZE
+from kerolox.kernel import LATENCY_ENDS_MS
+from kerolox.metrics.requests import measure_requests
+from kerolox.protocol.codes import version_text
+from kerolox.protocol.names import (
+    CONSUME_ACTIVELY,
+    DLQ_PREFIX,
+    GROUP_GET_NUMS,
+    RETRY_PREFIX,
+    TOPIC_PUT_NUMS,
+    is_system_group,
+)
+from kerolox.remoting.turns import Turns
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from kerolox.broker.config import BrokerConfig
+    from kerolox.broker.metrics.broker_stats import BrokerStats
+    from kerolox.broker.metrics.store_stats import StoreStats
+    from kerolox.broker.replication.replication import Replication
+    from kerolox.broker.services.cleaning import Cleaner
+    from kerolox.broker.services.registration import Registration
+    from kerolox.broker.services.transactions import Transactions
+    from kerolox.broker.services.write_gate import WriteGate
+    from kerolox.broker.tables.clients import ClientTable
+    from kerolox.broker.tables.groups import GroupTable
+    from kerolox.broker.tables.offsets import OffsetTable
+    from kerolox.broker.tables.topics import TopicTable
+    from kerolox.kernel import StoreKernel
+    from kerolox.metrics.families import Families
+    from kerolox.remoting.audit import Audit
+    from kerolox.remoting.limits.requests import RequestLimits
+
+LATENCY_ENDS_SECONDS = tuple(end / 1000 for end in LATENCY_ENDS_MS)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BrokerFigures:
+    """What a broker tells a metrics endpoint, from those of its parts that have figures."""
+
+    config: BrokerConfig
+    now_ms: Callable[[], int]
+    store: StoreKernel
+    topics: TopicTable
+    groups: GroupTable
+    offsets: OffsetTable
+    clients: ClientTable
+    gate: WriteGate
+    transactions: Transactions
+    cleaner: Cleaner
+    registration: Registration
+    replication: Replication
+    store_stats: StoreStats
+    broker_stats: BrokerStats
+    audit: Audit
+    limits: RequestLimits
+    kept_bytes: Callable[[], int]
+    """Of connections (:attr:`~kerolox.broker.ports.Ports.kept_bytes`)."""
+
+    @property
+    def shared_labels(self) -> Mapping[str, str]:
+        """As RocketMQ 5 labels all series of a broker."""
+        config = self.config
+        return {
+            "cluster": config.broker_cluster_name,
+            "node_type": "broker",
+            "node_id": config.broker_name,
+        }
+
+    def unready(self) -> list[str]:
+        """Why no client should be sent here: the store is in trouble, or a name server that is
+        named does not know this broker."""
+        reasons = [self.store.trouble] if self.store.trouble else []
+        if not self.config.is_slave and not self.gate.writable:
+            reasons.append("no message can be stored: the disk is full or failing")
+        if self.config.namesrv_addr and not self.registration.registered:
+            reasons.append("no name server knows this broker yet")
+        return reasons
+
+    async def measure(self, families: Families) -> None:
+        """See :class:`~kerolox.metrics.role.MeasuredRole`."""
+        await self.broker_stats.refresh()
+        self._measure_broker(families)
+        self._measure_store(families)
+        turns = Turns()
+        await self._measure_traffic(families, turns)
+        await self._measure_connections(families, turns)
+        await self._measure_lag(families, turns)
+
+    def _measure_broker(self, families: Families) -> None:
+        families.gauge(
+            "rocketmq_broker_permission",
+            "brokerPermission: 2 write, 4 read, 6 both",
+            self.config.broker_permission,
+        )
+        families.gauge("rocketmq_topic_number", "Topics", len(self.topics.names))
+        families.gauge("rocketmq_consumer_group_number", "Groups", len(self.groups.names))
+        families.gauge("rocketmq_half_messages", "Open transactions", self.transactions.open_halves)
+        measure_requests(families, self.limits.counts, self.audit, self.kept_bytes())
+        replication = self.replication
+        if self.config.is_slave:
+            is_following = replication.follower is not None and replication.follower.is_following
+            families.gauge("kerolox_slave_is_following", "The master sends", int(is_following))
+        else:
+            replicated = replication.waits.replicated
+            families.gauge("kerolox_slaves", "Slaves that are connected", replicated.slaves)
+            if replicated.slaves:
+                families.gauge(
+                    "kerolox_replication_lag_bytes",
+                    "Bytes of the log that are on no slave",
+                    max(self.store.max_physical_offset - replicated.offset, 0),
+                )
+
+    def _measure_store(self, families: Families) -> None:
+        store, stats = self.store, self.store.stats()
+        labels = {"storage_type": "local", "storage_medium": "disk"}
+        end = store.max_physical_offset
+        for name, text, value in (
+            ("rocketmq_storage_size", "Bytes of the log", end - store.min_physical_offset),
+            (
+                "rocketmq_storage_flush_behind_bytes",
+                "Bytes of the log that are not on disk",
+                max(end - store.flushed_offset, 0),
+            ),
+            (
+                "rocketmq_storage_dispatch_behind_bytes",
+                "Bytes of the log that are not in the index",
+                stats.get("dispatch_behind_bytes", 0),
+            ),
+            (
+                "rocketmq_storage_message_reserve_time",
+                "Age of the oldest message, in milliseconds",
+                self._reserve_ms(),
+            ),
+        ):
+            families.gauge(name, text, value, labels)
+        for folder, ratio in self.cleaner.log_ratios().items():
+            families.gauge(
+                "kerolox_store_disk_used_ratio",
+                "Used part of the log's disk, 0 to 1",
+                ratio,
+                {"folder": folder},
+            )
+        families.gauge("kerolox_held_pulls", "Pulls that wait", stats.get("held_pulls", 0))
+        families.gauge(
+            "kerolox_transient_store_pool_bytes",
+            "Bytes of records that are in memory alone (transientStorePoolEnable)",
+            stats.get("uncommitted_bytes", 0),
+        )
+        families.counter("kerolox_store_flushes_total", "Flushes", stats.get("flush_count", 0))
+        for result, key in (("found", "get_found"), ("missed", "get_miss")):
+            families.counter(
+                "kerolox_reads_total", "Reads of queues", stats.get(key, 0), {"result": result}
+            )
+        for name, text, (counts, total_us) in (
+            (
+                "kerolox_send_latency_seconds",
+                "From a send's arrival to its answer, flush and slaves included",
+                self.store_stats.send_times(),
+            ),
+            ("kerolox_flush_latency_seconds", "Flushes of the log", store.flush_times()),
+            (
+                "kerolox_delivery_latency_seconds",
+                "How long the first message of a consumer's read had been stored",
+                self.store_stats.delivery_times(),
+            ),
+        ):
+            families.histogram(name, text, LATENCY_ENDS_SECONDS, counts, total_us / 1_000_000)
+
+    def _reserve_ms(self) -> int:
+        earliest = earliest_of_log(self.store)
+        return max(self.now_ms() - earliest, 0) if earliest > 0 else 0
+
+    async def _measure_traffic(self, families: Families, turns: Turns) -> None:
+        for name, key, value in self.broker_stats.totals():
+            await turns.give()
+            if name in (TOPIC_PUT_NUMS, TOPIC_PUT_SIZE):
+                labels = {"topic": key, "is_system": _flag(self.topics.is_system(key))}
+                if name == TOPIC_PUT_SIZE:
+                    families.counter(
+                        "rocketmq_throughput_in_total", "Bytes of records stored", value, labels
+                    )
+                    continue
+                families.counter("rocketmq_messages_in_total", "Messages stored", value, labels)
+                if key.startswith(DLQ_PREFIX):
+                    families.counter(
+                        "rocketmq_send_to_dlq_messages_total",
+                        "Messages that a group gave up",
+                        value,
+                        {"consumer_group": key.removeprefix(DLQ_PREFIX)},
+                    )
+            elif name in (GROUP_GET_NUMS, GROUP_GET_SIZE):
+                topic, _, group = key.partition("@")
+                labels = self._of_group(group, topic)
+                if name == GROUP_GET_NUMS:
+                    families.counter("rocketmq_messages_out_total", "Delivered", value, labels)
+                else:
+                    families.counter(
+                        "rocketmq_throughput_out_total", "Bytes delivered", value, labels
+                    )
+
+    async def _measure_connections(self, families: Families, turns: Turns) -> None:
+        clients = self.clients
+        producers: Counter[tuple[str, int]] = Counter()
+        seen = set()
+        for members in list(clients.producer_groups.values()):
+            await turns.give()
+            for member in members:
+                if member.client_id not in seen:
+                    seen.add(member.client_id)
+                    producers[member.language.name, member.version] += 1
+        for (language, version), count in sorted(producers.items()):
+            families.gauge(
+                "rocketmq_producer_connections",
+                "Producers that are online",
+                count,
+                {"language": language.lower(), "version": version_text(version)},
+            )
+        for group in clients.groups():
+            await turns.give()
+            kinds = Counter((m.language.name, m.version) for m in group.members.values())
+            for (language, version), count in sorted(kinds.items()):
+                families.gauge(
+                    "rocketmq_consumer_connections",
+                    "Consumers that are online",
+                    count,
+                    {
+                        "consumer_group": group.name,
+                        "language": language.lower(),
+                        "version": version_text(version),
+                        "consume_mode": _mode(group.consume_type),
+                    },
+                )
+
+    async def _measure_lag(self, families: Families, turns: Turns) -> None:
+        """Of each group and topic, and of each queue. What is deleted meanwhile is left out."""
+        for group, topics in self.offsets.topics_by_group().items():
+            for topic in topics:
+                await turns.give()
+                lag, delay_ms = 0, 0
+                labels = self._of_group(group, topic)
+                for queue_id, queue_lag, queue_delay_ms in self._queue_lags(group, topic):
+                    lag += queue_lag
+                    delay_ms = max(delay_ms, queue_delay_ms)
+                    families.gauge(
+                        "kerolox_consumer_queue_lag_messages",
+                        "Messages of a queue that a group has not consumed",
+                        queue_lag,
+                        {**labels, "queue_id": str(queue_id)},
+                    )
+                    families.gauge(
+                        "kerolox_consumer_queue_lag_seconds",
+                        "How long the next message of a queue has waited for a group",
+                        queue_delay_ms / 1000,
+                        {**labels, "queue_id": str(queue_id)},
+                    )
+                families.gauge(
+                    "rocketmq_consumer_lag_messages", "Messages not consumed", lag, labels
+                )
+                families.gauge(
+                    "rocketmq_consumer_lag_latency",
+                    "How long the next message has waited, in milliseconds",
+                    delay_ms,
+                    labels,
+                )
+
+    def _queue_lags(self, group: str, topic: str) -> Iterable[tuple[int, int, int]]:
+        for queue_id, consumed in sorted(self.offsets.of_topic(group, topic).items()):
+            with contextlib.suppress(ValueError):
+                low, high = self.store.queue_bounds(topic, queue_id)
+                at = max(consumed, low)
+                delay_ms = 0
+                if at < high:
+                    stored = self.store.store_time(topic, queue_id, at)
+                    delay_ms = max(self.now_ms() - stored, 0) if stored > 0 else 0
+                yield queue_id, max(high - at, 0), delay_ms
+
+    def _of_group(self, group: str, topic: str) -> dict[str, str]:
+        return {
+            "topic": topic,
+            "consumer_group": group,
+            "is_retry": _flag(topic.startswith(RETRY_PREFIX)),
+            "is_system": _flag(is_system_group(group) or self.topics.is_system(topic)),
+        }
+
+
+def _flag(value: bool) -> str:
+    return "true" if value else "false"
+
+
+def _mode(consume_type: str) -> str:
+    """``consume_mode`` of RocketMQ 5."""
+    return "pull" if consume_type == CONSUME_ACTIVELY else "push"

@@ -1,0 +1,110 @@
+"""Whether another broker became the master of this name, with a newer epoch.
+
+Name servers say who has the place, and that broker says its epoch. A name server of RocketMQ gives
+the place to whoever registers last, so a master looks before it registers. One that does not answer
+says nothing: a master whose name servers are all silent goes on with what it knows.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from kerolox.errors import KeroloxError
+from kerolox.protocol import fastjson
+from kerolox.protocol.bodies import BodyError, decode_body
+from kerolox.protocol.codes import MASTER_ID, RequestCode
+from kerolox.protocol.command import RemotingCommand
+from kerolox.protocol.own.roles import RoleStatus
+from kerolox.remoting.client import RemotingClient
+
+ASK_SECONDS_MAX = 1.0
+"""How long an answer may take; a start waits for it."""
+
+ANSWER_BYTES_MAX = 1 << 20
+"""Of a name server of RocketMQ, whose answers are no ordinary JSON: some 5,000 brokers."""
+
+
+class OtherMaster(NamedTuple):
+    """A master of the same name with a newer epoch."""
+
+    status: RoleStatus
+    free_id: int
+    """An id above 0 for a slave of it: the one that it had itself, or else the lowest that no
+    broker of the name has. A slave that is away for a while has one, too, which nobody tells."""
+
+
+async def newer_master(
+    client: RemotingClient,
+    name_servers: Iterable[str],
+    broker_name: str,
+    epoch: int,
+    own_address: str,
+    also: Iterable[str] = (),
+) -> OtherMaster | None:
+    """The master of a name that has the highest epoch, if that is above ``epoch``.
+
+    Args:
+        client: to ask by.
+        name_servers: who are asked for the name's addresses.
+        broker_name: the name.
+        epoch: that of the broker which asks.
+        own_address: its address, which is not asked.
+        also: further addresses that may be a master's.
+    """
+    tables = await asyncio.gather(*(_addresses(client, each, broker_name) for each in name_servers))
+    masters = set(also) | {table[MASTER_ID] for table in tables if MASTER_ID in table}
+    masters.discard(own_address)
+    found = await asyncio.gather(*(status_of(client, address) for address in masters))
+    newer = [
+        each
+        for each in found
+        if each is not None
+        and each.is_master
+        and each.broker_name == broker_name
+        and each.epoch > epoch
+    ]
+    if not newer:
+        return None
+    newest = max(newer, key=lambda each: each.epoch)
+    taken = {
+        broker_id
+        for table in tables
+        for broker_id, address in table.items()
+        if address != newest.address
+    }
+    if newest.former_id > MASTER_ID and newest.former_id not in taken:
+        return OtherMaster(newest, newest.former_id)
+    free = next(number for number in range(1, len(taken) + 2) if number not in taken)
+    return OtherMaster(newest, free)
+
+
+async def status_of(client: RemotingClient, address: str) -> RoleStatus | None:
+    """What a broker says that it is; None: it does not answer, or is not one of Kerolox."""
+    try:
+        return decode_body(await _ask(client, address, RequestCode.GET_BROKER_ROLE), RoleStatus)
+    except (KeroloxError, BodyError):
+        return None
+
+
+async def _addresses(client: RemotingClient, name_server: str, broker_name: str) -> dict[int, str]:
+    """Address by broker id, as a name server has them; empty: it does not answer."""
+    try:
+        data = await _ask(client, name_server, RequestCode.GET_BROKER_CLUSTER_INFO)
+        brokers = fastjson.members_of(fastjson.loads(data, lenient_bytes_max=ANSWER_BYTES_MAX)).get(
+            "brokerAddrTable"
+        )
+        named = fastjson.members_of(brokers).get(broker_name)
+        addresses = fastjson.members_of(fastjson.members_of(named).get("brokerAddrs"))
+        return {int(str(number)): str(address) for number, address in addresses.items()}
+    except (KeroloxError, fastjson.FastjsonError, ValueError, TypeError):
+        return {}
+
+
+async def _ask(client: RemotingClient, address: str, code: RequestCode) -> bytes:
+    response = await client.invoke(
+        address, RemotingCommand.request(code), timeout_seconds=ASK_SECONDS_MAX
+    )
+    response.raise_for_code(address)
+    return response.body

@@ -1,0 +1,173 @@
+"""What the parts of a broker do when its role changes while it runs.
+
+A slave that becomes a master may have heard more from the old one than it has of its log: offsets
+and delay positions beyond the end of their queues come back to it, and topics that its log speaks
+of, and its table does not have yet, are made. Otherwise messages would be passed by, or be
+nobody's, that the old master acknowledged.
+"""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass
+
+from kerolox.broker.config import BrokerConfig
+from kerolox.broker.identity import Identity
+from kerolox.broker.replication.replication import Replication
+from kerolox.broker.roles.record import RoleRecord, apply_record
+from kerolox.broker.roles.unlisted_topics import unlisted_topics
+from kerolox.broker.services.registration import OPERATOR_SECONDS_MAX, Registration
+from kerolox.broker.services.schedule import DelaySchedule
+from kerolox.broker.services.transactions import Transactions
+from kerolox.broker.services.write_gate import WriteGate
+from kerolox.broker.services.writer import RecordWriter
+from kerolox.broker.tables.groups import GroupTable
+from kerolox.broker.tables.offsets import OffsetTable
+from kerolox.broker.tables.topics import TopicTable, check_topic_name
+from kerolox.errors import KeroloxError
+from kerolox.kernel import RecoveryReport, StoreKernel
+from kerolox.protocol.names import (
+    DLQ_PREFIX,
+    HALF_TOPIC,
+    RETRY_PREFIX,
+    SCHEDULE_TOPIC,
+    TRANSACTION_GROUP,
+)
+
+RECOVERED_BYTES = 1 << 20
+"""At the end of the log: behind each final message of a transaction comes the note of its half, and
+the old master may have sent the one without the other."""
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RoleParts:
+    """The parts of one broker that do something else on a slave than on a master."""
+
+    config: BrokerConfig
+    identity: Identity
+    store: StoreKernel
+    topics: TopicTable
+    groups: GroupTable
+    offsets: OffsetTable
+    schedule: DelaySchedule
+    transactions: Transactions
+    gate: WriteGate
+    writer: RecordWriter
+    replication: Replication
+    registration: Registration
+
+    async def lead(self, record: RoleRecord) -> None:
+        """Become the master that a record names, which is on disk. The gate is held meanwhile, and
+        the port for slaves is open."""
+        tables = self.replication.tables
+        complete_below = 0 if tables is None else tables.complete_below
+        await self.replication.stop_following()
+        # Part of a record that the old master did not send to its end.
+        self.store.append_log(self.store.max_physical_offset, b"")
+        await self._take_stock(complete_below)
+        apply_record(self.config, record)
+        self._say_role()
+        self.transactions.forget()
+        self.gate.hold(False)
+        await self.transactions.recover(self._end_of_log())
+        await self._tell()
+
+    async def follow(self, record: RoleRecord) -> None:
+        """Become the slave that a record names, which is on disk, or the slave of another master.
+        The gate was held before, so that nothing is written."""
+        apply_record(self.config, record)
+        self._say_role()
+        self.gate.hold(False)
+        self.transactions.forget()
+        await self.replication.follow(record.master_ha_address, record.master_address)
+
+    async def hand_over(self, successor: str) -> None:
+        """Let the name servers know who gets this master's place, so that it is never empty."""
+        if self.config.is_sync_master:
+            # Those who wait for a slave hear that it has their message.
+            await self.replication.waits.wait(self.store.max_physical_offset)
+        self.registration.successor = successor
+        await self.registration.now(timeout_seconds=OPERATOR_SECONDS_MAX)
+
+    async def tell(self) -> None:
+        """Have name servers hear of the role."""
+        self.registration.successor = ""
+        self.registration.begin_anew()
+        await self.registration.now(timeout_seconds=OPERATOR_SECONDS_MAX)
+
+    async def _tell(self) -> None:
+        self.topics.renew()
+        await self.tell()
+
+    def _say_role(self) -> None:
+        """Tell those that keep a copy of what the settings say."""
+        config = self.config
+        self.writer.slaves = self.replication.waits if config.is_sync_master else None
+        self.identity.announce(self.store)
+        self.groups.push_all()
+        self.gate.refresh()
+
+    async def _take_stock(self, complete_below: int) -> None:
+        moved = self.offsets.fit(has_crashed=True)
+        if moved:
+            _log.warning("%d offsets of groups were beyond the end of their queues", moved)
+        self.schedule.bound()
+        unlisted = await unlisted_topics(
+            self.store, self.topics.__contains__, complete_below, self._passed_below
+        )
+        for topic, queues in unlisted.items():
+            self._make_topic(topic, queues)
+
+    def _passed_below(self, topic: str, queue_id: int) -> int:
+        """Where those messages of a queue begin that may still be delivered elsewhere."""
+        if topic == SCHEDULE_TOPIC:
+            return self.schedule.offsets.get(queue_id + 1, 0)
+        if topic == HALF_TOPIC:
+            return self.offsets.query(TRANSACTION_GROUP, topic, queue_id)
+        return 0
+
+    def _make_topic(self, topic: str, queues: int) -> None:
+        """Make a topic with at least so many queues. Producers may know of more than have messages,
+        so a topic of applications gets as many as a send would make."""
+        is_own = topic.startswith((RETRY_PREFIX, DLQ_PREFIX)) or self.topics.is_system(topic)
+        if not is_own:
+            queues = max(queues, self.config.default_topic_queue_nums)
+        try:
+            check_topic_name(topic.removeprefix(RETRY_PREFIX).removeprefix(DLQ_PREFIX))
+            self.topics.create_for_group(topic, queues)
+        except KeroloxError as error:
+            _log.error("topic %r has messages, and is in no table: %s", topic, error)
+            return
+        if topic not in self.topics:
+            return  # A light message queue is in no table.
+        _log.warning(
+            "topic %s has messages and was not in the master's table when that was taken last; it "
+            "is made with %d queues",
+            topic,
+            queues,
+        )
+
+    def _end_of_log(self) -> RecoveryReport:
+        """Where the records begin that may lack notes."""
+        store = self.store
+        end = store.max_physical_offset
+        lasts = (
+            entry[0]
+            for topic, queue_id, low, high, *_ in store.queues()
+            if high > low and (entry := store.queue_entry(topic, queue_id, high - 1)) is not None
+        )
+        begin = min((each for each in lasts if each >= end - RECOVERED_BYTES), default=end)
+        return RecoveryReport(
+            clean=False,
+            min_offset=store.min_physical_offset,
+            max_offset=end,
+            scanned_bytes=0,
+            truncated_bytes=0,
+            dispatched=0,
+            indexed=0,
+            queues=0,
+            notes=[],
+            begin_offset=begin,
+        )

@@ -1,0 +1,117 @@
+"""What promotion and demotion made of a broker: ``config/role.json``.
+
+The file is stronger than ``brokerRole`` and ``brokerId`` of the settings. A broker that was never
+promoted or demoted has none.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import msgspec
+
+from kerolox.broker.config import BrokerConfig
+from kerolox.config import replace_file
+from kerolox.errors import ConfigError, StoreError
+from kerolox.protocol import fastjson
+from kerolox.protocol.names import Int64
+from kerolox.protocol.own.roles import ASYNC_MASTER, SLAVE, SYNC_MASTER
+
+ROLE_FIELDS = ("broker_role", "broker_id", "ha_master_address")
+"""The settings that a record takes the place of."""
+
+_BYTES_MAX = 64 * 1024
+
+
+class RoleRecord(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """One change of roles."""
+
+    epoch: Int64 = 0
+    """The highest that this broker has heard of."""
+    broker_role: str = ""
+    """Empty: that of the settings, and so with ``broker_id``."""
+    broker_id: Int64 = 0
+    former_id: Int64 = 0
+    """Of a master: the id that it had as a slave; 0: it was none."""
+    master_address: str = ""
+    """Of a slave: where its master was when it was told; name servers know better."""
+    master_ha_address: str = ""
+
+
+class RoleFile:
+    """``role.json`` of one broker."""
+
+    def __init__(self, folder: Path) -> None:
+        """``folder``: where the tables lie. Nothing is read yet."""
+        self.path = folder / "role.json"
+
+    def load(self) -> RoleRecord:
+        """What the file says; an empty record when there is none.
+
+        Raises:
+            StoreError: it can't be read, or is no such record. A broker that does not know whether
+                it is a master must not start as one.
+        """
+        try:
+            with self.path.open("rb") as file:
+                data = file.read(_BYTES_MAX)
+            record = msgspec.json.decode(data, type=RoleRecord)
+        except (FileNotFoundError, NotADirectoryError):
+            return RoleRecord()
+        except (OSError, msgspec.DecodeError) as error:
+            raise self._fault(getattr(error, "strerror", None) or str(error)) from error
+        roles = ("", ASYNC_MASTER, SYNC_MASTER, SLAVE)
+        if record.broker_role not in roles or record.epoch < 0 or record.broker_id < 0:
+            raise self._fault("it names no role")
+        return record
+
+    def save(self, record: RoleRecord) -> None:
+        """Write it, and to the disk.
+
+        Raises:
+            OSError: it can't be written; the old one is there.
+        """
+        text = fastjson.dumps_pretty(msgspec.to_builtins(record))
+        replace_file(self.path, lambda file: file.write(text), keeps_backup=False)
+
+    def _fault(self, reason: str) -> StoreError:
+        return StoreError(
+            f"{self.path}: {reason}; it says whether this broker is the master: put it right, or "
+            "remove it when brokerRole and brokerId of the settings say what the broker is"
+        )
+
+
+def apply_record(config: BrokerConfig, record: RoleRecord) -> None:
+    """Have the settings say what a record says. Where it names no role they stay as they are.
+
+    Raises:
+        ConfigError: the settings are not those of such a broker.
+    """
+    if not record.broker_role:
+        return
+    if record.broker_role == SLAVE and config.transient_store_pool_enable:
+        raise ConfigError(
+            "transientStorePoolEnable=true: a slave has no such pool, and role.json makes this "
+            "broker a slave; set it to false"
+        )
+    other = config.overridden(
+        broker_role=record.broker_role,
+        broker_id=record.broker_id,
+        # The master that was configured is another one now.
+        ha_master_address="",
+    )
+    config.take_over(other, (*ROLE_FIELDS, "source"))
+
+
+def forget_role(config: BrokerConfig) -> None:
+    """Have ``brokerRole`` and ``brokerId`` of the settings count again at the next start. The epoch
+    stays: whatever this broker becomes comes after what it was.
+
+    Raises:
+        StoreError: the file can't be read.
+        OSError: it can't be written.
+    """
+    file = RoleFile(config.config_folder)
+    record = file.load()
+    if record.broker_role:
+        file.save(RoleRecord(epoch=record.epoch))

@@ -1,0 +1,392 @@
+"""The role of a broker that runs: what requests and name servers make of it, done in steps.
+
+A change runs in a task of its own, one at a time: whoever asked for it may go away meanwhile.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import zlib
+from collections.abc import Awaitable, Callable
+
+import msgspec
+
+from kerolox.broker.config import BrokerConfig
+from kerolox.broker.dialling import AccountHook
+from kerolox.broker.replication.sockets import steady_ms
+from kerolox.broker.roles.detour import HOLD_SECONDS, Detour
+from kerolox.broker.roles.fencing import OtherMaster, newer_master
+from kerolox.broker.roles.parts import RoleParts
+from kerolox.broker.roles.record import RoleRecord
+from kerolox.broker.roles.starting import StartingRole, slave_of
+from kerolox.broker.roles.state import RoleError, RoleState
+from kerolox.errors import ConfigError, KeroloxError
+from kerolox.protocol.bodies import BodyError
+from kerolox.protocol.own.roles import (
+    SYNC_MASTER,
+    TAIL_BYTES,
+    RoleAction,
+    RoleChange,
+    RoleStatus,
+)
+from kerolox.remoting.client import RemotingClient
+from kerolox.security.contexts import TlsContexts
+
+LOOK_SECONDS = 10.0
+"""Time between two looks for a newer master, which come with registrations."""
+
+FLUSH_SECONDS_MAX = 2.0
+"""How long a slave may take to flush its log before it becomes a master."""
+FLUSH_LOOK_SECONDS = 0.01
+
+CLOCK_SECONDS = 0.001
+"""A timer of the loop may come so much early by the steady clock."""
+
+_log = logging.getLogger(__name__)
+
+
+class Roles:
+    """What one broker is.
+
+    Attributes:
+        detour: holds and passes on requests while roles change.
+    """
+
+    _parts: RoleParts
+
+    def __init__(self, config: BrokerConfig, role: StartingRole) -> None:
+        """Does nothing before :meth:`connect`. ``role``: what the settings say by now, too."""
+        self._file = role.file
+        self._record = role.record
+        self._state = RoleState(config.broker_role, config.broker_id, role.record.epoch)
+        self._lock = asyncio.Lock()
+        self._tasks: set[asyncio.Task[RoleStatus]] = set()
+        self._timer: asyncio.TimerHandle | None = None
+        self._client = RemotingClient(
+            rpc_hook=AccountHook(config), tls=TlsContexts(config.tls_to_name_servers)
+        )
+        self._looked_at = -LOOK_SECONDS
+        self._suspects: set[str] = set()
+        """Addresses that may be a newer master's; an empty one: somebody's."""
+        self._was_master = False
+        self._is_stopping = False
+        self.detour = Detour(config)
+
+    def connect(self, parts: RoleParts) -> None:
+        """Have those who speak to other brokers ask and tell this one. Before the start."""
+        self._parts, registration = parts, parts.registration
+        registration.before_turn = self.look
+        registration.on_refused = self.refused
+        registration.epoch = lambda: self.epoch
+        parts.replication.on_master_status = self.heard_master
+        record = self._record
+        if record.broker_role:
+            parts.replication.set_master(record.master_ha_address, record.master_address)
+
+    @property
+    def epoch(self) -> int:
+        """The highest that this broker has heard of."""
+        return self._state.epoch
+
+    def refuse(self) -> None:
+        """Change no more: the broker stops. Name servers would not hear of a new master, and let
+        the old one have its place again."""
+        self._is_stopping = True
+
+    async def stop(self) -> None:
+        """End what is under way. Idempotent."""
+        if self._timer is not None:
+            self._timer.cancel()
+        for task in self._tasks:
+            task.cancel()
+        if self._tasks:
+            await asyncio.wait(self._tasks)
+        await self.detour.close()
+        await self._client.close()
+
+    # -- requests -------------------------------------------------------------------------------
+    def status(self, tail_from: int = -1) -> RoleStatus:
+        """What this broker is. ``tail_from``: where the compared end of the log begins; -1: up to
+        ``TAIL_BYTES`` before its end."""
+        parts, state = self._parts, self._state
+        config, replication, store = parts.config, parts.replication, parts.store
+        begin, end = store.min_physical_offset, store.max_physical_offset
+        size = config.mapped_file_size_commit_log
+        # One read gives bytes of one file.
+        first = max(begin, end - TAIL_BYTES, (end - 1) // size * size)
+        tail_begin = min(max(first, tail_from), end)
+        tables, follower = replication.tables, replication.follower
+        master = tables.status if tables is not None else None
+        return RoleStatus(
+            broker_name=config.broker_name,
+            broker_cluster_name=config.broker_cluster_name,
+            broker_id=state.broker_id,
+            broker_role=state.role,
+            epoch=state.epoch,
+            former_id=self._record.former_id,
+            address=parts.identity.address,
+            ha_address=parts.identity.ha_address if replication.port and state.is_master else "",
+            log_begin=begin,
+            log_end=end,
+            tail_begin=tail_begin,
+            tail_crc=zlib.crc32(store.read_log(tail_begin, TAIL_BYTES)),
+            is_paused=state.is_paused(steady_ms()),
+            newer_epoch=state.newer_epoch,
+            slaves=replication.waits.replicated.slaves,
+            is_following=follower is not None and follower.is_following,
+            master_address=tables.master if tables is not None else "",
+            # Whom it follows may be a slave itself, when a change of roles broke off.
+            master_role=master.broker_role if master is not None and master.is_master else "",
+            master_slaves=master.slaves if master is not None else 0,
+        )
+
+    async def change(self, change: RoleChange) -> RoleStatus:
+        """Do what a request asks for; the status after it.
+
+        Raises:
+            RoleError: it is refused, or failed, and the broker is what it was.
+        """
+        if self._is_stopping:
+            raise RoleError("the broker is stopping")
+        return await asyncio.shield(self._start(lambda: self._done(change)))
+
+    async def _done(self, change: RoleChange) -> RoleStatus:
+        match change.action:
+            case RoleAction.PAUSE:
+                self._pause(change)
+            case RoleAction.RESUME:
+                self._state.resume(change, steady_ms())
+                self._settle()
+            case RoleAction.TAKE_TABLES:
+                await self._take_tables(change)
+            case RoleAction.DEMOTE:
+                await self._demote(change)
+            case RoleAction.PROMOTE:
+                await self._promote(change)
+            case RoleAction.FOLLOW:
+                await self._follow(change)
+        return self.status()
+
+    def _start(self, work: Callable[[], Awaitable[RoleStatus]]) -> asyncio.Task[RoleStatus]:
+        async def run() -> RoleStatus:
+            async with self._lock:
+                return await work()
+
+        task = asyncio.get_running_loop().create_task(run())
+        self._tasks.add(task)
+        task.add_done_callback(self._done_with)
+        return task
+
+    def _done_with(self, task: asyncio.Task[RoleStatus]) -> None:
+        self._tasks.discard(task)
+        error = None if task.cancelled() else task.exception()
+        if error is not None and not isinstance(error, RoleError):
+            _log.error("the role of this broker could not be changed", exc_info=error)
+
+    # -- steps ----------------------------------------------------------------------------------
+    def _pause(self, change: RoleChange) -> None:
+        self._state.pause(change, steady_ms())
+        self.detour.hold()
+        self._parts.gate.hold(True)
+        self._settle_after(change.milliseconds / 1000)
+
+    def _settle_after(self, seconds: float) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        loop = asyncio.get_running_loop()
+        self._timer = loop.call_later(seconds + CLOCK_SECONDS, self._settle)
+
+    def _settle(self) -> None:
+        """Answer requests again, as far as the state says."""
+        now = steady_ms()
+        if self._state.is_paused(now):
+            return
+        if self._state.is_master:
+            self._parts.gate.hold(not self._state.takes_messages(now))
+        if not self.detour.is_passing:
+            self.detour.release()
+
+    async def _take_tables(self, change: RoleChange) -> None:
+        tables = self._parts.replication.tables
+        if tables is None:
+            raise RoleError("it is a master")
+        try:
+            await tables.take_from(change.master_address or tables.master)
+        except (KeroloxError, BodyError) as error:
+            raise RoleError(f"the tables of its master do not come: {error}") from None
+
+    async def _demote(self, change: RoleChange) -> None:
+        parts, state = self._parts, self._state
+        record = state.demoted(change, steady_ms())
+        if record is None:
+            return
+        if parts.config.transient_store_pool_enable:
+            raise RoleError(
+                "transientStorePoolEnable=true: a slave has no such pool; set it to false and "
+                "start the broker again first"
+            )
+        state.is_changing = True
+        self.detour.hold()
+        parts.gate.hold(True)
+        try:
+            if change.master_address and not change.is_forced:
+                await parts.hand_over(change.master_address)
+            await self._save(record)
+            await parts.follow(record)
+        finally:
+            state.is_changing = False
+            # Until it hears that the other one is the master, which FOLLOW says.
+            self._settle_after(0 if state.is_master else HOLD_SECONDS)
+        _log.warning(
+            "this broker is a slave with id %d now (epoch %d)", state.broker_id, self.epoch
+        )
+        if change.is_forced:
+            self._pass_on(record)
+            await parts.tell()
+
+    async def _promote(self, change: RoleChange) -> None:
+        parts, state = self._parts, self._state
+        record = state.promoted(change)
+        if record is None:
+            return
+        if state.is_master:
+            # It was one all along, and gets a newer epoch than the one that it stopped for.
+            await self._save(record)
+            self._settle()
+            await parts.tell()
+            return
+        await self._flush()
+        try:
+            await parts.replication.listen(is_sync=change.broker_role == SYNC_MASTER)
+        except ConfigError as error:
+            raise RoleError(str(error)) from None
+        state.is_changing = True
+        parts.gate.hold(True)
+        try:
+            try:
+                await self._save(record)
+            except RoleError:
+                await parts.replication.stop_listening()
+                raise
+            await parts.lead(record)
+        finally:
+            state.is_changing = False
+            self._settle()
+        self.detour.release()
+        _log.warning("this broker is the master (epoch %d)", self.epoch)
+
+    async def _flush(self) -> None:
+        """What the old master had on its disk is on this one's before it takes the place. A disk
+        that can't is no reason to leave a name without a master."""
+        store = self._parts.store
+        end = store.max_physical_offset
+        store.request_flush(end)
+        looks = int(FLUSH_SECONDS_MAX / FLUSH_LOOK_SECONDS)
+        while store.flushed_offset < end:
+            looks -= 1
+            if store.has_failed or looks < 0:
+                reason = store.trouble or f"it takes more than {FLUSH_SECONDS_MAX:g} s"
+                _log.warning("the log could not be flushed before: %s", reason)
+                return
+            await asyncio.sleep(FLUSH_LOOK_SECONDS)
+
+    async def _follow(self, change: RoleChange) -> None:
+        record = self._state.following(change)
+        await self._save(record)
+        await self._parts.follow(record)
+        self._pass_on(record)
+        await self._parts.tell()
+
+    def _pass_on(self, record: RoleRecord) -> None:
+        """What clients still ask a former master for is the new one's to answer."""
+        if self._was_master:
+            self._was_master = False
+            self.detour.pass_to(record.master_address)
+
+    async def _save(self, record: RoleRecord) -> None:
+        """Write what this broker becomes; from here on it is that."""
+        try:
+            await asyncio.to_thread(self._file.save, record)
+        except OSError as error:
+            raise RoleError(
+                f"{self._file.path} can't be written: {error.strerror or error}"
+            ) from None
+        self._was_master = self._was_master or self._state.is_master
+        self._record = record
+        self._state.take(record)
+
+    # -- other masters --------------------------------------------------------------------------
+    def heard_master(self, status: RoleStatus) -> None:
+        """What a slave's master says of itself: its epoch is kept, for the time when it is gone."""
+        if status.epoch > self.epoch and not self._state.is_master and not self._lock.locked():
+            self._start(lambda: self._keep_epoch(status.epoch))
+
+    async def _keep_epoch(self, epoch: int) -> RoleStatus:
+        record = msgspec.structs.replace(self._record, epoch=epoch)
+        if epoch > self.epoch and not self._state.is_master:
+            await asyncio.to_thread(self._file.save, record)
+            self._record = record
+            self._state.epoch = epoch
+        return self.status()
+
+    def refused(self, holder: str, newest_epoch: int) -> None:
+        """A name server refuses this broker its place.
+
+        Args:
+            holder: the address of the live broker that has it; empty: there is none.
+            newest_epoch: of the master that it knew last; 0: it does not say.
+        """
+        self._suspects.add(holder)
+        if newest_epoch and self._state.heard_of(newest_epoch):
+            self._parts.gate.hold(True)
+            _log.error(
+                "this broker takes no messages: there was a master of epoch %d under its name, and "
+                "it has epoch %d; have it become a slave of that one (kerolox broker demote), or "
+                "the master again (kerolox broker promote)",
+                newest_epoch,
+                self.epoch,
+            )
+
+    async def look(self) -> None:
+        """Become a slave when there is a newer master. To be called before each registration."""
+        state, config = self._state, self._parts.config
+        now = asyncio.get_running_loop().time()
+        is_due = self._suspects or now - self._looked_at >= LOOK_SECONDS
+        if not state.is_master or not is_due or self._lock.locked():
+            return
+        self._looked_at = now
+        suspects, self._suspects = self._suspects - {""}, set()
+        other = await newer_master(
+            self._client,
+            config.name_servers,
+            config.broker_name,
+            self.epoch,
+            self._parts.identity.address,
+            suspects,
+        )
+        if other is not None:
+            await asyncio.shield(self._start(lambda: self._step_down(other)))
+
+    async def _step_down(self, other: OtherMaster) -> RoleStatus:
+        state = self._state
+        record = slave_of(other)
+        if not state.is_master or record.epoch <= state.epoch:
+            return self.status()
+        _log.error(
+            "%s is the master of this name since epoch %d, and this broker's epoch is %d: it "
+            "becomes a slave of that one",
+            other.status.address,
+            record.epoch,
+            state.epoch,
+        )
+        state.heard_of(record.epoch)
+        self._parts.gate.hold(True)
+        if self._parts.config.transient_store_pool_enable:
+            _log.error("transientStorePoolEnable=true: no slave has that; it takes no messages")
+            return self.status()
+        await self._save(record)
+        await self._parts.follow(record)
+        self._pass_on(record)
+        self._parts.registration.begin_anew()
+        return self.status()

@@ -1,0 +1,95 @@
+"""What a broker starts as: what settings or ``role.json`` say, or the slave of a newer master."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+
+from kerolox.addresses import join_address
+from kerolox.broker.config import BrokerConfig
+from kerolox.broker.dialling import AccountHook
+from kerolox.broker.roles.fencing import OtherMaster, newer_master
+from kerolox.broker.roles.record import RoleFile, RoleRecord, apply_record
+from kerolox.protocol.own.roles import SLAVE
+from kerolox.remoting.client import RemotingClient
+from kerolox.security.contexts import TlsContexts
+
+_log = logging.getLogger(__name__)
+
+
+class StartingRole:
+    """The role of one broker before it runs.
+
+    Attributes:
+        file: what outlives a restart.
+        record: what the file says.
+    """
+
+    def __init__(self, config: BrokerConfig) -> None:
+        """The file is read, and the settings say what it says from here on.
+
+        Raises:
+            StoreError: it can't be read.
+            ConfigError: the settings are not those of such a broker.
+        """
+        self._config = config
+        self.file = RoleFile(config.config_folder)
+        self.record = self.file.load()
+        role, broker_id = config.broker_role, config.broker_id
+        apply_record(config, self.record)
+        if (role, broker_id) != (config.broker_role, config.broker_id):
+            _log.warning(
+                "%s: this broker is %s with id %d (epoch %d); brokerRole=%s and brokerId=%d of the "
+                "settings do not count (kerolox broker --role-of-settings has them count again)",
+                self.file.path,
+                config.broker_role,
+                config.broker_id,
+                self.record.epoch,
+                role,
+                broker_id,
+            )
+
+    async def look(self) -> None:
+        """Become a slave when there is a newer master. The store is open, so that nobody else
+        writes the file.
+
+        Raises:
+            ConfigError: a slave can't have these settings.
+            OSError: the file can't be written.
+        """
+        config = self._config
+        if config.is_slave or not config.name_servers:
+            return
+        own_address = join_address(*config.advertised(config.listen_port))
+        client = RemotingClient(
+            rpc_hook=AccountHook(config), tls=TlsContexts(config.tls_to_name_servers)
+        )
+        async with client:
+            other = await newer_master(
+                client, config.name_servers, config.broker_name, self.record.epoch, own_address
+            )
+        if other is None:
+            return
+        record = slave_of(other)
+        _log.error(
+            "%s is the master of %s since epoch %d, and this broker's epoch is %d: it starts as a "
+            "slave of that one",
+            other.status.address,
+            config.broker_name,
+            record.epoch,
+            self.record.epoch,
+        )
+        apply_record(config, record)
+        await asyncio.to_thread(self.file.save, record)
+        self.record = record
+
+
+def slave_of(other: OtherMaster) -> RoleRecord:
+    """The record of a broker that finds a newer master in its place."""
+    return RoleRecord(
+        epoch=other.status.epoch,
+        broker_role=SLAVE,
+        broker_id=other.free_id,
+        master_address=other.status.address,
+        master_ha_address=other.status.ha_address,
+    )

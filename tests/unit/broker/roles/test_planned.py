@@ -1,0 +1,98 @@
+"""Master and slave change places while clients go on."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from kerolox.admin import demote_broker, promote_broker
+from kerolox.broker.replication import replication
+from kerolox.client import Producer, PullConsumer
+from kerolox.message import Message, MessageQueue
+from tests.support.eventually import until
+from tests.unit.broker.replication.pairs import log_of, quick_retries
+
+from .cluster import NAME, Cluster, pair_of
+
+__all__ = ["quick_retries"]
+
+pytestmark = pytest.mark.asyncio
+
+
+async def bodies(cluster: Cluster, topic: str = "T") -> list[bytes]:
+    """What a topic has, queue by queue."""
+    found = []
+    async with PullConsumer("lookers", cluster.address) as consumer:
+        for number in range(4):
+            queue = MessageQueue(topic, NAME, number)
+            offset = 0
+            while True:
+                result = await consumer.pull(queue, offset)
+                if not result.messages:
+                    break
+                found += [each.body for each in result.messages]
+                offset = result.next_offset
+    return found
+
+
+@pytest.mark.parametrize("role", ["ASYNC_MASTER", "SYNC_MASTER"])
+async def test_master_and_slave_change_places_and_clients_see_no_error(
+    tmp_path: Path, kernel: str, role: str
+) -> None:
+    async with pair_of(tmp_path, kernel, role) as cluster:
+        async with Producer("PG", cluster.address) as producer:
+            sent: list[bytes] = []
+            is_over = False
+
+            async def send() -> None:
+                while not is_over:
+                    body = b"%d" % len(sent)
+                    sent.append(body)
+                    await producer.send(Message("T", body))
+
+            senders = [asyncio.create_task(send()) for _ in range(4)]
+            await until(lambda: len(sent) > 100)
+            names = ["a", "b"]
+            for turn in range(1, 5):
+                old, new = names
+                before = len(sent)
+                changed = await promote_broker(cluster.access, cluster.at(new))
+                assert changed.not_told == {}
+                assert (changed.master, changed.former_master) == (cluster.at(new), cluster.at(old))
+                assert (changed.role, changed.epoch) == (role, turn)
+                assert cluster.route == {0: cluster.at(new), 1: cluster.at(old)}
+                await until(lambda before=before: len(sent) > before + 50)
+                await cluster.until_following(old)
+                names.reverse()
+            is_over = True
+            await asyncio.gather(*senders)
+        await until(
+            lambda: (
+                cluster["a"].parts.store.max_physical_offset
+                == cluster["b"].parts.store.max_physical_offset
+            )
+        )
+        assert log_of(cluster["a"]) == log_of(cluster["b"])
+        assert sorted(await bodies(cluster)) == sorted(sent)
+
+
+async def test_demotion_of_a_master_promotes_its_only_slave(tmp_path: Path, kernel: str) -> None:
+    async with pair_of(tmp_path, kernel) as cluster:
+        changed = await demote_broker(cluster.access, cluster.at("a"))
+        assert changed is not None
+        assert changed.master == cluster.at("b")
+        assert cluster.route == {0: cluster.at("b"), 1: cluster.at("a")}
+
+
+async def test_a_former_master_knows_at_once_what_its_new_master_is(
+    tmp_path: Path, kernel: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with pair_of(tmp_path, kernel, "SYNC_MASTER") as cluster:
+        monkeypatch.setattr(replication, "FIRST_SYNC_SECONDS", 60.0)
+        await promote_broker(cluster.access, cluster.at("b"))
+        await until(lambda: cluster["a"].parts.roles.status().master_role == "SYNC_MASTER")
+        tables = cluster["a"].parts.replication.tables
+        assert tables is not None
+        assert tables.complete_below == cluster["b"].parts.store.max_physical_offset

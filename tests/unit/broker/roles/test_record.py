@@ -1,0 +1,84 @@
+"""``role.json``: what it makes of the settings, and what it refuses."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from kerolox.broker.broker import Broker
+from kerolox.broker.config import BrokerConfig
+from kerolox.broker.roles.record import RoleFile, RoleRecord, apply_record, forget_role
+from kerolox.errors import ConfigError, StoreError
+from tests.support.clients.peer import small_config
+
+SLAVE = RoleRecord(
+    epoch=7,
+    broker_role="SLAVE",
+    broker_id=2,
+    master_address="127.0.0.1:1",
+    master_ha_address="127.0.0.1:2",
+)
+
+
+def test_a_record_is_read_as_it_was_written(tmp_path: Path) -> None:
+    file = RoleFile(tmp_path)
+    assert file.load() == RoleRecord()
+    file.save(SLAVE)
+    assert file.load() == SLAVE
+    assert json.loads(file.path.read_text())["brokerRole"] == "SLAVE"
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", "{", "[]", '{"epoch":"x"}', '{"epoch":-1}', '{"brokerRole":"LEADER"}', '{"brokerId":-1}'],
+)
+def test_a_broken_record_stops_the_start_and_says_what_to_do(tmp_path: Path, text: str) -> None:
+    (tmp_path / "role.json").write_text(text)
+    with pytest.raises(StoreError, match="put it right, or remove it"):
+        RoleFile(tmp_path).load()
+
+
+def test_a_record_is_stronger_than_the_settings_and_the_master_that_they_name(
+    tmp_path: Path,
+) -> None:
+    config = small_config(tmp_path)
+    apply_record(config, RoleRecord(epoch=7))
+    assert (config.broker_role, config.broker_id) == ("ASYNC_MASTER", 0)
+    apply_record(config, SLAVE)
+    assert (config.broker_role, config.broker_id) == ("SLAVE", 2)
+    role = {"broker_role": "SLAVE", "broker_id": 1, "ha_master_address": "127.0.0.1:9"}
+    config = BrokerConfig.load_for_start(None, store_path_root_dir=tmp_path, **role)
+    apply_record(config, RoleRecord(epoch=7, broker_role="SYNC_MASTER"))
+    assert (config.broker_role, config.broker_id) == ("SYNC_MASTER", 0)
+    assert config.ha_master_address == ""
+    # It is so after the file was read again, too.
+    assert config.reloaded().broker_role == "SYNC_MASTER"
+
+
+def test_no_slave_has_a_transient_store_pool(tmp_path: Path) -> None:
+    config = small_config(tmp_path, transient_store_pool_enable=True)
+    with pytest.raises(ConfigError, match="transientStorePoolEnable"):
+        apply_record(config, SLAVE)
+
+
+@pytest.mark.asyncio
+async def test_a_broker_is_what_its_record_says_until_that_is_forgotten(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    folder = small_config(tmp_path).config_folder
+    folder.mkdir(parents=True)
+    RoleFile(folder).save(SLAVE)
+    async with Broker(small_config(tmp_path)) as broker:
+        status = broker.parts.roles.status()
+        assert (status.broker_role, status.broker_id, status.epoch) == ("SLAVE", 2, 7)
+        assert status.master_address == "127.0.0.1:1"
+        assert not broker.parts.gate.writable
+    [line] = [each for each in caplog.messages if "role.json" in each]
+    assert "brokerRole=ASYNC_MASTER and brokerId=0 of the settings do not count" in line
+    forget_role(small_config(tmp_path))
+    async with Broker(small_config(tmp_path)) as broker:
+        status = broker.parts.roles.status()
+        assert (status.broker_role, status.broker_id, status.epoch) == ("ASYNC_MASTER", 0, 7)
+        assert broker.parts.gate.writable
