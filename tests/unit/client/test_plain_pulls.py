@@ -13,7 +13,7 @@ import pytest_asyncio
 from kerolox.client import RpcHook
 from kerolox.errors import ClientClosedError
 from kerolox.message import MessageQueue
-from kerolox.protocol.codes import RequestCode
+from kerolox.protocol.codes import RequestCode, ResponseCode
 from kerolox.protocol.command import RemotingCommand
 from kerolox.remoting.client_connection import ClientConnection
 from tests.support.eventually import until
@@ -83,6 +83,27 @@ async def test_pulls_that_are_answered_together_leave_in_one_write(
             each.set_result(None)
         await until(lambda: sum(writes) == 4)
         assert [count for count in writes if count] == [4]
+
+
+@pytest.mark.parametrize("is_general", [False, True])
+async def test_a_pull_that_is_to_be_repeated_unchanged_waits_a_little(
+    broker: QueueBroker, is_general: bool
+) -> None:
+    async def pull(command: RemotingCommand) -> RemotingCommand:
+        offset = int(command.ext_fields["queueOffset"])
+        return broker.answer(command, ResponseCode.PULL_RETRY_IMMEDIATELY, offset, 1, b"")
+
+    broker.answers[PULL] = pull
+    more = {"pull_interval_ms": 1} if is_general else {}
+    async with Consumer(broker, pull_error_delay_ms=600_000, **more) as consumer:
+        await until(lambda: pulls_of(broker))
+        connection = connection_of(consumer, broker)
+        seen = len(pulls_of(broker))
+        # What the consumer does in many turns of its loop.
+        for _ in range(50):
+            await consumer._heartbeat()
+        assert not connection.closed
+        assert len(pulls_of(broker)) - seen <= 1
 
 
 class _Sees(RpcHook):

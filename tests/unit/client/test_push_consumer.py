@@ -58,11 +58,15 @@ def record(
     return encode_record(message, properties)
 
 
+ILLEGAL = "is illegal; going on at"
+
+
 class QueueBroker(FakeBroker):
     """One topic T with one queue of ``count`` messages; a pull at the end is held for ever."""
 
     def __init__(self, count: int = 0) -> None:
         super().__init__()
+        self.first = 0
         self.count = count
         self.answers[PULL] = self.pull
         self.arrived = asyncio.Event()
@@ -82,14 +86,14 @@ class QueueBroker(FakeBroker):
         fields = command.ext_fields
         offset, most = int(fields["queueOffset"]), int(fields["maxMsgNums"])
         end = self.count if fields["topic"] == "T" else 0
-        if offset > end:
-            return self.answer(command, 21, end, end)
-        while offset >= end:
+        while offset == end:
             await self.arrived.wait()
             if self.is_closing:
                 return None
             self.arrived.clear()
             end = self.count
+        if not self.first <= offset < end:
+            return self.answer(command, 21, min(max(offset, self.first), end), end)
         until = min(end, offset + most)
         return self.answer(
             command, 0, until, end, b"".join(record(o, b"%d" % o) for o in range(offset, until))
@@ -409,6 +413,42 @@ async def test_an_illegal_offset_is_replaced_by_the_brokers(broker: QueueBroker)
         await until(lambda: broker.committed["T", 0] == 7)
         broker.add(3)
         await until(lambda: len(consumer.got) == 3)
+
+
+async def test_messages_that_wait_are_consumed_though_the_queue_got_shorter(
+    broker: QueueBroker, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A broker's machine crashed: the last messages that the consumer has pulled are gone."""
+    broker.count = 5
+    settings = {"consume_concurrency": 1, "illegal_offset_delay_ms": 10}
+    consumer = Consumer(broker, **settings)
+    consumer.gate.clear()
+    async with consumer:
+        await until(lambda: consumer.got)
+        broker.add(-2)
+        await until(lambda: ILLEGAL in caplog.text)
+        assert [int(each.body) for each in consumer.got] == [0]
+        consumer.gate.set()
+        await until(lambda: {int(each.body) for each in consumer.got} >= {0, 1, 2})
+        await until(lambda: broker.committed.get(("T", 0)) == 3)
+
+
+async def test_messages_that_wait_are_consumed_though_the_broker_deleted_them(
+    broker: QueueBroker, caplog: pytest.LogCaptureFixture
+) -> None:
+    broker.count = 5
+    consumer = Consumer(broker, consume_concurrency=1, pull_error_delay_ms=10)
+    consumer.gate.clear()
+    async with consumer:
+        await until(lambda: consumer.got)
+        broker.first = 20
+        broker.add(20)
+        await until(lambda: ILLEGAL in caplog.text)
+        assert [int(each.body) for each in consumer.got] == [0]
+        consumer.gate.set()
+        expected = [*range(5), *range(20, 25)]
+        await until(lambda: [int(each.body) for each in consumer.got] == expected)
+        await until(lambda: broker.committed.get(("T", 0)) == 25)
 
 
 async def test_a_lost_queue_is_stored_and_its_unfinished_messages_are_not_committed(

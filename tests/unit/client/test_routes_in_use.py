@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kerolox.client import Producer
+from kerolox.client import Producer, ProducerSettings
 from kerolox.message import Message, MessageQueue
 from kerolox.protocol.codes import RequestCode
 from tests.support.eventually import until
@@ -39,6 +39,19 @@ async def test_heartbeats_go_to_all_brokers_of_the_routes_and_to_no_others() -> 
             last = len(goes.seen[BEAT])
             await until(lambda: len(stays.seen[BEAT]) >= seen + 6)
             assert len(goes.seen[BEAT]) == last
+
+
+async def test_an_idle_producer_greets_a_master_that_comes_back() -> None:
+    settings = ProducerSettings(route_poll_interval_ms=10, heartbeat_interval_ms=10)
+    async with FakeBroker() as broker, Producer("p", broker.address, settings=settings) as producer:
+        broker.routes["T"] = route_body({"a": broker.address}, queues=1)
+        await producer.send(Message("T", b"x"))
+        # The master is away: the route has a slave alone.
+        broker.routes["T"] = broker.routes["T"].replace(b"{0:", b"{1:")
+        await until(lambda: producer._plans.get("T") is None)
+        broker.routes["T"] = route_body({"a": broker.address}, queues=1)
+        seen = len(broker.seen[BEAT])
+        await until(lambda: len(broker.seen[BEAT]) > seen)
 
 
 async def test_each_topic_has_its_own_round_of_queues_and_a_random_start() -> None:

@@ -9,10 +9,10 @@ from kerolox.client.core.validate import (
     check_producer_group,
     check_send_topic,
     check_topic,
-    is_system_topic,
 )
 from kerolox.errors import ConfigError, MessageRejectedError
 from kerolox.message import Message
+from kerolox.protocol.names import is_system_topic
 
 
 @pytest.mark.parametrize("topic", ["T", "%RETRY%group", "a|b-c_9", "x" * 127, "TBW102"])

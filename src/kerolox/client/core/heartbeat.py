@@ -8,16 +8,13 @@ from typing import TYPE_CHECKING, NamedTuple
 from kerolox.client.core.consuming.process_queue import MIB, ProcessQueue
 from kerolox.protocol.codes import VERSION, version_text
 from kerolox.protocol.fastjson import dumps
+from kerolox.protocol.names import CONSUME_PASSIVELY
 
 if TYPE_CHECKING:
     from kerolox.client.core.consuming.ordered.locks import QueueLock
     from kerolox.client.core.consuming.stats import TopicStats
     from kerolox.filter.tags import Subscription
     from kerolox.message import ConsumeFromWhere, MessageModel, MessageQueue
-
-
-PASSIVELY, ACTIVELY = "CONSUME_PASSIVELY", "CONSUME_ACTIVELY"
-"""How a member of a group consumes: pushed, or pulling as it likes (``ConsumeType``)."""
 
 
 class ConsumerFacts(NamedTuple):
@@ -28,7 +25,7 @@ class ConsumerFacts(NamedTuple):
     consume_from_where: ConsumeFromWhere
     subscriptions: tuple[Subscription, ...]
     unit_mode: bool = False
-    consume_type: str = PASSIVELY
+    consume_type: str = CONSUME_PASSIVELY
 
 
 def _subscription(subscription: Subscription) -> dict[str, object]:

@@ -9,7 +9,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from kerolox.client.core.routes import TopicRoute
-from kerolox.errors import BrokerError
 from kerolox.protocol.codes import RequestCode, ResponseCode
 from kerolox.protocol.command import RemotingCommand
 
@@ -58,6 +57,5 @@ def route_of(answer: RemotingCommand, address: str) -> TopicRoute | None:
     """
     if answer.code == ResponseCode.TOPIC_NOT_EXIST:
         return None
-    if answer.code != ResponseCode.SUCCESS:
-        raise BrokerError.from_response(answer.code, answer.remark, address)
+    answer.raise_for_code(address)
     return TopicRoute.parse(answer.body) if answer.body else None

@@ -11,8 +11,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
-from kerolox.client.core.validate import is_system_topic
-from kerolox.protocol.names import DLQ_PREFIX, RETRY_PREFIX, SYSTEM_GROUP_PREFIX
+from kerolox.protocol.names import DLQ_PREFIX, RETRY_PREFIX, is_reserved_group, is_system_topic
 
 if TYPE_CHECKING:
     from kerolox.message import MessageQueue
@@ -72,4 +71,4 @@ def _split(name: str) -> tuple[str, str]:
 
 
 def _is_system_name(name: str) -> bool:
-    return is_system_topic(name) or name.startswith(SYSTEM_GROUP_PREFIX)
+    return is_system_topic(name) or is_reserved_group(name)

@@ -17,10 +17,9 @@ from kerolox.protocol.names import (
     GROUP_CHARACTERS_MAX,
     NOT_SENDABLE_TOPICS,
     RETRY_PREFIX,
-    SYSTEM_TOPIC_PREFIX,
-    SYSTEM_TOPICS,
     TOPIC_CHARACTERS_MAX,
     has_name_characters,
+    is_system_topic,
 )
 from kerolox.text import printable
 
@@ -46,11 +45,6 @@ def check_send_topic(topic: str) -> None:
     check_topic(topic)
     if topic in NOT_SENDABLE_TOPICS:
         raise MessageRejectedError(f"topic {topic!r} is written by the broker only; use another")
-
-
-def is_system_topic(topic: str) -> bool:
-    """The topic belongs to RocketMQ itself."""
-    return topic in SYSTEM_TOPICS or topic.startswith(SYSTEM_TOPIC_PREFIX)
 
 
 def check_new_topic(topic: str) -> None:

@@ -27,7 +27,6 @@ from kerolox.client.aio.consumers.sharing import keep_balanced
 from kerolox.client.aio.network.instance import Member
 from kerolox.client.aio.settings import LitePullConsumerSettings
 from kerolox.client.core.consuming.subscribing import wanted
-from kerolox.client.core.heartbeat import ACTIVELY
 from kerolox.client.core.hooks import ConsumeContext, run_around_pull
 from kerolox.client.core.namespaces import (
     queue_with_namespace,
@@ -39,6 +38,7 @@ from kerolox.client.core.validate import check_consumer_group, check_topic
 from kerolox.errors import ClientClosedError, ClientError, ConfigError
 from kerolox.message import ALL_TAGS, MessageExt, MessageModel, MessageQueue
 from kerolox.protocol.codes import RequestCode
+from kerolox.protocol.names import CONSUME_ACTIVELY
 
 if TYPE_CHECKING:
     from kerolox.client.aio.network.cluster import Cluster
@@ -477,7 +477,7 @@ class LitePullConsumer(Client):
             return None
         view = ConsumerView(
             self.group,
-            ACTIVELY,
+            CONSUME_ACTIVELY,
             member.start_ms,
             self._open_cluster().name_servers,
             self.settings.pull_concurrency,

@@ -24,7 +24,6 @@ from kerolox.client.core.consuming.pull import PullResult, pull_request, pull_re
 from kerolox.client.core.consuming.rebalance import strategy_of
 from kerolox.client.core.consuming.subscribing import wanted
 from kerolox.client.core.heartbeat import (
-    ACTIVELY,
     ConsumerFacts,
     running_info_body,
     running_properties,
@@ -41,7 +40,7 @@ from kerolox.client.core.validate import check_consumer_group
 from kerolox.errors import ClientError, ConfigError
 from kerolox.message import ALL_TAGS, ConsumeFromWhere, MessageExt, MessageModel, MessageQueue
 from kerolox.protocol.codes import RequestCode
-from kerolox.protocol.names import SCHEDULE_QUEUES
+from kerolox.protocol.names import CONSUME_ACTIVELY, SCHEDULE_QUEUES
 
 if TYPE_CHECKING:
     from kerolox.client.aio.network.cluster import Cluster
@@ -289,7 +288,7 @@ class PullConsumer(Client):
             ConsumeFromWhere.CONSUME_FROM_LAST_OFFSET,
             tuple(self._subscriptions.values()),
             self.settings.unit_mode,
-            ACTIVELY,
+            CONSUME_ACTIVELY,
         )
 
     async def _on_request(
@@ -301,7 +300,7 @@ class PullConsumer(Client):
         if command.code != RequestCode.GET_CONSUMER_RUNNING_INFO:
             return command.not_supported()
         properties = running_properties(
-            ACTIVELY, self._start_ms, self._open_cluster().name_servers, threads=0
+            CONSUME_ACTIVELY, self._start_ms, self._open_cluster().name_servers, threads=0
         )
         return command.response(
             body=running_info_body(

@@ -52,14 +52,14 @@ from kerolox.client.aio.network.instance import Member
 from kerolox.client.aio.settings import PushConsumerSettings
 from kerolox.client.core.consuming.outcome import Outcome
 from kerolox.client.core.consuming.rebalance import strategy_of
-from kerolox.client.core.heartbeat import PASSIVELY, ConsumerFacts
+from kerolox.client.core.heartbeat import ConsumerFacts
 from kerolox.client.core.life import close_seconds
 from kerolox.client.core.namespaces import queue_with_namespace, queue_without_namespace
 from kerolox.client.core.validate import check_consumer_group
 from kerolox.errors import ConfigError
 from kerolox.message import ALL_TAGS, ConsumeFromWhere, MessageExt, MessageModel, MessageQueue
 from kerolox.protocol.codes import RequestCode
-from kerolox.protocol.names import RETRY_PREFIX
+from kerolox.protocol.names import CONSUME_PASSIVELY, RETRY_PREFIX
 
 if TYPE_CHECKING:
     from kerolox.client.aio.network.cluster import Cluster
@@ -497,14 +497,21 @@ class PushConsumer(Client):
             self._rebalance_wanted.set()
 
     async def _start_anew(self, assignment: Assignment) -> None:
-        """The broker refused our offset: rest, store the right one, start anew there."""
+        """The queue ends before our offset: rest, store the right one, start anew there.
+
+        What was pulled and not consumed is pulled again, as far as the queue still has it. The
+        Java client skips it.
+        """
         queue, process_queue = assignment.queue, assignment.process_queue
-        _log.warning("offset of %s is illegal; going on at %d", queue, assignment.next_offset)
+        unconsumed = process_queue.first_offset
+        offset = assignment.next_offset
+        if unconsumed is not None:
+            offset = min(offset, unconsumed)
         process_queue.drop()
         await asyncio.sleep(self.settings.illegal_offset_delay_ms / 1000)
         if self._assignments.get(queue) is assignment:
             parts = self._running
-            parts.offsets.table.update(queue, assignment.next_offset, increase_only=False)
+            parts.offsets.table.update(queue, offset, increase_only=False)
             await parts.rebalancing.give_up([queue], wait=True)
             self._rebalance_wanted.set()
 
@@ -578,7 +585,7 @@ class PushConsumer(Client):
         parts = self._running
         view = ConsumerView(
             self.group,
-            PASSIVELY,
+            CONSUME_PASSIVELY,
             self._start_ms,
             self._open_cluster().name_servers,
             self.settings.consume_concurrency,

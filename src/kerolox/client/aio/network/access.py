@@ -12,13 +12,12 @@ from kerolox.client.core.name_servers import (
     time_shares,
 )
 from kerolox.errors import (
-    BrokerError,
     ClientError,
     ConnectError,
     RemotingError,
     TopicRouteNotFoundError,
 )
-from kerolox.protocol.codes import RequestCode, ResponseCode
+from kerolox.protocol.codes import RequestCode
 from kerolox.protocol.command import RemotingCommand
 from kerolox.protocol.names import AUTO_CREATE_TOPIC
 
@@ -83,8 +82,7 @@ class Access:
             timeout_seconds=timeout_seconds or self.timeout_seconds,
             ahead=ahead,
         )
-        if response.code != ResponseCode.SUCCESS:
-            raise BrokerError.from_response(response.code, response.remark, address)
+        response.raise_for_code(address)
         return response
 
     async def ask_name_server(

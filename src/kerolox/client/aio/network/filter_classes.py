@@ -8,9 +8,9 @@ import random
 import zlib
 from typing import TYPE_CHECKING
 
-from kerolox.client.core.heartbeat import PASSIVELY
 from kerolox.errors import ClientError, KeroloxError
 from kerolox.protocol.codes import RequestCode
+from kerolox.protocol.names import CONSUME_PASSIVELY
 from kerolox.protocol.records import CRC_MASK
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ async def upload_filter_classes(cluster: Cluster, consumers: Iterable[ConsumerFa
     uploads = [
         _upload(cluster, address, consumer.group, subscription)
         for consumer in consumers
-        if consumer.consume_type == PASSIVELY
+        if consumer.consume_type == CONSUME_PASSIVELY
         for subscription in consumer.subscriptions
         if subscription.class_filter_mode
         for address in _filter_servers(cluster, subscription)

@@ -30,14 +30,21 @@ class Plans:
     def __init__(self, settings: ProducerSettings) -> None:
         self._settings = settings
         self._plans: dict[str, Plan] = {}
+        self._used: dict[str, None] = {}
+        """Topics that have had a plan. One whose master is away has none, and gets one again from
+        the poll of its route; its brokers ask idle producers about transactions."""
         self.on_change: Callable[[str], object] = _ignore
         """Called with a topic whose plan has changed."""
         self.get = self._plans.get
         """The plan of a topic, if there is one; a bound method of the table, for each send."""
 
     def topics(self) -> list[str]:
-        """Those that have a plan."""
-        return list(self._plans)
+        """Those that have, or have had, a plan (the keys of ``topicPublishInfoTable``)."""
+        return list(self._used)
+
+    def is_used(self, topic: str) -> bool:
+        """Whether it is one of :meth:`topics`."""
+        return topic in self._used
 
     async def make(self, cluster: Cluster, topic: str, limit: TimeLimit) -> Plan:
         """Find out where messages of a topic go; of a new topic, where they may go.
@@ -78,6 +85,7 @@ class Plans:
             return None
         plan = Plan(route, QueueChooser(queues, start=random.getrandbits(31)))
         self._plans[topic] = plan
+        self._used[topic] = None
         self.on_change(topic)
         return plan
 

@@ -579,7 +579,7 @@ class Producer(Client):
 
     def _adopt(self, topic: str, route: TopicRoute, is_new: bool) -> None:
         """A route has come, new or not: a topic that did not exist had that of the template."""
-        if self._plans.get(topic) is not None:
+        if self._plans.is_used(topic):
             self._plans.adopt(topic, route)
 
     async def _poll_routes(self) -> None:

@@ -16,10 +16,11 @@ from kerolox.client.core.consuming.flow import FlowLimits
 from kerolox.client.core.consuming.lite_pull import LitePull, LiteQueue
 from kerolox.client.core.consuming.rebalance import queue_changes, strategy_of
 from kerolox.client.core.consuming.subscribing import wanted
-from kerolox.client.core.heartbeat import ACTIVELY, ConsumerFacts
+from kerolox.client.core.heartbeat import ConsumerFacts
 from kerolox.client.core.life import OFFSETS_SECONDS_MAX
 from kerolox.errors import ClientError, KeroloxError
 from kerolox.message import ALL_TAGS, ConsumeFromWhere, MessageModel
+from kerolox.protocol.names import CONSUME_ACTIVELY
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable
@@ -215,7 +216,7 @@ class LiteMember:
             ConsumeFromWhere(self._settings.consume_from_where),
             tuple(self.subscriptions.values()),
             self._settings.unit_mode,
-            ACTIVELY,
+            CONSUME_ACTIVELY,
         )
 
     async def greet(self, *more: str) -> None:

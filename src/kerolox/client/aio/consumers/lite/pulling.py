@@ -189,6 +189,9 @@ class LitePulling:
             return 0.0
         if result.messages:
             self._has_arrived()
+        if result.status is PullStatus.NO_MATCHED_MSG and item.next_offset == offset:
+            # A slave lacks what is there: to ask again at once would be to ask the same.
+            return settings.pull_error_delay_ms / 1000
         if result.status is not PullStatus.OFFSET_ILLEGAL:
             return 0.0
         _log.warning("offset %d of %s is illegal; going on at %d", offset, queue, item.next_offset)

@@ -93,6 +93,8 @@ class PlainPulls:
         self._asked_at = 0.0
         self.asked_ms = 0
         """When the last pull began (``clock.steady_ms``)."""
+        self.is_stuck = False
+        """The last answer has the same pull repeated at once: see ``Pulling``."""
 
     async def run(self) -> RemotingCommand | None:
         """Pull until an answer comes that is not plain, which is given back, or another look is
@@ -160,12 +162,15 @@ class PlainPulls:
         if code == ResponseCode.SUCCESS:
             broker_name, tags = assignment.queue.broker_name, subscription.tags
             pulled = decode_pulled(frame, start, broker_name, tags, bounds, self._codec)
+        asked = assignment.next_offset
+        self.is_stuck = code == ResponseCode.PULL_RETRY_IMMEDIATELY and next_offset == asked
         now_ms = clock.steady_ms()
         pull_loop, connection = self._pull_loop, self._connection
         elapsed_ms = now_ms - self.asked_ms
         pull_loop.take(assignment, next_offset, suggested_broker_id, pulled, elapsed_ms)
         if (
-            not connection.closed
+            not self.is_stuck
+            and not connection.closed
             and connection.has_room()
             and pull_loop.may_pull(assignment, subscription, connection.address)
         ):

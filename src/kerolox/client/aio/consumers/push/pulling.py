@@ -1,8 +1,9 @@
 """Pull loops: one for each queue that a push consumer owns.
 
 A loop pauses while the consumer has too much (``core/consuming/flow.py``), while it is suspended,
-and after errors. It asks the node that the broker suggested last; when that one does not answer,
-the master is next.
+and after errors. So it does after an answer that has the same pull repeated at once: a slave says
+so of what it lacks, and while the master is away nobody else can be asked. It asks the node that
+the broker suggested last; when that one does not answer, the master is next.
 """
 
 from __future__ import annotations
@@ -176,7 +177,7 @@ class Pulling:
         )
         response = await pulls.run()
         if response is None:
-            return 0.0
+            return settings.pull_error_delay_ms / 1000 if pulls.is_stuck else 0.0
         return await self._answered(assignment, subscription, address, response, pulls.asked_ms)
 
     async def _pull_in_general(
@@ -238,14 +239,32 @@ class Pulling:
         result = pull_result(response, assignment.queue, subscription, address)
         if assignment.process_queue.is_dropped:
             return 0.0
+        elapsed_ms = clock.steady_ms() - asked_ms
         if result.status is PullStatus.OFFSET_ILLEGAL:
+            _log.warning(
+                "offset %d of %s is illegal; going on at %d",
+                assignment.next_offset,
+                assignment.queue,
+                result.next_offset,
+            )
+            if result.next_offset > assignment.next_offset:
+                # The broker deleted what we did not pull; what we did is as good as before.
+                self.take(
+                    assignment, result.next_offset, result.suggested_broker_id, None, elapsed_ms
+                )
+                return self._settings.pull_error_delay_ms / 1000
             assignment.broker_id = result.suggested_broker_id
             assignment.next_offset = result.next_offset
             await self._start_anew(assignment)
             return 0.0
-        elapsed_ms = clock.steady_ms() - asked_ms
         pulled = pulled_of(result.messages)
+        is_stuck = (
+            result.status is PullStatus.NO_MATCHED_MSG
+            and result.next_offset == assignment.next_offset
+        )
         self.take(assignment, result.next_offset, result.suggested_broker_id, pulled, elapsed_ms)
+        if is_stuck:
+            return self._settings.pull_error_delay_ms / 1000
         return self._settings.pull_interval_ms / 1000
 
     def take(
