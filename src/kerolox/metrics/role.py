@@ -1,0 +1,23 @@
+"""What a role is to those who look at its figures."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    from kerolox.metrics.families import Families
+
+
+class MeasuredRole(Protocol):
+    """What a role tells of itself."""
+
+    @property
+    def shared_labels(self) -> Mapping[str, str]:
+        """Labels of all its series."""
+
+    async def measure(self, families: Families) -> None:
+        """Add its figures, in turns with other work of the loop."""
+
+    def unready(self) -> list[str]:
+        """Why nobody should be sent here now; empty: it is ready."""
