@@ -1,0 +1,234 @@
+"""Brokers: versions, clocks, disks, load, replication, and the limits of their machine."""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from collections.abc import Iterator, Mapping
+
+from kerolox.admin import BrokerRuntime
+from kerolox.doctor.facts import BrokerFacts, Survey
+from kerolox.doctor.findings import Finding
+
+CLOCK_OFF_MS = 5_000
+"""A clock may be off by so much."""
+
+DISK_WARNING_RATIO, DISK_CLEAN_RATIO, DISK_USED_PERCENT = 0.90, 0.85, 75.0
+"""Of RocketMQ (``DefaultMessageStore``), where the settings don't say others: takes no messages
+(``diskSpaceWarningLevelRatio``), deletes before the time (``diskSpaceCleanForciblyRatio``), deletes
+whatever is old at any hour (``diskMaxUsedSpaceRatio``)."""
+
+DISPATCH_BEHIND_BYTES = 64 << 20
+SEND_WAITS_MS = 1_000
+FALL_BEHIND_BYTES = 256 << 20
+"""``haSlaveFallbehindMax``, where the settings don't say another."""
+
+FILES_MIN = 10_000
+FILES_PART_MAX, MAPS_PART_MAX = 0.8, 0.6
+MAPS_MIN = 65_530
+"""The default of Linux; RocketMQ's ``os.sh`` sets 655,360."""
+
+SAFE_VERSIONS = {4: (4, 9, 6), 5: (5, 1, 1)}
+"""Since these a broker does not run what strangers send (CVE-2023-33246)."""
+
+_VERSION = re.compile(r"V(\d+)_(\d+)_(\d+)")
+
+
+def judge_versions(survey: Survey) -> Iterator[Finding]:
+    """Different ones in a cluster, and those with a known hole."""
+    by_cluster: dict[str, dict[str, list[str]]] = defaultdict(lambda: defaultdict(list))
+    for each in survey.brokers:
+        if each.runtime is None or not each.runtime.version:
+            continue
+        version, where = each.runtime.version, each.node.address
+        by_cluster[each.node.cluster][version].append(where)
+        numbers = _numbers(version)
+        if numbers is not None and numbers < SAFE_VERSIONS.get(numbers[0], (0, 0, 0)):
+            yield Finding(
+                "version-unsafe",
+                where,
+                f"the broker is of {version}, with which strangers can run commands on its machine"
+                " (CVE-2023-33246)",
+                "update it to 4.9.6 or 5.1.1 at least, and let only clients reach its port",
+            )
+    for cluster, versions in by_cluster.items():
+        if len(versions) > 1:
+            told = "; ".join(f"{version}: {', '.join(versions[version])}" for version in versions)
+            yield Finding(
+                "versions-differ",
+                cluster,
+                f"the brokers of the cluster are of different versions ({told})",
+                "update the older ones; a mixture is for the time of an update",
+            )
+
+
+def _numbers(version: str) -> tuple[int, int, int] | None:
+    found = _VERSION.match(version)
+    return (int(found[1]), int(found[2]), int(found[3])) if found else None
+
+
+def judge_clocks(survey: Survey) -> Iterator[Finding]:
+    """A broker's clock against ours."""
+    for each in survey.brokers:
+        ahead = each.clock_ahead_ms
+        if ahead is not None and abs(ahead) > CLOCK_OFF_MS:
+            way = "ahead of" if ahead > 0 else "behind"
+            yield Finding(
+                "clock-off",
+                each.node.address,
+                f"its clock is {abs(ahead) / 1000:.0f} s {way} that of this machine",
+                "have both synchronised (chrony, systemd-timesyncd): delays, retention and searches"
+                " by time go by the broker's",
+            )
+
+
+def judge_disks(survey: Survey) -> Iterator[Finding]:
+    """How full the disk is, against the levels of the broker's settings."""
+    for each in survey.brokers:
+        if each.runtime is not None:
+            yield from disk_findings(each.node.address, each.runtime, each.settings or {})
+
+
+def disk_findings(
+    where: str, runtime: BrokerRuntime, settings: Mapping[str, str]
+) -> Iterator[Finding]:
+    """Of one broker."""
+    ratio = max(runtime.log_disk_ratio, runtime.queue_disk_ratio)
+    full = _number(settings, "diskSpaceWarningLevelRatio", DISK_WARNING_RATIO)
+    clean = _number(settings, "diskSpaceCleanForciblyRatio", DISK_CLEAN_RATIO)
+    used = _number(settings, "diskMaxUsedSpaceRatio", DISK_USED_PERCENT) / 100
+    told = f"the disk of the store is {ratio:.0%} full"
+    room = "make room or give it a larger disk, or keep messages for less long (fileReservedTime)"
+    if ratio >= full:
+        yield Finding(
+            "disk-full",
+            where,
+            f"{told}: from {full:.0%} on the broker takes no messages (diskSpaceWarningLevelRatio)",
+            f"{room}; kerolox store info shows what the store has",
+        )
+    elif ratio >= clean and settings.get("cleanFileForciblyEnable", "true") == "true":
+        yield Finding(
+            "disk-cleaning",
+            where,
+            f"{told}: from {clean:.0%} on the broker deletes messages before their time"
+            " (diskSpaceCleanForciblyRatio)",
+            room,
+        )
+    elif ratio >= used:
+        yield Finding(
+            "disk-filling",
+            where,
+            f"{told}: from {used:.0%} on the broker deletes what is older than fileReservedTime at"
+            " any hour (diskMaxUsedSpaceRatio)",
+            room,
+        )
+
+
+def judge_load(survey: Survey) -> Iterator[Finding]:
+    """Queues that fill up inside a broker."""
+    for each in survey.brokers:
+        if each.runtime is None:
+            continue
+        where = each.node.address
+        if each.runtime.dispatch_behind_bytes > DISPATCH_BEHIND_BYTES:
+            yield Finding(
+                "dispatch-behind",
+                where,
+                f"{each.runtime.dispatch_behind_bytes} bytes of the log are in no queue yet:"
+                " consumers don't see these messages",
+                "look at the load of its disk and its processors, and at its log",
+            )
+        if each.runtime.send_queue.head_wait_ms > SEND_WAITS_MS:
+            yield Finding(
+                "sends-wait",
+                where,
+                f"sends wait for {each.runtime.send_queue.head_wait_ms} ms before the broker takes"
+                " them up",
+                "look at the load of its disk; spread topics over more brokers",
+            )
+
+
+def judge_replication(survey: Survey) -> Iterator[Finding]:
+    """Masters without the slave that they need, slaves that are far behind."""
+    for master in survey.masters():
+        settings = master.settings or {}
+        slaves = [
+            each
+            for each in survey.brokers
+            if each.node.broker_name == master.node.broker_name and not each.node.is_master
+        ]
+        status = master.replication
+        has_slave = bool(status.replicas) if status is not None else bool(slaves)
+        if settings.get("brokerRole") == "SYNC_MASTER" and not has_slave:
+            yield Finding(
+                "no-slave",
+                master.node.address,
+                f"{master.node} is a SYNC_MASTER and has no slave: senders get SLAVE_NOT_AVAILABLE",
+                "start its slave, see in the slave's log why it does not reach brokerIP2 and"
+                " haListenPort, or set brokerRole=ASYNC_MASTER",
+            )
+        behind_max = int(_number(settings, "haSlaveFallbehindMax", FALL_BEHIND_BYTES))
+        for where, behind in _behind(master, slaves):
+            if behind > behind_max:
+                yield Finding(
+                    "slave-behind",
+                    where,
+                    f"the slave of {master.node} is {behind} bytes behind it"
+                    f" (haSlaveFallbehindMax is {behind_max})",
+                    "look at the network between both, at the disk of the slave, and at its log",
+                )
+
+
+def _behind(master: BrokerFacts, slaves: list[BrokerFacts]) -> Iterator[tuple[str, int]]:
+    if master.replication is not None:
+        for each in master.replication.replicas:
+            yield each.address, each.behind_bytes
+    elif master.runtime is not None:
+        for slave in slaves:
+            if slave.runtime is not None:
+                yield (
+                    slave.node.address,
+                    master.runtime.log_max_offset - slave.runtime.log_max_offset,
+                )
+
+
+def judge_machines(survey: Survey) -> Iterator[Finding]:
+    """Limits of the processes that run on this machine."""
+    for each in survey.brokers:
+        machine, where = each.machine, each.node.address
+        if machine is None:
+            continue
+        if machine.files >= machine.files_max * FILES_PART_MAX:
+            yield Finding(
+                "open-files-exhausted",
+                where,
+                f"process {machine.pid} has {machine.files} files and sockets open, and may have"
+                f" {machine.files_max}",
+                "raise the limit (ulimit -n, LimitNOFILE) to 655350, or look who opens so many"
+                " connections",
+            )
+        elif machine.files_max < FILES_MIN:
+            yield Finding(
+                "open-files-low",
+                where,
+                f"process {machine.pid} may have {machine.files_max} files and sockets open",
+                "raise the limit (ulimit -n, LimitNOFILE) to 655350: each connection and each file"
+                " of the store is one",
+            )
+        if machine.maps >= machine.maps_max * MAPS_PART_MAX or machine.maps_max < MAPS_MIN:
+            yield Finding(
+                "map-limit-low",
+                where,
+                f"process {machine.pid} has {machine.maps} regions of memory mapped, and may have"
+                f" {machine.maps_max}",
+                "sysctl -w vm.max_map_count=655360, and the same in /etc/sysctl.d: each file of the"
+                " store is a region",
+            )
+
+
+def _number(settings: Mapping[str, str], key: str, default: float) -> float:
+    text = settings.get(key, "")
+    try:
+        return float(text) if text else default
+    except ValueError:
+        return default

@@ -1,0 +1,105 @@
+"""Consumer groups: members that don't fit together, queues that stand still."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+
+from kerolox.admin import ConsumerStatus
+from kerolox.doctor.facts import GroupFacts, Survey
+from kerolox.doctor.findings import Finding
+from kerolox.protocol.names import RETRY_PREFIX
+
+BROADCASTING = "BROADCASTING"
+NAMED_MAX = 3
+
+
+def judge_groups(survey: Survey) -> Iterator[Finding]:
+    """All that were looked at."""
+    for each in survey.groups:
+        yield from group_findings(each, survey.stuck_after_ms)
+
+
+def group_findings(facts: GroupFacts, stuck_after_ms: int) -> Iterator[Finding]:
+    """Of one group; what its members read themselves (BROADCASTING) has no lag at brokers."""
+    where = f"group {facts.group}"
+    status = facts.status
+    if status is not None:
+        yield from _members(where, status)
+        if status.connections.message_model == BROADCASTING:
+            return
+    if facts.second is None:
+        return
+    if status is None:
+        if facts.second.lag > 0:
+            yield Finding(
+                "group-offline",
+                where,
+                f"no member is online, and {facts.second.lag} messages wait for it",
+                "start its consumers; if nobody needs it any more: kerolox group delete"
+                f" {facts.group}",
+            )
+        return
+    yield from _queues(where, facts, status, stuck_after_ms)
+
+
+def _members(where: str, status: ConsumerStatus) -> Iterator[Finding]:
+    if not status.has_same_subscriptions:
+        told = [
+            f"{member.client_id}: "
+            + ", ".join(
+                f"{each.topic} {each.sub_string or '*'}"
+                for each in member.subscriptions
+                if not each.topic.startswith(RETRY_PREFIX)
+            )
+            for member in status.members
+        ]
+        yield Finding(
+            "subscriptions-differ",
+            where,
+            f"its members subscribe to different things ({'; '.join(told[:NAMED_MAX])}), so each"
+            " loses messages that only the other wants",
+            "have all members subscribe to the same topics with the same expressions, or give each"
+            " kind a group of its own",
+        )
+    counts = Counter(member.client_id for member in status.connections.members)
+    for client_id, count in counts.items():
+        if count > 1:
+            yield Finding(
+                "client-ids-clash",
+                where,
+                f"{count} members have the client id {client_id}: they take the same queues, and"
+                " leave others to nobody",
+                "give each process an instance name of its own (instanceName)",
+            )
+
+
+def _queues(
+    where: str, facts: GroupFacts, status: ConsumerStatus, stuck_after_ms: int
+) -> Iterator[Finding]:
+    queues = {each.queue: each for each in facts.second.queues} if facts.second else {}
+    subscribed = {each.topic for each in status.connections.subscriptions}
+    for queue in facts.standing:
+        lag, owner = queues[queue].lag, queues[queue].client_id
+        waits_ms = facts.waits_ms.get((queue.topic, queue.broker_name, queue.queue_id), 0)
+        place = f"{queue.topic} {queue.broker_name}/{queue.queue_id}"
+        if queue.topic not in subscribed or waits_ms < stuck_after_ms:
+            continue
+        if owner:
+            yield Finding(
+                "queue-stuck",
+                where,
+                f"{place} stands still: {lag} messages left, the next waits for"
+                f" {waits_ms / 1000:.0f} s, and {owner} has the queue",
+                "look what that member does (kerolox group members --stacks); a handler that hangs,"
+                " or a message that fails again and again, holds up all behind it",
+            )
+        elif not status.silent:
+            yield Finding(
+                "queue-without-owner",
+                where,
+                f"{place} has {lag} messages left, the next waits for {waits_ms / 1000:.0f} s, and"
+                " no member has the queue",
+                "restart the members one by one; look for members with one client id, and for a"
+                " member that another cluster's name server leads",
+            )
