@@ -1,0 +1,148 @@
+"""The ASGI application: for each request who asks, whether he may, and what an error looks like."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from starlette.applications import Starlette
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import PlainTextResponse, Response
+from starlette.routing import BaseRoute, Mount
+from starlette.routing import Route as StarletteRoute
+
+from kerolox.console.refusals import Refused, answer_to_error, check_same_site
+from kerolox.console.routes import ROUTES, Route
+from kerolox.console.security.guard import Guard
+from kerolox.console.security.roles import Role
+from kerolox.console.static_files import VersionedFiles
+from kerolox.console.visit import COOKIE, TOKEN_FIELD, Done, Visit, parsed_form
+from kerolox.errors import KeroloxError
+
+if TYPE_CHECKING:
+    from starlette.types import ASGIApp
+
+    from kerolox.console.console import Console
+
+__all__ = ["application"]
+
+DEADLINE_SECONDS = 15.0
+"""How long one request may take."""
+REQUESTS_AT_ONCE_MAX = 32
+"""Requests that ask the cluster at the same time; further ones wait, within their deadline."""
+
+STATIC = Path(__file__).parent / "static"
+
+_log = logging.getLogger(__name__)
+
+
+def application(console: Console) -> ASGIApp:
+    """The pages of a console that is started and stopped by whoever serves them."""
+    room = asyncio.Semaphore(REQUESTS_AT_ONCE_MAX)
+    by_path: dict[str, dict[str, Route]] = {}
+    for route in ROUTES:
+        by_path.setdefault(route.path, {})[route.method] = route
+    served: list[BaseRoute] = [
+        StarletteRoute(path, _endpoint(console, methods, room), methods=sorted(methods))
+        for path, methods in by_path.items()
+    ]
+    served.append(Mount("/static", VersionedFiles(directory=STATIC)))
+    app = Starlette(routes=served, exception_handlers={404: _not_found})
+    return Guard(app, console.settings.root_path)
+
+
+def _endpoint(
+    console: Console, methods: dict[str, Route], room: asyncio.Semaphore
+) -> Callable[[Request], Awaitable[Response]]:
+    async def endpoint(request: Request) -> Response:
+        method = "GET" if request.method == "HEAD" else request.method
+        route = methods[method]
+        cookie = request.cookies.get(COOKIE, "")
+        visit = Visit(console, request, cookie, console.sessions.find(cookie))
+        try:
+            async with asyncio.timeout(DEADLINE_SECONDS):
+                await _check(route, visit)
+                async with room:
+                    return await _answer(route, visit)
+        except ClientDisconnect:
+            return PlainTextResponse("", 400)
+        except (KeroloxError, TimeoutError, Refused) as error:
+            return _failed(route, visit, error)
+        except Exception as error:
+            _log.exception("%s %s could not be answered", route.method, route.path)
+            return _failed(route, visit, error)
+
+    return endpoint
+
+
+async def _check(route: Route, visit: Visit) -> None:
+    """Whether the request is one of somebody who may; read the form of it.
+
+    Raises:
+        Refused: it is not.
+    """
+    if route.method == "POST":
+        check_same_site(visit.request)
+        visit.form = await _read_form(visit.request, route.body_bytes_max)
+        token = visit.given(TOKEN_FIELD)
+        if not visit.cookie or not visit.console.sessions.is_token(visit.cookie, token):
+            raise Refused(403, "The form is too old, or was not made by this console. Try again.")
+    if route.role is Role.NOBODY:
+        return
+    if visit.session is None:
+        raise Refused(401, "Log in first.")
+    if visit.role < route.role:
+        raise Refused(403, f"This needs the role {route.role.label}; you are {visit.role.label}.")
+    if route.is_action and not visit.console.settings.actions:
+        raise Refused(403, "This console is read-only; it was started without --actions.")
+
+
+async def _answer(route: Route, visit: Visit) -> Response:
+    answer = await route.answer(visit)
+    if not isinstance(answer, Done):
+        return answer
+    assert visit.session is not None
+    what = {**answer.target, "old": answer.old, "new": answer.new}
+    visit.console.audit.changed(visit.name, visit.address, route.path, what)
+    visit.console.cache.clear()
+    visit.session.note(answer.text)
+    return visit.go(answer.location)
+
+
+async def _read_form(request: Request, bytes_max: int) -> dict[str, list[str]]:
+    kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+    if kind != "application/x-www-form-urlencoded":
+        raise Refused(415, "A form is sent as application/x-www-form-urlencoded.")
+    body = bytearray()
+    async for part in request.stream():
+        body += part
+        if len(body) > bytes_max:
+            raise Refused(413, f"The form is larger than {bytes_max} bytes.")
+    try:
+        return parsed_form(bytes(body))
+    except ValueError:
+        raise Refused(400, "The form can't be read.") from None
+
+
+def _failed(route: Route, visit: Visit, error: Exception) -> Response:
+    audit = visit.console.audit
+    if isinstance(error, Refused):
+        if error.status == 403:
+            audit.denied(visit.name, visit.address, route.path, error.text)
+    elif route.is_action:
+        reason = "no answer in time; it may be done" if _is_late(error) else str(error)
+        what = {**visit.target, "reason": reason}
+        audit.failed(visit.name, visit.address, route.path, what)
+        visit.console.cache.clear()
+    return answer_to_error(visit, error, is_action=route.is_action)
+
+
+def _is_late(error: Exception) -> bool:
+    return isinstance(error, TimeoutError)
+
+
+async def _not_found(_request: Request, _error: Exception) -> Response:
+    return PlainTextResponse("There is no such page.\n", 404)

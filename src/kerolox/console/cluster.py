@@ -1,0 +1,76 @@
+"""What several pages ask of the cluster, each kept for a few seconds."""
+
+from __future__ import annotations
+
+from kerolox.admin import Admin, ClusterInfo, TopicConfig, is_internal_topic
+from kerolox.admin.asking import answers_of
+from kerolox.console.cache import Cache
+from kerolox.errors import ClientError
+
+__all__ = ["Cluster"]
+
+KEPT_SECONDS = 5.0
+"""How old an answer may be that a page shows."""
+
+
+class Cluster:
+    """Questions with answers for all pages."""
+
+    def __init__(self, admin: Admin, cache: Cache) -> None:
+        self._admin = admin
+        self._cache = cache
+
+    async def info(self) -> ClusterInfo:
+        """Brokers and clusters."""
+        return await self._cache.get("info", KEPT_SECONDS, self._admin.cluster_info)
+
+    async def topics(self, *, internal: bool = False) -> list[str]:
+        """Names, sorted; ``internal``: RocketMQ's own too."""
+        names = await self._cache.get("topics", KEPT_SECONDS, self._admin.list_topics)
+        if internal:
+            return names
+        info = await self.info()
+        return [name for name in names if not is_internal_topic(name, info)]
+
+    async def groups(self, *, internal: bool = False) -> list[str]:
+        """Names, sorted; ``internal``: RocketMQ's own too."""
+        return await self._cache.get(
+            ("groups", internal), KEPT_SECONDS, lambda: self._admin.list_groups(internal=internal)
+        )
+
+    async def masters(self) -> dict[str, str]:
+        """Name → address of the masters of all clusters."""
+        info = await self.info()
+        return {
+            broker.broker_name: broker.addresses[0]
+            for broker in info.nodes()
+            if 0 in broker.addresses
+        }
+
+    async def topic_settings(self) -> dict[str, dict[str, TopicConfig]]:
+        """Topic → broker's name → what the broker has of it; brokers that don't answer are left
+        out."""
+        return await self._cache.get("topic settings", KEPT_SECONDS, self._topic_settings)
+
+    async def broker_address(self, address: str) -> str:
+        """An address that a page was asked for, if a broker has it.
+
+        Raises:
+            ClientError: no broker of the cluster has it. Else the console would connect to
+                wherever somebody likes.
+        """
+        for broker in (await self.info()).nodes():
+            if address in broker.addresses.values():
+                return address
+        raise ClientError(f"no broker of the cluster has the address {address!r}")
+
+    async def _topic_settings(self) -> dict[str, dict[str, TopicConfig]]:
+        masters = await self.masters()
+        found, _ = await answers_of(
+            masters, lambda name: self._admin.all_topic_settings(masters[name])
+        )
+        topics: dict[str, dict[str, TopicConfig]] = {}
+        for broker, settings in found.items():
+            for topic, config in settings.items():
+                topics.setdefault(topic, {})[broker] = config
+        return topics

@@ -1,0 +1,63 @@
+"""Brokers: figures, settings, and changing one of those."""
+
+from __future__ import annotations
+
+from starlette.responses import Response
+
+from kerolox.console.history.sampler import rate_series
+from kerolox.console.pages.overview import HOURS, hours_of
+from kerolox.console.visit import Done, Visit
+from kerolox.errors import ClientError
+from kerolox.remoting.audit import HIDDEN, is_secret
+
+__all__ = ["change_setting", "described", "listed"]
+
+
+async def listed(visit: Visit) -> Response:
+    """All nodes of all clusters."""
+    return visit.page("brokers.html", nodes=await visit.admin.cluster_status())
+
+
+async def described(visit: Visit) -> Response:
+    """One node: figures, settings without secrets."""
+    address = await visit.console.cluster.broker_address(visit.needed("address"))
+    wanted = visit.asked("q").lower()
+    runtime = await visit.admin.broker_runtime(address)
+    settings = await visit.admin.broker_settings(address)
+    shown = {
+        name: HIDDEN if is_secret(name) and value else value
+        for name, value in settings.items()
+        if wanted in name.lower()
+    }
+    name = settings.get("brokerName", "")
+    return visit.page(
+        "broker.html",
+        address=address,
+        broker_name=name,
+        runtime=runtime,
+        figures=dict(runtime.values),
+        shown_settings=shown,
+        q=visit.asked("q"),
+        hours=hours_of(visit),
+        hours_choices=HOURS,
+        charted=[rate_series("in", name), rate_series("out", name)],
+    )
+
+
+async def change_setting(visit: Visit) -> Done:
+    """Change one setting of a broker."""
+    address = await visit.console.cluster.broker_address(visit.required("address"))
+    name = visit.required("name")
+    value = visit.given("value")
+    old = await visit.admin.broker_settings(address)
+    if name not in old:
+        raise ClientError(f"the broker has no setting {name!r}; nothing was changed")
+    said = await visit.admin.update_broker_settings({name: value}, broker=address)
+    return Done(
+        f"{name} is {HIDDEN if is_secret(name) else value!r} on {address}. "
+        + " ".join(said.values()),
+        visit.path("/broker", address=address, q=name),
+        {"brokerAddr": address},
+        old={name: old[name]},
+        new={name: value},
+    )

@@ -1,0 +1,203 @@
+"""Consumer groups: list, lag, members, moving offsets, pausing."""
+
+from __future__ import annotations
+
+from starlette.responses import Response
+
+from kerolox.admin import GroupChange, OffsetMove, QueueTimeSpan, move_offsets
+from kerolox.admin.asking import answers_of
+from kerolox.admin.positions import PositionKind
+from kerolox.console.history.sampler import lag_series
+from kerolox.console.pages.overview import HOURS, hours_of
+from kerolox.console.rendering import slice_of
+from kerolox.console.scan import position_in, queue_of
+from kerolox.console.visit import Done, Visit
+from kerolox.errors import ClientError, KeroloxError
+from kerolox.message import MessageQueue
+from kerolox.text import printable
+
+__all__ = ["delete", "described", "listed", "member", "pause", "plan_reset", "reset", "resume"]
+
+SORTS = ("name", "lag")
+STACK_CHARACTERS_MAX = 256 * 1024
+
+
+async def listed(visit: Visit) -> Response:
+    """All groups, page by page."""
+    wanted = visit.asked("q").lower()
+    names = await visit.console.cluster.groups(internal=visit.asked("all") == "1")
+    sample = await visit.console.sampler.newest()
+    lags = {name: max(each.lag, 0) for name, each in sample.groups.items()}
+    found = [name for name in names if wanted in name.lower()]
+    sort = visit.asked("sort") if visit.asked("sort") in SORTS else SORTS[0]
+    if sort == "lag":
+        found.sort(key=lambda name: (-lags.get(name, 0), name))
+    shown = slice_of(found, visit.number("page", 1, 1))
+    online, _ = await answers_of(shown.items, visit.admin.consumer_connections)
+    rows = [
+        (name, online.get(name), lags.get(name), sample.groups.get(name)) for name in shown.items
+    ]
+    return visit.page(
+        "groups.html",
+        rows=rows,
+        shown=shown,
+        q=visit.asked("q"),
+        internal=visit.asked("all") == "1",
+        sort=sort,
+        sample=sample,
+    )
+
+
+async def described(visit: Visit) -> Response:
+    """One group: how far it is in each queue, who its members are, what they want."""
+    name = visit.needed("name")
+    faults = []
+    queues, spans = [], {}
+    try:
+        progress = await visit.admin.group_progress(name, clients=True)
+        queues = list(progress.queues)
+        spans = await _spans(visit, name, {each.queue.topic for each in queues})
+    except KeroloxError as error:
+        faults.append(str(error))
+    try:
+        status = await visit.admin.consumer_status(name)
+    except KeroloxError as error:
+        status = None
+        faults.append(str(error))
+    masters = await visit.console.cluster.masters()
+    settings, _ = await answers_of(
+        masters, lambda broker: visit.admin.group_settings(masters[broker], name)
+    )
+    topic = visit.asked("topic")
+    chosen = [each for each in queues if topic in ("", each.queue.topic)]
+    return visit.page(
+        "group.html",
+        name=name,
+        topic=topic,
+        topics=sorted({each.queue.topic for each in queues}),
+        queues=slice_of(chosen, visit.number("page", 1, 1)),
+        spans=spans,
+        lag=sum(max(each.lag, 0) for each in chosen),
+        status=status,
+        group_settings={broker: each for broker, each in settings.items() if each is not None},
+        faults=faults,
+        hours=hours_of(visit),
+        hours_choices=HOURS,
+        charted=[lag_series(name)],
+    )
+
+
+async def member(visit: Visit) -> Response:
+    """One member: its queues, how fast it is, what its threads do."""
+    name, client_id = visit.needed("name"), visit.needed("client")
+    info = await visit.admin.consumer_running_info(
+        name, client_id, stacks=visit.asked("stacks") == "1"
+    )
+    return visit.page(
+        "member.html",
+        name=name,
+        info=info,
+        stacks="\n".join(
+            printable(line, characters_max=None)
+            for line in info.stacks[:STACK_CHARACTERS_MAX].splitlines()
+        ),
+    )
+
+
+async def plan_reset(visit: Visit) -> Response:
+    """What moving a group would do; nothing is changed."""
+    name, topic = visit.needed("name"), visit.needed("topic")
+    to = visit.needed("to")
+    position = position_in(to)
+    moves = await move_offsets(
+        visit.admin.access,
+        name,
+        topic,
+        position,
+        queues=_queues(topic, visit.request.query_params.getlist("queue")),
+        dry_run=True,
+    )
+    # What is done is what is shown: "2h" is a time by then.
+    fixed = str(position.number) if position.kind is PositionKind.TIME else to
+    return visit.page("reset.html", name=name, topic=topic, to=to, fixed=fixed, moves=moves)
+
+
+async def reset(visit: Visit) -> Done:
+    """Move a group to the offsets of a plan."""
+    name, topic = visit.required("name"), visit.required("topic")
+    to = visit.required("to")
+    moves = await move_offsets(
+        visit.admin.access,
+        name,
+        topic,
+        position_in(to),
+        queues=_queues(topic, visit.form.get("queue", [])),
+    )
+    return Done(
+        f"Group {name} goes on at {to} in {len(moves)} queues of {topic}: "
+        f"{sum(each.again for each in moves)} messages come again, "
+        f"{sum(each.skipped for each in moves)} are skipped.",
+        visit.path("/group", name=name),
+        {"group": name, "topic": topic, "to": to},
+        old={_place(each): each.old for each in moves},
+        new={_place(each): each.new for each in moves},
+    )
+
+
+async def pause(visit: Visit) -> Done:
+    """Deliver nothing more to a group."""
+    return await _enable(visit, enable=False)
+
+
+async def resume(visit: Visit) -> Done:
+    """Deliver to it again."""
+    return await _enable(visit, enable=True)
+
+
+async def delete(visit: Visit) -> Done:
+    """Delete a group, whose name was typed once more."""
+    name = visit.required("name")
+    if visit.given("again") != name:
+        raise ClientError("type the group's name once more to delete it; nothing was deleted")
+    clusters = sorted((await visit.console.cluster.info()).clusters)
+    done: list[str] = []
+    for cluster in clusters:
+        done += await visit.admin.delete_group(
+            name, cluster=cluster, remove_offsets=visit.given("offsets") == "1"
+        )
+    return Done(
+        f"Group {name} is deleted on {', '.join(done)}.",
+        visit.path("/groups"),
+        {"group": name},
+        old=f"a group on {', '.join(done)}",
+    )
+
+
+async def _enable(visit: Visit, *, enable: bool) -> Done:
+    name = visit.required("name")
+    changes: list[GroupChange] = []
+    for cluster in sorted((await visit.console.cluster.info()).clusters):
+        changes += await visit.admin.update_group(name, cluster=cluster, consume_enable=enable)
+    return Done(
+        f"Group {name} is {'resumed' if enable else 'paused'} on {len(changes)} brokers.",
+        visit.path("/group", name=name),
+        {"group": name},
+        old={each.address: each.old.consume_enable if each.old else None for each in changes},
+        new={each.address: each.new.consume_enable for each in changes},
+    )
+
+
+async def _spans(visit: Visit, group: str, topics: set[str]) -> dict[MessageQueue, QueueTimeSpan]:
+    """By queue; nothing of a topic whose broker does not tell."""
+    found, _ = await answers_of(
+        sorted(topics), lambda topic: visit.admin.consume_time_spans(group, topic)
+    )
+    return {span.queue: span for spans in found.values() for span in spans}
+
+
+def _queues(topic: str, texts: list[str]) -> list[MessageQueue]:
+    return [queue_of(topic, text) for text in texts]
+
+
+def _place(move: OffsetMove) -> str:
+    return f"{move.queue.broker_name}/{move.queue.queue_id}"

@@ -1,0 +1,208 @@
+"""Messages: browse, find, show, follow, send again."""
+
+from __future__ import annotations
+
+from starlette.responses import Response
+
+from kerolox.admin import (
+    Position,
+    PositionKind,
+    copy_of,
+    describe_topic,
+    message_at,
+    message_by_id,
+    message_tracks,
+    messages_by_key,
+    send_message,
+)
+from kerolox.admin.asking import answers_of
+from kerolox.admin.messages.reading import read_messages
+from kerolox.console.rendering import body_text, preview_text
+from kerolox.console.scan import Scan, position_in, queue_of, scan, wanted_of
+from kerolox.console.visit import Done, Visit
+from kerolox.errors import ClientError, NotFoundError
+from kerolox.message import MessageExt, MessageId, MessageQueue, PropertyKey
+from kerolox.protocol.names import DLQ_PREFIX
+
+__all__ = ["browse", "described", "resend", "tail"]
+
+VIEWS = ("auto", "text", "json", "hex")
+START, STOP = "-20", "end"
+TAIL_QUEUES_MAX = 64
+TAIL_MESSAGES_MAX = 100
+"""Of one look at all queues; the next look has those that were left."""
+
+
+async def browse(visit: Visit) -> Response:
+    """A form, and the messages that it asks for."""
+    topic = visit.asked("topic")
+    names = ("queue", "from", "until", "tags", "sql", "text", "id", "key")
+    asked = {name: visit.asked(name) for name in names}
+    found = await _found(visit, topic, asked) if topic else None
+    return visit.page(
+        "messages.html",
+        topic=topic,
+        asked=asked,
+        found=found,
+        preview=preview_text,
+        topics=await visit.console.cluster.topics(internal=True) if not topic else [],
+        start=START,
+        stop=STOP,
+    )
+
+
+async def described(visit: Visit) -> Response:
+    """One message, by its place or its id."""
+    message = await _message(visit, visit.asked)
+    view = visit.asked("view") if visit.asked("view") in VIEWS else VIEWS[0]
+    taken, body = body_text(message.body, view)
+    is_text = taken != "hex" and message.body == message.body.decode(errors="replace").encode()
+    tracks = await message_tracks(visit.admin.access, message) if visit.asked("tracks") else None
+    return visit.page(
+        "message.html",
+        message=message,
+        view=taken,
+        views=VIEWS[1:],
+        body=body,
+        is_text=is_text,
+        tracks=tracks,
+        origin=message.properties.get(PropertyKey.RETRY_TOPIC) or message.topic,
+        dead_letter_of=message.topic.removeprefix(DLQ_PREFIX)
+        if message.topic.startswith(DLQ_PREFIX)
+        else "",
+    )
+
+
+async def resend(visit: Visit) -> Done:
+    """Send a copy of a message to its topic, or to another."""
+    message = await _message(visit, visit.given)
+    body = None
+    if visit.given("edited") == "1":
+        body = visit.given("body", characters_max=1 << 20).replace("\r\n", "\n").encode()
+    topic = visit.given("to") or message.topic
+    visit.target = {"topic": topic, "msgId": message.message_id}
+    result = await send_message(visit.admin.access, copy_of(message, topic=topic, body=body))
+    place = f"{result.queue.broker_name}/{result.queue.queue_id}"
+    return Done(
+        f"Sent again: {result.status.name} at offset {result.queue_offset} of {place}.",
+        visit.path(
+            "/message",
+            topic=topic,
+            queue=place,
+            offset=str(result.queue_offset),
+        ),
+        {**visit.target, "queue": place, "offset": result.queue_offset},
+        old=message.message_id,
+        new=result.message_id,
+    )
+
+
+async def tail(visit: Visit) -> Response:
+    """What came to a topic since the last look: a page first, then parts of it."""
+    topic = visit.needed("topic")
+    cursor = visit.request.query_params.get("cursor", "")
+    if not cursor:
+        begin = await _ends(visit, topic)
+        return visit.page(
+            "tail.html", topic=topic, cursor=_cursor_text(begin), messages=[], preview=preview_text
+        )
+    places = _cursor(topic, cursor)
+    left = max(TAIL_MESSAGES_MAX // max(len(places), 1), 1)
+    messages: list[MessageExt] = []
+
+    async def look(queue: MessageQueue) -> int:
+        offset = places[queue]
+        async for message in read_messages(
+            visit.admin.access,
+            topic,
+            broker_name=queue.broker_name,
+            queue_id=queue.queue_id,
+            start=Position(PositionKind.OFFSET, offset),
+            max_messages=left,
+        ):
+            messages.append(message)
+            offset = message.queue_offset + 1
+        return offset
+
+    found, _ = await answers_of(places, look)
+    messages.sort(key=lambda m: (m.store_timestamp, m.queue_offset), reverse=True)
+    return visit.page(
+        "tail_part.html",
+        topic=topic,
+        cursor=_cursor_text(places | found),
+        messages=messages,
+        preview=preview_text,
+    )
+
+
+async def _found(visit: Visit, topic: str, asked: dict[str, str]) -> Scan:
+    access = visit.admin.access
+    if asked["id"]:
+        return Scan([await _by_id(visit, topic, asked["id"])], 1)
+    if asked["key"]:
+        messages = await messages_by_key(access, topic, asked["key"])
+        return Scan(messages[::-1], len(messages))
+    wanted = wanted_of(
+        topic,
+        asked["queue"],
+        position_in(asked["from"] or START),
+        position_in(asked["until"] or STOP),
+        tags=asked["tags"],
+        sql=asked["sql"],
+        text=asked["text"],
+    )
+    return await scan(access, wanted)
+
+
+async def _message(visit: Visit, value: object) -> MessageExt:
+    """The message that parameters, or the fields of a form, name."""
+    assert callable(value)
+    topic, queue, offset, key = (value(name) for name in ("topic", "queue", "offset", "id"))
+    if not topic:
+        raise ClientError("name the message's topic")
+    if key:
+        return await _by_id(visit, topic, key)
+    if not (offset.isascii() and offset.isdigit() and len(offset) < 19):
+        raise ClientError("name a message by its id, or by its queue and offset")
+    return await message_at(visit.admin.access, queue_of(topic, queue), int(offset))
+
+
+async def _by_id(visit: Visit, topic: str, key: str) -> MessageExt:
+    """By a producer's id, or by a broker's, if that broker is one of the cluster's."""
+    try:
+        located = MessageId.parse(key)
+    except ValueError:
+        pass
+    else:
+        address = f"{located.host}:{located.port}"
+        nodes = (await visit.console.cluster.info()).nodes()
+        if not any(address in node.addresses.values() for node in nodes):
+            found = await visit.admin.messages_by_unique_key(topic, key)
+            if not found:
+                raise NotFoundError(f"topic {topic!r} has no message with id {key!r}")
+            return found[0]
+    return await message_by_id(visit.admin.access, key, topic=topic)
+
+
+async def _ends(visit: Visit, topic: str) -> dict[MessageQueue, int]:
+    queues = (await describe_topic(visit.admin.access, topic)).queues
+    if len(queues) > TAIL_QUEUES_MAX:
+        raise ClientError(
+            f"topic {topic!r} has {len(queues)} queues; up to {TAIL_QUEUES_MAX} can be followed "
+            "here. 'kerolox tail' follows all"
+        )
+    return {each.queue: each.max_offset for each in queues}
+
+
+def _cursor_text(places: dict[MessageQueue, int]) -> str:
+    return " ".join(f"{q.broker_name}/{q.queue_id}:{offset}" for q, offset in places.items())
+
+
+def _cursor(topic: str, text: str) -> dict[MessageQueue, int]:
+    places = {}
+    for each in text[: TAIL_QUEUES_MAX * 200].split(" ")[:TAIL_QUEUES_MAX]:
+        queue, _, offset = each.rpartition(":")
+        if not (offset.isascii() and offset.isdigit() and len(offset) < 19):
+            raise ClientError("the place to go on is none; load the page again")
+        places[queue_of(topic, queue)] = int(offset)
+    return places

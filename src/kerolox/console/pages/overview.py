@@ -1,0 +1,57 @@
+"""The first page: brokers, rates and lag, now and over time."""
+
+from __future__ import annotations
+
+import time
+
+from starlette.responses import JSONResponse, Response
+
+from kerolox.console.history.sampler import lag_series, rate_series
+from kerolox.console.visit import Visit
+from kerolox.errors import ClientError
+
+__all__ = ["HOURS", "history", "overview"]
+
+HOURS = (1, 6, 24, 168)
+"""Times that charts show."""
+SERIES_OF_CHART_MAX = 8
+LARGEST_SHOWN = 10
+
+
+async def overview(visit: Visit) -> Response:
+    """Figures of the whole cluster."""
+    sample = await visit.console.sampler.newest()
+    topics = await visit.console.cluster.topics()
+    groups = await visit.console.cluster.groups()
+    behind = sorted(sample.groups.values(), key=lambda each: -each.lag)
+    return visit.page(
+        "overview.html",
+        sample=sample,
+        topics=len(topics),
+        groups=len(groups),
+        behind=[each for each in behind if each.lag > 0][:LARGEST_SHOWN],
+        hours=hours_of(visit),
+        hours_choices=HOURS,
+        rates=[rate_series("in"), rate_series("out")],
+        lag=[lag_series()],
+    )
+
+
+async def history(visit: Visit) -> Response:
+    """Points of the series asked for, for charts: times, and a list of values for each."""
+    names = visit.request.query_params.getlist("series")
+    if not 1 <= len(names) <= SERIES_OF_CHART_MAX:
+        raise ClientError(f"a chart has 1 to {SERIES_OF_CHART_MAX} series")
+    end = int(time.time())
+    begin = end - hours_of(visit) * 3600
+    found = [await visit.console.history.read(name, begin, end) for name in names]
+    times = sorted({point.at for points in found for point in points})
+    by_time = [{point.at: point.mean for point in points} for points in found]
+    values = [[points.get(at) for at in times] for points in by_time]
+    return JSONResponse({"begin": begin, "end": end, "times": times, "values": values})
+
+
+def hours_of(visit: Visit) -> int:
+    """The hours that charts of a page show."""
+    hours = visit.number("hours", HOURS[0])
+    return min(HOURS, key=lambda each: abs(each - hours))

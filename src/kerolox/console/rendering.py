@@ -1,0 +1,151 @@
+"""Templates, and what they share: how figures, times and bytes are shown."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Generic, TypeVar
+from urllib.parse import urlencode
+
+import jinja2
+
+from kerolox.console.static_files import version_of
+from kerolox.message import MessageExt
+from kerolox.text import printable, time_text
+
+__all__ = ["PAGE_SIZE", "Slice", "body_text", "environment", "hex_dump", "preview_text", "slice_of"]
+
+PAGE_SIZE = 50
+BODY_CHARACTERS_MAX = 64 * 1024
+"""Of a body that a page shows; the rest is counted."""
+HEX_BYTES_MAX = 4 * 1024
+PREVIEW_BYTES = 160
+
+_Item = TypeVar("_Item")
+_FOLDER = Path(__file__).parent / "templates"
+_SIZES = ("bytes", "KiB", "MiB", "GiB", "TiB")
+
+
+@dataclass(frozen=True, slots=True)
+class Slice(Generic[_Item]):
+    """One page of a list."""
+
+    items: Sequence[_Item]
+    number: int
+    """Of this page, from 1."""
+    pages: int
+    total: int
+
+
+def slice_of(items: Sequence[_Item], number: int, size: int = PAGE_SIZE) -> Slice[_Item]:
+    """The page of that number; the nearest where there is none."""
+    pages = max(math.ceil(len(items) / size), 1)
+    number = min(max(number, 1), pages)
+    return Slice(items[(number - 1) * size : number * size], number, pages, len(items))
+
+
+def environment() -> jinja2.Environment:
+    """Templates: everything is escaped, and what is not there is an error."""
+    made = jinja2.Environment(
+        loader=jinja2.FileSystemLoader(_FOLDER),
+        autoescape=True,
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    made.globals["version_of"] = version_of
+    made.filters |= {
+        "count": count_text,
+        "rate": rate_text,
+        "size": size_text,
+        "time": time_text,
+        "duration": duration_text,
+        "safe_text": lambda text: printable(str(text), characters_max=None),
+        "query": lambda values: urlencode(
+            {name: value for name, value in values.items() if value not in ("", None)}
+        ),
+    }
+    return made
+
+
+def count_text(value: float) -> str:
+    """A number with its thousands apart."""
+    return f"{value:,.0f}".replace(",", "\u202f")
+
+
+def rate_text(value: float) -> str:
+    """Something a second."""
+    return count_text(value) if value >= 100 else f"{value:.1f}"
+
+
+def size_text(value: float) -> str:
+    """Bytes as people say them."""
+    unit = 0
+    while value >= 1024 and unit < len(_SIZES) - 1:
+        value, unit = value / 1024, unit + 1
+    return f"{value:.0f} {_SIZES[unit]}" if unit == 0 else f"{value:.1f} {_SIZES[unit]}"
+
+
+def duration_text(milliseconds: float) -> str:
+    """How long, in the two largest units."""
+    left = int(milliseconds // 1000)
+    if left <= 0:
+        return "0 s"
+    parts = []
+    for unit, seconds in (("d", 86_400), ("h", 3_600), ("min", 60), ("s", 1)):
+        number, left = divmod(left, seconds)
+        if number:
+            parts.append(f"{number} {unit}")
+    return " ".join(parts[:2])
+
+
+def body_text(body: bytes, view: str) -> tuple[str, str]:
+    """A body as ``text``, ``json`` or ``hex``, or as what it looks like (``auto``): the view that
+    was taken, and the text, which is cut where it is long."""
+    if view in ("auto", "json") and len(body) <= BODY_CHARACTERS_MAX:
+        try:
+            shown = json.dumps(json.loads(body), indent=2, ensure_ascii=False)
+            if view == "json" or body.lstrip()[:1] in (b"{", b"["):
+                return "json", _cut(shown)
+        except (ValueError, RecursionError):
+            pass
+    if view != "hex":
+        try:
+            text = body[: 4 * BODY_CHARACTERS_MAX].decode()
+        except UnicodeDecodeError:
+            if view != "auto":
+                return "text", _cut(body[: 4 * BODY_CHARACTERS_MAX].decode(errors="replace"))
+        else:
+            return "text", _cut(text)
+    return "hex", hex_dump(body)
+
+
+def preview_text(message: MessageExt) -> str:
+    """The beginning of a body, on one line."""
+    _, text = body_text(message.body[:PREVIEW_BYTES], "auto")
+    return " ".join(text.split())
+
+
+def hex_dump(body: bytes) -> str:
+    """Sixteen bytes a line: place, bytes, letters."""
+    lines = []
+    for place in range(0, min(len(body), HEX_BYTES_MAX), 16):
+        part = body[place : place + 16]
+        letters = "".join(chr(each) if " " <= chr(each) <= "~" else "." for each in part)
+        lines.append(f"{place:08x}  {part.hex(' '):<47}  {letters}")
+    if len(body) > HEX_BYTES_MAX:
+        lines.append(f"… {len(body) - HEX_BYTES_MAX} more bytes")
+    return "\n".join(lines)
+
+
+def _cut(text: str) -> str:
+    # Lines stay lines; what else is invisible, or turns the text around, is shown as an escape.
+    shown = "\n".join(
+        printable(line, characters_max=None)
+        for line in text[:BODY_CHARACTERS_MAX].replace("\t", "    ").split("\n")
+    )
+    left = len(text) - BODY_CHARACTERS_MAX
+    return shown if left <= 0 else f"{shown}\n… {left} more characters"

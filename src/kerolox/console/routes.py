@@ -1,0 +1,99 @@
+"""The table of routes: address, method, the role it needs, and who answers.
+
+It is the one place that says who may do what; a test tries each line with each role. ``act`` lines
+change something: they are POST, need ``actions`` and leave an audit line.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+
+from starlette.responses import Response
+
+from kerolox.console.pages import (
+    acl,
+    brokers,
+    dead_letters,
+    groups,
+    login,
+    messages,
+    overview,
+    topics,
+    traces,
+    waiting,
+)
+from kerolox.console.security.roles import Role
+from kerolox.console.visit import Done, Visit
+
+__all__ = ["ROUTES", "Route"]
+
+BODY_BYTES_MAX = 64 * 1024
+MESSAGE_BODY_BYTES_MAX = 4 * 1024 * 1024
+"""Of a form that has a message's body in it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Route:
+    """One line."""
+
+    path: str
+    method: str
+    role: Role
+    answer: Callable[[Visit], Awaitable[Response | Done]]
+    is_action: bool = False
+    body_bytes_max: int = BODY_BYTES_MAX
+
+
+def look(path: str, answer: Callable[[Visit], Awaitable[Response]]) -> Route:
+    """A page for everybody who is logged in."""
+    return Route(path, "GET", Role.VIEWER, answer)
+
+
+def act(
+    path: str,
+    role: Role,
+    answer: Callable[[Visit], Awaitable[Done]],
+    body_bytes_max: int = BODY_BYTES_MAX,
+) -> Route:
+    """An action."""
+    return Route(path, "POST", role, answer, is_action=True, body_bytes_max=body_bytes_max)
+
+
+ROUTES = (
+    Route("/login", "GET", Role.NOBODY, login.form),
+    Route("/login", "POST", Role.NOBODY, login.log_in),
+    Route("/health", "GET", Role.NOBODY, login.health),
+    Route("/logout", "POST", Role.VIEWER, login.log_out),
+    look("/", overview.overview),
+    look("/history.json", overview.history),
+    look("/topics", topics.listed),
+    look("/topic", topics.described),
+    act("/topic/send", Role.OPERATOR, topics.send, MESSAGE_BODY_BYTES_MAX),
+    act("/topic/create", Role.ADMIN, topics.create),
+    act("/topic/update", Role.ADMIN, topics.update),
+    act("/topic/delete", Role.ADMIN, topics.delete),
+    look("/groups", groups.listed),
+    look("/group", groups.described),
+    look("/group/member", groups.member),
+    look("/group/reset", groups.plan_reset),
+    act("/group/reset", Role.OPERATOR, groups.reset),
+    act("/group/pause", Role.OPERATOR, groups.pause),
+    act("/group/resume", Role.OPERATOR, groups.resume),
+    act("/group/delete", Role.ADMIN, groups.delete),
+    look("/messages", messages.browse),
+    look("/messages/tail", messages.tail),
+    look("/message", messages.described),
+    act("/message/resend", Role.OPERATOR, messages.resend, MESSAGE_BODY_BYTES_MAX),
+    look("/dead-letters", dead_letters.listed),
+    look("/dead-letter", dead_letters.browse),
+    look("/dead-letter/export", dead_letters.export),
+    act("/dead-letter/resend", Role.OPERATOR, dead_letters.resend, MESSAGE_BODY_BYTES_MAX),
+    look("/delayed", waiting.delayed),
+    look("/transactions", waiting.transactions),
+    look("/trace", traces.show),
+    look("/acl", acl.show),
+    look("/brokers", brokers.listed),
+    look("/broker", brokers.described),
+    act("/broker/set", Role.ADMIN, brokers.change_setting),
+)

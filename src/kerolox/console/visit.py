@@ -1,0 +1,179 @@
+"""One request: who asks, what for, and what the answer is made with."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+from urllib.parse import parse_qsl, urlencode
+
+from starlette.responses import HTMLResponse, RedirectResponse, Response
+
+from kerolox.console.security.roles import Role
+from kerolox.errors import ClientError
+
+if TYPE_CHECKING:
+    from starlette.requests import Request
+
+    from kerolox.admin import Admin
+    from kerolox.console.console import Console
+    from kerolox.console.security.sessions import Session
+
+__all__ = ["COOKIE", "TOKEN_FIELD", "Done", "Visit"]
+
+COOKIE = "kerolox_console"
+TOKEN_FIELD = "csrf"
+FIELDS_MAX = 2_000
+PARAMETER_CHARACTERS_MAX = 4_096
+
+Values = str | Mapping[str, object] | None
+
+
+@dataclass(frozen=True, slots=True)
+class Done:
+    """What an action did: told on the next page and in the audit line."""
+
+    text: str
+    """For the user."""
+    location: str
+    """Where the browser goes on: a path of the console."""
+    target: Mapping[str, object] = field(default_factory=dict)
+    """What was acted on, by RocketMQ's names."""
+    old: Values = None
+    new: Values = None
+
+
+@dataclass(slots=True)
+class Visit:
+    """A request of somebody."""
+
+    console: Console
+    request: Request
+    cookie: str
+    """Of the session, or of the login page; empty: there is none yet."""
+    session: Session | None
+    form: Mapping[str, list[str]] = field(default_factory=dict)
+    target: dict[str, object] = field(default_factory=dict)
+    """What an action that failed was about, for the audit line."""
+
+    @property
+    def admin(self) -> Admin:
+        """The way to the cluster."""
+        return self.console.admin
+
+    @property
+    def role(self) -> Role:
+        """What the user may do."""
+        return self.session.user.rank if self.session is not None else Role.NOBODY
+
+    @property
+    def name(self) -> str:
+        """Of the user; empty: nobody is logged in."""
+        return self.session.name if self.session is not None else ""
+
+    @property
+    def address(self) -> str:
+        """Where the request came from; behind a trusted proxy what that says."""
+        return self.request.client.host if self.request.client is not None else "-"
+
+    @property
+    def is_part(self) -> bool:
+        """htmx asks for a part of a page, by itself."""
+        return self.request.headers.get("hx-request") == "true"
+
+    def may(self, role: Role) -> bool:
+        """Whether an action of that role would be done."""
+        return self.console.settings.actions and self.role >= role
+
+    def asked(self, name: str, default: str = "") -> str:
+        """A parameter of the address, without blanks around it.
+
+        Raises:
+            ClientError: it is too long.
+        """
+        return _checked(name, self.request.query_params.get(name, default))
+
+    def needed(self, name: str) -> str:
+        """A parameter of the address that must be there. Raises ClientError where it is not."""
+        value = self.asked(name)
+        if not value:
+            raise ClientError(f"the address of the page lacks {name!r}")
+        return value
+
+    def number(self, name: str, default: int, least: int = 0, most: int = 1 << 62) -> int:
+        """A whole number of the address; what is none or out of range is the nearest that fits."""
+        text = self.asked(name)
+        is_number = text.lstrip("-").isdigit() and text.isascii() and len(text) < 20
+        return min(max(int(text) if is_number else default, least), most)
+
+    def given(self, name: str, default: str = "", characters_max: int = 0) -> str:
+        """A field of the form. Raises ClientError where it is too long."""
+        values = self.form.get(name)
+        text = values[0] if values else default
+        if characters_max:
+            return text[:characters_max] if len(text) <= characters_max else _too_long(name)
+        return _checked(name, text)
+
+    def required(self, name: str) -> str:
+        """A field of the form that must be filled in. Raises ClientError where it is not."""
+        value = self.given(name)
+        if not value:
+            raise ClientError(f"fill in {name!r}")
+        self.target[name] = value
+        return value
+
+    def given_number(self, name: str, least: int, most: int) -> int:
+        """A field with a whole number. Raises ClientError where it is none, or out of range."""
+        text = self.required(name)
+        if not (text.lstrip("-").isdigit() and text.isascii() and len(text) < 20):
+            raise ClientError(f"{name!r} is no whole number")
+        if not least <= int(text) <= most:
+            raise ClientError(f"{name!r} is {text}; from {least} to {most} fits")
+        return int(text)
+
+    def path(self, path: str, **parameters: object) -> str:
+        """An address in the console as links have it."""
+        shown = {name: value for name, value in parameters.items() if value not in ("", None)}
+        return f"{self.console.settings.root_path}{path}{'?' if shown else ''}{urlencode(shown)}"
+
+    def page(self, template: str, http_status: int = 200, **values: object) -> Response:
+        """A page of a template."""
+        notices = self.session.take_notices() if self.session and not self.is_part else []
+        text = self.console.templates.get_template(template).render(
+            visit=self,
+            settings=self.console.settings,
+            token=self.console.sessions.token(self.cookie) if self.cookie else "",
+            notices=notices,
+            Role=Role,
+            **values,
+        )
+        return HTMLResponse(text, http_status)
+
+    def go(self, location: str) -> Response:
+        """Have the browser ask for another page."""
+        return RedirectResponse(location, 303)
+
+
+def parsed_form(body: bytes) -> dict[str, list[str]]:
+    """The fields of a form.
+
+    Raises:
+        ValueError: it is none, or has too many fields.
+    """
+    found: dict[str, list[str]] = {}
+    pairs = parse_qsl(
+        body.decode("ascii"), keep_blank_values=True, max_num_fields=FIELDS_MAX, errors="strict"
+    )
+    for name, value in pairs:
+        found.setdefault(name, []).append(value)
+    return found
+
+
+def _checked(name: str, value: str) -> str:
+    if len(value) > PARAMETER_CHARACTERS_MAX:
+        _too_long(name)
+    return value.strip()
+
+
+def _too_long(name: str) -> str:
+    raise ClientError(f"{name!r} is too long")

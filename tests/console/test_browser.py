@@ -1,0 +1,224 @@
+"""The console in a real browser: nothing in its log, keyboard, accessibility, any width."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+import pytest
+
+from kerolox.admin import Admin
+from kerolox.client import PushConsumer, PushConsumerSettings
+from kerolox.message import ConsumeFromWhere, Message
+from tests.console.site import PASSWORD, users_file
+from tests.support.browser import PHONE, opened_page, running_browser
+from tests.support.eventually import until
+from tests.support.programs import build_axe
+from tests.support.servers.command import Server
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser, Page
+
+    from tests.support.servers.clusters import Cluster
+
+pytestmark = pytest.mark.browser
+
+RULES = "['wcag2a', 'wcag2aa', 'wcag21a', 'wcag21aa', 'wcag22aa', 'best-practice']"
+
+
+@pytest.fixture(scope="module")
+def base(our_cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """The address of a console process; its cluster has a topic, a group and dead letters."""
+    folder = tmp_path_factory.mktemp("console")
+    asyncio.run(fill(our_cluster.name_server))
+    arguments = ["--users", users_file(folder), "--history", folder / "history", "--port", 0]
+    arguments += ["--actions", "--sample-seconds", "1", "-n", our_cluster.name_server]
+    with Server(folder, "console", *arguments) as server:
+        yield f"http://{server.addresses['console']}"
+
+
+async def fill(name_server: str) -> None:
+    """What pages show: messages, a group that gave some of them up, one that waits."""
+    got = 0
+
+    async def on_messages(messages: list[object]) -> None:
+        nonlocal got
+        got += len(messages)
+        raise ValueError("given up")
+
+    settings = PushConsumerSettings(
+        consume_from_where=ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET, max_reconsume_times=0
+    )
+    async with Admin(name_server) as admin:
+        await admin.create_topic("Shown", queues=2)
+        for number in range(4):
+            await admin.send_message(Message("Shown", b'{"a": %d}' % number, tags="t", keys="k"))
+        await admin.send_message(Message("Shown", b"later", delay_level=18))
+        consumer = PushConsumer("gives-up", name_server, settings=settings)
+        consumer.subscribe("Shown", "*", on_messages)
+
+        async def has_letters() -> bool:
+            return "%DLQ%gives-up" in await admin.list_topics() and got >= 4
+
+        async with consumer:
+            await until(has_letters)
+
+
+@pytest.fixture(scope="module")
+def axe() -> str:
+    return build_axe().read_text()
+
+
+@pytest.fixture
+def browser() -> Iterator[Browser]:
+    with running_browser() as running:
+        yield running
+
+
+def log_in(page: Page, base: str, role: str, path: str = "/") -> None:
+    page.goto(f"{base}{path}")
+    page.get_by_label("Name").fill(role)
+    page.get_by_label("Password").fill(PASSWORD)
+    page.get_by_role("button", name="Log in").click()
+    page.get_by_role("button", name="Log out").wait_for()
+
+
+def faults_of(page: Page, axe: str) -> list[str]:
+    """What axe finds wrong with a page."""
+    page.evaluate(axe)
+    found = page.evaluate(f"axe.run(document, {{runOnly: {RULES}}})")
+    return [
+        f"{page.url}: {each['id']}: {each['help']}: {each['nodes'][0]['html'][:200]}"
+        for each in found["violations"]
+    ]
+
+
+def pages_of(base: str, page: Page) -> list[str]:
+    """Each page of the table that a link leads to, or a form."""
+    links = page.locator("nav.side a").evaluate_all("all => all.map(each => each.href)")
+    queue = page.request.get(f"{base}/messages?topic=Shown").text()
+    place = re.search(r"/message\?topic=Shown&amp;queue=([^&]+)&amp;offset=(\d+)", queue)
+    assert place
+    message = f"/message?topic=Shown&queue={place[1]}&offset={place[2]}"
+    broker = re.search(r"/broker\?address=[^\"]+", page.request.get(f"{base}/brokers").text())
+    assert broker
+    inside = (
+        *("/topic?name=Shown", "/group?name=gives-up", "/dead-letter?group=gives-up"),
+        *("/group/reset?name=gives-up&topic=Shown&to=beginning", "/messages?topic=Shown"),
+        *("/messages/tail?topic=Shown", "/delayed?level=18&broker=broker-a", "/trace?id=none"),
+        *(message, f"{message}&view=hex&tracks=1", broker[0], "/topics?q=nothing-like-it"),
+    )
+    return [*links, *(f"{base}{path}" for path in inside)]
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_every_page_is_accessible_and_quiet(
+    base: str, browser: Browser, axe: str, scheme: str
+) -> None:
+    with opened_page(browser, color_scheme=scheme) as page:
+        page.goto(f"{base}/login")
+        faults = faults_of(page, axe)
+        log_in(page, base, "admin")
+        pages = pages_of(base, page)
+        assert len(pages) >= 20
+        for url in pages:
+            answer = page.goto(url)
+            assert answer is not None
+            assert answer.status == 200, url
+            page.wait_for_load_state("networkidle")
+            page.evaluate("document.querySelectorAll('details').forEach(each => each.open = true)")
+            faults += faults_of(page, axe)
+        assert faults == []
+
+
+def test_every_page_fits_the_width_of_a_phone(base: str, browser: Browser) -> None:
+    with opened_page(browser, viewport=PHONE) as page:
+        log_in(page, base, "admin")
+        for url in pages_of(base, page):
+            page.goto(url)
+            page.wait_for_load_state("networkidle")
+            page.evaluate("document.querySelectorAll('details').forEach(each => each.open = true)")
+            width = page.evaluate("document.documentElement.scrollWidth")
+            assert width <= PHONE["width"], url
+
+
+def test_everything_is_reached_by_keyboard(base: str, browser: Browser) -> None:
+    with opened_page(browser) as page:
+        page.goto(f"{base}/topics")
+        page.keyboard.type("viewer")
+        page.keyboard.press("Tab")
+        page.keyboard.type(PASSWORD)
+        page.keyboard.press("Enter")
+        page.get_by_role("heading", name="Topics").wait_for()
+        page.keyboard.press("Tab")
+        assert page.evaluate("document.activeElement.textContent") == "Skip to the content"
+        page.keyboard.press("Enter")
+        assert page.evaluate("document.activeElement.id") == "main"
+        page.keyboard.press("Tab")
+        page.keyboard.type("shown")
+        page.get_by_role("link", name="Shown", exact=True).wait_for()
+        names = []
+        while "Shown" not in names and len(names) < 20:
+            page.keyboard.press("Tab")
+            names.append(page.evaluate("document.activeElement.textContent.trim()"))
+        page.keyboard.press("Enter")
+        page.get_by_role("heading", name="Shown", exact=True).wait_for()
+
+
+def test_an_admin_makes_a_topic_sends_follows_and_deletes(base: str, browser: Browser) -> None:
+    with opened_page(browser) as page, opened_page(browser) as other:
+        log_in(page, base, "admin", "/topics")
+        page.get_by_text("Make a topic").click()
+        page.get_by_label("Name", exact=True).fill("Clicked")
+        page.get_by_label("Queues on each broker").fill("1")
+        page.get_by_role("button", name="Make it").click()
+        page.get_by_role("status").get_by_text("Topic Clicked has 1 queues").wait_for()
+        log_in(other, base, "viewer", "/messages/tail?topic=Clicked")
+        page.get_by_text("Send a test message").click()
+        page.get_by_label("Body").fill("<b>said</b>")
+        page.get_by_role("button", name="Send").click()
+        page.get_by_role("status").get_by_text("SEND_OK at offset 0").wait_for()
+        other.get_by_role("log").get_by_text("<b>said</b>").wait_for()
+        page.get_by_text("Delete the topic").click()
+        page.get_by_label("Type its name once more").fill("Clicked")
+        page.get_by_role("button", name="Delete it").click()
+        page.get_by_role("status").get_by_text("Topic Clicked is deleted").wait_for()
+
+
+def test_a_group_is_moved_after_a_look_at_the_plan(base: str, browser: Browser) -> None:
+    with opened_page(browser) as page:
+        log_in(page, base, "operator", "/group?name=gives-up&topic=Shown")
+        page.get_by_text("Go on elsewhere").click()
+        page.get_by_label("To", exact=True).fill("beginning")
+        page.get_by_role("button", name="Show what would happen").click()
+        page.get_by_text("4 messages would come again").wait_for()
+        page.get_by_role("button", name="Move it").click()
+        page.get_by_role("status").get_by_text("4 messages come again").wait_for()
+
+
+def test_a_viewer_sees_no_form_that_changes_something(base: str, browser: Browser) -> None:
+    with opened_page(browser) as page:
+        log_in(page, base, "viewer")
+        for url in pages_of(base, page):
+            page.goto(url)
+            forms = page.locator("form[method=post]").evaluate_all(
+                "all => all.map(each => new URL(each.action).pathname)"
+            )
+            assert set(forms) <= {"/logout", "/dead-letter/resend"}, url
+            assert page.get_by_role("button", name="Send the chosen").count() == 0
+
+
+def test_charts_are_drawn_and_lists_are_filtered_in_place(base: str, browser: Browser) -> None:
+    with opened_page(browser) as page:
+        log_in(page, base, "viewer")
+        page.locator(".plot canvas").first.wait_for()
+        assert page.locator(".chart-note").first.inner_text().startswith("Last: in ")
+        page.goto(f"{base}/topics")
+        page.evaluate("window.isSame = true")
+        page.get_by_label("Name contains").fill("no such name")
+        page.get_by_text("No topic has “no such name” in its name.").wait_for()
+        assert page.evaluate("window.isSame")
+        page.get_by_role("button", name="Log out").click()
+        page.get_by_role("heading", name="Log in").wait_for()

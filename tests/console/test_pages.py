@@ -1,0 +1,237 @@
+"""What pages say and actions do, on our broker and on Java's."""
+
+from __future__ import annotations
+
+import json
+import logging
+import re
+import uuid
+from typing import TYPE_CHECKING
+
+import pytest
+
+from kerolox.client import PushConsumer, PushConsumerSettings
+from kerolox.message import ConsumeFromWhere, Message
+from kerolox.remoting.audit import LOGGER
+from tests.console.site import Visitor
+from tests.support.eventually import until
+
+if TYPE_CHECKING:
+    from kerolox.console.console import Console
+    from kerolox.message import MessageExt
+    from tests.support.servers.clusters import Cluster
+
+FIRST = PushConsumerSettings(consume_from_where=ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET)
+
+
+async def test_a_topic_is_made_described_changed_and_deleted(
+    site: Console, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, LOGGER)
+    admin, name = Visitor(site, "admin"), f"Made{uuid.uuid4().hex[:8]}"
+    made = {"topic": name, "queues": 3, "perm": 6, "cluster": "DefaultCluster"}
+    assert f"Topic {name} has 3 queues" in await admin.act("/topic/create", **made)
+
+    async def is_listed() -> bool:
+        return name in (await admin.look("/topics", q=name.lower())).text
+
+    await until(is_listed)
+    again = await admin.post("/topic/create", **made)
+    assert again.status_code == 400
+    assert "is there already" in again.text
+
+    assert "is changed" in await admin.act("/topic/update", topic=name, queues=5, perm=4)
+    assert "read, 5 write" in (await admin.look("/topic", name=name)).text
+    line = json.loads(caplog.records[-1].getMessage())
+    assert (line["outcome"], line["account"], line["action"]) == (
+        "changed",
+        "admin",
+        "/topic/update",
+    )
+    [(old, new)] = zip(line["old"].values(), line["new"].values(), strict=True)
+    assert (old, new) == (
+        "3 read, 3 write queues, perm 6",
+        "5 read, 5 write queues, perm 4",
+    )
+
+    kept = await admin.post("/topic/delete", topic=name, again="other")
+    assert kept.status_code == 400
+    assert name in await site.admin.list_topics()
+    assert "is deleted" in await admin.act("/topic/delete", topic=name, again=name)
+
+    async def is_gone() -> bool:
+        return name not in await site.admin.list_topics()
+
+    await until(is_gone)
+    assert (await admin.look("/topic", name=name)).status_code == 404
+
+
+async def test_a_sent_message_is_found_by_place_id_key_and_filters(
+    site: Console, topic: str
+) -> None:
+    operator = Visitor(site, "operator")
+    sent = await operator.act(
+        *("/topic/send",),
+        **{"topic": topic, "body": '{"größe": 1}\r\nx', "tags": "sent", "keys": "mine"},
+        properties="colour=blue\r\nsize = 3",
+    )
+    found = re.search(r"offset (\d+) of (\S+), id (\w+)", sent)
+    assert found
+    offset, queue, message_id = found.groups()
+    for way in (
+        {"queue": queue, "offset": offset},
+        {"id": message_id},
+    ):
+        page = (await operator.look("/message", topic=topic, **way)).text
+        assert "{&#34;größe&#34;: 1}\nx</pre>" in page
+        assert re.search(r"<dt>colour</dt>\s*<dd class=\"long\">blue", page)
+    assert (
+        "00000000  7b 22 67"
+        in (
+            await operator.look("/message", topic=topic, queue=queue, offset=offset, view="hex")
+        ).text
+    )
+
+    async def shown(**parameters: object) -> str:
+        page = (await operator.look("/messages", topic=topic, **parameters)).text
+        count = re.search(r"<p role=\"status\">(\d+) shown, (\d+) read", page)
+        assert count, page
+        return f"{count[1]} of {count[2]}"
+
+    async def by_key() -> bool:
+        return await shown(key="mine") == "1 of 1"
+
+    await until(by_key)
+    assert await shown() == "11 of 11"
+    assert await shown(tags="even") == "5 of 5"
+    assert await shown(sql="number > 6") == "3 of 11"
+    assert await shown(text='"number": 4') == "1 of 11"
+    assert await shown(**{"from": "-1"}) == "2 of 2"
+    assert await shown(queue=f"{queue.split('/')[0]}/0", until="2") == "2 of 2"
+    wrong = await operator.look("/messages", topic=topic, sql="number >")
+    assert wrong.status_code == 400
+    assert "SQL92" in wrong.text
+    assert (await operator.look("/messages", topic=topic, tags="||")).status_code == 400
+
+
+async def test_a_followed_topic_shows_each_new_message_once(site: Console, topic: str) -> None:
+    viewer = Visitor(site, "viewer")
+
+    def cursor_of(text: str) -> str:
+        found = re.search(r'name="cursor" value="([^"]*)"', text)
+        assert found
+        return found[1]
+
+    page = (await viewer.look("/messages/tail", topic=topic)).text
+    assert "<li><span" not in page
+    cursor, seen = cursor_of(page), []
+    for number in range(3):
+        await site.admin.send_message(Message(topic, f"new-{number}".encode()))
+        part = (await viewer.look("/messages/tail", topic=topic, cursor=cursor)).text
+        seen += re.findall(r"new-\d", part)
+        cursor = cursor_of(part)
+    assert seen == ["new-0", "new-1", "new-2"]
+    for wrong in ("x", "a/b:1", "broker-a/0:-1"):
+        look = await viewer.look("/messages/tail", topic=topic, cursor=wrong)
+        assert look.status_code == 400
+
+
+async def test_a_message_is_sent_again_as_it_is_or_edited(site: Console, topic: str) -> None:
+    operator = Visitor(site, "operator")
+    [queue, *_] = [each.queue for each in (await site.admin.describe_topic(topic)).queues]
+    place = {"topic": topic, "queue": f"{queue.broker_name}/0", "offset": 0}
+    await operator.act("/message/resend", **place)
+    await operator.act("/message/resend", **place, edited=1, body="another body")
+    page = (await operator.look("/messages", topic=topic)).text
+    assert page.count("{ &#34;number&#34;: 0 }") == 2
+    assert page.count("another body") == 1
+    gone = await operator.post("/message/resend", **{**place, "offset": 99})
+    assert gone.status_code == 404
+
+
+async def test_a_group_shows_lag_members_and_moves_when_it_is_told(
+    site: Console, topic: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    group, got = f"G{uuid.uuid4().hex[:12]}", []
+    operator = Visitor(site, "operator")
+
+    async def on_messages(messages: list[MessageExt]) -> None:
+        got.extend(messages)
+
+    consumer = PushConsumer(group, site.settings.name_server, settings=FIRST)
+    consumer.subscribe(topic, "*", on_messages)
+    async with consumer:
+        await until(lambda: len(got) == 10)
+
+        async def is_shown() -> bool:
+            page = (await operator.look("/group", name=group)).text
+            return consumer.client_id in page.replace("&#34;", '"') and topic in page
+
+        await until(is_shown)
+        member = await operator.look("/group/member", name=group, client=consumer.client_id)
+        assert member.status_code == 200
+        assert topic in member.text
+    for page in ("/groups", "/topic"):
+
+        async def is_listed(page: str = page) -> bool:
+            site.cache.clear()
+            return group in (await operator.look(page, name=topic, q=group)).text
+
+        await until(is_listed)
+
+    plan = await operator.look("/group/reset", name=group, topic=topic, to="-2")
+    assert "Nothing is changed yet. 4 messages would come again, 0 would be skipped" in plan.text
+    assert (await site.admin.group_progress(group, topic=topic)).lag == 0
+
+    caplog.set_level(logging.INFO, LOGGER)
+
+    # Who is offline is not known at once to be.
+    async def is_offline() -> bool:
+        return "offline" in (await operator.look("/groups", q=group)).text
+
+    await until(is_offline)
+    told = await operator.act("/group/reset", name=group, topic=topic, to="-2")
+    assert "4 messages come again" in told
+    assert (await site.admin.group_progress(group, topic=topic)).lag == 4
+    line = json.loads(caplog.records[-1].getMessage())
+    assert (sorted(line["old"].values()), sorted(line["new"].values())) == ([5, 5], [3, 3])
+    for wrong in ("", "x", "-"):
+        look = await operator.look("/group/reset", name=group, topic=topic, to=wrong)
+        assert look.status_code == 400
+
+
+async def test_a_group_is_paused_resumed_and_deleted(site: Console) -> None:
+    admin, group = Visitor(site, "admin"), f"P{uuid.uuid4().hex[:12]}"
+    await site.admin.update_group(group)
+    assert "paused on 1" in await admin.act("/group/pause", name=group)
+    assert ": paused" in (await admin.look("/group", name=group)).text
+    assert "resumed on 1" in await admin.act("/group/resume", name=group)
+    assert ": delivers" in (await admin.look("/group", name=group)).text
+    assert (await admin.post("/group/delete", name=group, again="x")).status_code == 400
+    assert "is deleted" in await admin.act("/group/delete", name=group, again=group)
+    assert group not in await site.admin.list_groups()
+
+
+async def test_a_setting_of_a_broker_is_shown_and_changed(site: Console, cluster: Cluster) -> None:
+    admin = Visitor(site, "admin")
+    assert cluster.broker in (await admin.look("/brokers")).text
+    page = await admin.look("/broker", address=cluster.broker, q="fileReserved")
+    assert re.search(r"<dt>fileReservedTime</dt>\s*<dd class=\"long\">72<", page.text)
+    await admin.act("/broker/set", address=cluster.broker, name="fileReservedTime", value="71")
+    assert (await site.admin.broker_settings(cluster.broker))["fileReservedTime"] == "71"
+    await admin.act("/broker/set", address=cluster.broker, name="fileReservedTime", value="72")
+    unknown = await admin.post("/broker/set", address=cluster.broker, name="noSuch", value="1")
+    assert unknown.status_code == 400
+
+
+async def test_the_overview_has_figures_now_and_over_time(site: Console, cluster: Cluster) -> None:
+    viewer = Visitor(site, "viewer")
+    page = await viewer.look("/")
+    assert cluster.broker in page.text
+    assert re.search(r"<dt>Topics</dt><dd><a[^>]*>\d+", page.text)
+    chart = await viewer.client.get("/history.json?series=in:&series=lag:&hours=1")
+    found = chart.json()
+    assert len(found["times"]) == len(found["values"][0]) == len(found["values"][1]) >= 1
+    assert found["end"] - found["begin"] == 3600
+    many = "&".join(f"series=lag:{i}" for i in range(20))
+    assert (await viewer.client.get(f"/history.json?{many}")).status_code == 400
