@@ -29,17 +29,29 @@ SUBJECTS: dict[str, tuple[str, str, tuple[str, ...]]] = {
     "consumers": (
         "ConsumerRequests",
         "Consumer groups, their members, progress and offsets; producers.",
-        ("consumers.groups", "consumers.members", "consumers.progress", "consumers.offsets"),
+        (
+            "consumers.groups",
+            "consumers.members",
+            "consumers.progress",
+            "consumers.offsets",
+            "offset_moves",
+        ),
     ),
     "servers": (
         "ServerRequests",
         "Brokers, name servers and access control.",
-        ("brokers", "name_server", "acl"),
+        ("brokers", "roles.changing", "roles.retiring", "name_server", "acl"),
     ),
     "messages": (
         "MessageRequests",
         "Messages: find, read, send.",
-        ("messages.finding", "messages.reading", "messages.sending", "messages.halves"),
+        (
+            "messages.finding",
+            "messages.reading",
+            "messages.sending",
+            "messages.resending",
+            "messages.halves",
+        ),
     ),
     "reports": (
         "ReportRequests",

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, TypeVar
 from kerolox.admin.cluster import cluster_info
 from kerolox.client.aio.network.access import Access
 from kerolox.client.core.routes import MASTER_ID, BrokerAddresses, TopicRoute
-from kerolox.errors import ClientError, KeroloxError
+from kerolox.errors import ClientError, KeroloxError, TopicRouteNotFoundError
+from kerolox.protocol.names import RETRY_PREFIX
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable
@@ -159,6 +160,23 @@ async def nodes_of_topic(access: Access, topic: str) -> dict[str, str]:
     """
     route = await current_route(access, topic)
     nodes = {broker.broker_name: broker.any_address() for broker in route.brokers}
+    return {name: address for name, address in nodes.items() if address is not None}
+
+
+async def nodes_of_group(access: Access, group: str, *, topic: str = "") -> dict[str, str]:
+    """Name → address of the brokers that may know a consumer group: those of its retry topic, which
+    it has from its first member on; before that those of ``topic``, or else all.
+
+    Raises:
+        TopicRouteNotFoundError: no name server knows ``topic``.
+        RemotingError: no name server answers.
+    """
+    try:
+        return await nodes_of_topic(access, RETRY_PREFIX + group)
+    except TopicRouteNotFoundError:
+        if topic:
+            return await nodes_of_topic(access, topic)
+    nodes = {each.broker_name: each.any_address() for each in (await cluster_info(access)).nodes()}
     return {name: address for name, address in nodes.items() if address is not None}
 
 

@@ -12,6 +12,7 @@ from kerolox.protocol.codes import RequestCode
 
 if TYPE_CHECKING:
     from kerolox.client.aio.network.access import Access
+    from kerolox.protocol.command import RemotingCommand
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +66,17 @@ class ClusterInfo:
 async def cluster_info(access: Access) -> ClusterInfo:
     """All brokers and clusters that the name server knows (code 106). Errors: see ``Access``."""
     response = await access.ask_name_server(RequestCode.GET_BROKER_CLUSTER_INFO)
-    answer = await read_object(response, "the cluster info", "the name server")
+    return await _read(response, "the name server")
+
+
+async def cluster_info_from(access: Access, name_server: str) -> ClusterInfo:
+    """The same, as this name server alone knows it. Errors: see ``Access``."""
+    response = await access.ask(name_server, RequestCode.GET_BROKER_CLUSTER_INFO)
+    return await _read(response, name_server)
+
+
+async def _read(response: RemotingCommand, source: str) -> ClusterInfo:
+    answer = await read_object(response, "the cluster info", source)
     brokers = {
         name: BrokerAddresses(name, item.text("cluster"), _addresses(item))
         for name, item in answer.table("brokerAddrTable").items()

@@ -9,7 +9,13 @@ from typing import TYPE_CHECKING
 from kerolox.admin.answers import read_object, read_struct
 from kerolox.admin.asking import all_answers, answers_of, current_route, nodes_of_topic
 from kerolox.admin.cluster import cluster_info
-from kerolox.admin.topics import list_topics
+from kerolox.admin.topics import (
+    TopicDescription,
+    TopicKind,
+    describe_topic,
+    list_topics,
+    topic_kind,
+)
 from kerolox.client.core.consuming.rebalance import allocate, allocate_averagely
 from kerolox.client.core.routes import subscribe_queues
 from kerolox.protocol.bodies import TopicConfig, TopicConfigTable
@@ -52,6 +58,59 @@ class TopicGroups:
     topic: str
     clusters: tuple[str, ...]
     groups: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TopicSummary:
+    """A topic in a list."""
+
+    topic: str
+    kind: TopicKind
+    permissions: dict[str, int]
+    """By broker: 2 write, 4 read, 6 both."""
+    read_queues: int
+    """Of all brokers together."""
+    write_queues: int
+    messages: int
+    """That queues lead to and that are not deleted yet."""
+    last_update_ms: int
+    """When the last message was stored, since the epoch; 0: never."""
+    error: str = ""
+    """Why nothing more is known of it."""
+
+
+async def topic_summaries(access: Access, kinds: Iterable[TopicKind]) -> list[TopicSummary]:
+    """The topics of some kinds with what they hold, sorted by name; two requests or more for each.
+
+    Raises:
+        BrokerError, RemotingError: the name server does not say which topics there are.
+    """
+    wanted = frozenset(kinds)
+    info = await cluster_info(access)
+    found = {name: topic_kind(name, info) for name in await list_topics(access)}
+    names = [name for name, kind in found.items() if kind in wanted]
+    described, failed = await answers_of(names, lambda name: describe_topic(access, name))
+    return [
+        _summary(name, found[name], described.get(name), str(failed.get(name, "")))
+        for name in names
+    ]
+
+
+def _summary(
+    topic: str, kind: TopicKind, description: TopicDescription | None, error: str
+) -> TopicSummary:
+    parts = description.route.queues if description else ()
+    queues = description.queues if description else ()
+    return TopicSummary(
+        topic=topic,
+        kind=kind,
+        permissions={each.broker_name: each.perm for each in parts},
+        read_queues=sum(each.read_queues for each in parts),
+        write_queues=sum(each.write_queues for each in parts),
+        messages=sum(each.max_offset - each.min_offset for each in queues),
+        last_update_ms=max((each.last_update_timestamp for each in queues), default=0),
+        error=error,
+    )
 
 
 async def topics_of_cluster(access: Access, cluster: str) -> list[str]:

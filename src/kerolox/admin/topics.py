@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import contextlib
 from dataclasses import dataclass
+from enum import Enum
 from typing import TYPE_CHECKING
 
 from kerolox.admin.answers import read_object, read_struct
 from kerolox.admin.asking import ask_each, beside, listed, masters_of
 from kerolox.admin.cluster import ClusterInfo, cluster_info
 from kerolox.client.core.routes import MASTER_ID, BrokerAddresses, TopicRoute
-from kerolox.client.core.validate import check_new_topic, is_system_topic
+from kerolox.client.core.validate import check_new_topic
 from kerolox.errors import (
     ClientError,
     KeroloxError,
@@ -28,7 +29,7 @@ from kerolox.errors import (
 from kerolox.message import MessageQueue
 from kerolox.protocol.bodies import TopicConfig, TopicConfigTable
 from kerolox.protocol.codes import Perm, RequestCode
-from kerolox.protocol.names import DLQ_PREFIX, REPLY_TOPIC_SUFFIX, RETRY_PREFIX
+from kerolox.protocol.names import DLQ_PREFIX, REPLY_TOPIC_SUFFIX, RETRY_PREFIX, is_system_topic
 from kerolox.protocol.namesrv import ORDER_TOPIC_CONFIG
 
 if TYPE_CHECKING:
@@ -36,6 +37,18 @@ if TYPE_CHECKING:
 
 QUEUES_DEFAULT = 8
 """Read and write queues on each broker of a topic that is created without a number."""
+
+
+class TopicKind(Enum):
+    """What a topic is for."""
+
+    NORMAL = "normal"
+    RETRY = "retry"
+    """What a group failed to consume and gets again."""
+    DEAD_LETTERS = "dlq"
+    """What a group gave up."""
+    SYSTEM = "system"
+    """RocketMQ's own, and the topics named after clusters and brokers."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,16 +81,25 @@ async def list_topics(access: Access) -> list[str]:
     return sorted(answer.texts("topicList"))
 
 
-def is_internal_topic(topic: str, info: ClusterInfo) -> bool:
-    """RocketMQ's own: system topics, retry and dead-letter topics, and the topics that are named
-    after clusters and brokers."""
-    return (
+def topic_kind(topic: str, info: ClusterInfo) -> TopicKind:
+    """What a topic is for, by its name."""
+    if topic.startswith(RETRY_PREFIX):
+        return TopicKind.RETRY
+    if topic.startswith(DLQ_PREFIX):
+        return TopicKind.DEAD_LETTERS
+    is_system = (
         is_system_topic(topic)
-        or topic.startswith((RETRY_PREFIX, DLQ_PREFIX))
         or topic in info.clusters
         or topic in info.brokers
         or topic.removesuffix(REPLY_TOPIC_SUFFIX) in info.clusters
     )
+    return TopicKind.SYSTEM if is_system else TopicKind.NORMAL
+
+
+def is_internal_topic(topic: str, info: ClusterInfo) -> bool:
+    """RocketMQ's own: system topics, retry and dead-letter topics, and the topics that are named
+    after clusters and brokers."""
+    return topic_kind(topic, info) is not TopicKind.NORMAL
 
 
 async def create_topic(
@@ -225,8 +247,9 @@ async def delete_topic(access: Access, topic: str, *, cluster: str = "") -> list
     Raises:
         TopicRouteNotFoundError: no name server knows it.
         MessageRejectedError: it is RocketMQ's own.
-        ClientError: no such cluster; or a master or name server refused or did not answer: the
-            text says where it is deleted and where not. Another run finishes it.
+        ClientError: no such cluster; or a broker that has it is without its master: nothing was
+            done; or a master or name server refused or did not answer: the text says where it is
+            deleted and where not. Another run finishes it.
         RemotingError: no name server answers.
     """
     check_not_internal(topic)
@@ -236,6 +259,14 @@ async def delete_topic(access: Access, topic: str, *, cluster: str = "") -> list
     masters = sorted(masters_of(brokers, cluster))
     if cluster and not masters:
         raise ClientError(f"topic {topic!r} is not in cluster {cluster!r}")
+    named = {each.broker_name for each in brokers if cluster in ("", each.cluster)}
+    headless = sorted(named.difference(masters_of(brokers, cluster).values()))
+    if headless:
+        # It has the topic still, and nobody could find it there any more.
+        raise ClientError(
+            f"topic {topic!r} was not deleted: the master of broker {', '.join(headless)} is not "
+            "registered; run the command again when it is, or when its slaves have stopped, too"
+        )
     deleted, failed = await ask_each(
         masters, lambda a: access.ask(a, RequestCode.DELETE_TOPIC_IN_BROKER, {"topic": topic})
     )

@@ -13,10 +13,10 @@ from hypothesis import strategies as st
 from tests.unit.admin.test_topics import FakeClient
 
 import kerolox.admin
-from kerolox.admin import Access, Account, QueueProgress, SubscriptionGroupConfig
+from kerolox.admin import FIRST, Access, Account, QueueProgress, SubscriptionGroupConfig
 from kerolox.admin.answers import LENIENT_ANSWER_BYTES_MAX, Members, read_object
 from kerolox.errors import KeroloxError, RemoteProtocolError
-from kerolox.message import Message, MessageQueue
+from kerolox.message import Message, MessageExt, MessageQueue
 from kerolox.protocol import fastjson
 from kerolox.protocol.codes import RequestCode
 from kerolox.protocol.command import RemotingCommand
@@ -112,6 +112,7 @@ ARGUMENTS: dict[str, object] = {
     "message_id": "7F00000100002A9F0000000000000000",
     "offset": 0,
     "order": "a:1",
+    "position": FIRST,
     "queue": QUEUE,
     "settings": SubscriptionGroupConfig(group_name="g"),
     "since_ms": 0,
@@ -123,6 +124,16 @@ ARGUMENTS: dict[str, object] = {
 def argument_of(function: str, name: str) -> object:
     if function in ("update_broker_settings", "update_name_server_settings"):
         return {"k": "v"} if name == "settings" else ARGUMENTS.get(name, "x")
+    if function == "resend_dead_letter" and name == "message":
+        return MessageExt(
+            topic="%DLQ%g",
+            body=b"x",
+            queue_id=0,
+            queue_offset=0,
+            commit_log_offset=0,
+            properties={},
+            store_host=("127.0.0.1", 1),
+        )
     return ARGUMENTS.get(name, name)
 
 
@@ -140,6 +151,8 @@ async def ask(name: str, access: Access) -> object:
         given["message"] = stored()
     if name in ("time_sends", "time_cluster_sends"):
         given["count"] = 1
+    if name == "wait_until_drained":
+        given["timeout_seconds"] = 0.0
     result = function(access, **given)
     if isinstance(result, AsyncIterator):
         async for item in result:

@@ -280,6 +280,18 @@ async def test_a_topic_that_a_broker_keeps_stays_known_to_the_name_servers(
     assert client.addresses(RequestCode.DELETE_TOPIC_IN_NAMESRV) == []
 
 
+async def test_a_topic_of_a_broker_whose_master_is_away_is_not_deleted(
+    client: FakeClient, access: Access
+) -> None:
+    """It would have the topic still when it is back, where nobody finds it."""
+    route = ROUTE.replace(b'{"0":"b:1"}', b'{"1":"b:2"}')
+    client.answers[RequestCode.GET_ROUTEINFO_BY_TOPIC] = route
+    with pytest.raises(ClientError, match="was not deleted: the master of broker b is not reg"):
+        await delete_topic(access, "T")
+    codes = {each[1] for each in client.asked}
+    assert not codes & {RequestCode.DELETE_TOPIC_IN_BROKER, RequestCode.DELETE_TOPIC_IN_NAMESRV}
+
+
 async def test_a_deletion_without_any_name_server_is_an_error_of_the_connection(
     client: FakeClient, access: Access
 ) -> None:

@@ -35,6 +35,7 @@ from kerolox.admin.messages.reading import (
     offset_by_time,
     read_messages,
 )
+from kerolox.admin.messages.resending import dead_letters, resend_dead_letter
 from kerolox.admin.messages.sending import (
     GROUP,
     SendTimings,
@@ -42,6 +43,7 @@ from kerolox.admin.messages.sending import (
     time_cluster_sends,
     time_sends,
 )
+from kerolox.admin.positions import Position
 from kerolox.client.aio.network.access import Access
 from kerolox.client.aio.network.lookups import END_OF_TIME_MS
 from kerolox.client.core.sending.send import SendResult
@@ -220,6 +222,8 @@ class MessageRequests:
         offset: int | None = None,
         begin_ms: int | None = None,
         end_ms: int | None = None,
+        start: Position | None = None,
+        stop: Position | None = None,
         expression: str = ALL_TAGS,
         max_messages: int | None = None,
         group: str = TOOLS_GROUP,
@@ -235,6 +239,8 @@ class MessageRequests:
             offset: where to begin in each queue; None: at the first message, or at ``begin_ms``.
             begin_ms: stored at or after (ms since the epoch).
             end_ms: stored before, as far as the queue's order is that of times.
+            start: where to begin in each queue, instead of ``offset`` and ``begin_ms``.
+            stop: where to end in each queue, instead of ``end_ms``.
             expression: ``*``, or tags joined by ``||``.
             max_messages: most messages in all; None: no limit.
             group: in whose name it pulls.
@@ -252,6 +258,8 @@ class MessageRequests:
             offset=offset,
             begin_ms=begin_ms,
             end_ms=end_ms,
+            start=start,
+            stop=stop,
             expression=expression,
             max_messages=max_messages,
             group=group,
@@ -338,6 +346,39 @@ class MessageRequests:
         return await time_cluster_sends(
             self._open(), cluster=cluster, count=count, body_bytes=body_bytes
         )
+
+    def dead_letters(
+        self,
+        group: str,
+        *,
+        start: Position | None = None,
+        stop: Position | None = None,
+        max_messages: int | None = None,
+    ) -> AsyncIterator[MessageExt]:
+        """The messages that a group gave up (topic ``%DLQ%group``), in order; none where the
+        group has no such topic, which is made with the first one. Arguments and other errors:
+        see :func:`kerolox.admin.read_messages`.
+        """
+        return dead_letters(self._open(), group, start=start, stop=stop, max_messages=max_messages)
+
+    async def resend_dead_letter(
+        self, group: str, message: MessageExt, *, body: bytes | None = None
+    ) -> SendResult:
+        """Give a dead letter to its group again, and to no other group: a copy goes to the group's
+        retry topic with all its retries before it. The dead letter itself stays.
+
+        Args:
+            group: who gave it up.
+            message: the dead letter.
+            body: another body; None: the same.
+
+        Raises:
+            TopicRouteNotFoundError: the group has no retry topic.
+            MessageRejectedError: the message's properties can't be sent.
+            BrokerError: the copy was not stored.
+            RemotingError: the broker does not answer; whether it is stored is unknown.
+        """
+        return await resend_dead_letter(self._open(), group, message, body=body)
 
     async def half_message_support(self, broker: str) -> HalfMessageSupport:
         """What a broker can do with half messages beyond RocketMQ; a RocketMQ broker: nothing.

@@ -10,12 +10,14 @@ from collections.abc import Iterable
 from kerolox.admin.cluster import ClusterInfo, cluster_info
 from kerolox.admin.topic_lists import (
     TopicGroups,
+    TopicSummary,
     UnitTopics,
     all_topic_settings,
     allocate_queues,
     groups_of_topic,
     system_topics,
     topic_clusters,
+    topic_summaries,
     topics_of_cluster,
     topics_with_groups,
     unit_topics,
@@ -24,6 +26,7 @@ from kerolox.admin.topic_update import TopicChange, update_topic
 from kerolox.admin.topics import (
     QUEUES_DEFAULT,
     TopicDescription,
+    TopicKind,
     create_topic,
     delete_topic,
     describe_route,
@@ -128,8 +131,9 @@ class TopicRequests:
         Raises:
             TopicRouteNotFoundError: no name server knows it.
             MessageRejectedError: it is RocketMQ's own.
-            ClientError: no such cluster; or a master or name server refused or did not answer: the
-                text says where it is deleted and where not. Another run finishes it.
+            ClientError: no such cluster; or a broker that has it is without its master: nothing was
+                done; or a master or name server refused or did not answer: the text says where it
+                is deleted and where not. Another run finishes it.
             RemotingError: no name server answers.
         """
         return await delete_topic(self._open(), topic, cluster=cluster)
@@ -187,6 +191,15 @@ class TopicRequests:
             shrink_read_queues=shrink_read_queues,
             dry_run=dry_run,
         )
+
+    async def topic_summaries(self, kinds: Iterable[TopicKind]) -> list[TopicSummary]:
+        """The topics of some kinds with what they hold, sorted by name; two requests or more for
+        each.
+
+        Raises:
+            BrokerError, RemotingError: the name server does not say which topics there are.
+        """
+        return await topic_summaries(self._open(), kinds)
 
     async def topics_of_cluster(self, cluster: str) -> list[str]:
         """The topics of a cluster as a name server knows them, sorted (code 224). Errors: see

@@ -29,8 +29,7 @@ from kerolox.protocol.headers import DeleteGroupHeader, GroupHeader
 from kerolox.protocol.names import (
     DLQ_PREFIX,
     RETRY_PREFIX,
-    SYSTEM_GROUP_PREFIX,
-    SYSTEM_GROUPS,
+    is_system_group,
 )
 
 if TYPE_CHECKING:
@@ -45,11 +44,6 @@ class GroupChange:
     old: SubscriptionGroupConfig | None
     """None: the broker did not have it."""
     new: SubscriptionGroupConfig
-
-
-def is_system_group(group: str) -> bool:
-    """RocketMQ's own: groups of its tools and of the broker itself."""
-    return group in SYSTEM_GROUPS or group.startswith(SYSTEM_GROUP_PREFIX)
 
 
 async def all_group_settings(

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
 from kerolox.admin.answers import Members, read_object
-from kerolox.admin.asking import answers_of, nodes_of_topic
-from kerolox.client.core.heartbeat import PASSIVELY
+from kerolox.admin.asking import answers_of, nodes_of_group, nodes_of_topic
 from kerolox.errors import (
     AccessDeniedError,
     BrokerSystemError,
@@ -23,7 +23,7 @@ from kerolox.protocol.headers import (
     ProducerGroupHeader,
     RunningInfoHeader,
 )
-from kerolox.protocol.names import RETRY_PREFIX
+from kerolox.protocol.names import CONSUME_PASSIVELY
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping
@@ -141,7 +141,7 @@ class RunningInfo:
     @property
     def is_push(self) -> bool:
         """It is a push consumer."""
-        return self.properties.get("PROP_CONSUME_TYPE") == PASSIVELY
+        return self.properties.get("PROP_CONSUME_TYPE") == CONSUME_PASSIVELY
 
     @property
     def is_orderly(self) -> bool:
@@ -176,7 +176,6 @@ async def consumer_connections(
 
     Raises:
         ConsumerNotOnlineError: no broker knows a member.
-        TopicRouteNotFoundError: the group has no retry topic: it was never online.
         BrokerError, RemotingError: a broker refused or does not answer.
     """
     header = ConsumerGroupHeader(consumer_group=group).encode()
@@ -188,7 +187,7 @@ async def consumer_connections(
         found = _consumer_connections(group, answer)
         return found if found.members else None
 
-    found = await _first(access, broker, RETRY_PREFIX + group, ask)
+    found = await _first(access, broker, partial(nodes_of_group, access, group), ask)
     if found is None:
         raise ConsumerNotOnlineError(f"no member of consumer group {group!r} is online")
     return found
@@ -225,7 +224,7 @@ async def producer_connections(
         answer = await read_object(response, "the group's members", address)
         return _connections(answer) or None
 
-    found = await _first(access, broker, topic, ask)
+    found = await _first(access, broker, partial(nodes_of_topic, access, topic), ask)
     if found is None:
         raise ClientError(f"no member of producer group {group!r} is online")
     return found
@@ -267,7 +266,6 @@ async def consumer_running_info(
         broker: ``host:port`` of the broker that passes it on; empty: one of the retry topic.
 
     Raises:
-        TopicRouteNotFoundError: the group has no retry topic: it was never online.
         BrokerSystemError: the consumer is not online.
         ConsumeTimeoutError: it does not answer.
         RemotingError: the broker does not answer, or with something else.
@@ -284,7 +282,7 @@ async def consumer_running_info(
         answer = await read_object(response, f"the state of {client_id}", address)
         return _running_info(client_id, answer)
 
-    found = await _first(access, broker, RETRY_PREFIX + group, ask)
+    found = await _first(access, broker, partial(nodes_of_group, access, group), ask)
     if found is None:
         raise ConsumerNotOnlineError(f"no broker of group {group!r} has an address")
     return found
@@ -303,7 +301,6 @@ async def consumer_status(
 
     Raises:
         ConsumerNotOnlineError: it has no member.
-        TopicRouteNotFoundError: it was never online.
         BrokerError, RemotingError: no broker says who its members are.
     """
     connections = await consumer_connections(access, group, broker=broker)
@@ -324,14 +321,17 @@ async def consumer_status(
 
 
 async def _first(
-    access: Access, broker: str, topic: str, ask: Callable[[str], Awaitable[_Found | None]]
+    access: Access,
+    broker: str,
+    nodes: Callable[[], Awaitable[dict[str, str]]],
+    ask: Callable[[str], Awaitable[_Found | None]],
 ) -> _Found | None:
     """What the first broker says that has something to say.
 
     Raises:
         KeroloxError: none has, and this is why.
     """
-    addresses = [broker] if broker else list((await nodes_of_topic(access, topic)).values())
+    addresses = [broker] if broker else list((await nodes()).values())
     last: KeroloxError | None = None
     for address in addresses:
         try:

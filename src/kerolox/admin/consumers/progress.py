@@ -7,14 +7,14 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from kerolox.admin.answers import Members, read_object
-from kerolox.admin.asking import all_answers, answers_of, nodes_of_topic
+from kerolox.admin.asking import all_answers, answers_of, nodes_of_group, nodes_of_topic
 from kerolox.admin.consumers.members import (
     ConsumerConnections,
     consumer_connections,
     consumer_running_info,
 )
 from kerolox.admin.topics import list_topics
-from kerolox.errors import ConsumerNotOnlineError, KeroloxError, TopicRouteNotFoundError
+from kerolox.errors import ConsumerNotOnlineError, KeroloxError
 from kerolox.message import MessageQueue
 from kerolox.protocol.codes import RequestCode
 from kerolox.protocol.headers import (
@@ -25,6 +25,8 @@ from kerolox.protocol.headers import (
 from kerolox.protocol.names import RETRY_PREFIX
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from kerolox.client.aio.network.access import Access
 
 STATS_TIMEOUT_FACTOR = 3
@@ -121,17 +123,11 @@ async def group_progress(
         clients: who of the group has each queue, too; members are asked for that.
 
     Raises:
-        TopicRouteNotFoundError: the group has no retry topic, since it was never online, and no
-            topic is given whose brokers could be asked.
+        TopicRouteNotFoundError: no name server knows the topic.
         ConsumerNotOnlineError: no broker has an offset of it.
         BrokerError, RemotingError: a broker refused or does not answer.
     """
-    try:
-        nodes = await nodes_of_topic(access, RETRY_PREFIX + group)
-    except TopicRouteNotFoundError:
-        if not topic:
-            raise
-        nodes = await nodes_of_topic(access, topic)
+    nodes = await nodes_of_group(access, group, topic=topic)
     header = ConsumerStatsHeader(consumer_group=group, topic=topic).encode()
 
     async def ask(address: str) -> GroupProgress:
@@ -162,6 +158,11 @@ async def all_group_progress(access: Access) -> list[GroupSummary]:
     """
     topics = await list_topics(access)
     groups = [each.removeprefix(RETRY_PREFIX) for each in topics if each.startswith(RETRY_PREFIX)]
+    return await group_summaries(access, groups)
+
+
+async def group_summaries(access: Access, groups: Iterable[str]) -> list[GroupSummary]:
+    """Those of the groups named, in that order. What could not be learnt of one is 0 or empty."""
     found, _ = await answers_of(groups, lambda group: _summary(access, group))
     return list(found.values())
 

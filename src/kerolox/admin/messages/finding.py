@@ -18,7 +18,6 @@ from kerolox.client.aio.network.lookups import (
     search_messages,
     view_message,
 )
-from kerolox.client.core.heartbeat import PASSIVELY
 from kerolox.errors import (
     ClientError,
     ConsumerNotOnlineError,
@@ -27,7 +26,7 @@ from kerolox.errors import (
 from kerolox.message import ALL_TAGS, MessageExt, MessageId
 from kerolox.protocol.codes import RequestCode
 from kerolox.protocol.headers import ConsumeDirectlyHeader, ResumeCheckHeader
-from kerolox.protocol.names import CHECK_MAX_TIME_TOPIC, HALF_TOPIC, TRACE_TOPIC
+from kerolox.protocol.names import CHECK_MAX_TIME_TOPIC, CONSUME_PASSIVELY, HALF_TOPIC, TRACE_TOPIC
 
 if TYPE_CHECKING:
     from kerolox.admin.consumers.members import ConsumerConnections
@@ -234,7 +233,7 @@ async def resume_check(access: Access, message_id: str, *, topic: str = "") -> N
 async def _track(access: Access, message: MessageExt, group: str) -> MessageTrack:
     try:
         online = await consumer_connections(access, group)
-        if online.consume_type != PASSIVELY:
+        if online.consume_type != CONSUME_PASSIVELY:
             return MessageTrack(group, TrackType.PULL)
         if not await _is_past(access, message, group):
             return MessageTrack(group, TrackType.NOT_CONSUME_YET)

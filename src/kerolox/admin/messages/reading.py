@@ -7,9 +7,10 @@ from collections import Counter
 from typing import TYPE_CHECKING
 
 from kerolox.admin.asking import current_address, current_route, fresh
+from kerolox.admin.positions import FIRST, LAST, Position, PositionKind
 from kerolox.client.aio.network.lookups import queue_number
 from kerolox.client.core.consuming.pull import PullStatus, pull_request, pull_result
-from kerolox.client.core.routes import subscribe_queues
+from kerolox.client.core.routes import TopicRoute, subscribe_queues
 from kerolox.errors import ClientError, NotFoundError
 from kerolox.filter.tags import subscription_of
 from kerolox.message import ALL_TAGS, MessageExt, MessageQueue
@@ -93,6 +94,8 @@ async def read_messages(
     offset: int | None = None,
     begin_ms: int | None = None,
     end_ms: int | None = None,
+    start: Position | None = None,
+    stop: Position | None = None,
     expression: str = ALL_TAGS,
     max_messages: int | None = None,
     group: str = TOOLS_GROUP,
@@ -108,6 +111,8 @@ async def read_messages(
         offset: where to begin in each queue; None: at the first message, or at ``begin_ms``.
         begin_ms: stored at or after (ms since the epoch).
         end_ms: stored before, as far as the queue's order is that of times.
+        start: where to begin in each queue, instead of ``offset`` and ``begin_ms``.
+        stop: where to end in each queue, instead of ``end_ms``.
         expression: ``*``, or tags joined by ``||``.
         max_messages: most messages in all; None: no limit.
         group: in whose name it pulls.
@@ -122,20 +127,13 @@ async def read_messages(
     except ValueError as error:
         raise ClientError(str(error)) from None
     route = await current_route(access, topic)
-    queues = [
-        queue
-        for queue in sorted(subscribe_queues(topic, route))
-        if broker_name in ("", queue.broker_name) and queue_id in (None, queue.queue_id)
-    ]
-    if not queues:
-        raise ClientError(f"topic {topic!r} has no such queue to read")
+    if start is None and offset is not None:
+        start = Position(PositionKind.OFFSET, offset)
     left = math.inf if max_messages is None else max_messages
-    for queue in queues:
-        broker = route.broker(queue.broker_name)
-        address = broker.any_address() if broker is not None else None
-        if address is None:
-            raise ClientError(f"broker {queue.broker_name!r} has no known address")
-        begin, end = await _bounds(access, address, queue, offset, begin_ms, end_ms)
+    for queue in _queues(route, topic, broker_name, queue_id):
+        address = _address(route, queue)
+        bounds = start or _at(begin_ms), stop or _at(end_ms)
+        begin, end = await bounds_of(access, address, queue, *bounds)
         while begin < end and left > 0:
             count = int(min(left, PULL_MESSAGES))
             result = await _pull(access, address, queue, begin, subscription, group, count)
@@ -144,6 +142,27 @@ async def read_messages(
                     left -= 1
                     yield message
             begin = _next_offset(result, begin, end)
+
+
+def _queues(
+    route: TopicRoute, topic: str, broker_name: str, queue_id: int | None
+) -> list[MessageQueue]:
+    queues = [
+        queue
+        for queue in sorted(subscribe_queues(topic, route))
+        if broker_name in ("", queue.broker_name) and queue_id in (None, queue.queue_id)
+    ]
+    if not queues:
+        raise ClientError(f"topic {topic!r} has no such queue to read")
+    return queues
+
+
+def _address(route: TopicRoute, queue: MessageQueue) -> str:
+    broker = route.broker(queue.broker_name)
+    address = broker.any_address() if broker is not None else None
+    if address is None:
+        raise ClientError(f"broker {queue.broker_name!r} has no known address")
+    return address
 
 
 def _next_offset(result: PullResult, begin: int, end: int) -> int:
@@ -179,25 +198,33 @@ async def count_tags(
     return counts
 
 
-async def _bounds(
-    access: Access,
-    address: str,
-    queue: MessageQueue,
-    offset: int | None,
-    begin_ms: int | None,
-    end_ms: int | None,
-) -> tuple[int, int]:
-    """The first offset that is read, and the first one that is not."""
+def _at(timestamp_ms: int | None) -> Position | None:
+    return None if timestamp_ms is None else Position(PositionKind.TIME, timestamp_ms)
 
-    if offset is not None:
-        begin = offset
-    elif begin_ms is not None:
-        begin = await offset_by_time(access, queue, begin_ms, broker=address)
-    else:
-        begin = await min_offset(access, queue, broker=address)
-    if end_ms is not None:
-        return begin, await offset_by_time(access, queue, end_ms, broker=address)
-    return begin, await max_offset(access, queue, broker=address)
+
+async def bounds_of(
+    access: Access, address: str, queue: MessageQueue, start: Position | None, stop: Position | None
+) -> tuple[int, int]:
+    """The first offset of a queue that is read, and the first one that is not.
+
+    Args:
+        access: the cluster.
+        address: the queue's broker.
+        queue: the queue.
+        start: None: its first message.
+        stop: None: its end.
+
+    Raises:
+        BrokerError, RemotingError: the broker refused or does not answer.
+    """
+
+    async def by_time(timestamp_ms: int) -> int:
+        return await offset_by_time(access, queue, timestamp_ms, broker=address)
+
+    least = await min_offset(access, queue, broker=address)
+    bounds = least, await max_offset(access, queue, broker=address)
+    begin = await (start or FIRST).offset(bounds, by_time)
+    return begin, await (stop or LAST).offset(bounds, by_time)
 
 
 async def _number(

@@ -13,6 +13,7 @@ from kerolox.admin.asking import current_route
 from kerolox.admin.cluster import cluster_info
 from kerolox.client.core.routes import MASTER_ID, TopicRoute, publish_queues
 from kerolox.client.core.sending.send import (
+    OutgoingMessage,
     SendHeader,
     SendResult,
     outgoing_message,
@@ -95,8 +96,8 @@ async def send_message(
     check_send_topic(message.topic)
     check_body(message.body, bytes_max=FRAME_BYTES_MAX)
     route = await current_route(access, message.topic)
-    queue = random.choice(_queues(route, message.topic, broker_name, queue_id))
-    return await _Sender(access, group).send(message, queue, route)
+    queue = random.choice(writable_queues(route, message.topic, broker_name, queue_id))
+    return await Sender(access, group).send(message, queue, route)
 
 
 async def time_sends(
@@ -122,8 +123,8 @@ async def time_sends(
     message = Message(topic, b"a" * body_bytes)
     check_body(message.body, bytes_max=FRAME_BYTES_MAX)
     route = await current_route(access, topic)
-    queues = _queues(route, topic, broker_name, None)
-    sender = _Sender(access, GROUP)
+    queues = writable_queues(route, topic, broker_name, None)
+    sender = Sender(access, GROUP)
     sends: list[SendTiming] = []
     for number in range(count):
         queue = queues[number % len(queues)]
@@ -168,7 +169,7 @@ async def time_cluster_sends(
     }
 
 
-class _Sender:
+class Sender:
     """Sends to given queues, each message once."""
 
     def __init__(self, access: Access, group: str) -> None:
@@ -178,24 +179,32 @@ class _Sender:
 
     async def send(self, message: Message, queue: MessageQueue, route: TopicRoute) -> SendResult:
         """Errors: see :func:`send_message`."""
+        outgoing = outgoing_message(
+            message,
+            self._ids.next(time.time_ns() // 1_000_000),
+            compress_bytes_min=FRAME_BYTES_MAX,
+            compress_level=5,
+        )
+        return await self.send_outgoing(outgoing, queue, route)
+
+    async def send_outgoing(
+        self, outgoing: OutgoingMessage, queue: MessageQueue, route: TopicRoute
+    ) -> SendResult:
+        """The same of a message that is ready."""
         access = self._access
         broker = route.broker(queue.broker_name)
         address = broker.addresses.get(MASTER_ID) if broker is not None else None
         if address is None:
             raise ClientError(f"broker {queue.broker_name!r} has no master")
-        now_ms = time.time_ns() // 1_000_000
-        outgoing = outgoing_message(
-            message, self._ids.next(now_ms), compress_bytes_min=FRAME_BYTES_MAX, compress_level=5
-        )
-        request = self._header.request(outgoing, queue.queue_id, now_ms)
+        request = self._header.request(outgoing, queue.queue_id, time.time_ns() // 1_000_000)
         response = await access.remoting.invoke(
             address, request, timeout_seconds=access.timeout_seconds
         )
         return send_result(response, outgoing.message_id, queue, address)
 
 
-def _queues(
-    route: TopicRoute, topic: str, broker_name: str, queue_id: int | None
+def writable_queues(
+    route: TopicRoute, topic: str, broker_name: str = "", queue_id: int | None = None
 ) -> list[MessageQueue]:
     """The queues that a message may go to, sorted."""
     queues = [

@@ -1,0 +1,192 @@
+"""Moving a group to a position in its queues: planned first, then done."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from kerolox.admin.asking import all_answers, nodes_of_topic
+from kerolox.admin.consumers.members import consumer_connections
+from kerolox.admin.consumers.offsets import END, get_offset, set_offset
+from kerolox.admin.messages.reading import offset_by_time
+from kerolox.admin.positions import Position, PositionKind
+from kerolox.admin.roles.changing import broker_role
+from kerolox.admin.topics import queue_statuses
+from kerolox.errors import ClientError, ConsumerNotOnlineError, RequestCodeNotSupportedError
+from kerolox.message import MessageQueue
+from kerolox.protocol.codes import RequestCode
+from kerolox.protocol.headers import ResetOffsetHeader
+
+if TYPE_CHECKING:
+    from kerolox.client.aio.network.access import Access
+
+
+@dataclass(frozen=True, slots=True)
+class OffsetMove:
+    """Where a group stands in a queue, and where it is to stand."""
+
+    queue: MessageQueue
+    old: int
+    """-1: the group has no offset of it."""
+    new: int
+    min_offset: int
+    """Of the first message that is there."""
+    max_offset: int
+    """Of the next message that comes."""
+
+    @property
+    def again(self) -> int:
+        """Messages that the group gets once more."""
+        return max(self.old - self.new, 0) if self.old >= 0 else 0
+
+    @property
+    def skipped(self) -> int:
+        """Messages that the group has not consumed and will not get."""
+        return max(self.new - max(self.old, self.min_offset), 0)
+
+
+async def move_offsets(
+    access: Access,
+    group: str,
+    topic: str,
+    position: Position,
+    *,
+    queues: Collection[MessageQueue] = (),
+    dry_run: bool = False,
+) -> list[OffsetMove]:
+    """Have a group go on at a position of each queue; sorted by queue. Members that are online are
+    told (code 222) and go on there; where nobody is, the broker is told (code 15).
+
+    Args:
+        access: the cluster.
+        group: its name.
+        topic: the topic.
+        position: in each queue.
+        queues: only these; empty: all of the topic.
+        dry_run: only say what would be done.
+
+    Raises:
+        TopicRouteNotFoundError: no name server knows the topic.
+        ClientError: the topic has no such queue; or members are online at a broker of RocketMQ 4,
+            which can have them go on at a time only (:func:`kerolox.admin.reset_offsets`). Nothing
+            was changed then.
+        BrokerError, RemotingError: a broker refused or does not answer. The offsets of other
+            queues may be moved by then.
+    """
+    nodes = await nodes_of_topic(access, topic)
+    plans = await all_answers(
+        nodes.values(), lambda address: _plan(access, group, topic, position, address)
+    )
+    at = {each.queue: address for address, plan in plans.items() for each in plan}
+    moves = {each.queue: each for plan in plans.values() for each in plan}
+    if unknown := set(queues) - moves.keys():
+        queue = min(unknown)
+        raise ClientError(
+            f"topic {topic!r} has no queue {queue.broker_name}/{queue.queue_id}; it has "
+            + ", ".join(f"{each.broker_name}/{each.queue_id}" for each in sorted(moves))
+        )
+    wanted = [moves[queue] for queue in sorted(queues or moves)]
+    if not dry_run:
+        timestamp_ms = None if queues else _timestamp_ms(position)
+        await _move(access, group, topic, wanted, at, timestamp_ms)
+    return wanted
+
+
+def _timestamp_ms(position: Position) -> int | None:
+    """A position of a whole topic as code 222 knows it: a time; None: it is no time."""
+    match position.kind:
+        case PositionKind.BEGINNING:
+            return 0
+        case PositionKind.END:
+            return END
+        case PositionKind.TIME:
+            return position.number
+        case PositionKind.BACK | PositionKind.OFFSET:
+            return None
+
+
+async def _plan(
+    access: Access, group: str, topic: str, position: Position, address: str
+) -> list[OffsetMove]:
+    statuses = await queue_statuses(access, address, topic)
+
+    async def move(queue: MessageQueue) -> OffsetMove:
+        bounds = statuses[queue].min_offset, statuses[queue].max_offset
+        old = await get_offset(access, group, queue, broker=address)
+        new = await position.offset(
+            bounds, lambda when: offset_by_time(access, queue, when, broker=address)
+        )
+        return OffsetMove(queue, old, new, *bounds)
+
+    return list((await all_answers(statuses, move)).values())
+
+
+async def _move(
+    access: Access,
+    group: str,
+    topic: str,
+    moves: list[OffsetMove],
+    at: dict[MessageQueue, str],
+    timestamp_ms: int | None,
+) -> None:
+    """``at``: the address of each queue's broker. ``timestamp_ms``: that of all queues of the
+    topic, as code 222 has it; None: each queue has an offset of its own, which only brokers of ours
+    tell their members."""
+    addresses = {at[each.queue] for each in moves}
+    online = await all_answers(addresses, lambda address: _is_online(access, group, address))
+    for address, has_members in online.items():
+        is_exact = has_members and timestamp_ms is None
+        if is_exact and not await _is_kerolox(access, address):
+            raise ClientError(
+                f"members of group {group!r} are online at {address}, a broker of RocketMQ 4, "
+                "which can only send all queues of a topic to a time: stop the members first, or "
+                "reset the group to a time"
+            )
+
+    async def tell(address: str, queue_id: int, offset: int) -> None:
+        header = ResetOffsetHeader(
+            topic=topic,
+            group=group,
+            timestamp=timestamp_ms or 0,
+            is_force=True,
+            queue_id=queue_id,
+            offset=offset,
+        )
+        fields = header.encode()
+        if queue_id < 0:
+            # Tools of 4.x do not name a queue.
+            for name in ("queue_id", "offset"):
+                fields.pop(ResetOffsetHeader.wire_name(name))
+        await access.ask(address, RequestCode.INVOKE_BROKER_TO_RESET_OFFSET, fields)
+
+    async def move_on(address: str) -> None:
+        # One after the other: of two first offsets of a group at once a Java broker may lose one.
+        for each in moves:
+            if at[each.queue] != address:
+                continue
+            if not online[address]:
+                await set_offset(access, group, each.queue, each.new)
+            elif timestamp_ms is None:
+                await tell(address, each.queue.queue_id, each.new)
+
+    await all_answers(addresses, move_on)
+    if timestamp_ms is not None:
+        told = [address for address, has_members in online.items() if has_members]
+        await all_answers(told, lambda address: tell(address, -1, -1))
+
+
+async def _is_kerolox(access: Access, address: str) -> bool:
+    try:
+        await broker_role(access, address)
+    except RequestCodeNotSupportedError:
+        return False
+    return True
+
+
+async def _is_online(access: Access, group: str, address: str) -> bool:
+    try:
+        await consumer_connections(access, group, broker=address)
+    except ConsumerNotOnlineError:
+        return False
+    return True
