@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from kerolox.addresses import split_address
-from kerolox.cli.process.logs import LINE_CHARACTERS_MAX, LogFormatter
+from kerolox.cli.process.logs import LINE_CHARACTERS_MAX, JsonFormatter, LogFormatter
 from kerolox.protocol.bodies import encode_body
 from kerolox.protocol.codes import RequestCode
 from kerolox.protocol.command import RemotingCommand
@@ -158,6 +158,75 @@ def test_audit_lines_have_a_file_beside_the_log_that_sighup_opens_anew(tmp_path:
     assert "keyValue" not in log.read_text()
 
 
+def test_a_json_line_has_its_exception_and_no_forged_line() -> None:
+    error = raised(ValueError(FORGED))
+    info = (type(error), error, error.__traceback__)
+    record = logging.LogRecord("kerolox.x", logging.WARNING, "", 1, "of %s", (FORGED,), info)
+    line = JsonFormatter().format(record)
+    assert "\n" not in line
+    members = json.loads(line)
+    assert members.keys() == {"time", "level", "logger", "message", "exception"}
+    assert (members["level"], members["logger"]) == ("warning", "kerolox.x")
+    assert members["message"].startswith("of x\\n2026")
+    assert members["exception"].splitlines()[0] == "Traceback (most recent call last):"
+    assert members["exception"].splitlines()[-1].startswith("ValueError: x\\n2026-01-01")
+
+
+def test_all_lines_are_json_and_go_on_where_a_moved_file_was(tmp_path: Path) -> None:
+    log, moved = tmp_path / "server.log", tmp_path / "server.log.1"
+    arguments = ["namesrv", "--port", 0, "--data", tmp_path, "--log-file", log]
+    with Server(tmp_path, *arguments, "--log-format", "json") as server:
+        log.rename(moved)
+        (tmp_path / "server.audit.log").unlink()
+        put_key_value(server, "first")
+        set_log_level(server, "error")
+        server.stop()
+    before, after = (
+        [json.loads(line) for line in path.read_text().splitlines()] for path in (moved, log)
+    )
+    assert any("listens on" in line["message"] for line in before)
+    assert any("set logLevel=error" in line["message"] for line in after)
+    audited = (tmp_path / "server.audit.log").read_text().splitlines()
+    assert json.loads(audited[0])["keyValue"] == "n:first"
+
+
+def test_without_a_log_file_audit_lines_are_json_within_json(tmp_path: Path) -> None:
+    arguments = ["namesrv", "--port", 0, "--data", tmp_path, "--log-format", "json"]
+    with Server(tmp_path, *arguments) as server:
+        put_key_value(server, FORGED)
+        server.stop()
+        lines = [json.loads(line) for line in server.log.read_text().splitlines() if line[0] == "{"]
+    [audit] = [line["audit"] for line in lines if line["logger"] == "kerolox.audit"]
+    assert audit["new"] == "v"
+
+
+def test_the_log_level_changes_while_a_server_runs_and_stays_after(tmp_path: Path) -> None:
+    def lines() -> list[str]:
+        return log.read_text().splitlines()
+
+    log = tmp_path / "server.log"
+    arguments = ["namesrv", "--port", 0, "--data", tmp_path, "--host", "127.0.0.1"]
+    arguments += ["--log-file", log]
+    with Server(tmp_path, *arguments, "--log-level", "warning") as server:
+        assert lines() == []
+        set_log_level(server, "info")
+        set_setting(server, "orderMessageEnable", "true")
+        wait_until(lambda: any("set orderMessageEnable=true" in line for line in lines()))
+        set_log_level(server, "error")
+        set_setting(server, "orderMessageEnable", "false")
+        server.stop()
+    assert not any("set orderMessageEnable=false" in line for line in lines())
+    settings = tmp_path / "namesrv" / "namesrv.properties"
+    assert "logLevel=error" in settings.read_text()
+    log.unlink()
+    with Server(tmp_path, *arguments):
+        pass
+    assert lines() == [], "what was set counts at the next start"
+    with Server(tmp_path, *arguments, "--log-level", "info"):
+        pass
+    assert any("listens on" in line for line in lines()), "an option is stronger"
+
+
 def test_without_a_log_file_audit_lines_stand_among_the_others(tmp_path: Path) -> None:
     with Server(tmp_path, "namesrv", "--port", 0, "--data", tmp_path) as server:
         put_key_value(server, FORGED)
@@ -176,3 +245,16 @@ def put_key_value(server: Server, key: str) -> None:
     with socket.create_connection(address, timeout=SECONDS_MAX) as connection:
         connection.sendall(command.encode())
         assert connection.recv(4)
+
+
+def set_log_level(server: Server, level: str) -> None:
+    set_setting(server, "logLevel", level)
+
+
+def set_setting(server: Server, key: str, value: str) -> None:
+    body = f"{key}={value}".encode()
+    command = RemotingCommand.request(RequestCode.UPDATE_NAMESRV_CONFIG, body=body)
+    address = split_address(server.addresses["namesrv"])
+    with socket.create_connection(address, timeout=SECONDS_MAX) as connection:
+        connection.sendall(command.encode())
+        assert b'"code":0' in connection.recv(4096)

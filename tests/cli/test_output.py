@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from kerolox.cli.output import json_text, one_line
+from kerolox.cli.output import one_line
+from kerolox.cli.values import json_text
 from kerolox.remoting.server import RemotingServer
 from tests.support.servers.command import kerolox
 
@@ -88,12 +89,14 @@ async def test_names_and_errors_of_a_name_server_are_escaped() -> None:
     await server.start()
     try:
         at = ("-n", f"127.0.0.1:{server.port}")
-        listed = await asyncio.to_thread(kerolox, "topic", "list", "--all", *at)
-        raw = await asyncio.to_thread(kerolox, "topic", "list", "--all", "-o", "raw", *at)
+        listed = await asyncio.to_thread(kerolox, "topic", "list", "--all", "--names", *at)
+        raw = await asyncio.to_thread(
+            kerolox, "topic", "list", "--all", "--names", "-o", "raw", *at
+        )
         refused = await asyncio.to_thread(kerolox, "topic", "describe", EVIL, *at)
     finally:
         await server.stop()
-    assert (listed.stdout, raw.stdout) == (SHOWN + "\n", EVIL + "\n")
+    assert (listed.stdout, raw.stdout) == (f"TOPIC\n{SHOWN}\n", EVIL + "\n")
     [line] = refused.stderr.splitlines()
     assert refused.returncode == 1
     assert line.isprintable()
@@ -107,3 +110,12 @@ def test_what_was_typed_is_escaped_in_errors_of_usage() -> None:
         lines = done.stderr.splitlines()
         assert all(line.isprintable() for line in lines)
         assert sum(line.startswith("Error: ") for line in lines) == 1
+
+
+def test_wrong_usage_is_an_object_where_output_is_json() -> None:
+    for arguments in (["--kind", "x", "-o", "json"], ["-o", "ndjson", "--kind", "x"]):
+        done = kerolox("topic", "list", *arguments)
+        assert done.returncode == 2
+        error = json.loads(done.stderr)["error"]
+        assert error["type"] == "BadParameter"
+        assert "'x' is not one of 'normal'" in error["message"]

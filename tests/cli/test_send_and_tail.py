@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.eventually import SECONDS_MAX
-from tests.support.servers.command import Server, kerolox, start
+from tests.support.servers.command import COMMAND, Server, kerolox, start
 
 
 @pytest.fixture
@@ -177,3 +177,70 @@ def test_a_send_that_makes_its_topic_says_so(
     again = kerolox("send", name, *options, *at, stdin=b"a\n")
     assert (again.returncode, again.stderr) == (0, "")
     assert name in kerolox("topic", "list", *at).stdout.split()
+
+
+def test_templates_are_filled_anew_for_each_message(topic: str, name_server: str) -> None:
+    body = '{"n": {{n}}, "padded": "{{n:04}}", "die": {{number:1:6}}, "x": {"at": {{ms}}}}'
+    done = kerolox(
+        "send", topic, body, "--template", "--count", 3, "--rate", 1000, "--keys", "k{{n}}",
+        "--property", "id={{uuid}}", "--tags", "t{{n}}", "-o", "ndjson", "-n", name_server,
+    )  # fmt: skip
+    results = [json.loads(line) for line in done.stdout.splitlines()]
+    assert [row["status"] for row in results] == ["SEND_OK"] * 3, done.stderr
+    messages = {str(each["msgId"]): each for each in tailed(topic, name_server, 3)}
+    assert messages.keys() == {row["msgId"] for row in results}
+    bodies = sorted((json.loads(str(m["body"])) for m in messages.values()), key=lambda b: b["n"])
+    assert [(b["n"], b["padded"]) for b in bodies] == [(1, "0001"), (2, "0002"), (3, "0003")]
+    assert all(1 <= b["die"] <= 6 and b["x"]["at"] > 0 for b in bodies)
+    assert {m["keys"] for m in messages.values()} == {"k1", "k2", "k3"}
+    assert {m["tags"] for m in messages.values()} == {"t1", "t2", "t3"}
+    ids = {dict(m["properties"])["id"] for m in messages.values()}  # type: ignore[call-overload]
+    assert len(ids) == 3
+    wrong = kerolox("send", topic, "{{nothing}}", "--template", "-n", name_server)
+    assert wrong.returncode == 2
+    assert "there is no {{nothing}}; there are: n, " in wrong.stderr
+
+
+def test_what_came_of_each_message_is_one_text_for_json(
+    topic: str, name_server: str, tmp_path: Path
+) -> None:
+    files = [tmp_path / "a", tmp_path / "b"]
+    for file in files:
+        file.write_text(file.name)
+    at = ("-o", "json", "-n", name_server)
+    both = kerolox("send", topic, "-f", files[0], "-f", files[1], "--queue", "broker-a/1", *at)
+    assert [row["queueId"] for row in json.loads(both.stdout)] == [1, 1], both.stderr
+    one = json.loads(kerolox("send", topic, "x", "--count", 1, *at).stdout)
+    assert one["topic"] == topic
+    refused = kerolox("send", "no/such", "x", *at)
+    assert refused.returncode == 1
+    assert "no/such" in json.loads(refused.stderr)["error"]["message"]
+
+
+def test_a_line_of_a_pipe_is_sent_when_it_comes(topic: str, name_server: str) -> None:
+    sending = subprocess.Popen(
+        [*COMMAND, "send", topic, "--lines", "--count", "2", "-o", "ndjson", "-n", name_server],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        assert sending.stdin is not None
+        assert sending.stdout is not None
+        sending.stdin.write("first\n")
+        sending.stdin.flush()
+        assert json.loads(sending.stdout.readline())["status"] == "SEND_OK"
+        sending.stdin.write("second\nthird\n")  # the pipe stays open
+        sending.stdin.flush()
+        assert sending.wait(SECONDS_MAX) == 0
+    finally:
+        sending.kill()
+        sending.communicate()
+    assert sorted(str(m["body"]) for m in tailed(topic, name_server, 2)) == ["first", "second"]
+
+
+def test_a_delayed_message_comes_later(topic: str, name_server: str) -> None:
+    done = kerolox("send", topic, "late", "--delay", "1s", "-n", name_server)
+    assert done.returncode == 0, done.stderr
+    [message] = tailed(topic, name_server, 1)
+    assert (message["body"], dict(message["properties"])["DELAY"]) == ("late", "1")  # type: ignore[call-overload]

@@ -22,6 +22,7 @@ from tests.support.eventually import SECONDS_MAX, wait_until
 from tests.support.kernels import KERNELS
 from tests.support.servers.command import Server, kerolox, start
 from tests.support.servers.settings import small_store
+from tests.support.servers.tls import Authority
 from tests.support.servers.up import deaf_address, free_port
 
 
@@ -66,6 +67,84 @@ def test_up_says_where_it_listens_and_stores_and_stops_on_a_signal(
         server.stop(number)
     assert not server.ready_file.exists()
     assert not (tmp_path / "store" / "abort").exists()
+
+
+def test_the_name_server_of_up_has_a_settings_file_of_its_own(tmp_path: Path) -> None:
+    """What it says is stronger than what the broker's says; the command line is stronger still."""
+    port = free_port()
+    file = tmp_path / "namesrv.conf"
+    lines = {
+        "listenPort": port,
+        "kvConfigPath": tmp_path / "kv.json",
+        "maxConnections": 321,
+        "productEnvName": "mine",
+        "writerAddresses": "127.0.0.*",
+    }
+    file.write_text("".join(f"{key}={value}\n" for key, value in lines.items()))
+    arguments = up_arguments(tmp_path, maxConnections=123, maxConnectionsPerAddress=45)
+    arguments = [each for each in arguments if each != "--namesrv-port"]
+    del arguments[3]
+    with Server(tmp_path, *arguments, "--namesrv-config", file) as server:
+        assert server.addresses["namesrv"] == f"127.0.0.1:{port}"
+        assert f"settings of {file}\n" in server.log.read_text()
+        shown = settings_of(server)
+        assert {shown[key] for key in lines} == {str(value) for value in lines.values()}
+        assert shown["maxConnectionsPerAddress"] == "45"
+        assert settings_of(server, changed={"productEnvName": "other"})["productEnvName"] == "other"
+        assert "productEnvName=other\n" in file.read_text()
+        server.stop()
+    elsewhere = free_port()
+    given = ["--namesrv-config", file, "--namesrv-port", elsewhere]
+    with Server(tmp_path, *arguments, *given) as server:
+        assert server.addresses["namesrv"] == f"127.0.0.1:{elsewhere}"
+        assert settings_of(server)["productEnvName"] == "other"
+
+
+def settings_of(server: Server, changed: dict[str, str] | None = None) -> dict[str, str]:
+    """The settings of a name server, after some were changed."""
+
+    async def asked() -> bytes:
+        async with RemotingClient() as client:
+            for code in (RequestCode.UPDATE_NAMESRV_CONFIG, RequestCode.GET_NAMESRV_CONFIG):
+                body = "".join(f"{key}={text}\n" for key, text in (changed or {}).items()).encode()
+                if body or code == RequestCode.GET_NAMESRV_CONFIG:
+                    request = RemotingCommand.request(code, body=body)
+                    answer = await client.invoke(server.addresses["namesrv"], request)
+                    assert answer.code == 0, answer.remark
+                body = b""
+        return answer.body
+
+    return parse_properties(asyncio.run(asked()).decode())
+
+
+def test_lines_of_tls_in_the_file_of_ups_name_server_are_all_that_it_has(tmp_path: Path) -> None:
+    authority = Authority(tmp_path)
+    certificate, key = authority.files("127.0.0.1")
+    file = tmp_path / "namesrv.conf"
+    tls = {"tls.server.mode": "enforcing", "tls.server.certPath": certificate}
+    arguments = up_arguments(tmp_path, **tls, **{"tls.server.keyPath": key})
+    for lines, mode in (("productEnvName=x\n", "enforcing"), ("tls.server.mode=permissive\n", "")):
+        file.write_text(lines)
+        with Server(tmp_path, *arguments, "--namesrv-config", file) as server:
+            options = ["-n", server.addresses["namesrv"]]
+            plain = kerolox("topic", "list", *options)
+            assert (plain.returncode == 0) is not bool(mode), plain.stderr
+            config = tmp_path / "tls.properties"
+            config.write_text(f"tls.client.trustCertPath={authority.ca}\n")
+            if mode:
+                done = kerolox("topic", "list", "--all", *options, "--tls-config", config)
+                assert "TBW102" in done.stdout, done.stderr
+
+
+def test_a_wrong_settings_file_of_ups_name_server_stops_the_start(tmp_path: Path) -> None:
+    file = tmp_path / "namesrv.conf"
+    file.write_text("writerAddress=127.0.0.1\n")
+    line = error_line(*up_arguments(tmp_path), "--namesrv-config", file)
+    assert f"{file}" in line
+    assert "writerAddresses" in line
+    missing = kerolox(*up_arguments(tmp_path), "--namesrv-config", tmp_path / "away")
+    assert missing.returncode == 2
+    assert "away' does not exist" in missing.stderr
 
 
 def test_up_is_ready_when_clients_can_find_the_broker(tmp_path: Path) -> None:

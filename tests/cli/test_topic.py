@@ -11,29 +11,33 @@ def test_a_topic_is_created_listed_described_and_deleted(cluster: Server, name_s
     broker = cluster.addresses["broker"]
     created = kerolox("topic", "create", "Orders", "--queues", 3, "-n", name_server)
     assert created.stdout == f"topic Orders has 3 queues on {broker}\n"
-    assert kerolox("topic", "list", "-n", name_server).stdout.splitlines() == ["Orders"]
-    listed = kerolox("topic", "list", "--all", "-o", "json", NAMESRV_ADDR=name_server)
-    assert {"Orders", "TBW102", "SCHEDULE_TOPIC_XXXX"} <= set(json.loads(listed.stdout))
+    assert kerolox(
+        "topic", "list", "--names", "-o", "raw", "-n", name_server
+    ).stdout.splitlines() == ["Orders"]
+    listed = kerolox("topic", "list", "--all", "--names", "-o", "json", NAMESRV_ADDR=name_server)
+    assert {"Orders", "TBW102", "SCHEDULE_TOPIC_XXXX"} <= {
+        row["topic"] for row in json.loads(listed.stdout)
+    }
 
     described = kerolox("topic", "describe", "Orders", "-n", name_server).stdout
-    assert "broker-a: 3 read, 3 write queues, perm 6" in described
+    assert "broker-a: 3 read, 3 write queues, permission RW" in described
     assert f"broker-a master {broker} (DefaultCluster)" in described
-    assert described.endswith("  0 messages\n")
+    assert described.endswith("0 messages, 0 groups\n")
     as_json = kerolox("topic", "describe", "Orders", "-o", "json", "-n", name_server).stdout
     assert json.loads(as_json)["queueData"] == [
         {"brokerName": "broker-a", "readQueueNums": 3, "writeQueueNums": 3, "perm": 6}
     ]
     assert len(json.loads(as_json)["queues"]) == 3
 
-    deleted = kerolox("topic", "delete", "Orders", "-n", name_server)
+    deleted = kerolox("topic", "delete", "Orders", "--yes", "-n", name_server)
     assert deleted.stdout == f"topic Orders deleted on {broker}\n"
-    assert kerolox("topic", "list", "-n", name_server).stdout == ""
+    assert kerolox("topic", "list", "--names", "-o", "raw", "-n", name_server).stdout == ""
 
 
 def test_an_ordered_topic_has_its_queues_in_the_name_server(name_server: str) -> None:
     done = kerolox("topic", "create", "Ordered", "--queues", 2, "--order", "-n", name_server)
     assert done.returncode == 0
-    assert kerolox("topic", "delete", "Ordered", "-n", name_server).returncode == 0
+    assert kerolox("topic", "delete", "Ordered", "--yes", "-n", name_server).returncode == 0
 
 
 def queue_counts(topic: str, name_server: str) -> tuple[int, int]:
@@ -67,7 +71,7 @@ def test_an_update_says_what_changes_and_keeps_read_queues(
     ]
     assert queue_counts("Grows", name_server) == (4, 4)
     grown = kerolox(*update, "--queues", 6, "--perm", 4).stdout
-    assert grown == begin + "read queues 4 → 6, write queues 4 → 6, perm 6 → 4\n"
+    assert grown == begin + "read queues 4 → 6, write queues 4 → 6, perm RW → R\n"
     assert queue_counts("Grows", name_server) == (6, 6)
     shrunk = kerolox(*update, "--queues", 2).stdout.splitlines()
     assert shrunk[0] == begin + "write queues 6 → 2"

@@ -49,19 +49,26 @@ def message_id(name_server: str) -> str:
 
 def test_the_way_of_a_message_is_shown(name_server: str, message_id: str) -> None:
     done = kerolox("trace", message_id, "-n", name_server)
-    pub, before, after = done.stdout.splitlines()
-    assert "  Pub " in pub
-    assert "group=traced-writers client=127.0.0.1" in pub
-    assert "topic=Traced type=NORMAL" in pub
-    assert pub.endswith(" success")
-    assert "  SubBefore " in before
-    assert "group=traced-readers" in before
-    assert after.endswith(" SUCCESS")
-    lines = kerolox("trace", message_id, "-o", "json", "-n", name_server).stdout.splitlines()
-    records = [json.loads(line) for line in lines]
-    assert [each["type"] for each in records] == ["Pub", "SubBefore", "SubAfter"]
-    assert {each["message_id"] for each in records} == {message_id}
-    assert (records[0]["tags"], records[2]["return_type"]) == ("a", "SUCCESS")
+    head, sent, stored, consuming, consumed = done.stdout.splitlines()
+    assert head.split()[:4] == ["TIME", "AFTER", "MS", "EVENT"]
+    assert "traced-writers" in sent
+    assert "NORMAL, 1 bytes of topic Traced to 127.0.0.1:" in sent
+    assert " stored " in stored
+    assert stored.endswith("@0")
+    assert " consuming " in consuming
+    assert "traced-readers" in consumed
+    assert consumed.endswith(" SUCCESS")
+    events = json.loads(kerolox("trace", message_id, "-o", "json", "-n", name_server).stdout)
+    assert [each["type"] for each in events] == ["Pub", "Stored", "SubBefore", "SubAfter"]
+    assert [each["event"] for each in events] == ["sent", "stored", "consuming", "consumed"]
+    after = [each["afterMs"] for each in events]
+    assert after[0] == 0
+    assert after == sorted(after)
+    told = [each["details"] for each in events if each["type"] != "Stored"]
+    assert {each["message_id"] for each in told} == {message_id}
+    assert (told[0]["tags"], told[2]["return_type"]) == ("a", "SUCCESS")
+    raw = kerolox("trace", message_id, "-o", "{event}", "-n", name_server).stdout
+    assert raw.split() == ["sent", "stored", "consuming", "consumed"]
 
     missing = kerolox("trace", "F" * 32, "-n", name_server)
     assert missing.returncode == 1

@@ -15,7 +15,7 @@ from typing import NoReturn, cast
 
 import click
 
-from kerolox.cli.output import complain, show_usage_error
+from kerolox.cli.output import complain_of, show_usage_error
 from kerolox.errors import KeroloxError
 
 EXIT_ERROR = 1
@@ -73,11 +73,24 @@ class LazyGroup(click.Group):
     commands_at={
         "up": "kerolox.cli.commands.serve:up",
         "namesrv": "kerolox.cli.commands.serve:namesrv",
-        "broker": "kerolox.cli.commands.serve:broker",
+        "broker": "kerolox.cli.commands.brokers.broker:broker",
+        "cluster": "kerolox.cli.commands.cluster:cluster",
         "topic": "kerolox.cli.commands.topic:topic",
-        "send": "kerolox.cli.commands.send:send",
-        "tail": "kerolox.cli.commands.tail:tail",
-        "trace": "kerolox.cli.commands.trace:trace",
+        "group": "kerolox.cli.commands.group:group",
+        "message": "kerolox.cli.commands.messages.message:message",
+        "dlq": "kerolox.cli.commands.messages.dlq:dlq",
+        "send": "kerolox.cli.commands.messages.send:send",
+        "request": "kerolox.cli.commands.messages.asking:request",
+        "reply": "kerolox.cli.commands.messages.asking:reply",
+        "tail": "kerolox.cli.commands.messages.tail:tail",
+        "trace": "kerolox.cli.commands.messages.trace:trace",
+        "bench": "kerolox.cli.commands.bench:bench",
+        "doctor": "kerolox.cli.commands.doctor:doctor",
+        "acl": "kerolox.cli.commands.acl:acl",
+        "console": "kerolox.cli.commands.console:console",
+        "config": "kerolox.cli.commands.local.config:config",
+        "context": "kerolox.cli.commands.local.context:context",
+        "completion": "kerolox.cli.commands.local.completion:completion",
         "store": "kerolox.cli.commands.store:store",
         "spark": "kerolox.cli.commands.spark:spark",
     },
@@ -99,10 +112,10 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
     except (click.Abort, KeyboardInterrupt):
         sys.exit(EXIT_INTERRUPTED)
     except KeroloxError as error:
-        _fail(str(error))
+        _fail(error, str(error))
     except OSError as error:
         where = f"{error.filename}: " if error.filename else ""
-        _fail(f"{where}{error.strerror or error}")
+        _fail(error, f"{where}{error.strerror or error}")
     sys.exit(status if isinstance(status, int) else 0)
 
 
@@ -124,7 +137,7 @@ def _open_standard_files() -> None:
             stream.reconfigure(errors="backslashreplace")
 
 
-def _fail(text: str) -> NoReturn:
+def _fail(error: Exception, text: str) -> NoReturn:
     with contextlib.suppress(OSError):
-        complain(f"kerolox: error: {text}")
+        complain_of(error, text)
     sys.exit(EXIT_ERROR)

@@ -5,6 +5,7 @@ The options of account and TLS are no arguments of the commands: :func:`security
 
 from __future__ import annotations
 
+import functools
 import os
 from collections.abc import Awaitable, Callable
 from pathlib import Path
@@ -17,12 +18,18 @@ from kerolox.cli.process.running import run
 
 if TYPE_CHECKING:
     from kerolox.admin import Access
+    from kerolox.cli.contexts import Context
     from kerolox.security.credentials import Credentials
     from kerolox.security.tls import Tls
 
 _Result = TypeVar("_Result")
 
+CONTEXT_VARIABLE = "KEROLOX_CONTEXT"
+NAME_SERVER = "127.0.0.1:9876"
+"""The default of ``-n``."""
+
 _GIVEN = "kerolox.security"
+_HAS_NAME_SERVER = "has_name_server"
 
 
 class Security(NamedTuple):
@@ -38,17 +45,40 @@ def security() -> Security:
     Raises:
         ConfigError: they don't fit together, or a file can't be read.
     """
-    from kerolox.security.credentials import tool_credentials
+    from kerolox.security.credentials import TOOL_VARIABLES, Credentials, tool_credentials
     from kerolox.security.tls import TlsSettings
 
     context = click.get_current_context(silent=True)
     given = context.meta.get(_GIVEN, {}) if context is not None else {}
-    credentials = tool_credentials(
-        given.get("access_key"), given.get("secret_key"), given.get("security_token"), os.environ
+    used = _context_in_use()
+    keys = given.get("access_key"), given.get("secret_key"), given.get("security_token")
+    is_given = any(keys) or any(os.environ.get(name) for name in TOOL_VARIABLES)
+    credentials = (
+        Credentials.from_file(Path(used.credentials_file).expanduser())
+        if used is not None and used.credentials_file and not is_given
+        else tool_credentials(*keys, os.environ)
     )
     config = given.get("tls_config")
-    tls: Tls = bool(given.get("tls")) if config is None else TlsSettings.from_file(config)
+    if config is None and used is not None and used.tls_config and not given.get("tls"):
+        config = Path(used.tls_config).expanduser()
+    is_wanted = bool(given.get("tls")) or (used is not None and used.tls)
+    tls: Tls = is_wanted if config is None else TlsSettings.from_file(config)
     return Security(credentials, tls)
+
+
+def _context_in_use() -> Context | None:
+    """That of the command that runs; None: it has none, or one that name servers given override."""
+    from kerolox.cli.contexts import context_in_use
+
+    context = click.get_current_context(silent=True)
+    if context is None:
+        return None
+    given = context.meta.get(_GIVEN, {})
+    name = given.get("context") or os.environ.get(CONTEXT_VARIABLE)
+    if not name and given.get(_HAS_NAME_SERVER):
+        # Another cluster's keys are not for it.
+        return None
+    return context_in_use(name, os.environ)
 
 
 def _keep(context: click.Context, option: click.Parameter, value: object) -> None:
@@ -56,6 +86,14 @@ def _keep(context: click.Context, option: click.Parameter, value: object) -> Non
 
 
 _SECURITY_OPTIONS = (
+    click.option(
+        "--context",
+        metavar="NAME",
+        callback=_keep,
+        expose_value=False,
+        is_eager=True,
+        help="A cluster that kerolox context knows; also $KEROLOX_CONTEXT.",
+    ),
     click.option(
         "--access-key",
         metavar="KEY",
@@ -98,28 +136,71 @@ _SECURITY_OPTIONS = (
 )
 
 
-def name_server_option(command: Callable[..., None]) -> Callable[..., None]:
-    """``-n ADDR``, and the options of account and TLS."""
+def name_server_option(command: Callable[..., object]) -> Callable[..., object]:
+    """``-n ADDR``, ``--context NAME``, and the options of account and TLS."""
     for option in reversed(_SECURITY_OPTIONS):
         command = option(command)
     return click.option(
         "-n",
         "name_server",
-        envvar="NAMESRV_ADDR",
-        default="127.0.0.1:9876",
-        show_default=True,
+        callback=_name_server,
         metavar="ADDR",
-        help="Name servers, host:port joined by ';'; also $NAMESRV_ADDR.",
+        help="Name servers, host:port joined by ';'; else $NAMESRV_ADDR, the selected context's"
+        f" (kerolox context), or {NAME_SERVER}.",
     )(command)
 
 
-def on_cluster(name_server: str, work: Callable[[Access], Awaitable[_Result]]) -> _Result:
-    """Run ``work`` with access to a cluster."""
+def _name_server(context: click.Context, option: click.Parameter, value: str | None) -> str:
+    """What ``-n`` says, or what is next in line. A context that is named is stronger than
+    ``$NAMESRV_ADDR``; one that is only selected is not."""
+    given = context.meta.setdefault(_GIVEN, {})
+    is_named = bool(given.get("context") or os.environ.get(CONTEXT_VARIABLE))
+    value = value or (None if is_named else os.environ.get("NAMESRV_ADDR"))
+    given[_HAS_NAME_SERVER] = bool(value)
+    if value:
+        return value
+    used = _context_in_use()
+    return used.name_server if used is not None else NAME_SERVER
+
+
+class Place(NamedTuple):
+    """Where a command changes something; the arguments of that name of the admin functions."""
+
+    cluster: str
+    """Its masters; empty: of the only cluster there is."""
+    broker: str
+    """``host:port`` of one broker, it alone then; or empty."""
+
+
+def place_options(command: Callable[..., object]) -> Callable[..., object]:
+    """``--cluster`` and ``--broker``, together the argument ``place``, a :class:`Place`."""
+
+    @functools.wraps(command)
+    def with_place(*, cluster: str, broker: str, **given: object) -> object:
+        if cluster and broker:
+            raise click.UsageError("--cluster and --broker don't go together.")
+        return command(place=Place(cluster, broker), **given)
+
+    for option in (
+        click.option("--broker", default="", metavar="HOST:PORT", help="This broker only."),
+        click.option("--cluster", default="", metavar="NAME", help="The masters of this one only."),
+    ):
+        with_place = option(with_place)
+    return with_place
+
+
+def on_cluster(
+    name_server: str,
+    work: Callable[[Access], Awaitable[_Result]],
+    *,
+    log_level: str = "warning",
+) -> _Result:
+    """Run ``work`` with access to a cluster; ``log_level``: what is logged."""
     from kerolox.admin import Access
     from kerolox.client.aio.network.identity import name_servers_of
     from kerolox.remoting.client import RemotingClient
 
-    configure_logging("warning")
+    configure_logging(log_level)
     name_servers = name_servers_of(name_server)
     credentials, tls = security()
 

@@ -6,58 +6,99 @@ Topics, tags, bodies and the texts of errors come from strangers. A line that is
 
 from __future__ import annotations
 
+import contextvars
 import io
-import json
 import sys
 
 import click
 
+from kerolox.cli.templates import parse_template
+from kerolox.cli.values import json_text
 from kerolox.text import printable
 
 ERROR_CHARACTERS_MAX = 2048
 """A longer error is cut."""
 
-OUTPUTS = ("text", "json", "raw")
+TABLE, JSON, NDJSON, RAW = OUTPUTS = ("table", "json", "ndjson", "raw")
+
+_chosen: contextvars.ContextVar[str] = contextvars.ContextVar("kerolox.output", default=TABLE)
+"""The output of the command that runs, for its errors."""
+
+
+class _OutputType(click.ParamType[str]):
+    """One of :data:`OUTPUTS`, or a template: a text with a field in braces."""
+
+    name = "output"
+
+    def convert(self, value: str, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        """The same text, if it is a format."""
+        if value in OUTPUTS:
+            return value
+        if "{" not in value:
+            self.fail(
+                f"{printable(value)!r} is none of {', '.join(OUTPUTS)}, and no template", param, ctx
+            )
+        try:
+            parse_template(value)
+        except ValueError as error:
+            self.fail(f"the template {printable(value)!r}: {error}", param, ctx)
+        return value
+
+
+def _note(context: click.Context, option: click.Parameter, value: str) -> str:
+    _chosen.set(value)
+    return value
+
 
 output_option = click.option(
     "-o",
+    "--output",
     "output",
-    type=click.Choice(OUTPUTS),
-    default="text",
+    type=_OutputType(),
+    default=TABLE,
     show_default=True,
-    help="raw: as text, with nothing escaped or cut.",
+    metavar="FORMAT",
+    is_eager=True,
+    callback=_note,
+    help="table, json (one text), ndjson (a line each), raw (nothing escaped or cut),"
+    " or a template such as '{topic} {lag}'.",
 )
-"""``-o text|json|raw``; its value is what :func:`print_line` takes."""
+"""``-o``; its value is one of :data:`OUTPUTS` or a template, as :func:`print_line` and
+:mod:`kerolox.cli.rows` take it."""
 
 
-def print_line(text: str, output: str = "text") -> None:
+def print_line(text: str, output: str = TABLE) -> None:
     """Print one line to stdout, escaped unless ``output`` is raw.
 
     Raises:
         BrokenPipeError: nobody reads any more.
     """
-    shown = text if output == "raw" else printable(text, characters_max=None)
+    shown = text if output == RAW else printable(text, characters_max=None)
     # A name of another tool's broker may hold half a surrogate pair, which no encoding has.
     sys.stdout.write(shown.encode("utf-8", "backslashreplace").decode() + "\n")
 
 
 def print_json(value: object) -> None:
     """Print a value as one line of JSON."""
-    print_line(json_text(value), "raw")
-
-
-def json_text(value: object) -> str:
-    r"""JSON in which everything that a terminal might obey is escaped; ``json.dumps`` leaves U+009B
-    and U+202E, for instance, as they are."""
-    text = json.dumps(value, ensure_ascii=False)
-    if text.isprintable():
-        return text
-    return "".join(each if each.isprintable() else json.dumps(each)[1:-1] for each in text)
+    print_line(json_text(value), RAW)
 
 
 def complain(text: str) -> None:
     """Print one line to stderr, escaped and cut."""
     click.echo(one_line(text), err=True)
+
+
+def complain_of(error: Exception, text: str) -> None:
+    """Print an error that ends a command to stderr: with ``-o json`` and ``ndjson`` as an object
+    with its kind, its text and, where a broker said one, its code."""
+    if _chosen.get() not in (JSON, NDJSON):
+        complain(f"kerolox: error: {text}")
+        return
+    said: dict[str, object] = {"type": type(error).__name__, "message": one_line(text)}
+    code = getattr(error, "code", None)
+    if isinstance(code, int):
+        said["code"] = code
+    click.echo(json_text({"error": said}), err=True)
 
 
 def one_line(text: str) -> str:
@@ -68,8 +109,13 @@ def one_line(text: str) -> str:
 def show_usage_error(error: click.ClickException) -> None:
     """Print an error of ``click`` as it does, with what was typed, or came from elsewhere, escaped.
 
-    Its own lines (usage, hint, message) stay lines; the message's text makes no further ones.
+    Its own lines (usage, hint, message) stay lines; the message's text makes no further ones. With
+    ``-o json`` and ``ndjson`` it is an object, as other errors are.
     """
+    if _chosen.get() in (JSON, NDJSON):
+        told = {"type": type(error).__name__, "message": one_line(error.format_message())}
+        click.echo(json_text({"error": told}), err=True)
+        return
     written = io.StringIO()
     error.show(written)
     said = written.getvalue().replace(error.message, one_line(error.message))

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING
 import click
 
 from kerolox.addresses import is_loopback, join_address, split_address
+from kerolox.cli.process.logs import JSON, TEXT
 from kerolox.cli.process.running import (
     Started,
     prepare_server,
@@ -27,7 +28,7 @@ from kerolox.cli.process.running import (
     say,
     serve,
 )
-from kerolox.config import read_properties
+from kerolox.config import read_properties, setting_keys
 from kerolox.errors import ConfigError
 from kerolox.text import printable
 
@@ -59,7 +60,9 @@ class ServerOptions:
     config_file: Path | None
     ready_file: Path | None
     log_file: Path | None
-    log_level: str
+    log_format: str
+    log_level: str | None
+    """None: not given."""
 
     @property
     def listen_host(self) -> str | None:
@@ -75,22 +78,27 @@ def _server_options(serve_with: Callable[..., None]) -> Callable[..., None]:
     def command(**given: object) -> None:
         shared = {name: given.pop(name) for name in names}
         options = ServerOptions(**shared)  # type: ignore[arg-type]
-        prepare_server(options.log_level, options.log_file)
+        prepare_server(options.log_level or "info", options.log_file, options.log_format)
         serve_with(options, **given)
 
     for option in (
         click.option(
             "--log-level",
             type=click.Choice(["debug", "info", "warning", "error"]),
-            default="info",
+            help="What is logged (logLevel, info).",
+        ),
+        click.option(
+            "--log-format",
+            type=click.Choice([TEXT, JSON]),
+            default=TEXT,
             show_default=True,
-            help="What is logged.",
+            help="How a log line is written, to a file or stderr.",
         ),
         click.option(
             "--log-file",
             type=_PATH,
             metavar="FILE",
-            help="Logged to, instead of stderr; SIGHUP opens it anew.",
+            help="Logged to, instead of stderr; a file that was moved away is made anew.",
         ),
         click.option(
             "--ready-file",
@@ -129,16 +137,29 @@ _advertise_option = click.option(
 @click.command()
 @_advertise_option
 @click.option("--port", type=_PORT, help="Port of the broker (listenPort, 10911).")
-@click.option("--namesrv-port", type=_PORT, default=9876, show_default=True)
+@click.option("--namesrv-port", type=_PORT, help="Port of the name server (listenPort, 9876).")
+@click.option(
+    "--namesrv-config",
+    "namesrv_file",
+    type=click.Path(path_type=Path, exists=True, dir_okay=False),
+    metavar="FILE",
+    help="Settings of the name server; -c has those of the broker.",
+)
 @_server_options
-def up(options: ServerOptions, port: int | None, namesrv_port: int, advertise: str | None) -> None:
+def up(
+    options: ServerOptions,
+    port: int | None,
+    namesrv_port: int | None,
+    namesrv_file: Path | None,
+    advertise: str | None,
+) -> None:
     """Run a name server and a broker in one process.
 
     Only this machine reaches them, unless --host, or listenHost in the settings file, says
-    otherwise.
+    otherwise. The name server listens on the broker's addresses, speaks TLS as it does and has its
+    limits of connections, where its own file does not say otherwise.
     """
     from kerolox.broker.config import BrokerConfig
-    from kerolox.namesrv.config import NamesrvConfig
 
     given = {} if options.config_file is None else read_properties(options.config_file)
     broker_config = BrokerConfig.load_for_start(
@@ -147,17 +168,47 @@ def up(options: ServerOptions, port: int | None, namesrv_port: int, advertise: s
         listen_host=options.listen_host or (None if given.get("listenHost") else LOOPBACK),
         advertised_address=advertise,
         store_path_root_dir=options.data,
+        log_level=options.log_level,
     )
-    namesrv_config = NamesrvConfig.load_for_start(
-        None,
-        listen_port=namesrv_port,
-        listen_host=broker_config.listen_host,
-        max_connections=broker_config.max_connections,
-        max_connections_per_address=broker_config.max_connections_per_address,
-        **broker_config.tls_overrides(),
-        **_namesrv_files(options.data or broker_config.store_path_root_dir),
-    )
+    namesrv_config = _namesrv_beside(broker_config, options, namesrv_port, namesrv_file)
+    _use_log_level(broker_config, namesrv_config)
     run(serve(_up_started(namesrv_config, broker_config), options.ready_file))
+
+
+def _use_log_level(*configs: RoleSettings) -> None:
+    """Log what the first of them says that says something (``logLevel``)."""
+    for config in configs:
+        if config.log_level:
+            config.use_log_level()
+            return
+
+
+def _namesrv_beside(
+    broker_config: BrokerConfig, options: ServerOptions, port: int | None, file: Path | None
+) -> NamesrvConfig:
+    """The settings of the name server of ``up``."""
+    from kerolox.namesrv.config import NamesrvConfig
+
+    given = {} if file is None else read_properties(file)
+    own = {name for key, name in setting_keys(NamesrvConfig).items() if key in given}
+    tls = broker_config.tls_overrides()
+    if own & tls.keys():
+        # A certificate of the one file and a key of the other would be no pair.
+        tls = {}
+    shared: dict[str, object] = {
+        "listen_host": broker_config.listen_host,
+        "max_connections": broker_config.max_connections,
+        "max_connections_per_address": broker_config.max_connections_per_address,
+        **tls,
+        **_namesrv_files(options.data or broker_config.store_path_root_dir),
+    }
+    overrides = {name: value for name, value in shared.items() if name not in own}
+    overrides["listen_port"] = port
+    if options.listen_host is not None:
+        overrides["listen_host"] = options.listen_host
+    if file is not None:
+        overrides["config_store_path"] = file
+    return NamesrvConfig.load_for_start(file, **overrides)
 
 
 @click.command()
@@ -171,8 +222,13 @@ def namesrv(options: ServerOptions, port: int | None) -> None:
     if options.config_file is not None:
         files["config_store_path"] = options.config_file
     config = NamesrvConfig.load_for_start(
-        options.config_file, listen_port=port, listen_host=options.listen_host, **files
+        options.config_file,
+        listen_port=port,
+        listen_host=options.listen_host,
+        log_level=options.log_level,
+        **files,
     )
+    _use_log_level(config)
     run(serve(_namesrv_started(config), options.ready_file))
 
 
@@ -186,9 +242,18 @@ def namesrv(options: ServerOptions, port: int | None) -> None:
     metavar="ADDR",
     help="Name servers, host:port joined by ';' (namesrvAddr).",
 )
+@click.option(
+    "--role-of-settings",
+    is_flag=True,
+    help="Take brokerRole and brokerId of the settings again, whatever promotion made of it.",
+)
 @_server_options
 def broker(
-    options: ServerOptions, port: int | None, name_server: str | None, advertise: str | None
+    options: ServerOptions,
+    port: int | None,
+    name_server: str | None,
+    advertise: str | None,
+    role_of_settings: bool,
 ) -> None:
     """Run a broker, on all addresses of this machine unless it is told otherwise.
 
@@ -196,6 +261,7 @@ def broker(
     log file, SIGUSR1 logs what the process does, SIGTERM stops it. systemd is told (Type=notify).
     """
     from kerolox.broker.config import BrokerConfig
+    from kerolox.broker.roles.record import forget_role
 
     config = BrokerConfig.load_for_start(
         options.config_file,
@@ -203,8 +269,12 @@ def broker(
         listen_host=options.listen_host,
         advertised_address=advertise,
         store_path_root_dir=options.data,
+        log_level=options.log_level,
         namesrv_addr=name_server,
     )
+    if role_of_settings:
+        forget_role(config)
+    _use_log_level(config)
     run(serve(_broker_started(config), options.ready_file))
 
 

@@ -11,7 +11,7 @@ from typing import IO, TYPE_CHECKING
 
 import click
 
-from kerolox.cli.output import complain, output_option, print_json, print_line
+from kerolox.cli.output import TABLE, complain, output_option, print_json, print_line
 from kerolox.errors import KeroloxError
 from kerolox.text import milliseconds_of, time_text
 
@@ -340,7 +340,7 @@ def _time(text: str | None, default: int) -> int:
         raise click.BadParameter(str(error)) from None
 
 
-def _print_findings(findings: Findings, most: int, output: str = "text") -> None:
+def _print_findings(findings: Findings, most: int, output: str = TABLE) -> None:
     show = functools.partial(print_line, output=output)
     for finding in findings.kept[:most]:
         show(str(finding))

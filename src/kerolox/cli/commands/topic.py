@@ -1,145 +1,120 @@
-"""``kerolox topic``: list, create, update, describe, delete."""
+"""``kerolox topic``: list, describe, create, update, permission, delete."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import click
 
-from kerolox.cli.cluster_options import name_server_option, on_cluster
-from kerolox.cli.output import output_option, print_json, print_line
-from kerolox.text import time_text
+from kerolox.cli.cluster_options import Place, name_server_option, on_cluster, place_options
+from kerolox.cli.confirming import confirm, yes_option
+from kerolox.cli.output import complain, output_option, print_line
+from kerolox.cli.permissions import PermissionType, permission_text
+from kerolox.cli.rows import (
+    Column,
+    columns_of,
+    is_text,
+    number_column,
+    show_row,
+    show_rows,
+    time_column,
+)
 
 if TYPE_CHECKING:
-    from kerolox.admin import TopicChange, TopicDescription
+    from kerolox.admin import Access, GroupProgress, TopicChange, TopicDescription
+    from kerolox.protocol.bodies import TopicConfig
+
+KINDS = ("normal", "retry", "dlq", "system")
 
 
 @click.group()
 def topic() -> None:
-    """List, create, change, describe and delete topics."""
+    """List, describe, create, change and delete topics.
+
+    \b
+    kerolox topic create Orders --queues 4
+    kerolox topic update Orders --queues 8 --dry-run
+    kerolox topic permission Orders R
+    kerolox topic list -o '{topic} {messages}'
+    """
 
 
 @topic.command("list")
-@click.option("--all", "everything", is_flag=True, help="RocketMQ's own topics too.")
+@click.option(
+    "--kind",
+    "kinds",
+    type=click.Choice(KINDS),
+    multiple=True,
+    help="Only these, may be repeated; default: normal.",
+)
+@click.option("--all", "everything", is_flag=True, help="All kinds: RocketMQ's own topics too.")
+@click.option("--names", is_flag=True, help="Only their names; no broker is asked.")
 @output_option
 @name_server_option
-def list_command(everything: bool, output: str, name_server: str) -> None:
-    """Print the names of all topics."""
-    from kerolox.admin import Access, cluster_info, is_internal_topic, list_topics
-
-    async def work(access: Access) -> list[str]:
-        names = await list_topics(access)
-        if everything:
-            return names
-        info = await cluster_info(access)
-        return [name for name in names if not is_internal_topic(name, info)]
-
-    names = on_cluster(name_server, work)
-    if output == "json":
-        print_json(names)
-    else:
-        for name in names:
-            print_line(name, output)
-
-
-@topic.command("create")
-@click.argument("name")
-@click.option("--queues", type=click.IntRange(1, 65535), default=8, show_default=True)
-@click.option("--perm", type=click.Choice(["2", "4", "6"]), default="6", show_default=True)
-@click.option("--order", is_flag=True, help="Producers keep to a fixed set of queues.")
-@click.option("--cluster", default="", help="Its masters; needed when there are several clusters.")
-@click.option("--broker", default="", metavar="HOST:PORT", help="This broker only.")
-@name_server_option
-def create_command(
-    name: str, queues: int, perm: str, order: bool, cluster: str, broker: str, name_server: str
+def list_command(
+    kinds: tuple[str, ...], everything: bool, names: bool, output: str, name_server: str
 ) -> None:
-    """Create a topic. One that is there already is left as it is, and that is an error."""
-    from kerolox.admin import create_topic
-
-    addresses = on_cluster(
-        name_server,
-        lambda access: create_topic(
-            access,
-            name,
-            cluster=cluster,
-            broker=broker,
-            queues=queues,
-            perm=int(perm),
-            order=order,
-        ),
+    """Print topics: queues, permission, how many messages they hold."""
+    wanted = KINDS if everything else kinds or KINDS[:1]
+    if names:
+        rows = [{"topic": each} for each in on_cluster(name_server, lambda a: _names(a, wanted))]
+        show_rows(rows, [Column("topic", "TOPIC")], output)
+        return
+    columns = (
+        Column("topic", "TOPIC"),
+        Column("kind", "KIND"),
+        number_column("brokers", "BROKERS"),
+        number_column("writeQueueNums", "QUEUES"),
+        Column("perm", "PERM", text=permission_text),
+        number_column("messages", "MESSAGES"),
+        time_column("lastUpdateTimestamp", "LAST MESSAGE"),
     )
-    print_line(f"topic {name} has {queues} queues on {', '.join(addresses)}")
+    rows_of_all = on_cluster(name_server, lambda access: _listed(access, wanted))
+    show_rows(rows_of_all, columns, output)
+    if is_text(output):
+        for row in rows_of_all:
+            if row["error"]:
+                complain(f"kerolox: topic {row['topic']}: {row['error']}")
 
 
-@topic.command("update")
-@click.argument("name")
-@click.option(
-    "--queues", type=click.IntRange(1, 65535), help="Write queues, and read queues if more."
-)
-@click.option("--perm", type=click.Choice(["2", "4", "6"]))
-@click.option("--order/--no-order", default=None, help="Producers keep to a fixed set of queues.")
-@click.option(
-    "--shrink-read-queues",
-    is_flag=True,
-    help="Fewer read queues too: what the others still hold is delivered to nobody.",
-)
-@click.option("--dry-run", is_flag=True, help="Only say what would change.")
-@click.option("--cluster", default="", help="Only there.")
-@click.option("--broker", default="", metavar="HOST:PORT", help="This broker only.")
-@name_server_option
-def update_command(
-    name: str,
-    queues: int | None,
-    perm: str | None,
-    order: bool | None,
-    shrink_read_queues: bool,
-    dry_run: bool,
-    cluster: str,
-    broker: str,
-    name_server: str,
-) -> None:
-    """Change a topic; what is not named stays as it is."""
-    from kerolox.admin import update_topic
+async def _names(access: Access, kinds: tuple[str, ...]) -> list[str]:
+    from kerolox.admin import cluster_info, list_topics
+    from kerolox.admin.topics import topic_kind
 
-    if queues is None and perm is None and order is None:
-        raise click.UsageError("Give what to change: --queues, --perm, --order or --no-order.")
-    changes = on_cluster(
-        name_server,
-        lambda access: update_topic(
-            access,
-            name,
-            cluster=cluster,
-            broker=broker,
-            queues=queues,
-            perm=None if perm is None else int(perm),
-            order=order,
-            shrink_read_queues=shrink_read_queues,
-            dry_run=dry_run,
-        ),
-    )
-    for change in changes:
-        print_line(f"topic {name} on {change.address}: {_change_text(change)}")
-        if change.kept_read_queues:
-            print_line(
-                f"  read queues stay {change.kept_read_queues}: the others may hold messages; "
-                "--shrink-read-queues when they are consumed"
-            )
-    if dry_run:
-        print_line("nothing was changed (--dry-run)")
+    found = await list_topics(access)
+    if kinds == KINDS:
+        return found
+    info = await cluster_info(access)
+    return [name for name in found if topic_kind(name, info).value in kinds]
 
 
-def _change_text(change: TopicChange) -> str:
-    parts = []
-    for what, field in (
-        ("read queues", "read_queue_nums"),
-        ("write queues", "write_queue_nums"),
-        ("perm", "perm"),
-        ("order", "order"),
-    ):
-        old, new = getattr(change.old, field), getattr(change.new, field)
-        if old != new:
-            parts.append(f"{what} {old} → {new}")
-    return ", ".join(parts) or "nothing changes"
+async def _listed(access: Access, kinds: tuple[str, ...]) -> list[dict[str, object]]:
+    from kerolox.admin import TopicKind, topic_summaries
+
+    rows: list[dict[str, object]] = []
+    for each in await topic_summaries(access, map(TopicKind, kinds)):
+        perms = set(each.permissions.values())
+        rows.append(
+            {
+                "topic": each.topic,
+                "kind": each.kind.value,
+                "brokers": len(each.permissions),
+                "readQueueNums": each.read_queues,
+                "writeQueueNums": each.write_queues,
+                # What is the same everywhere; topic describe has that of each broker.
+                "perm": perms.pop() if len(perms) == 1 else None,
+                "messages": each.messages,
+                "lastUpdateTimestamp": each.last_update_ms,
+                "error": each.error,
+            }
+        )
+    return rows
+
+
+class _Described(NamedTuple):
+    description: TopicDescription
+    groups: dict[str, GroupProgress | None]
+    """None: it has no offset yet."""
 
 
 @topic.command("describe")
@@ -147,48 +122,80 @@ def _change_text(change: TopicChange) -> str:
 @output_option
 @name_server_option
 def describe_command(name: str, output: str, name_server: str) -> None:
-    """Print the brokers and queues of a topic, with offsets."""
-    from kerolox.admin import describe_topic
-
-    description = on_cluster(name_server, lambda access: describe_topic(access, name))
-    if output == "json":
-        print_json(_as_json(description))
+    """Print the brokers and queues of a topic with their offsets, and who consumes it."""
+    description, groups = on_cluster(name_server, lambda access: _describe(access, name))
+    if not is_text(output):
+        document = _as_json(description, groups)
+        show_row(document, columns_of(document), output)
         return
-    print_line(f"topic {name}", output)
+    print_line(f"topic {name}")
     for queue in description.route.queues:
         print_line(
             f"  {queue.broker_name}: {queue.read_queues} read, {queue.write_queues} write queues, "
-            f"perm {queue.perm}",
-            output,
+            f"permission {permission_text(queue.perm)}"
         )
     for broker in description.route.brokers:
         for broker_id, address in broker.addresses.items():
             role = "master" if broker_id == 0 else f"slave {broker_id}"
-            print_line(f"  {broker.broker_name} {role} {address} ({broker.cluster})", output)
-    print_line(f"  {'queue':24} {'min':>12} {'max':>12}  last message", output)
-    for status in description.queues:
-        where = f"{status.queue.broker_name}/{status.queue.queue_id}"
-        when = time_text(status.last_update_timestamp)
-        print_line(f"  {where:24} {status.min_offset:>12} {status.max_offset:>12}  {when}", output)
-    count = sum(status.max_offset - status.min_offset for status in description.queues)
-    print_line(f"  {count} messages", output)
+            print_line(f"  {broker.broker_name} {role} {address} ({broker.cluster})")
+    print_line("")
+    columns = (
+        Column("queue", "QUEUE"),
+        number_column("minOffset", "FIRST"),
+        number_column("maxOffset", "END"),
+        number_column("messages", "MESSAGES"),
+        time_column("lastUpdateTimestamp", "LAST MESSAGE"),
+    )
+    show_rows(_queue_rows(description), columns, output)
+    print_line("")
+    group_columns = Column("group", "GROUP"), number_column("lag", "LAG")
+    show_rows(_group_rows(groups), group_columns, output)
+    count = _messages(description)
+    print_line(f"{count} messages, {len(groups)} groups")
 
 
-@topic.command("delete")
-@click.argument("name")
-@click.option("--cluster", default="", help="Only there.")
-@name_server_option
-def delete_command(name: str, cluster: str, name_server: str) -> None:
-    """Delete a topic on all brokers and name servers."""
-    from kerolox.admin import delete_topic
+async def _describe(access: Access, name: str) -> _Described:
+    from kerolox.admin import describe_topic, group_progress, groups_of_topic
+    from kerolox.admin.asking import answers_of
 
-    addresses = on_cluster(name_server, lambda access: delete_topic(access, name, cluster=cluster))
-    print_line(f"topic {name} deleted on {', '.join(addresses) or 'the name servers'}")
+    description = await describe_topic(access, name)
+    groups = await groups_of_topic(access, name)
+    found, _ = await answers_of(groups, lambda group: group_progress(access, group, topic=name))
+    return _Described(description, {group: found.get(group) for group in groups})
 
 
-def _as_json(description: TopicDescription) -> dict[str, object]:
+def _messages(description: TopicDescription) -> int:
+    return sum(each.max_offset - each.min_offset for each in description.queues)
+
+
+def _queue_rows(description: TopicDescription) -> list[dict[str, object]]:
+    return [
+        {
+            "queue": f"{status.queue.broker_name}/{status.queue.queue_id}",
+            "brokerName": status.queue.broker_name,
+            "queueId": status.queue.queue_id,
+            "minOffset": status.min_offset,
+            "maxOffset": status.max_offset,
+            "messages": status.max_offset - status.min_offset,
+            "lastUpdateTimestamp": status.last_update_timestamp,
+        }
+        for status in description.queues
+    ]
+
+
+def _group_rows(groups: dict[str, GroupProgress | None]) -> list[dict[str, object]]:
+    return [
+        {"group": group, "lag": progress.lag if progress else None}
+        for group, progress in groups.items()
+    ]
+
+
+def _as_json(
+    description: TopicDescription, groups: dict[str, GroupProgress | None]
+) -> dict[str, object]:
     return {
         "topic": description.topic,
+        "messages": _messages(description),
         "brokers": [
             {
                 "brokerName": broker.broker_name,
@@ -206,14 +213,227 @@ def _as_json(description: TopicDescription) -> dict[str, object]:
             }
             for queue in description.route.queues
         ],
-        "queues": [
-            {
-                "brokerName": status.queue.broker_name,
-                "queueId": status.queue.queue_id,
-                "minOffset": status.min_offset,
-                "maxOffset": status.max_offset,
-                "lastUpdateTimestamp": status.last_update_timestamp,
-            }
-            for status in description.queues
-        ],
+        "queues": _queue_rows(description),
+        "groups": _group_rows(groups),
     }
+
+
+@topic.command("create")
+@click.argument("name")
+@click.option("--queues", type=click.IntRange(1, 65535), default=8, show_default=True)
+@click.option("--perm", type=PermissionType(), default="RW", show_default=True, metavar="R|W|RW")
+@click.option("--order", is_flag=True, help="Producers keep to a fixed set of queues.")
+@place_options
+@output_option
+@name_server_option
+def create_command(
+    name: str, queues: int, perm: int, order: bool, place: Place, output: str, name_server: str
+) -> None:
+    """Create a topic. One that is there already is left as it is, and that is an error."""
+    from kerolox.admin import create_topic
+
+    addresses = on_cluster(
+        name_server,
+        lambda access: create_topic(
+            access, name, **place._asdict(), queues=queues, perm=perm, order=order
+        ),
+    )
+    if is_text(output):
+        print_line(f"topic {name} has {queues} queues on {', '.join(addresses)}")
+        return
+    settings = {"readQueueNums": queues, "writeQueueNums": queues, "perm": perm, "order": order}
+    rows = [{"topic": name, "brokerAddr": address, **settings} for address in addresses]
+    show_rows(rows, columns_of(rows[0]), output)
+
+
+@topic.command("update")
+@click.argument("name")
+@click.option(
+    "--queues", type=click.IntRange(1, 65535), help="Write queues, and read queues if more."
+)
+@click.option("--perm", type=PermissionType(), metavar="R|W|RW")
+@click.option("--order/--no-order", default=None, help="Producers keep to a fixed set of queues.")
+@click.option(
+    "--shrink-read-queues",
+    is_flag=True,
+    help="Fewer read queues too: what the others still hold is delivered to nobody.",
+)
+@click.option("--dry-run", is_flag=True, help="Only say what would change.")
+@place_options
+@output_option
+@name_server_option
+def update_command(
+    name: str,
+    queues: int | None,
+    perm: int | None,
+    order: bool | None,
+    shrink_read_queues: bool,
+    dry_run: bool,
+    place: Place,
+    output: str,
+    name_server: str,
+) -> None:
+    """Change a topic and print the difference; what is not named stays as it is."""
+    from kerolox.admin import update_topic
+
+    if queues is None and perm is None and order is None:
+        raise click.UsageError("Give what to change: --queues, --perm, --order or --no-order.")
+    changes = on_cluster(
+        name_server,
+        lambda access: update_topic(
+            access,
+            name,
+            **place._asdict(),
+            queues=queues,
+            perm=perm,
+            order=order,
+            shrink_read_queues=shrink_read_queues,
+            dry_run=dry_run,
+        ),
+    )
+    _show_changes(name, changes, output, is_done=not dry_run)
+
+
+@topic.command("permission")
+@click.argument("name")
+@click.argument("perm", type=PermissionType(), required=False, metavar="[R|W|RW]")
+@click.option("--dry-run", is_flag=True, help="Only say what would change.")
+@place_options
+@output_option
+@name_server_option
+def permission_command(
+    name: str, perm: int | None, dry_run: bool, place: Place, output: str, name_server: str
+) -> None:
+    """Print what may be done with a topic, or change it.
+
+    Without W producers choose other brokers or fail; without R no group gets messages.
+    """
+    from kerolox.admin import describe_route, update_topic
+
+    if perm is not None:
+        changes = on_cluster(
+            name_server,
+            lambda access: update_topic(
+                access, name, **place._asdict(), perm=perm, dry_run=dry_run
+            ),
+        )
+        _show_changes(name, changes, output, is_done=not dry_run)
+        return
+    route = on_cluster(name_server, lambda access: describe_route(access, name))
+    rows = [{"brokerName": each.broker_name, "perm": each.perm} for each in route.queues]
+    columns = Column("brokerName", "BROKER"), Column("perm", "PERM", text=permission_text)
+    show_rows(rows, columns, output)
+
+
+def _show_changes(name: str, changes: list[TopicChange], output: str, *, is_done: bool) -> None:
+    if not is_text(output):
+        rows = [_change_row(change, is_done=is_done) for change in changes]
+        show_rows(rows, columns_of(rows[0]) if rows else (), output)
+        return
+    for change in changes:
+        print_line(f"topic {name} on {change.address}: {_change_text(change)}")
+        if change.kept_read_queues:
+            print_line(
+                f"  read queues stay {change.kept_read_queues}: the others may hold messages; "
+                "--shrink-read-queues when they are consumed"
+            )
+    if not is_done:
+        print_line("nothing was changed (--dry-run)")
+
+
+def _change_row(change: TopicChange, *, is_done: bool) -> dict[str, object]:
+    return {
+        "topic": change.new.topic_name,
+        "brokerName": change.broker_name,
+        "brokerAddr": change.address,
+        "old": _settings_row(change.old),
+        "new": _settings_row(change.new),
+        "keptReadQueues": change.kept_read_queues,
+        "done": is_done,
+    }
+
+
+def _settings_row(config: TopicConfig) -> dict[str, object]:
+    return {
+        "readQueueNums": config.read_queue_nums,
+        "writeQueueNums": config.write_queue_nums,
+        "perm": config.perm,
+        "order": config.order,
+    }
+
+
+def _change_text(change: TopicChange) -> str:
+    parts = []
+    for what, field in (
+        ("read queues", "read_queue_nums"),
+        ("write queues", "write_queue_nums"),
+        ("perm", "perm"),
+        ("order", "order"),
+    ):
+        old, new = getattr(change.old, field), getattr(change.new, field)
+        if old == new:
+            continue
+        if field == "perm":
+            old, new = permission_text(old), permission_text(new)
+        parts.append(f"{what} {old} → {new}")
+    return ", ".join(parts) or "nothing changes"
+
+
+@topic.command("delete")
+@click.argument("name")
+@click.option("--cluster", default="", metavar="NAME", help="Only there.")
+@yes_option
+@output_option
+@name_server_option
+def delete_command(name: str, cluster: str, yes: bool, output: str, name_server: str) -> None:
+    """Delete a topic on all brokers and name servers.
+
+    It is said first what goes with it; on a terminal a question follows, elsewhere it needs --yes.
+    """
+    from kerolox.admin import delete_topic
+
+    row = on_cluster(name_server, lambda access: _going(access, name, cluster))
+    if not yes:
+        complain(_going_text(row))
+    confirm(f"Delete topic {name}?", yes=yes)
+    addresses = on_cluster(name_server, lambda access: delete_topic(access, name, cluster=cluster))
+    if is_text(output):
+        print_line(f"topic {name} deleted on {', '.join(addresses) or 'the name servers'}")
+    else:
+        row |= {"deletedOn": addresses}
+        show_row(row, columns_of(row), output)
+
+
+async def _going(access: Access, name: str, cluster: str) -> dict[str, object]:
+    """What goes with a topic; errors of its brokers are left to the deletion to tell."""
+    from kerolox.admin.topics import brokers_of, check_not_internal
+    from kerolox.errors import KeroloxError
+
+    check_not_internal(name)
+    await brokers_of(access, name)
+    try:
+        description, groups = await _describe(access, name)
+    except KeroloxError as error:
+        return {"topic": name, "messages": None, "groups": [], "error": str(error)}
+    clusters = {each.broker_name: each.cluster for each in description.route.brokers}
+    queues = [
+        each
+        for each in description.queues
+        if cluster in ("", clusters.get(each.queue.broker_name, ""))
+    ]
+    return {
+        "topic": name,
+        "messages": sum(each.max_offset - each.min_offset for each in queues),
+        "groups": _group_rows(groups),
+        "error": "",
+    }
+
+
+def _going_text(row: dict[str, object]) -> str:
+    if row["error"]:
+        return f"kerolox: what topic {row['topic']} holds is not known: {row['error']}"
+    groups = row["groups"]
+    assert isinstance(groups, list)
+    left = [f"{each['group']} ({each['lag']} left)" for each in groups if each["lag"]]
+    behind = f"; not consumed yet by {', '.join(left)}" if left else ""
+    return f"kerolox: topic {row['topic']} holds {row['messages']} messages{behind}"

@@ -6,6 +6,9 @@ every record holds, so that no line can be forged and no call site has to think 
 
 from __future__ import annotations
 
+import contextlib
+import datetime
+import json
 import logging
 import os
 import sys
@@ -30,6 +33,9 @@ CHAIN_MAX = 8
 _log = logging.getLogger(__name__)
 _files: list[ReopenedFile] = []
 """The log file and that of audit lines, if there are any."""
+
+TEXT, JSON = "text", "json"
+"""How a line is written."""
 
 _FORMAT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
 
@@ -58,6 +64,30 @@ def traceback_lines(error: BaseException) -> list[str]:
     return list(_chain(error, "", set()))
 
 
+class JsonFormatter(logging.Formatter):
+    """One line of JSON per record, with members ``time`` (UTC, to the millisecond), ``level``,
+    ``logger`` and ``message``; ``exception`` and ``stack`` where there is one, ``audit`` instead of
+    a message for audit lines (:mod:`kerolox.remoting.audit`)."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """The record's line. ``record.exc_text``, which others may have made, is not looked at."""
+        when = datetime.datetime.fromtimestamp(record.created, datetime.UTC)
+        members: dict[str, object] = {
+            "time": when.isoformat(timespec="milliseconds").replace("+00:00", "Z"),
+            "level": record.levelname.lower(),
+            "logger": record.name,
+        }
+        if record.name == AUDIT_LOGGER:
+            members["audit"] = json.loads(record.getMessage())
+        else:
+            members["message"] = _shown(record.getMessage())
+        if record.exc_info and record.exc_info[1] is not None:
+            members["exception"] = "\n".join(traceback_lines(record.exc_info[1]))
+        if record.stack_info:
+            members["stack"] = "\n".join(map(_shown, record.stack_info.splitlines()))
+        return json.dumps(members, ensure_ascii=False)
+
+
 class PlainFormatter(logging.Formatter):
     """The message alone: an audit line, which has its time in it and is safe by itself."""
 
@@ -67,7 +97,34 @@ class PlainFormatter(logging.Formatter):
 
 
 class ReopenedFile(logging.FileHandler):
-    """A log file that is opened again when it is asked to, after somebody has moved it away."""
+    """A log file that is opened again when it was moved away or deleted, as logrotate does, or when
+    it is asked to."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(path, encoding="utf-8", errors="backslashreplace")
+        self._place = self._opened_place()
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Write the record where the name is now."""
+        self.follow()
+        super().emit(record)
+
+    def follow(self) -> None:
+        """Open the file anew if it is no longer what its name stands for. Where that fails the old
+        one stays, and the next line tries again."""
+        try:
+            place: tuple[int, int] | None = _place(os.stat(self.baseFilename))
+        except FileNotFoundError:
+            place = None
+        except OSError:
+            return
+        if place != self._place:
+            with contextlib.suppress(OSError):
+                self.reopen()
+
+    def _opened_place(self) -> tuple[int, int]:
+        assert self.stream is not None
+        return _place(os.fstat(self.stream.fileno()))
 
     def reopen(self) -> None:
         """Go on in the file that has the name now; it is made. Where that fails the old one stays.
@@ -85,13 +142,23 @@ class ReopenedFile(logging.FileHandler):
             os.dup2(descriptor, self.stream.fileno(), inheritable=False)
         finally:
             os.close(descriptor)
+        self._place = self._opened_place()
 
 
-def configure_logging(level: str, file: Path | None = None) -> None:
+def _place(status: os.stat_result) -> tuple[int, int]:
+    return status.st_dev, status.st_ino
+
+
+def configure_logging(level: str, file: Path | None = None, *, form: str = TEXT) -> None:
     """Log lines of that level and above go to a file, or to stderr, of each kind a few a second.
     What ends a thread, or the process, is shown the same way. Audit lines go with them; beside a
     log file they have one of their own (``broker.audit.log`` of ``broker.log``), whatever the
     level.
+
+    Args:
+        level: the lowest one that is logged.
+        file: None: stderr.
+        form: ``text`` or ``json``.
 
     Raises:
         ConfigError: a file can't be opened.
@@ -102,7 +169,7 @@ def configure_logging(level: str, file: Path | None = None) -> None:
         if file.is_file():  # beside a pipe or a terminal there is no place for another one
             _log_audit_to(_opened(file.with_name(f"{file.stem}.audit{file.suffix}")))
     handler.addFilter(LogLimit(exempt=AUDIT_LOGGER))
-    handler.setFormatter(LogFormatter())
+    handler.setFormatter(JsonFormatter() if form == JSON else LogFormatter())
     logging.basicConfig(handlers=[handler], level=level.upper())
     threading.excepthook = _log_ended_thread
     sys.excepthook = _show_uncaught
@@ -124,7 +191,7 @@ def log_stream() -> TextIO:
 
 def _opened(path: Path) -> ReopenedFile:
     try:
-        file = ReopenedFile(path, encoding="utf-8", errors="backslashreplace")
+        file = ReopenedFile(path)
     except OSError as error:
         raise ConfigError(f"the log file {path} can't be opened: {error.strerror}") from error
     _files.append(file)
@@ -140,11 +207,15 @@ def _log_audit_to(file: ReopenedFile) -> None:
 
 
 def write_lines(lines: list[str]) -> None:
-    """Write lines that are no records to where log lines go, escaped as those are."""
+    """Write lines that are no records to where log lines go, escaped as those are, as text
+    in each format: stacks, as a crash shows them."""
+    if _files:
+        _files[0].follow()
     stream = log_stream()
-    if stream is not None:
-        stream.write("".join(f"{_shown(line)}\n" for line in lines))
-        stream.flush()
+    if stream is None:
+        return
+    stream.write("".join(f"{_shown(line)}\n" for line in lines))
+    stream.flush()
 
 
 def _chain(error: BaseException, indent: str, seen: set[int]) -> Iterator[str]:

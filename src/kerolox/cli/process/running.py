@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Protocol, TypeVar
 
 from kerolox.cli.output import complain, print_line
-from kerolox.cli.process.logs import configure_logging, log_stream, reopen_log
+from kerolox.cli.process.logs import TEXT, configure_logging, log_stream, reopen_log
 from kerolox.cli.process.notify import notify_ready, notify_reloading, notify_stopping
 from kerolox.cli.process.signals import ServerSignals, ignore_early_signals
 from kerolox.errors import ConfigError, KeroloxError
@@ -97,7 +97,7 @@ def raise_descriptor_limit() -> None:
         _log.warning("at most %d files and sockets can be open: %s", soft, error)
 
 
-def prepare_server(log_level: str, log_file: Path | None) -> None:
+def prepare_server(log_level: str, log_file: Path | None, log_format: str = TEXT) -> None:
     """What a process does before it becomes a server.
 
     Raises:
@@ -105,7 +105,7 @@ def prepare_server(log_level: str, log_file: Path | None) -> None:
     """
     ignore_early_signals()
     make_files_private()
-    configure_logging(log_level, log_file)
+    configure_logging(log_level, log_file, form=log_format)
     raise_descriptor_limit()
 
 

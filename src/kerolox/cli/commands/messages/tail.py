@@ -7,15 +7,18 @@ the request): no group is created, no offset is stored, no other consumer notice
 from __future__ import annotations
 
 import asyncio
-import base64
+import math
 import sys
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import click
 
-from kerolox.addresses import join_address
+from kerolox.admin.positions import FIRST, LAST, Position
 from kerolox.cli.cluster_options import name_server_option, on_cluster
-from kerolox.cli.output import complain, output_option, print_json, print_line
+from kerolox.cli.messages import body_option, grep_option, searching, show_message
+from kerolox.cli.output import complain, output_option, print_line
+from kerolox.cli.positions import PositionType, from_option
 from kerolox.errors import (
     BrokerError,
     RemotingError,
@@ -23,9 +26,10 @@ from kerolox.errors import (
     TopicRouteNotFoundError,
 )
 from kerolox.protocol.names import TOOLS_GROUP
-from kerolox.text import printable, time_text
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from kerolox.admin import Access
     from kerolox.client.core.routes import TopicRoute
     from kerolox.filter.tags import Subscription
@@ -36,54 +40,83 @@ SUSPEND_MS = 15_000
 PULL_TIMEOUT_SECONDS = 30.0
 ROUTE_INTERVAL_SECONDS = 10.0
 RETRY_SECONDS = 1.0
-BODY_CHARACTERS_MAX = 4096
-"""A longer body is cut where it is shown as text."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Wish:
+    """What is printed, and how."""
+
+    subscription: Subscription
+    start: Position
+    stop: Position | None
+    """None: never."""
+    count: int | None
+    has: Callable[[MessageExt], bool]
+    form: str
+    output: str
 
 
 @click.command()
 @click.argument("topic")
-@click.option("--from-start", is_flag=True, help="Begin with the oldest message kept.")
+@from_option(LAST)
+@click.option("--from-start", is_flag=True, help="The same as --from beginning.")
+@click.option(
+    "--until",
+    "stop",
+    type=PositionType(),
+    metavar="POSITION",
+    help="Stop there; end: at what is the end now. Else new messages are waited for.",
+)
 @click.option("--tags", default="*", metavar="EXPR", help="Only these: 'a || b'.")
+@grep_option
 @click.option("--count", type=click.IntRange(min=1), metavar="N", help="Stop after N messages.")
+@body_option
 @output_option
 @click.option("--ready-line", is_flag=True, help="Say 'following TOPIC' when it does.")
 @name_server_option
 def tail(
     topic: str,
+    start: Position,
     from_start: bool,
+    stop: Position | None,
     tags: str,
+    grep: str | None,
     count: int | None,
+    body: str,
     output: str,
     ready_line: bool,
     name_server: str,
 ) -> None:
-    """Follow TOPIC and print its messages until interrupted."""
+    """Follow TOPIC and print its messages until interrupted.
+
+    \b
+    kerolox tail Orders --from -10 --until end
+    kerolox tail Orders --tags 'new || paid' -o '{keys} {body:raw}'
+    """
     from kerolox.filter.tags import subscription_of
 
     try:
         subscription = subscription_of(topic, tags)
     except ValueError as error:
         raise click.BadParameter(str(error), param_hint="--tags") from None
-    on_cluster(
-        name_server,
-        lambda access: _Tail(access, subscription, from_start, count, output).run(ready_line),
+    wish = _Wish(
+        subscription=subscription,
+        start=FIRST if from_start else start,
+        stop=stop,
+        count=count,
+        has=searching(grep),
+        form=body,
+        output=output,
     )
+    on_cluster(name_server, lambda access: _Tail(access, wish).run(ready_line))
 
 
 class _Tail:
-    def __init__(
-        self,
-        access: Access,
-        subscription: Subscription,
-        from_start: bool,
-        count: int | None,
-        output: str,
-    ) -> None:
+    def __init__(self, access: Access, wish: _Wish) -> None:
         self._access = access
-        self._subscription = subscription
-        self._from_start = from_start
-        self._left = count
-        self._output = output
+        self._wish = wish
+        self._subscription = wish.subscription
+        self._left = wish.count
         self._done = asyncio.Event()
         self._addresses: dict[str, str] = {}
         self._tasks: dict[MessageQueue, asyncio.Task[None]] = {}
@@ -91,20 +124,22 @@ class _Tail:
     async def run(self, ready_line: bool) -> None:
         route = await self._route()
         # A queue that appears later is new: its first message is not to be missed.
-        await self._follow(route, from_start=self._from_start)
+        await self._follow(route, self._wish.start)
         if ready_line:
             print_line(f"following {self._subscription.topic}")
             sys.stdout.flush()
         done = asyncio.ensure_future(self._done.wait())
         try:
             while not self._done.is_set():
-                watched = {done, *self._tasks.values()}
+                watched = {done, *(each for each in self._tasks.values() if not each.done())}
+                if self._wish.stop is not None and len(watched) == 1:
+                    break
                 finished, _ = await asyncio.wait(
                     watched, timeout=ROUTE_INTERVAL_SECONDS, return_when=asyncio.FIRST_COMPLETED
                 )
                 for task in finished - {done}:
                     task.result()
-                if not finished:
+                if not finished and self._wish.stop is None:
                     await self._look_again()
         finally:
             tasks = [done, *self._tasks.values()]
@@ -123,12 +158,11 @@ class _Tail:
 
     async def _look_again(self) -> None:
         try:
-            await self._follow(await self._route(), from_start=True)
+            await self._follow(await self._route(), FIRST)
         except (RemotingError, TopicRouteNotFoundError) as error:
             complain(f"kerolox: {error}")
 
-    async def _follow(self, route: TopicRoute, *, from_start: bool) -> None:
-        from kerolox.admin import max_offset, min_offset
+    async def _follow(self, route: TopicRoute, start: Position) -> None:
         from kerolox.client.core.routes import subscribe_queues
 
         for broker in route.brokers:
@@ -140,19 +174,23 @@ class _Tail:
             for queue in subscribe_queues(self._subscription.topic, route)
             if queue not in self._tasks and queue.broker_name in self._addresses
         ]
-        bound = min_offset if from_start else max_offset
-        addresses = self._addresses
-        offsets = await asyncio.gather(
-            *(bound(self._access, each, broker=addresses[each.broker_name]) for each in queues)
-        )
-        for queue, offset in zip(queues, offsets, strict=True):
-            self._tasks[queue] = asyncio.ensure_future(self._pull_always(queue, offset))
+        bounds = await asyncio.gather(*(self._bounds(each, start) for each in queues))
+        for queue, (offset, end) in zip(queues, bounds, strict=True):
+            self._tasks[queue] = asyncio.ensure_future(self._pull(queue, offset, end))
 
-    async def _pull_always(self, queue: MessageQueue, offset: int) -> None:
+    async def _bounds(self, queue: MessageQueue, start: Position) -> tuple[int, float]:
+        """Where to begin in a queue, and where to end."""
+        from kerolox.admin.messages.reading import bounds_of
+
+        address, stop = self._addresses[queue.broker_name], self._wish.stop
+        begin, end = await bounds_of(self._access, address, queue, start, stop)
+        return begin, math.inf if stop is None else end
+
+    async def _pull(self, queue: MessageQueue, offset: int, end: float) -> None:
         from kerolox.client.core.consuming.pull import pull_request, pull_result
 
         lost = False
-        while True:
+        while offset < end:
             address = self._addresses[queue.broker_name]
             command = pull_request(
                 TOOLS_GROUP,
@@ -182,58 +220,13 @@ class _Tail:
                 # Another queue may have given the last one meanwhile.
                 if self._done.is_set():
                     return
-                self._print(message)
+                if message.queue_offset < end and self._wish.has(message):
+                    self._print(message)
 
     def _print(self, message: MessageExt) -> None:
-        if self._output == "json":
-            print_json(_as_json(message))
-        else:
-            print_line(_text_line(message, is_raw=self._output == "raw"), self._output)
+        show_message(message, self._wish.form, self._wish.output)
         sys.stdout.flush()
         if self._left is not None:
             self._left -= 1
             if self._left == 0:
                 self._done.set()
-
-
-def _text_line(message: MessageExt, *, is_raw: bool) -> str:
-    parts = [
-        time_text(message.store_timestamp),
-        f"{message.broker_name}/{message.queue_id}@{message.queue_offset}",
-    ]
-    if message.tags:
-        parts.append(f"tags={message.tags if is_raw else printable(message.tags)}")
-    if message.keys:
-        parts.append(f"keys={message.keys if is_raw else printable(message.keys)}")
-    if message.body_error:
-        parts.append(f"[{message.body_error}]")
-    else:
-        body = message.body.decode("utf-8", "backslashreplace")
-        parts.append(body if is_raw else printable(body, characters_max=BODY_CHARACTERS_MAX))
-    return "  ".join(parts)
-
-
-def _as_json(message: MessageExt) -> dict[str, object]:
-    fields: dict[str, object] = {
-        "topic": message.topic,
-        "brokerName": message.broker_name,
-        "queueId": message.queue_id,
-        "queueOffset": message.queue_offset,
-        "msgId": message.message_id,
-        "offsetMsgId": message.offset_message_id,
-        "tags": message.tags,
-        "keys": message.keys,
-        "bornTimestamp": message.born_timestamp,
-        "storeTimestamp": message.store_timestamp,
-        "bornHost": join_address(*message.born_host),
-        "storeHost": join_address(*message.store_host),
-        "reconsumeTimes": message.reconsume_times,
-        "properties": message.properties,
-    }
-    if message.body_error:
-        fields["bodyError"] = message.body_error
-    try:
-        fields["body"] = message.body.decode()
-    except UnicodeDecodeError:
-        fields["bodyBase64"] = base64.b64encode(message.body).decode()
-    return fields

@@ -1,0 +1,369 @@
+"""``kerolox acl``: the accounts of brokers and their white list. Secrets are never printed."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import IO, TYPE_CHECKING, NamedTuple
+
+import click
+
+from kerolox.admin.acl import PERMISSIONS
+from kerolox.cli.cluster_options import Place, name_server_option, on_cluster, place_options
+from kerolox.cli.confirming import confirm, yes_option
+from kerolox.cli.output import complain, output_option, print_line
+from kerolox.cli.rows import (
+    Column,
+    columns_of,
+    is_text,
+    number_column,
+    show_row,
+    show_rows,
+    time_column,
+)
+
+if TYPE_CHECKING:
+    from kerolox.admin import Access, Account, AclConfig
+    from kerolox.errors import KeroloxError
+
+SECRET_BYTES_MAX = 4096
+"""Of ``--secret-file``."""
+
+
+@click.group()
+def acl() -> None:
+    """Look at accounts and white lists of brokers (plain_acl.yml), and change them.
+
+    \b
+    kerolox acl set shop-service --secret-file secret --topic 'Orders=PUB|SUB' --group shop=SUB
+    kerolox acl show shop-service
+    kerolox acl white-list 10.0.0.* 192.168.1.7
+    """
+
+
+class _Told(NamedTuple):
+    configs: dict[str, AclConfig]
+    """By broker."""
+    silent: dict[str, KeroloxError]
+    """Those that tell nothing: RocketMQ 4.9.8, or without access control."""
+
+
+async def _ask(access: Access, place: Place) -> _Told:
+    from kerolox.admin import acl_config
+    from kerolox.admin.asking import answers_of, targets
+
+    addresses = await targets(access, **place._asdict())
+    return _Told(*await answers_of(addresses, lambda address: acl_config(access, address)))
+
+
+def _complain_of_silent(silent: dict[str, KeroloxError]) -> None:
+    for address, error in silent.items():
+        complain(
+            f"kerolox: {address} does not tell its accounts: {error}; a broker of RocketMQ 4.9.8 "
+            "or later tells them to nobody: kerolox acl version, and its file"
+        )
+
+
+def _account_row(address: str, account: Account) -> dict[str, object]:
+    return {
+        "broker": address,
+        "accessKey": account.access_key,
+        "admin": account.is_admin,
+        "whiteRemoteAddress": account.white_remote_address,
+        "defaultTopicPerm": account.default_topic_permission,
+        "defaultGroupPerm": account.default_group_permission,
+        "topicPerms": list(account.topic_permissions),
+        "groupPerms": list(account.group_permissions),
+    }
+
+
+def _joined(value: object) -> str:
+    return ", ".join(value) if isinstance(value, list) else ""
+
+
+_ACCOUNT_COLUMNS = (
+    Column("broker", "BROKER"),
+    Column("accessKey", "ACCOUNT"),
+    Column("admin", "ADMIN"),
+    Column("whiteRemoteAddress", "WITHOUT SIGNATURE FROM"),
+    Column("defaultTopicPerm", "TOPICS"),
+    Column("defaultGroupPerm", "GROUPS"),
+    Column("topicPerms", "SOME TOPICS", text=_joined),
+    Column("groupPerms", "SOME GROUPS", text=_joined),
+)
+
+
+@acl.command("list")
+@place_options
+@output_option
+@name_server_option
+def list_command(place: Place, output: str, name_server: str) -> None:
+    """Print the accounts of each broker, as far as it tells them."""
+    told = on_cluster(name_server, lambda access: _ask(access, place))
+    rows = [
+        _account_row(address, account)
+        for address, config in told.configs.items()
+        for account in config.accounts
+    ]
+    show_rows(rows, _ACCOUNT_COLUMNS, output)
+    _complain_of_silent(told.silent)
+
+
+@acl.command("show")
+@click.argument("name", metavar="ACCOUNT")
+@place_options
+@output_option
+@name_server_option
+def show_command(name: str, place: Place, output: str, name_server: str) -> None:
+    """Print what an account may do, on each broker."""
+    told = on_cluster(name_server, lambda access: _ask(access, place))
+    rows = [
+        _account_row(address, account)
+        for address, config in told.configs.items()
+        for account in config.accounts
+        if account.access_key == name
+    ]
+    _complain_of_silent(told.silent)
+    if not rows:
+        raise click.ClickException(f"no broker that tells its accounts has {name}")
+    show_rows(rows, _ACCOUNT_COLUMNS, output)
+    for address in sorted(told.configs.keys() - {row["broker"] for row in rows}):
+        complain(f"kerolox: {address} has no account {name}")
+
+
+@acl.command("version")
+@place_options
+@output_option
+@name_server_option
+def version_command(place: Place, output: str, name_server: str) -> None:
+    """Print which version of its accounts each broker has: of each file, if it says so."""
+    from kerolox.admin import acl_versions
+
+    rows = [
+        {
+            "broker": each.address,
+            "brokerName": each.broker_name,
+            "file": path,
+            "counter": version.counter,
+            "timestamp": version.timestamp,
+        }
+        for each in on_cluster(name_server, lambda a: acl_versions(a, **place._asdict()))
+        for path, version in (each.files or {"": each.version}).items()
+    ]
+    columns = (
+        Column("broker", "BROKER"),
+        Column("file", "FILE"),
+        number_column("counter", "CHANGES"),
+        time_column("timestamp", "LAST CHANGE"),
+    )
+    show_rows(rows, columns, output)
+
+
+_permission_type = click.Choice(PERMISSIONS)
+
+
+@acl.command("set")
+@click.argument("name", metavar="ACCOUNT")
+@click.option(
+    "--secret-file",
+    type=click.File("rb"),
+    metavar="FILE",
+    help="Its new secret: the first line of a file; '-': of stdin. A new account needs one.",
+)
+@click.option("--admin/--no-admin", default=None, help="It may do everything.")
+@click.option("--white", metavar="ADDRESS", help="From where it needs no signature: 10.0.0.*")
+@click.option("--default-topic", type=_permission_type, help="For topics that are not named.")
+@click.option("--default-group", type=_permission_type, help="For groups that are not named.")
+@click.option(
+    "--topic",
+    "topics",
+    multiple=True,
+    metavar="TOPIC=PUB|SUB",
+    help="May be repeated; all of them replace those that the account has.",
+)
+@click.option("--group", "groups", multiple=True, metavar="GROUP=SUB", help="The same of groups.")
+@click.option("--dry-run", is_flag=True, help="Only say what would change.")
+@place_options
+@output_option
+@name_server_option
+def set_command(
+    name: str,
+    secret_file: IO[bytes] | None,
+    admin: bool | None,
+    white: str | None,
+    default_topic: str | None,
+    default_group: str | None,
+    topics: tuple[str, ...],
+    groups: tuple[str, ...],
+    dry_run: bool,
+    place: Place,
+    output: str,
+    name_server: str,
+) -> None:
+    """Make an account, or change it: what is not given stays as it is."""
+    from kerolox.admin import Account
+
+    wanted = Account(
+        access_key=name,
+        secret_key=_secret(secret_file),
+        white_remote_address=white or "",
+        is_admin=bool(admin),
+        default_topic_permission=default_topic or "",
+        default_group_permission=default_group or "",
+        topic_permissions=topics,
+        group_permissions=groups,
+    )
+    rows = on_cluster(
+        name_server,
+        lambda access: _set(access, place, wanted, keeps_admin=admin is None, dry_run=dry_run),
+    )
+    columns = Column("broker", "BROKER"), Column("change", "CHANGE")
+    show_rows(rows, columns, output)
+    if is_text(output) and dry_run:
+        print_line("nothing was changed (--dry-run)")
+
+
+def _secret(file: IO[bytes] | None) -> str:
+    if file is None:
+        return ""
+    lines = file.read(SECRET_BYTES_MAX + 1).splitlines()
+    try:
+        secret = lines[0].decode() if lines and len(lines[0]) <= SECRET_BYTES_MAX else ""
+    except UnicodeDecodeError:
+        secret = ""
+    if not secret:
+        raise click.BadParameter("there is no secret in its first line", param_hint="--secret-file")
+    return secret
+
+
+async def _set(
+    access: Access, place: Place, wanted: Account, *, keeps_admin: bool, dry_run: bool
+) -> list[dict[str, object]]:
+    from kerolox.admin import put_account
+    from kerolox.admin.asking import do_on_each
+    from kerolox.errors import ClientError
+
+    told = await _ask(access, place)
+    if told.silent and keeps_admin:
+        # The request always says whether it is one; left out it would be none any more.
+        raise ClientError(
+            f"broker {next(iter(told.silent))} does not tell whether {wanted.access_key} is an "
+            "administrator; give --admin or --no-admin"
+        )
+    plan: dict[str, Account] = {}
+    rows: list[dict[str, object]] = []
+    for address in (*told.configs, *told.silent):
+        old = _account_of(told.configs.get(address), wanted.access_key)
+        change = "set; what it was is not known"
+        plan[address] = wanted
+        if old is not None:
+            # RocketMQ takes no account without its secret, and tells that as it tells the rest.
+            plan[address] = dataclasses.replace(
+                wanted,
+                is_admin=old.is_admin if keeps_admin else wanted.is_admin,
+                secret_key=wanted.secret_key or old.secret_key,
+            )
+            change = _change_text(old, plan[address])
+        elif address in told.configs:
+            if not wanted.secret_key:
+                raise ClientError(
+                    f"broker {address} has no account {wanted.access_key}; a new one needs "
+                    "--secret-file. Nothing was changed"
+                )
+            change = "new"
+        rows.append({"broker": address, "change": change, "done": not dry_run})
+    if not dry_run:
+        await do_on_each(
+            plan,
+            lambda address: put_account(access, plan[address], broker=address),
+            f"account {wanted.access_key} could not be set",
+        )
+    return rows
+
+
+def _account_of(config: AclConfig | None, access_key: str) -> Account | None:
+    accounts = config.accounts if config is not None else ()
+    return next((each for each in accounts if each.access_key == access_key), None)
+
+
+def _change_text(old: Account, new: Account) -> str:
+    parts = ["another secret"] if new.secret_key not in ("", old.secret_key) else []
+    if old.is_admin != new.is_admin:
+        parts.append(f"admin {old.is_admin} → {new.is_admin}")
+    for what, field in (
+        ("without signature from", "white_remote_address"),
+        ("topics", "default_topic_permission"),
+        ("groups", "default_group_permission"),
+        ("some topics", "topic_permissions"),
+        ("some groups", "group_permissions"),
+    ):
+        before, after = getattr(old, field), getattr(new, field)
+        if after and before != after:
+            parts.append(f"{what} {_shown(before)} → {_shown(after)}")
+    return "; ".join(parts) or "nothing changes"
+
+
+def _shown(value: str | tuple[str, ...]) -> str:
+    text = value if isinstance(value, str) else ", ".join(value)
+    return text or "none"
+
+
+@acl.command("delete")
+@click.argument("name", metavar="ACCOUNT")
+@place_options
+@yes_option
+@output_option
+@name_server_option
+def delete_command(name: str, place: Place, yes: bool, output: str, name_server: str) -> None:
+    """Delete an account: who uses it is refused from then on."""
+    from kerolox.admin import delete_account
+
+    confirm(f"Delete account {name}?", yes=yes)
+    addresses = on_cluster(
+        name_server, lambda access: delete_account(access, name, **place._asdict())
+    )
+    if is_text(output):
+        print_line(f"account {name} deleted on {', '.join(addresses)}")
+        return
+    row = {"accessKey": name, "deletedOn": addresses}
+    show_row(row, columns_of(row), output)
+
+
+@acl.command("white-list")
+@click.argument("addresses", nargs=-1, metavar="[ADDRESS]...")
+@click.option("--dry-run", is_flag=True, help="Only say what would change.")
+@place_options
+@output_option
+@name_server_option
+def white_list_command(
+    addresses: tuple[str, ...], dry_run: bool, place: Place, output: str, name_server: str
+) -> None:
+    """Print the addresses from which everything is allowed, or replace them by those given."""
+    rows, silent = on_cluster(
+        name_server, lambda access: _white_lists(access, place, addresses, dry_run)
+    )
+    columns = [Column("broker", "BROKER"), Column("addresses", "ADDRESSES", text=_joined)]
+    if addresses:
+        columns.append(Column("new", "NEW", text=_joined))
+    show_rows(rows, columns, output)
+    _complain_of_silent(silent)
+    if is_text(output) and addresses and dry_run:
+        print_line("nothing was changed (--dry-run)")
+
+
+async def _white_lists(
+    access: Access, place: Place, addresses: tuple[str, ...], dry_run: bool
+) -> tuple[list[dict[str, object]], dict[str, KeroloxError]]:
+    from kerolox.admin import put_global_white_addresses
+
+    told = await _ask(access, place)
+    rows: list[dict[str, object]] = [
+        {"broker": address, "addresses": list(config.global_white_addresses)}
+        for address, config in told.configs.items()
+    ]
+    if addresses:
+        rows += [{"broker": address, "addresses": []} for address in told.silent]
+        for row in rows:
+            row |= {"new": list(addresses), "done": not dry_run}
+        if not dry_run:
+            await put_global_white_addresses(access, addresses, **place._asdict())
+    return rows, told.silent

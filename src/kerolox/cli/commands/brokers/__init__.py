@@ -1,0 +1,1 @@
+"""``kerolox broker``: one module for each of its subjects."""

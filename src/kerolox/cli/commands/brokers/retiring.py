@@ -1,0 +1,153 @@
+"""``kerolox broker retire`` and ``return``: take a broker out of service, and bring it back."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import click
+
+from kerolox.cli.cluster_options import name_server_option, on_cluster
+from kerolox.cli.output import complain, output_option, print_line
+from kerolox.cli.rows import columns_of, is_text, show_row
+
+if TYPE_CHECKING:
+    from kerolox.admin import Access, BrokerDrain
+
+
+@click.command("retire")
+@click.argument("address", metavar="HOST:PORT")
+@click.option("--force", is_flag=True, help="Even if its topics are on no other broker.")
+@click.option("--no-wait", is_flag=True, help="Only say what is left; don't wait for that.")
+@click.option(
+    "--ignore-group",
+    "ignored",
+    multiple=True,
+    metavar="GROUP",
+    help="Its messages may be left; may be repeated.",
+)
+@click.option(
+    "--quiet",
+    "quiet_seconds",
+    type=click.FloatRange(min=0),
+    metavar="SECONDS",
+    help="How long no message must have come; default: 40, as clients learn routes every 30.",
+)
+@click.option(
+    "--timeout",
+    "timeout_seconds",
+    type=click.FloatRange(min=0),
+    metavar="SECONDS",
+    help="Give up waiting then, with exit code 1; the broker stays retired.",
+)
+@output_option
+@name_server_option
+def retire_command(
+    address: str,
+    force: bool,
+    no_wait: bool,
+    ignored: tuple[str, ...],
+    quiet_seconds: float | None,
+    timeout_seconds: float | None,
+    output: str,
+    name_server: str,
+) -> None:
+    """Give a master no new messages, and wait until it can be stopped.
+
+    Producers choose other brokers (brokerPermission=4). It goes on delivering until each group has
+    consumed all of its messages, and no delayed message and no open transaction is left. Interrupt
+    it at any time: the broker stays retired, and the command can be run again.
+    """
+    from kerolox.admin import broker_drain, retire_broker, wait_until_drained
+    from kerolox.admin.roles.retiring import QUIET_SECONDS
+
+    progress = _Progress() if is_text(output) else None
+
+    async def work(access: Access) -> BrokerDrain:
+        alone = await retire_broker(access, address, force=force)
+        if progress is not None:
+            progress.retired(address, alone)
+        if no_wait:
+            return await broker_drain(access, address, ignored=ignored)
+        return await wait_until_drained(
+            access,
+            address,
+            quiet_seconds=QUIET_SECONDS if quiet_seconds is None else quiet_seconds,
+            timeout_seconds=timeout_seconds,
+            ignored=ignored,
+            on_look=progress,
+        )
+
+    found = on_cluster(name_server, work)
+    row = _row(found, is_safe=not no_wait)
+    if progress is None:
+        show_row(row, columns_of(row), output)
+        return
+    if no_wait:
+        print_line(_left_text(found))
+        return
+    for topic, count in found.unread.items():
+        complain(f"kerolox: {count} messages of {topic}, which no group reads, stay on its disk")
+    print_line(f"{address} can be stopped; kerolox broker return {address} undoes it")
+
+
+class _Progress:
+    """Says what is left whenever that has changed."""
+
+    def __init__(self) -> None:
+        self._said = ""
+
+    def retired(self, address: str, alone: list[str]) -> None:
+        complain(f"kerolox: {address} gets no new messages")
+        if alone:
+            complain(f"kerolox: nobody can send to {', '.join(alone)} now")
+
+    def __call__(self, found: BrokerDrain) -> None:
+        text = _left_text(found)
+        if text != self._said:
+            complain(f"kerolox: {text}")
+            self._said = text
+
+
+def _left_text(found: BrokerDrain) -> str:
+    lag = sum(found.lag.values())
+    behind = sorted({group for group, _ in found.lag})
+    parts = [f"{lag} messages left for {', '.join(behind)}"] if lag else []
+    if found.delayed:
+        parts.append(f"{found.delayed} delayed messages")
+    if found.transactions:
+        parts.append(f"{found.transactions} open transactions")
+    if found.sending:
+        parts.append(f"{', '.join(found.sending)} still sends producers there")
+    return "; ".join(parts) or "all is consumed; no more message may come"
+
+
+def _row(found: BrokerDrain, *, is_safe: bool) -> dict[str, object]:
+    return {
+        "address": found.address,
+        "broker": found.broker_name,
+        "safeToStop": is_safe,
+        "lag": [
+            {"group": group, "topic": topic, "messages": count}
+            for (group, topic), count in found.lag.items()
+        ],
+        "delayed": found.delayed,
+        "transactions": found.transactions,
+        "unread": found.unread,
+        "sending": list(found.sending),
+    }
+
+
+@click.command("return")
+@click.argument("address", metavar="HOST:PORT")
+@output_option
+@name_server_option
+def return_command(address: str, output: str, name_server: str) -> None:
+    """Give a master messages again (brokerPermission=6)."""
+    from kerolox.admin import return_broker
+
+    on_cluster(name_server, lambda access: return_broker(access, address))
+    if is_text(output):
+        print_line(f"{address} gets new messages again")
+    else:
+        row = {"address": address, "returned": True}
+        show_row(row, columns_of(row), output)

@@ -1,0 +1,182 @@
+"""``kerolox broker config``: what a broker is set to, and what waits for a restart."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import TYPE_CHECKING
+
+import click
+
+from kerolox.cli.cluster_options import Place, name_server_option, on_cluster, place_options
+from kerolox.cli.output import output_option, print_line
+from kerolox.cli.rows import Column, is_text, show_rows
+
+if TYPE_CHECKING:
+    from kerolox.admin import Access
+
+UNKNOWN, DEFAULT, SET = "", "default", "set"
+"""Where a value comes from; nothing: the default of that key is not known here."""
+
+
+@click.group()
+def config() -> None:
+    """Show and change settings of brokers that run.
+
+    \b
+    kerolox broker config show 127.0.0.1:10911 --set
+    kerolox broker config set maxMessageSize=8388608 --broker 127.0.0.1:10911
+    """
+
+
+@config.command("show")
+@click.argument("address", metavar="HOST:PORT")
+@click.argument("names", nargs=-1, metavar="[KEY]...")
+@click.option("--set", "only_set", is_flag=True, help="Only what differs from the default.")
+@click.option("--waiting", is_flag=True, help="Only what waits for a restart.")
+@output_option
+@name_server_option
+def show_command(
+    address: str,
+    names: tuple[str, ...],
+    only_set: bool,
+    waiting: bool,
+    output: str,
+    name_server: str,
+) -> None:
+    """Print the settings that are in force, which of them are no defaults, and what waits."""
+    from kerolox.admin import broker_settings
+
+    settings = on_cluster(name_server, lambda access: broker_settings(access, address))
+    rows = _rows(settings)
+    missing = set(names) - {str(row["key"]) for row in rows}
+    if missing:
+        raise click.UsageError(f"{address} has no setting {', '.join(sorted(missing))}.")
+    shown = [
+        row
+        for row in rows
+        if (not names or row["key"] in names)
+        and (not only_set or row["source"] != DEFAULT)
+        and (not waiting or row["afterRestart"] is not None)
+    ]
+    columns = (
+        Column("key", "KEY"),
+        Column("value", "VALUE"),
+        Column("source", "IS"),
+        Column("default", "DEFAULT"),
+        Column("afterRestart", "AFTER A RESTART"),
+    )
+    show_rows(shown, columns, output)
+
+
+def _rows(settings: dict[str, str]) -> list[dict[str, object]]:
+    from kerolox.dynamic_config import PENDING_PREFIX
+
+    defaults = _defaults()
+    rows: list[dict[str, object]] = []
+    for key, value in settings.items():
+        if key.startswith(PENDING_PREFIX):
+            continue
+        default = defaults.get(key)
+        source = UNKNOWN if default is None else DEFAULT if value == default else SET
+        rows.append(
+            {
+                "key": key,
+                "value": value,
+                "source": source,
+                "default": default,
+                "afterRestart": settings.get(PENDING_PREFIX + key),
+            }
+        )
+    return rows
+
+
+def _defaults() -> dict[str, str]:
+    """Those that are the same on every machine; they are RocketMQ's."""
+    from kerolox.broker.config import BrokerConfig
+    from kerolox.config import setting_keys, setting_text
+
+    by_name = {
+        each.name: setting_text(each.default)
+        for each in dataclasses.fields(BrokerConfig)
+        if each.default is not dataclasses.MISSING
+    }
+    return {
+        key: by_name[name] for key, name in setting_keys(BrokerConfig).items() if name in by_name
+    }
+
+
+@config.command("set")
+@click.argument("pairs", nargs=-1, required=True, metavar="KEY=VALUE...")
+@click.option("--dry-run", is_flag=True, help="Only say what would change.")
+@place_options
+@output_option
+@name_server_option
+def set_command(
+    pairs: tuple[str, ...], dry_run: bool, place: Place, output: str, name_server: str
+) -> None:
+    """Change settings of one broker, or of all masters of a cluster, and write them to their files.
+
+    The difference is printed for each broker, and what is in force only after a restart.
+    """
+    wanted = dict(_pair(text) for text in pairs)
+    rows = on_cluster(name_server, lambda access: _set(access, wanted, place, dry_run))
+    columns = (
+        Column("broker", "BROKER"),
+        Column("key", "KEY"),
+        Column("old", "OLD"),
+        Column("new", "NEW"),
+        Column("remark", "REMARK"),
+    )
+    show_rows(rows, columns, output)
+    if is_text(output) and dry_run:
+        print_line("nothing was changed (--dry-run)")
+
+
+def _pair(text: str) -> tuple[str, str]:
+    key, separator, value = text.partition("=")
+    if not separator or not key:
+        raise click.BadParameter(f"{text!r} is not KEY=VALUE")
+    return key, value
+
+
+async def _set(
+    access: Access, wanted: dict[str, str], place: Place, dry_run: bool
+) -> list[dict[str, object]]:
+    from kerolox.admin import broker_settings, update_broker_settings
+    from kerolox.admin.asking import all_answers, targets
+    from kerolox.config import nearest
+    from kerolox.errors import ClientError
+
+    addresses = await targets(access, **place._asdict())
+    before = await all_answers(addresses, lambda address: broker_settings(access, address))
+    for address, settings in before.items():
+        # A RocketMQ broker takes any key and forgets those that it does not know.
+        for key in wanted.keys() - settings.keys():
+            best = nearest(key, settings)
+            hint = f"; did you mean {best!r}?" if best else ""
+            raise ClientError(f"broker {address} has no setting {key!r}{hint} Nothing was changed")
+    remarks: dict[str, str] = {}
+    after = before
+    if not dry_run:
+        remarks = await update_broker_settings(access, wanted, **place._asdict())
+        after = await all_answers(addresses, lambda address: broker_settings(access, address))
+    rows: list[dict[str, object]] = []
+    for address, settings in before.items():
+        for key, value in wanted.items():
+            is_in_force = after[address][key] == value
+            remark = remarks.get(address, "")
+            if not (dry_run or is_in_force or remark):
+                # A RocketMQ broker answers that it is done, and logs that the value is none.
+                remark = f"not taken: it is still {after[address][key]}; see the broker's log"
+            rows.append(
+                {
+                    "broker": address,
+                    "key": key,
+                    "old": settings[key],
+                    "new": value,
+                    "remark": remark,
+                    "done": not dry_run,
+                    "effective": is_in_force,
+                }
+            )
+    return rows

@@ -1,0 +1,198 @@
+"""``kerolox console``: pages in a browser for who operates a cluster, and their users."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from kerolox.cli.cluster_options import name_server_option, security
+from kerolox.cli.output import print_line
+from kerolox.cli.process.running import Started, prepare_server, run, running, say, serve
+from kerolox.errors import ConfigError
+
+if TYPE_CHECKING:
+    from kerolox.console.security.users import User
+    from kerolox.console.settings import ConsoleSettings
+
+_PATH = click.Path(path_type=Path)
+_USERS = click.option(
+    "--users",
+    type=_PATH,
+    envvar="KEROLOX_CONSOLE_USERS",
+    metavar="FILE",
+    help="Who may log in; also $KEROLOX_CONSOLE_USERS. Default: console-users.json in the folder "
+    "of kerolox context.",
+)
+_ROLES = ("viewer", "operator", "admin")
+
+
+@click.group(invoke_without_command=True)
+@click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen on.")
+@click.option("--port", type=click.IntRange(0, 65535), default=8089, show_default=True)
+@click.option("--actions", is_flag=True, help="Allow changes, to those whose role allows them.")
+@_USERS
+@click.option(
+    "--history",
+    type=_PATH,
+    metavar="FILE",
+    help="Where rates and lag of a week are kept (SQLite). Default: in ~/.local/state/kerolox.",
+)
+@click.option("--title", default="", help="What pages call the cluster; else its name servers.")
+@click.option("--tls-certificate", type=_PATH, metavar="FILE", help="PEM; serve HTTPS.")
+@click.option("--tls-key", type=_PATH, metavar="FILE", help="Its private key, PEM.")
+@click.option(
+    "--trust-proxy",
+    multiple=True,
+    metavar="ADDR",
+    help="A proxy whose X-Forwarded-For and X-Forwarded-Proto are believed; may be repeated.",
+)
+@click.option("--root-path", default="", metavar="/PATH", help="Where a proxy has the console.")
+@click.option("--insecure", is_flag=True, help="Serve plain HTTP to other machines.")
+@click.option("--sample-seconds", type=float, default=15.0, show_default=True, hidden=True)
+@click.option("--ready-file", type=_PATH, metavar="FILE", help="Written when it answers.")
+@click.option("--log-file", type=_PATH, metavar="FILE", help="Logged to, instead of stderr.")
+@click.option(
+    "--log-level",
+    type=click.Choice(["debug", "info", "warning", "error"]),
+    default="info",
+    show_default=True,
+)
+@name_server_option
+@click.pass_context
+def console(context: click.Context, /, **given: object) -> None:
+    """Serve pages about a cluster, Kerolox's or Java's, to people in browsers.
+
+    They log in; 'kerolox console user add NAME' says who may. Nothing can be changed unless
+    --actions is given. Needs the extra: pip install 'kerolox[console]'.
+    """
+    if context.invoked_subcommand is not None:
+        return
+    try:
+        from kerolox.console.settings import ConsoleSettings, history_file, users_file
+    except ImportError as error:
+        raise _missing(error) from None
+    prepare_server(str(given["log_level"]), _path(given["log_file"]))
+    settings = ConsoleSettings(
+        name_server=str(given["name_server"]),
+        users=_path(given["users"]) or users_file(os.environ),
+        history=_path(given["history"]) or history_file(os.environ),
+        title=str(given["title"]),
+        host=str(given["host"]),
+        port=int(str(given["port"])),
+        actions=bool(given["actions"]),
+        certificate=_path(given["tls_certificate"]),
+        private_key=_path(given["tls_key"]),
+        insecure=bool(given["insecure"]),
+        trusted_proxies=tuple(map(str, _list(given["trust_proxy"]))),
+        root_path=str(given["root_path"]),
+        sample_seconds=float(str(given["sample_seconds"])),
+    )
+    run(serve(_started(settings), _path(given["ready_file"])))
+
+
+@console.group()
+def user() -> None:
+    """Who may log in to the console, and as what."""
+
+
+@user.command("add")
+@click.argument("name")
+@click.option("--role", type=click.Choice(_ROLES), default="viewer", show_default=True)
+@click.option("--password-stdin", is_flag=True, help="Read the password from standard input.")
+@_USERS
+def add_command(name: str, role: str, password_stdin: bool, users: Path | None) -> None:
+    """Add a user, or give one another role and password.
+
+    The password is asked for on a terminal; it is no option, since others see those.
+    """
+    from kerolox.console.security.users import User, check_name, hash_password
+
+    check_name(name)
+    path, known = _users(users)
+    is_new = name not in known
+    known[name] = User(role, hash_password(_password(password_stdin)))
+    _write(path, known)
+    print_line(f"user {name} is {'added' if is_new else 'changed'}, role {role}, in {path}")
+
+
+@user.command("remove")
+@click.argument("name")
+@_USERS
+def remove_command(name: str, users: Path | None) -> None:
+    """Take a user out; open sessions end at once."""
+    path, known = _users(users)
+    if name not in known:
+        raise ConfigError(f"{path} has no user {name!r}; it has {', '.join(known) or 'none'}")
+    del known[name]
+    _write(path, known)
+    print_line(f"user {name} is removed from {path}")
+
+
+@user.command("list")
+@_USERS
+def list_command(users: Path | None) -> None:
+    """Print names and roles."""
+    for name, each in sorted(_users(users)[1].items()):
+        print_line(f"{name} {each.role}")
+
+
+@asynccontextmanager
+async def _started(settings: ConsoleSettings) -> AsyncIterator[Started]:
+    try:
+        from kerolox.console.console import Console
+        from kerolox.console.server import ConsoleServer
+    except ImportError as error:
+        raise _missing(error) from None
+    from kerolox.client import ClientSettings
+
+    credentials, tls = security()
+    client_settings = ClientSettings(credentials=credentials, tls=tls)
+    server = ConsoleServer(Console(settings, client_settings))
+    async with running(server):
+        scheme = "https" if settings.certificate else "http"
+        changes = "on" if settings.actions else "off (--actions)"
+        say(
+            f"console at {scheme}://{server.address}{settings.root_path}/ of "
+            f"{settings.name_server}, changes {changes}"
+        )
+        yield Started({"console": server.address}, (server,))
+
+
+def _users(given: Path | None) -> tuple[Path, dict[str, User]]:
+    from kerolox.console.security.users import read_users
+    from kerolox.console.settings import users_file
+
+    path = given or users_file(os.environ)
+    return path, read_users(path) if path.exists() else {}
+
+
+def _write(path: Path, users: dict[str, User]) -> None:
+    from kerolox.console.security.users import write_users
+
+    write_users(path, users)
+
+
+def _password(from_stdin: bool) -> str:
+    if from_stdin:
+        return sys.stdin.readline(4096).rstrip("\r\n")
+    if not sys.stdin.isatty():
+        raise click.UsageError("There is no terminal to ask on; give --password-stdin.")
+    return str(click.prompt("Password", hide_input=True, confirmation_prompt=True))
+
+
+def _missing(error: ImportError) -> ConfigError:
+    return ConfigError(f"{error}; the console needs an extra: pip install 'kerolox[console]'")
+
+
+def _path(value: object) -> Path | None:
+    return value if isinstance(value, Path) else None
+
+
+def _list(value: object) -> tuple[object, ...]:
+    return value if isinstance(value, tuple) else ()

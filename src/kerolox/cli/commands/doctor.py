@@ -1,0 +1,143 @@
+"""``kerolox doctor``: what is wrong with a cluster, and what to do."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from kerolox.cli.cluster_options import name_server_option, on_cluster, security
+from kerolox.cli.output import output_option, print_line
+from kerolox.cli.rows import Column, is_text, show_rows
+
+if TYPE_CHECKING:
+    from kerolox.admin import Access
+    from kerolox.doctor import Finding
+
+EXIT_FINDINGS = 1
+
+
+@click.command()
+@click.option(
+    "--config",
+    "config_files",
+    multiple=True,
+    type=click.Path(path_type=Path, exists=True, dir_okay=False),
+    metavar="FILE",
+    help="A broker.conf to look at, too; may be repeated.",
+)
+@click.option(
+    "--broker",
+    "brokers",
+    multiple=True,
+    metavar="HOST:PORT",
+    help="A broker to look at although no name server may know it; may be repeated.",
+)
+@click.option(
+    "--offline", is_flag=True, help="Look at the files of --config alone, and at no cluster."
+)
+@click.option(
+    "--between-looks",
+    "between_looks_seconds",
+    type=click.FloatRange(0.1, 600),
+    default=3.0,
+    show_default=True,
+    metavar="SECONDS",
+    help="What changes is looked at twice, with so much time between.",
+)
+@click.option(
+    "--stuck-after",
+    "stuck_after_seconds",
+    type=click.FloatRange(min=0),
+    default=60.0,
+    show_default=True,
+    metavar="SECONDS",
+    help="A queue whose next message has waited for so long stands still.",
+)
+@click.option(
+    "--timeout",
+    "timeout_seconds",
+    type=click.FloatRange(0.1, 60),
+    default=5.0,
+    show_default=True,
+    metavar="SECONDS",
+    help="Of each question.",
+)
+@output_option
+@name_server_option
+def doctor(
+    config_files: tuple[Path, ...],
+    brokers: tuple[str, ...],
+    offline: bool,
+    between_looks_seconds: float,
+    stuck_after_seconds: float,
+    timeout_seconds: float,
+    output: str,
+    name_server: str,
+) -> int:
+    """Say what is wrong with a cluster and what to do, along the path that a client takes.
+
+    Names, ports, TLS, accounts, name servers, advertised addresses, versions, clocks, disks, limits
+    of this machine, settings, replication, groups. Nothing is changed. Exit code: 0 it is well, 1
+    something was found.
+
+    \b
+    kerolox doctor -n 'names-1:9876;names-2:9876'
+    kerolox doctor --config broker.conf --offline
+    kerolox doctor -o '{severity} {code} {where}: {advice}'
+    """
+    from kerolox.admin import Access
+    from kerolox.doctor import Look, Severity, check_settings, diagnose, worst_first
+    from kerolox.security.tls import context_of
+
+    if offline and not config_files:
+        raise click.UsageError("--offline looks at files alone; name one with --config.")
+    findings: list[Finding] = []
+    if not offline:
+        credentials, tls = security()
+        look = Look(
+            tls=context_of(tls),
+            signs=credentials is not None,
+            brokers=brokers,
+            between_looks_seconds=between_looks_seconds,
+            stuck_after_ms=int(stuck_after_seconds * 1000),
+        )
+
+        async def work(access: Access) -> list[Finding]:
+            patient = Access(access.remoting, access.name_servers, timeout_seconds)
+            return await diagnose(patient, look, config_files)
+
+        # What connections log of servers that are ill is what the findings say.
+        findings += on_cluster(name_server, work, log_level="error")
+    else:
+        for path in config_files:
+            findings += check_settings(path)
+    findings = worst_first(findings)
+    show_findings(findings, output)
+    is_ill = any(each.severity > Severity.NOTE for each in findings)
+    if not is_ill and is_text(output):
+        print_line("nothing is wrong")
+    return EXIT_FINDINGS if is_ill else 0
+
+
+def show_findings(findings: list[Finding], output: str) -> None:
+    """Print what is wrong: for people where, what and what to do, each on its line."""
+    if not is_text(output):
+        rows = [
+            {
+                "severity": each.severity.name.lower(),
+                "code": each.code,
+                "where": each.where,
+                "what": each.what,
+                "advice": each.advice,
+            }
+            for each in findings
+        ]
+        names = ("severity", "code", "where", "what", "advice")
+        show_rows(rows, [Column(name, name.upper()) for name in names], output)
+        return
+    for each in findings:
+        print_line(f"{each.severity.name.lower():7}  {each.code}  {each.where}")
+        print_line(f"         {each.what}")
+        print_line(f"         → {each.advice}")

@@ -1,0 +1,463 @@
+"""``kerolox group``: list, describe, members, reset, create, update, pause, clone, delete."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, TypedDict, Unpack
+
+import click
+
+from kerolox.admin.positions import Position
+from kerolox.cli.cluster_options import Place, name_server_option, on_cluster, place_options
+from kerolox.cli.confirming import confirm, yes_option
+from kerolox.cli.output import complain, output_option, print_line
+from kerolox.cli.positions import PositionType, queue_of
+from kerolox.cli.rows import (
+    Column,
+    columns_of,
+    is_text,
+    number_column,
+    show_row,
+    show_rows,
+    time_column,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from kerolox.admin import (
+        Access,
+        ConsumerStatus,
+        GroupChange,
+        GroupProgress,
+        OffsetMove,
+        QueueTimeSpan,
+        SubscriptionGroupConfig,
+    )
+    from kerolox.message import MessageQueue
+
+
+@click.group()
+def group() -> None:
+    """List, describe, change and reset consumer groups.
+
+    \b
+    kerolox group describe shop
+    kerolox group reset shop Orders --to 2h --execute
+    kerolox group list -o '{group} {lag}'
+    """
+
+
+@group.command("list")
+@click.option("--all", "everything", is_flag=True, help="RocketMQ's own groups too.")
+@click.option("--cluster", default="", help="Only there.")
+@output_option
+@name_server_option
+def list_command(everything: bool, cluster: str, output: str, name_server: str) -> None:
+    """Print all groups: who is online, how far they are behind."""
+    from kerolox.admin import group_summaries, list_groups
+
+    async def work(access: Access) -> list[dict[str, object]]:
+        names = await list_groups(access, cluster=cluster, internal=everything)
+        return [
+            {
+                "group": each.group,
+                "members": each.members,
+                "type": each.consume_type,
+                "model": each.message_model,
+                "consumeTps": each.consumed_per_second,
+                "lag": each.lag,
+            }
+            for each in await group_summaries(access, names)
+        ]
+
+    columns = (
+        Column("group", "GROUP"),
+        number_column("members", "MEMBERS"),
+        Column("model", "MODEL"),
+        number_column("consumeTps", "TPS"),
+        number_column("lag", "LAG"),
+    )
+    show_rows(on_cluster(name_server, work), columns, output)
+
+
+@group.command("describe")
+@click.argument("name")
+@click.option("--topic", default="", help="Only this one.")
+@output_option
+@name_server_option
+def describe_command(name: str, topic: str, output: str, name_server: str) -> None:
+    """Print how far a group is in each queue, in messages and in time, and who has the queue."""
+    rows, progress = on_cluster(name_server, lambda access: _described(access, name, topic))
+    columns = (
+        Column("topic", "TOPIC"),
+        Column("queue", "QUEUE"),
+        number_column("consumerOffset", "OFFSET"),
+        number_column("brokerOffset", "END"),
+        number_column("lag", "LAG"),
+        Column("waitingMs", "WAITING", is_number=True, text=_duration),
+        time_column("lastConsumedTimestamp", "LAST CONSUMED"),
+        Column("clientId", "OWNER"),
+    )
+    show_rows(rows, columns, output)
+    if is_text(output):
+        print_line(
+            f"group {name}: {progress.lag} messages left, "
+            f"{progress.consumed_per_second:.1f} consumed a second"
+        )
+
+
+async def _described(
+    access: Access, name: str, topic: str
+) -> tuple[list[dict[str, object]], GroupProgress]:
+    from kerolox.admin import consume_time_spans, group_progress
+    from kerolox.errors import KeroloxError
+
+    progress = await group_progress(access, name, topic=topic, clients=True)
+    spans: dict[MessageQueue, QueueTimeSpan] = {}
+    for each in sorted({queue.queue.topic for queue in progress.queues}):
+        try:
+            spans |= {span.queue: span for span in await consume_time_spans(access, name, each)}
+        except KeroloxError:
+            continue  # a slave, or a topic that is gone: its times are not known
+    rows: list[dict[str, object]] = []
+    for queue in progress.queues:
+        span = spans.get(queue.queue)
+        rows.append(
+            {
+                "topic": queue.queue.topic,
+                "queue": f"{queue.queue.broker_name}/{queue.queue.queue_id}",
+                "brokerName": queue.queue.broker_name,
+                "queueId": queue.queue.queue_id,
+                "consumerOffset": queue.consumer_offset,
+                "brokerOffset": queue.broker_offset,
+                "lag": queue.lag,
+                "waitingMs": span.delay_ms if span is not None and queue.lag > 0 else 0,
+                "lastConsumedTimestamp": queue.last_consumed_ms,
+                "clientId": queue.client_id,
+            }
+        )
+    return rows, progress
+
+
+def _duration(value: object) -> str:
+    """Milliseconds as people say them."""
+    left = value // 1000 if isinstance(value, int) else 0
+    if left <= 0:
+        return "" if not value else "<1s"
+    parts = []
+    for unit, seconds in (("d", 86_400), ("h", 3_600), ("m", 60), ("s", 1)):
+        count, left = divmod(left, seconds)
+        if count:
+            parts.append(f"{count}{unit}")
+    return "".join(parts[:2])
+
+
+@group.command("members")
+@click.argument("name")
+@click.option("--stacks", is_flag=True, help="What their threads do, too.")
+@output_option
+@name_server_option
+def members_command(name: str, stacks: bool, output: str, name_server: str) -> None:
+    """Print who of a group is online, what they subscribe to, and what is wrong with that."""
+    from kerolox.admin import consumer_status
+
+    status = on_cluster(name_server, lambda access: consumer_status(access, name, stacks=stacks))
+    columns = (
+        Column("clientId", "CLIENT"),
+        Column("address", "ADDRESS"),
+        Column("language", "LANGUAGE"),
+        Column("version", "VERSION"),
+        number_column("queues", "QUEUES"),
+        Column("subscriptions", "SUBSCRIPTIONS", text=_subscriptions_text),
+    )
+    show_rows(_member_rows(status), columns, output)
+    if not is_text(output):
+        return
+    for client, reason in status.silent.items():
+        complain(f"kerolox: {client} does not say more: {reason}")
+    for finding in status.findings:
+        complain(f"kerolox: {finding}")
+    if not status.has_same_subscriptions:
+        complain("kerolox: members subscribe to different things; each of them misses messages")
+    for member in status.members if stacks else ():
+        print_line(f"stacks of {member.client_id}")
+        for line in member.stacks.splitlines():
+            print_line(f"  {line}")
+
+
+def _member_rows(status: ConsumerStatus) -> list[dict[str, object]]:
+    infos = {each.client_id: each for each in status.members}
+    rows: list[dict[str, object]] = []
+    for member in status.connections.members:
+        info = infos.get(member.client_id)
+        rows.append(
+            {
+                "clientId": member.client_id,
+                "address": member.address,
+                "language": member.language,
+                "version": member.version_name,
+                "queues": len(info.queues) if info else 0,
+                "subscriptions": {
+                    each.topic: each.sub_string for each in (info.subscriptions if info else ())
+                },
+                "stacks": info.stacks if info else "",
+            }
+        )
+    return rows
+
+
+def _subscriptions_text(value: object) -> str:
+    assert isinstance(value, dict)
+    return ", ".join(f"{topic} {expression}" for topic, expression in value.items())
+
+
+@group.command("reset")
+@click.argument("name")
+@click.argument("topic")
+@click.option(
+    "--to",
+    "position",
+    type=PositionType(),
+    required=True,
+    metavar="POSITION",
+    help="beginning, end, -100 (messages before the end), 2h (ago), a time, or an offset.",
+)
+@click.option("--queue", "queues", multiple=True, metavar="BROKER/ID", help="Only this queue.")
+@click.option("--execute", is_flag=True, help="Do it; else it is only said what would be done.")
+@output_option
+@name_server_option
+def reset_command(
+    name: str,
+    topic: str,
+    position: Position,
+    queues: tuple[str, ...],
+    execute: bool,
+    output: str,
+    name_server: str,
+) -> None:
+    """Have a group go on elsewhere in TOPIC. Members that are online go on there at once."""
+    from kerolox.admin import move_offsets
+
+    chosen = [queue_of(topic, text) for text in queues]
+    moves = on_cluster(
+        name_server,
+        lambda access: move_offsets(
+            access, name, topic, position, queues=chosen, dry_run=not execute
+        ),
+    )
+    columns = (
+        Column("queue", "QUEUE"),
+        number_column("oldOffset", "FROM"),
+        number_column("newOffset", "TO"),
+        number_column("again", "AGAIN"),
+        number_column("skipped", "SKIPPED"),
+        number_column("minOffset", "FIRST"),
+        number_column("maxOffset", "END"),
+    )
+    show_rows(_move_rows(moves, is_done=execute), columns, output)
+    if is_text(output) and not execute:
+        print_line("nothing was changed; --execute does it")
+
+
+def _move_rows(moves: list[OffsetMove], *, is_done: bool) -> list[dict[str, object]]:
+    return [
+        {
+            "topic": each.queue.topic,
+            "queue": f"{each.queue.broker_name}/{each.queue.queue_id}",
+            "brokerName": each.queue.broker_name,
+            "queueId": each.queue.queue_id,
+            "oldOffset": each.old,
+            "newOffset": each.new,
+            "again": each.again,
+            "skipped": each.skipped,
+            "minOffset": each.min_offset,
+            "maxOffset": each.max_offset,
+            "done": is_done,
+        }
+        for each in moves
+    ]
+
+
+class _Settings(TypedDict, total=False):
+    """Arguments of ``update_group``; None: not given."""
+
+    retry_max_times: int | None
+    retry_queue_nums: int | None
+    consume_broadcast_enable: bool | None
+    consume_enable: bool | None
+
+
+def _settings_options(command: Callable[..., object]) -> Callable[..., object]:
+    """What ``create`` and ``update`` may set, without ``consume_enable``."""
+    for option in (
+        click.option(
+            "--broadcast/--no-broadcast",
+            "consume_broadcast_enable",
+            default=None,
+            help="Members may broadcast.",
+        ),
+        click.option(
+            "--retry-queues",
+            "retry_queue_nums",
+            type=click.IntRange(0, 65535),
+            help="Queues of its retry topic.",
+        ),
+        click.option(
+            "--retries",
+            "retry_max_times",
+            type=click.IntRange(-1),
+            help="Tries before a message is a dead letter.",
+        ),
+    ):
+        command = option(command)
+    return command
+
+
+@group.command("create")
+@click.argument("name")
+@_settings_options
+@place_options
+@output_option
+@name_server_option
+def create_command(
+    name: str, place: Place, output: str, name_server: str, **settings: Unpack[_Settings]
+) -> None:
+    """Make a group where it is not, and change it where it is; what is not named stays."""
+    _update(name_server, name, place, output, **settings)
+
+
+@group.command("update")
+@click.argument("name")
+@_settings_options
+@place_options
+@output_option
+@name_server_option
+def update_command(
+    name: str, place: Place, output: str, name_server: str, **settings: Unpack[_Settings]
+) -> None:
+    """Change a group; what is not named stays as it is."""
+    if all(value is None for value in settings.values()):
+        raise click.UsageError("Give what to change: --retries, --retry-queues or --broadcast.")
+    _update(name_server, name, place, output, **settings)
+
+
+@group.command("pause")
+@click.argument("name")
+@place_options
+@output_option
+@name_server_option
+def pause_command(name: str, place: Place, output: str, name_server: str) -> None:
+    """Deliver nothing more to a group (consumeEnable=false). Its offsets stay."""
+    _update(name_server, name, place, output, consume_enable=False)
+
+
+@group.command("resume")
+@click.argument("name")
+@place_options
+@output_option
+@name_server_option
+def resume_command(name: str, place: Place, output: str, name_server: str) -> None:
+    """Deliver to a group again."""
+    _update(name_server, name, place, output, consume_enable=True)
+
+
+def _update(
+    name_server: str, name: str, place: Place, output: str, **settings: Unpack[_Settings]
+) -> None:
+    from kerolox.admin import update_group
+
+    changes = on_cluster(
+        name_server,
+        lambda access: update_group(access, name, **place._asdict(), **settings),
+    )
+    if is_text(output):
+        for change in changes:
+            print_line(f"group {name} on {change.address}: {_change_text(change)}")
+        return
+    rows = [
+        {
+            "group": name,
+            "brokerAddr": change.address,
+            "old": None if change.old is None else _settings_row(change.old),
+            "new": _settings_row(change.new),
+        }
+        for change in changes
+    ]
+    show_rows(rows, columns_of(rows[0]) if rows else (), output)
+
+
+def _settings_row(settings: SubscriptionGroupConfig) -> dict[str, object]:
+    return {
+        "retryMaxTimes": settings.retry_max_times,
+        "retryQueueNums": settings.retry_queue_nums,
+        "consumeBroadcastEnable": settings.consume_broadcast_enable,
+        "consumeEnable": settings.consume_enable,
+    }
+
+
+def _change_text(change: GroupChange) -> str:
+    old, new = change.old, change.new
+    if old is None:
+        return f"made, {new.retry_max_times} retries"
+    parts = []
+    for what, field in (
+        ("retries", "retry_max_times"),
+        ("retry queues", "retry_queue_nums"),
+        ("broadcast", "consume_broadcast_enable"),
+        ("consume", "consume_enable"),
+    ):
+        before, after = getattr(old, field), getattr(new, field)
+        if before != after:
+            parts.append(f"{what} {before} → {after}")
+    return ", ".join(parts) or "nothing changes"
+
+
+@group.command("clone")
+@click.argument("source")
+@click.argument("target")
+@click.option("--topic", default="", help="Only offsets of this one.")
+@output_option
+@name_server_option
+def clone_command(source: str, target: str, topic: str, output: str, name_server: str) -> None:
+    """Give TARGET the offsets of SOURCE."""
+    from kerolox.admin import clone_offsets
+
+    addresses = on_cluster(
+        name_server, lambda access: clone_offsets(access, source, target, topic=topic)
+    )
+    if is_text(output):
+        print_line(f"group {target} has the offsets of {source} on {', '.join(addresses)}")
+        return
+    row = {"group": target, "source": source, "brokerAddrs": addresses}
+    show_row(row, columns_of(row), output)
+
+
+@group.command("delete")
+@click.argument("name")
+@click.option("--offsets", is_flag=True, help="Forget what it consumed, too.")
+@place_options
+@yes_option
+@output_option
+@name_server_option
+def delete_command(
+    name: str, offsets: bool, place: Place, yes: bool, output: str, name_server: str
+) -> None:
+    """Delete a group; on a whole cluster its retry topic and its dead letters go, too."""
+    from kerolox.admin import delete_group, group_summaries
+
+    if not yes:
+        [summary] = on_cluster(name_server, lambda access: group_summaries(access, [name]))
+        complain(
+            f"kerolox: group {name} has {summary.members} members online and {summary.lag} messages"
+            " left"
+        )
+    confirm(f"Delete group {name}?", yes=yes)
+    addresses = on_cluster(
+        name_server,
+        lambda access: delete_group(access, name, **place._asdict(), remove_offsets=offsets),
+    )
+    if is_text(output):
+        print_line(f"group {name} deleted on {', '.join(addresses)}")
+        return
+    row = {"group": name, "deletedOn": addresses}
+    show_row(row, columns_of(row), output)

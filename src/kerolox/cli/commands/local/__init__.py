@@ -1,0 +1,1 @@
+"""Commands that ask no server: contexts, completion, files of settings."""

@@ -1,0 +1,218 @@
+"""``kerolox message``: find messages by id, key, place or time; show them; send them again."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import click
+
+from kerolox.admin.positions import Position
+from kerolox.cli.cluster_options import name_server_option, on_cluster
+from kerolox.cli.messages import (
+    body_option,
+    first_matching,
+    grep_option,
+    message_row,
+    searching,
+    show_message,
+    show_messages,
+)
+from kerolox.cli.output import complain, output_option, print_line
+from kerolox.cli.positions import queue_of, range_options
+from kerolox.cli.rows import Column, is_text, show_record, show_rows, time_column
+
+if TYPE_CHECKING:
+    from kerolox.admin import Access, MessageTrack
+    from kerolox.message import MessageExt
+
+MESSAGES = 100
+"""Shown by ``message list`` unless ``--count`` says otherwise."""
+
+
+@click.group()
+def message() -> None:
+    """Find, show and send again single messages.
+
+    \b
+    kerolox message list Orders --from 2h --grep customer --body json
+    kerolox message find Orders o-1
+    kerolox message at Orders broker-a/0 17
+    """
+
+
+@message.command("list")
+@click.argument("topic")
+@range_options
+@click.option("--queue", metavar="BROKER/ID", help="Only this queue.")
+@click.option("--tags", default="*", metavar="EXPR", help="Only these: 'a || b'.")
+@grep_option
+@click.option("--count", type=click.IntRange(min=1), default=MESSAGES, show_default=True)
+@body_option
+@output_option
+@name_server_option
+def list_command(
+    topic: str,
+    start: Position,
+    stop: Position,
+    queue: str | None,
+    tags: str,
+    grep: str | None,
+    count: int,
+    body: str,
+    output: str,
+    name_server: str,
+) -> None:
+    """Print messages that are in TOPIC now, queue by queue."""
+    from kerolox.admin import read_messages
+
+    has = searching(grep)
+    chosen = queue_of(topic, queue) if queue else None
+    looked_at = 0
+
+    async def work(access: Access) -> list[MessageExt]:
+        nonlocal looked_at
+        source = read_messages(
+            access,
+            topic,
+            broker_name=chosen.broker_name if chosen else "",
+            queue_id=chosen.queue_id if chosen else None,
+            start=start,
+            stop=stop,
+            expression=tags,
+        )
+        found, looked_at = await first_matching(source, has, count)
+        return found
+
+    found = on_cluster(name_server, work)
+    show_messages(found, body, output)
+    if is_text(output):
+        more = "; there may be more (--count)" if len(found) == count else ""
+        complain(f"kerolox: {len(found)} of {looked_at} messages looked at{more}")
+
+
+@message.command("get")
+@click.argument("message_id")
+@click.option("--topic", default="", help="Needed for an id that a producer made.")
+@body_option
+@output_option
+@name_server_option
+def get_command(message_id: str, topic: str, body: str, output: str, name_server: str) -> None:
+    """Print the message with MESSAGE_ID: that of its place in the log, or its producer's."""
+    from kerolox.admin import message_by_id
+
+    found = on_cluster(name_server, lambda access: message_by_id(access, message_id, topic=topic))
+    _show(found, body, output)
+
+
+@message.command("at")
+@click.argument("topic")
+@click.argument("queue", metavar="BROKER/ID")
+@click.argument("offset", type=click.IntRange(min=0))
+@body_option
+@output_option
+@name_server_option
+def at_command(
+    topic: str, queue: str, offset: int, body: str, output: str, name_server: str
+) -> None:
+    """Print the message at an offset of a queue."""
+    from kerolox.admin import message_at
+
+    place = queue_of(topic, queue)
+    _show(on_cluster(name_server, lambda a: message_at(a, place, offset)), body, output)
+
+
+@message.command("find")
+@click.argument("topic")
+@click.argument("key")
+@click.option("--count", type=click.IntRange(1, 1024), default=64, show_default=True)
+@body_option
+@output_option
+@name_server_option
+def find_command(
+    topic: str, key: str, count: int, body: str, output: str, name_server: str
+) -> None:
+    """Print the messages of TOPIC that have KEY."""
+    from kerolox.admin import messages_by_key
+
+    found = on_cluster(
+        name_server, lambda access: messages_by_key(access, topic, key, max_messages=count)
+    )
+    show_messages(found, body, output)
+    if is_text(output):
+        complain(f"kerolox: {len(found)} messages")
+
+
+@message.command("consumers")
+@click.argument("message_id")
+@click.option("--topic", default="", help="Needed for an id that a producer made.")
+@output_option
+@name_server_option
+def consumers_command(message_id: str, topic: str, output: str, name_server: str) -> None:
+    """Print which groups have consumed a message."""
+    from kerolox.admin import message_by_id, message_tracks
+
+    async def work(access: Access) -> list[MessageTrack]:
+        return await message_tracks(access, await message_by_id(access, message_id, topic=topic))
+
+    rows = [
+        {"group": each.group, "state": each.type.value, "error": each.error}
+        for each in on_cluster(name_server, work)
+    ]
+    columns = Column("group", "GROUP"), Column("state", "STATE"), Column("error", "ERROR")
+    show_rows(rows, columns, output)
+
+
+@message.command("resend")
+@click.argument("message_id")
+@click.option("--topic", default="", help="Where it is; needed for an id that a producer made.")
+@click.option("--to", "target", default="", metavar="TOPIC", help="Another topic.")
+@click.option("--execute", is_flag=True, help="Do it; else it is only said what would be done.")
+@output_option
+@name_server_option
+def resend_command(
+    message_id: str, topic: str, target: str, execute: bool, output: str, name_server: str
+) -> None:
+    """Send a copy of a message: all groups of the topic get it."""
+    from kerolox.admin import copy_of, message_by_id, send_message
+
+    async def work(access: Access) -> dict[str, object]:
+        found = await message_by_id(access, message_id, topic=topic)
+        copy = copy_of(found, topic=target)
+        row: dict[str, object] = {"msgId": message_id, "topic": copy.topic, "done": execute}
+        if execute:
+            result = await send_message(access, copy)
+            row |= {"newMsgId": result.message_id, "offsetMsgId": result.offset_message_id}
+        return row
+
+    row = on_cluster(name_server, work)
+    if not is_text(output):
+        show_record(row, (), output)
+    elif execute:
+        print_line(f"sent to {row['topic']} as {row['newMsgId']}")
+    else:
+        print_line(f"would be sent to {row['topic']}; --execute does it")
+
+
+def _show(found: MessageExt, body: str, output: str) -> None:
+    if not is_text(output):
+        show_message(found, body, output)
+        return
+    row = message_row(found, body)
+    row["queue"] = f"{found.broker_name}/{found.queue_id}@{found.queue_offset}"
+    row.setdefault("body", row.get("bodyBase64", ""))
+    columns = [
+        Column("topic", "topic"),
+        Column("queue", "queue"),
+        Column("msgId", "id"),
+        Column("offsetMsgId", "offset id"),
+        Column("tags", "tags"),
+        Column("keys", "keys"),
+        time_column("bornTimestamp", "born"),
+        Column("bornHost", "by"),
+        time_column("storeTimestamp", "stored"),
+        Column("storeHost", "at"),
+        Column("reconsumeTimes", "retries"),
+        Column("properties", "properties"),
+        Column("body", "body"),
+    ]
+    show_record(row, columns, output)

@@ -1,0 +1,170 @@
+"""Messages to send, as ``send``, ``request`` and ``reply`` are told of them."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import stat
+import sys
+from collections.abc import AsyncIterator, Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+import click
+
+from kerolox.cli.commands.messages.filling import filling
+
+if TYPE_CHECKING:
+    from kerolox.client import ProducerSettings
+    from kerolox.message import Message
+
+GROUP = "KEROLOX_CLI"
+"""Of the producers."""
+
+LINE_BYTES_MAX = 16 << 20
+"""A longer line is no message that a broker takes."""
+
+_CHUNK_BYTES = 1 << 18
+
+
+class Draft(NamedTuple):
+    """What all messages of a command have in common."""
+
+    topic: str
+    tags: str
+    keys: str
+    properties: tuple[tuple[str, str], ...]
+    is_template: bool
+
+    def message(self, body: bytes, number: int) -> Message:
+        """The message with a number, from 1.
+
+        Raises:
+            click.BadParameter: a template asks for something that there is not.
+        """
+        from kerolox.message import Message
+
+        def filled(text: str) -> str:
+            if not self.is_template:
+                return text
+            try:
+                return filling(text)(number)
+            except ValueError as error:
+                raise click.BadParameter(str(error), param_hint="--template") from None
+
+        if self.is_template and b"{{" in body:
+            text = body.decode("utf-8", "surrogateescape")
+            body = filled(text).encode("utf-8", "surrogateescape")
+        return Message(
+            self.topic,
+            body,
+            tags=filled(self.tags),
+            keys=filled(self.keys),
+            properties={name: filled(value) for name, value in self.properties},
+        )
+
+
+def draft_options(command: Callable[..., object]) -> Callable[..., object]:
+    """The options of a :class:`Draft`: ``tags``, ``keys``, ``properties`` and ``template``."""
+    for option in (
+        click.option(
+            "--template",
+            is_flag=True,
+            help="Fill in {{n}}, {{n:06}}, {{time}}, {{ms}}, {{uuid}}, {{random}}, {{random:N}} and"
+            " {{number:LEAST:MOST}}, in body, tag, keys and properties.",
+        ),
+        click.option(
+            "--property",
+            "-H",
+            "properties",
+            multiple=True,
+            metavar="K=V",
+            callback=lambda _context, _option, texts: tuple(map(_property, texts)),
+            help="May be repeated.",
+        ),
+        click.option("--keys", default="", help="Keys of the messages, separated by blanks."),
+        click.option("--tags", default="", help="Tag of the messages."),
+    ):
+        command = option(command)
+    return command
+
+
+def _property(text: str) -> tuple[str, str]:
+    name, separator, value = text.partition("=")
+    if not separator:
+        raise click.BadParameter(f"{text!r} is not K=V", param_hint="--property")
+    return name, value
+
+
+def producer_settings() -> ProducerSettings:
+    """Of the command that runs."""
+    from kerolox.cli.cluster_options import security
+    from kerolox.client import ProducerSettings
+
+    credentials, tls = security()
+    return ProducerSettings(credentials=credentials, tls=tls)
+
+
+def whole_bodies(body: str | None, files: Sequence[Path]) -> list[bytes]:
+    """The body given, each file, or all of stdin.
+
+    Raises:
+        click.UsageError: nothing is given, and stdin is a terminal.
+        OSError: a file can't be read.
+    """
+    if body is not None:
+        return [os.fsencode(body)]
+    if files:
+        return [file.read_bytes() for file in files]
+    if sys.stdin.isatty():
+        raise click.UsageError("Give a BODY or --file, or pipe something in.")
+    return [sys.stdin.buffer.read()]
+
+
+async def lines_of(files: Sequence[Path]) -> AsyncIterator[bytes]:
+    """The lines of files, or of stdin as they come, without their ends; no empty ones.
+
+    Raises:
+        click.UsageError: a line is too long.
+        OSError: a file can't be read.
+    """
+    if not files:
+        async for line in _lines(sys.stdin.fileno()):
+            yield line
+        return
+    for file in files:
+        number = os.open(file, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            async for line in _lines(number):
+                yield line
+        finally:
+            os.close(number)
+
+
+async def _lines(number: int) -> AsyncIterator[bytes]:
+    rest = b""
+    while chunk := await _chunk(number):
+        *lines, rest = (rest + chunk).split(b"\n")
+        for line in lines:
+            if line := line.rstrip(b"\r"):
+                yield line
+        if len(rest) > LINE_BYTES_MAX:
+            raise click.UsageError(f"A line has more than {LINE_BYTES_MAX} bytes.")
+    if rest := rest.rstrip(b"\r"):
+        yield rest
+
+
+async def _chunk(number: int) -> bytes:
+    """What there is to read; empty at the end. A thread that reads a pipe could not be stopped, so
+    that is waited for by the loop, which can't wait for files."""
+    mode = os.fstat(number).st_mode
+    if stat.S_ISFIFO(mode) or stat.S_ISSOCK(mode) or os.isatty(number):
+        loop = asyncio.get_running_loop()
+        is_ready = asyncio.Event()
+        loop.add_reader(number, is_ready.set)
+        try:
+            await is_ready.wait()
+        finally:
+            loop.remove_reader(number)
+        return os.read(number, _CHUNK_BYTES)
+    return await asyncio.to_thread(os.read, number, _CHUNK_BYTES)

@@ -1,0 +1,268 @@
+"""``kerolox send``: one message, several of a template, files, or lines as they come."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from kerolox.admin.positions import duration_ms
+from kerolox.cli.cluster_options import name_server_option, on_cluster
+from kerolox.cli.commands.messages.outgoing import (
+    GROUP,
+    Draft,
+    draft_options,
+    lines_of,
+    producer_settings,
+    whole_bodies,
+)
+from kerolox.cli.output import JSON, complain, output_option, print_json, print_line
+from kerolox.cli.positions import queue_of
+from kerolox.cli.rows import columns_of, is_text, show_row
+from kerolox.errors import KeroloxError, TopicRouteNotFoundError
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Awaitable, Callable
+
+    from kerolox.admin import Access
+    from kerolox.client import SendResult
+    from kerolox.message import Message
+
+IN_FLIGHT_MAX = 256
+"""Messages that may be on their way at the same time."""
+
+
+class _Duration(click.ParamType[float]):
+    """``90s``, ``2h``; seconds."""
+
+    name = "duration"
+
+    def convert(
+        self, value: str | float, param: click.Parameter | None, ctx: click.Context | None
+    ) -> float:
+        """See :func:`duration_ms`."""
+        if isinstance(value, float):
+            return value
+        try:
+            return duration_ms(value) / 1000
+        except ValueError as error:
+            self.fail(str(error), param, ctx)
+
+
+@click.command()
+@click.argument("topic")
+@click.argument("body", required=False)
+@click.option(
+    "--file",
+    "-f",
+    "files",
+    type=click.Path(path_type=Path, exists=True, dir_okay=False),
+    multiple=True,
+    metavar="FILE",
+    help="The body, instead of an argument. May be repeated: a message for each.",
+)
+@click.option("--lines", is_flag=True, help="Each line of the files or of stdin is a message.")
+@draft_options
+@click.option(
+    "--count",
+    type=click.IntRange(min=1),
+    metavar="N",
+    help="Send so many; with --lines at most so many.",
+)
+@click.option(
+    "--rate", type=click.FloatRange(min=0, min_open=True), metavar="N", help="At most N a second."
+)
+@click.option("--queue", metavar="BROKER/ID", help="To this queue; default: to all in turn.")
+@click.option(
+    "--delay",
+    type=_Duration(),
+    metavar="DURATION",
+    help="Deliver so much later, as 30s or 1h; rounded up to a delay level.",
+)
+@output_option
+@name_server_option
+def send(
+    topic: str,
+    body: str | None,
+    files: tuple[Path, ...],
+    lines: bool,
+    tags: str,
+    keys: str,
+    properties: tuple[tuple[str, str], ...],
+    template: bool,
+    count: int | None,
+    rate: float | None,
+    queue: str | None,
+    delay: float | None,
+    output: str,
+    name_server: str,
+) -> None:
+    """Send BODY, or stdin when there is none, to TOPIC.
+
+    A broker makes a topic that it does not know (autoCreateTopicEnable); then stderr says so.
+
+    \b
+    kerolox send Orders hello --keys o-1 -H customer=7
+    kerolox send Orders '{"id": {{n}}, "at": "{{time}}"}' --template --count 1000 --rate 50
+    tail -f app.log | kerolox send Logs --lines -o ndjson
+    """
+    if body is not None and (files or lines):
+        raise click.UsageError("BODY can't be given together with --file or --lines.")
+    draft = Draft(topic, tags, keys, properties, template)
+    bodies = [] if lines else whole_bodies(body, files)
+    is_single = not lines and len(bodies) * (count or 1) == 1
+    source = _from_lines(draft, files, count) if lines else _from_bodies(draft, bodies, count or 1)
+    sending = _Sending(source, rate, output, is_single=is_single)
+    place = queue_of(topic, queue) if queue else None
+
+    async def work(access: Access) -> None:
+        from kerolox.client import Producer
+
+        async with Producer(GROUP, name_server, settings=producer_settings()) as producer:
+            await sending.run(
+                lambda message: producer.send(
+                    message, queue=place, deliver_after=delay, round_up=delay is not None
+                )
+            )
+
+    on_cluster(name_server, lambda access: _telling(access, topic, lambda: work(access)))
+    sending.show_end()
+
+
+async def _from_bodies(draft: Draft, bodies: list[bytes], count: int) -> AsyncIterator[Message]:
+    for number in range(count * len(bodies)):
+        yield draft.message(bodies[number % len(bodies)], number + 1)
+
+
+async def _from_lines(
+    draft: Draft, files: tuple[Path, ...], count: int | None
+) -> AsyncIterator[Message]:
+    number = 0
+    async for line in lines_of(files):
+        number += 1
+        yield draft.message(line, number)
+        if number == count:
+            return
+
+
+class _Sending:
+    """Sends messages, many at a time, and shows what became of them."""
+
+    def __init__(
+        self, messages: AsyncIterator[Message], rate: float | None, output: str, *, is_single: bool
+    ) -> None:
+        self._messages = messages
+        self._rate = rate
+        self._output = output
+        self._is_single = is_single
+        self._rows: list[dict[str, object]] = []
+        self._sent = 0
+        self._seconds = 0.0
+        self._room = asyncio.Semaphore(IN_FLIGHT_MAX)
+
+    async def run(self, send: Callable[[Message], Awaitable[SendResult]]) -> None:
+        """Send all of them.
+
+        Raises:
+            KeroloxError: the first that failed; of several messages it says how many were sent.
+        """
+        begin = time.monotonic()
+        number = 0
+        try:
+            async with asyncio.TaskGroup() as open_sends:
+                async for message in self._messages:
+                    if self._rate is not None:
+                        await asyncio.sleep(begin + number / self._rate - time.monotonic())
+                    number += 1
+                    await self._room.acquire()
+                    open_sends.create_task(self._send(send, message))
+        except ExceptionGroup as group:
+            failed, others = group.split(KeroloxError)
+            if failed is None or others is not None:
+                raise group.exceptions[0] from None
+            error = failed.exceptions[0]
+            if self._is_single:
+                raise error from None
+            raise KeroloxError(f"after {self._sent} messages: {error}") from error
+        finally:
+            self._seconds = max(time.monotonic() - begin, 1e-9)
+
+    async def _send(
+        self, send: Callable[[Message], Awaitable[SendResult]], message: Message
+    ) -> None:
+        begin = time.monotonic()
+        try:
+            result = await send(message)
+        finally:
+            self._room.release()
+        self._sent += 1
+        self._show(result, (time.monotonic() - begin) * 1000)
+
+    def _show(self, result: SendResult, milliseconds: float) -> None:
+        queue = f"{result.queue.broker_name}/{result.queue.queue_id}"
+        if is_text(self._output):
+            if self._is_single:
+                print_line(
+                    f"{result.status.name} msgId={result.message_id} "
+                    f"queue={queue} offset={result.queue_offset}"
+                )
+            return
+        row: dict[str, object] = {
+            "status": result.status.name,
+            "msgId": result.message_id,
+            "offsetMsgId": result.offset_message_id,
+            "topic": result.queue.topic,
+            "brokerName": result.queue.broker_name,
+            "queueId": result.queue.queue_id,
+            "queueOffset": result.queue_offset,
+            "ms": round(milliseconds, 3),
+        }
+        if self._output == JSON and not self._is_single:
+            self._rows.append(row)
+        else:
+            show_row(row, columns_of(row), self._output)
+
+    def show_end(self) -> None:
+        """What is said when all are sent."""
+        if self._is_single:
+            return
+        if is_text(self._output):
+            print_line(
+                f"sent {self._sent} messages in {self._seconds:.2f} s "
+                f"({self._sent / self._seconds:,.0f} a second)"
+            )
+        elif self._output == JSON:
+            print_json(self._rows)
+
+
+async def _telling(access: Access, topic: str, sending: Callable[[], Awaitable[None]]) -> None:
+    """Send, and say so when that made the topic: a typing error makes one, too."""
+    was_there = await _queues_of(access, topic) != {}
+    failed: KeroloxError | None = None
+    try:
+        await sending()
+    except KeroloxError as error:
+        # The first of many messages may have made it.
+        failed = error
+    made = {} if was_there else await _queues_of(access, topic) or {}
+    for broker_name, queues in made.items():
+        complain(f"kerolox: created topic {topic} ({queues} queues on {broker_name})")
+    if failed is not None:
+        raise failed
+
+
+async def _queues_of(access: Access, topic: str) -> dict[str, int] | None:
+    """Write queues of a topic by broker; empty: no name server knows it, None: none answers, which
+    the send tells better."""
+    from kerolox.admin import describe_route
+
+    try:
+        route = await describe_route(access, topic)
+    except TopicRouteNotFoundError:
+        return {}
+    except KeroloxError:
+        return None
+    return {each.broker_name: each.write_queues for each in route.queues}
