@@ -21,16 +21,18 @@ from kerolox.security.tls import TlsSettings
 from kerolox.text import printable
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping
+    from collections.abc import Callable, Collection, Iterable, Mapping
     from enum import Enum
 
     _Choice = TypeVar("_Choice", bound=Enum)
+    _Value = TypeVar("_Value")
 
 CONNECTION_OPTIONS = {
     "nameServer": "addresses of the name servers, host:port, several joined by ';' (required)",
     "accessKey": "account that requests are signed with, for brokers with aclEnable",
     "secretKey": "its secret; Spark shows neither",
     "securityToken": "of a temporary account",
+    "credentialsFile": "instead of these three: RocketMQ's conf/tools.yml, or properties as ~/key",
     "tls": "true: encrypt connections; default false, or true with another option of TLS",
     "tlsCaFile": "PEM file of the authorities that are trusted; default: the system's",
     "tlsCertificateFile": "PEM file of our certificate, for servers that ask for one",
@@ -38,6 +40,7 @@ CONNECTION_OPTIONS = {
     "tlsKeyPassword": "what the private key is encrypted with",
     "tlsVerify": "true (default): check the servers' certificates",
     "tlsCheckHostName": "true (default): they must be for the host or address connected to",
+    "tlsConfigFile": "instead of all these but tls: RocketMQ's tls.properties (tls.client.)",
 }
 """The options of all formats that connect to servers, with their meaning."""
 
@@ -49,6 +52,9 @@ WHOLE_MAX = 2**63 - 1
 
 WAIT_MS_MAX = 30 * 24 * 60 * 60 * 1000
 """Thirty days; much longer waits are none that a system can time."""
+
+ERROR_CHARACTERS_MAX = 600
+"""Of what is told of a file, whose path may be long."""
 
 _BOOLEANS = {"true": True, "false": False}
 _UNIT_MS = {"ms": 1, "s": 1000, "m": 60_000, "min": 60_000, "h": 3_600_000, "d": 86_400_000}
@@ -226,7 +232,11 @@ class OptionValues:
             raise ConfigError(f"option {name}: {printable(str(error))}") from None
 
     def credentials(self) -> Credentials | None:
-        """The account of ``accessKey``, ``secretKey`` and ``securityToken``; None: none given."""
+        """The account of ``accessKey``, ``secretKey`` and ``securityToken``, or of
+        ``credentialsFile``, which is read here; None: none given."""
+        if "credentialsFile" in self:
+            self._refuse_beside("credentialsFile", ("accessKey", "secretKey", "securityToken"))
+            return self._of_file("credentialsFile", Credentials.from_file)
         access_key, secret_key = self.text("accessKey"), self.text("secretKey")
         token = self.text("securityToken")
         if not (access_key or secret_key or token):
@@ -249,6 +259,15 @@ class OptionValues:
                     f"option {further[0]} is given, but tls=false; leave one of them out"
                 )
             return False
+        if "tlsConfigFile" in self:
+            self._refuse_beside("tlsConfigFile", further)
+            made = self._of_file("tlsConfigFile", TlsSettings.from_file)
+            try:
+                made.context()
+            except ConfigError as error:
+                where = printable(self._given["tlsConfigFile"])
+                raise ConfigError(f"option tlsConfigFile={where!r}: {error}") from None
+            return made
         for name in ("tlsKeyFile", "tlsKeyPassword"):
             if name in self and "tlsCertificateFile" not in self:
                 raise ConfigError(
@@ -269,6 +288,24 @@ class OptionValues:
             own = dataclasses.replace(made, ca=None, verify=False)
             self._check_files(own, "tlsCertificateFile", "tlsKeyFile", "tlsKeyPassword")
         return made
+
+    def _refuse_beside(self, name: str, others: Iterable[str]) -> None:
+        """Refuse others of a set of options beside the one that stands for all of them."""
+        beside = [each for each in others if each in self and each != name]
+        if beside:
+            raise ConfigError(f"option {beside[0]} and {name} exclude each other; give one of them")
+
+    def _of_file(self, name: str, read: Callable[[str], _Value]) -> _Value:
+        """What the file that an option names says."""
+        path = self.raw(name) or ""
+        check_path(name, path)
+        if not path.strip():
+            raise ConfigError(f"option {name} is empty: {self._known[name]}")
+        try:
+            return read(path)
+        except ConfigError as error:
+            told = printable(str(error), characters_max=ERROR_CHARACTERS_MAX)
+            raise ConfigError(f"option {name}: {told}") from None
 
     def _check_files(self, settings: TlsSettings, *names: str) -> None:
         try:

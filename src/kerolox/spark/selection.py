@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeVar
 
 from kerolox.client.core.namespaces import with_namespace, without_namespace
-from kerolox.client.core.validate import check_topic, is_system_topic
+from kerolox.client.core.validate import check_topic
 from kerolox.errors import ConfigError, MessageRejectedError
 from kerolox.protocol.names import (
     DLQ_PREFIX,
@@ -19,6 +19,7 @@ from kerolox.protocol.names import (
     REPLY_TOPIC_SUFFIX,
     RETRY_PREFIX,
     SYSTEM_TOPIC_PREFIX,
+    is_system_topic,
 )
 from kerolox.text import printable
 

@@ -1,6 +1,6 @@
 """Texts at the edge of what each option of the Spark formats takes, and wrong ones.
 
-Texts in braces are files of TLS, which the tests make.
+Texts in braces are files, which the tests make.
 """
 
 from __future__ import annotations
@@ -145,6 +145,20 @@ CONNECTION = {
         Case(("", "t" * 1000), (), {"accessKey": "a", "secretKey": "s"}),
         Case((), (("t", "option accessKey is missing"),)),
     ),
+    "credentialsFile": (
+        Case(
+            ("{tools}", "{session}"),
+            (
+                ("{nowhere}", "No such file"),
+                ("{empty}", "has no AccessKey"),
+                ("", "is empty"),
+                (" ", "is empty"),
+                ("a\0b", "null character"),
+                (".", "Is a directory"),
+            ),
+        ),
+        Case((), (("{tools}", "exclude each other"),), {"secretKey": "s"}),
+    ),
     "tls": Case(("true", "FALSE"), (("", "true or false"), ("yes", "true or false"))),
     "tlsCaFile": Case(
         ("{ca}",), (("{nowhere}", "No such file"), ("{empty}", "can't use ca"), ("", "can't use"))
@@ -166,6 +180,20 @@ CONNECTION = {
     ),
     "tlsVerify": _boolean(),
     "tlsCheckHostName": _boolean(),
+    "tlsConfigFile": (
+        Case(
+            ("{tls_config}", "{empty}"),
+            (
+                ("{nowhere}", "No such file"),
+                ("{wrong_tls_config}", "can't use ca"),
+                ("", "is empty"),
+                ("a\0b", "null character"),
+                (".", "Is a directory"),
+            ),
+        ),
+        Case((), (("{tls_config}", "exclude each other"),), {"tlsCaFile": "{ca}"}),
+        Case((), (("{tls_config}", "but tls=false"),), {"tls": "false"}),
+    ),
 }
 
 OFFSETS = '{"flights":{"b":{"%s":%s}}}'

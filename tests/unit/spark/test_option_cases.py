@@ -71,6 +71,19 @@ FORMATS = {
 OPTIONS = [(name, option) for name, each in FORMATS.items() for option in each.options]
 
 
+TEXTS = {
+    "tools": ("tools.yml", "accessKey: a\nsecretKey: s\n"),
+    "session": ("session", "AccessKey=a\nSecretKey=s\nSecurityToken=t\n"),
+    "tls_config": (
+        "tls.properties",
+        "tls.server.mode=enforcing\ntls.client.trustCertPath={ca}\n"
+        "tls.client.certPath={certificate}\ntls.client.keyPath={key}\n",
+    ),
+    "wrong_tls_config": ("wrong.properties", "tls.client.trustCertPath={key}\n"),
+}
+"""Files of settings: what stands for each in the tables, its name and its text."""
+
+
 def cases_of(name: str, option: str) -> tuple[Case, ...]:
     found = FORMATS[name].cases[option]
     return found if isinstance(found, tuple) else (found,)
@@ -78,7 +91,7 @@ def cases_of(name: str, option: str) -> tuple[Case, ...]:
 
 @pytest.fixture(scope="module")
 def files(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
-    """Files of TLS by what stands for them in the tables."""
+    """Files by what stands for them in the tables."""
     folder = tmp_path_factory.mktemp("tls")
     authority = Authority(folder)
     certificate, key = authority.files("ours")
@@ -89,7 +102,10 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
         **{"ca": authority.ca, "certificate": certificate, "key": key, "locked": folder / "locked"},
         **{"empty": folder / "empty", "nowhere": folder / "nowhere"},
         **{"other": other, "other_key": other_key},
+        **{name: folder / file for name, (file, _) in TEXTS.items()},
     }
+    for file, text in TEXTS.values():
+        (folder / file).write_text(text.format(ca=authority.ca, certificate=certificate, key=key))
     return {f"{{{name}}}": str(path) for name, path in paths.items()}
 
 

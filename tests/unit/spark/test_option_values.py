@@ -1,9 +1,11 @@
 from enum import Enum
+from pathlib import Path
 
 import pytest
 
 from kerolox.errors import ConfigError
 from kerolox.security.credentials import Credentials
+from kerolox.security.tls import TlsSettings
 from kerolox.spark.option_values import CONNECTION_OPTIONS, OF_SPARK, WHOLE_MAX, OptionValues
 
 
@@ -149,6 +151,29 @@ def test_an_account_needs_both_keys_and_no_error_shows_a_secret():
         with pytest.raises(ConfigError, match=f"option {missing} is missing") as caught:
             values(**given).credentials()
         assert "hush" not in str(caught.value)
+
+
+def test_an_account_of_a_file_stands_alone_and_no_error_shows_a_secret(tmp_path: Path):
+    tools = tmp_path / "tools.yml"
+    tools.write_text("accessKey: a\nsecretKey: hush\n")
+    given = {"credentialsFile": str(tools)}
+    assert values(**given).credentials() == Credentials("a", "hush", "")
+    with pytest.raises(ConfigError, match="option accessKey and credentialsFile exclude"):
+        values(**given, accessKey="a").credentials()
+    tools.write_text("secretKey: hush\n")
+    with pytest.raises(ConfigError, match=r"option credentialsFile: .*has no accessKey") as caught:
+        values(**given).credentials()
+    assert "hush" not in str(caught.value)
+
+
+def test_a_file_of_tls_stands_alone(tmp_path: Path):
+    file = tmp_path / "tls.properties"
+    file.write_text("tls.client.authServer=false\ntls.client.checkHostName=false\n")
+    given = {"tlsConfigFile": str(file)}
+    assert values(**given).tls() == TlsSettings(verify=False, check_host_name=False)
+    assert values(**given, tls="true").tls() == TlsSettings(verify=False, check_host_name=False)
+    with pytest.raises(ConfigError, match="option tlsVerify and tlsConfigFile exclude"):
+        values(**given, tlsVerify="true").tls()
 
 
 def test_options_of_tls_that_contradict_each_other_are_errors():

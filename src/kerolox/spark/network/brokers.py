@@ -208,8 +208,7 @@ class Master:
             for queue, offset in offsets.items()
         ]
         for answer in self._ask(commands):
-            if answer.code != ResponseCode.SUCCESS:
-                raise BrokerError.from_response(answer.code, answer.remark, self.address)
+            answer.raise_for_code(self.address)
 
     def close(self) -> None:
         """Close the connection. Idempotent; it is opened again when it is needed."""
@@ -238,8 +237,7 @@ class Master:
     def _time_of(self, answer: RemotingCommand, offset: int) -> int | None:
         if answer.code in _NOT_THERE:
             return None
-        if answer.code != ResponseCode.SUCCESS:
-            raise BrokerError.from_response(answer.code, answer.remark, self.address)
+        answer.raise_for_code(self.address)
         record = next(iter(decode_records(answer.body)), None)
         if record is None or record.queue_offset != offset:
             return None
@@ -266,8 +264,7 @@ class Master:
             if answer.code == or_none:
                 numbers.append(None)
                 continue
-            if answer.code != ResponseCode.SUCCESS:
-                raise BrokerError.from_response(answer.code, answer.remark, self.address)
+            answer.raise_for_code(self.address)
             try:
                 numbers.append(int(answer.ext_fields[member]))
             except (KeyError, ValueError) as error:

@@ -193,8 +193,7 @@ class RouteFinder:
     def _knows_brokers(self, address: str) -> bool:
         command = RemotingCommand.request(RequestCode.GET_BROKER_CLUSTER_INFO)
         answer = self._asked(address, [command])[0]
-        if answer.code != ResponseCode.SUCCESS:
-            raise BrokerError.from_response(answer.code, answer.remark, address)
+        answer.raise_for_code(address)
         try:
             return bool(fastjson.members_of(fastjson.loads(answer.body)).get("brokerAddrTable"))
         except fastjson.FastjsonError as error:
@@ -202,8 +201,7 @@ class RouteFinder:
 
     def _names(self, address: str, code: int) -> set[str]:
         answer = self._asked(address, [RemotingCommand.request(code)])[0]
-        if answer.code != ResponseCode.SUCCESS:
-            raise BrokerError.from_response(answer.code, answer.remark, address)
+        answer.raise_for_code(address)
         try:
             listed = fastjson.items_of(
                 fastjson.members_of(fastjson.loads(answer.body))["topicList"]
