@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import os
+import signal
 import sys
 from collections import defaultdict
 from collections.abc import Generator
@@ -28,7 +29,15 @@ if spark_versions.VARIABLE in os.environ:
 
 LONG_FIRST = (
     *("spark", "tests/spark", "java-versions", "java", "tests/store_compat", "wheels", "go"),
-    *("contract", "tests/docs", "tests/interop", "node", "tests/abuse", "tests/recovery"),
+    *(
+        "tests/replication",
+        "contract",
+        "tests/docs",
+        "tests/interop",
+        "node",
+        "tests/abuse",
+        "tests/recovery",
+    ),
     *("tests/differential", "tests/model", "tests/malformed", "tests/cli", "tests/property"),
 )
 """Groups of xdist and folders whose tests take longest: begun last, one of them would keep a single
@@ -36,7 +45,7 @@ worker busy when all others are done. The order of those that follow does not ma
 
 
 def pytest_configure() -> None:
-    """Hypothesis's profile.
+    """Hypothesis's profile, and interrupts.
 
     Its modules are imported when it is known where compiled ones are kept: a hundred of them.
     An example of an instant takes its 200 ms now and then on a machine under load. Where a run
@@ -44,6 +53,9 @@ def pytest_configure() -> None:
     """
     from hypothesis import settings
 
+    # A shell has what it starts in the background ignore it, and all that tests start with it.
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
     is_same = os.environ.get("CI") == "true"
     settings.register_profile("ours", deadline=None, derandomize=is_same)
     settings.load_profile("ours")

@@ -19,6 +19,7 @@ from kerolox.namesrv import handlers as namesrv_handlers
 from kerolox.protocol.bodies import DataVersion, TopicConfig, TopicConfigTable, encode_body
 from kerolox.protocol.codes import RequestCode
 from kerolox.protocol.headers import SEND_LONG_NAMES, Header
+from kerolox.protocol.own.roles import RoleAction
 from kerolox.protocol.records import encode_batch
 from kerolox.protocol.registration import RegisterBody, encode_registration
 from tests.support.clients.requests import heartbeat_body
@@ -84,6 +85,7 @@ BROKER_BODIES: dict[int, bytes] = {
     RequestCode.SEND_REPLY_MESSAGE: b"x",
     RequestCode.SEND_REPLY_MESSAGE_V2: b"x",
     RequestCode.UPDATE_BROKER_CONFIG: b"defaultQueryMaxNum=77\n",
+    RequestCode.CHANGE_BROKER_ROLE: json.dumps({"action": RoleAction.RESUME}).encode(),
     RequestCode.HEART_BEAT: heartbeat_body(
         "abuser", group=GROUP, topics={TOPIC: "a > 1"}, expression_type="SQL92", producers=[GROUP]
     ),

@@ -21,7 +21,7 @@ REMARK_CHARACTERS_MAX = 1_500
 
 OPAQUES_PER_CODE = 10_000
 CONNECTIONS, HUGE_CONNECTIONS = 8, 2
-CODES_AT_ONCE = 10
+CODES_AT_ONCE = 5
 
 ALL_OF_THEM = bool(os.environ.get("KEROLOX_FUZZ_EXAMPLES"))
 """All abuses in both encodings, in place of a part of them for each code."""

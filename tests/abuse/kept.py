@@ -18,7 +18,7 @@ from tests.support.eventually import SECONDS_MAX
 if TYPE_CHECKING:
     from tests.support.servers.up import Up
 
-__all__ = ["keep", "kept", "tables"]
+__all__ = ["differing", "fitted", "keep", "kept", "tables"]
 
 TOPIC, GROUP, NAMESPACE = "Kept", "kept", "kept"
 MESSAGES = 10
@@ -42,8 +42,10 @@ def ask(
 
 
 def keep(up: Up) -> None:
-    """A topic with messages, a group with an offset, a key-value, a setting of each role."""
+    """A topic with messages, a group with an offset, a key-value, a setting of each role; and a
+    group with an offset behind its queue's end, as requests that race each other leave some."""
     offset = {"consumerGroup": GROUP, "topic": TOPIC, "queueId": 0, "commitOffset": OFFSET}
+    behind = {**offset, "consumerGroup": "behind-the-end", "commitOffset": (1 << 63) - 1}
     pair = {"namespace": NAMESPACE, "key": "a", "value": "b=c\\u000ad"}
     group = json.dumps({"groupName": GROUP, "retryMaxTimes": 7}).encode()
     made = [
@@ -54,6 +56,7 @@ def keep(up: Up) -> None:
             for number in range(MESSAGES)
         ),
         (up.broker, RequestCode.UPDATE_CONSUMER_OFFSET, offset, b""),
+        (up.broker, RequestCode.UPDATE_CONSUMER_OFFSET, behind, b""),
         (up.broker, RequestCode.UPDATE_BROKER_CONFIG, {}, b"defaultQueryMaxNum=77\n"),
         (up.namesrv, RequestCode.PUT_KV_CONFIG, pair, b""),
         (up.namesrv, RequestCode.UPDATE_NAMESRV_CONFIG, {}, b"orderMessageEnable=true\n"),
@@ -98,4 +101,35 @@ def tables(up: Up) -> dict[str, Any]:
     found["broker settings"] = parse_properties(settings)
     settings = ask(up.namesrv, RequestCode.GET_NAMESRV_CONFIG).body.decode()
     found["namesrv settings"] = parse_properties(settings)
+    return found
+
+
+def fitted(up: Up, offsets: dict[str, dict[int, int]]) -> dict[str, dict[int, int]]:
+    """The table of consumer offsets as the next start makes it: one that somebody committed behind
+    the end of a queue with messages is at that end (``OffsetTable.fit``)."""
+    found = {}
+    for key, queues in offsets.items():
+        topic = key.partition("@")[0]
+        found[key] = dict(queues)
+        for queue_id, offset in queues.items():
+            if offset > 0:
+                fields = {"topic": topic, "queueId": queue_id}
+                end = int(ask(up.broker, RequestCode.GET_MAX_OFFSET, fields).ext_fields["offset"])
+                found[key][queue_id] = min(offset, end or offset)
+    return found
+
+
+def differing(before: Any, after: Any, where: str = "") -> list[str]:
+    """Which keys of :func:`tables` are others now, each with both values."""
+    if not (isinstance(before, dict) and isinstance(after, dict)):
+        return [] if before == after else [f"{where}: {before!r} is {after!r} now"]
+    found = []
+    for key in sorted({*before, *after}, key=str):
+        place = f"{where}/{key}"
+        if key not in before:
+            found.append(f"{place}: {after[key]!r} is new")
+        elif key not in after:
+            found.append(f"{place}: {before[key]!r} is gone")
+        else:
+            found += differing(before[key], after[key], place)
     return found

@@ -159,9 +159,14 @@ def heartbeats_of_groups_that_are_made_up(up: Up) -> None:
         many = heartbeat([consumer(f"made-up-{number}", []) for number in range(1500)])
         answer = answered(client, RequestCode.HEART_BEAT, many)
         assert answer.code == ResponseCode.SUCCESS, answer.remark
-        topics = [{"topic": f"t{n}", "subString": "*", "subVersion": 1} for n in range(1000)]
+        told = {"subString": "*", "subVersion": 1, "codeSet": list(range(200))}
+        topics = [{"topic": f"t{number}", **told} for number in range(1000)]
         answer = answered(client, RequestCode.HEART_BEAT, heartbeat([consumer("wide", topics)]))
         assert answer.code == ResponseCode.SUCCESS, answer.remark
+        asked = RemotingCommand.request(
+            RequestCode.GET_CONSUMER_CONNECTION_LIST, {"consumerGroup": "wide"}
+        )
+        assert client.invoke(asked, SECONDS_MAX).code == ResponseCode.SUCCESS
         answer = answered(client, RequestCode.HEART_BEAT, many * 10)
         assert answer.code == ResponseCode.SYSTEM_ERROR
         assert "at most 1048576 are taken" in (answer.remark or "")

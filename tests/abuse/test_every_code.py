@@ -15,7 +15,7 @@ from kerolox.protocol.codes import RequestCode, ResponseCode
 from tests.abuse.conftest import SETTINGS
 from tests.abuse.every_code import BROKER, BROKER_KERNEL, NAMESRV, TOPIC, Role
 from tests.abuse.everything import ALL_OF_THEM
-from tests.abuse.kept import ask, keep, kept, tables
+from tests.abuse.kept import ask, differing, fitted, keep, kept, tables
 from tests.abuse.scenarios import everything_of
 from tests.support.clients.requests import topic_fields
 from tests.support.kernels import KERNELS
@@ -25,6 +25,7 @@ from tests.support.servers.up import Up
 if TYPE_CHECKING:
     from pathlib import Path
 
+OFFSETS = str(int(RequestCode.GET_ALL_CONSUMER_OFFSET))
 DELAYS = str(int(RequestCode.GET_ALL_DELAY_OFFSET))
 NOT_REACHED = ("the custom field", "the body is no", "the body's")
 """How an answer begins when the handler was not reached."""
@@ -66,16 +67,17 @@ def test_every_code_is_abused_and_all_that_was_there_is_there_after_a_restart(
             scenario.play(counting)
         probe.verdict(memory_mib_max=scenario.memory_mib_max, log_lines_max=scenario.log_lines_max)
         assert not [line for line in probe.log_lines() if line.startswith(FORGED_STAMP)]
-    assert kept(counting) == before
+    assert differing(before, kept(counting)) == []
     there = tables(counting)
+    there[OFFSETS]["offsetTable"] = fitted(counting, there[OFFSETS]["offsetTable"])
     counting.stop()
     counting.start(keep_settings=True)
     found = tables(counting)
     # Messages that were sent back become due meanwhile: their level's offset goes on, never back.
     delivered, delivered_now = (each.pop(DELAYS)["offsetTable"] for each in (there, found))
     assert all(delivered_now[level] >= offset for level, offset in delivered.items())
-    assert found == there
-    assert kept(counting) == before
+    assert differing(there, found) == []
+    assert differing(before, kept(counting)) == []
 
 
 @pytest.mark.parametrize("role", [BROKER, NAMESRV], ids=lambda role: role.name)

@@ -32,6 +32,7 @@ FIRST = ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET
 
 ON_JAVA_BY_DEFAULT = frozenset(
     (
+        "test_bench.py",
         "test_clients_blocking.py",
         "test_clients_consume.py",
         "test_clients_orderly.py",
@@ -39,8 +40,11 @@ ON_JAVA_BY_DEFAULT = frozenset(
         "test_clients_transactions.py",
         "test_clients_ways.py",
         "test_given_back.py",
+        "test_groups_and_messages.py",
+        "test_requests.py",
         "test_same_answers.py",
         "test_sink.py",
+        "test_topics_and_brokers.py",
     )
 )
 """Sending, both ways of reading, transactions, Spark's sink, and all that the two brokers are asked

@@ -158,12 +158,15 @@ def serve(line: str, folder: Path, server: Up) -> None:
     program, role, *words = shlex.split(line, comments=True)
     assert program == "kerolox"
     ready = folder / "ready"
-    added = ["--port", free_port(), "--data", folder / f"data-{role}", "--ready-file", ready]
+    added = ["--port", free_port(), "--ready-file", ready]
+    if role != "console":  # which keeps its files below the home folder
+        added += ["--data", folder / f"data-{role}"]
     if role == "up":
         added += ["--namesrv-port", free_port()]
     command = [sys.executable, "-m", "kerolox.cli", role, *words, *map(str, added)]
+    environment = environment_of(folder, server.namesrv) if role == "console" else None
     with (folder / "log").open("w") as log:
-        process = subprocess.Popen(command, cwd=folder, stdout=log, stderr=log)
+        process = subprocess.Popen(command, cwd=folder, stdout=log, stderr=log, env=environment)
     try:
         wait_until(lambda: ready.exists() or process.poll() is not None, what=line)
     finally:
@@ -172,6 +175,7 @@ def serve(line: str, folder: Path, server: Up) -> None:
     assert status == 0, (folder / "log").read_text()
 
 
+@pytest.mark.timeout(300)
 @pytest.mark.parametrize(
     "page",
     pages("python", "sh", "properties", needs=("", "notebook", "pytest", *LIBRARIES)),

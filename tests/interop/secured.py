@@ -1,4 +1,5 @@
-"""Clients of others with TLS and accounts: many cases in one process of each language."""
+"""Clients of others with TLS and accounts: many cases in one process of each language; and the file
+of accounts of the servers that they and ours are tried at."""
 
 from __future__ import annotations
 
@@ -6,6 +7,7 @@ import subprocess
 import sys
 from typing import TYPE_CHECKING
 
+from kerolox.client import Credentials
 from tests.support.programs import (
     build_go_tls_clients,
     build_python_clients,
@@ -13,12 +15,52 @@ from tests.support.programs import (
 )
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
     from typing import Self
 
-__all__ = ["OK", "Cases", "go_cases", "java_cases", "python_cases"]
+__all__ = [
+    "OK",
+    "OPERATOR",
+    "WORKER",
+    "Cases",
+    "accounts_file",
+    "go_cases",
+    "java_cases",
+    "python_cases",
+]
+
+OPERATOR = Credentials("operator", "operator-secret")
+"""An administrator."""
+
+WORKER = Credentials("worker-account", "worker-secret")
+"""Who may what :func:`accounts_file` is told, and replies."""
 
 OK = "ok"
 STOP_SECONDS_MAX = 30
+
+
+def accounts_file(
+    topics: Iterable[str], groups: Iterable[str], *, default_group: str = "DENY", more: str = ""
+) -> str:
+    """A ``plain_acl.yml`` with :data:`OPERATOR` and :data:`WORKER`.
+
+    Args:
+        topics, groups: permissions of the worker, ``name=SUB`` each.
+        default_group: what it may in other groups; in other topics it may nothing.
+        more: lines of further accounts.
+    """
+    lines = ["globalWhiteRemoteAddresses:", "accounts:"]
+    lines += _account(OPERATOR, admin=True)
+    lines += _account(WORKER, admin=False)
+    lines += ["  defaultTopicPerm: DENY", f"  defaultGroupPerm: {default_group}", "  topicPerms:"]
+    lines += [f"  - {each}" for each in (*topics, "DefaultCluster_REPLY_TOPIC=PUB|SUB")]
+    lines += ["  groupPerms:", *(f"  - {each}" for each in groups)]
+    return "\n".join([*lines, more.strip("\n"), ""])
+
+
+def _account(account: Credentials, *, admin: bool) -> list[str]:
+    keys = f"- accessKey: {account.access_key}", f"  secretKey: {account.secret_key}"
+    return [*keys, f"  admin: {str(admin).lower()}"]
 
 
 class Cases:

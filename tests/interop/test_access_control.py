@@ -57,6 +57,8 @@ from kerolox.spark.positions.offsets import QueueRange
 from kerolox.spark.sink import job as sink_job
 from kerolox.spark.sink.errors import SinkError
 from kerolox.spark.sink.options import SinkOptions
+from tests.interop.mqadmin import MqAdminProcess
+from tests.interop.secured import OPERATOR, WORKER, accounts_file
 from tests.support.eventually import SECONDS_MAX, until, wait_until
 from tests.support.programs import java_command
 from tests.support.servers.clusters import QUICK_CHECKS, JavaPeer
@@ -68,26 +70,10 @@ pytestmark = [pytest.mark.timeout(300), pytest.mark.xdist_group("java")]
 
 JAVA = pytest.mark.java
 TOPIC, READ_ONLY, FORBIDDEN, GROUP = "Allowed", "ReadOnly", "Forbidden", "readers"
-ACCOUNTS = f"""
-globalWhiteRemoteAddresses:
-accounts:
-- accessKey: operator
-  secretKey: operator-secret
-  admin: true
-- accessKey: worker-account
-  secretKey: worker-secret
-  admin: false
-  defaultTopicPerm: DENY
-  defaultGroupPerm: DENY
-  topicPerms:
-  - {TOPIC}=PUB|SUB
-  - {READ_ONLY}=SUB
-  - DefaultCluster_REPLY_TOPIC=PUB|SUB
-  groupPerms:
-  - {GROUP}=SUB
-  - spark-rocketmq=SUB
-  - pullers=SUB
-  - java-readers=SUB
+ACCOUNTS = accounts_file(
+    (f"{TOPIC}=PUB|SUB", f"{READ_ONLY}=SUB"),
+    [f"{group}=SUB" for group in (GROUP, "spark-rocketmq", "pullers", "java-readers")],
+    more=f"""
 - accessKey: exact-account
   secretKey: exact-secret
   admin: false
@@ -98,9 +84,8 @@ accounts:
   - RMQ_SYS_TRANS_HALF_TOPIC=PUB|SUB
   groupPerms:
   - TOOLS_CONSUMER=SUB
-"""
-OPERATOR = Credentials("operator", "operator-secret")
-WORKER = Credentials("worker-account", "worker-secret")
+""",
+)
 EXACT = Credentials("exact-account", "exact-secret")
 TIME_MS = int(SECONDS_MAX * 1000)
 
@@ -120,6 +105,17 @@ class Guarded:
     def tls_options(self) -> dict[str, str]:
         """Those of Spark."""
         return {"tlsCaFile": str(self.authority.ca)}
+
+    @property
+    def java_options(self) -> tuple[str, ...]:
+        """Those of a Java client that speaks TLS and believes the authority."""
+        tls = {
+            "enable": "true",
+            "test.mode.enable": "false",
+            "client.authServer": "true",
+            "client.trustCertPath": self.authority.ca,
+        }
+        return tuple(f"-Dtls.{name}={value}" for name, value in tls.items())
 
     def sending(self, **more: Any) -> ProducerSettings:
         return ProducerSettings(**{**self.given, "send_timeout_ms": TIME_MS, **more})
@@ -411,19 +407,12 @@ def test_the_command_line_takes_accounts_and_tls(guarded: Guarded) -> None:
 
 
 @JAVA
-def test_java_clients_work_with_an_account_of_our_broker(guarded: Guarded) -> None:
-    if guarded.is_java:
-        pytest.skip("the Java broker refuses what its own client signs of a query by id")
+def test_java_clients_work_with_an_account(guarded: Guarded) -> None:
     account = (WORKER.access_key, WORKER.secret_key)
-    tls = {
-        "enable": "true",
-        "test.mode.enable": "false",
-        "client.authServer": "true",
-        "client.trustCertPath": guarded.authority.ca,
-    }
+    views = str(not guarded.is_java).lower()
     command = java_command(
-        "interop.Signed", guarded.name_server, *account, TOPIC, FORBIDDEN, "java-readers",
-        options=tuple(f"-Dtls.{name}={value}" for name, value in tls.items()),
+        "interop.Signed", guarded.name_server, *account, TOPIC, FORBIDDEN, "java-readers", views,
+        options=guarded.java_options,
     )  # fmt: skip
     done = subprocess.run(command, capture_output=True, text=True, timeout=2 * SECONDS_MAX)
     lines = [each for each in done.stdout.splitlines() if each.startswith(("done", "denied"))]
@@ -431,6 +420,26 @@ def test_java_clients_work_with_an_account_of_our_broker(guarded: Guarded) -> No
     assert lines[0] == "done"
     assert lines[1].startswith("denied 1 ")
     assert f"AclException: No default permission for topic:{FORBIDDEN}" in lines[1]
+
+
+@JAVA
+def test_java_tools_find_a_message_by_its_id_at_our_broker_only(
+    guarded: Guarded, tmp_path: Path
+) -> None:
+    """They mark the query (``_UNIQUE_KEY_QUERY``) and sign the mark; a Java broker leaves it out of
+    what it checks, so the signature is wrong."""
+    with sync.Producer("senders", guarded.name_server, settings=guarded.sending()) as producer:
+        sent = producer.send(Message(TOPIC, b"x", keys="by-id"))
+        wait_until(lambda: producer.query_by_key(TOPIC, "by-id"), what="the message in the index")
+    with MqAdminProcess(tmp_path, options=guarded.java_options) as mqadmin:
+        keys = f"accessKey: {WORKER.access_key}\nsecretKey: {WORKER.secret_key}\n"
+        (tmp_path / "conf" / "tools.yml").write_text(keys)
+        asked = ("-n", guarded.name_server, "-t", TOPIC)
+        by_id = mqadmin.ask("queryMsgByUniqueKey", *asked, "-i", sent.message_id)
+        by_key = mqadmin.ask("queryMsgByKey", *asked, "-k", "by-id")
+    for said in (by_id, by_key):
+        assert (sent.message_id in said) is not guarded.is_java, said
+        assert ("command failed" in said) is guarded.is_java, said
 
 
 @pytest.mark.parametrize(

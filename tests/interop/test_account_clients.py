@@ -11,9 +11,18 @@ from typing import TYPE_CHECKING
 import pytest
 
 from kerolox.admin.sync import Admin
-from kerolox.client import ClientSettings, Credentials
+from kerolox.client import ClientSettings
 from tests.interop.mqadmin import MqAdminProcess
-from tests.interop.secured import OK, Cases, go_cases, java_cases, python_cases
+from tests.interop.secured import (
+    OK,
+    OPERATOR,
+    WORKER,
+    Cases,
+    accounts_file,
+    go_cases,
+    java_cases,
+    python_cases,
+)
 from tests.support.programs import build_go_clients, build_node_clients
 from tests.support.servers.clusters import QUICK_CHECKS
 from tests.support.servers.tls import Authority
@@ -26,34 +35,19 @@ pytestmark = [pytest.mark.timeout(600), pytest.mark.xdist_group("accounts")]
 
 ALLOWED, READ_ONLY, FORBIDDEN = "Allowed", "ReadOnly", "Forbidden"
 TOPICS = [ALLOWED, READ_ONLY, FORBIDDEN, "NodeSend", "NodeTags", "NodeForbidden"]
-ACCOUNTS = f"""
-accounts:
-- accessKey: operator
-  secretKey: operator-secret
-  admin: true
-- accessKey: worker-account
-  secretKey: worker-secret
-  admin: false
-  defaultTopicPerm: DENY
-  defaultGroupPerm: SUB
-  topicPerms:
-  - {ALLOWED}=PUB|SUB
-  - {READ_ONLY}=SUB
-  - NodeSend=PUB|SUB
-  - NodeTags=PUB|SUB
-  - DefaultCluster_REPLY_TOPIC=PUB|SUB
-  groupPerms:
-  - shut=DENY
-"""
-OPERATOR = Credentials("operator", "operator-secret")
-WORKER = {"accessKey": "worker-account", "secretKey": "worker-secret"}
+ACCOUNTS = accounts_file(
+    (f"{ALLOWED}=PUB|SUB", f"{READ_ONLY}=SUB", "NodeSend=PUB|SUB", "NodeTags=PUB|SUB"),
+    ("shut=DENY",),
+    default_group="SUB",
+)
+KEYS = {"accessKey": WORKER.access_key, "secretKey": WORKER.secret_key}
 
 REFUSED = {
     "no-account": (ALLOWED, {}),
     "wrong-secret": (ALLOWED, {"accessKey": "worker-account", "secretKey": "another-secret"}),
     "stranger": (ALLOWED, {"accessKey": "stranger", "secretKey": "worker-secret"}),
-    "read-only": (READ_ONLY, WORKER),
-    "forbidden": (FORBIDDEN, WORKER),
+    "read-only": (READ_ONLY, KEYS),
+    "forbidden": (FORBIDDEN, KEYS),
 }
 """Sends that are refused: topic and account."""
 
@@ -127,7 +121,7 @@ def test_what_is_refused_did_not_happen(case: str, client: Cases, guarded: Guard
 
 def test_a_worker_sends_and_reads_what_it_may(client: Cases, guarded: Guarded) -> None:
     group = f"readers-{id(client)}"
-    outcome = client("push", namesrv=guarded.up.namesrv, topic=ALLOWED, group=group, **WORKER)
+    outcome = client("push", namesrv=guarded.up.namesrv, topic=ALLOWED, group=group, **KEYS)
     assert outcome == OK
 
 
@@ -142,7 +136,7 @@ def test_the_java_client_does_all_with_an_account_and_tls(
         java_cases() as java,
     ):
         where = {"namesrv": both.up.namesrv, "topic": ALLOWED, "group": "all", **tls}
-        assert java("all", **where, **WORKER) == OK
+        assert java("all", **where, **KEYS) == OK
         assert "No accessKey is configured" in java("send", **where)
         assert "Check signature failed" in java(
             "send", **where, accessKey="worker-account", secretKey="another-secret"
@@ -166,7 +160,7 @@ def test_the_released_go_client_works_with_an_account(guarded: Guarded) -> None:
 @pytest.mark.node
 def test_the_node_client_works_with_an_account(guarded: Guarded) -> None:
     scenarios = ("send", "tags", "refused")
-    command = ["node", str(build_node_clients()), guarded.up.namesrv, *WORKER.values(), *scenarios]
+    command = ["node", str(build_node_clients()), guarded.up.namesrv, *KEYS.values(), *scenarios]
     done = subprocess.run(command, capture_output=True, text=True, timeout=200)
     assert outcomes(done.stdout) == dict.fromkeys(scenarios, OK)
     assert guarded.count("NodeForbidden") == 0

@@ -6,6 +6,7 @@
 ``lines``          the lines that a call executes, a measure of work that no clock disturbs
 ``built``          libraries in C, built by the first test that needs them
 ``programs``       the Java, Go and Node.js programs of ``tests/interop``, built once per checkout
+``browser``        Chromium, driven by Playwright
 ``bare_python``    an interpreter that has only some packages
 ``spark_versions`` another PySpark than the installed one
 ``servers/``       processes and brokers: ``kerolox`` (``command``, ``up``, both ``forked``),
@@ -20,6 +21,7 @@
                    ``memory`` (folders that are on no disk), ``rebuilding`` (a job's steps)
 ``faults/``        what goes wrong with them: ``shim`` (calls that fail or kill), ``crashing`` and
                    ``crash_scenario`` (kills and losses of power), ``small_disk``,
-                   ``cancelling`` (at each await), ``proxy`` (TCP that misbehaves), ``hand_loop``
+                   ``cancelling`` (at each await), ``proxy`` (TCP that misbehaves), ``network``
+                   (hosts with packets that are late or lost), ``hand_loop``
 =================  ================================================================================
 """

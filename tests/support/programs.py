@@ -17,9 +17,11 @@ __all__ = [
     "RUN_STARTERS",
     "RUN_VERSIONS",
     "SPRING_STARTERS",
+    "build_axe",
     "build_go_clients",
     "build_go_tls_clients",
     "build_java",
+    "build_mqadmin_46",
     "build_node_clients",
     "build_python_clients",
     "java_command",
@@ -161,6 +163,11 @@ def java_of(
     return [*java, *options, "-cp", classpath, main_class, *arguments]
 
 
+def build_mqadmin_46() -> Path:
+    """Folder with ``target/lib`` of mqadmin 4.6."""
+    return _build("mqadmin46", *MAVEN, MAVEN_OPTS=MAVEN_OPTIONS)
+
+
 def build_go_clients() -> Path:
     """The Go program's binary."""
     return _build("go", "go", "build", "-o", "interop", ".") / "interop"
@@ -175,6 +182,12 @@ def build_python_clients() -> Path:
     """The program of the Python client ``rocketmq``, with the client beside it."""
     pip = (sys.executable, "-m", "pip", "install", "-q", "--no-deps", "--target", ".")
     return _build("python", *pip, "-r", "requirements.txt") / "cases.py"
+
+
+def build_axe() -> Path:
+    """The script that checks a page's accessibility, of the version that its lock file names."""
+    npm = ("npm", "ci", "--silent", "--no-audit", "--no-fund", "--ignore-scripts")
+    return _build("axe", *npm) / "node_modules" / "axe-core" / "axe.min.js"
 
 
 def build_node_clients() -> Path:

@@ -1,5 +1,6 @@
 // What a Go application does with the v2.1.2 client: interop NAMESRV BROKER runs sending and reading, one scenario
 // after another, interop NAMESRV BROKER BROKERNAME all else (features.go).
+// interop NAMESRV rolling TOPIC FILE is for brokers that are replaced (rolling.go).
 // Prints one line per scenario: "scenario", its name, "ok" or what went wrong, separated by tabs.
 // INTEROP_ACCOUNT has the access key and the secret key that all requests are signed with, separated by a colon, and
 // INTEROP_SCENARIOS the names of those that run.
@@ -31,7 +32,7 @@ var (
 
 func main() {
 	rlog.SetLogLevel("error")
-	namesrv = []string{os.Args[1]}
+	namesrv = strings.Split(os.Args[1], ";")
 	account.AccessKey, account.SecretKey, _ = strings.Cut(os.Getenv("INTEROP_ACCOUNT"), ":")
 	var err error
 	sender, err = rocketmq.NewProducer(
@@ -46,6 +47,13 @@ func main() {
 	if err != nil {
 		fmt.Println("scenario\tstart\t" + err.Error())
 		os.Exit(1)
+	}
+	if len(os.Args) > 4 && os.Args[2] == "rolling" {
+		if err = rolling(os.Args[3], os.Args[4]); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+		os.Exit(0)
 	}
 	if len(os.Args) > 4 {
 		fmt.Fprintln(os.Stderr, beKilled())
@@ -67,6 +75,9 @@ func main() {
 	scenario("compressed", compressed)
 	scenario("resumes", resumes)
 	scenario("topics", topics)
+	if os.Getenv("INTEROP_SCENARIOS") != "" {
+		scenario("limited", limited)
+	}
 	_ = sender.Shutdown()
 }
 

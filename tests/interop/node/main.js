@@ -229,7 +229,30 @@ const scenarios = {
   },
 };
 
-const ofAccounts = {
+// Those that run only where they are asked for, since they need servers of their own.
+const onDemand = {
+  // The broker takes some requests a second. What it refuses is sent again after a pause.
+  async limited() {
+    const expected = Array.from({ length: 60 }, (_, i) => `l${i}`);
+    const reading = expectBodies('node-limited', 'NodeLimited', '*', expected);
+    let refused = 0;
+    for (const body of expected) {
+      for (let isTaken = false; !isTaken;) {
+        try {
+          await put('NodeLimited', 'T', body);
+          isTaken = true;
+        } catch (error) {
+          const isBusy = error.name === 'MQClientException' && error.code === 2 && error.message.includes('[RATE_LIMIT]system busy');
+          check(isBusy, `${error.name} ${error.code} ${error.message}`);
+          refused++;
+          await sleep(200);
+        }
+      }
+    }
+    check(refused > 0, 'nothing was refused');
+    await reading;
+  },
+
   async refused() {
     try {
       await put('NodeForbidden', 'T', 'never');
@@ -257,8 +280,7 @@ async function main() {
   producer = new Producer(options({ producerGroup: 'node-producer' }));
   producer.on('error', error => logger.warn(error));
   await producer.ready();
-  // Those of accounts run only where they are asked for.
-  const runs = Object.entries({ ...scenarios, ...ofAccounts }).filter(([name]) => (chosen.length ? chosen.includes(name) : name in scenarios));
+  const runs = Object.entries({ ...scenarios, ...onDemand }).filter(([name]) => (chosen.length ? chosen.includes(name) : name in scenarios));
   await Promise.all(runs.map(([name, scenario]) => run(name, scenario)));
   process.exit(0);
 }

@@ -128,6 +128,7 @@ class Peer:
         expression_type: str = "TAG",
         model: str = "CLUSTERING",
         codes: list[int] | None = None,
+        tags: list[str] | None = None,
         producers: list[str] | None = None,
         mq_version: int | None = None,
     ) -> RemotingCommand:
@@ -139,6 +140,7 @@ class Peer:
             expression_type=expression_type,
             model=model,
             codes=codes or (),
+            tags=tags or (),
             producers=producers or (),
         )
         return await self.ask(RequestCode.HEART_BEAT, body=body, version=mq_version)

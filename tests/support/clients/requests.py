@@ -75,6 +75,7 @@ def heartbeat_body(
     expression_type: str = "TAG",
     model: str = "CLUSTERING",
     codes: Sequence[int] = (),
+    tags: Sequence[str] = (),
     unit_mode: bool = False,
     producers: Sequence[str] = (),
 ) -> bytes:
@@ -83,11 +84,12 @@ def heartbeat_body(
     Args:
         client_id: who it is from.
         group: of the consumer.
-        topics: expressions by topic, all of one version, type and set of codes.
+        topics: expressions by topic, all of one version, type, set of codes and of tags.
         version: of the subscriptions.
         expression_type: ``TAG`` or ``SQL92``.
         model: ``CLUSTERING`` or ``BROADCASTING``.
         codes: hashes of tags.
+        tags: tags as texts.
         unit_mode: of the consumer.
         producers: groups.
     """
@@ -98,7 +100,7 @@ def heartbeat_body(
             "expressionType": expression_type,
             "subVersion": version,
             "codeSet": list(codes),
-            "tagsSet": [],
+            "tagsSet": list(tags),
             "classFilterMode": False,
         }
         for topic, expression in (topics or {}).items()

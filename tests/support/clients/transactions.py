@@ -15,11 +15,10 @@ import time
 from collections import Counter
 from typing import TYPE_CHECKING
 
-from kerolox.broker.services.op_queue import TRANSACTION_GROUP
 from kerolox.client import ProducerSettings, PullConsumer, TransactionProducer, TransactionState
 from kerolox.errors import KeroloxError
 from kerolox.message import Message
-from kerolox.protocol.names import HALF_TOPIC
+from kerolox.protocol.names import HALF_TOPIC, TRANSACTION_GROUP
 from tests.support.eventually import SECONDS_MAX, wait_until
 from tests.support.servers import forked
 

@@ -50,6 +50,8 @@ class Proxy:
         """Where to; set it before the first connection."""
         self.delay_seconds = 0.0
         """Each chunk is late by so much."""
+        self.rewrites: tuple[bytes, bytes] | None = None
+        """What answers have instead of what; of one length, and not across chunks."""
         self.refuses = False
         """New connections are closed at once."""
         self.connections = 0
@@ -165,6 +167,8 @@ class Proxy:
                     await asyncio.sleep(self.delay_seconds)
                 if pair.is_deaf:
                     continue
+                if answers and self.rewrites is not None:
+                    data = data.replace(*self.rewrites)
                 if answers and pair.bytes_left is not None:
                     data, pair.bytes_left = data[: pair.bytes_left], pair.bytes_left - len(data)
                 writer.write(data)

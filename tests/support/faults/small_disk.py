@@ -45,7 +45,7 @@ class PretendedDisk:
 
 
 class MountedDisk:
-    """A file system of ``DISK_BYTES``, mounted at a folder."""
+    """A file system of its own, mounted at a folder."""
 
     def __init__(self, folder: Path) -> None:
         self._filler = folder / "filler"
@@ -65,12 +65,12 @@ class MountedDisk:
         self._filler.unlink()
 
 
-def _mount(kind: str, folder: Path, image: Path) -> None:
+def _mount(kind: str, folder: Path, image: Path, size: int = DISK_BYTES) -> None:
     if kind == "tmpfs":
-        command = ["mount", "-t", "tmpfs", "-o", f"size={DISK_BYTES}", "tmpfs", str(folder)]
+        command = ["mount", "-t", "tmpfs", "-o", f"size={size}", "tmpfs", str(folder)]
     else:
         with image.open("wb") as file:
-            file.truncate(DISK_BYTES)
+            file.truncate(size)
         options = ["-q", "-F", "-m", "0", "-E", "lazy_itable_init=0"]
         subprocess.run(["mkfs.ext4", *options, str(image)], check=True, capture_output=True)
         command = ["mount", "-o", "loop", str(image), str(folder)]
@@ -78,13 +78,15 @@ def _mount(kind: str, folder: Path, image: Path) -> None:
 
 
 @contextlib.contextmanager
-def small_disk(kind: str, folder: Path, notes: Path) -> Iterator[PretendedDisk | MountedDisk]:
-    """The disk of ``folder``, which is made; ``notes`` is a folder elsewhere."""
+def small_disk(
+    kind: str, folder: Path, notes: Path, *, size: int = DISK_BYTES
+) -> Iterator[PretendedDisk | MountedDisk]:
+    """The disk of ``folder``, which is made; ``notes`` is a folder elsewhere. ``size``: bytes."""
     folder.mkdir(parents=True)
     if kind == "pretended":
         yield PretendedDisk(folder, notes)
         return
-    _mount(kind, folder, notes / "disk.image")
+    _mount(kind, folder, notes / "disk.image", size)
     try:
         yield MountedDisk(folder)
     finally:

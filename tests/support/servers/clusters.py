@@ -47,9 +47,11 @@ class JavaPeer:
         data: folder for the store, the settings and the logs.
         settings: more lines of broker.conf.
         with_namesrv: start a name server too; without one the broker registers nowhere.
+        with_broker: start a broker too.
         options: of both Java processes. Without TLS, since most of a start's work is the making of
             a key that hardly any test uses.
         accounts: the file of access control (``plain_acl.yml``).
+        prefix: command that each process is started by.
     """
 
     def __init__(
@@ -58,13 +60,15 @@ class JavaPeer:
         *,
         settings: tuple[str, ...] = (),
         with_namesrv: bool = True,
+        with_broker: bool = True,
         options: tuple[str, ...] = ("-Dtls.server.mode=disabled",),
         accounts: str = "",
+        prefix: tuple[str, ...] = (),
     ) -> None:
-        self.options, self.accounts = options, accounts
+        self.options, self.accounts, self.prefix = options, accounts, prefix
         self.data = data
         self.settings = settings
-        self.with_namesrv = with_namesrv
+        self.with_namesrv, self.with_broker = with_namesrv, with_broker
         self.port, self.namesrv_port = free_port(), free_port()
         self._processes: list[subprocess.Popen[bytes]] = []
 
@@ -79,11 +83,17 @@ class JavaPeer:
         try:
             if self.with_namesrv:
                 self._start("namesrv", "namesrv.NamesrvStartup", namesrv)
-            self._start("broker", "broker.BrokerStartup", self._broker_settings())
+            if self.with_broker:
+                self._start("broker", "broker.BrokerStartup", self._broker_settings())
         except BaseException:
             self.__exit__()
             raise
         return self
+
+    @property
+    def broker(self) -> subprocess.Popen[bytes]:
+        """The broker's process."""
+        return self._processes[-1]
 
     def kill(self) -> None:
         """SIGKILL, as a crash."""
@@ -126,7 +136,7 @@ class JavaPeer:
         )
         with log.open("wb") as output:
             process = subprocess.Popen(
-                command, stdin=subprocess.DEVNULL, stdout=output, stderr=output
+                [*self.prefix, *command], stdin=subprocess.DEVNULL, stdout=output, stderr=output
             )
         self._processes.append(process)
 

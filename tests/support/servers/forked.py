@@ -32,7 +32,7 @@ __all__ = ["start"]
 ROOT = Path(__file__).resolve().parents[3]
 IMPORTED = (
     *(f"kerolox.cli.commands.{name}" for name in ("send", "serve", "store", "tail", "topic")),
-    *("kerolox.cli.commands.trace", "kerolox.broker.broker", "kerolox.namesrv.server"),
+    *("kerolox.cli.commands.messages.trace", "kerolox.broker.broker", "kerolox.namesrv.server"),
     *("kerolox.client.sync", "kerolox._pykernel", "kerolox_kernel", "uvloop"),
     *("tests.support.servers.counted", "tests.support.servers.probe"),
 )

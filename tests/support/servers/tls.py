@@ -32,13 +32,16 @@ class Authority:
         """The authority's own certificate."""
         self._made.cert_pem.write_to_path(str(self.ca))
 
-    def files(self, name: str, *, expired: bool = False) -> tuple[Path, Path]:
-        """Certificate and key for a host name or an IP address."""
-        until = datetime.datetime.now(datetime.UTC) - datetime.timedelta(days=1)
+    def files(
+        self, name: str, *, expired: bool = False, days: int | None = None
+    ) -> tuple[Path, Path]:
+        """Certificate and key for a host name or an IP address; ``days``: valid for so many."""
+        days = -1 if expired else days
+        until = datetime.datetime.now(datetime.UTC) + datetime.timedelta(days=days or 0)
         issued = self._made.issue_cert(
             name.removeprefix("expired-"),
             not_before=datetime.datetime(2020, 1, 1),
-            not_after=until if expired else None,
+            not_after=until if days is not None else None,
         )
         certificate, key = self.folder / f"{name}.pem", self.folder / f"{name}.key"
         certificate.write_bytes(b"".join(blob.bytes() for blob in issued.cert_chain_pems))
@@ -74,11 +77,16 @@ class Authority:
         return tuple(f"-D{option}={value}" for option, value in given.items())
 
     def server(
-        self, name: str = "127.0.0.1", *, expired: bool = False, asks_client: bool = False
+        self,
+        name: str = "127.0.0.1",
+        *,
+        expired: bool = False,
+        days: int | None = None,
+        asks_client: bool = False,
     ) -> ssl.SSLContext:
         """The context of a server with such a certificate."""
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-        context.load_cert_chain(*self.files(name, expired=expired))
+        context.load_cert_chain(*self.files(name, expired=expired, days=days))
         if asks_client:
             context.verify_mode = ssl.CERT_REQUIRED
             context.load_verify_locations(self.ca)

@@ -1,0 +1,224 @@
+"""What an operator does with the command line, on our broker and on the Java broker."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from typing import TYPE_CHECKING, Any
+
+from kerolox.client import (
+    Outcome,
+    Producer,
+    ProducerSettings,
+    PushConsumer,
+    PushConsumerSettings,
+)
+from kerolox.message import Message
+from tests.contract.command_line.shell import Shell
+from tests.contract.conftest import FIRST
+from tests.support.eventually import until
+from tests.support.servers.command import kerolox
+
+if TYPE_CHECKING:
+    from kerolox.message import MessageExt
+    from tests.support.servers.clusters import Cluster
+
+
+async def sent(producer: Producer, topic: str, count: int) -> list[str]:
+    """Messages ``0`` to ``count - 1``, spread over the queues; their ids."""
+    results = [
+        await producer.send(
+            Message(topic, str(n).encode(), tags="even odd".split()[n % 2], keys=f"k{n}")
+        )
+        for n in range(count)
+    ]
+    return [each.offset_message_id for each in results]
+
+
+async def test_a_cluster_and_its_nodes_are_described(cluster: Cluster) -> None:
+    shell = Shell(cluster)
+    [listed] = await shell.json("cluster", "list")
+    assert (listed["brokers"], listed["nodes"]) == (1, 1)
+    node: dict[str, Any] = {}
+
+    async def is_described() -> bool:  # a Java broker fails so long as it has no sample of rates
+        node.update(*await shell.json("cluster", "describe", listed["cluster"]))
+        return not node["error"]
+
+    await until(is_described, what="the broker's figures")
+    assert node["role"] == "master"
+    assert 0 < node["diskRatio"] < 1
+    assert node["bootTimestamp"] > 0
+    table = await shell.text("cluster", "describe")
+    [_, line] = table.splitlines()
+    assert "master" in line.split()
+
+
+async def test_messages_are_found_by_place_time_key_id_and_text(
+    cluster: Cluster, producer: Producer, topic: str
+) -> None:
+    shell = Shell(cluster)
+    ids = await sent(producer, topic, 20)
+    rows = await shell.json("message", "list", topic)
+    assert sorted(int(row["body"]) for row in rows) == list(range(20))
+    even = await shell.json("message", "list", topic, "--tags", "even", "--count", 3)
+    assert [row["tags"] for row in even] == ["even"] * 3
+    grepped = await shell.text("message", "list", topic, "--grep", "^1[05]$", "-o", "{body}")
+    assert sorted(grepped.split()) == ["10", "15"]
+    assert await shell.json("message", "list", topic, "--from", "2000-01-01", "--until", "1h") == []
+    assert len(await shell.json("message", "list", topic, "--from", "1h")) == 20
+    first = rows[0]
+    queue = f"{first['brokerName']}/{first['queueId']}"
+    [at] = await shell.json("message", "list", topic, "--queue", queue, "--until", 1)
+    assert at["msgId"] == first["msgId"]
+    at = await shell.json("message", "at", topic, queue, 0)
+    assert at["msgId"] == first["msgId"]
+    found = await shell.json("message", "get", ids[7])
+    assert (found["body"], found["keys"]) == ("7", "k7")
+    hexed = await shell.text("message", "get", ids[7], "--body", "hex", "-o", "{body}")
+    assert hexed == "37\n"
+
+    async def is_indexed() -> bool:  # that follows in the background
+        found = await shell.json("message", "find", topic, "k7")
+        return [row["body"] for row in found] == ["7"]
+
+    await until(is_indexed, what="the index")
+    again = await shell.json("message", "get", found["msgId"], "--topic", topic)
+    assert again["offsetMsgId"] == ids[7]
+
+
+async def test_a_message_is_sent_again_after_a_dry_run(
+    cluster: Cluster, producer: Producer, topic: str
+) -> None:
+    shell = Shell(cluster)
+    [message_id] = await sent(producer, topic, 1)
+    assert "--execute does it" in await shell.text("message", "resend", message_id)
+    assert len(await shell.json("message", "list", topic)) == 1
+    done = await shell.json("message", "resend", message_id, "--execute")
+    assert done["topic"] == topic
+    rows = await shell.json("message", "list", topic)
+    assert [(row["body"], row["tags"], row["keys"]) for row in rows] == [("0", "even", "k0")] * 2
+
+
+async def test_a_group_is_made_reset_paused_and_deleted(
+    cluster: Cluster, producer: Producer, topic: str, group: str
+) -> None:
+    shell = Shell(cluster)
+    await sent(producer, topic, 20)
+    assert "made, 3 retries" in await shell.text("group", "create", group, "--retries", 3)
+    assert "retries 3 → 5" in await shell.text("group", "update", group, "--retries", 5)
+    plan = await shell.json("group", "reset", group, topic, "--to", "-2")
+    assert [row["newOffset"] for row in plan] == [max(row["maxOffset"] - 2, 0) for row in plan]
+    assert not any(row["done"] for row in plan)
+    await shell.run("group", "describe", group, code=1)
+    await shell.run("group", "reset", group, topic, "--to", "-2", "--execute")
+    rows = await shell.json("group", "describe", group)
+    assert sum(row["lag"] for row in rows) == sum(min(row["brokerOffset"], 2) for row in rows)
+    queue = rows[0]["queue"]
+    one = await shell.json("group", "reset", group, topic, "--to", 1, "--queue", queue, "--execute")
+    assert [row["newOffset"] for row in one] == [1]
+    listed = {row["group"]: row for row in await shell.json("group", "list")}
+    lag = sum(row["lag"] for row in await shell.json("group", "describe", group))
+    assert (listed[group]["lag"], listed[group]["members"]) == (lag, 0)
+    copy = f"{group}-copy"
+    assert "→ False" in await shell.text("group", "pause", group)
+    assert "→ True" in await shell.text("group", "resume", group)
+    [paused] = await shell.json("group", "pause", group)
+    assert (paused["old"]["consumeEnable"], paused["new"]["consumeEnable"]) == (True, False)
+    gone = await shell.json("group", "delete", group, "--offsets", "--yes")
+    assert gone == {"group": group, "deletedOn": [cluster.broker]}
+    assert group not in {row["group"] for row in await shell.json("group", "list")}
+    assert copy not in listed
+
+
+async def test_members_go_on_where_a_group_is_reset_to(
+    cluster: Cluster, producer: Producer, topic: str, group: str
+) -> None:
+    shell = Shell(cluster)
+    seen: list[bytes] = []
+
+    async def listen(message: MessageExt) -> None:
+        seen.append(message.body)
+
+    consumer = PushConsumer(
+        group, cluster.name_server, settings=PushConsumerSettings(consume_from_where=FIRST)
+    )
+    consumer.subscribe_each(topic, "*", listen)
+    async with consumer:
+        await sent(producer, topic, 8)
+        await until(lambda: len(seen) == 8)
+        [member] = await shell.json("group", "members", group)
+        assert member["subscriptions"][topic] == "*"
+        assert member["queues"] > 0
+
+        async def is_done() -> bool:
+            rows = await shell.json("group", "describe", group, "--topic", topic)
+            return sum(row["consumerOffset"] for row in rows) == 8
+
+        await until(is_done, what="the offsets")
+        await shell.run("group", "reset", group, topic, "--to", "beginning", "--execute")
+        await until(lambda: len(seen) == 16, what="all messages once more")
+
+
+async def test_dead_letters_are_listed_exported_and_given_to_their_group_again(
+    cluster: Cluster, producer: Producer, topic: str, group: str
+) -> None:
+    shell = Shell(cluster)
+    seen: list[tuple[bytes, int]] = []
+    is_mended = False
+
+    async def listen(message: MessageExt) -> Outcome | None:
+        seen.append((message.body, message.reconsume_times))
+        return None if is_mended else Outcome.dead_letter("not yet")
+
+    consumer = PushConsumer(
+        group, cluster.name_server, settings=PushConsumerSettings(consume_from_where=FIRST)
+    )
+    consumer.subscribe_each(topic, "*", listen)
+    async with consumer:
+        await sent(producer, topic, 3)
+
+        async def are_dead() -> bool:
+            rows = {row["group"]: row["messages"] for row in await shell.json("dlq", "list")}
+            return bool(rows.get(group) == 3)
+
+        await until(are_dead, what="three dead letters")
+        is_mended = True
+        exported = (await shell.text("dlq", "export", group)).splitlines()
+        assert sorted(json.loads(line)["body"] for line in exported) == ["0", "1", "2"]
+        [chosen] = await shell.json("dlq", "show", group, "--grep", "^1$")
+        plan = await shell.json("dlq", "resend", group, chosen["offsetMsgId"])
+        assert [(row["topic"], row["state"]) for row in plan] == [(topic, "chosen")]
+        done = await shell.json("dlq", "resend", group, chosen["offsetMsgId"], "--execute")
+        assert [row["state"] for row in done] == ["sent"]
+        await until(lambda: len(seen) == 4, what="the dead letter")
+    assert seen[3] == (b"1", 0)
+    missing = await shell.run("dlq", "resend", group, "0" * 32, code=1)
+    assert "has no dead letter" in missing.stderr
+
+
+async def test_the_way_of_a_message_is_a_timeline(cluster: Cluster, topic: str, group: str) -> None:
+    seen: list[MessageExt] = []
+
+    async def listen(message: MessageExt) -> None:
+        seen.append(message)
+
+    given = PushConsumerSettings(consume_from_where=FIRST, enable_trace=True)
+    consumer = PushConsumer(group, cluster.name_server, settings=given)
+    consumer.subscribe_each(topic, "*", listen)
+    settings = ProducerSettings(enable_trace=True)
+    events: list[dict[str, Any]] = []
+    async with consumer, Producer(f"p-{topic}", cluster.name_server, settings=settings) as traced:
+        result = await traced.send(Message(topic, b"x"))
+        await until(lambda: seen, what="the message")
+
+        async def is_told() -> bool:
+            done = await asyncio.to_thread(
+                kerolox, "trace", result.message_id, "-o", "json", "-n", cluster.name_server
+            )
+            events[:] = json.loads(done.stdout) if done.returncode == 0 else []
+            return {"sent", "stored", "consumed"} <= {each["event"] for each in events}
+
+        await until(is_told, what="the traces")
+    assert events[0]["afterMs"] == 0
+    assert {each["group"] for each in events} == {f"p-{topic}", group, ""}

@@ -1,0 +1,518 @@
+"""What must hold after a run, when all faults are healed and the cluster is at rest.
+
+:func:`check` compares what clients were told (:mod:`tests.simulation.history`) with what the stores
+have, and the stores with each other. What may be lost, and only that, follows from the settings:
+
+======================  ==========================================================================
+the broker is killed    nothing, but with a transient store pool what was not committed
+its machine crashes     ASYNC_FLUSH: what was not flushed. SYNC_FLUSH: nothing that was answered
+                        with another status than FLUSH_DISK_TIMEOUT
+a slave is promoted     ASYNC_MASTER: what it did not have. SYNC_MASTER: nothing that was SEND_OK,
+                        unless the machine of a slave crashed before
+======================  ==========================================================================
+"""
+
+from __future__ import annotations
+
+import struct
+from collections import defaultdict
+from collections.abc import Collection
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+from kerolox.protocol.names import DLQ_PREFIX, HALF_TOPIC, RETRY_PREFIX
+from tests.simulation.history import (
+    COMMIT,
+    CRASHED,
+    DELAYED,
+    DIED,
+    KILLED,
+    LATER,
+    OK,
+    ORDERED,
+    PLAIN,
+    PROMOTED,
+    ROLLBACK,
+    SEND_OK,
+    STARTED,
+    TRANSACTION,
+    Group,
+    History,
+    Received,
+    Sent,
+)
+
+SHOWN_MAX = 5
+"""Faults of one kind that are told."""
+SOON_SECONDS = 3.0
+"""A message that waits so long in a quiet cluster has been forgotten."""
+EARLY_SECONDS = 0.005
+"""A delay counts from the broker's time in milliseconds."""
+HEARD_SECONDS = 10.0
+"""An old master that comes back has heard of the new one so long after the change."""
+_ENTRY = struct.Struct(">qiq")
+
+
+class Kept(NamedTuple):
+    """A record of a master's log that a queue has."""
+
+    key: str
+    broker: str
+    topic: str
+    queue_id: int
+    queue_offset: int
+    physical_offset: int
+    is_copy: bool
+    """Of a half message that was stored again when its producer was asked."""
+
+
+@dataclass
+class Contents:
+    """What the masters have."""
+
+    by_topic: dict[str, dict[str, list[Kept]]] = field(
+        default_factory=lambda: defaultdict(lambda: defaultdict(list))
+    )
+    """Topic to key to records."""
+    queues: dict[tuple[str, str, int], list[Kept]] = field(
+        default_factory=lambda: defaultdict(list)
+    )
+    """(broker, topic, queue) to its records, in order."""
+
+
+def check(history: History, cluster: Any) -> list[str]:
+    """What does not hold, in sentences; none: all is well.
+
+    Args:
+        history: of the run.
+        cluster: a :class:`tests.simulation.cluster.Cluster` at rest, whose brokers run.
+    """
+    faults: list[str] = []
+    contents = Contents()
+    masters: dict[str, Any] = {}
+    for node, broker in cluster.brokers.items():
+        if not broker.parts.config.is_slave:
+            name = broker.config.broker_name
+            if name in masters:
+                faults.append(f"{name} has two masters")
+            masters[name] = broker.parts
+            faults += read_store(node, name, broker.parts.store, contents)
+    for node, broker in cluster.brokers.items():
+        trouble = broker.parts.store.trouble
+        # What a full disk refused is told until something is stored again.
+        if trouble and "the disk is full" not in trouble:
+            faults.append(f"{node} is in trouble: {trouble}")
+        if broker.parts.config.is_slave and broker.config.broker_name in masters:
+            faults += read_store(
+                node, "", broker.parts.store, Contents(), gone=history.deleted_topics
+            )
+            master = masters[broker.config.broker_name].store
+            faults += compare_logs(node, master, broker.parts.store)
+    for part in (
+        check_sends(history, contents),
+        check_transactions(history, contents),
+        check_received(history, contents),
+        check_order(history, contents),
+        check_delays(history),
+        check_offsets(history, contents, masters),
+        check_quiet(history),
+    ):
+        faults += part[:SHOWN_MAX]
+        if len(part) > SHOWN_MAX:
+            faults.append(f"... and {len(part) - SHOWN_MAX} more of the kind")
+    return faults
+
+
+# -- stores ---------------------------------------------------------------------------
+def read_store(
+    node: str, broker: str, store: Any, contents: Contents, gone: Collection[str] = ()
+) -> list[str]:
+    """Read a whole store: each record has its entry, each entry its record, queues are dense.
+
+    ``gone``: topics whose records may lack entries, as a slave's do when its master told it that
+    they are deleted.
+    """
+    faults: list[str] = []
+    log = store.files.log
+    records = {}
+    at = log.min_offset
+    while at < log.max_offset:
+        for physical, record in log.records_from(at, log.max_offset):
+            records[physical] = record
+            at = physical + record.size
+        following = log.roll_next(at)
+        if following <= at:
+            break
+        at = following
+    for topic, queue_id, low, high in store.queues():
+        queue = store.files.queues.get(topic, queue_id)
+        offset = low
+        while offset < high:
+            data = queue.read_entries(offset, high - offset)
+            if not data:
+                faults.append(f"{node}: {topic}:{queue_id} has no entry {offset} of {low}..{high}")
+                break
+            for physical, size, _code in _ENTRY.iter_unpack(data):
+                record = records.get(physical)
+                if record is None or record.size != size:
+                    faults.append(f"{node}: {topic}:{queue_id} entry {offset} has no record")
+                elif (record.topic.decode(), record.queue_id, record.queue_offset) != (
+                    topic, queue_id, offset,
+                ):  # fmt: skip
+                    faults.append(
+                        f"{node}: {topic}:{queue_id} entry {offset} is of {record.topic.decode()}:"
+                        f"{record.queue_id}:{record.queue_offset} at {physical}"
+                    )
+                else:
+                    del records[physical]
+                    kept = Kept(
+                        _key_of(record.properties), broker, topic, queue_id, offset, physical,
+                        b"TRANSACTION_CHECK_TIMES" in record.properties,
+                    )  # fmt: skip
+                    contents.by_topic[topic][kept.key].append(kept)
+                    contents.queues[broker, topic, queue_id].append(kept)
+                offset += 1
+    deletions = store.files._deletions
+    for physical, record in records.items():
+        topic = record.topic.decode()
+        if record.sys_flag & 12 in (4, 12) or deletions.is_over(topic, physical) or topic in gone:
+            continue
+        faults.append(
+            f"{node}: the record at {physical} of {topic}:{record.queue_id}:"
+            f"{record.queue_offset} has no entry"
+        )
+    return faults[:SHOWN_MAX]
+
+
+def _key_of(properties: bytes) -> str:
+    for item in properties.split(b"\2"):
+        name, _, value = item.partition(b"\1")
+        if name == b"KEYS":
+            return value.decode()
+    return ""
+
+
+def compare_logs(node: str, master: Any, slave: Any) -> list[str]:
+    """A slave's log is a prefix of its master's, byte for byte; at rest it is all of it."""
+    low = max(master.min_physical_offset, slave.min_physical_offset)
+    end = slave.max_physical_offset
+    if end != master.max_physical_offset:
+        return [f"{node} ends at {end}, its master at {master.max_physical_offset}"]
+    while low < end:
+        theirs, ours = master.read_log(low, end - low), slave.read_log(low, end - low)
+        size = min(len(theirs), len(ours))
+        if not size:
+            return [f"{node}: nothing can be read at {low} of its log or its master's"]
+        if theirs[:size] != ours[:size]:
+            at = next(i for i in range(size) if theirs[i] != ours[i])
+            return [f"{node}: its log differs from its master's at {low + at}"]
+        low += size
+    return []
+
+
+# -- what was acknowledged ------------------------------------------------------------
+def was_deleted(history: History, sent: Sent) -> bool:
+    """Whether its topic may have been deleted after it was sent. What is delivered later, or
+    committed, may still come to the topic then, where nobody has to get it."""
+    return history.deleted_topics.get(sent.topic, -1.0) >= sent.began
+
+
+def may_be_lost(history: History, sent: Sent) -> bool:
+    """Whether what befell its broker after it was acknowledged may have cost a message."""
+    if was_deleted(history, sent):
+        return True
+    # What is delivered later is stored again, and its position with it, which may reach the disk
+    # before the record does.
+    has_slave_crashed = has_master_crashed = has_master_died = False
+    is_stored_twice = sent.kind in (DELAYED, TRANSACTION)
+    for event in history.events:
+        if event.broker != sent.broker:
+            continue
+        # What the master lost its slave may still have: the slave's end says nothing then.
+        has_master_crashed = has_master_crashed or (event.what == CRASHED and event.is_master)
+        has_master_died = has_master_died or (event.what == KILLED and event.is_master)
+        was_copied = history.role == "SYNC_MASTER" and sent.status == SEND_OK
+        if event.at < sent.began:
+            # An old master that comes back while no name server answers takes messages until it
+            # hears of the new one; what it took is set aside.
+            is_emergency = has_master_died or has_master_crashed
+            is_lately = sent.ended < event.at + HEARD_SECONDS
+            if event.what == PROMOTED and is_emergency and is_lately and not was_copied:
+                return True
+            continue
+        if event.what == CRASHED and not event.is_master:
+            has_slave_crashed = True
+        was_flushed = history.flush == "SYNC_FLUSH" and sent.status != "FLUSH_DISK_TIMEOUT"
+        if event.what == CRASHED and event.is_master and not was_flushed:
+            if is_stored_twice or sent.physical_offset >= event.flushed:
+                return True
+        elif event.what == KILLED and history.has_pool and event.is_master:
+            if is_stored_twice or sent.physical_offset >= event.log_end:
+                return True
+        elif event.what == PROMOTED:
+            was_copied = was_copied and not has_slave_crashed
+            is_unknown = is_stored_twice or has_master_crashed
+            if not was_copied and (is_unknown or sent.physical_offset >= event.log_end):
+                return True
+    return False
+
+
+def check_sends(history: History, contents: Contents) -> list[str]:
+    """What was acknowledged is there, at the place that the answer named."""
+    faults = []
+    for sent in history.sent:
+        if not sent.status or may_be_lost(history, sent):
+            continue
+        copies = contents.by_topic[sent.topic].get(sent.key, []) if sent.topic else []
+        if sent.kind == TRANSACTION:
+            continue
+        if not copies:
+            faults.append(f"{_named(sent)} was acknowledged and is not there")
+        elif sent.kind != DELAYED and not any(_is_at(sent, kept) for kept in copies):
+            faults.append(f"{_named(sent)} is not where it was said to be, but {copies}")
+    return faults
+
+
+def _named(sent: Sent) -> str:
+    return (
+        f"{sent.kind} {sent.key} of {sent.topic} ({sent.status or sent.error}, {sent.broker} "
+        f"{sent.queue_id}:{sent.queue_offset} at {sent.physical_offset}, {sent.ended:.6f})"
+    )
+
+
+def _is_at(sent: Sent, kept: Kept) -> bool:
+    return (sent.broker, sent.queue_id, sent.queue_offset) == kept[1:2] + kept[3:5] and (
+        sent.physical_offset in (-1, kept.physical_offset)
+    )
+
+
+def check_transactions(history: History, contents: Contents) -> list[str]:
+    """A transaction is committed once or not seen at all, as its producer decided."""
+    faults = []
+    for sent in history.sent:
+        if sent.kind != TRANSACTION:
+            continue
+        copies = contents.by_topic[sent.topic].get(sent.key, [])
+        if sent.decision == ROLLBACK and copies:
+            faults.append(f"{_named(sent)} was rolled back and is there: {copies}")
+        is_due = sent.decision == COMMIT and bool(sent.status)
+        if is_due and not copies and not may_be_lost(history, sent):
+            faults.append(f"{_named(sent)} was to be committed and is not there")
+        # A half message that was sent again after an error has a commit of its own.
+        halves = [kept for kept in contents.by_topic[HALF_TOPIC][sent.key] if not kept.is_copy]
+        if len(copies) > len(halves) and not _lost_anything(history):
+            faults.append(f"{_named(sent)} was committed {len(copies)} times: {copies}")
+    return faults
+
+
+def _lost_anything(history: History, since: float = 0.0) -> bool:
+    losses = (CRASHED, PROMOTED, KILLED) if history.has_pool else (CRASHED, PROMOTED)
+    return any(event.what in losses and event.at >= since for event in history.events)
+
+
+# -- what was consumed ----------------------------------------------------------------
+def check_received(history: History, contents: Contents) -> list[str]:
+    """Each group got each message that is there at least once; nobody got what cannot be."""
+    faults = []
+    sent = {each.key: each for each in history.sent}
+    done: dict[str, set[str]] = defaultdict(set)
+    for received in history.received:
+        each = sent.get(received.key)
+        if each is None:
+            faults.append(f"{received.consumer} got {received.key!r}, which nobody sent")
+        elif each.decision == ROLLBACK:
+            faults.append(f"{received.consumer} got {received.key}, which was rolled back")
+        # What a listener gives back is stored without a wait for the disk or a slave, as RocketMQ's
+        # broker does (setWaitStoreMsgOK(false)): a loss afterwards may cost the retry.
+        if received.result == OK or (
+            received.result == LATER and _lost_anything(history, received.ended)
+        ):
+            done[received.group].add(received.key)
+    for group in history.groups.values():
+        passed = passed_by(group, history, contents)
+        dead = contents.by_topic[DLQ_PREFIX + group.name]
+        for (broker, topic, queue_id), records in contents.queues.items():
+            if topic not in group.topics:
+                continue
+            begin = group.skipped.get((topic, broker, queue_id), 0)
+            begin = max(begin, passed.get((broker, topic, queue_id), 0))
+            for kept in records:
+                if kept.queue_offset < begin or kept.key in done[group.name] or kept.key in dead:
+                    continue
+                if kept.key in sent and was_deleted(history, sent[kept.key]):
+                    continue
+                faults.append(f"{group.name} never consumed {kept}")
+    return faults
+
+
+def _places_of(group: Group, contents: Contents) -> dict[tuple[str, str, int, int], str]:
+    """(broker, topic, queue, offset) to the key that is there, of a group's topics."""
+    return {
+        (kept.broker, kept.topic, kept.queue_id, kept.queue_offset): kept.key
+        for records in contents.queues.values()
+        for kept in records
+        if kept.topic in group.topics
+    }
+
+
+def passed_by(
+    group: Group, history: History, contents: Contents
+) -> dict[tuple[str, str, int], int]:
+    """Queues that lost messages which the group had been given, each with the offset up to which it
+    may not look again: others came to their places, and a client that has read on cannot know. So
+    with the queues of a topic that was deleted and made again."""
+    has_lost = _lost_anything(history)
+    place = _places_of(group, contents)
+    passed: dict[tuple[str, str, int], int] = {}
+    for received in history.received:
+        queue = (received.broker, received.topic, received.queue_id)
+        is_ours = received.group == group.name and received.topic in group.topics
+        is_ours = is_ours and (has_lost or received.topic in history.deleted_topics)
+        if is_ours and place.get((*queue, received.queue_offset)) != received.key:
+            passed[queue] = max(passed.get(queue, 0), received.queue_offset + 1)
+    return passed
+
+
+def check_order(history: History, contents: Contents) -> list[str]:
+    """An orderly group gets no message of a queue before it has consumed all earlier ones."""
+    faults = []
+    for group in history.groups.values():
+        if group.is_orderly:
+            faults += _order_of(group, history, contents)
+            faults += _shared_by(group, history)
+    return faults
+
+
+def _shared_by(group: Group, history: History) -> list[str]:
+    """Whom the broker gave a queue while another member's listener had it. A broker that starts
+    anew knows no locks, nor does a slave that becomes the master."""
+    if any(event.what != STARTED for event in history.events if event.is_master):
+        return []
+    if history.clock_jumps or history.role_changes:
+        return []
+    faults = []
+    held: dict[tuple[str, str, int], Received] = {}
+    for received in history.received:
+        if received.group != group.name:
+            continue
+        queue = (received.broker, received.topic, received.queue_id)
+        other = held.get(queue)
+        if (
+            other is not None
+            and other.consumer != received.consumer
+            and other.result != DIED
+            and not 0 <= other.ended <= received.at
+        ):
+            faults.append(
+                f"{received.consumer} got {received.key} ({queue[1]}:{queue[2]}) at "
+                f"{received.at:.6f}, while {other.consumer} had {other.key} until {other.ended:.6f}"
+            )
+        held[queue] = received
+    return faults
+
+
+def _order_of(group: Group, history: History, contents: Contents) -> list[str]:
+    place = _places_of(group, contents)
+    passed = passed_by(group, history, contents)
+    done: dict[tuple[str, str, int], set[int]] = defaultdict(set)
+    settled: dict[tuple[str, str, int], list[tuple[float, int]]] = defaultdict(list)
+    below: dict[tuple[str, str, int], int] = {}
+    given: tuple[float, str] = (-1.0, "")
+    batch: set[int] = set()
+    faults = []
+    for received in history.received:
+        queue = (received.broker, received.topic, received.queue_id)
+        if given != (received.at, received.consumer):
+            given, batch = (received.at, received.consumer), set()
+        if queue in passed or received.topic in history.deleted_topics:
+            continue
+        if received.group != group.name or place.get((*queue, received.queue_offset)) != (
+            received.key
+        ):
+            continue
+        if queue not in below:
+            records = contents.queues[queue]
+            skipped = group.skipped.get((received.topic, received.broker, received.queue_id), 0)
+            below[queue] = max(records[0].queue_offset, skipped)
+        waiting = settled[queue]
+        done[queue].update(offset for ended, offset in waiting if ended <= received.at)
+        settled[queue] = [each for each in waiting if each[0] > received.at]
+        at = below[queue]
+        while at in done[queue]:
+            at += 1
+        below[queue] = at
+        batch.add(received.queue_offset)
+        if received.queue_offset > at and at not in batch:
+            faults.append(
+                f"{received.consumer} got {received.key} ({queue[1]}:{queue[2]}:"
+                f"{received.queue_offset}) at {received.at:.6f} before {group.name} had "
+                f"consumed {at}"
+            )
+            below[queue] = received.queue_offset
+        if received.result == OK:
+            settled[queue].append((received.ended, received.queue_offset))
+    return faults
+
+
+def check_delays(history: History) -> list[str]:
+    """Nothing that was to wait came early."""
+    if history.clock_jumps:
+        return []
+    sent = {each.key: each for each in history.sent if each.kind == DELAYED}
+    return [
+        f"{received.consumer} got {received.key} {received.at - sent[received.key].began:.3f} s "
+        f"after it was sent, with a delay of {sent[received.key].delay_ms} ms"
+        for received in history.received
+        if received.key in sent
+        and received.at - sent[received.key].began
+        < sent[received.key].delay_ms / 1_000 - EARLY_SECONDS
+    ]
+
+
+def check_offsets(history: History, contents: Contents, masters: dict[str, Any]) -> list[str]:
+    """What a group committed is the end of each of its queues, and not more."""
+    faults = []
+    for group in history.groups.values():
+        if group.is_broadcast:
+            continue
+        passed = passed_by(group, history, contents)
+        for broker, parts in masters.items():
+            for topic in (*group.topics, RETRY_PREFIX + group.name):
+                if topic in history.deleted_topics:
+                    continue
+                for queue_id, offset in parts.offsets.of_topic(group.name, topic).items():
+                    if (broker, topic, queue_id) in passed:
+                        continue
+                    high = parts.store.queue_bounds(topic, queue_id)[1]
+                    if offset > high:
+                        faults.append(
+                            f"{group.name} committed {offset} in {broker} {topic}:{queue_id}, "
+                            f"which ends at {high}"
+                        )
+    return faults
+
+
+def check_quiet(history: History) -> list[str]:
+    """Where nothing goes wrong each send is stored, and given out soon."""
+    if not history.is_quiet:
+        return []
+    faults = []
+    stored: set[str] = set()
+    for sent in history.sent:
+        producer = sent.key.partition(":")[0]
+        if sent.status:
+            stored.add(producer)
+        elif producer in stored:
+            # Before the first one it may have had to wait for the topic's route.
+            faults.append(f"{_named(sent)} failed")
+    told = {sent.key: sent.ended for sent in history.sent if sent.kind in (PLAIN, ORDERED)}
+    reading: dict[tuple[str, str, str, int], float] = {}
+    for received in history.received:
+        queue = (received.group, received.broker, received.topic, received.queue_id)
+        since = reading.setdefault(queue, received.at)
+        ended = told.get(received.key, -1.0)
+        late = received.at - ended
+        takes_time = history.groups[received.group].takes_time
+        if ended > since and late > SOON_SECONDS and not takes_time:
+            faults.append(f"{received.group} got {received.key} {late:.3f} s after its send")
+    return faults

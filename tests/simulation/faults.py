@@ -1,0 +1,265 @@
+"""Faults, as they befall a cluster: each begins when its time has come and ends by itself."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import contextvars
+import random
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from kerolox.errors import KeroloxError
+from tests.simulation.cluster import Cluster, DiedError, Node
+from tests.simulation.scenario import Fault
+
+if TYPE_CHECKING:
+    from tests.simulation.run import Run
+
+START_SECONDS = 0.5
+"""A server that a full disk keeps from starting is started again after so long."""
+
+
+class Faults:
+    """What goes wrong in a run, and its end."""
+
+    def __init__(self, cluster: Cluster, run: Run, seed: int) -> None:
+        """Nothing has befallen anything yet."""
+        self._cluster = cluster
+        self._run = run
+        self._random = random.Random(seed)
+        self._loop = cluster.loop
+        self._undo: list[Callable[[], None]] = []
+        self._tasks: list[asyncio.Task[None]] = []
+
+    def befall(self, fault: Fault) -> None:
+        """Begin a fault."""
+        self._cluster.trace.add(f"fault {fault}")
+        node = self._cluster.nodes[fault.node]
+        getattr(self, f"_{fault.kind}")(node, fault)
+
+    async def heal(self) -> None:
+        """End all faults; every process runs again when this returns."""
+        for disk in self._cluster.disks():
+            disk.die_at(0, lambda: None)
+            disk.failing_syncs = 0
+        for undo in self._undo:
+            undo()
+        self._undo.clear()
+        while self._tasks:
+            task = self._tasks.pop()
+            await task
+        for node in self._cluster.nodes.values():
+            if not node.is_running and node.name != "operator":
+                await self._up(node)
+        for node in self._cluster.nodes.values():
+            await self._repair(node)
+
+    # -- how faults are made ----------------------------------------------------------------------
+    def _later(self, seconds: float, action: Callable[[], None]) -> None:
+        """Do it then, or when all is healed."""
+
+        def once() -> None:
+            if action in self._undo:
+                self._undo.remove(action)
+                action()
+
+        self._undo.append(action)
+        self._loop.call_later(seconds, once)
+
+    def _up_later(self, node: Node, seconds: float) -> None:
+        async def up() -> None:
+            await asyncio.sleep(seconds)
+            await self._up(node)
+
+        self._tasks.append(self._loop.create_task(up()))
+
+    async def _up(self, node: Node) -> None:
+        if node.is_running:
+            return
+        cluster = self._cluster
+        if node.disk is None:
+            self._run.start_client(self._run.client_of(node))
+            return
+        while not node.is_running:
+            is_broken = node.disk.is_full or node.disk.failing_syncs > 0
+            try:
+                await cluster.start(node)
+            except DiedError:
+                cluster.trace.add(f"{node.name} died in its start")
+            except (KeroloxError, OSError) as error:
+                if not is_broken:
+                    self._run.faults.append(f"{node.name} refuses to start: {error}")
+                    raise
+                await asyncio.sleep(START_SECONDS)
+
+    async def _repair(self, node: Node) -> None:
+        """A store whose flush failed takes no more writes until it is started again."""
+        process = node.process
+        if not node.is_broker or not node.is_running or process is None or process.is_paused:
+            return
+        if not hasattr(node.broker, "parts") or "flush" not in node.broker.parts.store.trouble:
+            return
+        self._cluster.trace.add(f"repair {node.name}")
+        with contextlib.suppress(DiedError):
+            await self._cluster.stop(node)
+        await self._up(node)
+
+    # -- the network ------------------------------------------------------------------------------
+    def _partition(self, node: Node, fault: Fault) -> None:
+        other = self._cluster.nodes[fault.other]
+        network = self._cluster.network
+        network.partition(node.host, other.host)
+        self._later(fault.seconds, lambda: network.heal(node.host, other.host))
+
+    def _reset(self, node: Node, fault: Fault) -> None:
+        other = self._cluster.nodes[fault.other]
+        count = self._cluster.network.reset(node.host, other.host)
+        self._cluster.trace.add(f"{count} ends of connections broke")
+
+    def _slow_link(self, node: Node, fault: Fault) -> None:
+        link = self._cluster.network.link(node.host, self._cluster.nodes[fault.other].host)
+        before = link.latency_seconds, link.jitter_seconds
+        link.latency_seconds, link.jitter_seconds = fault.amount * 0.8, fault.amount
+
+        def undo() -> None:
+            link.latency_seconds, link.jitter_seconds = before
+
+        self._later(fault.seconds, undo)
+
+    # -- processes --------------------------------------------------------------------------------
+    def _pause(self, node: Node, fault: Fault) -> None:
+        process = node.process
+        if process is not None and process.is_alive:
+            process.pause()
+            self._later(fault.seconds, process.resume)
+
+    def _stall(self, node: Node, fault: Fault) -> None:
+        if node.process is not None and node.process.is_alive:
+            node.process.stall(min(fault.seconds, 1.0))
+
+    def _kill(self, node: Node, fault: Fault) -> None:
+        if node.is_running:
+            self._cluster.kill(node)
+            self._up_later(node, fault.seconds / 2)
+
+    _kill_name_server = _kill
+
+    def _crash(self, node: Node, fault: Fault) -> None:
+        if node.is_running:
+            self._cluster.crash(node)
+            self._up_later(node, fault.seconds)
+
+    def _restart(self, node: Node, fault: Fault) -> None:
+        async def again() -> None:
+            process = node.process
+            if not node.is_running or process is None or process.is_paused:
+                return
+            try:
+                await self._cluster.stop(node)
+            except DiedError:
+                return
+            await asyncio.sleep(fault.seconds / 4)
+            await self._up(node)
+
+        if node.server is not None and not getattr(node.server, "is_stopping_here", False):
+            self._tasks.append(self._loop.create_task(again()))
+
+    def _die_in_call(self, node: Node, fault: Fault) -> None:
+        process, disk = node.process, node.disk
+        if disk is None or process is None or not node.is_running:
+            return
+
+        def die() -> None:
+            # Within a call of the process: the rest follows when that has unwound.
+            is_crash = fault.amount < 0.3
+            context = contextvars.Context()
+            self._loop.call_soon(self._died_in_call, node, process.pid, is_crash, context=context)
+
+        disk.die_at(1 + int(fault.amount * 20), die)
+
+    def _died_in_call(self, node: Node, pid: int, is_crash: bool) -> None:
+        if node.process is None or node.process.pid != pid or not node.is_running:
+            return
+        if is_crash:
+            self._cluster.crash(node)
+        else:
+            self._cluster.kill(node)
+        self._up_later(node, 0.2)
+
+    def _kill_client(self, node: Node, fault: Fault) -> None:
+        if node.is_running and node.process is not None:
+            self._cluster.trace.add(f"kill {node.name}")
+            node.process.kill()
+            self._run.client_of(node).died()
+            self._up_later(node, fault.seconds)
+
+    def _leave_client(self, node: Node, fault: Fault) -> None:
+        async def again() -> None:
+            client = self._run.client_of(node)
+            process = node.process
+            if process is None or not node.is_running or process.is_paused:
+                return
+            try:
+                await self._cluster.call(node, client.stop())
+            except DiedError:
+                return
+            self._cluster.trace.add(f"left {node.name}")
+            process.kill()
+            client.died()
+            await asyncio.sleep(fault.seconds / 4)
+            await self._up(node)
+
+        self._tasks.append(self._loop.create_task(again()))
+
+    def _clock(self, node: Node, fault: Fault) -> None:
+        node.clock_offset_seconds += (fault.amount - 0.5) * 2 * fault.seconds
+        self._cluster.history.clock_jumps += 1
+        if node.process is not None:
+            node.process.clock.offset_seconds = node.clock_offset_seconds
+
+    # -- what operators do --------------------------------------------------------------------
+    def _reset_offsets(self, node: Node, fault: Fault) -> None:
+        work = self._run.operator.reset_offsets(fault.other, forward=fault.amount < 0.5)
+        self._tasks.append(self._loop.create_task(work))
+
+    def _delete_topic(self, node: Node, fault: Fault) -> None:
+        work = self._run.operator.delete_topic(fault.other, again=fault.amount < 0.5)
+        self._tasks.append(self._loop.create_task(work))
+
+    def _promote(self, node: Node, fault: Fault) -> None:
+        work = self._run.operator.promote(planned=fault.amount < 0.5)
+        self._tasks.append(self._loop.create_task(work))
+
+    # -- disks ------------------------------------------------------------------------------------
+    def _slow_disk(self, node: Node, fault: Fault) -> None:
+        disk = node.disk
+        assert disk is not None
+        disk.sync_seconds = fault.amount * 0.3
+
+        def undo() -> None:
+            disk.sync_seconds = 0.0
+
+        self._later(fault.seconds, undo)
+
+    def _failing_sync(self, node: Node, fault: Fault) -> None:
+        disk = node.disk
+        assert disk is not None
+        disk.failing_syncs = 1
+
+        async def repair() -> None:
+            await asyncio.sleep(fault.seconds)
+            disk.failing_syncs = 0
+            await self._repair(node)
+
+        self._tasks.append(self._loop.create_task(repair()))
+
+    def _full_disk(self, node: Node, fault: Fault) -> None:
+        disk = node.disk
+        assert disk is not None
+        disk.is_full = True
+
+        def undo() -> None:
+            disk.is_full = False
+
+        self._later(fault.seconds, undo)

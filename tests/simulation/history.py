@@ -1,0 +1,151 @@
+"""What clients did and were told in a run, and what befell the servers: plain data.
+
+The workload and the cluster write it, :mod:`tests.simulation.checks` reads it. Each message has a
+key of its own, which stands in its ``KEYS`` and in its body, so messages are compared by key. Times
+are virtual seconds.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+PLAIN, ORDERED, DELAYED, TRANSACTION = "plain", "ordered", "delayed", "transaction"
+SEND_OK = "SEND_OK"
+COMMIT, ROLLBACK, UNKNOWN = "commit", "rollback", "unknown"
+OK, LATER, DIED = "ok", "later", "died"
+
+
+@dataclass
+class Sent:
+    """One message that a producer tried to send."""
+
+    key: str
+    topic: str
+    kind: str
+    began: float
+    status: str = ""
+    """What the client was told: the name of a ``SendStatus``; empty: an error, or nothing yet."""
+    ended: float = -1.0
+    error: str = ""
+    broker: str = ""
+    """The broker's name, of the answer, like all that follows."""
+    queue_id: int = -1
+    queue_offset: int = -1
+    physical_offset: int = -1
+    """Of the offset message id."""
+    shard: str = ""
+    """ORDERED: messages of one shard go to one queue, one after the other."""
+    delay_ms: int = 0
+    decision: str = ""
+    """TRANSACTION: what its producer decides, and says again whenever a broker asks."""
+    one_way: bool = False
+
+    def told(
+        self,
+        at: float,
+        status: str,
+        broker: str = "",
+        queue_id: int = -1,
+        queue_offset: int = -1,
+        physical_offset: int = -1,
+    ) -> None:
+        """The send returned a result."""
+        self.ended, self.status, self.broker = at, status, broker
+        self.queue_id, self.queue_offset = queue_id, queue_offset
+        self.physical_offset = physical_offset
+
+    def failed(self, at: float, error: str) -> None:
+        """The send raised an error: the message may be stored or not."""
+        self.ended, self.error = at, error
+
+
+@dataclass
+class Received:
+    """One message that a consumer was given."""
+
+    at: float
+    group: str
+    consumer: str
+    key: str
+    topic: str
+    """Of the queue: the topic, or the retry topic of the group."""
+    broker: str
+    queue_id: int
+    queue_offset: int
+    reconsume_times: int = 0
+    result: str = ""
+    """OK: it was consumed; LATER: the listener asked for it again; DIED: nothing was said any more;
+    empty: the listener is at it."""
+    ended: float = -1.0
+    """When the listener settled it."""
+
+
+@dataclass
+class Group:
+    """A consumer group."""
+
+    name: str
+    topics: tuple[str, ...]
+    is_orderly: bool = False
+    is_broadcast: bool = False
+    skipped: dict[tuple[str, str, int], int] = field(default_factory=dict)
+    """(topic, broker, queue) to the offset below which it need not get messages: offsets were
+    reset forwards."""
+    takes_time: bool = False
+    """Its listeners are slow, or fail."""
+    is_rewound: bool = False
+    """Offsets were reset backwards: order begins anew there."""
+    retries_max: int = 16
+
+
+KILLED, CRASHED, STOPPED, STARTED, PROMOTED = "killed", "crashed", "stopped", "started", "promoted"
+
+
+@dataclass
+class Event:
+    """Something that befell a broker's process or disk."""
+
+    at: float
+    what: str
+    broker: str
+    """The broker's name (of the master and its slaves)."""
+    node: str
+    """The process."""
+    log_end: int = -1
+    """End of its log at that time, where it is known."""
+    flushed: int = -1
+    """CRASHED: what its store believed to be on the disk."""
+    is_master: bool = True
+
+
+@dataclass
+class History:
+    """Everything of one run, each list in order of time."""
+
+    flush: str = "ASYNC_FLUSH"
+    role: str = "ASYNC_MASTER"
+    is_quiet: bool = False
+    """No fault befell anything."""
+    has_pool: bool = False
+    """With a transient store pool a kill loses what was not committed to the page cache."""
+    sent: list[Sent] = field(default_factory=list)
+    received: list[Received] = field(default_factory=list)
+    groups: dict[str, Group] = field(default_factory=dict)
+    events: list[Event] = field(default_factory=list)
+    deleted_topics: dict[str, float] = field(default_factory=dict)
+    """Topic to the last time at which a deletion of it began or ended."""
+    clock_jumps: int = 0
+    role_changes: int = 0
+    """Promotions that were tried, planned ones, too."""
+    checks: list[tuple[float, str, str]] = field(default_factory=list)
+    """(time, key, answer): brokers asked about a transaction."""
+
+    def send(self, key: str, topic: str, kind: str, began: float) -> Sent:
+        """A send begins."""
+        sent = Sent(key, topic, kind, began)
+        self.sent.append(sent)
+        return sent
+
+    def event(self, event: Event) -> None:
+        """Note what befell a broker."""
+        self.events.append(event)

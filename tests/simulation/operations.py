@@ -1,0 +1,190 @@
+"""What an operator asks of a cluster in a run: offsets reset, topics deleted and made again."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING
+
+from kerolox.admin.admin import Admin
+from kerolox.client.aio.settings import ClientSettings
+from kerolox.errors import KeroloxError, TopicExistsError, TopicRouteNotFoundError
+from kerolox.namesrv.server import NameServer
+from kerolox.protocol.codes import MASTER_ID
+from tests.simulation.cluster import BROKER_PORT, DiedError
+from tests.simulation.history import PROMOTED, Event
+
+if TYPE_CHECKING:
+    from tests.simulation.cluster import Node
+    from tests.simulation.run import Run
+
+
+def is_slave(node: Node) -> bool:
+    """Whether the broker of a node is a slave now; not before it has started."""
+    return hasattr(node.broker, "parts") and node.broker.parts.config.is_slave
+
+
+Command = Callable[[Admin], Awaitable[object]]
+
+TIMEOUT_SECONDS = 2.0
+TRIES_MAX = 40
+"""An operator whose command fails runs it again, as its error says."""
+RETRY_SECONDS = 0.5
+REGISTERED_LOOKS_MAX = 240
+"""A name server forgets a connection that is silent within that time."""
+
+
+class Operator:
+    """Runs commands, each as a process of its own, and notes what they change."""
+
+    def __init__(self, run: Run, node: Node) -> None:
+        """Nothing is asked yet."""
+        self._run = run
+        self._cluster = run.cluster
+        self._history = run.history
+        self._node = node
+        self._lock = asyncio.Lock()
+
+    async def reset_offsets(self, group: str, *, forward: bool) -> None:
+        """Have a group go on at the end of its queues, or at their begin."""
+        told = self._history.groups[group]
+        for topic in told.topics:
+            if not forward:
+                told.is_rewound = True
+            await self._run_command(
+                lambda admin, topic=topic: (  # type: ignore[misc]
+                    admin.skip_backlog(group, topic)
+                    if forward
+                    else admin.reset_offsets(group, topic, 0)
+                ),
+                tries=1,
+            )
+            if forward:
+                self._note_skipped(group, topic)
+
+    def _note_skipped(self, group: str, topic: str) -> None:
+        """It need not get what is there now: where the command failed, it may have worked."""
+        ends: dict[tuple[str, int], int] = {}
+        for sent in self._history.sent:
+            place = sent.broker or "broker-0", sent.queue_id
+            if sent.topic == topic and sent.queue_id >= 0:
+                ends[place] = max(ends.get(place, 0), sent.queue_offset + 1)
+        started = [each for each in self._cluster.brokers.values() if hasattr(each, "parts")]
+        for broker in started:
+            for queue_id in range(self._run.scenario.topics[topic]):
+                place = broker.config.broker_name, queue_id
+                _, end = broker.parts.store.queue_bounds(topic, queue_id)
+                ends[place] = max(ends.get(place, 0), end)
+        skipped = self._history.groups[group].skipped
+        for (name, queue_id), end in ends.items():
+            key = topic, name, queue_id
+            skipped[key] = max(skipped.get(key, 0), end)
+
+    async def delete_topic(self, topic: str, *, again: bool) -> None:
+        """Delete a topic, and make it again or not."""
+        now = self._cluster.loop.time
+        self._history.deleted_topics[topic] = now()
+        await self._run_command(lambda admin: admin.delete_topic(topic))
+        self._history.deleted_topics[topic] = now()
+        if again:
+            queues = self._run.scenario.topics[topic]
+            await self._run_command(lambda admin: admin.create_topic(topic, queues=queues))
+            self._history.deleted_topics[topic] = now()
+
+    async def promote(self, *, planned: bool) -> None:
+        """Have the slave with the longest log change places with its master; or take the place of
+        one that is killed, which comes back afterwards."""
+        cluster = self._cluster
+        nodes = [node for node in cluster.nodes.values() if node.name.startswith("broker-0")]
+        slaves = [node for node in nodes if node.name in cluster.brokers and is_slave(node)]
+        masters = [node for node in nodes if node not in slaves and node.name in cluster.brokers]
+        if not slaves or len(masters) != 1:
+            return
+        longest = max(slaves, key=lambda node: node.broker.parts.store.max_physical_offset)
+        if not planned:
+            cluster.kill(masters[0])
+        await self.promote_node(longest, is_loss=not planned)
+        await self._until_registered(longest)
+        if not masters[0].is_running:
+            # Where it can't, it is started when all is healed.
+            with contextlib.suppress(DiedError, KeroloxError, OSError):
+                await cluster.start(masters[0])
+
+    async def _until_registered(self, node: Node) -> None:
+        """A name server does not let a broker have another id while a connection of its life before
+        may be open. An old master that is started meanwhile gets its place again."""
+        for _ in range(REGISTERED_LOOKS_MAX):
+            if self._is_registered(node):
+                return
+            await asyncio.sleep(RETRY_SECONDS)
+
+    def _is_registered(self, node: Node) -> bool:
+        """All name servers that run, if any does, name it as the master."""
+        servers = [
+            each.server
+            for each in self._cluster.nodes.values()
+            if isinstance(each.server, NameServer) and each.is_running
+        ]
+        known = [server.routes.brokers.get("broker-0") for server in servers]
+        address = f"{node.host}:{BROKER_PORT}"
+        return bool(known) and all(
+            each is not None and each.addresses.get(MASTER_ID) == address for each in known
+        )
+
+    async def ensure_master(self) -> None:
+        """A change that was cut short may leave no master: then one is named."""
+        cluster = self._cluster
+        nodes = [cluster.nodes[name] for name in cluster.brokers if name.startswith("broker-0")]
+        if nodes and all(is_slave(node) for node in nodes):
+            longest = max(nodes, key=lambda node: node.broker.parts.store.max_physical_offset)
+            await self.promote_node(longest, is_loss=True)
+
+    async def promote_node(self, node: Node, *, is_loss: bool) -> None:
+        """Make a slave the master; ``is_loss``: what it lacks is lost."""
+        self._history.role_changes += 1
+
+        def note(end: int) -> None:
+            now = self._cluster.loop.time()
+            self._history.event(Event(now, PROMOTED, "broker-0", node.name, end, end))
+
+        async def promote(admin: Admin) -> object:
+            changed = await admin.promote_broker(
+                f"{node.host}:{BROKER_PORT}", accept_loss=is_loss, timeout_seconds=10.0
+            )
+            if is_loss:
+                # Its machine may have crashed since the command was first tried.
+                note(changed.log_end)
+            return changed
+
+        if is_loss:
+            # A try may do it without an answer.
+            note(node.broker.parts.store.max_physical_offset)
+        await self._run_command(promote, tries=TRIES_MAX if is_loss else 1)
+
+    async def _run_command(self, command: Command, *, tries: int = TRIES_MAX) -> None:
+        """As a process of its own; what fails is run again."""
+        async with self._lock:
+            process = self._cluster.new_process(self._node)
+            await self._cluster.spawn(process, self._ask(command, tries))
+            process.kill()
+
+    async def _ask(self, command: Command, tries: int) -> None:
+        settings = ClientSettings(client_ip=self._node.host)
+        for number in range(tries):
+            admin = Admin(
+                self._cluster.name_servers, settings=settings, timeout_seconds=TIMEOUT_SECONDS
+            )
+            async with admin:
+                try:
+                    result = await command(admin)
+                except (TopicRouteNotFoundError, TopicExistsError) as error:
+                    if number:
+                        return  # an earlier try did it
+                    self._cluster.trace.add(f"command fails: {type(error).__name__}")
+                except KeroloxError as error:
+                    self._cluster.trace.add(f"command fails: {type(error).__name__}")
+                else:
+                    self._cluster.trace.add(f"command: {result}")
+                    return
+            await asyncio.sleep(RETRY_SECONDS)

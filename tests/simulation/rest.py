@@ -1,0 +1,54 @@
+"""Whether a cluster is at rest: everything consumed, delivered, resolved and replicated."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from kerolox.broker.broker import Broker
+from kerolox.broker.context import Context
+from kerolox.protocol.names import RETRY_PREFIX, SCHEDULE_TOPIC
+from tests.simulation.scenario import GroupPlan
+
+
+def unrest_of(broker: Broker, slaves: Iterable[Broker], groups: Iterable[GroupPlan]) -> str:
+    """What of a master is not done; empty: nothing."""
+    parts = broker.parts
+    if parts.transactions.open_halves:
+        return f"{parts.transactions.open_halves} transactions are open"
+    if left := _delayed(parts):
+        return f"{left} delayed messages wait"
+    for group in groups:
+        for topic in (*group.topics, RETRY_PREFIX + group.name):
+            if lag := _lag(parts, group.name, topic):
+                return f"{group.name} is {lag} behind in {topic}"
+    end = parts.store.max_physical_offset
+    for slave in slaves:
+        if (reached := slave.parts.store.max_physical_offset) != end:
+            return f"slave {slave.parts.config.broker_id} is at {reached}, its master at {end}"
+        # Until it follows, what its master writes next would be missing at the end.
+        if not slave.parts.roles.status().is_following:
+            return f"slave {slave.parts.config.broker_id} does not follow"
+    return ""
+
+
+def _delayed(parts: Context) -> int:
+    """Delayed messages that are not delivered."""
+    offsets = parts.schedule.offsets
+    left = 0
+    for level in range(1, len(parts.config.delay_levels_ms) + 1):
+        low, high = parts.store.queue_bounds(SCHEDULE_TOPIC, level - 1)
+        left += high - max(low, offsets.get(level, 0))
+    return left
+
+
+def _lag(parts: Context, group: str, topic: str) -> int:
+    """Messages that a group has not consumed."""
+    config = parts.topics.get(topic)
+    if config is None:
+        return 0
+    lag = 0
+    for queue_id in range(config.read_queue_nums):
+        low, high = parts.store.queue_bounds(topic, queue_id)
+        if high > low:
+            lag += high - max(low, parts.offsets.query(group, topic, queue_id), 0)
+    return lag

@@ -1,0 +1,265 @@
+"""What happens in a run: which cluster, which clients, which faults when. All of it from the seed.
+
+A scenario is plain data. To find what a failing seed needs, a part of it is taken out, and the same
+seed run again (``tools/simulate.py --without``).
+"""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+FAULT_SECONDS = 6.0
+"""Virtual time in which faults happen."""
+
+KINDS = (
+    "partition",
+    "reset",
+    "slow_link",
+    "pause",
+    "stall",
+    "kill",
+    "crash",
+    "restart",
+    "clock",
+    "slow_disk",
+    "full_disk",
+    "kill_client",
+    "leave_client",
+    "kill_name_server",
+    "die_in_call",
+    "reset_offsets",
+    "promote",
+    "failing_sync",
+)
+"""Kinds of faults; the seed draws which ones a run has. ``delete_topic`` is not drawn yet, see
+"What it leaves out" in docs/design/simulation.md."""
+
+
+@dataclass
+class Fault:
+    """Something that befalls a node, or the link between two."""
+
+    at: float
+    """Seconds after the clients began."""
+    kind: str
+    node: str
+    other: str = ""
+    seconds: float = 0.0
+    """How long it lasts."""
+    amount: float = 0.0
+
+
+@dataclass
+class ProducerPlan:
+    """One producer."""
+
+    name: str
+    topics: tuple[str, ...]
+    kind: str
+    count: int
+    pause_seconds: float
+    timeout_ms: int = 3_000
+    body_bytes: int = 0
+    """Size of each body; 0: each has another one."""
+
+
+@dataclass
+class GroupPlan:
+    """One consumer group and its members."""
+
+    name: str
+    topics: tuple[str, ...]
+    members: int
+    is_orderly: bool = False
+    fails: float = 0.0
+    """How often a listener asks for a message again."""
+    seconds: float = 0.0
+    """How long a listener takes."""
+    batch: int = 1
+
+
+@dataclass
+class Scenario:
+    """One run."""
+
+    seed: int
+    name_servers: int = 1
+    masters: int = 1
+    slaves: int = 0
+    topics: dict[str, int] = field(default_factory=dict)
+    """Topic to its queues."""
+    flush: str = "ASYNC_FLUSH"
+    role: str = "ASYNC_MASTER"
+    broker_settings: dict[str, Any] = field(default_factory=dict)
+    producers: list[ProducerPlan] = field(default_factory=list)
+    groups: list[GroupPlan] = field(default_factory=list)
+    faults: list[Fault] = field(default_factory=list)
+    latency_seconds: float = 0.000_2
+    jitter_seconds: float = 0.000_2
+    window_bytes: int = 64 * 1024
+    cut_probability: float = 0.1
+
+
+def quiet(seed: int) -> Scenario:
+    """One master, a producer, a group of one: nothing goes wrong."""
+    scenario = Scenario(seed, topics={"Quiet": 2})
+    scenario.producers = [ProducerPlan("producer-1", ("Quiet",), "plain", 10, 0.05)]
+    scenario.groups = [GroupPlan("readers", ("Quiet",), 1)]
+    return scenario
+
+
+def drawn(seed: int) -> Scenario:
+    """The scenario of a seed."""
+    chance = random.Random(f"scenario-{seed}")
+    scenario = Scenario(seed)
+    scenario.name_servers = chance.choice((1, 1, 1, 2))
+    scenario.masters = chance.choice((1, 1, 1, 1, 2))
+    scenario.slaves = chance.choice((0, 0, 1, 1, 2))
+    scenario.flush = chance.choice(("ASYNC_FLUSH", "SYNC_FLUSH"))
+    if scenario.slaves:
+        scenario.role = chance.choice(("ASYNC_MASTER", "SYNC_MASTER"))
+    scenario.topics = {
+        f"Topic{number}": chance.choice((1, 2, 3)) for number in range(chance.choice((1, 1, 2)))
+    }
+    scenario.latency_seconds = chance.choice((0.0001, 0.0005, 0.005, 0.05))
+    scenario.jitter_seconds = scenario.latency_seconds * chance.choice((0.1, 1.0, 4.0))
+    scenario.window_bytes = chance.choice((2_048, 16_384, 65_536))
+    scenario.cut_probability = chance.choice((0.0, 0.1, 0.7))
+    _draw_settings(scenario, chance)
+    _draw_clients(scenario, chance)
+    _draw_faults(scenario, chance)
+    return scenario
+
+
+def promoted(seed: int) -> Scenario:
+    """The scenario of a seed, with slaves, one of which becomes the master."""
+    scenario = drawn(seed)
+    chance = random.Random(f"promotion-{seed}")
+    scenario.slaves = scenario.slaves or 1
+    scenario.broker_settings.pop("transient_store_pool_enable", None)
+    at, amount = round(chance.random() * 3.0, 3), round(chance.random(), 3)
+    scenario.faults = [Fault(at, "promote", "operator", amount=amount)]
+    return scenario
+
+
+def _draw_settings(scenario: Scenario, chance: random.Random) -> None:
+    scenario.broker_settings = {
+        "message_delay_level": "1s 2s 3s",
+        "transaction_time_out": 1_000,
+        "transaction_check_interval": 1_500,
+        "flush_consumer_offset_interval": chance.choice((500, 2_000)),
+        "flush_interval_commit_log": chance.choice((100, 500, 2_000)),
+        "flush_consume_queue_thorough_interval": chance.choice((1_000, 60_000)),
+        "ha_send_heartbeat_interval": 1_000,
+        "ha_housekeeping_interval": 4_000,
+        "mapped_file_size_commit_log": chance.choice((8, 16, 64)) * 1024,
+        "mapped_file_size_consume_queue": chance.choice((5, 20, 200)) * 20,
+        "message_index_enable": chance.random() < 0.3,
+    }
+    if chance.random() < 0.15 and scenario.flush == "ASYNC_FLUSH":
+        scenario.broker_settings["transient_store_pool_enable"] = True
+
+
+def _draw_clients(scenario: Scenario, chance: random.Random) -> None:
+    topics = tuple(scenario.topics)
+    for number in range(chance.choice((1, 1, 2))):
+        scenario.producers.append(
+            ProducerPlan(
+                f"producer-{number}",
+                topics,
+                chance.choice(("plain", "plain", "ordered", "delayed", "transaction")),
+                chance.choice((5, 10, 20, 30)),
+                chance.choice((0.0, 0.02, 0.1, 0.3)),
+                chance.choice((500, 1_000, 3_000)),
+                chance.choice((0, 0, 300, 1_000)),
+            )
+        )
+    for number in range(chance.choice((1, 1, 2))):
+        scenario.groups.append(
+            GroupPlan(
+                f"group-{number}",
+                topics,
+                chance.choice((1, 1, 2)),
+                is_orderly=chance.random() < 0.4,
+                fails=chance.choice((0.0, 0.0, 0.1)),
+                seconds=chance.choice((0.0, 0.0, 0.05, 0.3)),
+                batch=chance.choice((1, 1, 4)),
+            )
+        )
+
+
+def _draw_faults(scenario: Scenario, chance: random.Random) -> None:
+    brokers = [f"broker-{number}" for number in range(scenario.masters)]
+    brokers += [f"broker-0-slave-{number}" for number in range(scenario.slaves)]
+    producers = [plan.name for plan in scenario.producers]
+    consumers = [
+        f"{plan.name}-{member}" for plan in scenario.groups for member in range(plan.members)
+    ]
+    name_servers = [f"namesrv-{number}" for number in range(scenario.name_servers)]
+    clients = producers + consumers
+    kinds = chance.sample(KINDS, chance.choice((0, 1, 2, 3, 4)))
+    has_pool = "transient_store_pool_enable" in scenario.broker_settings
+    if has_pool and "promote" in kinds:
+        kinds.remove("promote")  # a slave has no such pool
+    if "promote" in kinds and "full_disk" in kinds:
+        kinds.remove("full_disk")  # see "What it leaves out" in docs/design/simulation.md
+    for _ in range(chance.choice((1, 2, 3, 5)) if kinds else 0):
+        kind = chance.choice(kinds)
+        node, other = chance.choice(brokers), ""
+        if kind in ("kill_client", "leave_client"):
+            node = chance.choice(clients)
+        elif kind == "kill_name_server":
+            node = chance.choice(name_servers)
+        elif kind in ("pause", "stall", "clock"):
+            node = chance.choice(brokers + clients + name_servers)
+        elif kind == "reset_offsets":
+            node, other = "operator", chance.choice(scenario.groups).name
+        elif kind == "promote":
+            node = "operator"
+        elif kind in ("partition", "reset", "slow_link"):
+            node, other = chance.sample(brokers + clients + name_servers, 2)
+            if node not in brokers and other not in brokers:
+                node = "broker-0"
+        scenario.faults.append(
+            Fault(
+                round(chance.random() * chance.choice((1.5, 3.0, FAULT_SECONDS)), 3),
+                kind,
+                node,
+                other,
+                round(chance.choice((0.05, 0.5, 2.0, 5.0)) * chance.uniform(0.5, 1.5), 3),
+                round(chance.random(), 3),
+            )
+        )
+    if chance.random() < 0.15:
+        _draw_crash(scenario, chance)
+    may_change = scenario.slaves and not has_pool and "full_disk" not in kinds
+    if chance.random() < 0.15 and may_change:
+        # A master fails whose slaves are behind, and one of them takes its place.
+        at = round(chance.uniform(0.3, 2.0), 3)
+        for number in range(scenario.slaves):
+            slave, amount = f"broker-0-slave-{number}", round(chance.uniform(0.02, 0.4), 3)
+            scenario.faults.append(Fault(0.0, "slow_link", "broker-0", slave, at, amount))
+        scenario.faults.append(Fault(at, "promote", "operator", "", 0.0, 1.0))
+    if chance.random() < 0.15:
+        # A consumer dies while its listeners run.
+        at = round(chance.uniform(0.5, 3.0), 3)
+        scenario.faults.append(Fault(at, "kill_client", chance.choice(consumers), "", 1.0, 0.0))
+    scenario.faults.sort(key=lambda fault: fault.at)
+
+
+def _draw_crash(scenario: Scenario, chance: random.Random) -> None:
+    """A machine fails while messages come in."""
+    at = round(chance.uniform(0.1, 1.5), 3)
+    if chance.random() < 0.5:
+        # Its disk is slow, and more than one message waits for it.
+        scenario.flush = "SYNC_FLUSH"
+        scenario.broker_settings.pop("transient_store_pool_enable", None)
+        amount = round(chance.uniform(0.2, 1.0), 3)
+        scenario.faults.append(Fault(0.0, "slow_disk", "broker-0", "", at, amount))
+        plan = scenario.producers[0]
+        plan.kind, plan.count, plan.pause_seconds = "plain", 30, 0.0
+        name = f"producer-{len(scenario.producers)}"
+        scenario.producers.append(replace(plan, name=name))
+    scenario.faults.append(Fault(at, "crash", "broker-0", "", 0.5, 0.0))

@@ -1,0 +1,292 @@
+"""Clients of a run: producers that send, groups that consume, and the history that they write."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from typing import TYPE_CHECKING
+
+from kerolox.client.aio.consumers.push_consumer import PushConsumer
+from kerolox.client.aio.producers.producer import Producer
+from kerolox.client.aio.producers.transaction import TransactionProducer
+from kerolox.client.aio.settings import ProducerSettings, PushConsumerSettings
+from kerolox.client.core.consuming.outcome import Outcome
+from kerolox.client.core.sending.send import SendResult
+from kerolox.client.core.sending.transaction import TransactionState
+from kerolox.errors import KeroloxError
+from kerolox.message import ConsumeFromWhere, Message, MessageExt
+from tests.simulation.history import (
+    COMMIT,
+    DELAYED,
+    DIED,
+    LATER,
+    OK,
+    ORDERED,
+    ROLLBACK,
+    TRANSACTION,
+    UNKNOWN,
+    History,
+    Received,
+    Sent,
+)
+from tests.simulation.scenario import GroupPlan, ProducerPlan
+
+if TYPE_CHECKING:
+    from tests.simulation.cluster import Cluster, Node
+
+RETRY_SECONDS = 0.5
+HELLO_TOPIC = "Hello"
+"""Nobody reads it."""
+BODY_BYTES_MAX = 1_500
+SHARDS = 3
+DELAY_LEVELS = {1: 1_000, 2: 2_000}
+
+_STATES = {
+    COMMIT: TransactionState.COMMIT,
+    ROLLBACK: TransactionState.ROLLBACK,
+    UNKNOWN: TransactionState.UNKNOWN,
+}
+
+
+class ProducerRun:
+    """One producer: sends what is left of its plan whenever it is started."""
+
+    def __init__(self, cluster: Cluster, node: Node, plan: ProducerPlan, seed: int) -> None:
+        self.node = node
+        self.plan = plan
+        self._cluster = cluster
+        self._history: History = cluster.history
+        self._random = random.Random(seed)
+        self._begun = 0
+        self._sent: dict[str, Sent] = {}
+        self.may_be_unsure = True
+        """Transactions may be left open; not while the cluster comes to rest."""
+        self._producer: Producer | None = None
+        """It may still be starting."""
+        self._is_stopping = False
+
+    @property
+    def is_done(self) -> bool:
+        """Everything was tried."""
+        return self._begun >= self.plan.count
+
+    async def run(self) -> None:
+        """As the process: start, send, and stay, to answer checks, until cancelled."""
+        plan = self.plan
+        settings = ProducerSettings(
+            client_ip=self.node.host,
+            send_timeout_ms=plan.timeout_ms,
+            route_poll_interval_ms=3_000,
+            heartbeat_interval_ms=3_000,
+        )
+        self._is_stopping = False
+        while True:
+            producer = self._producer = self._made(settings)
+            self._cluster.clients.append(producer)
+            try:
+                await producer.start()
+                break
+            except KeroloxError as error:
+                self._cluster.trace.add(f"start fails: {type(error).__name__}")
+                await producer.close()
+                await asyncio.sleep(RETRY_SECONDS)
+            if self._is_stopping:
+                return
+        if plan.kind == TRANSACTION:
+            await self._introduce(producer)
+        while not self.is_done and not self._is_stopping:
+            await self._send_one(producer)
+            if plan.pause_seconds:
+                await asyncio.sleep(self._random.random() * 2 * plan.pause_seconds)
+        await asyncio.get_running_loop().create_future()
+
+    async def _introduce(self, producer: Producer) -> None:
+        """One that sends nothing any more is asked by brokers whose topics it has sent to."""
+        while not self._is_stopping:
+            try:
+                await producer.send(Message(HELLO_TOPIC, b"hello"))
+            except KeroloxError:
+                await asyncio.sleep(RETRY_SECONDS)
+            else:
+                return
+
+    async def stop(self) -> None:
+        """Close it in order, though it may not have started yet."""
+        self._is_stopping = True
+        if self._producer is not None:
+            await self._producer.close()
+            self._producer = None
+
+    def calm(self) -> None:
+        """Have checks give answers."""
+        self.may_be_unsure = False
+
+    def died(self) -> None:
+        """The process is dead: the send that was open may have been stored or not."""
+        for sent in self._sent.values():
+            if not sent.status and not sent.error:
+                sent.failed(self._cluster.loop.time(), DIED)
+        self._producer = None
+
+    def _made(self, settings: ProducerSettings) -> Producer:
+        group, servers = f"{self.plan.name}-group", self._cluster.name_servers
+        if self.plan.kind == TRANSACTION:
+            return TransactionProducer(group, servers, check=self._check, settings=settings)
+        return Producer(group, servers, settings=settings)
+
+    async def _send_one(self, producer: Producer) -> None:
+        plan, chance = self.plan, self._random
+        key = f"{plan.name}:{self._begun:02}"
+        self._begun += 1
+        topic = chance.choice(plan.topics)
+        now = asyncio.get_running_loop().time
+        sent = self._history.send(key, topic, plan.kind, now())
+        self._sent[key] = sent
+        size = plan.body_bytes or chance.randrange(20, BODY_BYTES_MAX)
+        body = key.encode().ljust(size, b".")
+        message = Message(topic, body, keys=key)
+        if plan.kind == DELAYED:
+            message.delay_level = chance.choice(list(DELAY_LEVELS))
+            sent.delay_ms = DELAY_LEVELS[message.delay_level]
+        elif plan.kind == ORDERED:
+            sent.shard = f"{plan.name}-{topic}-{chance.randrange(SHARDS)}"
+        elif plan.kind == TRANSACTION:
+            sent.decision = chance.choice((COMMIT, COMMIT, ROLLBACK))
+        try:
+            if isinstance(producer, TransactionProducer):
+                said = _STATES[UNKNOWN if chance.random() < 0.3 else sent.decision]
+                result = (await producer.send_in_transaction(message, lambda _: said)).send
+                if not result.is_ok:
+                    sent.decision = ROLLBACK  # a half that is not stored safely is taken back
+            elif sent.shard:
+                result = await producer.send(message, ordering_key=sent.shard)
+            else:
+                result = await producer.send(message)
+        except KeroloxError as error:
+            sent.failed(now(), type(error).__name__)
+            self._cluster.trace.add(f"{key} fails: {sent.error}")
+        else:
+            self._told(sent, result, now())
+
+    def _told(self, sent: Sent, result: SendResult, at: float) -> None:
+        queue = result.queue
+        physical = int(result.offset_message_id.split(",")[0][-16:] or "-1", 16)
+        sent.told(
+            at, result.status.name, queue.broker_name, queue.queue_id, result.queue_offset, physical
+        )
+        self._cluster.trace.add(
+            f"{sent.key} {sent.status} {queue.queue_id}:{sent.queue_offset} at {physical}"
+        )
+
+    def _check(self, message: MessageExt) -> TransactionState:
+        key = message.keys
+        sent = self._sent.get(key)
+        answer = UNKNOWN
+        if sent is not None and not (self.may_be_unsure and self._random.random() < 0.2):
+            answer = sent.decision
+        self._history.checks.append((asyncio.get_running_loop().time(), key, answer))
+        self._cluster.trace.add(f"asked about {key}: {answer}")
+        return _STATES[answer]
+
+
+class ConsumerRun:
+    """One member of a group."""
+
+    def __init__(self, cluster: Cluster, node: Node, plan: GroupPlan, seed: int) -> None:
+        self.node = node
+        self.plan = plan
+        self._cluster = cluster
+        self._random = random.Random(seed)
+        self._open: list[Received] = []
+        self._consumer: PushConsumer | None = None
+        """It may still be starting."""
+        self._is_stopping = False
+        self.may_fail = True
+        """Listeners may ask for a message again; not while the cluster comes to rest."""
+
+    async def run(self) -> None:
+        """As the process: consume until cancelled."""
+        plan = self.plan
+        settings = PushConsumerSettings(
+            client_ip=self.node.host,
+            consume_from_where=ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET,
+            route_poll_interval_ms=3_000,
+            heartbeat_interval_ms=3_000,
+            rebalance_interval_ms=3_000,
+            persist_interval_ms=1_500,
+            lock_interval_ms=3_000,
+            suspend_timeout_ms=5_000,
+            pull_timeout_ms=7_000,
+            pull_error_delay_ms=300,
+            illegal_offset_delay_ms=500,
+            suspend_current_queue_ms=200,
+            delay_level_when_next_consume=1,
+            consume_batch_max=plan.batch,
+        )
+        self._is_stopping = False
+        while True:
+            consumer = PushConsumer(plan.name, self._cluster.name_servers, settings=settings)
+            self._consumer = consumer
+            self._cluster.clients.append(consumer)
+            for topic in plan.topics:
+                consumer.subscribe(topic, listener=self._listen, ordered=plan.is_orderly)
+            try:
+                await consumer.start()
+                break
+            except KeroloxError as error:
+                self._cluster.trace.add(f"start fails: {type(error).__name__}")
+                await consumer.close()
+                await asyncio.sleep(RETRY_SECONDS)
+            if self._is_stopping:
+                return
+        await asyncio.get_running_loop().create_future()
+
+    async def stop(self) -> None:
+        """Close it in order, though it may not have started yet."""
+        self._is_stopping = True
+        if self._consumer is not None:
+            await self._consumer.close()
+            self._consumer = None
+
+    def calm(self) -> None:
+        """Have listeners succeed."""
+        self.may_fail = False
+
+    def died(self) -> None:
+        """The process is dead: what listeners had is not settled."""
+        for received in self._open:
+            if not received.result:
+                received.result = DIED
+        self._open.clear()
+        self._consumer = None
+
+    async def _listen(self, messages: list[MessageExt]) -> Outcome | None:
+        loop, history = asyncio.get_running_loop(), self._cluster.history
+        now: list[Received] = []
+        for message in messages:
+            received = Received(
+                loop.time(),
+                self.plan.name,
+                self.node.name,
+                message.keys,
+                message.topic,
+                message.broker_name,
+                message.queue_id,
+                message.queue_offset,
+                message.reconsume_times,
+            )
+            self._cluster.trace.add(
+                f"gets {received.key} {received.queue_id}:{received.queue_offset}"
+                f" again {received.reconsume_times}"
+            )
+            history.received.append(received)
+            now.append(received)
+            self._open.append(received)
+        if self.plan.seconds:
+            await asyncio.sleep(self._random.random() * 2 * self.plan.seconds)
+        fails = self.may_fail and self._random.random() < self.plan.fails
+        for received in now:
+            received.result = LATER if fails else OK
+            received.ended = loop.time()
+            self._open.remove(received)
+        return Outcome.nack() if fails else None
