@@ -53,18 +53,27 @@ def build_peer() -> Path:
 
 
 @contextmanager
-def java_broker(data: Path, *settings: str, options: str = "") -> Iterator[Target]:
-    """The Java name server and broker on free ports; ``options`` are the broker's JVM's."""
-    peer, port = build_peer(), free_port()
+def java_broker(
+    data: Path,
+    *settings: str,
+    options: str = "",
+    port: int = 0,
+    namesrv_port: int = 0,
+    is_beside: bool = False,
+) -> Iterator[Target]:
+    """The Java name server and broker, on free ports where none is named; ``options`` are the
+    broker's JVM's. ``is_beside``: the broker alone, beside a name server that is there."""
+    peer, port = build_peer(), port or free_port()
+    alone = {"NO_NAMESRV": "1"} if is_beside else {}
     # a pipe would be inherited by the servers and never close
     with (CACHE / "peer-up.log").open("w") as log:
         subprocess.run(
-            ["./up.sh", str(data), str(free_port()), str(port), *settings],
+            ["./up.sh", str(data), str(namesrv_port or free_port()), str(port), *settings],
             cwd=peer,
             check=True,
             stdout=log,
             stderr=log,
-            env={**os.environ, "JAVA_OPT_EXT": options},
+            env={**os.environ, "JAVA_OPT_EXT": options, **alone},
         )
     try:
         pid = int((data / "broker.pid").read_text())
@@ -81,15 +90,23 @@ def our_broker(
     checkout: Path = ROOT,
     label: str = "",
     home: Path | None = None,
+    port: int = 0,
+    namesrv_port: int = 0,
+    is_beside: bool = False,
 ) -> Iterator[Target]:
-    """``kerolox up`` on free ports with one of the kernels, from this checkout or from another one,
-    whose own ``.venv`` runs it; ``home`` is its ``ROCKETMQ_HOME``."""
+    """``kerolox up`` with one of the kernels, from this checkout or from another one, whose own
+    ``.venv`` runs it, on free ports where none is named; ``home`` is its ``ROCKETMQ_HOME``.
+    ``is_beside``: the broker alone, beside a name server that is there."""
     data.mkdir(parents=True, exist_ok=True)
-    port, ready, conf = free_port(), data / "ready", data / "broker.conf"
+    port, ready, conf = port or free_port(), data / "ready", data / "broker.conf"
     conf.write_text("\n".join(["brokerIP1=127.0.0.1", *settings]) + "\n")
     python = sys.executable if checkout == ROOT else str(checkout / ".venv" / "bin" / "python")
-    command = [python, "-m", "kerolox.cli", "up", "--port", str(port)]
-    command += ["--namesrv-port", str(free_port()), "--data", str(data / "store")]
+    if is_beside:
+        names = ["broker", "-n", f"127.0.0.1:{namesrv_port}"]
+    else:
+        names = ["up", "--namesrv-port", str(namesrv_port or free_port())]
+    command = [python, "-m", "kerolox.cli", *names, "--port", str(port)]
+    command += ["--data", str(data / "store")]
     command += ["-c", str(conf), "--ready-file", str(ready)]
     ready.unlink(missing_ok=True)
     with (data / "log").open("w") as log:

@@ -9,7 +9,15 @@ from pathlib import Path
 HERE = Path(__file__).resolve().parent
 SCRIPTS = [
     *("startup.py", "against_java.py", "sync_flush.py", "steady.py", "recovery.py", "scale.py"),
-    *("fan_out.py", "idle.py", "bursts.py", "consumer_memory.py", "delay.py", "spark_read.py"),
+    *(
+        "fan_out.py",
+        "replication.py",
+        "idle.py",
+        "bursts.py",
+        "consumer_memory.py",
+        "delay.py",
+        "spark_read.py",
+    ),
 ]
 
 
