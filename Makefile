@@ -9,6 +9,8 @@ PIP := $(BIN)/python -m pip install --quiet --no-compile
 # Without --no-deps uv builds pyspark, an sdist, anew each time.
 UV := $(BIN)/uv pip install --quiet --no-deps --python $(BIN)/python $(if $(PIP_INDEX_URL),--default-index $(PIP_INDEX_URL))
 
+SEEDS ?= 1000
+
 STARTED := $(shell date +%s)
 
 # Compiled modules are kept, beside those of the tests, even where the environment forbids it: each
@@ -16,7 +18,7 @@ STARTED := $(shell date +%s)
 unexport PYTHONDONTWRITEBYTECODE
 export PYTHONPYCACHEPREFIX ?= $(CURDIR)/.cache/pycache
 
-.PHONY: help setup demo check unit test test-loaded lint fmt coverage bench docs dist lock clean
+.PHONY: help setup demo check unit test test-loaded simulate lint fmt coverage bench docs dist lock clean
 
 help:
 	@echo "make setup   a virtual environment in $(VENV), the native kernel when cargo is there"
@@ -25,6 +27,7 @@ help:
 	@echo "make unit    the unit tests (KEROLOX_KERNEL=python or native: with that kernel only)"
 	@echo "make test    lint and every test"
 	@echo "make test-loaded   the tests five times in a row on a busy machine (hours)"
+	@echo "make simulate SEEDS=100000   simulated clusters, one from each seed; goes on where it ended"
 	@echo "make lint    formatting, types, structure"
 	@echo "make fmt     format Python and Rust, mend what lint can mend"
 	@echo "make coverage   lines that the tests run, of Python and Rust (KEROLOX_COVERAGE: which tests)"
@@ -74,6 +77,9 @@ test: $(VENV)/.installed
 test-loaded: $(VENV)/.installed
 	@$(BIN)/python tools/run_loaded.py
 
+simulate: $(VENV)/.installed
+	@$(BIN)/python tools/simulate.py --seeds $(SEEDS)
+
 lint: setup
 	@$(BIN)/python tools/run_lint.py
 
@@ -96,7 +102,7 @@ dist: setup
 
 lock: $(VENV)/.installed
 	$(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes \
-	  --no-emit-index-url --no-emit-find-links --no-header --extra spark --extra demo --group dev --group docs --group guides \
+	  --no-emit-index-url --no-emit-find-links --no-header --extra spark --extra demo --extra console --group dev --group docs --group guides \
 	  pyproject.toml -o constraints.txt
 
 clean:

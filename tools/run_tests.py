@@ -33,6 +33,7 @@ from steps import ROOT, Outcome, Step, has_rust, lane, run_step
 
 sys.path.insert(0, str(ROOT))
 
+from tests.support.browser import chromium
 from tests.support.stores.golden import copy_golden
 
 WORKERS = str((os.cpu_count() or 2) + 6)
@@ -41,9 +42,14 @@ WORKERS = str((os.cpu_count() or 2) + 6)
 FAILED_COLUMNS = 160
 """Of the line of a test that failed, what the summary repeats: its name and some of its error."""
 
+SIMULATION_SECONDS = "60"
+
 COLOURS = re.compile(r"\x1b\[[0-9;]*m")
 
 QUICK, ANEW = "--quick", "--anew"
+
+INSTALLS_VARIABLE = "KEROLOX_INSTALL_CHROMIUM"
+"""1: a browser that the tests need is installed, as root, where it is not there."""
 
 STARTED_VARIABLE = "KEROLOX_STARTED"
 """Unix seconds at which ``make`` began, so that the set-up is in the summary, too."""
@@ -63,7 +69,27 @@ def missing_tools() -> list[tuple[str, str]]:
         missing += [("go", "no go on the PATH; install Go 1.20 or newer")]
     if shutil.which("node") is None or shutil.which("npm") is None:
         missing += [("node", "no node and npm on the PATH; install Node.js 18 or newer")]
+    if chromium() is None and os.environ.get(INSTALLS_VARIABLE) == "1":
+        install_chromium()
+    if chromium() is None:
+        missing += [("browser", "no chromium on the PATH; install Debian's package chromium")]
+    elif shutil.which("npm") is None:
+        missing += [("browser", "no npm on the PATH; install Node.js 18 or newer")]
     return missing
+
+
+def install_chromium() -> None:
+    """Debian's package, where this is such a machine and we may; else nothing happens."""
+    if shutil.which("apt-get") is None or os.geteuid() != 0:
+        return
+    print("tests: installing Debian's package chromium", flush=True)
+    environment = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
+    for command in (("update",), ("install", "-y", "--no-install-recommends", "chromium")):
+        done = subprocess.run(
+            ("apt-get", "-qq", *command), env=environment, capture_output=True, text=True
+        )
+        if done.returncode != 0:
+            print(f"tests: apt-get {command[0]}: {done.stderr.strip()[-500:]}", flush=True)
 
 
 def kernel_tests() -> list[Step]:
@@ -79,6 +105,12 @@ def kernel_tests() -> list[Step]:
     command += ["-p", "kerolox-core", "-p", "kerolox-fuzz", "--lib", "--tests"]
     command += ["--", "--include-ignored"]
     return [Step("cargo test", command, ROOT / "kernel", environment)]
+
+
+def simulation() -> Step:
+    """Simulated clusters with fresh seeds, one after the other."""
+    command = [sys.executable, "tools/simulate.py", "--seconds", SIMULATION_SECONDS, "--jobs", "1"]
+    return Step("simulation", command)
 
 
 def build_kernel() -> Outcome:
@@ -151,6 +183,7 @@ def run_all(missing: list[tuple[str, str]]) -> list[Outcome]:
             # Each Spark of the tests starts faster with them; none needs them.
             classes = [sys.executable, "-m", "tests.support.clients.spark"]
             lanes.append(lane(pool, [Step("classes of Spark", classes)]))
+        lanes.append(lane(pool, [simulation()]))
         outcomes = [kernel.result()]
         if outcomes[0].succeeded:
             lanes.append(lane(pool, *kernel_lane()))
