@@ -176,6 +176,19 @@ async def test_a_slave_that_stops_is_not_promoted(tmp_path: Path, kernel: str) -
         await stopping
 
 
+async def test_a_slave_that_took_its_tables_from_a_slave_can_be_promoted(
+    tmp_path: Path, kernel: str
+) -> None:
+    async with pair_of(tmp_path, kernel) as cluster:
+        await filled_and_left(cluster)
+        await cluster.start_slave("a", broker_id=2)
+        tables = cluster["b"].parts.replication.tables
+        await tables.take_from(cluster.at("a"))
+        assert tables.status.broker_role == "SLAVE"
+        changed = await promote_broker(cluster.access, cluster.at("b"), accept_loss=True)
+        assert changed.role == "ASYNC_MASTER"
+
+
 async def test_an_old_master_takes_no_id_of_a_slave_that_is_away(
     tmp_path: Path, kernel: str
 ) -> None:
