@@ -42,10 +42,10 @@ async def not_listed_at(access: Access, master: RoleStatus) -> dict[str, str]:
                     for name_server, address in answers.items()
                     if address != master.address
                 }
+                silent = {name_server: str(error) for name_server, error in failed.items()}
                 if not found:
-                    break
-                found |= {name_server: str(error) for name_server, error in failed.items()}
+                    return silent
+                found |= silent
                 await asyncio.sleep(LOOK_SECONDS)
     except TimeoutError:
         return found or dict.fromkeys(access.name_servers, "it does not answer")
-    return {name_server: str(error) for name_server, error in failed.items()}

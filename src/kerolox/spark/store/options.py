@@ -9,14 +9,7 @@ from dataclasses import dataclass
 from enum import Enum
 
 from kerolox.errors import ConfigError
-from kerolox.protocol.names import (
-    DLQ_PREFIX,
-    LMQ_PREFIX,
-    REPLY_TOPIC_SUFFIX,
-    RETRY_PREFIX,
-    SYSTEM_TOPIC_PREFIX,
-    SYSTEM_TOPICS,
-)
+from kerolox.protocol import names
 from kerolox.spark.bounds import checked_queue_id, json_object, members
 from kerolox.spark.option_values import OF_SPARK, WHOLE_MAX, OptionValues, check_path
 from kerolox.spark.options import BodyErrors
@@ -172,9 +165,9 @@ def is_system_topic(name: str) -> bool:
     """A topic of RocketMQ's own: delayed messages, halves of transactions, traces ...; copies for
     retries (``%RETRY%``), dead letters (``%DLQ%``) and replies count as such."""
     return (
-        name in SYSTEM_TOPICS
-        or name.startswith((SYSTEM_TOPIC_PREFIX, RETRY_PREFIX, DLQ_PREFIX, LMQ_PREFIX))
-        or name.endswith(REPLY_TOPIC_SUFFIX)
+        names.is_system_topic(name)
+        or name.startswith((names.RETRY_PREFIX, names.DLQ_PREFIX, names.LMQ_PREFIX))
+        or name.endswith(names.REPLY_TOPIC_SUFFIX)
     )
 
 
