@@ -93,9 +93,11 @@ async def test_a_slave_that_is_killed_while_it_cuts_loses_nothing(
                 before = slave.log.count("restarts in its process")
                 slave.start()
                 await until(
-                    lambda before=before: slave.log.count("restarts in its process") > before
-                    # The kill before this start came after the cut, or this start ends it.
-                    or parts(slave) != []
+                    lambda before=before: (
+                        slave.log.count("restarts in its process") > before
+                        # The kill before this start came after the cut, or this start ends it.
+                        or parts(slave) != []
+                    )
                 )
                 await asyncio.sleep(source.uniform(0, 0.05))
                 slave.kill()
