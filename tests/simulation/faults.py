@@ -118,12 +118,16 @@ class Faults:
         self._cluster.trace.add(f"{count} ends of connections broke")
 
     def _slow_link(self, node: Node, fault: Fault) -> None:
-        link = self._cluster.network.link(node.host, self._cluster.nodes[fault.other].host)
-        before = link.latency_seconds, link.jitter_seconds
+        network = self._cluster.network
+        link = network.link(node.host, self._cluster.nodes[fault.other].host)
         link.latency_seconds, link.jitter_seconds = fault.amount * 0.8, fault.amount
 
         def undo() -> None:
-            link.latency_seconds, link.jitter_seconds = before
+            # Not as it was before: it may have been slow by another fault, which is over then.
+            link.latency_seconds, link.jitter_seconds = (
+                network.latency_seconds,
+                network.jitter_seconds,
+            )
 
         self._later(fault.seconds, undo)
 

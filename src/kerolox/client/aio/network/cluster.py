@@ -151,8 +151,11 @@ class Cluster(Access):
     def learn(self, topic: str, route: TopicRoute) -> None:
         """Remember a route."""
         is_new = self.routes.get(topic) != route
-        if is_new:
-            # As the last one, so that its word on a broker's addresses is the one that counts.
+        if is_new or any(
+            self._addresses.get(broker.broker_name) != broker.addresses for broker in route.brokers
+        ):
+            # As the last one, so that its word on a broker's addresses is the one that counts. The
+            # word of a route that nobody gives any more counts until then: of a topic that is gone.
             self.routes.pop(topic, None)
             self.routes[topic] = route
             self._collect_addresses()
