@@ -16,6 +16,7 @@ SCRIPTS = [
         "bursts.py",
         "consumer_memory.py",
         "delay.py",
+        "scrapes.py",
         "spark_read.py",
     ),
 ]

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from http import HTTPStatus
 from typing import NamedTuple
@@ -26,6 +26,8 @@ REQUEST_SECONDS_MAX = 15.0
 """From one answer, or the connection's begin, to the end of the next request."""
 WRITE_SECONDS_MAX = 30.0
 """How long a client may take to read an answer."""
+WRITE_BYTES = 64 * 1024
+"""So much of an answer is written, and read by the client for the most part, before more is."""
 LINGER_SECONDS, LINGER_READS_MAX = 2.0, 1024
 """How long, and how many reads, a client has for the last answer of its connection."""
 READ_BYTES = 8 * 1024
@@ -47,9 +49,15 @@ class HttpRequest(NamedTuple):
 class HttpAnswer:
     """What a handler gives."""
 
-    body: bytes
+    body: bytes | Sequence[bytes]
+    """In parts where it is large: they are never put together."""
     content_type: str = "text/plain; charset=utf-8"
     status: int = 200
+
+    @property
+    def parts(self) -> Sequence[bytes]:
+        """The body."""
+        return (self.body,) if isinstance(self.body, bytes) else self.body
 
 
 HttpHandler = Callable[[HttpRequest], Awaitable[HttpAnswer]]
@@ -181,7 +189,7 @@ async def _send(
 ) -> None:
     headers = [
         ("Content-Type", answer.content_type),
-        ("Content-Length", str(len(answer.body))),
+        ("Content-Length", str(sum(map(len, answer.parts)))),
         ("Cache-Control", "no-store"),
         ("X-Content-Type-Options", "nosniff"),
     ]
@@ -190,11 +198,16 @@ async def _send(
     if is_last:
         headers.append(("Connection", "close"))
     response = h11.Response(status_code=answer.status, headers=headers)
-    events = [response, h11.Data(answer.body), h11.EndOfMessage()]
-    if not has_body:
-        del events[1]
-    writer.write(b"".join(http.send(event) or b"" for event in events))
+    data = (h11.Data(part) for part in answer.parts if has_body)
+    kept: list[bytes] = []
     async with asyncio.timeout(WRITE_SECONDS_MAX):
+        for event in (response, *data, h11.EndOfMessage()):
+            kept.append(http.send(event) or b"")
+            if sum(map(len, kept)) >= WRITE_BYTES:
+                writer.write(b"".join(kept))
+                kept.clear()
+                await writer.drain()
+        writer.write(b"".join(kept))
         await writer.drain()
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import os
 import subprocess
 import sys
@@ -21,6 +22,7 @@ from prometheus_client.parser import text_string_to_metric_families as plain
 from kerolox.broker.broker import Broker
 from kerolox.client import Producer, PullConsumer
 from kerolox.message import Message, MessageQueue
+from kerolox.metrics import serving
 from kerolox.namesrv.config import NamesrvConfig
 from kerolox.namesrv.server import NameServer
 from tests.support.clients.peer import peer_of, small_config
@@ -218,6 +220,39 @@ async def test_series_are_bounded_and_what_is_left_out_is_told(tmp_path: Path) -
     assert len(family.samples) == 2
     [left_out] = [each for each in plain(text) if each.name == "kerolox_metrics_left_out_series"]
     assert left_out.samples[0].value >= 3
+
+
+async def test_topics_groups_and_queues_make_no_more_series_than_the_limit(tmp_path: Path) -> None:
+    limit = 7
+    config = small_config(tmp_path, metrics_otel_cardinality_limit=limit, **PROM)
+    async with Broker(config) as broker:
+        for topic, group, queue_id in itertools.product("ABC", "GHIJ", range(4)):
+            broker.parts.offsets.commit(group, topic, queue_id, 0, HOST)
+            broker.parts.broker_stats.add("GROUP_GET_NUMS", f"{topic}@{group}", 1)
+        text = (await fetch(broker.metrics_port, "/metrics"))[1]
+    families = {each.name: each.samples for each in plain(text) if each.type != "histogram"}
+    assert max(map(len, families.values())) == limit
+    for name in ("kerolox_consumer_queue_lag_messages", "kerolox_consumer_queue_lag_seconds"):
+        assert len(families[name]) == limit
+    [left_out] = families["kerolox_metrics_left_out_series"]
+    assert left_out.value >= 2 * (48 - limit) + 3 * (12 - limit)
+
+
+@pytest.mark.parametrize("accept", ["", "application/openmetrics-text"])
+async def test_a_large_look_is_told_again_for_a_while(
+    served: Served, accept: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    port = served.broker.metrics_port
+    first, second = [(await fetch(port, "/metrics", accept))[1] for _ in range(2)]
+    assert first != second  # the process's CPU is in it
+    monkeypatch.setattr(serving, "SERIES_ALWAYS_FRESH", 10)
+    monkeypatch.setattr(serving, "SERIES_PER_MS", 0.0001)
+    third, fourth = [(await fetch(port, "/metrics", accept))[1] for _ in range(2)]
+    assert second != third == fourth
+    monkeypatch.setattr(serving, "SERIES_PER_MS", 1e9)
+    other = "" if accept else "application/openmetrics-text"
+    fifth, sixth = [(await fetch(port, "/metrics", other))[1] for _ in range(2)]
+    assert fifth != sixth
 
 
 async def test_without_a_setting_no_port_is_open(tmp_path: Path) -> None:

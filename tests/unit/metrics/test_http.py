@@ -18,13 +18,20 @@ async def echo(request: HttpRequest) -> HttpAnswer:
     return HttpAnswer(f"{request.path}|{request.query}|{request.accept}".encode())
 
 
+PARTS = [bytes([number]) * 50_000 for number in range(60)]
+
+
+async def large(request: HttpRequest) -> HttpAnswer:
+    return HttpAnswer(PARTS)
+
+
 async def broken(request: HttpRequest) -> HttpAnswer:
     raise RuntimeError("boom")
 
 
 @pytest_asyncio.fixture
 async def server() -> AsyncIterator[HttpServer]:
-    made = HttpServer({"/echo": echo, "/broken": broken})
+    made = HttpServer({"/echo": echo, "/large": large, "/broken": broken})
     await made.open("127.0.0.1", 0, "metricsPromExporterPort")
     try:
         yield made
@@ -57,6 +64,13 @@ async def test_a_path_is_answered_with_its_query(server: HttpServer) -> None:
     head = await ask(server, get("/echo", method="HEAD"))
     assert head.endswith(b"\r\n\r\n")
     assert b"Content-Length: 7\r\n" in head
+
+
+async def test_an_answer_in_parts_comes_whole(server: HttpServer) -> None:
+    head, _, body = (await ask(server, get("/large"))).partition(b"\r\n\r\n")
+    assert b"Content-Length: 3000000" in head
+    assert body == b"".join(PARTS)
+    assert (await ask(server, get("/large", method="HEAD"))).endswith(b"\r\n\r\n")
 
 
 async def test_one_connection_serves_many_requests(server: HttpServer) -> None:

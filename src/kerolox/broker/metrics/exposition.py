@@ -6,7 +6,6 @@ Counters of topics and groups begin anew with the broker, and go with their topi
 
 from __future__ import annotations
 
-import contextlib
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -47,6 +46,9 @@ if TYPE_CHECKING:
     from kerolox.remoting.audit import Audit
     from kerolox.remoting.limits.requests import RequestLimits
 
+_TOPIC_LABELS = ("topic", "is_system")
+_GROUP_LABELS = ("topic", "consumer_group", "is_retry", "is_system")
+_QUEUE_LABELS = (*_GROUP_LABELS, "queue_id")
 LATENCY_ENDS_SECONDS = tuple(end / 1000 for end in LATENCY_ENDS_MS)
 
 
@@ -188,32 +190,35 @@ class BrokerFigures:
         return max(self.now_ms() - earliest, 0) if earliest > 0 else 0
 
     async def _measure_traffic(self, families: Families, turns: Turns) -> None:
+        counters = families.counters
+        of_topic = {
+            TOPIC_PUT_NUMS: counters(
+                "rocketmq_messages_in_total", "Messages stored", _TOPIC_LABELS
+            ),
+            TOPIC_PUT_SIZE: counters(
+                "rocketmq_throughput_in_total", "Bytes of records stored", _TOPIC_LABELS
+            ),
+        }
+        dead = counters(
+            "rocketmq_send_to_dlq_messages_total",
+            "Messages that a group gave up",
+            ("consumer_group",),
+        )
+        of_group = {
+            GROUP_GET_NUMS: counters("rocketmq_messages_out_total", "Delivered", _GROUP_LABELS),
+            GROUP_GET_SIZE: counters(
+                "rocketmq_throughput_out_total", "Bytes delivered", _GROUP_LABELS
+            ),
+        }
         for name, key, value in self.broker_stats.totals():
             await turns.give()
-            if name in (TOPIC_PUT_NUMS, TOPIC_PUT_SIZE):
-                labels = {"topic": key, "is_system": _flag(self.topics.is_system(key))}
-                if name == TOPIC_PUT_SIZE:
-                    families.counter(
-                        "rocketmq_throughput_in_total", "Bytes of records stored", value, labels
-                    )
-                    continue
-                families.counter("rocketmq_messages_in_total", "Messages stored", value, labels)
-                if key.startswith(DLQ_PREFIX):
-                    families.counter(
-                        "rocketmq_send_to_dlq_messages_total",
-                        "Messages that a group gave up",
-                        value,
-                        {"consumer_group": key.removeprefix(DLQ_PREFIX)},
-                    )
-            elif name in (GROUP_GET_NUMS, GROUP_GET_SIZE):
+            if family := of_topic.get(name):
+                family.add((key, _flag(self.topics.is_system(key))), value)
+                if name == TOPIC_PUT_NUMS and key.startswith(DLQ_PREFIX):
+                    dead.add((key.removeprefix(DLQ_PREFIX),), value)
+            elif family := of_group.get(name):
                 topic, _, group = key.partition("@")
-                labels = self._of_group(group, topic)
-                if name == GROUP_GET_NUMS:
-                    families.counter("rocketmq_messages_out_total", "Delivered", value, labels)
-                else:
-                    families.counter(
-                        "rocketmq_throughput_out_total", "Bytes delivered", value, labels
-                    )
+                family.add(self._of_group(group, topic), value)
 
     async def _measure_connections(self, families: Families, turns: Turns) -> None:
         clients = self.clients
@@ -250,54 +255,55 @@ class BrokerFigures:
 
     async def _measure_lag(self, families: Families, turns: Turns) -> None:
         """Of each group and topic, and of each queue. What is deleted meanwhile is left out."""
+        gauges = families.gauges
+        queue_lags = gauges(
+            "kerolox_consumer_queue_lag_messages",
+            "Messages of a queue that a group has not consumed",
+            _QUEUE_LABELS,
+        )
+        queue_ages = gauges(
+            "kerolox_consumer_queue_lag_seconds",
+            "How long the next message of a queue has waited for a group",
+            _QUEUE_LABELS,
+        )
+        lags = gauges("rocketmq_consumer_lag_messages", "Messages not consumed", _GROUP_LABELS)
+        delays = gauges(
+            "rocketmq_consumer_lag_latency",
+            "How long the next message has waited, in milliseconds",
+            _GROUP_LABELS,
+        )
         for group, topics in self.offsets.topics_by_group().items():
             for topic in topics:
                 await turns.give()
-                lag, delay_ms = 0, 0
                 labels = self._of_group(group, topic)
-                for queue_id, queue_lag, queue_delay_ms in self._queue_lags(group, topic):
-                    lag += queue_lag
-                    delay_ms = max(delay_ms, queue_delay_ms)
-                    families.gauge(
-                        "kerolox_consumer_queue_lag_messages",
-                        "Messages of a queue that a group has not consumed",
-                        queue_lag,
-                        {**labels, "queue_id": str(queue_id)},
-                    )
-                    families.gauge(
-                        "kerolox_consumer_queue_lag_seconds",
-                        "How long the next message of a queue has waited for a group",
-                        queue_delay_ms / 1000,
-                        {**labels, "queue_id": str(queue_id)},
-                    )
-                families.gauge(
-                    "rocketmq_consumer_lag_messages", "Messages not consumed", lag, labels
-                )
-                families.gauge(
-                    "rocketmq_consumer_lag_latency",
-                    "How long the next message has waited, in milliseconds",
-                    delay_ms,
-                    labels,
-                )
+                queues = list(self._queue_lags(group, topic))
+                rows = [(*labels, str(queue_id)) for queue_id, _, _ in queues]
+                queue_lags.extend(rows, [lag for _, lag, _ in queues])
+                queue_ages.extend(rows, [delay_ms / 1000 for _, _, delay_ms in queues])
+                lags.add(labels, sum([lag for _, lag, _ in queues]))
+                delays.add(labels, max([delay_ms for _, _, delay_ms in queues], default=0))
 
     def _queue_lags(self, group: str, topic: str) -> Iterable[tuple[int, int, int]]:
+        """(queue id, messages left, milliseconds that the next one has waited)."""
+        store, now_ms = self.store, self.now_ms()
         for queue_id, consumed in sorted(self.offsets.of_topic(group, topic).items()):
-            with contextlib.suppress(ValueError):
-                low, high = self.store.queue_bounds(topic, queue_id)
-                at = max(consumed, low)
-                delay_ms = 0
-                if at < high:
-                    stored = self.store.store_time(topic, queue_id, at)
-                    delay_ms = max(self.now_ms() - stored, 0) if stored > 0 else 0
-                yield queue_id, max(high - at, 0), delay_ms
+            try:
+                low, high = store.queue_bounds(topic, queue_id)
+                at = consumed if consumed > low else low
+                stored = store.store_time(topic, queue_id, at) if at < high else 0
+            except ValueError:
+                continue
+            lag = high - at if at < high else 0
+            yield queue_id, lag, max(now_ms - stored, 0) if stored > 0 else 0
 
-    def _of_group(self, group: str, topic: str) -> dict[str, str]:
-        return {
-            "topic": topic,
-            "consumer_group": group,
-            "is_retry": _flag(topic.startswith(RETRY_PREFIX)),
-            "is_system": _flag(is_system_group(group) or self.topics.is_system(topic)),
-        }
+    def _of_group(self, group: str, topic: str) -> tuple[str, str, str, str]:
+        """Values of ``_GROUP_LABELS``."""
+        return (
+            topic,
+            group,
+            _flag(topic.startswith(RETRY_PREFIX)),
+            _flag(is_system_group(group) or self.topics.is_system(topic)),
+        )
 
 
 def _flag(value: bool) -> str:
