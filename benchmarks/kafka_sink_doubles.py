@@ -27,13 +27,13 @@ sys.path.insert(0, str(ROOT))
 
 from tests.spark.drivers import die, run_to_its_death  # noqa: E402
 from tests.spark.sink_reading import stored  # noqa: E402
+from tests.support.clients.patient import PatientConnection  # noqa: E402
 from tests.support.clients.spark import Topics  # noqa: E402
 from tests.support.servers.up import Up  # noqa: E402
 
 from benchmarks.kafka import PARTITIONS, kafka_broker  # noqa: E402
 from benchmarks.spark_write import start_spark  # noqa: E402
 from kerolox.protocol.names import HALF_TOPIC  # noqa: E402
-from kerolox.remoting.blocking import BlockingConnection  # noqa: E402
 from kerolox.spark.java import require_java  # noqa: E402
 
 if TYPE_CHECKING:
@@ -105,7 +105,7 @@ class OurSide:
 
     def written(self, topic: str) -> int:
         """Half messages of all topics."""
-        with BlockingConnection(self._given[1]) as connection:
+        with PatientConnection(self._given[1]) as connection:
             return stored(connection, HALF_TOPIC, 0)
 
 

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Self
 
 from kerolox.protocol.command import RemotingCommand
+from tests.support.eventually import SECONDS_MAX
 
 if TYPE_CHECKING:
     from tests.abuse.abuses import Abuse
@@ -20,7 +21,7 @@ __all__ = ["ask_all"]
 UNDER_WAY_MAX = 8
 """Requests of one connection without an answer."""
 
-STALLED_SECONDS_MAX = 60.0
+STALLED_SECONDS_MAX = SECONDS_MAX
 """Without any answer."""
 
 CHUNK_BYTES = 1 << 18

@@ -11,7 +11,7 @@ from kerolox.protocol import fastjson
 from kerolox.protocol.codes import RequestCode, ResponseCode
 from kerolox.protocol.command import RemotingCommand
 from kerolox.protocol.records import decode_records
-from kerolox.remoting.blocking import BlockingConnection
+from tests.support.clients.patient import PatientConnection
 from tests.support.clients.requests import pull_fields, send_fields, topic_fields
 from tests.support.eventually import SECONDS_MAX
 
@@ -36,7 +36,7 @@ def ask(
     address: str, code: int, fields: Mapping[str, object] | None = None, body: bytes = b""
 ) -> RemotingCommand:
     """One request on a connection of its own."""
-    with BlockingConnection(address) as connection:
+    with PatientConnection(address) as connection:
         command = RemotingCommand.request(code, fields, body=body)
         return connection.invoke(command, SECONDS_MAX)
 

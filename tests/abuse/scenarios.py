@@ -16,9 +16,9 @@ from kerolox.kernel import HELD_OF_CONNECTION_MAX
 from kerolox.protocol.codes import RequestCode, ResponseCode
 from kerolox.protocol.command import RemotingCommand
 from kerolox.protocol.records import encode_batch
-from kerolox.remoting.blocking import BlockingConnection
 from tests.abuse.every_code import BROKER, NAMESRV, Role
 from tests.abuse.everything import ask_everything, ask_everything_huge
+from tests.support.clients.patient import PatientConnection
 from tests.support.clients.raw import connect, connected, frame, push, raw_frame
 from tests.support.clients.raw import pull as pull_fields
 from tests.support.clients.raw import send as send_fields
@@ -81,7 +81,7 @@ def read_by_others(connections: list[socket.socket]) -> Iterator[list[int]]:
             thread.join()
 
 
-def answered(client: BlockingConnection, code: int, body: bytes) -> RemotingCommand:
+def answered(client: PatientConnection, code: int, body: bytes) -> RemotingCommand:
     """One request without members."""
     return client.invoke(RemotingCommand.request(code, body=body), SECONDS_MAX)
 
@@ -117,7 +117,7 @@ def writers_of_a_byte_at_a_time(up: Up) -> None:
 
 
 def readers_ask_for_megabytes_and_never_read(up: Up) -> None:
-    with BlockingConnection(up.broker) as client:
+    with PatientConnection(up.broker) as client:
         _, fields, _ = send_fields("Unread", b"")
         body = encode_batch((0, bytes(4096), b"") for _ in range(32))
         client.send_frames(frame(RequestCode.SEND_BATCH_MESSAGE, {**fields, "m": True}, body))
@@ -155,7 +155,7 @@ def heartbeat(consumers: list[dict[str, object]], client_id: str = "hostile") ->
 
 
 def heartbeats_of_groups_that_are_made_up(up: Up) -> None:
-    with BlockingConnection(up.broker) as client:
+    with PatientConnection(up.broker) as client:
         many = heartbeat([consumer(f"made-up-{number}", []) for number in range(1500)])
         answer = answered(client, RequestCode.HEART_BEAT, many)
         assert answer.code == ResponseCode.SUCCESS, answer.remark
@@ -178,7 +178,7 @@ def pulls_that_wait_end_together(up: Up) -> None:
     """At most HELD_OF_CONNECTION_MAX wait; one message answers them all."""
     count, held_max = 12_000, HELD_OF_CONNECTION_MAX
     with (
-        BlockingConnection(up.broker) as sender,
+        PatientConnection(up.broker) as sender,
         connected(up, 1) as connections,
         read_by_others(connections) as counts,
     ):
@@ -198,7 +198,7 @@ def pulls_that_wait_end_together(up: Up) -> None:
 
 def replies_that_nobody_takes(up: Up) -> None:
     """A client asks, registers, and never says that it has the replies pushed to it."""
-    with BlockingConnection(up.broker) as client, connect(up) as replier:
+    with PatientConnection(up.broker) as client, connect(up) as replier:
         producers = [{"groupName": "askers"}]
         body = {"clientID": "asker", "consumerDataSet": [], "producerDataSet": producers}
         answer = answered(client, RequestCode.HEART_BEAT, json.dumps(body).encode())

@@ -13,7 +13,7 @@ from kerolox.protocol import fastjson
 from kerolox.protocol.codes import RequestCode, ResponseCode
 from kerolox.protocol.command import RemotingCommand
 from kerolox.protocol.framing import FrameDecoder
-from kerolox.remoting.blocking import BlockingConnection
+from tests.support.clients.patient import PatientConnection
 from tests.support.clients.raw import frame, pull, send
 from tests.support.eventually import SECONDS_MAX
 from tests.support.kernels import KERNELS
@@ -38,7 +38,7 @@ def up(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory)
         yield started
 
 
-def refused(client: BlockingConnection) -> int:
+def refused(client: PatientConnection) -> int:
     """What the broker has counted."""
     asked = RemotingCommand.request(RequestCode.GET_BROKER_RUNTIME_INFO)
     table = fastjson.loads(client.invoke(asked, SECONDS_MAX).body)["table"]
@@ -57,7 +57,7 @@ def codes_of(connection: socket.socket, count: int) -> Counter[int]:
 
 
 def test_who_floods_is_refused_and_others_are_served(up: Up) -> None:
-    with Probe(up) as probe, BlockingConnection(up.broker) as client:
+    with Probe(up) as probe, PatientConnection(up.broker) as client:
         text = f"maxRequestsPerSecondPerAddress={PER_SECOND}\nrequestBurstMillis={BURST_MS}\n"
         command = RemotingCommand.request(RequestCode.UPDATE_BROKER_CONFIG, body=text.encode())
         assert client.invoke(command, SECONDS_MAX).code == ResponseCode.SUCCESS

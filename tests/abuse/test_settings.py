@@ -11,8 +11,8 @@ import pytest
 from kerolox.properties import parse_properties
 from kerolox.protocol.codes import RequestCode
 from kerolox.protocol.command import RemotingCommand
-from kerolox.remoting.blocking import BlockingConnection
 from tests.abuse.conftest import SETTINGS
+from tests.support.clients.patient import PatientConnection
 from tests.support.kernels import KERNELS
 from tests.support.servers.probe import Probe
 from tests.support.servers.up import Up
@@ -28,7 +28,7 @@ ROLES = {
 TEXTS = {"broker": "regionId", "namesrv": "productEnvName"}
 
 
-def ask(server: BlockingConnection, code: int, body: bytes = b"") -> RemotingCommand:
+def ask(server: PatientConnection, code: int, body: bytes = b"") -> RemotingCommand:
     return server.invoke(RemotingCommand.request(code, body=body), 60.0)
 
 
@@ -68,7 +68,7 @@ def test_settings_survive_every_odd_request_and_a_restart(tmp_path: Path, kernel
         conf = (tmp_path / "broker.conf").read_text()
         with Probe(up) as probe:
             for role, (update, get) in ROLES.items():
-                with BlockingConnection(servers[role]) as server:
+                with PatientConnection(servers[role]) as server:
                     before[role] = parse_properties(ask(server, get).body.decode())
                     for name, body in abuse(role, before[role]):
                         answer = ask(server, update, body)
@@ -80,5 +80,5 @@ def test_settings_survive_every_odd_request_and_a_restart(tmp_path: Path, kernel
     assert not list((tmp_path / "store").glob("*/*.properties*"))
     with up:
         for role, (_, get) in ROLES.items():
-            with BlockingConnection(servers[role]) as server:
+            with PatientConnection(servers[role]) as server:
                 assert parse_properties(ask(server, get).body.decode()) == before[role]

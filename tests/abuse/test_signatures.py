@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from pathlib import Path
     from typing import Self
 
-pytestmark = pytest.mark.timeout(300)
+pytestmark = pytest.mark.timeout(600)
 
 TOPIC, FORBIDDEN = "Orders", "Forbidden"
 OPERATOR = Credentials("operator", "operator-secret")

@@ -57,7 +57,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         if Path(__file__).parent in item.path.parents:
             item.add_marker(pytest.mark.xdist_group("contract"))
             # The first one that needs the Java broker may have to fetch and build it.
-            item.add_marker(pytest.mark.timeout(300))
+            item.add_marker(pytest.mark.timeout(600))
             if not RUNS_ALL and _is_on_java(item) and item.path.name not in ON_JAVA_BY_DEFAULT:
                 left_out.append(item)
     if left_out:

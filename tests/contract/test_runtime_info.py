@@ -10,8 +10,8 @@ from kerolox.protocol import fastjson
 from kerolox.protocol.codes import RequestCode, ResponseCode
 from kerolox.protocol.command import RemotingCommand
 from kerolox.remoting.audit import Audit
-from kerolox.remoting.blocking import BlockingConnection
 from kerolox.remoting.limits.requests import LimitCounts
+from tests.support.clients.patient import PatientConnection
 from tests.support.eventually import wait_until
 
 if TYPE_CHECKING:
@@ -49,11 +49,11 @@ OF_5 = ("brokerActive", "getTransferredTps", *LimitCounts().shown(), *Audit("").
 COUNTERS = "putMessageTimesTotal msgPutTotalTodayNow putMessageSizeTotal commitLogMaxOffset".split()
 
 
-def ask(connection: BlockingConnection) -> dict[str, str]:
+def ask(connection: PatientConnection) -> dict[str, str]:
     """The figures; those of each folder under one name, and without those of delay levels."""
 
     def asked() -> RemotingCommand:
-        return connection.invoke(RemotingCommand.request(RequestCode.GET_BROKER_RUNTIME_INFO), 10.0)
+        return connection.invoke(RemotingCommand.request(RequestCode.GET_BROKER_RUNTIME_INFO))
 
     # Java has no answer in its first second: it has no sample yet.
     wait_until(lambda: asked().code == ResponseCode.SUCCESS)
@@ -65,17 +65,17 @@ def ask(connection: BlockingConnection) -> dict[str, str]:
     }
 
 
-def send(connection: BlockingConnection) -> None:
+def send(connection: PatientConnection) -> None:
     fields = {"a": "p", "b": "Runtime", "c": "TBW102", "d": 1, "e": 0, "f": 0, "g": 1, "h": 0}
     fields |= {"i": encode_properties({"KEYS": "k"}), "j": 0, "k": False, "m": False}
     asked = RemotingCommand.request(RequestCode.SEND_MESSAGE_V2, fields, body=bytes(100))
-    assert connection.invoke(asked, 10.0).code == ResponseCode.SUCCESS
+    assert connection.invoke(asked).code == ResponseCode.SUCCESS
 
 
 def test_the_figures_have_the_names_and_forms_of_rocketmq(cluster: Cluster) -> None:
     grown: list[int] = []
 
-    def counted(connection: BlockingConnection) -> bool:
+    def counted(connection: PatientConnection) -> bool:
         """Messages of other tests, traces for example, may still come between the two looks."""
         before = ask(connection)
         for _ in range(3):
@@ -85,7 +85,7 @@ def test_the_figures_have_the_names_and_forms_of_rocketmq(cluster: Cluster) -> N
         return grown[:2] == [3, 3]
 
     after: dict[str, str] = {}
-    with BlockingConnection(cluster.broker) as connection:
+    with PatientConnection(cluster.broker) as connection:
         send(connection)
         wait_until(lambda: counted(connection), what="three messages counted as three")
     for name in OF_5:

@@ -11,12 +11,12 @@ import pytest
 
 from kerolox.client.sync import PullConsumer
 from kerolox.protocol.names import CHECK_MAX_TIME_TOPIC, HALF_TOPIC
-from kerolox.remoting.blocking import BlockingConnection
 from kerolox.spark.sink import job
 from kerolox.spark.sink.errors import SinkError
 from kerolox.spark.sink.options import SinkOptions
 from kerolox.spark.sink.transactions.commit import Transaction
 from tests.spark.sink_reading import stored
+from tests.support.clients.patient import PatientConnection
 from tests.support.clients.spark import Topics
 from tests.support.eventually import wait_until
 from tests.support.programs import RUNS_ALL
@@ -102,7 +102,7 @@ def test_a_driver_away_for_longer_than_all_checks_loses_nothing(kind: str, tmp_p
         topic = "away"
         options = exactly(cluster, topic, tmp_path / "decisions")
         messages = written(options, ["a", "b"], ["c"])
-        with BlockingConnection(cluster.broker) as connection:
+        with PatientConnection(cluster.broker) as connection:
             wait_until(
                 lambda: stored(connection, CHECK_MAX_TIME_TOPIC, 0) == 3,
                 what="halves that the broker has set aside",
@@ -121,7 +121,7 @@ def test_halves_that_a_broker_asks_about_all_the_time_are_seen_once(
         topic = "asked"
         options = exactly(cluster, topic, tmp_path / "decisions")
         messages = written(options, ["a", "b"], ["c"])
-        with BlockingConnection(cluster.broker) as connection:
+        with PatientConnection(cluster.broker) as connection:
 
             def wait_for_copies() -> None:
                 end = stored(connection, HALF_TOPIC, 0) + 9

@@ -175,7 +175,7 @@ def serve(line: str, folder: Path, server: Up) -> None:
     assert status == 0, (folder / "log").read_text()
 
 
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(600)
 @pytest.mark.parametrize(
     "page",
     pages("python", "sh", "properties", needs=("", "notebook", "pytest", *LIBRARIES)),

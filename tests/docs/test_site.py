@@ -35,7 +35,7 @@ def test_each_page_stands_once_in_the_navigation_of_the_site() -> None:
     assert sorted(pages_of(SITE["nav"])) == sorted(written), "see nav in zensical.toml"
 
 
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(600)
 def test_the_site_builds_without_a_warning(tmp_path: Path) -> None:
     command = [
         sys.executable,

@@ -6,6 +6,7 @@ import subprocess
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
+from tests.support.eventually import SECONDS_MAX
 from tests.support.programs import java_command
 
 if TYPE_CHECKING:
@@ -16,7 +17,6 @@ if TYPE_CHECKING:
 __all__ = ["MqAdmin", "MqAdminProcess"]
 
 END = "\x04"
-STOP_SECONDS_MAX = 30
 
 
 class MqAdminProcess:
@@ -47,7 +47,7 @@ class MqAdminProcess:
         assert self._process.stdin is not None
         self._process.stdin.close()
         try:
-            self._process.wait(timeout=STOP_SECONDS_MAX)
+            self._process.wait(timeout=SECONDS_MAX)
         finally:
             self._process.kill()
             if self._process.stdout is not None:

@@ -8,6 +8,7 @@ import sys
 from typing import TYPE_CHECKING
 
 from kerolox.client import Credentials
+from tests.support.eventually import SECONDS_MAX
 from tests.support.programs import (
     build_go_tls_clients,
     build_python_clients,
@@ -36,7 +37,6 @@ WORKER = Credentials("worker-account", "worker-secret")
 """Who may what :func:`accounts_file` is told, and replies."""
 
 OK = "ok"
-STOP_SECONDS_MAX = 30
 
 
 def accounts_file(
@@ -85,7 +85,7 @@ class Cases:
         assert process.stdout is not None
         process.stdin.close()
         try:
-            process.wait(timeout=STOP_SECONDS_MAX)
+            process.wait(timeout=SECONDS_MAX)
         finally:
             process.kill()
             process.stdout.close()

@@ -66,7 +66,7 @@ from tests.support.servers.command import kerolox
 from tests.support.servers.tls import Authority
 from tests.support.servers.up import Up
 
-pytestmark = [pytest.mark.timeout(300), pytest.mark.xdist_group("java")]
+pytestmark = [pytest.mark.timeout(600), pytest.mark.xdist_group("java")]
 
 JAVA = pytest.mark.java
 TOPIC, READ_ONLY, FORBIDDEN, GROUP = "Allowed", "ReadOnly", "Forbidden", "readers"

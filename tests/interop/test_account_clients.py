@@ -152,7 +152,7 @@ def test_the_released_go_client_works_with_an_account(guarded: Guarded) -> None:
     }
     command = [str(build_go_clients()), guarded.up.namesrv, guarded.up.broker]
     done = subprocess.run(
-        command, capture_output=True, text=True, timeout=200, env={**os.environ, **environment}
+        command, capture_output=True, text=True, timeout=500, env={**os.environ, **environment}
     )
     assert outcomes(done.stdout) == dict.fromkeys(("send", "batch", "consume"), OK)
 
@@ -161,7 +161,7 @@ def test_the_released_go_client_works_with_an_account(guarded: Guarded) -> None:
 def test_the_node_client_works_with_an_account(guarded: Guarded) -> None:
     scenarios = ("send", "tags", "refused")
     command = ["node", str(build_node_clients()), guarded.up.namesrv, *KEYS.values(), *scenarios]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=200)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=500)
     assert outcomes(done.stdout) == dict.fromkeys(scenarios, OK)
     assert guarded.count("NodeForbidden") == 0
 

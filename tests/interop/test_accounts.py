@@ -19,7 +19,7 @@ from tests.interop.mqadmin import MqAdminProcess
 from tests.support.servers.clusters import JavaPeer
 from tests.support.servers.up import Up
 
-pytestmark = [pytest.mark.java, pytest.mark.timeout(300), pytest.mark.xdist_group("java")]
+pytestmark = [pytest.mark.java, pytest.mark.timeout(600), pytest.mark.xdist_group("java")]
 
 OPERATOR = Credentials("operator", "operator-secret")
 ACCOUNTS = f"""\

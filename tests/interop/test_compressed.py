@@ -14,7 +14,7 @@ from kerolox.protocol.compression import CompressionType
 from tests.interop.mqadmin import MqAdmin
 from tests.support.servers.up import Up
 
-pytestmark = [pytest.mark.java, pytest.mark.timeout(300), pytest.mark.xdist_group("java")]
+pytestmark = [pytest.mark.java, pytest.mark.timeout(600), pytest.mark.xdist_group("java")]
 
 BODY = bytes(range(256)) * 1_000
 

@@ -30,7 +30,7 @@ def outcomes(
     folder = tmp_path_factory.mktemp(f"go-{request.param}")
     with Up(folder, kernel=request.param) as up:
         command = [str(build_go_clients()), up.namesrv, up.broker]
-        done = subprocess.run(command, capture_output=True, text=True, timeout=400)
+        done = subprocess.run(command, capture_output=True, text=True, timeout=500)
         rows = [row.split("\t") for row in done.stdout.splitlines() if row.startswith("scenario\t")]
         assert rows, f"nothing ran:\n{done.stdout}\n{done.stderr}"
         yield {name: outcome for _, name, outcome in rows}

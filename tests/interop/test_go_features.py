@@ -52,7 +52,7 @@ def rows(up: Up) -> list[list[str]]:
     """What one process printed that runs all scenarios at once."""
     command = [str(build_go_clients()), up.namesrv, up.broker, str(SETTINGS["brokerName"])]
     environment = {**os.environ, "HOME": str(up.data)}
-    done = subprocess.run(command, capture_output=True, text=True, timeout=200, env=environment)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=500, env=environment)
     print(done.stderr)
     return [row.split("\t") for row in done.stdout.splitlines()]
 

@@ -37,7 +37,7 @@ def up(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory)
 def outcomes(up: Up) -> dict[str, str]:
     """Scenario name to "ok" or what went wrong; all of them in one Java process."""
     done = subprocess.run(
-        java_command("interop.Clients", up.namesrv), capture_output=True, text=True, timeout=400
+        java_command("interop.Clients", up.namesrv), capture_output=True, text=True, timeout=500
     )
     lines = [line.split("\t") for line in done.stdout.splitlines() if line.startswith("scenario\t")]
     assert lines, f"nothing ran:\n{done.stdout}\n{done.stderr}"

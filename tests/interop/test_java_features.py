@@ -106,7 +106,7 @@ def outcomes(up: Up, replies: dict[str, str], shared: dict[str, list[str]]) -> d
                 request = Message(SERVED_BY_JAVA, b"are you there?", tags="request")
                 reply = producer.request(request, timeout_ms=60_000)
                 replies["are you there?"] = reply.body.decode()
-                output, errors = process.communicate(timeout=200)
+                output, errors = process.communicate(timeout=500)
             finally:
                 process.kill()
             rows = [line.split("\t") for line in output.splitlines()]

@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 
 pytestmark = [
     pytest.mark.java,
-    pytest.mark.timeout(300),
+    pytest.mark.timeout(600),
     pytest.mark.xdist_group("java"),
     pytest.mark.asyncio,
 ]

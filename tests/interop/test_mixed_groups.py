@@ -25,7 +25,7 @@ from tests.interop.test_order import (
 from tests.support.eventually import wait_until
 from tests.support.servers.up import Up
 
-pytestmark = [pytest.mark.java, pytest.mark.timeout(300), pytest.mark.xdist_group("java-order")]
+pytestmark = [pytest.mark.java, pytest.mark.timeout(600), pytest.mark.xdist_group("java-order")]
 
 TWINS = FREE_GROUP, FREE_TOPIC = "free", "Free"
 

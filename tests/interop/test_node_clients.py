@@ -73,7 +73,7 @@ def outcomes(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
                 producer.create_topic(f"Node{topic}", queues=4)
             reset(producer, up, "node-reset", "NodeReset")
         command = ["node", str(program), up.namesrv]
-        done = subprocess.run(command, capture_output=True, text=True, timeout=200)
+        done = subprocess.run(command, capture_output=True, text=True, timeout=500)
     rows = [row.split("\t") for row in done.stdout.splitlines() if row.startswith("scenario\t")]
     assert rows, f"nothing ran:\n{done.stdout}\n{done.stderr}"
     print(done.stderr)

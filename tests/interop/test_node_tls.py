@@ -24,7 +24,7 @@ TOPICS = ("NodeSend", "NodeTags")
 
 def outcomes(up: Up, *scenarios: str) -> dict[str, str]:
     command = ["node", str(build_node_clients()), up.namesrv, "key", "secret", *scenarios]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=200)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=500)
     rows = [row.split("\t") for row in done.stdout.splitlines() if row.startswith("scenario\t")]
     return {name: outcome for _, name, outcome in rows}
 

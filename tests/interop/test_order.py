@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from typing import Self
 
-pytestmark = [pytest.mark.java, pytest.mark.timeout(300), pytest.mark.xdist_group("java-order")]
+pytestmark = [pytest.mark.java, pytest.mark.timeout(600), pytest.mark.xdist_group("java-order")]
 
 TOPIC, GROUP = "Ordered", "ordered"
 QUEUES = 4

@@ -17,8 +17,8 @@ from kerolox.client import ClientSettings
 from kerolox.protocol import fastjson
 from kerolox.protocol.codes import RequestCode
 from kerolox.protocol.command import RemotingCommand
-from kerolox.remoting.blocking import BlockingConnection
 from tests.interop.secured import OK, OPERATOR, WORKER, accounts_file, java_cases
+from tests.support.clients.patient import PatientConnection
 from tests.support.eventually import SECONDS_MAX, wait_until
 from tests.support.programs import build_go_clients, build_node_clients
 from tests.support.servers.up import Up
@@ -56,7 +56,7 @@ def limited(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Up]:
 
 def refused(up: Up) -> int:
     """Requests of accounts that were too many."""
-    with BlockingConnection(up.broker, credentials=OPERATOR) as connection:
+    with PatientConnection(up.broker, credentials=OPERATOR) as connection:
         asked = RemotingCommand.request(RequestCode.GET_BROKER_RUNTIME_INFO)
         body = fastjson.members_of(fastjson.loads(connection.invoke(asked, SECONDS_MAX).body))
     return int(str(fastjson.members_of(body["table"])["requestsRefusedOfAccount"]))
@@ -69,7 +69,7 @@ def stored(up: Up, topic: str) -> int:
 
 def outcome(command: list[str], **environment: str) -> str:
     done = subprocess.run(
-        command, capture_output=True, text=True, timeout=300, env={**os.environ, **environment}
+        command, capture_output=True, text=True, timeout=500, env={**os.environ, **environment}
     )
     rows = [row.split("\t") for row in done.stdout.splitlines() if row.startswith("scenario\t")]
     assert [row[1] for row in rows] == ["limited"], done.stdout + done.stderr

@@ -150,7 +150,7 @@ def ask_java(questions: list[dict[str, object]]) -> list[str]:
         input="\n".join(map(json.dumps, questions)),
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=500,
     )
     answers = done.stdout.splitlines()
     assert len(answers) == len(questions), done.stderr

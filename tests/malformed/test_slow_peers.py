@@ -15,7 +15,7 @@ import pytest
 from kerolox.protocol.codes import RequestCode, ResponseCode
 from kerolox.protocol.command import RemotingCommand
 from kerolox.protocol.records import encode_batch
-from kerolox.remoting.blocking import BlockingConnection
+from tests.support.clients.patient import PatientConnection
 from tests.support.eventually import SECONDS_MAX
 from tests.support.kernels import KERNELS
 from tests.support.servers.up import Up
@@ -39,7 +39,7 @@ MEMORY_MIB_MAX = 60
 def up(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Up]:
     settings = {"mappedFileSizeCommitLog": 16 << 20, "maxHashSlotNum": 1000, "maxIndexNum": 4000}
     with Up(tmp_path, settings=settings, kernel=request.param) as started:
-        with BlockingConnection(started.broker) as connection:
+        with PatientConnection(started.broker) as connection:
             body = encode_batch((0, bytes(BODY), b"") for _ in range(BATCH))
             answer = connection.invoke(send(body, batch=True), SECONDS_MAX)
             assert answer.code == ResponseCode.SUCCESS, answer.remark
@@ -79,7 +79,7 @@ def memory_mib(up: Up) -> float:
 
 def serve_another(address: str, count: int = 100) -> None:
     """Sends and reads of somebody else are answered."""
-    with BlockingConnection(address) as connection:
+    with PatientConnection(address) as connection:
         for _ in range(count):
             sent = connection.invoke(send(b"x", queue_id=1), SECONDS_MAX)
             assert sent.code == ResponseCode.SUCCESS
@@ -125,7 +125,7 @@ def test_held_pulls_of_a_peer_that_never_reads_cost_bounded_memory(up: Up) -> No
     before = memory_mib(up)
     held = 0
     body = encode_batch((0, bytes(BODY), b"") for _ in range(BATCH))
-    with contextlib.ExitStack() as stack, BlockingConnection(up.broker) as sender:
+    with contextlib.ExitStack() as stack, PatientConnection(up.broker) as sender:
         connection = stack.enter_context(open_socket(up))
         offset = BATCH
         for _ in range(6):
@@ -166,7 +166,7 @@ def test_a_stop_waits_for_no_held_pull_and_no_connection(up: Up) -> None:
         for _ in range(200):
             connection = stack.enter_context(socket.create_connection(("127.0.0.1", up.port)))
             connection.sendall(pull(0, queue_id=3, suspend_ms=HOLD_MS).encode() * 5)
-        with BlockingConnection(up.broker) as other:
+        with PatientConnection(up.broker) as other:
             assert (
                 other.invoke(pull(0, queue_id=2), SECONDS_MAX).code == ResponseCode.PULL_NOT_FOUND
             )

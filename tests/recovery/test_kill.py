@@ -17,7 +17,7 @@ from kerolox.message import MessageId, encode_properties
 from kerolox.protocol.codes import RequestCode, ResponseCode
 from kerolox.protocol.command import RemotingCommand
 from kerolox.protocol.records import decode_records
-from kerolox.remoting.blocking import BlockingConnection
+from tests.support.clients.patient import PatientConnection
 from tests.support.eventually import SECONDS_MAX, wait_until
 from tests.support.kernels import KERNELS
 from tests.support.servers.up import Up
@@ -55,7 +55,7 @@ class Load(threading.Thread):
         open_sends: dict[int, tuple[bytes, str]] = {}
         number = 0
         try:
-            with BlockingConnection(self.address) as connection:
+            with PatientConnection(self.address) as connection:
                 while True:
                     while len(open_sends) < WINDOW:
                         key, size = f"{self.prefix}-{number}", (number * 37) % 700 + 1
@@ -63,7 +63,7 @@ class Load(threading.Thread):
                         command = send_command(body, key, queue_id=number % QUEUES)
                         open_sends[connection.send(command)] = (body, key)
                         number += 1
-                    self._take(connection.receive(10.0), open_sends)
+                    self._take(connection.receive(SECONDS_MAX), open_sends)
         except RemotingError:
             pass
 
@@ -103,7 +103,7 @@ def send_command(body: bytes, key: str, *, queue_id: int) -> RemotingCommand:
     return RemotingCommand.request(RequestCode.SEND_MESSAGE_V2, header, body=body)
 
 
-def read_queue(connection: BlockingConnection, queue_id: int) -> dict[int, tuple[bytes, int]]:
+def read_queue(connection: PatientConnection, queue_id: int) -> dict[int, tuple[bytes, int]]:
     """Every message of a queue: queue offset to (body, physical offset)."""
     found: dict[int, tuple[bytes, int]] = {}
     offset = 0
@@ -129,7 +129,7 @@ def read_queue(connection: BlockingConnection, queue_id: int) -> dict[int, tuple
         offset = int(response.ext_fields["nextBeginOffset"])
 
 
-def query_key(connection: BlockingConnection, key: str) -> list[bytes]:
+def query_key(connection: PatientConnection, key: str) -> list[bytes]:
     header = {
         "topic": TOPIC,
         "key": key,
@@ -142,7 +142,7 @@ def query_key(connection: BlockingConnection, key: str) -> list[bytes]:
 
 
 def verify(address: str, acknowledged: list[Acknowledged]) -> None:
-    with BlockingConnection(address) as connection:
+    with PatientConnection(address) as connection:
         queues = {queue_id: read_queue(connection, queue_id) for queue_id in range(QUEUES)}
         for queue_id, messages in queues.items():
             assert sorted(messages) == list(range(len(messages))), f"queue {queue_id} has gaps"

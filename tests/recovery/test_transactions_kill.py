@@ -11,6 +11,7 @@ import pytest
 from kerolox.client import Producer
 from tests.support.clients import transactions
 from tests.support.clients.transactions import ProducerProcess, is_committed
+from tests.support.eventually import SECONDS_MAX
 from tests.support.kernels import KERNELS
 from tests.support.servers.up import Up
 
@@ -20,7 +21,6 @@ if TYPE_CHECKING:
 COUNT = int(os.environ.get("KEROLOX_TRANSACTIONS", "240"))
 """Transactions in all; the long run has 2,000."""
 
-SETTLED_SECONDS_MAX = 60.0
 SETTINGS = {
     "transactionCheckInterval": 300,
     "transactionTimeOut": 300,
@@ -65,7 +65,7 @@ async def test_transactions_end_as_their_producers_say_whoever_is_killed(
         three.wait_for(third)
         acknowledged = {n for each in (one, two, three) for n in each.acknowledged}
         wanted = {number for number in acknowledged if is_committed(number)}
-        await transactions.settled(up.namesrv, SETTLED_SECONDS_MAX)
+        await transactions.settled(up.namesrv, SECONDS_MAX)
         found = await transactions.visible(up.namesrv)
     assert len(acknowledged) > COUNT // 2
     assert wanted - found.keys() == set(), "a committed one is not seen"

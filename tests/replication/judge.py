@@ -50,7 +50,6 @@ __all__ = [
 NAMED = (RequestCode.GET_ALL_TOPIC_CONFIG, RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG)
 TABLES = (*NAMED, RequestCode.GET_ALL_CONSUMER_OFFSET)
 ENTRY = struct.Struct(">qiq")
-SYNC_SECONDS_MAX = 60.0
 
 
 # -- running brokers ----------------------------------------------------------------------------
@@ -86,7 +85,7 @@ async def until_same(master: Peer, slave: Peer, codes: Iterable[RequestCode] = N
         async def is_same(code: int = code) -> bool:
             return await _table(slave, code) == await _table(master, code)
 
-        await until(is_same, seconds=SYNC_SECONDS_MAX, what=f"the same table {code.name}")
+        await until(is_same, what=f"the same table {code.name}")
 
 
 async def until_equal(master: Peer, slave: Peer, its_store: Path) -> int:
@@ -107,7 +106,7 @@ async def until_equal(master: Peer, slave: Peer, its_store: Path) -> int:
         at_master = await _table(master, RequestCode.GET_ALL_DELAY_OFFSET)
         return _offsets(fastjson.loads(text)) == _offsets(at_master)
 
-    await until(is_delay_same, seconds=SYNC_SECONDS_MAX, what="the same delay offsets")
+    await until(is_delay_same, what="the same delay offsets")
 
     async def has_all() -> bool:
         return await end_of(slave) == await end_of(master) > 0

@@ -46,7 +46,7 @@ WHY_NOT = why_no_network() or ("" if "tmpfs" in disk_kinds() else "nothing can b
 
 pytestmark = [
     pytest.mark.asyncio,
-    pytest.mark.timeout(1_800 if IS_LONG else 180),
+    pytest.mark.timeout(1_800 if IS_LONG else 600),
     pytest.mark.skipif(bool(WHY_NOT), reason=WHY_NOT),
 ]
 

@@ -38,7 +38,7 @@ SIZE = int(os.environ.get("KEROLOX_REPLICATED_MIB", "32")) * MIB
 IS_LONG = SIZE >= 253 * MIB
 FILE_SIZE = 64 * MIB if IS_LONG else 4 * MIB
 KILLS = ("slave", "master") * (4 if IS_LONG else 1)
-RUN_SECONDS_MAX = 3_000 if IS_LONG else 240
+RUN_SECONDS_MAX = 3_000 if IS_LONG else 600
 BYTES_A_SECOND = (8 if IS_LONG else 3) * MIB
 """Of the load: a slave has to catch up under it."""
 

@@ -15,7 +15,7 @@ from tests.replication.members import JavaMember, NameServerProcess
 from tests.support.clients.peer import Peer, peer_at, peer_of
 from tests.support.eventually import until
 
-pytestmark = [pytest.mark.asyncio, pytest.mark.java, pytest.mark.timeout(240)]
+pytestmark = [pytest.mark.asyncio, pytest.mark.java, pytest.mark.timeout(600)]
 
 SIZES = {
     "mappedFileSizeCommitLog": 1 << 20,

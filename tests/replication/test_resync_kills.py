@@ -14,9 +14,9 @@ import pytest
 
 from tests.replication.members import NameServerProcess, OurMember
 from tests.support.clients.peer import Peer, peer_at
-from tests.support.eventually import until
+from tests.support.eventually import SECONDS_MAX, until
 
-pytestmark = [pytest.mark.asyncio, pytest.mark.timeout(240)]
+pytestmark = [pytest.mark.asyncio, pytest.mark.timeout(600)]
 
 SETTINGS = {
     "mappedFileSizeCommitLog": 1 << 20,
@@ -50,7 +50,7 @@ def dumped(folder: Path, begin: int) -> list[dict[str, object]]:
     """What ``kerolox store dump`` shows, as the log says to call it."""
     command = [sys.executable, "-m", "kerolox.cli", "store", "dump", str(folder)]
     done = subprocess.run(
-        [*command, "--from", str(begin)], check=True, capture_output=True, timeout=60
+        [*command, "--from", str(begin)], check=True, capture_output=True, timeout=SECONDS_MAX
     )
     return [json.loads(line) for line in done.stdout.splitlines()]
 

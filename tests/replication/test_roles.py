@@ -27,7 +27,7 @@ from tests.support.eventually import SECONDS_MAX, until
 from tests.support.programs import java_command
 from tests.support.servers.clusters import JavaPeer
 
-pytestmark = [pytest.mark.asyncio, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.asyncio, pytest.mark.timeout(600)]
 
 NAME, TOPIC, QUEUES = "broker-a", "T", 4
 RETRY_SECONDS = 0.1

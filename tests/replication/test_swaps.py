@@ -28,7 +28,7 @@ pytestmark = [
     pytest.mark.asyncio,
     pytest.mark.java,
     pytest.mark.go,
-    pytest.mark.timeout(400),
+    pytest.mark.timeout(600),
 ]
 
 TOPIC, QUEUES = "Rolling", 4

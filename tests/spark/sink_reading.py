@@ -14,8 +14,8 @@ from kerolox.protocol.codes import RequestCode, ResponseCode
 from kerolox.protocol.command import RemotingCommand
 from kerolox.protocol.names import HALF_TOPIC, TOOLS_GROUP
 from kerolox.protocol.records import decode_records
-from kerolox.remoting.blocking import BlockingConnection
 from kerolox.spark.network.brokers import pull_header
+from tests.support.clients.patient import PatientConnection
 from tests.support.eventually import SECONDS_MAX
 from tests.support.programs import java_command
 
@@ -78,11 +78,11 @@ class Watch:
 
     def _watch(self) -> None:
         while not self._ending.wait(PAUSE_SECONDS):
-            with suppress(RemotingError), BlockingConnection(self._broker) as connection:
+            with suppress(RemotingError), PatientConnection(self._broker) as connection:
                 while not self._ending.wait(PAUSE_SECONDS):
                     self._look(connection)
 
-    def _look(self, connection: BlockingConnection) -> None:
+    def _look(self, connection: PatientConnection) -> None:
         before = self.decided()
         halves = stored(connection, HALF_TOPIC, 0)
         seen = sum(stored(connection, self._topic, queue) for queue in range(self._queues))
@@ -92,7 +92,7 @@ class Watch:
             self.early = f"{seen} rows of {after} batches that are decided"
 
 
-def stored(connection: BlockingConnection, topic: str, queue: int) -> int:
+def stored(connection: PatientConnection, topic: str, queue: int) -> int:
     """The end of a queue; 0 where there is none."""
     fields = {"topic": topic, "queueId": queue}
     answer = connection.invoke(
@@ -101,7 +101,7 @@ def stored(connection: BlockingConnection, topic: str, queue: int) -> int:
     return int(answer.ext_fields["offset"]) if answer.code == ResponseCode.SUCCESS else 0
 
 
-def numbers_of(connection: BlockingConnection, topic: str, queues: int = 4) -> list[int]:
+def numbers_of(connection: PatientConnection, topic: str, queues: int = 4) -> list[int]:
     """The numbers that the bodies of a topic are, sorted."""
     found: list[int] = []
     for queue in range(queues):

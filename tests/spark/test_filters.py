@@ -7,7 +7,7 @@ from pyspark.errors import AnalysisException
 
 from kerolox.protocol.codes import RequestCode
 from kerolox.protocol.command import RemotingCommand
-from kerolox.remoting.blocking import BlockingConnection
+from tests.support.clients.patient import PatientConnection
 from tests.support.clients.spark import Sent, read_to_end
 from tests.support.eventually import SECONDS_MAX
 
@@ -19,7 +19,7 @@ def broker_setting(topics, name: str, value: str, before: str):
     """A setting of the running broker, as long as the context lasts."""
 
     def put(text: str) -> None:
-        with BlockingConnection(topics.broker) as connection:
+        with PatientConnection(topics.broker) as connection:
             request = RemotingCommand.request(
                 RequestCode.UPDATE_BROKER_CONFIG, body=f"{name}={text}".encode()
             )

@@ -8,11 +8,11 @@ from pyspark.errors import StreamingQueryException
 
 from kerolox.protocol.codes import RequestCode
 from kerolox.protocol.command import RemotingCommand
-from kerolox.remoting.blocking import BlockingConnection
 from kerolox.spark.options import SourceOptions
 from kerolox.spark.positions.offsets import DataLossError
 from kerolox.spark.rows.schema import schema_of
 from kerolox.spark.stream import StreamPlanner
+from tests.support.clients.patient import PatientConnection
 from tests.support.clients.spark import needs_limits, read_to_end
 
 FIRST = 1_000
@@ -23,7 +23,7 @@ def make_again(topics, topic):
         (topics.broker, RequestCode.DELETE_TOPIC_IN_BROKER),
         (topics.namesrv, RequestCode.DELETE_TOPIC_IN_NAMESRV),
     ):
-        with BlockingConnection(address) as connection:
+        with PatientConnection(address) as connection:
             assert connection.invoke(RemotingCommand.request(code, {"topic": topic})).code == 0
     topics.create(topic)
 

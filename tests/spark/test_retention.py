@@ -13,8 +13,8 @@ from pyspark.errors import StreamingQueryException
 
 from kerolox.protocol.codes import RequestCode
 from kerolox.protocol.command import RemotingCommand
-from kerolox.remoting.blocking import BlockingConnection
 from kerolox.testing import LocalBroker
+from tests.support.clients.patient import PatientConnection
 from tests.support.clients.spark import SECONDS_OF_SPARK, Gathered, Sent, Topics
 from tests.support.eventually import SECONDS_MAX, wait_until
 from tests.support.servers.settings import ANY_DISK
@@ -67,7 +67,7 @@ class Log:
     def first(self) -> int:
         """The offset of the first message that is there."""
         fields = {"topic": self.topic, "queueId": 0}
-        with BlockingConnection(self._broker.address) as connection:
+        with PatientConnection(self._broker.address) as connection:
             request = RemotingCommand.request(RequestCode.GET_MIN_OFFSET, fields)
             return int(connection.invoke(request, SECONDS_MAX).ext_fields["offset"])
 

@@ -7,11 +7,11 @@ from __future__ import annotations
 
 import pytest
 
-from kerolox.remoting.blocking import BlockingConnection
 from tests.spark.drivers import Driver, run_to_its_death
 from tests.spark.sink_kill_me import STEPS
 from tests.spark.sink_plain_driver import BATCHES, PER_BATCH
 from tests.spark.sink_reading import Watch, numbers_of
+from tests.support.clients.patient import PatientConnection
 from tests.support.programs import RUNS_ALL
 
 KILLED = [step for step in STEPS for _ in range(3 if RUNS_ALL else 1)]
@@ -26,7 +26,7 @@ def test_a_plain_driver_that_dies_at_a_step_writes_each_row_once(
     places, log = (topics.namesrv, topic, tmp_path), tmp_path / "log"
     with Watch(topics.broker, topic, decisions, per_batch=PER_BATCH) as watch:
         run_to_its_death(PROGRAM, *places, step, log=log)
-        with BlockingConnection(topics.broker) as connection:
+        with PatientConnection(topics.broker) as connection:
             seen = numbers_of(connection, topic)
         assert len(set(seen)) == len(seen)
         if step in ("write", "before-decide", "decide"):
@@ -36,6 +36,6 @@ def test_a_plain_driver_that_dies_at_a_step_writes_each_row_once(
             assert PER_BATCH < len(seen) <= 2 * PER_BATCH
         with Driver(PROGRAM, *places, "none", log=log) as driver:
             driver.wait()
-        with BlockingConnection(topics.broker) as connection:
+        with PatientConnection(topics.broker) as connection:
             assert numbers_of(connection, topic) == list(range(BATCHES * PER_BATCH))
     assert not watch.early

@@ -17,11 +17,11 @@ from typing import TYPE_CHECKING
 import pytest
 
 from kerolox.protocol.names import HALF_TOPIC
-from kerolox.remoting.blocking import BlockingConnection
 from kerolox.spark.positions.read_limits import HAS_READ_LIMITS
 from tests.spark.drivers import Driver, driver_variables
 from tests.spark.servers import Servers
 from tests.spark.sink_reading import Watch, java_bodies, stored
+from tests.support.clients.patient import PatientConnection
 from tests.support.clients.spark import Topics, needs_limits
 from tests.support.eventually import wait_until
 from tests.support.programs import RUNS_ALL
@@ -62,7 +62,7 @@ def test_rows_of_attempts_that_do_not_count_are_never_seen(
 ):
     origin = topics.create(f"origin-{uuid.uuid4().hex[:12]}", queues=2)
     topics.send_numbers(origin, range(BATCHES * PER_BATCH), queues=2)
-    with BlockingConnection(topics.broker) as connection:
+    with PatientConnection(topics.broker) as connection:
         before = stored(connection, HALF_TOPIC, 0)
     decisions = tmp_path / "checkpoint" / "kerolox-sink"
     given = topics.namesrv, origin, topic, tmp_path, how, PER_BATCH
@@ -78,7 +78,7 @@ def test_rows_of_attempts_that_do_not_count_are_never_seen(
                 wait_until(lambda: all(path.exists() for path in ended), what="ends of zombies")
         assert not watch.early
     assert not list(tmp_path.glob("alone-*")), "a slow task had no other beside it"
-    with BlockingConnection(topics.broker) as connection:
+    with PatientConnection(topics.broker) as connection:
         halves = stored(connection, HALF_TOPIC, 0) - before
     # Attempts that do not count have written, too: a half of a batch is one task's.
     assert halves >= BATCHES * PER_BATCH * 6 / 5

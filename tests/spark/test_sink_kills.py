@@ -11,10 +11,10 @@ import uuid
 import pytest
 
 from kerolox.protocol.names import CHECK_MAX_TIME_TOPIC
-from kerolox.remoting.blocking import BlockingConnection
 from tests.spark.drivers import run_to_its_death
 from tests.spark.sink_kill_me import STEPS, copying
 from tests.spark.sink_reading import Watch, java_bodies, numbers_of
+from tests.support.clients.patient import PatientConnection
 from tests.support.clients.spark import SECONDS_OF_SPARK, Topics, needs_limits
 from tests.support.eventually import wait_until
 from tests.support.programs import RUNS_ALL
@@ -70,7 +70,7 @@ def test_a_driver_that_is_away_for_longer_than_all_checks_writes_each_row_once(
         places = cluster.name_server, origin, target, tmp_path
         run_to_its_death("tests.spark.sink_kill_me", *places, "decide", log=tmp_path / "log")
         decided = set(range(PER_BATCH, 2 * PER_BATCH))
-        with BlockingConnection(cluster.broker) as connection:
+        with PatientConnection(cluster.broker) as connection:
             wait_until(
                 lambda: decided <= {*numbers_of(connection, CHECK_MAX_TIME_TOPIC, queues=1)},
                 seconds=SECONDS_OF_SPARK,

@@ -6,10 +6,10 @@ from kerolox.message import MessageQueue
 from kerolox.protocol.codes import RequestCode
 from kerolox.protocol.command import RemotingCommand
 from kerolox.protocol.records import decode_records
-from kerolox.remoting.blocking import BlockingConnection
 from kerolox.spark.network.pull import RangePuller
 from kerolox.spark.options import SourceOptions
 from kerolox.spark.positions.offsets import QueueRange
+from tests.support.clients.patient import PatientConnection
 from tests.support.clients.spark import Sent, Topics
 from tests.support.eventually import wait_until
 from tests.support.programs import RUNS_ALL
@@ -27,7 +27,7 @@ pytestmark = [
 def end_of(broker: JavaPeer) -> int:
     """Of queue 0 of the topic."""
     asked = RemotingCommand.request(RequestCode.GET_MAX_OFFSET, {"topic": TOPIC, "queueId": "0"})
-    with BlockingConnection(f"127.0.0.1:{broker.port}") as connection:
+    with PatientConnection(f"127.0.0.1:{broker.port}") as connection:
         return int(connection.invoke(asked).ext_fields.get("offset", "0"))
 
 

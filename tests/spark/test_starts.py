@@ -8,8 +8,8 @@ from pyspark.errors import AnalysisException
 from kerolox.message import MessageQueue
 from kerolox.protocol.codes import RequestCode, ResponseCode
 from kerolox.protocol.command import RemotingCommand
-from kerolox.remoting.blocking import BlockingConnection
 from kerolox.spark.positions.read_limits import HAS_READ_LIMITS
+from tests.support.clients.patient import PatientConnection
 from tests.support.clients.spark import SECONDS_OF_SPARK, limited, needs_limits, read_to_end
 from tests.support.eventually import SECONDS_MAX, wait_until
 
@@ -21,7 +21,7 @@ def numbers(frame) -> list[int]:
 def committed(topics, group: str, topic: str) -> dict[int, int]:
     """The offsets of a group at the broker, by queue id."""
     found = {}
-    with BlockingConnection(topics.broker) as connection:
+    with PatientConnection(topics.broker) as connection:
         for queue_id in range(4):
             fields = {"consumerGroup": group, "topic": topic, "queueId": queue_id}
             request = RemotingCommand.request(RequestCode.QUERY_CONSUMER_OFFSET, fields)

@@ -17,8 +17,8 @@ from kerolox.protocol import fastjson
 from kerolox.protocol.codes import RequestCode, ResponseCode
 from kerolox.protocol.command import RemotingCommand
 from kerolox.protocol.records import decode_record, encode_batch
-from kerolox.remoting.blocking import BlockingConnection
 from kerolox.store.layout import ENTRY_BYTES
+from tests.support.clients.patient import PatientConnection
 from tests.support.eventually import wait_until
 
 __all__ = ["Seen", "assert_clean", "assert_equal", "assert_keys", "look", "tell"]
@@ -49,7 +49,7 @@ class Seen:
 
 def tell(address: str, chapter: str, seen: Seen) -> None:
     """Send a chapter: plain, tagged, keyed, compressed, in batches; commit offsets."""
-    with BlockingConnection(address) as connection:
+    with PatientConnection(address) as connection:
         for number in range(PLAIN):
             body = f"{chapter} {number} {UNICODE}|".encode() * (number % 23 + 1)
             key = f"{chapter}-{number}"
@@ -88,7 +88,7 @@ def tell(address: str, chapter: str, seen: Seen) -> None:
 
 def delay(address: str, chapter: str, seen: Seen, level: int) -> None:
     """Send what is to be delivered later, by whoever has the store then."""
-    with BlockingConnection(address) as connection:
+    with PatientConnection(address) as connection:
         for number in range(DELAYED):
             body = f"{chapter} later {number}".encode()
             _send(connection, LATER, number % 2, body, {"DELAY": str(level)})
@@ -98,20 +98,20 @@ def delay(address: str, chapter: str, seen: Seen, level: int) -> None:
 def look(address: str, seen: Seen) -> Seen:
     """Pull every message of every queue, and ask for the group's offsets."""
     found = Seen(later=list(seen.later), keys=dict(seen.keys))
-    with BlockingConnection(address) as connection:
+    with PatientConnection(address) as connection:
         for topic, count in (*TOPICS.items(), (LATER, 2)):
             for queue_id in range(count):
                 found.records[topic, queue_id] = pull_all(connection, topic, queue_id)
         for topic, queue_id in seen.offsets:
             fields = {"consumerGroup": GROUP, "topic": topic, "queueId": queue_id}
             asked = RemotingCommand.request(RequestCode.QUERY_CONSUMER_OFFSET, fields)
-            answer = connection.invoke(asked, 10.0)
+            answer = connection.invoke(asked)
             assert answer.code == ResponseCode.SUCCESS, answer.remark
             found.offsets[topic, queue_id] = int(answer.ext_fields["offset"])
     return found
 
 
-def pull_all(connection: BlockingConnection, topic: str, queue_id: int) -> dict[int, bytes]:
+def pull_all(connection: PatientConnection, topic: str, queue_id: int) -> dict[int, bytes]:
     """The raw records of a queue by queue offset; each is at the offset that it was pulled from."""
     records: dict[int, bytes] = {}
     offset = 0
@@ -128,7 +128,7 @@ def pull_all(connection: BlockingConnection, topic: str, queue_id: int) -> dict[
             "subscription": "*",
             "subVersion": 0,
         }
-        answer = connection.invoke(RemotingCommand.request(RequestCode.PULL_MESSAGE, fields), 10.0)
+        answer = connection.invoke(RemotingCommand.request(RequestCode.PULL_MESSAGE, fields))
         if answer.code in (ResponseCode.PULL_NOT_FOUND, ResponseCode.TOPIC_NOT_EXIST):
             return records
         if answer.code in (ResponseCode.PULL_OFFSET_MOVED, ResponseCode.PULL_RETRY_IMMEDIATELY):
@@ -159,7 +159,7 @@ def assert_equal(found: Seen, wanted: Seen) -> None:
 
 def assert_keys(address: str, seen: Seen) -> None:
     """Each key finds the messages that carry it."""
-    with BlockingConnection(address) as connection:
+    with PatientConnection(address) as connection:
         for (topic, key), count in seen.keys.items():
             wait_until(
                 lambda topic=topic, key=key, count=count: (
@@ -178,10 +178,10 @@ def assert_places(address: str, seen: Seen, *, by_files_of: Path | None = None) 
     messages are stored within a millisecond, or after a recovery, that may be another file than
     the message's own.
     """
-    with BlockingConnection(address) as connection:
+    with PatientConnection(address) as connection:
 
         def asked(code: RequestCode, **fields: object) -> RemotingCommand:
-            answer = connection.invoke(RemotingCommand.request(code, fields), 10.0)
+            answer = connection.invoke(RemotingCommand.request(code, fields))
             assert answer.code == ResponseCode.SUCCESS, (fields, answer.remark)
             return answer
 
@@ -216,7 +216,7 @@ def _of_file_by_time(folder: Path, times: dict[int, int], sought_ms: int) -> dic
     return {offset: times[offset] for offset in range(start, start + entries) if offset in times}
 
 
-def _found(connection: BlockingConnection, topic: str, key: str) -> int:
+def _found(connection: PatientConnection, topic: str, key: str) -> int:
     fields = {
         "topic": topic,
         "key": key,
@@ -224,7 +224,7 @@ def _found(connection: BlockingConnection, topic: str, key: str) -> int:
         "beginTimestamp": 0,
         "endTimestamp": int(time.time() * 1_000) + 60_000,
     }
-    answer = connection.invoke(RemotingCommand.request(RequestCode.QUERY_MESSAGE, fields), 10.0)
+    answer = connection.invoke(RemotingCommand.request(RequestCode.QUERY_MESSAGE, fields))
     if answer.code != ResponseCode.SUCCESS:
         return 0
     return sum(_has_key(message, key) for message in _messages(answer.body))
@@ -246,7 +246,7 @@ def assert_delivered(address: str, seen: Seen) -> None:
     """Everything that was delayed is in its topic, once."""
 
     def bodies() -> list[bytes]:
-        with BlockingConnection(address) as connection:
+        with PatientConnection(address) as connection:
             records = [pull_all(connection, LATER, queue_id) for queue_id in range(2)]
         pulled = [record for queue in records for record in queue.values()]
         return sorted(decode_record(record)[0].body for record in pulled)
@@ -293,7 +293,7 @@ def assert_clean(data: Path) -> None:
 
 
 def _send(
-    connection: BlockingConnection,
+    connection: PatientConnection,
     topic: str,
     queue_id: int,
     body: bytes,
@@ -319,11 +319,11 @@ def _send(
         "m": batch,
     }
     code = RequestCode.SEND_BATCH_MESSAGE if batch else RequestCode.SEND_MESSAGE_V2
-    answer = connection.invoke(RemotingCommand.request(code, fields, body=body), 10.0)
+    answer = connection.invoke(RemotingCommand.request(code, fields, body=body))
     assert answer.code == ResponseCode.SUCCESS, (topic, answer.code, answer.remark)
 
 
-def _commit(connection: BlockingConnection, topic: str, queue_id: int, offset: int) -> None:
+def _commit(connection: PatientConnection, topic: str, queue_id: int, offset: int) -> None:
     fields = {"consumerGroup": GROUP, "topic": topic, "queueId": queue_id, "commitOffset": offset}
     asked = RemotingCommand.request(RequestCode.UPDATE_CONSUMER_OFFSET, fields)
-    assert connection.invoke(asked, 10.0).code == ResponseCode.SUCCESS
+    assert connection.invoke(asked).code == ResponseCode.SUCCESS

@@ -21,7 +21,7 @@ from tests.support.servers.up import Up
 if TYPE_CHECKING:
     from pathlib import Path
 
-pytestmark = [pytest.mark.java, pytest.mark.asyncio, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.java, pytest.mark.asyncio, pytest.mark.timeout(600)]
 
 GROUP = "sinks"
 SETTINGS = {

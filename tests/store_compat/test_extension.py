@@ -15,13 +15,13 @@ from kerolox.protocol.bodies import encode_body
 from kerolox.protocol.codes import PullSysFlag, RequestCode, ResponseCode
 from kerolox.protocol.command import RemotingCommand
 from kerolox.protocol.records import decode_records
-from kerolox.remoting.blocking import BlockingConnection
+from tests.support.clients.patient import PatientConnection
 from tests.support.eventually import wait_until
 from tests.support.kernels import KERNELS
 from tests.support.servers.clusters import JavaPeer
 from tests.support.servers.up import Up
 
-pytestmark = [pytest.mark.java, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.java, pytest.mark.timeout(600)]
 
 SETTINGS = {
     "brokerName": "broker-a",
@@ -48,14 +48,14 @@ def color(number: int) -> str:
     return ("red", "green", "blue")[number % 3]
 
 
-def ask(connection: BlockingConnection, code: int, fields: object, body: bytes = b"") -> bytes:
+def ask(connection: PatientConnection, code: int, fields: object, body: bytes = b"") -> bytes:
     asked = RemotingCommand.request(code, fields, body=body)  # type: ignore[arg-type]
-    answer = connection.invoke(asked, 10.0)
+    answer = connection.invoke(asked)
     assert answer.code == ResponseCode.SUCCESS, (answer.code, answer.remark)
     return answer.body
 
 
-def subscribe(connection: BlockingConnection, group: str) -> None:
+def subscribe(connection: PatientConnection, group: str) -> None:
     subscription = {
         "topic": TOPIC,
         "subString": GROUPS[group],
@@ -77,7 +77,7 @@ def subscribe(connection: BlockingConnection, group: str) -> None:
     ask(connection, RequestCode.HEART_BEAT, {}, encode_body(body))
 
 
-def send(connection: BlockingConnection, chapter: str, number: int) -> None:
+def send(connection: PatientConnection, chapter: str, number: int) -> None:
     properties = {"n": str(number), "color": color(number), "TAGS": color(number)}
     text = encode_properties({**properties, "UNIQ_KEY": f"{chapter}{number}", "WAIT": "true"})
     values = ("P", TOPIC, "TBW102", 1, 0, 0, int(time.time() * 1_000), 0, text, 0)
@@ -86,7 +86,7 @@ def send(connection: BlockingConnection, chapter: str, number: int) -> None:
     ask(connection, RequestCode.SEND_MESSAGE_V2, fields | {"k": False, "m": False}, body)
 
 
-def pulled(connection: BlockingConnection, group: str, tags: str | None = None) -> list[str]:
+def pulled(connection: PatientConnection, group: str, tags: str | None = None) -> list[str]:
     """The bodies of all messages that a group gets: by its expression, or by tags."""
     found: list[str] = []
     offset = 0
@@ -105,7 +105,7 @@ def pulled(connection: BlockingConnection, group: str, tags: str | None = None) 
             "expressionType": "TAG" if tags else "SQL92",
         }
         asked = RemotingCommand.request(RequestCode.PULL_MESSAGE, fields)
-        answer = connection.invoke(asked, 10.0)
+        answer = connection.invoke(asked)
         if answer.code == ResponseCode.PULL_NOT_FOUND:
             return found
         codes = (ResponseCode.SUCCESS, ResponseCode.PULL_RETRY_IMMEDIATELY)
@@ -116,7 +116,7 @@ def pulled(connection: BlockingConnection, group: str, tags: str | None = None) 
 
 def tell(address: str, chapter: str) -> None:
     """Register the groups, then send a chapter."""
-    with BlockingConnection(address) as connection:
+    with PatientConnection(address) as connection:
         for group in GROUPS:
             subscribe(connection, group)
         # What is stored in the millisecond of a filter's birth is not told by its bits.
@@ -132,7 +132,7 @@ def assert_served(address: str, chapters: list[str]) -> None:
         "low": lambda number: number < 7,
         "high": lambda number: number > 40 and color(number) == "red",
     }
-    with BlockingConnection(address) as connection:
+    with PatientConnection(address) as connection:
         for group, rule in rules.items():
             subscribe(connection, group)
             wanted = [f"{name} {n}" for name in chapters for n in range(CHAPTER) if rule(n)]

@@ -31,7 +31,7 @@ from tests.support.eventually import wait_until
 from tests.support.kernels import KERNELS
 from tests.support.servers.up import Up
 
-pytestmark = [pytest.mark.java, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.java, pytest.mark.timeout(600)]
 
 CASES = [
     # kernel that writes first, how it ends, how Java ends

@@ -13,14 +13,14 @@ from kerolox.protocol import fastjson
 from kerolox.protocol.codes import PullSysFlag, RequestCode, ResponseCode
 from kerolox.protocol.command import RemotingCommand
 from kerolox.protocol.records import decode_records
-from kerolox.remoting.blocking import BlockingConnection
+from tests.support.clients.patient import PatientConnection
 from tests.support.clients.requests import pull_fields
 from tests.support.eventually import wait_until
 from tests.support.kernels import KERNELS
 from tests.support.servers.clusters import JavaPeer
 from tests.support.servers.up import Up
 
-pytestmark = [pytest.mark.java, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.java, pytest.mark.timeout(600)]
 
 SETTINGS = {
     "brokerName": "broker-a",
@@ -36,11 +36,11 @@ LIGHT_GROUP, PLAIN_GROUP = "%LMQ%group", "plain"
 
 
 class Client:
-    def __init__(self, connection: BlockingConnection) -> None:
+    def __init__(self, connection: PatientConnection) -> None:
         self._connection = connection
 
     def ask(self, code: int, fields: Mapping[str, object]) -> RemotingCommand:
-        return self._connection.invoke(RemotingCommand.request(code, fields, body=b"x"), 10.0)
+        return self._connection.invoke(RemotingCommand.request(code, fields, body=b"x"))
 
     def send(self, name: str) -> None:
         text = {"INNER_MULTI_DISPATCH": ",".join(QUEUES), "UNIQ_KEY": name, "WAIT": "true"}
@@ -77,7 +77,7 @@ class Client:
 
 def write_and_read(address: str, known: list[str], name: str) -> list[str]:
     """What was there is there; one message more, and offsets that tell of it."""
-    with BlockingConnection(address) as connection:
+    with PatientConnection(address) as connection:
         return scenario(Client(connection), known, name)
 
 

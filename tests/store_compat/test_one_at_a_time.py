@@ -18,7 +18,7 @@ from tests.support.kernels import KERNELS, MODULES
 from tests.support.servers.clusters import JavaPeer
 from tests.support.servers.up import Up
 
-pytestmark = [pytest.mark.java, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.java, pytest.mark.timeout(600)]
 
 SIZE = 1 << 16
 

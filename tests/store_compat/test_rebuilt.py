@@ -24,7 +24,7 @@ from tests.support.kernels import KERNELS
 from tests.support.servers.up import Up
 from tests.support.stores.rebuilding import Local
 
-pytestmark = [pytest.mark.java, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.java, pytest.mark.timeout(600)]
 
 SETTINGS = settings_of(SMALL)
 

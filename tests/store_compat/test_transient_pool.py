@@ -16,7 +16,6 @@ from kerolox.message import encode_properties
 from kerolox.protocol.codes import RequestCode
 from kerolox.protocol.command import RemotingCommand
 from kerolox.protocol.records import decode_record
-from kerolox.remoting.blocking import BlockingConnection
 from tests.store_compat.scenario import (
     BATCHES,
     PLAIN,
@@ -27,12 +26,13 @@ from tests.store_compat.scenario import (
     look,
     tell,
 )
+from tests.support.clients.patient import PatientConnection
 from tests.support.eventually import wait_until
 from tests.support.kernels import KERNELS
 from tests.support.servers.clusters import JavaPeer
 from tests.support.servers.up import Up
 
-pytestmark = [pytest.mark.java, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.java, pytest.mark.timeout(600)]
 
 SETTINGS = {
     "transientStorePoolEnable": "true",
@@ -65,14 +65,14 @@ def tell_committed(address: str, chapter: str, seen: Seen) -> Seen:
 
 def send_last(address: str) -> None:
     """Messages that are lost, or not, when the broker is killed now."""
-    with BlockingConnection(address) as connection:
+    with PatientConnection(address) as connection:
         for number in range(LAST):
             fields = {"a": "last", "b": LAST_QUEUE[0], "c": "TBW102", "d": 4, "e": LAST_QUEUE[1]}
             fields |= {"f": 0, "g": 1, "h": 0, "i": encode_properties({"TAGS": "last"})}
             fields |= {"j": 0, "k": False, "m": False}
             body = b"last %d" % number
             asked = RemotingCommand.request(RequestCode.SEND_MESSAGE_V2, fields, body=body)
-            assert connection.invoke(asked, 10.0).code == 0
+            assert connection.invoke(asked).code == 0
 
 
 def look_again(address: str, seen: Seen) -> Seen:

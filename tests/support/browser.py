@@ -7,6 +7,8 @@ import shutil
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
+from tests.support.eventually import SECONDS_MAX
+
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page
 
@@ -18,7 +20,7 @@ FLAGS = (
 )
 """It looks for nothing on any network but what pages ask for; root can't have its sandbox."""
 
-WAIT_MS = 60_000
+WAIT_MS = int(SECONDS_MAX * 1000)
 PHONE = {"width": 390, "height": 844}
 DESK = {"width": 1200, "height": 800}
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from kerolox.client import Producer, ProducerSettings, PullConsumer
 from kerolox.errors import KeroloxError
 from kerolox.message import Message
-from tests.support.eventually import until
+from tests.support.eventually import SECONDS_MAX, until
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -21,7 +21,7 @@ __all__ = ["Delays", "Outage", "run"]
 
 TOPIC = "Delayed"
 TICK_SECONDS = 0.025
-QUIET_SECONDS_MAX = 30.0
+QUIET_SECONDS_MAX = SECONDS_MAX
 """How long after the last one is due nothing may come before what is missing is lost."""
 
 

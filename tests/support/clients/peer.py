@@ -13,6 +13,7 @@ from kerolox.protocol.command import RemotingCommand
 from kerolox.protocol.records import decode_records
 from kerolox.remoting.client import RemotingClient
 from tests.support.clients.requests import heartbeat_body, pull_fields, send_fields, topic_fields
+from tests.support.eventually import SECONDS_MAX
 
 if TYPE_CHECKING:
     from kerolox.broker.broker import Broker
@@ -40,7 +41,7 @@ def small_config(folder: Path, *, path: Path | None = None, **overrides: Any) ->
     return BrokerConfig.load(path, **values)
 
 
-ASK_SECONDS_MAX = 30.0
+ASK_SECONDS_MAX = SECONDS_MAX
 """How long a peer waits for an answer; the pulls that are held in tests wait for longer."""
 
 

@@ -29,8 +29,8 @@ from kerolox.errors import RemotingError
 from kerolox.message import encode_properties
 from kerolox.protocol.codes import RequestCode, ResponseCode
 from kerolox.protocol.command import RemotingCommand
-from kerolox.remoting.blocking import BlockingConnection
 from kerolox.spark.positions.read_limits import HAS_READ_LIMITS, limited
+from tests.support.clients.patient import PatientConnection
 from tests.support.clients.requests import topic_fields
 from tests.support.eventually import SECONDS_MAX, wait_until
 
@@ -184,7 +184,7 @@ class Topics:
         """Create a topic, or change its number of queues, and wait for its route."""
         self._invoke(RequestCode.UPDATE_AND_CREATE_TOPIC, topic_fields(topic, queues=queues))
         expected = f'"readQueueNums":{queues}'.encode()
-        with BlockingConnection(self.namesrv) as names:
+        with PatientConnection(self.namesrv) as names:
 
             def route() -> bytes:
                 code, name = RequestCode.GET_ROUTEINFO_BY_TOPIC, {"topic": topic}
@@ -196,7 +196,7 @@ class Topics:
     def send(self, topic: str, messages: Iterable[Sent]) -> list[Sent]:
         """Send in order of each queue; fills in queue offset and message id."""
         sent = list(messages)
-        with BlockingConnection(self.broker) as connection:
+        with PatientConnection(self.broker) as connection:
             for first in range(0, len(sent), IN_FLIGHT_MAX):
                 group = sent[first : first + IN_FLIGHT_MAX]
                 by_opaque = {connection.send(_request(topic, each)): each for each in group}
@@ -213,7 +213,7 @@ class Topics:
         self.send(topic, [Sent(str(n).encode(), queue_id=n % queues) for n in numbers])
 
     def _invoke(self, code: int, fields: dict[str, object]) -> None:
-        with BlockingConnection(self.broker) as connection:
+        with PatientConnection(self.broker) as connection:
             answer = connection.invoke(RemotingCommand.request(code, fields), SECONDS_MAX)
         assert answer.code == ResponseCode.SUCCESS, answer
 
@@ -243,7 +243,7 @@ class Sending:
         number = 0
         while not self._ending.wait(self._pause):
             self.failures += 1
-            with contextlib.suppress(RemotingError), BlockingConnection(self._broker) as connection:
+            with contextlib.suppress(RemotingError), PatientConnection(self._broker) as connection:
                 while not self._ending.wait(self._pause):
                     number += 1
                     sent = Sent(str(number).encode(), queue_id=number % self._queues)

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from kerolox.kernel.settings import StoreSettings
 from kerolox.kernel.values import Batch, Record
+from tests.support.eventually import SECONDS_MAX
 from tests.support.kernels import MODULES
 
 if TYPE_CHECKING:
@@ -37,7 +38,6 @@ NOW = 1_763_715_347_123
 HOUR_MS = 3_600_000
 BORN_HOST = bytes([10, 20, 30, 41, 0, 0, 0xD4, 0x31])
 STORE_HOST = bytes([10, 20, 30, 40, 0, 0, 0x2A, 0x9F])
-WAIT_SECONDS_MAX = 30.0
 PAGE_BYTES, SECTOR_BYTES = 4_096, 512
 QUEUES = (("A", 0), ("A", 1), ("B", 0))
 FOLDERS = ("commitlog", "consumequeue", "index")
@@ -117,7 +117,7 @@ class Crashable:
         """Flush the log alone, as group commit does; the flushed offset."""
         end: int = self.store.max_physical_offset
         self.store.request_flush(end)
-        deadline = time.monotonic() + WAIT_SECONDS_MAX
+        deadline = time.monotonic() + SECONDS_MAX
         while self.store.flushed_offset < end:
             assert time.monotonic() < deadline, "the log was not flushed"
             time.sleep(0.0005)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.support.eventually import wait_until
+from tests.support.eventually import SECONDS_MAX, wait_until
 from tests.support.programs import java_command
 from tests.support.servers.settings import ANY_DISK_JAVA
 from tests.support.servers.up import Up, free_port
@@ -25,9 +25,6 @@ QUICK_CHECKS = {"transactionCheckInterval": 500, "transactionTimeOut": 300}
 
 SETTINGS = {**QUICK_CHECKS, "traceTopicEnable": "true", "enablePropertyFilter": "true"}
 """What both brokers of the contract tests are set to."""
-
-READY_SECONDS_MAX = 120
-STOP_SECONDS_MAX = 60
 
 
 @dataclass(frozen=True)
@@ -99,14 +96,14 @@ class JavaPeer:
         """SIGKILL, as a crash."""
         for process in self._processes:
             process.kill()
-            process.wait(timeout=STOP_SECONDS_MAX)
+            process.wait(timeout=SECONDS_MAX)
         self._processes.clear()
 
     def __exit__(self, *_: object) -> None:
         for process in reversed(self._processes):
             process.terminate()
         for process in self._processes:
-            process.wait(timeout=STOP_SECONDS_MAX)
+            process.wait(timeout=SECONDS_MAX)
         self._processes.clear()
 
     def _broker_settings(self) -> list[str]:
@@ -144,7 +141,7 @@ class JavaPeer:
             assert process.poll() is None, log.read_text()
             return "boot success" in log.read_text()
 
-        wait_until(started, seconds=READY_SECONDS_MAX, what=f"the start of the Java {name}")
+        wait_until(started, what=f"the start of the Java {name}")
 
 
 @contextmanager

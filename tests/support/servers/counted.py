@@ -38,6 +38,7 @@ from typing import Any
 import kerolox.cli.process.running as cli_running
 from kerolox.remoting.server import ServerConnection
 from tests.support.built import built
+from tests.support.eventually import SECONDS_MAX
 
 __all__ = [
     "COUNTED_VARIABLE",
@@ -58,7 +59,6 @@ COUNTED_VARIABLE = "KEROLOX_COUNTED"
 """Of the environment: the abstract name of the socket."""
 
 PLACES_MAX = 5
-_ACCEPT_SECONDS = 60.0
 
 
 @dataclass
@@ -83,7 +83,7 @@ class Figures:
 def figures_of(name: str) -> Figures:
     """Ask a process for its figures, which begin anew."""
     with socket.socket(socket.AF_UNIX) as asking:
-        asking.settimeout(_ACCEPT_SECONDS)
+        asking.settimeout(SECONDS_MAX)
         asking.connect(f"\0{name}")
         data = b"".join(iter(lambda: asking.recv(1 << 16), b""))
     return Figures(**json.loads(data))

@@ -38,9 +38,9 @@ from kerolox.protocol.records import decode_records
 from kerolox.protocol.registration import RegisterBody, encode_registration
 from kerolox.remoting.audit import CHANGES_OF_ALL
 from kerolox.remoting.audit import LOGGER as AUDIT_LOGGER
-from kerolox.remoting.blocking import BlockingConnection
+from tests.support.clients.patient import PatientConnection
 from tests.support.clients.requests import heartbeat_body, pull_fields, send_fields, topic_fields
-from tests.support.eventually import wait_until
+from tests.support.eventually import SECONDS_MAX, wait_until
 from tests.support.servers import forked
 from tests.support.servers.counted import (
     LINES_PER_CALLBACK_MAX,
@@ -86,13 +86,13 @@ REGISTRATION_TURNS_WAITED_MAX = 1_000
 ANSWERS_MIN = 40
 """After a short scenario the probe goes on until it has so many answers."""
 
-ANSWER_SECONDS_MAX = 60.0
+ANSWER_SECONDS_MAX = SECONDS_MAX
 """Whoever has no answer by then has none; no judgement of how fast it came."""
 
 PAUSE_SECONDS = 0.004
 """Between two rounds."""
 
-END_SECONDS_MAX = 60.0
+END_SECONDS_MAX = SECONDS_MAX
 """Between the end of a scenario and that of the last answer."""
 
 ROUNDS_PER_NEWCOMER = 8
@@ -311,14 +311,14 @@ class _Watch:
         asked = _request(RequestCode.GET_ROUTEINFO_BY_TOPIC, {"topic": TOPIC})
         return self._namesrv.invoke(asked, ANSWER_SECONDS_MAX).code == ResponseCode.SUCCESS
 
-    def _connect(self, address: str) -> BlockingConnection:
-        connection = BlockingConnection(address, connect_timeout_seconds=ANSWER_SECONDS_MAX)
+    def _connect(self, address: str) -> PatientConnection:
+        connection = PatientConnection(address, connect_timeout_seconds=ANSWER_SECONDS_MAX)
         host, port = connection._socket.getsockname()
         self._clients.append(f"{host}:{port}")
         return connection
 
     def _timed(
-        self, kind: str, connection: BlockingConnection, command: RemotingCommand
+        self, kind: str, connection: PatientConnection, command: RemotingCommand
     ) -> RemotingCommand:
         counted, begin = self._counted_ms(), time.perf_counter()
         answer = self._ask(connection, command)
@@ -331,7 +331,7 @@ class _Watch:
         self._answers.append((kind, *(round(figure, 2) for figure in figures)))
         return answer
 
-    def _ask(self, connection: BlockingConnection, command: RemotingCommand) -> RemotingCommand:
+    def _ask(self, connection: PatientConnection, command: RemotingCommand) -> RemotingCommand:
         answer = connection.invoke(command, ANSWER_SECONDS_MAX)
         assert answer.code == ResponseCode.SUCCESS, (command.code, answer.code, answer.remark)
         return answer

@@ -22,9 +22,10 @@ from kerolox.addresses import split_address
 from kerolox.errors import KeroloxError
 from kerolox.protocol.codes import RequestCode, ResponseCode
 from kerolox.protocol.command import RemotingCommand
-from kerolox.remoting.blocking import BlockingConnection
 from kerolox.security.credentials import Credentials
+from tests.support.clients.patient import PatientConnection
 from tests.support.clients.requests import send_fields, topic_fields
+from tests.support.eventually import SECONDS_MAX
 
 __all__ = ["Changing", "Seen"]
 
@@ -35,8 +36,6 @@ CHANGED = "changed-account"
 LOOK_SECONDS = 0.01
 """Between two questions whether a change is in force."""
 
-IN_FORCE_SECONDS_MAX = 30.0
-ANSWER_SECONDS_MAX = 10.0
 SENDERS = 2
 """Connections of each kind, plain and with TLS, that send one message after the other."""
 
@@ -138,13 +137,13 @@ class Changing:
     # -- what clients see -------------------------------------------------------------------
     def _has_accounts(self, address: str, number: int) -> bool:
         credentials = Credentials(CHANGED, self._secret(number))
-        with BlockingConnection(address, credentials=credentials) as connection:
+        with PatientConnection(address, credentials=credentials) as connection:
             asked = RemotingCommand.request(RequestCode.GET_BROKER_CONFIG)
-            return connection.invoke(asked, ANSWER_SECONDS_MAX).code == ResponseCode.SUCCESS
+            return connection.invoke(asked, SECONDS_MAX).code == ResponseCode.SUCCESS
 
     def _has_certificate(self, address: str, number: int) -> bool:
         with (
-            socket.create_connection(split_address(address), ANSWER_SECONDS_MAX) as plain,
+            socket.create_connection(split_address(address), SECONDS_MAX) as plain,
             context().wrap_socket(plain) as secure,
         ):
             return secure.getpeercert(binary_form=True) == self._pairs[number % 2][2]
@@ -153,13 +152,13 @@ class Changing:
         """Change accounts and certificates so often each, side by side, while clients send.
 
         Raises:
-            TimeoutError: a change was not in force after ``IN_FORCE_SECONDS_MAX``.
+            TimeoutError: a change was not in force after ``SECONDS_MAX``.
         """
         seen, failures = Seen(), list[BaseException]()
-        with BlockingConnection(address, credentials=STEADY) as connection:
+        with PatientConnection(address, credentials=STEADY) as connection:
             fields = topic_fields(TOPIC, queues=4)
             made = RemotingCommand.request(RequestCode.UPDATE_AND_CREATE_TOPIC, fields)
-            assert connection.invoke(made, ANSWER_SECONDS_MAX).code == ResponseCode.SUCCESS
+            assert connection.invoke(made, SECONDS_MAX).code == ResponseCode.SUCCESS
 
         def change(
             make: Callable[[int], None], is_there: Callable[[str, int], bool], times: list[float]
@@ -169,7 +168,7 @@ class Changing:
                     begin = time.monotonic()
                     make(number)
                     while not is_there(address, number):
-                        if time.monotonic() - begin > IN_FORCE_SECONDS_MAX:
+                        if time.monotonic() - begin > SECONDS_MAX:
                             raise TimeoutError(f"change {number} by {make.__name__}")
                         time.sleep(LOOK_SECONDS)
                     times.append(time.monotonic() - begin)
@@ -205,14 +204,14 @@ def _sending(address: str, seen: Seen) -> Iterator[None]:
         answers, longest = Counter[int](), 0.0
         tls = context() if is_secure else False
         try:
-            with BlockingConnection(address, credentials=STEADY, tls=tls) as connection:
+            with PatientConnection(address, credentials=STEADY, tls=tls) as connection:
                 while not stopping.is_set():
                     fields = send_fields(b=TOPIC)
                     begin = time.monotonic()
                     command = RemotingCommand.request(
                         RequestCode.SEND_MESSAGE_V2, fields, body=b"x" * 128
                     )
-                    answers[connection.invoke(command, ANSWER_SECONDS_MAX).code] += 1
+                    answers[connection.invoke(command, SECONDS_MAX).code] += 1
                     longest = max(longest, time.monotonic() - begin)
         except (OSError, KeroloxError) as error:
             with lock:

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 __all__ = ["RUN_SECONDS_MAX", "Servers", "servers_of"]
 
-RUN_SECONDS_MAX = 300
+RUN_SECONDS_MAX = 600
 
 SETTINGS = {
     "brokerName": "broker-a",

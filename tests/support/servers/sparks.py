@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tests.support.clients.spark import QUICK, SECONDS_OF_SPARK, spark_variables
-from tests.support.eventually import wait_until
+from tests.support.eventually import SECONDS_MAX, wait_until
 from tests.support.servers.up import free_port
 from tests.support.spark_versions import PATH_VARIABLE
 
@@ -141,7 +141,7 @@ def _spark(
     finally:
         with suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGKILL)
-        process.wait(60)
+        process.wait(SECONDS_MAX)
 
 
 def _wait_for(port: int, process: subprocess.Popen[bytes], folder: Path) -> None:

@@ -16,13 +16,12 @@ from kerolox.message import encode_properties, pack_host
 from kerolox.protocol.codes import RequestCode, SerializeType
 from kerolox.protocol.command import RemotingCommand
 from kerolox.protocol.records import decode_records, encode_batch
-from tests.support.eventually import wait_until
+from tests.support.eventually import SECONDS_MAX, wait_until
 
 NOW = 1_763_715_347_123
 STORE_HOST = pack_host("10.20.30.40", 10911)
 BORN_HOST = pack_host("10.20.30.41", 54321)
 CLUSTER = "DefaultCluster"
-WAIT_SECONDS_MAX = 30.0
 
 SMALL_FILES = {
     "mapped_file_size_commit_log": 64 * 1024,
@@ -231,13 +230,13 @@ class Bench:
 
     def wait_notified(self) -> None:
         """Wait until ``notify_fd`` is readable, and read it empty."""
-        readable, _, _ = select.select([self.store.notify_fd], [], [], WAIT_SECONDS_MAX)
+        readable, _, _ = select.select([self.store.notify_fd], [], [], SECONDS_MAX)
         assert readable, "notify_fd stayed silent"
         os.read(self.store.notify_fd, 8)
 
     def wait_ready(self) -> dict[int, list[RemotingCommand]]:
         """Wait for answers that a thread of the kernel releases."""
-        deadline = time.monotonic() + WAIT_SECONDS_MAX
+        deadline = time.monotonic() + SECONDS_MAX
         while time.monotonic() < deadline:
             self.wait_notified()
             ready = self.drain_ready()
