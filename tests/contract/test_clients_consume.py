@@ -12,7 +12,7 @@ from kerolox.protocol.command import RemotingCommand
 from kerolox.protocol.fastjson import loads
 from kerolox.remoting.client import RemotingClient
 from tests.contract.conftest import FIRST
-from tests.support.eventually import until
+from tests.support.eventually import SECONDS_MAX, until
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -235,7 +235,7 @@ async def test_operators_see_what_a_consumer_does(
     fields = {"consumerGroup": group, "clientId": consumer.client_id, "jstackEnable": False}
     async with RemotingClient() as client:
         request = RemotingCommand.request(RequestCode.GET_CONSUMER_RUNNING_INFO, fields)
-        answer = await client.invoke(cluster.broker, request, timeout_seconds=10)
+        answer = await client.invoke(cluster.broker, request, timeout_seconds=SECONDS_MAX)
     assert answer.code == 0, answer.remark
     info = loads(answer.body)
     mine = {queue: item for queue, item in info["mqTable"].items() if queue.topic == topic}
@@ -256,7 +256,7 @@ async def test_an_operator_resets_the_offsets_of_a_running_consumer(
     fields = {"topic": topic, "group": group, "timestamp": 0, "isForce": True}
     async with RemotingClient() as client:
         request = RemotingCommand.request(RequestCode.INVOKE_BROKER_TO_RESET_OFFSET, fields)
-        answer = await client.invoke(cluster.broker, request, timeout_seconds=10)
+        answer = await client.invoke(cluster.broker, request, timeout_seconds=SECONDS_MAX)
     assert answer.code == 0, answer.remark
     await until(lambda: len(got) >= 24)
     assert bodies(got[12:]) == sent

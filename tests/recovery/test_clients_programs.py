@@ -36,7 +36,7 @@ from kerolox.client.sync import Producer, connect
 from kerolox.errors import ClientError
 
 def child(name_server, topic, number):
-    signal.alarm(60)
+    signal.alarm(200)
     with connect(name_server) as connection, connection.producer("child") as own:
         own.send(Message(topic, b"child-%d" % number))
     if inherited is not None:
@@ -49,7 +49,7 @@ def child(name_server, topic, number):
 
 inherited = None
 if __name__ == "__main__":
-    signal.alarm(100)
+    signal.alarm(230)
     name_server, topic = sys.argv[1:]
     with connect(name_server) as connection, connection.producer("parent") as inherited:
         inherited.send(Message(topic, b"parent"))
@@ -304,6 +304,7 @@ def test_workers_of_gunicorn_make_clients_after_the_fork(
     port = free_port()
     command = [sys.executable, "-m", "gunicorn", "-c", "conf.py", "-w", "2", "shop:app"]
     command += ["-b", f"127.0.0.1:{port}", "--log-level", "warning", "--graceful-timeout", "10"]
+    command += ["--timeout", "120"]
     given = environment(NAMESRV_ADDR=our_cluster.name_server, TOPIC=our_topic)
     with (tmp_path / "log").open("wb") as log:
         server = subprocess.Popen(command, cwd=tmp_path, env=given, stdout=log, stderr=log)
@@ -311,7 +312,8 @@ def test_workers_of_gunicorn_make_clients_after_the_fork(
         workers = set()
 
         def ask(path: str) -> str:
-            with urllib.request.urlopen(f"http://127.0.0.1:{port}{path}", timeout=60) as answer:
+            url = f"http://127.0.0.1:{port}{path}"
+            with urllib.request.urlopen(url, timeout=SECONDS_MAX) as answer:
                 text: str = answer.read().decode()
             return text
 

@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from kerolox.client import Producer, PushConsumer, PushConsumerSettings
+from kerolox.client import Producer, ProducerSettings, PushConsumer, PushConsumerSettings
 from kerolox.errors import KeroloxError
 from kerolox.message import ConsumeFromWhere, Message, MessageExt
-from tests.support.eventually import until
+from tests.support.eventually import SECONDS_MAX, until
 from tests.support.servers.command import Server
 from tests.support.servers.settings import small_store
 from tests.support.servers.up import free_port
@@ -22,9 +22,15 @@ TOPIC = "Recover"
 SENDERS = 8
 AHEAD_MAX = 64
 ROUNDS = 2
-RECOVERY_SECONDS_MAX = 15.0
-"""From the restarted broker's being ready to the first message sent and consumed after it, on a
-busy machine. Whoever waits for the next periodic look takes 20 to 30 s."""
+RARELY_MS = 600_000
+"""Between periodic looks: whoever waits for the next one comes after all deadlines."""
+RARELY = dict.fromkeys(
+    ("route_poll_interval_ms", "heartbeat_interval_ms", "rebalance_interval_ms"), RARELY_MS
+)
+REGISTRATION_SECONDS = 60
+"""Between a broker's periodic registrations: the most there is."""
+SENDS = ProducerSettings(route_poll_interval_ms=RARELY_MS, heartbeat_interval_ms=RARELY_MS)
+FIRST = ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET
 
 
 def is_listening(port: int) -> bool:
@@ -81,7 +87,7 @@ class Cluster:
 
     def __init__(self, kind: str, folder: Path) -> None:
         self.port, self.namesrv_port = free_port(), free_port()
-        conf = small_store(folder)
+        conf = small_store(folder, registerNameServerPeriod=REGISTRATION_SECONDS * 1000)
         common = ["--port", self.port, "--data", folder / "store", "-c", conf]
         self.stack = ExitStack()
         if kind == "up":
@@ -98,7 +104,7 @@ class Cluster:
 
     def kill(self) -> None:
         self.broker.process.kill()
-        self.broker.process.wait(10)
+        self.broker.process.wait(SECONDS_MAX)
         self.broker.ready_file.unlink()
 
     async def start_again(self) -> None:
@@ -110,10 +116,10 @@ async def test_clients_outlive_a_killed_broker_and_nothing_acknowledged_is_misse
     kind: str, tmp_path: Path
 ) -> None:
     cluster = Cluster(kind, tmp_path)
-    settings = PushConsumerSettings(consume_from_where=ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET)
+    settings = PushConsumerSettings(consume_from_where=FIRST, **RARELY)
     consumer = PushConsumer("recovering", cluster.name_server, settings=settings)
     with cluster.stack:
-        async with Producer("recovering", cluster.name_server) as producer:
+        async with Producer("recovering", cluster.name_server, settings=SENDS) as producer:
             load = Load(producer, cluster.port)
             await producer.create_topic(TOPIC, queues=4)
             consumer.subscribe(TOPIC, "*", load.listen)
@@ -130,7 +136,6 @@ async def test_clients_outlive_a_killed_broker_and_nothing_acknowledged_is_misse
                     await until(
                         lambda old=old: set(load.consumed) & load.acknowledged - old,
                         what="consuming of a message that was sent after the restart",
-                        seconds=RECOVERY_SECONDS_MAX,
                     )
                 load.stopping = True
                 await asyncio.gather(*senders)
@@ -145,13 +150,13 @@ async def test_a_killed_name_server_stops_nobody_and_knows_all_again_after_its_r
     tmp_path: Path,
 ) -> None:
     cluster = Cluster("broker", tmp_path)
-    settings = PushConsumerSettings(consume_from_where=ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET)
+    settings = PushConsumerSettings(consume_from_where=FIRST, **RARELY)
     consumer = PushConsumer("recovering", cluster.name_server, settings=settings)
     names = Server(
         tmp_path / "again", "namesrv", "--port", cluster.namesrv_port, "--data", tmp_path / "names"
     )
     with cluster.stack:
-        async with Producer("recovering", cluster.name_server) as producer:
+        async with Producer("recovering", cluster.name_server, settings=SENDS) as producer:
             load = Load(producer, cluster.port)
             await producer.create_topic(TOPIC, queues=4)
             consumer.subscribe(TOPIC, "*", load.listen)
@@ -159,7 +164,7 @@ async def test_a_killed_name_server_stops_nobody_and_knows_all_again_after_its_r
                 await producer.send(Message(TOPIC, b"before"))
                 await until(lambda: load.consumed[b"before"], what="consuming")
                 cluster.names.process.kill()
-                cluster.names.process.wait(10)
+                cluster.names.process.wait(SECONDS_MAX)
                 for index in range(20):
                     await producer.send(Message(TOPIC, b"meanwhile-%d" % index))
                 await until(lambda: len(load.consumed) == 21, what="consuming without routes")
@@ -169,7 +174,7 @@ async def test_a_killed_name_server_stops_nobody_and_knows_all_again_after_its_r
                         cluster_of = newcomer._open_cluster()
                         await until(
                             lambda: cluster_of.refresh(TOPIC),
-                            seconds=RECOVERY_SECONDS_MAX,
+                            seconds=REGISTRATION_SECONDS - 5,
                             what="the route's coming back",
                         )
                         await newcomer.send(Message(TOPIC, b"after"))

@@ -224,7 +224,7 @@ async def test_nothing_acknowledged_is_lost_whatever_becomes_of_connections(
         between.heal()
         await connection.close()
     await until(lambda: asyncio.all_tasks() <= tasks, what="the end of all tasks")
-    assert threading.active_count() <= threads
+    await until(lambda: threading.active_count() <= threads, what="the end of all threads")
     await until(lambda: not between.broker.open + between.names.open, what="the close of all")
     # The ends of half open connections towards the broker are the proxy's.
     left = 2 * len(between.broker._pairs)
