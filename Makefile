@@ -34,7 +34,7 @@ help:
 	@echo "make bench   the figures that the README quotes (long; needs ../shared)"
 	@echo "make docs    the documentation, into site/; a link that leads nowhere is an error"
 	@echo "make dist    sdists and wheels of both distributions, into dist/"
-	@echo "make lock    resolve constraints.txt anew"
+	@echo "make lock    resolve constraints.txt and the requirements of the image anew"
 	@echo "make clean   remove all that the targets made"
 
 setup: $(VENV)/.kernel
@@ -104,6 +104,9 @@ lock: $(VENV)/.installed
 	$(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes \
 	  --no-emit-index-url --no-emit-find-links --no-header --extra spark --extra demo --extra console --group dev --group docs --group guides \
 	  pyproject.toml -o constraints.txt
+	$(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes \
+	  --no-emit-index-url --no-emit-find-links --no-header --no-annotate --constraint constraints.txt \
+	  --extra compression --extra console --extra otel --extra tls pyproject.toml -o deploy/docker/requirements.txt
 
 clean:
 	rm -rf $(VENV) .cache kernel/target demo-output dist site
