@@ -11,9 +11,9 @@ from kerolox.admin.consumers.members import consumer_connections
 from kerolox.admin.consumers.offsets import END, get_offset, set_offset
 from kerolox.admin.messages.reading import offset_by_time
 from kerolox.admin.positions import Position, PositionKind
-from kerolox.admin.roles.changing import broker_role
+from kerolox.admin.roles.changing import is_kerolox
 from kerolox.admin.topics import queue_statuses
-from kerolox.errors import ClientError, ConsumerNotOnlineError, RequestCodeNotSupportedError
+from kerolox.errors import ClientError, ConsumerNotOnlineError
 from kerolox.message import MessageQueue
 from kerolox.protocol.codes import RequestCode
 from kerolox.protocol.headers import ResetOffsetHeader
@@ -137,7 +137,7 @@ async def _move(
     online = await all_answers(addresses, lambda address: _is_online(access, group, address))
     for address, has_members in online.items():
         is_exact = has_members and timestamp_ms is None
-        if is_exact and not await _is_kerolox(access, address):
+        if is_exact and not await is_kerolox(access, address):
             raise ClientError(
                 f"members of group {group!r} are online at {address}, a broker of RocketMQ 4, "
                 "which can only send all queues of a topic to a time: stop the members first, or "
@@ -174,14 +174,6 @@ async def _move(
     if timestamp_ms is not None:
         told = [address for address, has_members in online.items() if has_members]
         await all_answers(told, lambda address: tell(address, -1, -1))
-
-
-async def _is_kerolox(access: Access, address: str) -> bool:
-    try:
-        await broker_role(access, address)
-    except RequestCodeNotSupportedError:
-        return False
-    return True
 
 
 async def _is_online(access: Access, group: str, address: str) -> bool:

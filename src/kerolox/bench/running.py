@@ -19,6 +19,7 @@ from kerolox.admin import (
     set_offset,
     update_topic,
 )
+from kerolox.admin.roles.changing import is_kerolox
 from kerolox.bench.load import STAMP_BYTES, Kind, Load, Tally
 from kerolox.bench.pacing import work
 from kerolox.client import (
@@ -43,7 +44,11 @@ LOST_SECONDS = 30.0
 """A message of a round trip that has not come back by then is lost."""
 READY_SECONDS = 60.0
 """How long a consumer may take to get its queues."""
-REMOVE_SECONDS = 45.0
+REMOVE_SECONDS = 60.0
+HOLD_MS = 1_000
+"""How long a broker may hold a pull of a load's consumer."""
+HELD_SECONDS = HOLD_MS / 1_000 + 7.0
+"""A Java broker looks every 5 s which pulls it has held long enough (PullRequestHoldService)."""
 REST_SECONDS = 5.0
 LOOK_SECONDS = 0.1
 BATCH = 32
@@ -81,6 +86,7 @@ class Clients:
             consume_from_where=first,
             consume_concurrency=min(load.concurrency, 1000),
             consume_batch_max=BATCH if load.kind is Kind.CONSUME else 1,
+            suspend_timeout_ms=HOLD_MS,
         )
         return PushConsumer(group, self.name_server, settings=settings)
 
@@ -173,7 +179,19 @@ async def _group(access: Access, load: Load) -> AsyncIterator[str]:
         yield group
     finally:
         async with asyncio.timeout(REMOVE_SECONDS):
-            await delete_group(access, group, cluster=load.cluster, remove_offsets=True)
+            await _remove_group(access, group, load.cluster)
+
+
+async def _remove_group(access: Access, group: str, cluster: str) -> None:
+    """Delete it, for good.
+
+    A Java broker answers a pull that it holds when its time is over, though its consumer has left,
+    and makes a group that is not there anew for it (autoCreateSubscriptionGroup).
+    """
+    brokers = await delete_group(access, group, cluster=cluster, remove_offsets=True)
+    if not all([await is_kerolox(access, each) for each in brokers]):
+        await asyncio.sleep(HELD_SECONDS)
+        await delete_group(access, group, cluster=cluster, remove_offsets=True)
 
 
 async def _send(clients: Clients, load: Load, tally: Tally) -> None:

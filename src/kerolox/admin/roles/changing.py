@@ -13,7 +13,12 @@ from kerolox.admin.roles.listing import not_listed_at
 from kerolox.admin.roles.loss import check_furthest, what_may_be_lost
 from kerolox.admin.roles.steps import PlannedChange, tell_slaves
 from kerolox.client.core.routes import MASTER_ID
-from kerolox.errors import BrokerError, ClientError, RemoteProtocolError
+from kerolox.errors import (
+    BrokerError,
+    ClientError,
+    RemoteProtocolError,
+    RequestCodeNotSupportedError,
+)
 from kerolox.protocol.bodies import BodyError, decode_body, encode_body
 from kerolox.protocol.codes import RequestCode
 from kerolox.protocol.own.roles import ASYNC_MASTER, RoleAction, RoleChange, RoleStatus
@@ -71,6 +76,20 @@ class RoleChanged:
     not_listed_at: dict[str, str] = field(default_factory=dict)
     """Name servers that do not list it as the master yet → what they say; clients that ask these
     do not find it."""
+
+
+async def is_kerolox(access: Access, broker: str) -> bool:
+    """Whether a broker, by its ``host:port``, is Kerolox's own and not an old one.
+
+    Raises:
+        BrokerError: it refused.
+        RemotingError: it does not answer, or with something else.
+    """
+    try:
+        await broker_role(access, broker)
+    except RequestCodeNotSupportedError:
+        return False
+    return True
 
 
 async def broker_role(access: Access, broker: str) -> BrokerRole:
