@@ -15,6 +15,7 @@ import pytest
 from kerolox.client.core.tracing.trace import PubTrace, SubAfterTrace, SubBeforeTrace
 from tests.interop.traces import traces_of
 from tests.support.programs import build_go_clients
+from tests.support.servers.clusters import QUICK_CHECKS
 from tests.support.servers.up import Up
 
 if TYPE_CHECKING:
@@ -33,8 +34,7 @@ SETTINGS = {
     # All that is stored counts as cold, so that new groups start where their clients want.
     "accessMessageInMemoryMaxRatio": 0,
     "messageDelayLevel": "1s " * 17 + "3s",
-    "transactionCheckInterval": 500,
-    "transactionTimeOut": 300,
+    **QUICK_CHECKS,
     # The queues of a consumer that was killed wait so long for another one.
     "rebalanceLockMaxLiveTime": 1_500,
     "traceTopicEnable": "true",

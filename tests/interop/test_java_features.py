@@ -16,6 +16,7 @@ from kerolox.client.sync import Producer, PushConsumer, PushConsumerSettings
 from kerolox.message import ConsumeFromWhere, Message
 from tests.support.eventually import wait_until
 from tests.support.programs import java_command
+from tests.support.servers.clusters import QUICK_CHECKS
 from tests.support.servers.up import Up
 
 if TYPE_CHECKING:
@@ -38,8 +39,7 @@ SETTINGS = {
     # All that is stored counts as cold, so that new groups start where their clients want.
     "accessMessageInMemoryMaxRatio": 0,
     "messageDelayLevel": "1s " * 17 + "3s",
-    "transactionCheckInterval": 500,
-    "transactionTimeOut": 300,
+    **QUICK_CHECKS,
     # The queues of a consumer that was killed wait so long for another one.
     "rebalanceLockMaxLiveTime": 3_000,
 }

@@ -64,6 +64,9 @@ def scenario(tmp_path_factory: pytest.TempPathFactory) -> tuple[Diary, int, int]
         until_consuming("ours")
         victims.tell("join victim")
         until_consuming("victim")
+        diary.note("three")
+        for name in ("java", "ours", "victim"):
+            until_consuming(name, since="three")
         java.tell("leave java")
         diary.note("left")
         until_consuming("ours", since="left")
@@ -117,8 +120,10 @@ def test_members_of_both_kinds_have_their_shares(scenario: tuple[Diary, int, int
     diary, *_ = scenario
     # Between the join of the third and the first leave: four queues among three members.
     for what in ("begin", "took"):
-        lines = [line for line in diary.lines if line[0] in (what, "left")]
-        left = next(at for at, line in enumerate(lines) if line[0] == "left")
-        recent = lines[max(0, left - 30) : left]
-        owners = {line[2]: line[1] for line in recent}
-        assert {"ours", "victim"} <= set(owners.values()), owners
+        lines = [line for line in diary.lines if line[0] in (what, "three", "left")]
+        three, left = (
+            next(at for at, line in enumerate(lines) if line[0] == event)
+            for event in ("three", "left")
+        )
+        owners = {line[1] for line in lines[three + 1 : left]}
+        assert owners == {"java", "ours", "victim"}

@@ -55,10 +55,11 @@ class Diary:
         self.path = path
         path.touch()
 
-    def note(self, event: str) -> None:
-        """Something that happened to all: the begin of another part of the scenario."""
+    def note(self, event: str, at_ms: int = 0) -> None:
+        """Something that happened to all: the begin of another part of the scenario, now or at a
+        time."""
         with self.path.open("a") as file:
-            file.write(f"{event} {time.time_ns() // 1_000_000}\n")
+            file.write(f"{event} {at_ms or time.time_ns() // 1_000_000}\n")
 
     @property
     def lines(self) -> list[list[str]]:
@@ -175,8 +176,10 @@ def scenario(tmp_path_factory: pytest.TempPathFactory) -> tuple[Diary, int]:
         members.tell("leave first")
         diary.note("left")
         until_consuming("second", since="left")
+        # It has begun nothing after that line, which may be written later than it was killed.
+        killed_ms = time.time_ns() // 1_000_000
         victims.kill()
-        diary.note("killed")
+        diary.note("killed", killed_ms)
         members.tell("join third")
         until_consuming("third", since="killed")
         hang_and_kill(up)

@@ -170,7 +170,12 @@ class LogFiles:
     def records(self) -> Iterator[RecordView]:
         """All records, to the end of the log."""
         for path in sorted(self._folder.iterdir()):
-            with path.open("rb") as file, mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ) as view:
+            with path.open("rb") as file:
+                if not os.fstat(file.fileno()).st_size:
+                    # Java's makes a file ahead, and its size a moment later.
+                    continue
+                view = mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ)
+            with view:
                 at, begin = 0, int(path.name)
                 while record := parse_record(view, at, len(view), begin + at):
                     yield record

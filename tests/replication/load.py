@@ -24,7 +24,17 @@ if TYPE_CHECKING:
 
     from tests.support.clients.peer import Peer
 
-__all__ = ["DELAYS", "GROUPS", "QUEUES", "TOPICS", "Acknowledged", "Load", "body_of", "key_of"]
+__all__ = [
+    "CONCURRENCY",
+    "DELAYS",
+    "GROUPS",
+    "QUEUES",
+    "TOPICS",
+    "Acknowledged",
+    "Load",
+    "body_of",
+    "key_of",
+]
 
 TOPICS, QUEUES = ("Left", "Middle", "Right"), 4
 GROUPS = ("one", "two")

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from kerolox.errors import KeroloxError
 from kerolox.protocol.codes import ResponseCode
 from tests.replication.judge import assert_stored, end_of, until_copied
-from tests.replication.load import DELAYS, QUEUES, TOPICS, Load
+from tests.replication.load import CONCURRENCY, DELAYS, QUEUES, TOPICS, Load
 from tests.replication.members import KINDS, NameServerProcess
 from tests.support.clients.peer import peer_at
 from tests.support.eventually import until
@@ -29,8 +29,8 @@ MIB = 1 << 20
 FILE_SIZE = 2 * MIB
 DISK_BYTES = 192 * MIB
 BYTES_A_SECOND = MIB // 2
-RECOVERY_SECONDS_MAX = 30.0
-"""From the end of a fault until all is well again."""
+RECOVERY_SECONDS_MAX = 120.0
+"""From the end of a fault until all is well again, on any machine; what it took is printed."""
 SETTINGS = {
     "mappedFileSizeCommitLog": FILE_SIZE,
     "mappedFileSizeConsumeQueue": 20 * 3_000,
@@ -129,7 +129,7 @@ class Scene:
         Args:
             name: of the fault.
             fault: it is on while this is entered.
-            must: codes that answers have until it ends.
+            must: codes that answers have until it ends; a success is of a send amid it.
             may: others that they can have.
             refuses: the master stores nothing until it ends.
             late: a slave that comes to be behind.
@@ -140,9 +140,13 @@ class Scene:
         loop = asyncio.get_running_loop()
         async with fault:
             until_then = loop.time() + seconds
+            # So many may have been under way before: a success amid the fault comes later.
+            amid = len(self.load.acknowledged) + CONCURRENCY
 
             async def is_seen() -> bool:
-                codes = {each.code for each in self.load.acknowledged[begin:]}
+                acknowledged = self.load.acknowledged
+                codes = {each.code for each in acknowledged[begin:]} - {ResponseCode.SUCCESS}
+                codes |= {each.code for each in acknowledged[amid:]}
                 is_refused = self.load.refused.total() > refused or not refuses
                 is_late = late is None or await self._is_behind(self.slaves[late])
                 return codes >= set(must) and is_refused and is_late and loop.time() >= until_then

@@ -276,7 +276,7 @@ async def test_clients_of_all_languages_see_no_error_at_java_name_servers(
             for client in clients:
                 await asyncio.to_thread(client.stop_sending)
             await until_all_came(diary)
-        assert not diary.words("failed")
+        assert not diary.words("failed"), diary.words("failed")
         # The master is gone without a word, and comes back.
         old, new = pair.one, pair.two
         await pair.until_known(new)

@@ -20,8 +20,13 @@ if TYPE_CHECKING:
 
 __all__ = ["Cluster", "JavaPeer", "cluster", "java_cluster", "often_asking", "our_cluster"]
 
-QUICK_CHECKS = {"transactionCheckInterval": 500, "transactionTimeOut": 300}
-"""Producers are asked about open transactions soon."""
+QUICK_CHECKS = {
+    "transactionCheckInterval": 500,
+    "transactionTimeOut": 300,
+    # Of 15 questions, half a second apart, a busy machine may answer none.
+    "transactionCheckMax": 10_000,
+}
+"""Producers are asked about open transactions soon, and as long as they need to answer."""
 
 SETTINGS = {**QUICK_CHECKS, "traceTopicEnable": "true", "enablePropertyFilter": "true"}
 """What both brokers of the contract tests are set to."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 from typing import TYPE_CHECKING, NamedTuple
 
-from tests.support.servers.clusters import JavaPeer
+from tests.support.servers.clusters import QUICK_CHECKS, JavaPeer
 from tests.support.servers.up import Up
 
 if TYPE_CHECKING:
@@ -20,8 +20,7 @@ SETTINGS = {
     "brokerName": "broker-a",
     "enablePropertyFilter": "true",
     "messageDelayLevel": " ".join(["1s"] * 18),
-    "transactionCheckInterval": 500,
-    "transactionTimeOut": 300,
+    **QUICK_CHECKS,
 }
 
 
