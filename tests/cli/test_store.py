@@ -118,7 +118,35 @@ def test_beside_a_broker_all_but_rebuild_work(tmp_path: Path) -> None:
         refused = kerolox("store", "rebuild", tmp_path / "store")
         assert refused.returncode == 1
         assert "is in use by another process" in refused.stderr
+        taken = kerolox("store", "backup", tmp_path / "store", tmp_path / "backup")
+        assert (taken.returncode, taken.stderr) == (0, "")
     assert kerolox("store", "check", tmp_path / "store").returncode == 0
+    assert taken.stdout.startswith(f"{tmp_path}/backup: ")
+    assert len(kerolox("store", "dump", tmp_path / "backup").stdout.splitlines()) == 2
+    assert (tmp_path / "backup" / "commitlog").stat().st_mode & 0o777 == 0o750
+
+
+def test_a_backup_is_verified_and_restored(root: Path, tmp_path: Path) -> None:
+    backup, again = tmp_path / "backup", tmp_path / "again"
+    taken = kerolox("store", "backup", root, backup, "-o", "json")
+    told = json.loads(taken.stdout)
+    assert (taken.returncode, told["logEnd"], told["source"]) == (0, 2790649, str(root))
+    verified = kerolox("store", "verify", backup)
+    assert (verified.returncode, verified.stderr) == (0, "")
+    restored = kerolox("store", "restore", backup, again)
+    assert (restored.returncode, restored.stderr) == (0, "")
+    assert kerolox("store", "check", again).returncode == 0
+    refused = kerolox("store", "restore", backup, again)
+    assert refused.returncode == 1
+    assert f"{again} is there already" in refused.stderr
+    (backup / "config" / "topics.json").write_text("{}")
+    verified = kerolox("store", "verify", backup)
+    assert verified.returncode == 1
+    assert "config/topics.json has 2 bytes, " in verified.stdout
+    assert json.loads(kerolox("store", "verify", backup, "-o", "json").stdout)["faults"]
+    refused = kerolox("store", "verify", root)
+    assert (refused.returncode, refused.stdout) == (1, "")
+    assert "is no backup: it has no backup.json" in refused.stderr
 
 
 def test_settings_tell_where_the_log_lies(root: Path, tmp_path: Path) -> None:
@@ -138,7 +166,7 @@ def test_settings_tell_where_the_log_lies(root: Path, tmp_path: Path) -> None:
 
 def test_progress_is_shown_on_a_terminal_only(root: Path) -> None:
     code = (
-        "import kerolox.cli.commands.store as s; s.PROGRESS_SECONDS = 0;"
+        "import kerolox.cli.commands.stores.sharing as s; s.PROGRESS_SECONDS = 0;"
         "import kerolox.cli as c; c.main()"
     )
     command = [sys.executable, "-c", code, "store", "check", str(root)]
@@ -154,5 +182,5 @@ def test_progress_is_shown_on_a_terminal_only(root: Path) -> None:
 
 def test_help_has_examples() -> None:
     assert "kerolox store check ~/store" in kerolox("store", "--help").stdout
-    for command in ("check", "dump", "info", "rebuild"):
+    for command in ("check", "dump", "info", "rebuild", "backup", "verify", "restore"):
         assert f"kerolox store {command} " in kerolox("store", command, "--help").stdout

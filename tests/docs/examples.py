@@ -4,7 +4,8 @@ A comment before a block says more about it: ``<!-- test: server -->`` for comma
 they are stopped, ``<!-- test: spark -->`` for Python that has a session ``spark``, ``lakehouse``
 for such that needs the libraries of that extra too, ``<!-- test: pytest -->`` for a file of tests,
 ``<!-- test: save app.py -->`` for a file that those after it import, ``<!-- test: notebook -->``
-for the cells of a notebook, and the name of a library for what needs it.
+for the cells of a notebook, ``<!-- test: shell -->`` for commands that share one shell
+(:mod:`tests.docs.shell`) with a test of their own, and the name of a library for what needs it.
 """
 
 from __future__ import annotations

@@ -187,7 +187,7 @@ def test_the_examples_of_a_page_run_in_order(page: Path, up: Up, tmp_path: Path)
     if cells:
         run_cells(cells, tmp_path, up.namesrv)
     for block in blocks_of(page):
-        if block.needs not in (*OF_SPARK, "notebook") and block.language in {
+        if block.needs not in (*OF_SPARK, "notebook", "shell") and block.language in {
             "python",
             "sh",
             "properties",

@@ -91,7 +91,7 @@ class LazyGroup(click.Group):
         "config": "kerolox.cli.commands.local.config:config",
         "context": "kerolox.cli.commands.local.context:context",
         "completion": "kerolox.cli.commands.local.completion:completion",
-        "store": "kerolox.cli.commands.store:store",
+        "store": "kerolox.cli.commands.stores.store:store",
         "spark": "kerolox.cli.commands.spark:spark",
     },
     context_settings={"help_option_names": ["-h", "--help"]},

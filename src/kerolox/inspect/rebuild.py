@@ -102,7 +102,7 @@ class _Rebuild:
         self._over = {} if all_topics else places.deleted_topics()
         self._further = places.options.multi_dispatch is not False
         self._queues: dict[tuple[bytes, int], QueueWriter] = {}
-        self._file_bytes = places.options.queue_file_bytes or _queue_file_bytes(places)
+        self._file_bytes = places.options.queue_file_bytes or queue_file_bytes(places)
         self._file_bytes = -(-self._file_bytes // ENTRY_BYTES) * ENTRY_BYTES
         self._pending = 0
         shape = index_shape(places) if places.options.has_index else None
@@ -287,7 +287,7 @@ def clear_up(places: StorePlaces) -> None:
             shutil.rmtree(new_folder(folder))
 
 
-def _queue_file_bytes(places: StorePlaces) -> int:
+def queue_file_bytes(places: StorePlaces) -> int:
     """Size of the present queue files; RocketMQ's default when there are none."""
     for folder in places.queue_folders():
         for file in offset_files(folder.path)[0]:

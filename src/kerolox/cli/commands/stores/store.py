@@ -1,16 +1,16 @@
-"""``kerolox store``: check, dump, info, rebuild; on the folder of a store, Java's too."""
+"""``kerolox store``: check, dump, info, rebuild, and the commands of backups; Java's stores too."""
 
 from __future__ import annotations
 
 import functools
 import sys
-import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import IO, TYPE_CHECKING
 
 import click
 
+from kerolox.cli.commands.stores.backups import backup, restore, verify
+from kerolox.cli.commands.stores.sharing import Progress, find_store, store_options
 from kerolox.cli.output import TABLE, complain, output_option, print_json, print_line
 from kerolox.errors import KeroloxError
 from kerolox.text import milliseconds_of, time_text
@@ -18,55 +18,35 @@ from kerolox.text import milliseconds_of, time_text
 if TYPE_CHECKING:
     from kerolox.inspect.findings import Findings
     from kerolox.inspect.info import StoreInfo
-    from kerolox.inspect.places import StorePlaces
 
 EXIT_FINDINGS = 1
 EXIT_UNREADABLE = 2
-PROGRESS_SECONDS = 0.2
 SHOWN_DEFAULT = 100
-MEBIBYTE = 1 << 20
-
-
-def _store_options(command: Callable[..., int | None]) -> Callable[..., int | None]:
-    """The folder, ``-c`` and ``--log-folder``."""
-    for decorate in (
-        click.option(
-            "--log-folder",
-            "log_folders",
-            multiple=True,
-            metavar="DIR",
-            help="A folder of the commit log, when it is not DIR/commitlog; may be repeated.",
-        ),
-        click.option(
-            "-c",
-            "config",
-            type=click.Path(path_type=Path),
-            metavar="FILE",
-            help="The store's broker.conf: folders of the log, delay levels, index sizes.",
-        ),
-        click.argument("folder", metavar="DIR"),
-    ):
-        command = decorate(command)
-    return command
 
 
 @click.group()
 def store() -> None:
-    """Check, print, describe and repair the files of a store.
+    """Check, print, describe, copy and repair the files of a store.
 
     DIR is the folder that storePathRootDir names (that of `kerolox up --data`), of a broker of
-    RocketMQ 4.x or of this one. All but rebuild only read, and work beside a running broker.
+    RocketMQ 4.x or of this one. All but rebuild leave it as it is, and work beside a running
+    broker.
 
     \b
       kerolox store check ~/store
       kerolox store dump ~/store --topic Orders --queue 0 --limit 10
       kerolox store info ~/store -o json
       kerolox store rebuild ~/store
+      kerolox store backup ~/store /backup/monday
     """
 
 
+for _command in (backup, verify, restore):
+    store.add_command(_command)
+
+
 @store.command()
-@_store_options
+@store_options
 @click.option("--no-index", is_flag=True, help="The broker keeps no index (messageIndexEnable).")
 @click.option(
     "--show",
@@ -97,8 +77,8 @@ def check(
     from kerolox.inspect.check import check_store
 
     try:
-        places = _find(folder, config, log_folders, has_index=not no_index)
-        with _Progress("checking") as progress:
+        places = find_store(folder, config, log_folders, has_index=not no_index)
+        with Progress("checking") as progress:
             report = check_store(places, progress)
     except (KeroloxError, OSError) as error:
         raise _UnreadableError(_error_text(error)) from error
@@ -137,7 +117,7 @@ def check(
 
 
 @store.command()
-@_store_options
+@store_options
 @click.option("--from", "from_offset", type=click.IntRange(0), help="Physical offset to begin at.")
 @click.option("--to", "to_offset", type=click.IntRange(0), help="Physical offset to stop before.")
 @click.option("--topic", default="", help="Records of this topic only.")
@@ -197,7 +177,7 @@ def dump(
         limit=OFFSET_MAX if limit is None else limit,
     )
     findings = Findings()
-    places = _find(folder, config, log_folders)
+    places = find_store(folder, config, log_folders)
     for message in select_records(places, selection, findings):
         print_json(as_json(message, body))
     sys.stdout.flush()
@@ -206,7 +186,7 @@ def dump(
 
 
 @store.command()
-@_store_options
+@store_options
 @output_option
 def info(folder: str, config: Path | None, log_folders: tuple[str, ...], output: str) -> None:
     """Print sizes, offsets, topics with their queues, the oldest and the newest message.
@@ -217,7 +197,7 @@ def info(folder: str, config: Path | None, log_folders: tuple[str, ...], output:
     """
     from kerolox.inspect.info import describe_store
 
-    described = describe_store(_find(folder, config, log_folders))
+    described = describe_store(find_store(folder, config, log_folders))
     if output == "json":
         print_json(described.as_json())
     else:
@@ -225,7 +205,7 @@ def info(folder: str, config: Path | None, log_folders: tuple[str, ...], output:
 
 
 @store.command()
-@_store_options
+@store_options
 @click.option("--no-index", is_flag=True, help="Leave the index as it is.")
 @click.option("--all-topics", is_flag=True, help="Queues of deleted topics too.")
 def rebuild(
@@ -249,8 +229,8 @@ def rebuild(
     from kerolox.inspect.rebuild import rebuild_store
 
     make_files_private()
-    places = _find(folder, config, log_folders, has_index=not no_index)
-    with _Progress("rebuilding") as progress:
+    places = find_store(folder, config, log_folders, has_index=not no_index)
+    with Progress("rebuilding") as progress:
         report = rebuild_store(places, all_topics=all_topics, progress=progress)
     _print_findings(report.findings, SHOWN_DEFAULT)
     for topic, count in report.skipped_topics.items():
@@ -267,50 +247,6 @@ class _UnreadableError(click.ClickException):
 
     def show(self, file: IO[str] | None = None) -> None:
         complain(f"kerolox: error: {self.message}")
-
-
-class _Progress:
-    """A line on stderr that is written over; nothing where stderr is no terminal."""
-
-    def __init__(self, what: str) -> None:
-        self._what = what
-        self._is_shown = sys.stderr is not None and sys.stderr.isatty()
-        self._started = self._last = time.monotonic()
-        self._has_line = False
-
-    def __enter__(self) -> _Progress:
-        return self
-
-    def __call__(self, done: int, total: int) -> None:
-        now = time.monotonic()
-        if not self._is_shown or now - self._last < PROGRESS_SECONDS:
-            return
-        self._last = now
-        rate = done / MEBIBYTE / max(now - self._started, 0.001)
-        part = 100 * done // max(total, 1)
-        line = f"{self._what} {part:3d}% of {total // MEBIBYTE} MiB, {rate:.0f} MiB/s"
-        click.echo(f"\r{line:60}", nl=False, err=True)
-        self._has_line = True
-
-    def __exit__(self, *_: object) -> None:
-        if self._has_line:
-            click.echo(f"\r{'':60}\r", nl=False, err=True)
-
-
-def _find(
-    folder: str, config: Path | None, log_folders: tuple[str, ...], *, has_index: bool = True
-) -> StorePlaces:
-    import dataclasses
-
-    from kerolox.inspect.places import StoreOptions, StorePlaces
-
-    options = StoreOptions() if config is None else StoreOptions.of_settings(config)
-    options = dataclasses.replace(
-        options,
-        log_folders=log_folders or options.log_folders,
-        has_index=has_index and options.has_index,
-    )
-    return StorePlaces.find(folder, options)
 
 
 def _error_text(error: Exception) -> str:

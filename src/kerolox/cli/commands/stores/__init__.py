@@ -1,0 +1,1 @@
+"""``kerolox store``: the files of a store, read, repaired, copied."""
