@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +17,18 @@ import yaml
 
 from tests.support.servers.command import Server
 
-__all__ = ["COMPOSE", "DEPLOY", "Composed", "interpolated", "read_compose"]
+__all__ = [
+    "COMPOSE",
+    "CONFIG",
+    "DATA",
+    "DEPLOY",
+    "IMAGE_CONFIG",
+    "SHIFT",
+    "Composed",
+    "interpolated",
+    "loopback_hosts",
+    "read_compose",
+]
 
 DEPLOY = Path(__file__).resolve().parents[2] / "deploy"
 COMPOSE = DEPLOY / "compose" / "compose.yaml"
@@ -31,6 +42,13 @@ NAMESRV_PORT, CONSOLE_PORT = 9876, 8089
 
 _VARIABLE = re.compile(r"\$\{(\w+)(?::(-|\?)([^}]*))?\}")
 _PORT = re.compile(r"\b(9876|8089|555[78]|109\d\d)\b")
+
+
+def loopback_hosts(names: Iterable[str], first: int = 1) -> dict[str, str]:
+    """Name → an address that no other process of the tests has."""
+    number = os.getpid()
+    network = f"127.{64 + number % 128}.{number // 128 % 256}"
+    return {name: f"{network}.{at}" for at, name in enumerate(names, first)}
 
 
 def interpolated(text: str, variables: dict[str, str]) -> str:
@@ -63,9 +81,7 @@ class Composed:
         self.folder = folder
         services = read_compose()["services"]
         self.services = {n: each for n, each in services.items() if "kerolox" in each["image"]}
-        number = os.getpid()
-        network = f"127.{64 + number % 128}.{number // 128 % 256}"
-        self.hosts = {name: f"{network}.{at}" for at, name in enumerate(self.services, 1)}
+        self.hosts = loopback_hosts(self.services)
         self.servers: dict[str, Server] = {}
 
     def local(self, text: str) -> str:

@@ -1,0 +1,232 @@
+"""The chart: Helm renders and lints it, and Kubernetes' own types judge what comes out."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from kerolox.broker.config import BrokerConfig
+from kerolox.console.settings import PORT as CONSOLE_PORT
+from kerolox.doctor import Severity, check_file
+from kerolox.namesrv.config import NamesrvConfig
+from tests.deploy.composed import DEPLOY
+from tests.deploy.rendered import CHART, KINDS, faults, render
+
+if os.environ.get("CI") == "true":
+    import helm_python
+else:
+    helm_python = pytest.importorskip("helm_python")
+
+EVERYTHING: dict[str, Any] = {
+    "imagePullSecrets": [{"name": "registry"}],
+    "nameServers": {"replicas": 3, "storage": {"storageClassName": "fast"}},
+    "brokers": {
+        "groups": ["a", "b", "payments"],
+        "replicas": 3,
+        "settings": {"mappedFileSizeCommitLog": 1073741824, "diskSpaceWarningLevelRatio": 0.95},
+        "external": {
+            "enabled": True,
+            "addresses": {
+                f"{group}-{index}": f"{group}-{index}.example.com:10911"
+                for group in ("a", "b", "payments")
+                for index in range(3)
+            },
+        },
+    },
+    "antiAffinity": "hard",
+    "nodeSelector": {"disk": "ssd"},
+    "tolerations": [{"key": "mq", "operator": "Exists"}],
+    "accounts": {"existingSecret": "accounts"},
+    "tls": {"existingSecret": "certificate", "mode": "enforcing"},
+    "console": {"enabled": True, "usersSecret": "users", "actions": True, "rootPath": "/mq"},
+    "metrics": {"serviceMonitor": {"enabled": True}, "prometheusRule": {"enabled": True}},
+}
+CASES = [
+    pytest.param({}, id="defaults"),
+    pytest.param(EVERYTHING, id="everything"),
+    pytest.param(
+        {
+            "brokers": {"groups": ["a"], "replicas": 1, "replication": "ASYNC_MASTER"},
+            "console": {"enabled": True, "usersSecret": "users", "trustProxy": "10.0.0.1"},
+        },
+        id="small",
+    ),
+]
+
+
+def of_kind(objects: dict[tuple[str, str], dict[str, Any]], *kinds: str) -> list[dict[str, Any]]:
+    return [each for (kind, _), each in objects.items() if kind in kinds]
+
+
+def pods(objects: dict[tuple[str, str], dict[str, Any]]) -> list[dict[str, Any]]:
+    return [each["spec"]["template"] for each in of_kind(objects, "StatefulSet", "Deployment")]
+
+
+@pytest.mark.parametrize("values", CASES)
+def test_helm_lint_finds_nothing(values: dict[str, Any]) -> None:
+    said = helm_python.lint(str(CHART), values, strict=True)
+    assert said["errors"] == []
+    # An icon is recommended, and there is none.
+    assert [each for each in said["messages"] if each["severity"] > 1] == []
+
+
+@pytest.mark.parametrize("values", CASES)
+def test_each_object_of_the_chart_has_the_form_of_its_kind(values: dict[str, Any]) -> None:
+    for key, each in render(**values).items():
+        if (each["apiVersion"], each["kind"]) in KINDS:
+            assert faults(each) == [], key
+        else:
+            assert each["apiVersion"] == "monitoring.coreos.com/v1"
+
+
+def test_the_types_find_what_is_wrong_with_an_object() -> None:
+    good = render()["StatefulSet", "mq-kerolox-namesrv"]
+    container = good["spec"]["template"]["spec"]["containers"][0]
+    container["livenesProbe"] = container.pop("livenessProbe")
+    container["ports"][0] = {"name": "namesrv", "containerPort": "9876"}
+    del good["spec"]["serviceName"], good["spec"]["selector"]
+    place = "StatefulSet.spec.template.spec.containers[0]"
+    assert {
+        f"{place}.livenesProbe: no such field",
+        f"{place}.ports[0].containerPort: '9876' is no int",
+        "StatefulSet.spec.selector is missing",
+    } <= set(faults(good))
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        {"brokers": {"replica": 2}},
+        {"brokers": {"groups": ["A_B"]}},
+        {"brokers": {"settings": {"brokerId": 7}}},
+        {"brokers": {"external": {"addresses": {"a-0": "mq.example.com"}}}},
+        {"nameServers": {"replicas": 0}},
+        {"tls": {"mode": "disabled"}},
+        {"console": {"enabled": True}},
+        {"brokers": {"external": {"enabled": True}}},
+    ],
+    ids=str,
+)
+def test_the_chart_refuses_values_that_do_not_fit(values: dict[str, Any]) -> None:
+    with pytest.raises(helm_python.HelmError):
+        render(**values)
+
+
+@pytest.mark.parametrize("values", CASES)
+def test_config_check_has_nothing_against_the_rendered_settings(
+    values: dict[str, Any], tmp_path: Path
+) -> None:
+    checked = set()
+    for each in of_kind(render(**values), "ConfigMap"):
+        for name, text in each["data"].items():
+            if name == "tls.properties":
+                continue
+            (tmp_path / name).write_text(text)
+            findings = check_file(tmp_path / name)
+            assert [found for found in findings if found.severity > Severity.NOTE] == [], name
+            checked.add(name)
+    assert {"namesrv.conf", "mq-kerolox-broker-a-0.conf"} <= checked
+
+
+@pytest.mark.parametrize("values", CASES)
+def test_each_broker_has_a_place_and_an_address_of_its_own(values: dict[str, Any]) -> None:
+    objects = render(**values)
+    places, addresses = set(), set()
+    for each in of_kind(objects, "StatefulSet"):
+        if "broker" not in each["metadata"]["name"]:
+            continue
+        name, service = each["metadata"]["name"], each["spec"]["serviceName"]
+        assert objects["Service", service]["spec"]["clusterIP"] == "None"
+        for index in range(each["spec"]["replicas"]):
+            text = objects["ConfigMap", name]["data"][f"{name}-{index}.conf"]
+            lines = dict(line.split("=", 1) for line in text.splitlines())
+            assert len(lines) == len(text.splitlines()), "a key stands twice"
+            places.add((lines["brokerName"], lines["brokerId"]))
+            addresses.add(lines["brokerIP1"])
+            assert (lines["brokerRole"] == "SLAVE") is (index > 0)
+            assert lines["brokerIP1"] == f"{name}-{index}.{service}.messaging.svc.cluster.local"
+            assert lines["brokerIP2"] == lines["brokerIP1"]
+    assert len(places) == len(addresses) > 0
+
+
+def test_large_numbers_of_settings_stay_as_they_are() -> None:
+    text = render(**EVERYTHING)["ConfigMap", "mq-kerolox-broker-a"]["data"]
+    lines = text["mq-kerolox-broker-a-0.conf"].splitlines()
+    assert {"mappedFileSizeCommitLog=1073741824", "diskSpaceWarningLevelRatio=0.95"} <= set(lines)
+    assert "advertisedAddress=a-0.example.com:10911" in lines
+
+
+@pytest.mark.parametrize("values", CASES)
+def test_services_budgets_and_claims_fit_the_pods(values: dict[str, Any]) -> None:
+    objects = render(**values)
+    for each in of_kind(objects, "Service", "PodDisruptionBudget"):
+        spec = each["spec"]
+        wanted = spec["selector"].get("matchLabels", spec["selector"])
+        own = dict(wanted)
+        own.pop("statefulset.kubernetes.io/pod-name", None)
+        chosen = [pod for pod in pods(objects) if own.items() <= pod["metadata"]["labels"].items()]
+        assert len(chosen) == 1, each["metadata"]["name"]
+        named = {port["name"] for port in chosen[0]["spec"]["containers"][0]["ports"]}
+        assert {port["targetPort"] for port in spec.get("ports", ())} <= named
+    for each in of_kind(objects, "StatefulSet", "Deployment"):
+        template = each["spec"]["template"]
+        assert each["spec"]["selector"]["matchLabels"] == template["metadata"]["labels"]
+        volumes = {volume["name"] for volume in template["spec"]["volumes"]}
+        claims = each["spec"].get("volumeClaimTemplates", ())
+        volumes |= {claim["metadata"]["name"] for claim in claims}
+        [container] = template["spec"]["containers"]
+        assert {mount["name"] for mount in container["volumeMounts"]} == volumes
+    budgets = {each["metadata"]["name"] for each in of_kind(objects, "PodDisruptionBudget")}
+    assert budgets == {each["metadata"]["name"] for each in of_kind(objects, "StatefulSet")}
+
+
+@pytest.mark.parametrize("values", CASES)
+def test_no_pod_of_the_chart_has_more_rights_than_it_needs(values: dict[str, Any]) -> None:
+    for pod in pods(render(**values)):
+        spec = pod["spec"]
+        assert spec["securityContext"]["runAsNonRoot"] is True
+        assert spec["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}
+        assert spec["automountServiceAccountToken"] is False
+        assert not {"hostNetwork", "hostPID", "hostIPC"} & spec.keys()
+        [container] = spec["containers"]
+        assert container["securityContext"] == {
+            "allowPrivilegeEscalation": False,
+            "readOnlyRootFilesystem": True,
+            "capabilities": {"drop": ["ALL"]},
+        }
+
+
+@pytest.mark.parametrize("values", CASES)
+def test_probes_ask_the_ports_on_which_servers_answer(values: dict[str, Any]) -> None:
+    figures = {
+        "broker": BrokerConfig().metrics_prom_exporter_port,
+        "namesrv": NamesrvConfig().metrics_prom_exporter_port,
+        "console": CONSOLE_PORT,
+    }
+    for pod in pods(render(**values)):
+        [container] = pod["spec"]["containers"]
+        numbers = {port["name"]: port["containerPort"] for port in container["ports"]}
+        for probe, path in (("livenessProbe", "live"), ("readinessProbe", "ready")):
+            asked = container[probe]["httpGet"]
+            assert numbers[asked["port"]] == figures[container["name"]]
+            is_console = container["name"] == "console"
+            assert asked["path"] == ("/health" if is_console else f"/health/{path}")
+
+
+def test_prometheus_is_told_of_servers_and_of_our_alerts() -> None:
+    objects = render(**EVERYTHING)
+    [monitor] = of_kind(objects, "ServiceMonitor")
+    [rule] = of_kind(objects, "PrometheusRule")
+    assert rule["spec"] == yaml.safe_load((DEPLOY / "prometheus" / "alerts.yml").read_text())
+    [expression] = monitor["spec"]["selector"]["matchExpressions"]
+    [endpoint] = monitor["spec"]["endpoints"]
+    for each in of_kind(objects, "Service"):
+        labels = each["metadata"]["labels"]
+        assert labels[monitor["spec"]["jobLabel"]] == "kerolox"
+        has_figures = any(port["name"] == endpoint["port"] for port in each["spec"]["ports"])
+        is_chosen = labels.get(expression["key"]) in expression["values"]
+        assert is_chosen is has_figures, each["metadata"]["name"]
