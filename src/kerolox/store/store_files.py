@@ -114,7 +114,7 @@ class StoreFiles:
             Inventory.load(self.root),
         )
         notes = self.log.load(crashed=not state.clean)
-        self._deletions.load()
+        self._deletions.load(is_durable=state.clean)
         repair = QueueRepair(
             self.log,
             self.queues.by_key.values,

@@ -37,13 +37,16 @@ pub(crate) struct Deletions {
 
 impl Deletions {
     /// Reads the file of a store; there may be none. What is no whole item is left out.
-    pub(crate) fn load(root: &Path) -> Result<Self, StoreError> {
+    /// `is_durable`: it is known to be on the disk; what a killed process wrote may not be.
+    pub(crate) fn load(root: &Path, is_durable: bool) -> Result<Self, StoreError> {
         let path = root.join("deletions");
         let data = match fs::read(&path) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => Vec::new(),
             read => read.during("reading", &path)?,
         };
-        let mut loaded = Deletions { path, file_bytes: data.len(), ..Deletions::default() };
+        let is_dirty = !is_durable && !data.is_empty();
+        let file_bytes = data.len();
+        let mut loaded = Deletions { path, file_bytes, is_dirty, ..Deletions::default() };
         let mut items: Vec<&[u8]> = data.split(|&byte| byte == 0).collect();
         items.pop();
         for (offset, topic) in items.into_iter().filter_map(parse) {
@@ -106,13 +109,18 @@ impl Deletions {
     }
 
     /// What has to be waited for to bring the file to the disk, without this value's lock. An error
-    /// of writing it anew is left for the next call.
+    /// of writing it anew is left for the next call, and [`Self::note_lost`] tells of one of waiting.
     pub(crate) fn start_sync(&mut self) -> Option<PathBuf> {
         if self.is_lost || self.is_too_large() {
             let _ = self.write_anew();
             return None;
         }
         std::mem::take(&mut self.is_dirty).then(|| self.path.clone())
+    }
+
+    /// The file did not come to the disk: it is written anew.
+    pub(crate) fn note_lost(&mut self) {
+        self.is_lost = true;
     }
 
     fn is_too_large(&self) -> bool {
@@ -165,7 +173,7 @@ mod tests {
     #[test]
     fn a_torn_item_is_left_out_and_the_greatest_counts() {
         let folder = tempfile::tempdir().unwrap();
-        let mut deletions = Deletions::load(folder.path()).unwrap();
+        let mut deletions = Deletions::load(folder.path(), true).unwrap();
         deletions.add(b"T", 100);
         deletions.add(b"U", 50);
         deletions.add(b"T", 200);
@@ -173,19 +181,19 @@ mod tests {
         let mut data = fs::read(&path).unwrap();
         data.extend_from_slice(b"junk\x000000000000000000");
         fs::write(&path, data).unwrap();
-        let loaded = Deletions::load(folder.path()).unwrap();
+        let loaded = Deletions::load(folder.path(), true).unwrap();
         assert_eq!((loaded.end_of(b"T"), loaded.end_of(b"U"), loaded.end_of(b"V")), (200, 50, 0));
     }
 
     #[test]
     fn what_the_log_lost_is_forgotten_and_its_end_is_the_most() {
         let folder = tempfile::tempdir().unwrap();
-        let mut deletions = Deletions::load(folder.path()).unwrap();
+        let mut deletions = Deletions::load(folder.path(), true).unwrap();
         for (topic, offset) in [(b"A", 100), (b"B", 200), (b"C", 300)] {
             deletions.add(topic, offset);
         }
         deletions.prune(100, 250).unwrap();
-        let loaded = Deletions::load(folder.path()).unwrap();
+        let loaded = Deletions::load(folder.path(), true).unwrap();
         assert_eq!([b"A", b"B", b"C"].map(|topic| loaded.end_of(topic)), [0, 200, 250]);
         deletions.prune(400, 500).unwrap();
         assert!(!folder.path().join("deletions").exists());
@@ -194,13 +202,24 @@ mod tests {
     #[test]
     fn the_file_does_not_grow_without_end() {
         let folder = tempfile::tempdir().unwrap();
-        let mut deletions = Deletions::load(folder.path()).unwrap();
+        let mut deletions = Deletions::load(folder.path(), true).unwrap();
         for offset in 0..4_000 {
             deletions.add(b"again", offset);
             deletions.start_sync();
         }
         let bytes = fs::metadata(folder.path().join("deletions")).unwrap().len();
         assert!(bytes <= SPARE_BYTES as u64 + 100, "{bytes}");
-        assert_eq!(Deletions::load(folder.path()).unwrap().end_of(b"again"), 3_999);
+        assert_eq!(Deletions::load(folder.path(), true).unwrap().end_of(b"again"), 3_999);
+    }
+
+    #[test]
+    fn what_a_killed_process_noted_is_brought_to_the_disk() {
+        let folder = tempfile::tempdir().unwrap();
+        let is_due =
+            |is_durable| Deletions::load(folder.path(), is_durable).unwrap().start_sync().is_some();
+        assert!(!is_due(false));
+        Deletions::load(folder.path(), true).unwrap().add(b"T", 100);
+        assert!(is_due(false));
+        assert!(!is_due(true));
     }
 }

@@ -273,10 +273,15 @@ fn flush_index(shared: &Shared, all: bool) -> Result<(), StoreError> {
 /// Brings the notes of deleted topics to the disk; where that fails it is tried again.
 fn sync_deletions(shared: &Shared) {
     let sync = shared.deletions.lock().start_sync();
-    if let Some(path) = sync
-        && let Ok(file) = std::fs::File::open(path)
-    {
-        let _ = file.sync_data();
+    let Some(path) = sync else { return };
+    // Its name, too, which may be new.
+    let paths = [Some(path.as_path()), path.parent()];
+    let is_synced = paths
+        .into_iter()
+        .flatten()
+        .all(|path| std::fs::File::open(path).and_then(|file| file.sync_all()).is_ok());
+    if !is_synced {
+        shared.deletions.lock().note_lost();
     }
 }
 

@@ -42,7 +42,8 @@ pub(super) struct Seen {
     pub(super) claimed: i64,
 }
 
-/// A record whose queue offset does not join: it counts once the next one goes on from it.
+/// A record whose queue offset does not join: it counts once the next one goes on from it, or at the
+/// end of the log, where nothing contradicts it.
 #[derive(Clone, Copy)]
 pub(super) struct Waiting {
     pub(super) entry: Entry,

@@ -4,7 +4,10 @@ use super::context::{Recovery, Waiting};
 use super::places::{Place, correct_code, is_owner, is_same, places_of, unit_time_of};
 use super::walk::for_each_record;
 use crate::error::StoreError;
+use crate::files::preallocate::Preallocator;
 use crate::log::commit_log::CommitLog;
+use crate::protocol::RECORD_BYTES_MIN;
+use crate::queues::consume_queue::ConsumeQueue;
 use crate::record::RecordView;
 use crate::state::types::QueueHandle;
 
@@ -28,6 +31,7 @@ impl Recovery<'_> {
         });
         self.core.log = log;
         result?;
+        self.place_last()?;
         self.note_filled();
         Ok(())
     }
@@ -51,13 +55,7 @@ impl Recovery<'_> {
             && (first.queue_offset == 0 || first.queue_offset > queue.max())
         {
             // It is confirmed.
-            if first.queue_offset == 0 {
-                queue.delete();
-            } else if queue.has_files() {
-                queue.fill_to(first.queue_offset, &self.shared.preallocator)?;
-            } else {
-                queue.start_at(first.queue_offset);
-            }
+            go_on_at(queue, first.queue_offset, &self.shared.preallocator)?;
             for (entry, unit_time) in [(first.entry, first.unit_time), (entry, unit_time)] {
                 queue.reserve(1, 0, &self.shared.preallocator)?;
                 queue.push_again(entry, unit_time);
@@ -67,7 +65,12 @@ impl Recovery<'_> {
         }
         let waits = Some(Waiting { entry, unit_time, queue_offset });
         if queue_offset < queue.max() {
-            let Some(known) = queue.entry(queue_offset)? else { return Ok(waiting) };
+            let known = queue.entry(queue_offset)?;
+            let is_last = view.physical_offset >= queue.max_physical();
+            if queue_offset == 0 && is_last && !known.is_some_and(|known| is_same(known, entry)) {
+                return Ok(waits);
+            }
+            let Some(known) = known else { return Ok(waiting) };
             if is_same(known, entry) {
                 if view.physical_offset >= self.check.suspect_from {
                     self.report.dispatched +=
@@ -100,6 +103,31 @@ impl Recovery<'_> {
         Ok(None)
     }
 
+    /// Enters the records that wait at the end of the log, where nothing contradicts them.
+    fn place_last(&mut self) -> Result<(), StoreError> {
+        let handles: Vec<QueueHandle> = self.core.handles();
+        for handle in handles {
+            let Some(&Some(waiting)) = self.check.short.get(&handle.index) else { continue };
+            let Some(slot) = self.core.slot_mut(handle) else { continue };
+            let queue = &mut slot.queue;
+            let (number, offset) = (waiting.queue_offset, waiting.entry.physical_offset);
+            let is_placed = if number == 0 {
+                offset >= queue.max_physical()
+            } else {
+                // The first record of the queue that counts, as on a slave that begins in the middle.
+                !queue.has_files() && number <= offset / RECORD_BYTES_MIN as i64
+            };
+            if is_placed {
+                go_on_at(queue, number, &self.shared.preallocator)?;
+                queue.reserve(1, 0, &self.shared.preallocator)?;
+                queue.push_again(waiting.entry, waiting.unit_time);
+                self.report.dispatched += 1;
+                self.check.short.insert(handle.index, None);
+            }
+        }
+        Ok(())
+    }
+
     fn note_filled(&mut self) {
         for (index, waiting) in std::mem::take(&mut self.check.short) {
             let Some(Some(slot)) = self.core.slots.get(index as usize) else { continue };
@@ -119,4 +147,20 @@ impl Recovery<'_> {
             }
         }
     }
+}
+
+/// Lets a queue go on at an offset that does not join: anew, behind blank entries, or as its first.
+fn go_on_at(
+    queue: &mut ConsumeQueue,
+    queue_offset: i64,
+    preallocator: &Preallocator,
+) -> Result<(), StoreError> {
+    if queue_offset == 0 {
+        queue.delete();
+    } else if queue.has_files() {
+        queue.fill_to(queue_offset, preallocator)?;
+    } else {
+        queue.start_at(queue_offset);
+    }
+    Ok(())
 }

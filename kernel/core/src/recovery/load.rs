@@ -67,8 +67,8 @@ impl Recovery<'_> {
     }
 
     /// Drops the queues that came back although their topic was deleted, and finds those that are
-    /// missing or shorter than they were.
-    pub(super) fn compare_queues(&mut self) -> Result<(), StoreError> {
+    /// missing or shorter than they were. The records are going to be read from `begin` on.
+    pub(super) fn compare_queues(&mut self, begin: i64) -> Result<(), StoreError> {
         for handle in self.core.handles() {
             let Some(slot) = self.core.slot(handle) else { continue };
             let deleted = self.deletions.end_of(slot.topic.name.as_bytes());
@@ -86,7 +86,8 @@ impl Recovery<'_> {
                 ));
                 let is_mixed = slot.queue.max_physical() > deleted;
                 slot.queue.delete();
-                if is_mixed {
+                if is_mixed || deleted < begin {
+                    // It lacks records of the new life that are not read otherwise.
                     self.mark_short(handle);
                 }
             }

@@ -61,7 +61,7 @@ pub(crate) fn recover(core: &mut Core, shared: &Shared) -> Result<RecoveryReport
         !report.clean,
         &mut report.notes,
     )?;
-    let mut deletions = Deletions::load(root)?;
+    let mut deletions = Deletions::load(root, report.clean)?;
     if core.log.files().is_empty() {
         // Offsets start anew.
         deletions.prune(0, 0)?;
@@ -203,7 +203,7 @@ impl Recovery<'_> {
         let queues_end = newest.and_then(|handle| self.core.slot(handle));
         let queues_end = queues_end.map_or(0, |slot| slot.queue.max_physical() as u64);
         let is_cut = self.end_at(found.end, found.reason)?;
-        self.compare_queues()?;
+        self.compare_queues(begin as i64)?;
         let dispatch_from = match newest {
             Some(_) if self.report.clean && !is_cut => queues_end.min(found.end),
             _ => begin,

@@ -3,6 +3,10 @@
 //! Entries and records vouch for each other. Of two that disagree the record is right, unless its
 //! own queue knows it otherwise: the CRC covers the body alone, so that is how a damaged queue id,
 //! queue offset or topic shows.
+//!
+//! A record that says offset 0 behind all records of its queue starts the queue anew: its topic was
+//! deleted and made again, and no note of that is left (a slave has none, a loss of power may cost
+//! it). It counts when the queue's next record says 1, or when none follows.
 
 use std::thread;
 
@@ -131,6 +135,8 @@ impl Recovery<'_> {
         let Some(slot) = self.core.slot_mut(handle) else { return Ok(()) };
         let queue = &mut slot.queue;
         if place.queue_offset < queue.max() {
+            // The queue may have started anew.
+            let is_anew = place.queue_offset == 0 && view.physical_offset >= queue.max_physical();
             let Some(known) = queue.entry(place.queue_offset)? else {
                 let is_before = queue.first_entries()?.first().is_some_and(|first| {
                     !first.is_pre_blank() && view.physical_offset < first.physical_offset
@@ -138,6 +144,8 @@ impl Recovery<'_> {
                 if is_before {
                     // Its file is missing.
                     queue.delete();
+                }
+                if is_before || is_anew {
                     self.mark_short(handle);
                 }
                 return Ok(());
@@ -155,13 +163,12 @@ impl Recovery<'_> {
                 // Entries ascend: those are of an earlier life, which a loss of power brought back.
                 queue.delete();
                 self.mark_short(handle);
+            } else if is_anew {
+                self.mark_short(handle);
             } else if known.is_pre_blank() || !is_owner(log, known, place, &self.shared.settings) {
                 queue.rewrite(place.queue_offset, entry)?;
                 self.report.dispatched += 1;
                 self.claim(handle, place.queue_offset);
-            } else if place.queue_offset == 0 && view.physical_offset >= queue.max_physical() {
-                // The queue may have started anew.
-                self.mark_short(handle);
             }
             return Ok(());
         }

@@ -37,8 +37,10 @@ class Deletions:
         self._is_lost = False
         """The file lacks something: it has to be written anew."""
 
-    def load(self) -> None:
+    def load(self, *, is_durable: bool = True) -> None:
         """Read the file; there may be none. What is no whole item is left out.
+
+        ``is_durable``: it is known to be on the disk. What a killed process wrote may not be.
 
         Raises:
             OSError: it can't be read.
@@ -48,6 +50,7 @@ class Deletions:
         except FileNotFoundError:
             return
         self._file_bytes = len(data)
+        self._is_dirty = not is_durable
         self.offsets.update(deletions_in(data))
 
     def is_over(self, topic: str, physical_offset: int) -> bool:
@@ -100,7 +103,7 @@ class Deletions:
                 del self.offsets[topic]
 
     def sync(self) -> None:
-        """Bring the file to the disk. An error is left for the next call."""
+        """Bring the file to the disk. After an error the next call writes it anew."""
         with contextlib.suppress(OSError):
             with self._lock:
                 if self._is_lost or self._is_too_large():
@@ -108,7 +111,13 @@ class Deletions:
                     return
                 is_dirty, self._is_dirty = self._is_dirty, False
             if is_dirty:
-                sync_path(self.path)
+                try:
+                    sync_path(self.path)
+                    # Its name, which may be new.
+                    sync_path(os.path.dirname(self.path))
+                except OSError:
+                    with self._lock:
+                        self._is_lost = True
 
     def _is_too_large(self) -> bool:
         needed = sum(len(_item(*each)) for each in self.offsets.items())

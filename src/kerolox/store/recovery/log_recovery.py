@@ -147,7 +147,7 @@ class Recovery:
 
     def _repair_queues(self, start: int, state: StateAtOpen) -> None:
         repair = self._repair
-        repair.drop_dead_queues()
+        repair.drop_dead_queues(start)
         repair.compare(state.inventory, clean=state.clean)
         repair.dispatch(start, clean=state.clean, same_boot=state.same_boot)
         damaged = None if state.clean else repair.find_disowned(start)

@@ -6,6 +6,10 @@ offset or topic shows.
 
 A queue that lacks entries from before the range that is read is *short*: it is filled from the
 begin of the log, with a second reading (:meth:`QueueRepair.fill_short`).
+
+A record that says offset 0 behind all records of its queue begins the queue anew: its topic was
+deleted and made again, and no note of that is left (a slave has none, a loss of power may cost it).
+It counts when the queue's next record says 1, or when none follows.
 """
 
 from __future__ import annotations
@@ -70,7 +74,8 @@ def places_of(how: Dispatching, offset: int, record: RecordView) -> list[Place]:
 
 
 class Waiting(NamedTuple):
-    """An entry whose queue offset does not join: it counts once the next one goes on from it."""
+    """An entry whose queue offset does not join: it counts once the next one goes on from it, or at
+    the end of the log, where nothing contradicts it."""
 
     queue_offset: int
     entry: Entry
@@ -120,8 +125,11 @@ class QueueRepair:
         self.rebuilt_queues = 0
 
     # -- before the records are read ----------------------------------------------------------
-    def drop_dead_queues(self) -> None:
-        """Delete what is of an earlier life of its topic, which a crash left or brought back."""
+    def drop_dead_queues(self, start: int) -> None:
+        """Delete what is of an earlier life of its topic, which a crash left or brought back.
+
+        ``start``: where the reading of the records is going to begin.
+        """
         for queue in self.queues():
             end = self._deletions.offsets.get(queue.topic, 0)
             if end and any(
@@ -131,7 +139,8 @@ class QueueRepair:
                 self._notes.append(f"{queue!r}: deleted, as its topic was")
                 is_mixed = queue.max_physical_offset > end
                 queue.delete()
-                if is_mixed:
+                if is_mixed or end < start:
+                    # It lacks records of the new life that are not read otherwise.
                     self.short[queue] = None
 
     def compare(self, inventory: Inventory | None, *, clean: bool) -> None:
@@ -239,6 +248,8 @@ class QueueRepair:
                 # Its file is missing.
                 queue.delete()
                 self.short[queue] = None
+            elif wanted == 0 and offset >= queue.max_physical_offset:
+                self.short[queue] = None
         elif known[:2] == (offset, record.size):
             if offset >= self._doubtful_from:
                 self._correct_code(queue, wanted, known, record)
@@ -247,12 +258,12 @@ class QueueRepair:
             # Entries ascend: those are of an earlier life, which a loss of power brought back.
             queue.delete()
             self.short[queue] = None
-        elif is_pre_blank(known) or not self._is_owner(known, place):
-            self._set_entry(queue, wanted, (offset, record.size, self._code(record)))
-            self._claim(queue, wanted)
         elif wanted == 0 and offset >= queue.max_physical_offset:
             # The queue may have begun anew.
             self.short[queue] = None
+        elif is_pre_blank(known) or not self._is_owner(known, place):
+            self._set_entry(queue, wanted, (offset, record.size, self._code(record)))
+            self._claim(queue, wanted)
 
     def _entry(self, queue: ConsumeQueue, queue_offset: int) -> Entry | None:
         """An entry that was there before the records were read."""
@@ -382,6 +393,8 @@ class QueueRepair:
                     self.short[queue] = self._fill_one(queue, place, offset, record)
         for queue in self.short:
             self._write(queue)
+            self.short[queue] = self._place_last(queue)
+            self._write(queue)
         self._note_filled()
 
     def _fill_one(
@@ -405,11 +418,13 @@ class QueueRepair:
         if wanted < queue.next_offset:
             self._write(queue)
             known = queue.entry(wanted)
-            if known is None:
-                return waiting
-            if known[:2] == entry[:2]:
+            if known is not None and known[:2] == entry[:2]:
                 if offset >= self._doubtful_from:
                     self._correct_code(queue, wanted, known, record)
+                return waiting
+            if wanted == 0 and offset >= queue.max_physical_offset:
+                return Waiting(wanted, entry, unit_time)
+            if known is None:
                 return waiting
             if is_pre_blank(known) or not self._is_owner(known, place):
                 self._set_entry(queue, wanted, entry)
@@ -426,6 +441,24 @@ class QueueRepair:
             queue.delete()
             queue.begin_at(wanted)
         self._append(queue, entry, unit_time)
+        return None
+
+    def _place_last(self, queue: ConsumeQueue) -> Waiting | None:
+        """Enter the record that waits at the end of the log, where nothing contradicts it; the one
+        that is left out."""
+        waiting = self.short[queue]
+        if waiting is None:
+            return None
+        offset, number = waiting.entry[0], waiting.queue_offset
+        if number == 0:
+            is_placed = offset >= queue.max_physical_offset
+        else:
+            # The first record of the queue that counts, as on a slave that begins in the middle.
+            is_placed = not queue.starts and number <= offset // RECORD_BYTES_MIN
+        if not is_placed:
+            return waiting
+        self._go_on_at(queue, number)
+        self._append(queue, waiting.entry, waiting.unit_time)
         return None
 
     def _go_on_at(self, queue: ConsumeQueue, queue_offset: int) -> None:
