@@ -90,19 +90,30 @@ def test_a_minute_is_seven_samples_and_forgets_what_came_before(bench: Bench) ->
 
 def test_an_hour_and_a_day_have_samples_of_their_own(bench: Bench) -> None:
     bench.kernel.topics["T"] = 60, 60
-    bench.sample()
+    bench.sample(60)
     bench.kernel.topics["T"] = 120, 120
     bench.sample(60)
     found = bench.stats.view("TOPIC_PUT_NUMS", "T")
     assert found is not None
     assert found["statsMinute"]["sum"] == 0
     assert found["statsHour"] == {"avgpt": 1.0, "sum": 120, "tps": pytest.approx(0.1)}
-    assert found["statsDay"]["sum"] == 60
-    bench.sample(360)
+    assert found["statsDay"]["sum"] == 0
+    bench.sample(600)
     found = bench.stats.view("TOPIC_PUT_NUMS", "T")
     assert found is not None
     assert found["statsHour"]["sum"] == 0
     assert found["statsDay"]["sum"] == 120
+
+
+def test_the_first_ten_minutes_are_seen_in_the_minute_alone(bench: Bench) -> None:
+    # A tool takes the first of day, hour and minute that is not 0 for the day so far.
+    bench.kernel.topics["T"] = 1, 1
+    bench.sample()
+    bench.kernel.topics["T"] = 7, 7
+    bench.sample()
+    found = bench.stats.view("TOPIC_PUT_NUMS", "T")
+    assert found is not None
+    assert [found[f"stats{span}"]["sum"] for span in ("Day", "Hour", "Minute")] == [0, 0, 7]
 
 
 def test_gets_are_counted_by_topic_and_group_and_their_times_by_queue(bench: Bench) -> None:

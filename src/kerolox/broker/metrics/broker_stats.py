@@ -187,9 +187,9 @@ class BrokerStats:
     def _sample_in_steps(self) -> Generator[None, None, None]:
         yield from self._refresh_in_steps()
         now_ms = self._now_ms()
+        self._samples += 1
         is_hourly = self._samples % SAMPLES_PER_TEN_MINUTES == 0
         is_daily = self._samples % SAMPLES_PER_HOUR == 0
-        self._samples += 1
         for metric in list(self._metrics.values()):
             yield
             metric.minute.sample(now_ms, metric.times, metric.value)
