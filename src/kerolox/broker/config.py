@@ -82,6 +82,10 @@ def _host_name() -> str:
     return name if _BROKER_NAME.fullmatch(name) else "broker-a"
 
 
+DERIVED_KEYS = frozenset(("haListenPort", "storePathCommitLog", "useTLS"))
+"""Settings that follow from others where they are not set: a broker shows what is in force."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BrokerConfig(HaSettings):
     """Settings of one broker; each field is the same-named key of ``broker.conf``.

@@ -28,7 +28,7 @@ from kerolox.namesrv.route_table import BrokerData, QueueData, RouteTable
 from kerolox.properties import format_properties
 from kerolox.protocol import fastjson
 from kerolox.protocol.bodies import BodyError, DataVersion, decode_body, encode_body
-from kerolox.protocol.codes import FRAME_BYTES_MAX, RequestCode, ResponseCode
+from kerolox.protocol.codes import FRAME_BYTES_MAX, SEE_FAQ, RequestCode, ResponseCode
 from kerolox.protocol.command import RemotingCommand
 from kerolox.protocol.headers import EmptyHeader
 from kerolox.protocol.namesrv import (
@@ -67,7 +67,6 @@ CRC_STEP_BYTES = 256 * 1024
 SMALL = 64
 """An answer of so many brokers, or queues of a topic, is made at once."""
 
-FAQ_HINT = "\nSee https://rocketmq.apache.org/docs/faq/ for further details."
 
 _log = logging.getLogger(__name__)
 _encode = msgspec.json.Encoder().encode
@@ -320,7 +319,7 @@ class NameServerHandlers:
         if route is None:
             return Reply(
                 ResponseCode.TOPIC_NOT_EXIST,
-                f"No topic route info in name server for the topic: {header.topic}{FAQ_HINT}",
+                f"No topic route info in name server for the topic: {header.topic}{SEE_FAQ}",
             )
         standard = (
             request.command.version >= VERSION_OF_STANDARD_JSON or header.accept_standard_json_only

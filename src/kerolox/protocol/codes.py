@@ -24,6 +24,9 @@ BATCH_ITEMS_MAX = 65_536
 HEADER_SIZE_MASK = 0x00FF_FFFF
 """Bits of a frame's second word that hold the header's length; the rest is the serialize type."""
 
+SEE_FAQ = "\nSee http://rocketmq.apache.org/docs/faq/ for further details."
+"""What some remarks end with (``FAQUrl.attachDefaultURL``)."""
+
 FLAG_RESPONSE = 1
 """``flag`` of a command: it answers a request."""
 

@@ -198,6 +198,17 @@ async def test_the_settings_have_what_mqadmin_exports(peer: Peer):
     assert set(wanted.split()) - settings.keys() == set()
 
 
+async def test_settings_that_follow_from_others_are_shown_as_they_are_in_force(
+    any_broker: Broker, any_peer: Peer
+):
+    answer = await any_peer.ask(RequestCode.GET_BROKER_CONFIG)
+    settings = parse_properties(answer.body.decode())
+    parts = any_broker.parts
+    assert settings["haListenPort"] == str(parts.identity.ha_port) != "0"
+    assert settings["storePathCommitLog"] == str(parts.config.store_path_root_dir / "commitlog")
+    assert settings["useTLS"] == "false"
+
+
 async def test_an_unknown_code_is_code_3_and_told(peer: Peer, caplog):
     answer = await peer.ask(7777)
     assert "broker: request code 7777 of" in caplog.text

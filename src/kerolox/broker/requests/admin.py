@@ -17,6 +17,7 @@ from kerolox.broker.metrics.ages import earliest_of_log
 from kerolox.broker.requests.errors import system_error
 from kerolox.broker.services.registration import OPERATOR_SECONDS_MAX
 from kerolox.broker.tables.topics import QUEUES_MAX, check_topic_name
+from kerolox.config import setting_text
 from kerolox.errors import BrokerError, ConfigError
 from kerolox.properties import format_properties
 from kerolox.protocol import fastjson
@@ -191,10 +192,21 @@ async def broker_config(broker: Context, header: EmptyHeader, request: Request) 
         "filterServerNums": "0",
         "clientCallbackExecutorThreads": str(os.cpu_count()),
         **broker.dynamic_config.shown(),
+        **_derived(broker),
     }
     body = format_properties(shown).encode()
     version = encode_body(broker.dynamic_config.version)
     return Reply(fields={"version": version.decode()}, body=body)
+
+
+def _derived(broker: Context) -> dict[str, str]:
+    """What is in force of :data:`DERIVED_KEYS`, as RocketMQ shows it."""
+    config, identity = broker.config, broker.identity
+    return {
+        "haListenPort": str(identity.ha_port or identity.wanted_ha_port),
+        "storePathCommitLog": config.store_path_commit_log or str(config.log_folders[0]),
+        "useTLS": setting_text(config.speaks_tls_to_name_servers),
+    }
 
 
 @router.on(RequestCode.UPDATE_BROKER_CONFIG, EmptyHeader.decode, changes=True)

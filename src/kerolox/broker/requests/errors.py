@@ -5,8 +5,6 @@ from __future__ import annotations
 from kerolox.errors import BrokerError
 from kerolox.protocol.codes import ResponseCode
 
-SEE_FAQ = "\nSee http://rocketmq.apache.org/docs/faq/ for further details."
-
 
 def system_error(remark: str) -> BrokerError:
     """Code 1, for all that has no code of its own."""

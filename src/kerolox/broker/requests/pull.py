@@ -15,12 +15,7 @@ from typing import NamedTuple
 
 from kerolox.broker.context import Context
 from kerolox.broker.hooks import PullContext, run_hooks
-from kerolox.broker.requests.errors import (
-    SEE_FAQ,
-    no_expression_filter,
-    no_permission,
-    system_error,
-)
+from kerolox.broker.requests.errors import no_expression_filter, no_permission, system_error
 from kerolox.broker.services import filtered_pull
 from kerolox.broker.services.filtered_pull import PullFilter, PullPlace
 from kerolox.broker.services.writer import NewRecord
@@ -41,6 +36,7 @@ from kerolox.protocol.bodies import SubscriptionGroupConfig, TopicConfig, encode
 from kerolox.protocol.codes import (
     MASTER_ID,
     PULL_COUNT_MAX,
+    SEE_FAQ,
     Perm,
     PullSysFlag,
     RequestCode,

@@ -13,7 +13,7 @@ import time
 
 from kerolox.broker.context import Context
 from kerolox.broker.hooks import GiveBackContext, run_hooks
-from kerolox.broker.requests.errors import SEE_FAQ, no_permission, system_error
+from kerolox.broker.requests.errors import no_permission, system_error
 from kerolox.broker.services.registration import ANSWER_SECONDS_MAX
 from kerolox.broker.services.writer import NewRecord, Put
 from kerolox.broker.tables.topics import check_sendable, check_topic_name
@@ -32,6 +32,7 @@ from kerolox.message import (
 from kerolox.protocol.bodies import SubscriptionGroupConfig, TopicConfig
 from kerolox.protocol.codes import (
     BATCH_ITEMS_MAX,
+    SEE_FAQ,
     TRANSACTION_MASK,
     MessageSysFlag,
     Perm,

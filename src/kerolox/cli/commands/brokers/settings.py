@@ -92,7 +92,7 @@ def _rows(settings: dict[str, str]) -> list[dict[str, object]]:
 
 def _defaults() -> dict[str, str]:
     """Those that are the same on every machine; they are RocketMQ's."""
-    from kerolox.broker.config import BrokerConfig
+    from kerolox.broker.config import DERIVED_KEYS, BrokerConfig
     from kerolox.config import setting_keys, setting_text
 
     by_name = {
@@ -101,7 +101,9 @@ def _defaults() -> dict[str, str]:
         if each.default is not dataclasses.MISSING
     }
     return {
-        key: by_name[name] for key, name in setting_keys(BrokerConfig).items() if name in by_name
+        key: by_name[name]
+        for key, name in setting_keys(BrokerConfig).items()
+        if name in by_name and key not in DERIVED_KEYS
     }
 
 
