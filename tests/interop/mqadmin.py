@@ -40,6 +40,7 @@ class MqAdminProcess:
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
+            cwd=self.home,  # some commands write files below the folder that they run in
         )
         return self
 
@@ -59,15 +60,20 @@ class MqAdminProcess:
         assert "Exception" not in output, output
         return output
 
-    def ask(self, command: str, *arguments: str) -> str:
-        """The same of a command that may fail."""
+    def ask(self, *words: str, lines: int = 0) -> str:
+        """The same of a command that may fail.
+
+        Args:
+            words: the command and its arguments; without any all commands are listed.
+            lines: a command that goes on for ever is interrupted after so many.
+        """
         assert self._process.stdin is not None
         assert self._process.stdout is not None
-        self._process.stdin.write("\t".join((command, *arguments)) + "\n")
+        self._process.stdin.write("\t".join((str(lines), *words)) + "\n")
         self._process.stdin.flush()
         printed: list[str] = []
         while (text := self._process.stdout.readline()).strip("\n") != END:
-            assert text, f"mqadmin ended in the midst of {command}:\n{''.join(printed)}"
+            assert text, f"mqadmin ended in the midst of {words}:\n{''.join(printed)}"
             printed.append(text)
         return "".join(printed)
 

@@ -10,6 +10,7 @@ import warnings
 from pathlib import Path
 
 import pytest
+from tests.support.mqadmin_commands import COMMANDS
 
 import kerolox.admin
 from kerolox.admin import Access, Admin, sync
@@ -17,20 +18,6 @@ from kerolox.client import connect
 from kerolox.errors import ClientClosedError, ClientError, ConfigError
 
 GUIDE = Path(__file__).parents[3] / "docs" / "guides" / "administration.md"
-
-COMMANDS = """
-    updateTopic deleteTopic updateSubGroup deleteSubGroup updateBrokerConfig updateTopicPerm
-    topicRoute topicStatus topicClusterList brokerStatus queryMsgById queryMsgByKey
-    queryMsgByUniqueKey queryMsgByOffset queryMsgTraceById printMsg printMsgByQueue sendMsgStatus
-    brokerConsumeStats producerConnection consumerConnection consumerProgress consumerStatus
-    cloneGroupOffset producer clusterList topicList updateKvConfig deleteKvConfig wipeWritePerm
-    addWritePerm resetOffsetByTime skipAccumulatedMessage updateOrderConf cleanExpiredCQ
-    deleteExpiredCommitLog cleanUnusedTopic startMonitoring statsAll allocateMQ checkMsgSendRT
-    clusterRT getNamesrvConfig updateNamesrvConfig getBrokerConfig getConsumerConfig queryCq
-    sendMessage consumeMessage updateAclConfig deleteAclConfig clusterAclConfigVersion
-    updateGlobalWhiteAddr exportMetadata exportConfigs exportMetrics
-""".split()
-"""What MQAdminStartup of 4.9.8 lists."""
 
 
 def functions() -> list[str]:
