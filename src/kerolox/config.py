@@ -454,6 +454,23 @@ def replace_file(
         OSError: the file can't be written; it is as before.
     """
     temporary = path.with_name(path.name + ".tmp")
+    write_beside(path, temporary, write)
+    if keeps_backup and path.exists():
+        _keep(path, path.with_name(path.name + ".bak"))
+    put_in_place(temporary, path)
+
+
+def write_beside(path: Path, temporary: Path, write: Callable[[BinaryIO], object]) -> None:
+    """Write what is to take the place of a file, and to the disk.
+
+    Args:
+        path: the file, which is left alone. The new one gets its permissions.
+        temporary: where the new one is written, in the same folder.
+        write: writes all of it.
+
+    Raises:
+        OSError: it can't be written, and is not there.
+    """
     try:
         with temporary.open("wb") as file:
             with contextlib.suppress(OSError):
@@ -466,8 +483,14 @@ def replace_file(
         with contextlib.suppress(OSError):
             temporary.unlink()
         raise
-    if keeps_backup and path.exists():
-        _keep(path, path.with_name(path.name + ".bak"))
+
+
+def put_in_place(temporary: Path, path: Path) -> None:
+    """Have what was written beside a file take its place, for good. That takes no room.
+
+    Raises:
+        OSError: it can't.
+    """
     temporary.replace(path)
     folder = os.open(path.parent, os.O_RDONLY)
     try:

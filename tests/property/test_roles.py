@@ -1,5 +1,5 @@
-"""A planned change of roles whose requests are lost, whose brokers are killed, at any step: there
-are never two masters, and nothing that was acknowledged is lost."""
+"""A planned change of roles whose requests are lost, whose brokers are killed, whose disks are full,
+at any step: there are never two masters, and nothing that was acknowledged is lost."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from kerolox.errors import ClientError, ConnectionLostError, KeroloxError
 from kerolox.protocol.own.roles import SLAVE, RoleAction, RoleChange, RoleStatus
 
 MASTER = "ASYNC_MASTER"
-BAD = ("lost", "late", "unheard", "killed", "killed after")
+BAD = ("lost", "late", "unheard", "killed", "killed after", "full")
 """Of a request: it does not arrive, or when nobody waits for it any more; its answer does not; its
-broker dies before it or after it."""
+broker dies before it or after it; its broker can't write what it is to become."""
 FATES = ("done",) * len(BAD) + BAD
 TO_PROMOTION = ["done"] * 10
 """What comes before it."""
@@ -41,7 +41,7 @@ class Node:
         record = self.record
         self.state = RoleState(record.broker_role, record.broker_id, record.epoch)
 
-    def change(self, change: RoleChange, now_ms: int) -> None:
+    def change(self, change: RoleChange, now_ms: int, *, is_full: bool = False) -> None:
         record: RoleRecord | None = None
         match change.action:
             case RoleAction.PAUSE:
@@ -54,6 +54,10 @@ class Node:
                 record = self.state.promoted(change)
             case RoleAction.FOLLOW:
                 record = self.state.following(change)
+        if record is not None and is_full:
+            if change.action == RoleAction.FOLLOW:
+                self.state.refuse_up_to(record.epoch)
+            raise RoleError("the disk is full")
         if record is not None:
             self.record = record
             self.state.take(record)
@@ -114,25 +118,30 @@ class World:
             is_following=not state.is_master,
         )
 
+    def kill(self, node: Node) -> None:
+        """What is under way to it ends with its connections."""
+        self.late = [each for each in self.late if each[0] != node.name]
+        node.start()
+
     async def change(self, address: str, change: RoleChange) -> RoleStatus:
         self.pass_time(self.pauses.pop() if self.pauses else 0)
         fate = self.fates.pop() if self.fates else "done"
         node = self.nodes[address]
         if fate == "killed":
-            node.start()
+            self.kill(node)
         if fate == "late":
             self.late.append((address, change))
         if fate in ("lost", "late", "killed"):
             raise ConnectionLostError(f"the connection to {address} closed")
         try:
-            node.change(change, self.now_ms)
+            node.change(change, self.now_ms, is_full=fate == "full")
         except RoleError as error:
             raise ClientError(str(error)) from None
         finally:
             self.pass_time(0)
         if fate == "killed after":
-            node.start()
-        if fate != "done":
+            self.kill(node)
+        if fate not in ("done", "full"):
             raise ConnectionLostError(f"the connection to {address} closed")
         return self.shown(address)
 
@@ -171,6 +180,8 @@ def check_end(world: World, failure: str) -> None:
 # What becomes of the promotion is not known; it comes late, when the slave was told otherwise.
 @example(["lost", "lost", "unheard", *TO_PROMOTION], [])
 @example(["late", *TO_PROMOTION], [])
+# The disk of the slave is full, from then on.
+@example(["done", "done", "full", "full", *TO_PROMOTION], [])
 # The pause is over when the master is to become a slave.
 @example([], [20_000, *[0] * 8])
 @given(st.lists(st.sampled_from(FATES), max_size=24), st.lists(st.sampled_from((0, 1, 9_000))))

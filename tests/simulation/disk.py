@@ -261,14 +261,16 @@ class Disk:
                     _mkdir(target)
                 self._crash_folder(target, keep)
             elif name in back:
-                _rewrite(target, b"", back[name])
+                _rewrite(target, back[name])
                 self._synced[_stat(target).st_ino] = back[name]
             else:
                 data = Path(target).read_bytes()
                 left = self._mixed(inode, data, keep)
                 if left != data:
-                    _rewrite(target, data, left)
-                self._synced[inode] = left
+                    # Another file of that name: maps of the dead process keep theirs.
+                    _unlink(target)
+                    _rewrite(target, left)
+                self._synced[_stat(target).st_ino] = left
         self._names[path] = self._listing(path)
         self._changes.pop(path, None)
 
@@ -321,15 +323,14 @@ def _content(descriptor: int, size: int) -> bytes:
             _close(other)
 
 
-def _rewrite(path: str, old: bytes, new: bytes) -> None:
-    """Let a file have these bytes; pages of zeros are holes where nothing stood."""
+def _rewrite(path: str, new: bytes) -> None:
+    """Make a file of these bytes; pages of zeros are holes."""
     descriptor = _open(path, os.O_RDWR | os.O_CREAT, 0o644)
     try:
         _ftruncate(descriptor, len(new))
         for at in range(0, len(new), PAGE_BYTES):
             page = new[at : at + PAGE_BYTES]
-            before = old[at : at + PAGE_BYTES].ljust(len(page), b"\0")
-            if page != before:
+            if any(page):
                 _pwrite(descriptor, page, at)
     finally:
         _close(descriptor)

@@ -203,8 +203,6 @@ def _draw_faults(scenario: Scenario, chance: random.Random) -> None:
     has_pool = "transient_store_pool_enable" in scenario.broker_settings
     if has_pool and "promote" in kinds:
         kinds.remove("promote")  # a slave has no such pool
-    if "promote" in kinds and "full_disk" in kinds:
-        kinds.remove("full_disk")  # see "What it leaves out" in docs/design/simulation.md
     for _ in range(chance.choice((1, 2, 3, 5)) if kinds else 0):
         kind = chance.choice(kinds)
         node, other = chance.choice(brokers), ""
@@ -234,8 +232,7 @@ def _draw_faults(scenario: Scenario, chance: random.Random) -> None:
         )
     if chance.random() < 0.15:
         _draw_crash(scenario, chance)
-    may_change = scenario.slaves and not has_pool and "full_disk" not in kinds
-    if chance.random() < 0.15 and may_change:
+    if chance.random() < 0.15 and scenario.slaves and not has_pool:
         # A master fails whose slaves are behind, and one of them takes its place.
         at = round(chance.uniform(0.3, 2.0), 3)
         for number in range(scenario.slaves):
@@ -250,9 +247,15 @@ def _draw_faults(scenario: Scenario, chance: random.Random) -> None:
 
 
 def _draw_crash(scenario: Scenario, chance: random.Random) -> None:
-    """A machine fails while messages come in."""
+    """A machine fails while messages come in, once or again and again."""
     at = round(chance.uniform(0.1, 1.5), 3)
-    if chance.random() < 0.5:
+    kind = chance.choice(("once", "slow", "often"))
+    if kind == "often":
+        # Its disk has a part of what a run wrote, and the next one ends before it wrote the rest.
+        for _ in range(chance.choice((1, 2))):
+            scenario.faults.append(Fault(at, "crash", "broker-0", "", 0.05, 0.0))
+            at = round(at + chance.uniform(0.1, 0.9), 3)
+    elif kind == "slow":
         # Its disk is slow, and more than one message waits for it.
         scenario.flush = "SYNC_FLUSH"
         scenario.broker_settings.pop("transient_store_pool_enable", None)

@@ -1,6 +1,7 @@
 """A planned change of roles: a slave and its master, which is there, change places.
 
-1. The slave takes its master's tables and comes near the end of its log, while clients go on.
+1. The slave takes its master's tables, writes what it is to become, which does not count yet, and
+   comes near the end of the log, while clients go on.
 2. The master is paused: it holds what clients send.
 3. The slave reaches the master's very end; the ends of both logs are compared.
 4. The slave takes the tables once more.
@@ -126,7 +127,7 @@ class PlannedChange:
         is_paused = False
         try:
             for step, work in (
-                (f"{self._new.address} takes its master's tables", self._take_tables),
+                (f"{self._new.address} takes its master's tables", self._make_ready),
                 (f"{self._new.address} comes near the end of the log", self._come_near),
                 (f"{self._old.address} is paused", self._pause),
                 (f"{self._new.address} reaches the end of the log", self._reach_end),
@@ -161,6 +162,15 @@ class PlannedChange:
         except KeroloxError:
             # Its pause ends by itself.
             return None
+
+    async def _make_ready(self) -> None:
+        change = RoleChange(
+            action=RoleAction.TAKE_TABLES,
+            epoch=self._epoch,
+            broker_role=self._old.broker_role,
+            master_address=self._old.address,
+        )
+        await self._brokers.change(self._new.address, change)
 
     async def _take_tables(self) -> None:
         change = RoleChange(action=RoleAction.TAKE_TABLES, master_address=self._old.address)

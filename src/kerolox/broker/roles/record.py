@@ -6,12 +6,13 @@ promoted or demoted has none.
 
 from __future__ import annotations
 
+import contextlib
 from pathlib import Path
 
 import msgspec
 
 from kerolox.broker.config import BrokerConfig
-from kerolox.config import replace_file
+from kerolox.config import put_in_place, replace_file, write_beside
 from kerolox.errors import ConfigError, StoreError
 from kerolox.protocol import fastjson
 from kerolox.protocol.names import Int64
@@ -44,6 +45,9 @@ class RoleFile:
     def __init__(self, folder: Path) -> None:
         """``folder``: where the tables lie. Nothing is read yet."""
         self.path = folder / "role.json"
+        self.prepared_path = folder / "role.json.next"
+        """What :meth:`prepare` wrote. Nobody reads it."""
+        self._prepared = b""
 
     def load(self) -> RoleRecord:
         """What the file says; an empty record when there is none.
@@ -65,20 +69,42 @@ class RoleFile:
             raise self._fault("it names no role")
         return record
 
+    def prepare(self, record: RoleRecord) -> None:
+        """Write a record that is not in force yet: to save it takes no room any more.
+
+        Raises:
+            OSError: it can't be written.
+        """
+        self._prepared = b""
+        text = _text_of(record)
+        write_beside(self.path, self.prepared_path, lambda file: file.write(text))
+        self._prepared = text
+
     def save(self, record: RoleRecord) -> None:
         """Write it, and to the disk.
 
         Raises:
             OSError: it can't be written; the old one is there.
         """
-        text = fastjson.dumps_pretty(msgspec.to_builtins(record))
+        text = _text_of(record)
+        is_prepared, self._prepared = text == self._prepared, b""
+        if is_prepared:
+            with contextlib.suppress(FileNotFoundError):
+                put_in_place(self.prepared_path, self.path)
+                return
         replace_file(self.path, lambda file: file.write(text), keeps_backup=False)
+        with contextlib.suppress(OSError):
+            self.prepared_path.unlink()
 
     def _fault(self, reason: str) -> StoreError:
         return StoreError(
             f"{self.path}: {reason}; it says whether this broker is the master: put it right, or "
             "remove it when brokerRole and brokerId of the settings say what the broker is"
         )
+
+
+def _text_of(record: RoleRecord) -> bytes:
+    return fastjson.dumps_pretty(msgspec.to_builtins(record))
 
 
 def apply_record(config: BrokerConfig, record: RoleRecord) -> None:

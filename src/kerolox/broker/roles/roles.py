@@ -215,6 +215,9 @@ class Roles:
             await tables.take_from(change.master_address or tables.master)
         except (KeroloxError, BodyError) as error:
             raise RoleError(f"the tables of its master do not come: {error}") from None
+        record = self._state.promoted(change) if change.epoch else None
+        if record is not None:
+            await self._write(self._file.prepare, record)
 
     async def _demote(self, change: RoleChange) -> None:
         parts, state = self._parts, self._state
@@ -236,6 +239,8 @@ class Roles:
             await parts.follow(record)
         finally:
             state.is_changing = False
+            if state.is_master:
+                parts.registration.successor = ""
             # Until it hears that the other one is the master, which FOLLOW says.
             self._settle_after(0 if state.is_master else HOLD_SECONDS)
         _log.warning(
@@ -293,7 +298,12 @@ class Roles:
 
     async def _follow(self, change: RoleChange) -> None:
         record = self._state.following(change)
-        await self._save(record)
+        try:
+            await self._save(record)
+        except RoleError:
+            # Who asks for it relies on that no promotion of before is done any more.
+            self._state.refuse_up_to(record.epoch)
+            raise
         await self._parts.follow(record)
         self._pass_on(record)
         await self._parts.tell()
@@ -306,15 +316,18 @@ class Roles:
 
     async def _save(self, record: RoleRecord) -> None:
         """Write what this broker becomes; from here on it is that."""
+        await self._write(self._file.save, record)
+        self._was_master = self._was_master or self._state.is_master
+        self._record = record
+        self._state.take(record)
+
+    async def _write(self, write: Callable[[RoleRecord], None], record: RoleRecord) -> None:
         try:
-            await asyncio.to_thread(self._file.save, record)
+            await asyncio.to_thread(write, record)
         except OSError as error:
             raise RoleError(
                 f"{self._file.path} can't be written: {error.strerror or error}"
             ) from None
-        self._was_master = self._was_master or self._state.is_master
-        self._record = record
-        self._state.take(record)
 
     # -- other masters --------------------------------------------------------------------------
     def heard_master(self, status: RoleStatus) -> None:

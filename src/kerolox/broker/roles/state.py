@@ -164,6 +164,11 @@ class RoleState:
         self.newer_epoch = 0
         self._token, self._until_ms = "", 0
 
+    def refuse_up_to(self, epoch: int) -> None:
+        """Refuse promotions up to an epoch, which could not be written: until the next start, and
+        what comes late does not come after that."""
+        self.epoch = max(self.epoch, epoch)
+
     def heard_of(self, epoch: int) -> bool:
         """A newer master is known of; whether this one stops taking messages for it."""
         if not self.is_master or epoch <= max(self.epoch, self.newer_epoch):

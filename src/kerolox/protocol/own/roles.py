@@ -42,7 +42,8 @@ class RoleAction(StrEnum):
     """A master takes no messages for a while, until ``demote`` or ``resume``."""
     RESUME = "resume"
     TAKE_TABLES = "takeTables"
-    """A slave takes topics, groups, offsets and delay positions of its master now."""
+    """A slave takes topics, groups, offsets and delay positions of its master now. With an epoch it
+    also writes the record of that promotion, so that a full disk does not refuse it afterwards."""
     DEMOTE = "demote"
     """A master becomes a slave."""
     PROMOTE = "promote"

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 from pathlib import Path
 
 import pytest
 
 from kerolox.admin import demote_broker, promote_broker
 from kerolox.broker.replication import replication
+from kerolox.broker.roles.record import RoleFile, RoleRecord
 from kerolox.client import Producer, PullConsumer
+from kerolox.errors import ClientError
 from kerolox.message import Message, MessageQueue
 from tests.support.eventually import until
 from tests.unit.broker.replication.pairs import log_of, quick_retries
@@ -96,3 +99,48 @@ async def test_a_former_master_knows_at_once_what_its_new_master_is(
         tables = cluster["a"].parts.replication.tables
         assert tables is not None
         assert tables.complete_below == cluster["b"].parts.store.max_physical_offset
+
+
+def full_for(cluster: Cluster, name: str, monkeypatch: pytest.MonkeyPatch, *steps: str) -> None:
+    """The disk of a broker refuses these steps of its role."""
+    path = cluster[name].parts.roles._file.path
+
+    def refusing(real: object) -> object:
+        def step(file: RoleFile, record: RoleRecord) -> None:
+            if file.path == path:
+                raise OSError(errno.ENOSPC, "No space left on device")
+            real(file, record)  # type: ignore[operator]
+
+        return step
+
+    for step in steps:
+        monkeypatch.setattr(RoleFile, step, refusing(getattr(RoleFile, step)))
+
+
+async def test_a_slave_that_has_no_room_for_its_role_leaves_its_master_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with pair_of(tmp_path, "python") as cluster:
+        full_for(cluster, "b", monkeypatch, "prepare", "save")
+        steps: list[str] = []
+        with pytest.raises(ClientError, match="No space left on device; nothing was changed"):
+            await promote_broker(cluster.access, cluster.at("b"), on_step=steps.append)
+        # It was not even paused.
+        assert len(steps) == 1
+        assert cluster.route == {0: cluster.at("a"), 1: cluster.at("b")}
+
+
+async def test_a_slave_that_can_not_take_the_place_gives_it_back(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with pair_of(tmp_path, "python") as cluster:
+        full_for(cluster, "b", monkeypatch, "save")
+        with pytest.raises(ClientError, match="No space left on device; .* is the master again"):
+            await promote_broker(cluster.access, cluster.at("b"))
+        assert cluster.route == {0: cluster.at("a"), 1: cluster.at("b")}
+        async with Producer("PG", cluster.address) as producer:
+            await producer.send(Message("T", b"1"))
+        monkeypatch.undo()
+        await cluster.until_following("b")
+        changed = await promote_broker(cluster.access, cluster.at("b"))
+        assert changed.master == cluster.at("b")

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import errno
 import json
+import os
 from pathlib import Path
 
 import pytest
 
 from kerolox.broker.broker import Broker
 from kerolox.broker.config import BrokerConfig
+from kerolox.broker.roles import record
 from kerolox.broker.roles.record import RoleFile, RoleRecord, apply_record, forget_role
 from kerolox.errors import ConfigError, StoreError
 from tests.support.clients.peer import small_config
@@ -28,6 +31,33 @@ def test_a_record_is_read_as_it_was_written(tmp_path: Path) -> None:
     file.save(SLAVE)
     assert file.load() == SLAVE
     assert json.loads(file.path.read_text())["brokerRole"] == "SLAVE"
+
+
+def test_a_prepared_record_counts_when_it_is_saved_and_takes_no_room_then(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = RoleFile(tmp_path)
+    file.save(SLAVE)
+    os.chmod(file.path, 0o600)
+    master = RoleRecord(epoch=8, broker_role="ASYNC_MASTER", former_id=2)
+    file.prepare(master)
+    assert file.load() == SLAVE
+
+    def full(*args: object, **named: object) -> None:
+        raise OSError(errno.ENOSPC, "no room")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(record, "replace_file", full)
+        file.save(master)
+        assert file.load() == master
+        assert file.path.stat().st_mode & 0o777 == 0o600
+        with pytest.raises(OSError, match="no room"):
+            file.save(SLAVE)
+    # What was prepared and did not come to pass goes with the next change.
+    file.prepare(SLAVE)
+    file.save(RoleRecord(epoch=9))
+    assert file.load() == RoleRecord(epoch=9)
+    assert not file.prepared_path.exists()
 
 
 @pytest.mark.parametrize(
