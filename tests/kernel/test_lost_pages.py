@@ -150,6 +150,33 @@ def test_entries_of_an_earlier_life_that_came_back_are_not_those_of_the_new_one(
     assert lost.append(b"next")[2] == 2
 
 
+BLANK = struct.pack(">qiq", 0, 0x7FFFFFFF, 0)
+"""An entry that only fills its place."""
+
+
+def put_entry(bench: Bench, queue_offset: int, entry: bytes) -> None:
+    """Overwrite one of queue 0."""
+    with queue_file(bench, queue_offset // PER_FILE).open("r+b") as file:
+        file.seek(queue_offset % PER_FILE * 20)
+        file.write(entry)
+
+
+@pytest.mark.parametrize("has_lost", [False, True], ids=["nothing", "an entry that is cut off"])
+def test_a_queue_ends_with_its_last_message_and_not_with_blanks(
+    bench: Bench, lost: Bench, has_lost: bool
+) -> None:
+    offsets = fill(bench, 20)
+    lose_power(bench, lost)
+    end_log_at(lost, offsets[4])
+    clear_from(queue_file(lost, 0), 15 * 20 + 20 * has_lost)
+    for number in range(4, 15):
+        put_entry(lost, number, BLANK)
+    lost.open()
+    assert lost.store.queue_bounds("T", 0) == (0, 4)
+    assert lost.append(b"next")[2] == 4
+    assert lost.bodies() == [b"0", b"1", b"2", b"3", b"next"]
+
+
 @pytest.mark.parametrize("is_header_there", [False, True], ids=["lost", "just made"])
 def test_an_empty_index_file_behind_the_others_brings_no_key_twice(
     bench: Bench, lost: Bench, is_header_there: bool

@@ -107,11 +107,13 @@ class Disk:
                 os.close(descriptor)
         self.descriptors.clear()
 
-    def crashed(self) -> None:
-        """The machine is gone, and up again: what was not synced is there in part."""
+    def crashed(self, keep: float | None = None) -> None:
+        """The machine is gone, and up again: what was not synced is there in part, ``keep`` of
+        it."""
         self.killed()
         self.boot += 1
-        keep = self._random.choice((0.0, 0.0, 0.2, 0.5, 0.9, 1.0))
+        if keep is None:
+            keep = self._random.choice((0.0, 0.0, 0.2, 0.5, 0.9, 1.0))
         self._lost.clear()
         self._crash_folder(str(self.root), keep)
         self._trace.add(f"disk of {self.root.name} lost what was not synced, kept {keep}")

@@ -56,9 +56,9 @@ class Machine(Crashable):
     def pass_time(self, seconds: float) -> None:
         self.loop.run_until_complete(asyncio.sleep(seconds))
 
-    def die(self, *, power: bool) -> None:
+    def die(self, *, power: bool, keep: float | None = None) -> None:
         self.process.kill()
-        self.disk.crashed() if power else self.disk.killed()
+        self.disk.crashed(keep) if power else self.disk.killed()
         self.store = None
         self.process = self._new_process()
 
@@ -124,6 +124,26 @@ def test_what_was_flushed_survives_a_crash_of_a_simulated_machine(seed: int, bas
             adopt(machine, ledger)
             machine.process.run(ledger.check, machine, Loss(kept))
         machine.process.run(machine.store.close)
+        machine.end()
+
+
+def test_entries_that_a_recovery_cut_off_do_not_come_back_with_a_crash(base: Path) -> None:
+    with Patches() as patches:
+        machine = Machine(1, base, patches, mapped_file_size_consume_queue=5 * 20)
+        ledger = Ledger(1)
+        machine.open()
+        for _ in range(13):
+            machine.process.run(ledger.put, machine, "A", 0)
+        machine.die(power=True, keep=1.0)
+        # The end of the log was lost, and no entry.
+        [path] = (machine.folder / "commitlog").iterdir()
+        size, end = path.stat().st_size, ledger.records[3].end
+        path.write_bytes(path.read_bytes()[:end].ljust(size, b"\0"))
+        machine.open()
+        assert machine.store.queue_bounds("A", 0) == (0, 4)
+        machine.die(power=True, keep=0.0)
+        [file] = (machine.folder / "consumequeue/A/0").iterdir()
+        assert len(file.read_bytes().rstrip(b"\0")) in range(3 * 20, 4 * 20 + 1)
         machine.end()
 
 

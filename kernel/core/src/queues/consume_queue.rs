@@ -390,15 +390,35 @@ impl ConsumeQueue {
 
     /// Drops the entries of records at or after the log's end; how many.
     pub(crate) fn truncate(&mut self, physical_end: i64) -> Result<i64, StoreError> {
-        let mut end = self.max;
-        while end > self.min {
-            match self.entry(end - 1)? {
-                Some(entry) if entry.is_pre_blank() => break,
-                Some(entry) if entry.is_written() && entry.end() <= physical_end => break,
-                _ => end -= 1,
+        let (mut end, mut at) = (self.max, self.max);
+        while at > self.min {
+            match self.entry(at - 1)? {
+                Some(entry) if entry.is_pre_blank() => at -= 1,
+                Some(entry) if entry.is_written() && entry.end() <= physical_end => {
+                    end = at;
+                    break;
+                }
+                _ => {
+                    at -= 1;
+                    end = at;
+                }
             }
         }
         self.truncate_at(end)
+    }
+
+    /// Drops blank entries behind the last message: they filled the place before one that is lost,
+    /// and no message is to come behind them. Those that the queue begins with stay.
+    pub(crate) fn drop_last_blanks(&mut self) -> Result<(), StoreError> {
+        // Where the last entry is of a message nothing is read.
+        let mut end = if self.max_physical > 0 { self.min } else { self.max };
+        while end > self.min {
+            if !self.entry(end - 1)?.is_some_and(|entry| entry.is_pre_blank()) {
+                return self.truncate_at(end).map(drop);
+            }
+            end -= 1;
+        }
+        Ok(())
     }
 
     /// Ends the queue at an offset; how many entries were dropped.
@@ -413,6 +433,7 @@ impl ConsumeQueue {
         if end <= self.min {
             // Nothing is left, or what only filled the place before the first message.
             self.delete();
+            self.files.folder.parent().into_iter().for_each(sync_folder);
             return Ok(dropped);
         }
         let byte = end as u64 * ENTRY_SIZE;

@@ -5,7 +5,7 @@ use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
 
 use crate::error::{During, StoreError};
-use crate::files::folder::offset_files;
+use crate::files::folder::{offset_files, sync_folder};
 use crate::files::holes::data_ranges;
 use crate::files::map::check_size;
 use crate::queues::consume_queue::{ConsumeQueue, FILES_SCANNED, READ_ENTRIES, SIZE_SETTING};
@@ -60,6 +60,7 @@ impl ConsumeQueue {
                     .notes
                     .push(format!("removed {}: the file before it is missing", path.display()));
                 let _ = fs::remove_file(&path);
+                sync_folder(&queue.files.folder);
                 loaded.is_short = true;
                 continue;
             }

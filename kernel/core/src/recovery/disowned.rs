@@ -86,7 +86,8 @@ impl Recovery<'_> {
         ));
         self.report.cut_entries += 1;
         if queue_offset + 1 == slot.queue.max() {
-            slot.queue.truncate_at(queue_offset).map(drop)
+            slot.queue.truncate_at(queue_offset)?;
+            slot.queue.drop_last_blanks()
         } else {
             slot.queue.rewrite(queue_offset, Entry::PRE_BLANK)
         }

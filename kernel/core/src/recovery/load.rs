@@ -43,6 +43,7 @@ impl Recovery<'_> {
             let Loaded { mut queue, is_short, short_files: short, mut notes } = loaded?;
             has_right_size |= queue.has_files();
             if !self.report.clean {
+                queue.drop_last_blanks()?;
                 queue.distrust_flushed();
             }
             self.report.notes.append(&mut notes);

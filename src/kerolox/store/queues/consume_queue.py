@@ -25,6 +25,7 @@ from kerolox.store.files.mapped_file import (
     make_folder,
     offset_name,
     opened,
+    sync_path,
     write_all,
     zero_from,
 )
@@ -236,7 +237,7 @@ class ConsumeQueue:
         """
         flushed = self.flushed_offset
         if self.starts:
-            self.truncate_entries(self.max_offset)
+            self._cut(self.max_offset)
         self.flushed_offset = flushed
 
     def _write_over_files(self, data: bytes) -> None:
@@ -400,6 +401,7 @@ class ConsumeQueue:
             ):
                 notes.append(f"{self!r}: removed {path}, the file before it is missing")
                 Path(path).unlink()
+                sync_path(self.folder)
                 loaded.is_short = True
             else:
                 self.starts.append(start)
@@ -415,6 +417,8 @@ class ConsumeQueue:
         end = self._find_end(clean)
         self.min_offset = self.starts[0] // ENTRY_BYTES
         self.max_offset = end
+        if not clean:
+            end = self.end_of_messages(end)
         if not clean and self._last_file_bytes() != end * ENTRY_BYTES:
             notes.append(f"{self!r}: entries from {end} on are torn, cut off")
             self.truncate_entries(end)
@@ -476,20 +480,42 @@ class ConsumeQueue:
         with open(self.path_of(start), "rb") as file:
             return good_entries(file.read(self._data_bytes(start)))
 
+    def end_of_messages(self, end: int) -> int:
+        """Where the queue ends when it is cut at an entry offset: behind its last message. Blank
+        entries there filled the place before one that is lost, and no message is to come behind
+        them. Those that the queue begins with stay."""
+        for at in range(end - 1, self.min_offset - 1, -1):
+            entry = self.entry(at)
+            if entry is None or not is_pre_blank(entry):
+                return at + 1
+        return end
+
     def truncate_entries(self, offset: int) -> None:
-        """Cut the queue at an entry offset; what stood behind becomes zero or is deleted."""
+        """Cut the queue at an entry offset; what stood behind becomes zero or is deleted, for good:
+        once the log has grown again, what a loss of power brings back would pass for entries of
+        it."""
+        count = len(self.starts)
+        if self._cut(offset):
+            sync_path(self.path_of(self.starts[-1]))
+        if len(self.starts) < count:
+            sync_path(self.folder)
+
+    def _cut(self, offset: int) -> bool:
+        """Cut the queue, until a loss of power; whether anything of the last file was cleared."""
         self.close()
         end = offset * ENTRY_BYTES
         while len(self.starts) > 1 and self.starts[-1] >= end:
             Path(self.path_of(self.starts.pop())).unlink(missing_ok=True)
+        is_cleared = False
         if self.starts:
             with opened(self.path_of(self.starts[-1]), os.O_RDWR) as descriptor:
-                zero_from(descriptor, max(0, end - self.starts[-1]), self.file_size)
+                is_cleared = zero_from(descriptor, max(0, end - self.starts[-1]), self.file_size) > 0
         self.max_offset = offset
         self.min_offset = min(self.min_offset, offset)
         self._note_end()
         self.fit_ext()
         self.close()
+        return is_cleared
 
     def truncate(self, physical_offset: int) -> int:
         """Cut entries of records at or behind a physical offset; how many there were."""
@@ -506,6 +532,7 @@ class ConsumeQueue:
             if entry is None or is_pre_blank(entry):
                 continue
             if entry[1] > 0 and entry[0] + entry[1] <= physical_offset:
+                end = self.end_of_messages(end)
                 break
             end = at
         self.truncate_entries(end)

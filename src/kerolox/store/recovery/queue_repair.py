@@ -377,7 +377,7 @@ class QueueRepair:
         self._notes.append(f"{queue!r}: the entry {queue_offset} is of no record, dropped")
         self.cut_entries += 1
         if queue_offset + 1 == queue.max_offset:
-            queue.truncate_entries(queue_offset)
+            queue.truncate_entries(queue.end_of_messages(queue_offset))
         else:
             queue.set_entry(queue_offset, 0, PRE_BLANK_SIZE, 0)
 
