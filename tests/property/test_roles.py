@@ -1,5 +1,5 @@
-"""A planned change of roles whose requests are lost, whose brokers are killed, whose disks are full,
-at any step: there are never two masters, and nothing that was acknowledged is lost."""
+"""A planned change of roles whose requests are lost, whose brokers are killed or can not write, at
+any step: there are never two masters, and nothing that was acknowledged is lost."""
 
 from __future__ import annotations
 

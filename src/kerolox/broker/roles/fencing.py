@@ -1,4 +1,5 @@
-"""Whether another broker became the master of this name, with a newer epoch.
+"""Whether another broker became the master of this name, with a newer epoch; or an older one has
+its place.
 
 Name servers say who has the place, and that broker says its epoch. A name server of RocketMQ gives
 the place to whoever registers last, so a master looks before it registers. One that does not answer
@@ -8,16 +9,20 @@ says nothing: a master whose name servers are all silent goes on with what it kn
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import logging
 from collections.abc import Iterable
 from typing import NamedTuple
 
 from kerolox.errors import KeroloxError
 from kerolox.protocol import fastjson
-from kerolox.protocol.bodies import BodyError, decode_body
+from kerolox.protocol.bodies import BodyError, decode_body, encode_body
 from kerolox.protocol.codes import MASTER_ID, RequestCode
 from kerolox.protocol.command import RemotingCommand
-from kerolox.protocol.own.roles import RoleStatus
+from kerolox.protocol.own.roles import RoleAction, RoleChange, RoleStatus
 from kerolox.remoting.client import RemotingClient
+
+_log = logging.getLogger(__name__)
 
 ASK_SECONDS_MAX = 1.0
 """How long an answer may take; a start waits for it."""
@@ -80,6 +85,40 @@ async def newer_master(
     return OtherMaster(newest, free)
 
 
+async def tell_older(client: RemotingClient, address: str, own: RoleStatus) -> None:
+    """Have the broker at an address look here if it is an older master of this one's name.
+
+    A name server that was restarted gives the place of a name to whoever comes first, and keeps it
+    for that one.
+
+    Args:
+        client: to ask by.
+        address: of the broker that has the place.
+        own: what this master is.
+    """
+    status = await status_of(client, address)
+    place = own.broker_name, own.broker_cluster_name
+    if status is None or (status.broker_name, status.broker_cluster_name) != place:
+        return
+    if not status.is_master or status.epoch >= own.epoch:
+        return
+    _log.warning(
+        "%s has this broker's place, and its epoch is %d, and here %d: it is told of that",
+        address,
+        status.epoch,
+        own.epoch,
+    )
+    change = RoleChange(
+        action=RoleAction.FOLLOW,
+        epoch=own.epoch,
+        master_address=own.address,
+        master_ha_address=own.ha_address,
+    )
+    # It is told again with the next registration that is refused.
+    with contextlib.suppress(KeroloxError):
+        await _ask(client, address, RequestCode.CHANGE_BROKER_ROLE, encode_body(change))
+
+
 async def status_of(client: RemotingClient, address: str) -> RoleStatus | None:
     """What a broker says that it is; None: it does not answer, or is not one of Kerolox."""
     try:
@@ -102,9 +141,8 @@ async def _addresses(client: RemotingClient, name_server: str, broker_name: str)
         return {}
 
 
-async def _ask(client: RemotingClient, address: str, code: RequestCode) -> bytes:
-    response = await client.invoke(
-        address, RemotingCommand.request(code), timeout_seconds=ASK_SECONDS_MAX
-    )
+async def _ask(client: RemotingClient, address: str, code: RequestCode, body: bytes = b"") -> bytes:
+    request = RemotingCommand.request(code, body=body)
+    response = await client.invoke(address, request, timeout_seconds=ASK_SECONDS_MAX)
     response.raise_for_code(address)
     return response.body

@@ -16,7 +16,7 @@ from kerolox.broker.config import BrokerConfig
 from kerolox.broker.dialling import AccountHook
 from kerolox.broker.replication.sockets import steady_ms
 from kerolox.broker.roles.detour import HOLD_SECONDS, Detour
-from kerolox.broker.roles.fencing import OtherMaster, newer_master
+from kerolox.broker.roles.fencing import OtherMaster, newer_master, tell_older
 from kerolox.broker.roles.parts import RoleParts
 from kerolox.broker.roles.record import RoleRecord
 from kerolox.broker.roles.starting import StartingRole, slave_of
@@ -297,6 +297,9 @@ class Roles:
             await asyncio.sleep(FLUSH_LOOK_SECONDS)
 
     async def _follow(self, change: RoleChange) -> None:
+        if self._state.is_master:
+            await self._give_way(change)
+            return
         record = self._state.following(change)
         try:
             await self._save(record)
@@ -307,6 +310,15 @@ class Roles:
         await self._parts.follow(record)
         self._pass_on(record)
         await self._parts.tell()
+
+    async def _give_way(self, change: RoleChange) -> None:
+        """A master that is told of a newer one looks whether that is there."""
+        other = None
+        if change.epoch > self.epoch and change.master_address:
+            other = await self._newer_master({change.master_address})
+        if other is None:
+            raise RoleError("it is a master")
+        await self._step_down(other)
 
     def _pass_on(self, record: RoleRecord) -> None:
         """What clients still ask a former master for is the new one's to answer."""
@@ -363,23 +375,30 @@ class Roles:
 
     async def look(self) -> None:
         """Become a slave when there is a newer master. To be called before each registration."""
-        state, config = self._state, self._parts.config
+        state = self._state
         now = asyncio.get_running_loop().time()
         is_due = self._suspects or now - self._looked_at >= LOOK_SECONDS
         if not state.is_master or not is_due or self._lock.locked():
             return
         self._looked_at = now
         suspects, self._suspects = self._suspects - {""}, set()
-        other = await newer_master(
+        other = await self._newer_master(suspects)
+        if other is not None:
+            await asyncio.shield(self._start(lambda: self._step_down(other)))
+        elif not state.newer_epoch:
+            own = self.status()
+            await asyncio.gather(*(tell_older(self._client, each, own) for each in suspects))
+
+    async def _newer_master(self, also: set[str]) -> OtherMaster | None:
+        config = self._parts.config
+        return await newer_master(
             self._client,
             config.name_servers,
             config.broker_name,
             self.epoch,
             self._parts.identity.address,
-            suspects,
+            also,
         )
-        if other is not None:
-            await asyncio.shield(self._start(lambda: self._step_down(other)))
 
     async def _step_down(self, other: OtherMaster) -> RoleStatus:
         state = self._state

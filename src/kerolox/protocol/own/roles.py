@@ -49,7 +49,8 @@ class RoleAction(StrEnum):
     PROMOTE = "promote"
     """A slave becomes the master."""
     FOLLOW = "follow"
-    """A slave follows another master."""
+    """A slave follows another master. A master that is told of one with a newer epoch looks whether
+    it is there, and becomes its slave."""
 
 
 class RoleStatus(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):

@@ -509,7 +509,9 @@ class ConsumeQueue:
         is_cleared = False
         if self.starts:
             with opened(self.path_of(self.starts[-1]), os.O_RDWR) as descriptor:
-                is_cleared = zero_from(descriptor, max(0, end - self.starts[-1]), self.file_size) > 0
+                is_cleared = (
+                    zero_from(descriptor, max(0, end - self.starts[-1]), self.file_size) > 0
+                )
         self.max_offset = offset
         self.min_offset = min(self.min_offset, offset)
         self._note_end()

@@ -244,6 +244,35 @@ async def test_an_old_master_that_was_cut_off_becomes_a_slave_while_it_runs(
         assert list((tmp_path / "a" / "store" / "commitlog-cut").iterdir())
 
 
+async def test_an_old_master_that_has_the_place_is_told_by_the_newer_one(
+    tmp_path: Path, kernel: str
+) -> None:
+    async with pair_of(tmp_path, kernel, "SYNC_MASTER") as cluster:
+        await filled_and_left(cluster)
+        await promote_broker(cluster.access, cluster.at("b"))
+        new = cluster["b"].parts.registration
+        # As a name server that was restarted, to which the old master comes first.
+        routes = cluster.namesrv.routes
+        live = routes.live[cluster.at("b")]
+        routes.unregister(
+            address=live.address,
+            broker_name=NAME,
+            broker_id=0,
+            connection=live.connection,
+            now_ms=live.last_update_ms,
+        )
+        assert NAME not in routes.brokers
+        await cluster.start("a", broker_role="SYNC_MASTER")
+        assert cluster.route == {0: cluster.at("a")}
+        async with asyncio.timeout(120):
+            while cluster.route != {0: cluster.at("b"), 1: cluster.at("a")}:
+                await new.now(timeout_seconds=60)
+                await asyncio.sleep(0.01)
+        role = await broker_role(cluster.access, cluster.at("a"))
+        assert (role.role, role.broker_id, role.epoch) == ("SLAVE", 1, 1)
+        await until_equal(cluster["b"], cluster["a"])
+
+
 async def test_a_master_takes_no_messages_while_a_newer_one_was_there_and_is_gone(
     tmp_path: Path, kernel: str
 ) -> None:

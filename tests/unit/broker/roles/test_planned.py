@@ -135,7 +135,7 @@ async def test_a_slave_that_can_not_take_the_place_gives_it_back(
 ) -> None:
     async with pair_of(tmp_path, "python") as cluster:
         full_for(cluster, "b", monkeypatch, "save")
-        with pytest.raises(ClientError, match="No space left on device; .* is the master again"):
+        with pytest.raises(ClientError, match=r"No space left on device; .* is the master again"):
             await promote_broker(cluster.access, cluster.at("b"))
         assert cluster.route == {0: cluster.at("a"), 1: cluster.at("b")}
         async with Producer("PG", cluster.address) as producer:
