@@ -85,6 +85,7 @@ class OurClients:
     def __init__(self, namesrv: str, topic: str, diary: Diary) -> None:
         self._topic, self._diary = topic, diary
         polls = {"route_poll_interval_ms": 500, "heartbeat_interval_ms": 500}
+        polls["api_timeout_ms"] = 10_000
         settings = PushConsumerSettings(consume_from_where="CONSUME_FROM_FIRST_OFFSET", **polls)
         self._consumer = PushConsumer("rolling-ours", namesrv, settings=settings)
         self._consumer.subscribe_each(topic, "*", self._take)

@@ -254,7 +254,7 @@ async def test_a_java_application_sees_no_error_while_roles_change(tmp_path: Pat
         counts = dict(re.findall(r"^(errors|sent|missing)\t(\d+)$", printed, re.MULTILINE))
         assert counts.keys() == {"errors", "sent", "missing"}, printed
         assert (counts["errors"], counts["missing"]) == ("0", "0"), printed
-        assert int(counts["sent"]) > 100
+        assert int(counts["sent"]) > 20
 
 
 @pytest.mark.java

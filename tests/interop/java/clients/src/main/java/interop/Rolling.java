@@ -19,12 +19,21 @@ import org.apache.rocketmq.common.message.MessageExt;
  * To the file it appends "sent java BODY STATUS", "failed java REASON" and "took java BODY".
  */
 public class Rolling {
+    /** A name server or broker on a busy machine may be silent for seconds. */
+    private static final int TIMEOUT_MS = 10_000;
+
     private static OutputStream file;
 
     public static void main(String[] args) throws Exception {
+        // One whose start fails would live on, and do nothing.
+        Thread.currentThread().setUncaughtExceptionHandler((thread, error) -> {
+            error.printStackTrace();
+            System.exit(1);
+        });
         file = new FileOutputStream(args[2], true);
         DefaultMQPushConsumer consumer = new DefaultMQPushConsumer("rolling-java");
         consumer.setNamesrvAddr(args[0]);
+        consumer.setMqClientApiTimeout(TIMEOUT_MS);
         consumer.setConsumeFromWhere(ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET);
         consumer.setPollNameServerInterval(500);
         consumer.setHeartbeatBrokerInterval(500);
@@ -38,8 +47,9 @@ public class Rolling {
         consumer.start();
         DefaultMQProducer producer = new DefaultMQProducer("rolling-java-sends");
         producer.setNamesrvAddr(args[0]);
+        producer.setMqClientApiTimeout(TIMEOUT_MS);
         producer.setPollNameServerInterval(500);
-        producer.setSendMsgTimeout(10_000);
+        producer.setSendMsgTimeout(TIMEOUT_MS);
         producer.start();
         for (int number = 0; System.in.available() == 0; number++) {
             Message message = new Message(args[1], "t", "key" + number, ("java" + number).getBytes(StandardCharsets.UTF_8));

@@ -24,6 +24,8 @@ import org.apache.rocketmq.common.message.MessageExt;
 public class Steady {
     private static final int SECONDS_MAX = 90;
     private static final int FIRST = 20;
+    /** A name server or broker on a busy machine may be silent for seconds. */
+    private static final int TIMEOUT_MS = 10_000;
 
     private static volatile boolean over;
 
@@ -34,6 +36,7 @@ public class Steady {
         Set<String> seen = Collections.newSetFromMap(new ConcurrentHashMap<>());
         DefaultMQPushConsumer consumer = new DefaultMQPushConsumer("java-steady-readers");
         consumer.setNamesrvAddr(args[0]);
+        consumer.setMqClientApiTimeout(TIMEOUT_MS);
         consumer.setConsumeFromWhere(ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET);
         consumer.subscribe(args[1], "*");
         consumer.registerMessageListener((MessageListenerConcurrently) (messages, context) -> {
@@ -45,6 +48,8 @@ public class Steady {
         consumer.start();
         DefaultMQProducer producer = new DefaultMQProducer("java-steady");
         producer.setNamesrvAddr(args[0]);
+        producer.setMqClientApiTimeout(TIMEOUT_MS);
+        producer.setSendMsgTimeout(TIMEOUT_MS);
         producer.start();
         Set<String> sent = Collections.newSetFromMap(new ConcurrentHashMap<>());
         List<String> errors = new CopyOnWriteArrayList<>();
