@@ -56,6 +56,13 @@ async def topic(site: Console) -> str:
             ),
             queue_id=number % 2,
         )
+
+    async def are_shown() -> bool:
+        # Java's shows messages a moment after it has acknowledged them.
+        queues = (await site.admin.describe_topic(name)).queues
+        return sum(each.max_offset for each in queues) == 10
+
+    await until(are_shown, what="all ten messages")
     return name
 
 

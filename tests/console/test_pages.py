@@ -6,6 +6,7 @@ import json
 import logging
 import re
 import uuid
+from functools import partial
 from typing import TYPE_CHECKING
 
 import pytest
@@ -125,11 +126,17 @@ async def test_a_followed_topic_shows_each_new_message_once(site: Console, topic
     page = (await viewer.look("/messages/tail", topic=topic)).text
     assert "<li><span" not in page
     cursor, seen = cursor_of(page), []
+
+    async def is_seen(count: int) -> bool:
+        nonlocal cursor
+        part = (await viewer.look("/messages/tail", topic=topic, cursor=cursor)).text
+        seen.extend(re.findall(r"new-\d", part))
+        cursor = cursor_of(part)
+        return len(seen) >= count
+
     for number in range(3):
         await site.admin.send_message(Message(topic, f"new-{number}".encode()))
-        part = (await viewer.look("/messages/tail", topic=topic, cursor=cursor)).text
-        seen += re.findall(r"new-\d", part)
-        cursor = cursor_of(part)
+        await until(partial(is_seen, number + 1), what=f"message {number}")
     assert seen == ["new-0", "new-1", "new-2"]
     for wrong in ("x", "a/b:1", "broker-a/0:-1"):
         look = await viewer.look("/messages/tail", topic=topic, cursor=wrong)
@@ -142,9 +149,12 @@ async def test_a_message_is_sent_again_as_it_is_or_edited(site: Console, topic: 
     place = {"topic": topic, "queue": f"{queue.broker_name}/0", "offset": 0}
     await operator.act("/message/resend", **place)
     await operator.act("/message/resend", **place, edited=1, body="another body")
-    page = (await operator.look("/messages", topic=topic)).text
-    assert page.count("{ &#34;number&#34;: 0 }") == 2
-    assert page.count("another body") == 1
+
+    async def are_shown() -> bool:
+        page = (await operator.look("/messages", topic=topic)).text
+        return (page.count("{ &#34;number&#34;: 0 }"), page.count("another body")) == (2, 1)
+
+    await until(are_shown, what="both once more")
     gone = await operator.post("/message/resend", **{**place, "offset": 99})
     assert gone.status_code == 404
 
