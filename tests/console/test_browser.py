@@ -147,6 +147,8 @@ def test_every_page_fits_the_width_of_a_phone(base: str, browser: Browser) -> No
 def test_everything_is_reached_by_keyboard(base: str, browser: Browser) -> None:
     with opened_page(browser) as page:
         page.goto(f"{base}/topics")
+        # Keys that come before the field has the focus are lost.
+        page.wait_for_function("document.activeElement.name === 'name'")
         page.keyboard.type("viewer")
         page.keyboard.press("Tab")
         page.keyboard.type(PASSWORD)

@@ -63,12 +63,14 @@ def test_a_console_with_a_certificate_serves_tls_alone(tmp_path: Path) -> None:
     authority.configure_trust(context)
     with serving(tmp_path, "--tls-certificate", certificate, "--tls-key", key) as server:
         address = server.addresses["console"]
-        with httpx.Client(base_url=f"https://{address}", verify=context) as client:
+        with httpx.Client(
+            base_url=f"https://{address}", verify=context, timeout=SECONDS_MAX
+        ) as client:
             done = log_in(client)
             assert done.status_code == 303
             assert "secure" in done.headers["set-cookie"].lower()
         with pytest.raises(httpx.HTTPError):
-            httpx.get(f"http://{address}/login")
+            httpx.get(f"http://{address}/login", timeout=SECONDS_MAX)
 
 
 @pytest.mark.parametrize("trusted", [True, False])
@@ -76,7 +78,7 @@ def test_forwarded_headers_count_from_a_trusted_proxy_alone(tmp_path: Path, trus
     options = ("--trust-proxy", "127.0.0.1") if trusted else ()
     with serving(tmp_path, *options) as server:
         base = f"http://{server.addresses['console']}"
-        with httpx.Client(base_url=base, headers=FORWARDED) as client:
+        with httpx.Client(base_url=base, headers=FORWARDED, timeout=SECONDS_MAX) as client:
             done = log_in(client)
             assert done.status_code == 303
             assert ("secure" in done.headers["set-cookie"].lower()) == trusted
@@ -104,7 +106,7 @@ def test_strangers_who_send_nothing_or_too_much_do_not_stop_others(tmp_path: Pat
         garbage = connected()
         garbage.sendall(b"\x16\x03\x01" + b"\x00" * 100 + b"\r\n\r\n")
         assert b"400" in garbage.recv(100)
-        assert httpx.get(f"http://{host}:{port}/health").text == "ok\n"
+        assert httpx.get(f"http://{host}:{port}/health", timeout=SECONDS_MAX).text == "ok\n"
         server.stop()
     assert "Traceback" not in server.log.read_text()
 
@@ -127,7 +129,8 @@ async def test_a_connection_that_sends_no_whole_request_is_closed(
                 with contextlib.suppress(ConnectionError):
                     assert await reader.read() == b""
             writer.close()
-        async with httpx.AsyncClient(base_url=f"http://{server.address}") as client:
+        base = f"http://{server.address}"
+        async with httpx.AsyncClient(base_url=base, timeout=SECONDS_MAX) as client:
             assert (await client.get("/health")).text == "ok\n"
     finally:
         await server.stop()

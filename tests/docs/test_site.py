@@ -35,7 +35,7 @@ def test_each_page_stands_once_in_the_navigation_of_the_site() -> None:
     assert sorted(pages_of(SITE["nav"])) == sorted(written), "see nav in zensical.toml"
 
 
-@pytest.mark.timeout(600)
+@pytest.mark.timeout(1200)
 def test_the_site_builds_without_a_warning(tmp_path: Path) -> None:
     command = [
         sys.executable,
@@ -43,7 +43,7 @@ def test_the_site_builds_without_a_warning(tmp_path: Path) -> None:
         "--out",
         str(tmp_path / "site"),
     ]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=300)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=900)
     assert done.returncode == 0, done.stdout + done.stderr
     page = (tmp_path / "site" / "reference" / "client" / "index.html").read_text()
     assert 'id="kerolox.client.Producer.send"' in page

@@ -58,7 +58,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
                 # PySpark 4.1 leaves sockets of its own open.
                 item.add_marker(pytest.mark.filterwarnings("ignore:unclosed <socket"))
             if item.get_closest_marker("timeout") is None:
-                item.add_marker(pytest.mark.timeout(600))
+                item.add_marker(pytest.mark.timeout(1200))
 
 
 @pytest.fixture(scope="session")
