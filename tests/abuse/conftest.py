@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
 from tests.support.kernels import KERNELS
 from tests.support.servers.up import Up
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 SETTINGS = {
     "mappedFileSizeCommitLog": 16 << 20,
@@ -21,6 +18,20 @@ SETTINGS = {
     "enablePropertyFilter": "true",
     "replyThreadPoolQueueCapacity": 2_000,
 }
+
+
+SHARED = ("up", "guarded")
+"""Fixtures of modules that start a server with each kernel."""
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """What shares a server stays with one worker, so that it is started once."""
+    for item in items:
+        given = getattr(item, "callspec", None)
+        if given is None or Path(__file__).parent not in item.path.parents:
+            continue
+        for kernel in (given.params[name] for name in SHARED if name in given.params):
+            item.add_marker(pytest.mark.xdist_group(f"{item.path.stem}-{kernel}"))
 
 
 @pytest.fixture(scope="module", params=KERNELS)

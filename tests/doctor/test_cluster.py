@@ -18,6 +18,8 @@ from tests.support.faults.wall_clock import clock_ahead
 from tests.support.servers.command import Server
 from tests.support.servers.up import deaf_address, free_port
 
+pytestmark = pytest.mark.xdist_group("doctor-cluster")
+
 FILES_MAX = 4096
 
 

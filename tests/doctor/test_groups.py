@@ -18,6 +18,8 @@ from tests.doctor.patients import Said, found, named, said
 from tests.support.eventually import wait_until
 from tests.support.servers.clusters import Cluster
 
+pytestmark = pytest.mark.xdist_group("doctor-groups")
+
 FIRST = ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET
 
 

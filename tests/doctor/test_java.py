@@ -13,7 +13,7 @@ from tests.doctor.test_paths import ACCOUNTS
 from tests.support.servers.clusters import JavaPeer
 from tests.support.servers.command import Server
 
-pytestmark = [pytest.mark.java, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.java, pytest.mark.timeout(600), pytest.mark.xdist_group("doctor-java")]
 
 SETTINGS = (
     *("aclEnable=true", "brokerRole=SYNC_MASTER", "longPollingEnable=false"),
