@@ -10,8 +10,8 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 SOURCES = sorted((ROOT / "src").rglob("*.py"))
 FILES_OF_FOLDER_MAX = 13
-OF_THE_LANGUAGE = {"_asdict", "_exit", "_fields", "_make", "_replace"}
-"""Private by their spelling alone: of named tuples and of os."""
+OF_THE_LANGUAGE = {"_asdict", "_current_frames", "_exit", "_fields", "_make", "_replace"}
+"""Private by their spelling alone: of named tuples, os and sys."""
 
 
 def test_import_contracts_have_no_exceptions() -> None:

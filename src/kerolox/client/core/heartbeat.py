@@ -122,12 +122,14 @@ def running_info_body(
     stats: Mapping[str, TopicStats],
     now_ms: int,
     locks: Mapping[MessageQueue, QueueLock] | None = None,
+    stacks: str = "",
 ) -> bytes:
     """``ConsumerRunningInfo``; ``queues`` gives each process queue with its commit offset,
-    ``locks`` those of the queues that are read in order."""
+    ``locks`` those of the queues that are read in order, ``stacks`` is told if there are some."""
     held = locks or {}
     return dumps(
         {
+            **({"jstack": stacks} if stacks else {}),
             "mqTable": {
                 queue: _process_queue(*item, held.get(queue), now_ms)
                 for queue, item in queues.items()

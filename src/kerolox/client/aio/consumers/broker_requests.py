@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from kerolox import clock
+from kerolox.client.aio.consumers.stacks import asked_stacks
 from kerolox.client.core.consuming.outcome import ConsumeStatus
 from kerolox.client.core.heartbeat import running_info_body, running_properties
 from kerolox.errors import RemoteProtocolError
@@ -63,7 +64,7 @@ async def answer_broker(consumer: ConsumerView, command: RemotingCommand) -> Rem
             f"The Consumer Group <{group}> not exist in this consumer",
         )
     if command.code == RequestCode.GET_CONSUMER_RUNNING_INFO:
-        return command.response(body=_running_info(consumer))
+        return command.response(body=_running_info(consumer, stacks=asked_stacks(command)))
     if command.code == RequestCode.GET_CONSUMER_STATUS_FROM_CLIENT:
         return command.response(body=_offsets(consumer, fields.get("topic", "")))
     if command.code == RequestCode.RESET_CONSUMER_CLIENT_OFFSET:
@@ -99,7 +100,7 @@ def parse_reset_offsets(body: bytes, topic: str) -> dict[MessageQueue, int]:
         raise RemoteProtocolError(f"reset offsets are unreadable: {error!r}") from None
 
 
-def _running_info(consumer: ConsumerView) -> bytes:
+def _running_info(consumer: ConsumerView, *, stacks: str) -> bytes:
     return running_info_body(
         properties=running_properties(
             consumer.consume_type,
@@ -116,6 +117,7 @@ def _running_info(consumer: ConsumerView) -> bytes:
         stats=consumer.stats,
         now_ms=clock.steady_ms(),
         locks=consumer.locks,
+        stacks=stacks,
     )
 
 

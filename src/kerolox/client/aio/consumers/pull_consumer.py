@@ -18,6 +18,7 @@ from kerolox.client.aio.client import Client
 from kerolox.client.aio.consumers.offset_store import BrokerOffsets, LocalOffsets
 from kerolox.client.aio.consumers.push.send_back import SendBacks
 from kerolox.client.aio.consumers.sharing import share_of
+from kerolox.client.aio.consumers.stacks import asked_stacks
 from kerolox.client.aio.network.instance import HEARTBEAT_FIRST_MS, Member
 from kerolox.client.aio.settings import PullConsumerSettings, PushConsumerSettings
 from kerolox.client.core.consuming.pull import PullResult, pull_request, pull_result
@@ -309,5 +310,6 @@ class PullConsumer(Client):
                 queues={},
                 stats={},
                 now_ms=clock.steady_ms(),
+                stacks=asked_stacks(command),
             )
         )
