@@ -372,7 +372,8 @@ class ConsumerRequests:
             source_group: whose offsets.
             target_group: who gets them.
             topic: only of this one; empty: of all.
-            offline: also of topics that the source does not subscribe to right now.
+            offline: also of topics that the source does not subscribe to right now. A RocketMQ 4
+                broker does not tell them so long as the source is online: name such a topic.
 
         Raises:
             TopicRouteNotFoundError: the source has no retry topic: it was never online.

@@ -16,12 +16,15 @@ from kerolox.errors import (
     ClientError,
     ConsumerNotOnlineError,
     NotFoundError,
+    RequestCodeNotSupportedError,
 )
 from kerolox.message import MessageQueue
 from kerolox.protocol.codes import RequestCode
 from kerolox.protocol.headers import (
     CloneGroupOffsetHeader,
+    ConsumerStatsHeader,
     ConsumerStatusHeader,
+    GroupHeader,
     QueryConsumerOffsetHeader,
     ResetOffsetHeader,
     UpdateConsumerOffsetHeader,
@@ -120,7 +123,8 @@ async def clone_offsets(
         source_group: whose offsets.
         target_group: who gets them.
         topic: only of this one; empty: of all.
-        offline: also of topics that the source does not subscribe to right now.
+        offline: also of topics that the source does not subscribe to right now. A RocketMQ 4 broker
+            does not tell them so long as the source is online: name such a topic.
 
     Raises:
         TopicRouteNotFoundError: the source has no retry topic: it was never online.
@@ -128,17 +132,42 @@ async def clone_offsets(
         BrokerError, RemotingError: none did it.
     """
     nodes = await nodes_of_topic(access, RETRY_PREFIX + source_group)
-    header = CloneGroupOffsetHeader(
-        src_group=source_group, dest_group=target_group, topic=topic, offline=offline
-    ).encode()
-    seconds = access.timeout_seconds * CLONE_TIMEOUT_FACTOR
+
+    async def copy(address: str) -> None:
+        # Each topic by its name: asked for all, a RocketMQ broker says that it did it, and does
+        # nothing.
+        topics = [topic] if topic else await _topics_of(access, address, source_group)
+        for name in topics:
+            header = CloneGroupOffsetHeader(
+                src_group=source_group, dest_group=target_group, topic=name, offline=offline
+            )
+            await access.ask(
+                address,
+                RequestCode.CLONE_GROUP_OFFSET,
+                header.encode(),
+                timeout_seconds=access.timeout_seconds * CLONE_TIMEOUT_FACTOR,
+            )
+
     return await do_on_each(
-        nodes.values(),
-        lambda address: access.ask(
-            address, RequestCode.CLONE_GROUP_OFFSET, header, timeout_seconds=seconds
-        ),
-        f"offsets of group {source_group!r} could not be copied",
+        nodes.values(), copy, f"offsets of group {source_group!r} could not be copied"
     )
+
+
+async def _topics_of(access: Access, broker: str, group: str) -> list[str]:
+    """The topics that a group has offsets of on a broker, but its retries, sorted (code 343).
+    Brokers before RocketMQ 5 do not know that: there those of its progress (code 208), which are
+    those that it subscribes to where it is online.
+    """
+    try:
+        header = GroupHeader(group=group).encode()
+        response = await access.ask(broker, RequestCode.QUERY_TOPICS_BY_CONSUMER, header)
+        found = set((await read_object(response, "the topics", broker)).texts("topicList"))
+    except RequestCodeNotSupportedError:
+        header = ConsumerStatsHeader(consumer_group=group, topic="").encode()
+        response = await access.ask(broker, RequestCode.GET_CONSUME_STATS, header)
+        answer = await read_object(response, "the group's progress", broker)
+        found = {queue.topic for queue in answer.queues("offsetTable")}
+    return sorted(found - {RETRY_PREFIX + group})
 
 
 async def get_offset(access: Access, group: str, queue: MessageQueue, *, broker: str = "") -> int:
