@@ -51,6 +51,7 @@ SUBJECTS: dict[str, tuple[str, str, tuple[str, ...]]] = {
             "messages.sending",
             "messages.resending",
             "messages.halves",
+            "messages.waiting",
         ),
     ),
     "reports": (

@@ -122,6 +122,13 @@ from kerolox.admin.messages.sending import (
     time_cluster_sends,
     time_sends,
 )
+from kerolox.admin.messages.waiting import (
+    DelayLevel,
+    OpenHalves,
+    delay_levels,
+    delayed_messages,
+    open_halves,
+)
 from kerolox.admin.name_server import (
     add_write_permission,
     delete_key_value,
@@ -239,6 +246,7 @@ __all__ = [
     "ConsumerStatus",
     "DataVersion",
     "DayTotals",
+    "DelayLevel",
     "EndedHalves",
     "GroupChange",
     "GroupProgress",
@@ -251,6 +259,7 @@ __all__ = [
     "OffsetMove",
     "OffsetMoved",
     "OffsetReset",
+    "OpenHalves",
     "PoolQueue",
     "Position",
     "PositionKind",
@@ -313,6 +322,8 @@ __all__ = [
     "count_tags",
     "create_topic",
     "dead_letters",
+    "delay_levels",
+    "delayed_messages",
     "delete_account",
     "delete_expired_log",
     "delete_group",
@@ -352,6 +363,7 @@ __all__ = [
     "move_offsets",
     "name_server_settings",
     "offset_by_time",
+    "open_halves",
     "position_of",
     "producer_connections",
     "promote_broker",

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from tests.unit.admin.test_topics import FakeClient
 
 import kerolox.admin
-from kerolox.admin import FIRST, Access, Account, QueueProgress, SubscriptionGroupConfig
+from kerolox.admin import FIRST, Access, Account, DelayLevel, QueueProgress, SubscriptionGroupConfig
 from kerolox.admin.answers import LENIENT_ANSWER_BYTES_MAX, Members, read_object
 from kerolox.errors import KeroloxError, RemoteProtocolError
 from kerolox.message import Message, MessageExt, MessageQueue
@@ -108,6 +108,7 @@ ARGUMENTS: dict[str, object] = {
     "broker": "b:1",
     "client_id": "c",
     "client_ids": ["c"],
+    "level": DelayLevel("b:1", "a", 1, 1_000, 0, 1),
     "message": Message("T", b"x"),
     "message_id": "7F00000100002A9F0000000000000000",
     "offset": 0,

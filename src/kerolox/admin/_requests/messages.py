@@ -43,6 +43,13 @@ from kerolox.admin.messages.sending import (
     time_cluster_sends,
     time_sends,
 )
+from kerolox.admin.messages.waiting import (
+    DelayLevel,
+    OpenHalves,
+    delay_levels,
+    delayed_messages,
+    open_halves,
+)
 from kerolox.admin.positions import Position
 from kerolox.client.aio.network.access import Access
 from kerolox.client.aio.network.lookups import END_OF_TIME_MS
@@ -441,3 +448,41 @@ class MessageRequests:
             last_batch=last_batch,
             keep=keep,
         )
+
+    async def delay_levels(self, broker: str) -> list[DelayLevel]:
+        """The delay levels of a broker with what waits in each, by number.
+
+        Args:
+            broker: ``host:port`` of a master.
+
+        Raises:
+            BrokerError, RemotingError: it refused or does not answer.
+        """
+        return await delay_levels(self._open(), broker)
+
+    async def delayed_messages(
+        self, level: DelayLevel, *, max_messages: int = 100
+    ) -> list[MessageExt]:
+        """The messages of a level that are delivered next, in order. They are due ``delay_ms``
+        after their ``store_timestamp``; the property ``REAL_TOPIC`` says where to.
+
+        Args:
+            level: as :func:`delay_levels` gave it.
+            max_messages: most of them.
+
+        Raises:
+            BrokerError, RemotingError: the broker refused or does not answer.
+        """
+        return await delayed_messages(self._open(), level, max_messages=max_messages)
+
+    async def open_halves(self, broker: str) -> OpenHalves:
+        """The open transactions of a broker: half messages from where the broker's check is
+        (``CID_RMQ_SYS_TRANS``), without those that an op message ends. At most 2,000 are read.
+
+        Args:
+            broker: ``host:port`` of a master.
+
+        Raises:
+            BrokerError, RemotingError: it refused or does not answer.
+        """
+        return await open_halves(self._open(), broker)

@@ -134,14 +134,50 @@ async def read_messages(
         address = _address(route, queue)
         bounds = start or _at(begin_ms), stop or _at(end_ms)
         begin, end = await bounds_of(access, address, queue, *bounds)
-        while begin < end and left > 0:
-            count = int(min(left, PULL_MESSAGES))
-            result = await _pull(access, address, queue, begin, subscription, group, count)
-            for message in result.messages[:count]:
-                if message.queue_offset < end:
-                    left -= 1
-                    yield message
-            begin = _next_offset(result, begin, end)
+        found = read_queue(
+            access, address, queue, begin, end, subscription=subscription, group=group, most=left
+        )
+        async for message in found:
+            left -= 1
+            yield message
+
+
+async def read_queue(
+    access: Access,
+    address: str,
+    queue: MessageQueue,
+    begin: int,
+    end: int,
+    *,
+    subscription: Subscription | None = None,
+    group: str = TOOLS_GROUP,
+    most: float = math.inf,
+) -> AsyncIterator[MessageExt]:
+    """The messages of one queue; no name server is asked.
+
+    Args:
+        access: the cluster.
+        address: the queue's broker.
+        queue: the queue.
+        begin: the first offset.
+        end: behind the last one.
+        subscription: which messages; None: all.
+        group: in whose name it pulls.
+        most: how many messages.
+
+    Raises:
+        BrokerError, RemotingError: the broker refused or does not answer.
+    """
+    wanted = subscription or subscription_of(queue.topic, ALL_TAGS)
+    left = most
+    while begin < end and left > 0:
+        count = int(min(left, PULL_MESSAGES))
+        result = await _pull(access, address, queue, begin, wanted, group, count)
+        for message in result.messages[:count]:
+            if message.queue_offset < end:
+                left -= 1
+                yield message
+        begin = _next_offset(result, begin, end)
 
 
 def _queues(

@@ -18,6 +18,7 @@ from kerolox.admin.brokers import broker_runtime, update_broker_settings
 from kerolox.admin.cluster import cluster_info
 from kerolox.admin.consumers.offsets import get_offset
 from kerolox.admin.consumers.progress import broker_progress
+from kerolox.admin.messages.waiting import delay_levels
 from kerolox.admin.name_server import add_write_permission, wipe_write_permission
 from kerolox.admin.topic_lists import all_topic_settings
 from kerolox.admin.topics import TopicKind, queue_statuses, topic_kind
@@ -25,10 +26,10 @@ from kerolox.client.core.routes import MASTER_ID
 from kerolox.errors import ClientError, TopicNotFoundError
 from kerolox.message import MessageQueue
 from kerolox.protocol.codes import Perm
-from kerolox.protocol.names import DLQ_PREFIX, HALF_TOPIC, SCHEDULE_TOPIC, TRANSACTION_GROUP
+from kerolox.protocol.names import DLQ_PREFIX, HALF_TOPIC, TRANSACTION_GROUP
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Mapping
+    from collections.abc import Callable, Collection
 
     from kerolox.admin.cluster import ClusterInfo
     from kerolox.admin.topics import QueueStatus
@@ -148,7 +149,7 @@ async def broker_drain(
         broker_name=node.broker_name,
         sending=tuple(routes),
         lag=dict(sorted(lag.items())),
-        delayed=await _delayed(access, broker, runtime.values),
+        delayed=sum(level.waiting for level in await delay_levels(access, broker)),
         transactions=await _transactions(access, node.broker_name, broker),
         unread=await _unread(access, info, broker, set(topics) - read),
         log_end=runtime.log_max_offset,
@@ -286,17 +287,6 @@ async def _queues(access: Access, broker: str, topic: str) -> dict[MessageQueue,
         return await queue_statuses(access, broker, topic)
     except TopicNotFoundError:
         return {}
-
-
-async def _delayed(access: Access, broker: str, runtime: Mapping[str, str]) -> int:
-    """Messages whose time has not come. RocketMQ names the offset of a level only when it has
-    delivered one."""
-    count = 0
-    for queue, status in (await _queues(access, broker, SCHEDULE_TOPIC)).items():
-        text = runtime.get(f"scheduleMessageOffset_{queue.queue_id + 1}", "").partition(",")[0]
-        offset = int(text) if text.isascii() and text.isdigit() else 0
-        count += max(status.max_offset - max(offset, status.min_offset), 0)
-    return count
 
 
 async def _transactions(access: Access, broker_name: str, broker: str) -> int:

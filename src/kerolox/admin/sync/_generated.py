@@ -31,6 +31,7 @@ from kerolox.admin.consumers.progress import (
 from kerolox.admin.messages.finding import KEY_MATCHES_MAX, ConsumeDirectlyResult, MessageTrack
 from kerolox.admin.messages.halves import TO_THE_END, HalfMessageSupport
 from kerolox.admin.messages.sending import GROUP, SendTimings
+from kerolox.admin.messages.waiting import DelayLevel, OpenHalves
 from kerolox.admin.offset_moves import OffsetMove
 from kerolox.admin.positions import Position
 from kerolox.admin.reports.export import ConfigsExport, Metadata, MetricsExport
@@ -1055,6 +1056,29 @@ class AdminRequests:
                 keep=keep,
             )
         )
+
+    def delay_levels(self, broker: str) -> list[DelayLevel]:
+        """The delay levels of a broker with what waits in each, by number.
+
+        See ``kerolox.admin.Admin.delay_levels``.
+        """
+        return self._portal.run(self._admin.delay_levels(broker))
+
+    def delayed_messages(self, level: DelayLevel, *, max_messages: int = 100) -> list[MessageExt]:
+        """The messages of a level that are delivered next, in order. They are due ``delay_ms``
+        after their ``store_timestamp``; the property ``REAL_TOPIC`` says where to.
+
+        See ``kerolox.admin.Admin.delayed_messages``.
+        """
+        return self._portal.run(self._admin.delayed_messages(level, max_messages=max_messages))
+
+    def open_halves(self, broker: str) -> OpenHalves:
+        """The open transactions of a broker: half messages from where the broker's check is
+        (``CID_RMQ_SYS_TRANS``), without those that an op message ends. At most 2,000 are read.
+
+        See ``kerolox.admin.Admin.open_halves``.
+        """
+        return self._portal.run(self._admin.open_halves(broker))
 
     def broker_stats(self, broker: str, name: str, key: str) -> BrokerStats:
         """A figure of a broker over the last minute, hour and day (code 315).

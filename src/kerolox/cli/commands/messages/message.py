@@ -8,6 +8,7 @@ import click
 
 from kerolox.admin.positions import Position
 from kerolox.cli.cluster_options import name_server_option, on_cluster
+from kerolox.cli.commands.messages.waiting import delayed_command, transactions_command
 from kerolox.cli.messages import (
     body_option,
     first_matching,
@@ -38,6 +39,10 @@ def message() -> None:
     kerolox message find Orders o-1
     kerolox message at Orders broker-a/0 17
     """
+
+
+message.add_command(delayed_command)
+message.add_command(transactions_command)
 
 
 @message.command("list")
