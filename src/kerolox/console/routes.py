@@ -78,6 +78,8 @@ ROUTES = (
     look("/group/member", groups.member),
     look("/group/reset", groups.plan_reset),
     act("/group/reset", Role.OPERATOR, groups.reset),
+    act("/group/update", Role.ADMIN, groups.update),
+    act("/group/clone", Role.OPERATOR, groups.clone),
     act("/group/pause", Role.OPERATOR, groups.pause),
     act("/group/resume", Role.OPERATOR, groups.resume),
     act("/group/delete", Role.ADMIN, groups.delete),
@@ -96,4 +98,6 @@ ROUTES = (
     look("/brokers", brokers.listed),
     look("/broker", brokers.described),
     act("/broker/set", Role.ADMIN, brokers.change_setting),
+    act("/broker/retire", Role.ADMIN, brokers.retire),
+    act("/broker/return", Role.ADMIN, brokers.bring_back),
 )

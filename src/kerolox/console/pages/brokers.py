@@ -1,4 +1,4 @@
-"""Brokers: figures, settings, and changing one of those."""
+"""Brokers: figures, settings, changing one of those, taking one out of service."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from kerolox.console.visit import Done, Visit
 from kerolox.errors import ClientError
 from kerolox.remoting.audit import HIDDEN, is_secret
 
-__all__ = ["change_setting", "described", "listed"]
+__all__ = ["bring_back", "change_setting", "described", "listed", "retire"]
 
 
 async def listed(visit: Visit) -> Response:
@@ -60,4 +60,37 @@ async def change_setting(visit: Visit) -> Done:
         {"brokerAddr": address},
         old={name: old[name]},
         new={name: value},
+    )
+
+
+async def retire(visit: Visit) -> Done:
+    """Have producers send to a broker no more, and say what it still has to do."""
+    address = await visit.console.cluster.broker_address(visit.required("address"))
+    alone = await visit.admin.retire_broker(address, force=visit.given("force") == "1")
+    left = await visit.admin.broker_drain(address)
+    lag = sum(left.lag.values())
+    parts = [f"{address} gets no new messages."]
+    if alone:
+        parts.append(f"Nobody can send to {len(alone)} topics that are nowhere else.")
+    parts.append(
+        f"Left: {lag} messages for groups, {left.delayed} delayed, "
+        f"{left.transactions} open transactions."
+    )
+    return Done(
+        " ".join(parts),
+        visit.path("/broker", address=address, q="brokerPermission"),
+        {"brokerAddr": address},
+        new="gets no new messages",
+    )
+
+
+async def bring_back(visit: Visit) -> Done:
+    """Have producers send to a broker again."""
+    address = await visit.console.cluster.broker_address(visit.required("address"))
+    await visit.admin.return_broker(address)
+    return Done(
+        f"{address} gets new messages again.",
+        visit.path("/broker", address=address, q="brokerPermission"),
+        {"brokerAddr": address},
+        new="gets new messages",
     )

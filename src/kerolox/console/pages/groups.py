@@ -4,7 +4,13 @@ from __future__ import annotations
 
 from starlette.responses import Response
 
-from kerolox.admin import GroupChange, OffsetMove, QueueTimeSpan, move_offsets
+from kerolox.admin import (
+    GroupChange,
+    OffsetMove,
+    QueueTimeSpan,
+    SubscriptionGroupConfig,
+    move_offsets,
+)
 from kerolox.admin.asking import answers_of
 from kerolox.admin.positions import PositionKind
 from kerolox.console.history.sampler import lag_series
@@ -16,9 +22,15 @@ from kerolox.errors import ClientError, KeroloxError
 from kerolox.message import MessageQueue
 from kerolox.text import printable
 
-__all__ = ["delete", "described", "listed", "member", "pause", "plan_reset", "reset", "resume"]
+__all__ = [
+    *("clone", "delete", "described", "listed", "member", "pause", "plan_reset", "reset"),
+    *("resume", "update"),
+]
 
 SORTS = ("name", "lag")
+RETRIES = SubscriptionGroupConfig(group_name="").retry_max_times
+"""What the form for a new group proposes: RocketMQ's default."""
+RETRIES_MAX = 10_000
 STACK_CHARACTERS_MAX = 256 * 1024
 
 
@@ -45,6 +57,7 @@ async def listed(visit: Visit) -> Response:
         internal=visit.asked("all") == "1",
         sort=sort,
         sample=sample,
+        retries=RETRIES,
     )
 
 
@@ -80,6 +93,7 @@ async def described(visit: Visit) -> Response:
         lag=sum(max(each.lag, 0) for each in chosen),
         status=status,
         group_settings={broker: each for broker, each in settings.items() if each is not None},
+        retries=next((each.retry_max_times for each in settings.values() if each), RETRIES),
         faults=faults,
         hours=hours_of(visit),
         hours_choices=HOURS,
@@ -90,13 +104,13 @@ async def described(visit: Visit) -> Response:
 async def member(visit: Visit) -> Response:
     """One member: its queues, how fast it is, what its threads do."""
     name, client_id = visit.needed("name"), visit.needed("client")
-    info = await visit.admin.consumer_running_info(
-        name, client_id, stacks=visit.asked("stacks") == "1"
-    )
+    is_asked = visit.asked("stacks") == "1"
+    info = await visit.admin.consumer_running_info(name, client_id, stacks=is_asked)
     return visit.page(
         "member.html",
         name=name,
         info=info,
+        is_asked=is_asked,
         stacks="\n".join(
             printable(line, characters_max=None)
             for line in info.stacks[:STACK_CHARACTERS_MAX].splitlines()
@@ -144,6 +158,37 @@ async def reset(visit: Visit) -> Done:
     )
 
 
+async def update(visit: Visit) -> Done:
+    """Make a group, or change the retries of one."""
+    name = visit.required("name")
+    retries = visit.given_number("retries", -1, RETRIES_MAX)
+    changes = await _change(visit, name, retry_max_times=retries)
+    made = [each.address for each in changes if each.old is None]
+    what = f"is made on {', '.join(made)}, with" if made else "has"
+    return Done(
+        f"Group {name} {what} {retries} retries.",
+        visit.path("/group", name=name),
+        {"group": name},
+        old={each.address: each.old.retry_max_times if each.old else None for each in changes},
+        new={each.address: each.new.retry_max_times for each in changes},
+    )
+
+
+async def clone(visit: Visit) -> Done:
+    """Give another group the offsets of this one."""
+    name, target = visit.required("name"), visit.required("target")
+    if name == target:
+        raise ClientError("a group has its own offsets; name another one")
+    topic = visit.given("topic")
+    done = await visit.admin.clone_offsets(name, target, topic=topic)
+    return Done(
+        f"Group {target} has the offsets of {name} on {', '.join(done)}.",
+        visit.path("/group", name=target),
+        {"group": target, "source": name, "topic": topic},
+        new=f"the offsets of {name}",
+    )
+
+
 async def pause(visit: Visit) -> Done:
     """Deliver nothing more to a group."""
     return await _enable(visit, enable=False)
@@ -175,9 +220,7 @@ async def delete(visit: Visit) -> Done:
 
 async def _enable(visit: Visit, *, enable: bool) -> Done:
     name = visit.required("name")
-    changes: list[GroupChange] = []
-    for cluster in sorted((await visit.console.cluster.info()).clusters):
-        changes += await visit.admin.update_group(name, cluster=cluster, consume_enable=enable)
+    changes = await _change(visit, name, consume_enable=enable)
     return Done(
         f"Group {name} is {'resumed' if enable else 'paused'} on {len(changes)} brokers.",
         visit.path("/group", name=name),
@@ -185,6 +228,22 @@ async def _enable(visit: Visit, *, enable: bool) -> Done:
         old={each.address: each.old.consume_enable if each.old else None for each in changes},
         new={each.address: each.new.consume_enable for each in changes},
     )
+
+
+async def _change(
+    visit: Visit,
+    name: str,
+    *,
+    consume_enable: bool | None = None,
+    retry_max_times: int | None = None,
+) -> list[GroupChange]:
+    """Of a group on all clusters; None: stays."""
+    changes: list[GroupChange] = []
+    for cluster in sorted((await visit.console.cluster.info()).clusters):
+        changes += await visit.admin.update_group(
+            name, cluster=cluster, consume_enable=consume_enable, retry_max_times=retry_max_times
+        )
+    return changes
 
 
 async def _spans(visit: Visit, group: str, topics: set[str]) -> dict[MessageQueue, QueueTimeSpan]:

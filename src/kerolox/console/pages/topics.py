@@ -4,7 +4,14 @@ from __future__ import annotations
 
 from starlette.responses import Response
 
-from kerolox.admin import TopicConfig, broker_stats, create_topic, delete_topic, update_topic
+from kerolox.admin import (
+    TopicConfig,
+    broker_stats,
+    create_topic,
+    delete_topic,
+    is_internal_topic,
+    update_topic,
+)
 from kerolox.admin import topic_settings as settings_of
 from kerolox.admin.asking import answers_of
 from kerolox.console.history.sampler import lag_series
@@ -70,7 +77,7 @@ async def described(visit: Visit) -> Response:
         hours=hours_of(visit),
         hours_choices=HOURS,
         charted=[lag_series(group) for group, _ in groups[:GROUPS_CHARTED_MAX]],
-        is_internal=name not in await visit.console.cluster.topics(),
+        is_internal=is_internal_topic(name, await visit.console.cluster.info()),
     )
 
 
