@@ -32,6 +32,7 @@ LONG_FIRST = (
     *(
         "tests/replication",
         "contract",
+        "tasks",
         "tests/docs",
         "tests/interop",
         "node",

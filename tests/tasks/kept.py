@@ -1,0 +1,188 @@
+"""Tasks about what is kept: dead letters, delayed messages, open transactions."""
+
+from __future__ import annotations
+
+import json
+import re
+from html import unescape
+from typing import TYPE_CHECKING
+
+from kerolox.client import Outcome, TransactionProducer, TransactionState
+from kerolox.message import Message
+from tests.support.eventually import until
+from tests.tasks.task import Task
+
+if TYPE_CHECKING:
+    from kerolox.message import MessageExt
+    from tests.tasks.case import Case
+
+BODIES = ["one", "two"]
+
+
+async def given_up(case: Case) -> None:
+    """Two messages that the group of the case gave up."""
+
+    async def give_up(_: MessageExt) -> Outcome:
+        return Outcome.dead_letter("not today")
+
+    await case.make_topic()
+    consumer = await case.consume(listen=give_up)
+    await case.send(*BODIES)
+
+    async def are_dead() -> bool:
+        letters = [each async for each in case.admin.dead_letters(case.group)]
+        return sorted(each.body.decode() for each in letters) == BODIES
+
+    await until(are_dead, what="the dead letters")
+    await consumer.close()
+    case.got.clear()
+
+
+class ListDead(Task):
+    name = "See which groups have dead letters, and what they are"
+
+    async def prepare(self, case: Case) -> None:
+        await given_up(case)
+
+    async def command_line(self, case: Case) -> None:
+        rows = {row["group"]: row["messages"] for row in await case.json("dlq", "list")}
+        assert rows[case.group] == 2
+        found = await case.json("dlq", "show", case.group)
+        assert sorted(each["body"] for each in found) == BODIES
+
+    async def console(self, case: Case) -> None:
+        async def is_listed() -> bool:  # the console keeps the list of topics for some seconds
+            page = await case.look("/dead-letters")
+            return f'{case.group}</a></td><td class="n">2</td>' in page
+
+        await until(is_listed, what="the group")
+        page = await case.look("/dead-letter", group=case.group)
+        rows = re.findall(r"<td>(\w+)</td><td></td><td class=\"body\">(\w+) ", page)
+        assert sorted(rows) == [(case.topic, body) for body in BODIES]
+
+
+class ExportDead(Task):
+    name = "Export dead letters as JSON"
+
+    async def prepare(self, case: Case) -> None:
+        await given_up(case)
+
+    async def command_line(self, case: Case) -> None:
+        lines = (await case.run("dlq", "export", case.group)).splitlines()
+        assert sorted(json.loads(line)["body"] for line in lines) == BODIES
+
+    async def console(self, case: Case) -> None:
+        page = await case.look("/dead-letter", group=case.group)
+        [link] = re.findall(r'href="(/dead-letter/export\?[^"]+)"', page)
+        lines = (await case.look(unescape(link))).splitlines()
+        assert sorted(json.loads(line)["body"] for line in lines) == BODIES
+
+
+class ResendDead(Task):
+    name = "Give chosen dead letters to their group again"
+
+    async def prepare(self, case: Case) -> None:
+        await given_up(case)
+        await case.consume()
+        letters = [each async for each in case.admin.dead_letters(case.group)]
+        [self.chosen] = [each for each in letters if each.body == b"two"]
+
+    async def command_line(self, case: Case) -> None:
+        resend = ("dlq", "resend", case.group, self.chosen.offset_message_id)
+        [row] = await case.json(*resend)
+        assert (row["state"], row["topic"]) == ("chosen", case.topic)
+        [row] = await case.json(*resend, "--execute")
+        assert row["state"] == "sent"
+
+    async def console(self, case: Case) -> None:
+        of = self.chosen
+        form = await case.form("/dead-letter/resend", "/dead-letter", group=case.group)
+        place = f"{of.broker_name}/{of.queue_id}:{of.queue_offset}"
+        assert len(form.choices["place"]) == 2
+        told = await case.send_form(form, place=[place])
+        assert "1 of 1 dead letters were sent again." in told
+        assert f"{place}: sent, SEND_OK" in told
+
+    async def check(self, case: Case) -> None:
+        await until(lambda: b"two" in [each.body for each in case.got], what="the dead letter")
+        # Nobody else gets it, and it stays where it is.
+        assert await case.bodies() == BODIES
+        assert len([each async for each in case.admin.dead_letters(case.group)]) == 2
+
+
+class Delayed(Task):
+    name = "See which delayed messages wait, and when they are due"
+
+    async def prepare(self, case: Case) -> None:
+        await case.make_topic()
+        await case.send(f"later {case.topic}", delay_level=18, keys="k-later")
+
+        async def waits() -> bool:
+            levels = await case.admin.delay_levels(case.place.broker)
+            return any(each.number == 18 and each.waiting for each in levels)
+
+        await until(waits, what="the delayed message")
+
+    async def command_line(self, case: Case) -> None:
+        rows = await case.json("message", "delayed")
+        [row] = [row for row in rows if row["topic"] == case.topic]
+        assert (row["body"], row["keys"], row["delayLevel"]) == (
+            f"later {case.topic}",
+            "k-later",
+            18,
+        )
+        assert row["dueTimestamp"] - row["storeTimestamp"] == row["delayMs"] == 7_200_000
+
+    async def console(self, case: Case) -> None:
+        page = await case.look("/delayed")
+        [link] = re.findall(r'href="(/delayed\?[^"]*level=18)"', page)
+        page = await case.look(unescape(link))
+        row = rf"<td>{case.topic}</td><td>k-later</td><td class=\"body\">later"
+        assert re.search(rf'<td class="n">1 h 5\d min</td>{row}', page), page
+
+    async def check(self, case: Case) -> None:
+        levels = await case.admin.delay_levels(case.place.broker)
+        [level] = [each for each in levels if each.number == 18]
+        waiting = await case.admin.delayed_messages(level)
+        assert f"later {case.topic}".encode() in [each.body for each in waiting]
+        assert await case.bodies() == []
+
+
+class Transactions(Task):
+    name = "See which transactions are open"
+
+    async def prepare(self, case: Case) -> None:
+        async def check(_: MessageExt) -> TransactionState:
+            return TransactionState.UNKNOWN
+
+        async def execute(_: Message) -> TransactionState:
+            return TransactionState.UNKNOWN
+
+        await case.make_topic()
+        producer = TransactionProducer(f"p-{case.group}", case.place.name_server, check=check)
+        await case.stack.enter_async_context(producer)
+        await producer.send_in_transaction(Message(case.topic, b"half"), execute)
+
+        async def is_open() -> bool:
+            found = await case.admin.open_halves(case.place.broker)
+            return any(each.properties["PGROUP"] == f"p-{case.group}" for each in found.halves)
+
+        await until(is_open, what="the half message")
+
+    async def command_line(self, case: Case) -> None:
+        rows = await case.json("message", "transactions")
+        mine = [row for row in rows if row["producerGroup"] == f"p-{case.group}"]
+        # Two for a moment while the broker asks about it.
+        assert {(row["topic"], row["body"]) for row in mine} == {(case.topic, "half")}
+
+    async def console(self, case: Case) -> None:
+        page = await case.look("/transactions")
+        row = rf'<td>{case.topic}</td><td>p-{case.group}</td>.*<td class="body">half'
+        assert re.search(row, page)
+
+    async def check(self, case: Case) -> None:
+        assert await case.bodies() == []
+
+
+DEAD_TASKS = (ListDead, ExportDead, ResendDead)
+WAITING_TASKS = (Delayed, Transactions)

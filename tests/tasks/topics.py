@@ -1,0 +1,147 @@
+"""Tasks about topics."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+from tests.support.eventually import until
+from tests.tasks.task import Task
+
+if TYPE_CHECKING:
+    from kerolox.protocol.bodies import TopicConfig
+    from tests.tasks.case import Case
+
+
+async def settings_of(case: Case) -> TopicConfig | None:
+    return await case.admin.topic_settings(case.place.broker, case.topic)
+
+
+class CreateTopic(Task):
+    name = "Create a topic"
+
+    async def command_line(self, case: Case) -> None:
+        told = await case.run("topic", "create", case.topic, "--queues", 3)
+        assert f"topic {case.topic} has 3 queues" in told
+
+    async def console(self, case: Case) -> None:
+        form = await case.form("/topic/create", "/topics")
+        told = await case.send_form(form, topic=case.topic, queues=3)
+        assert f"Topic {case.topic} has 3 queues" in told
+
+    async def check(self, case: Case) -> None:
+        found = await settings_of(case)
+        assert found is not None
+        assert (found.read_queue_nums, found.write_queue_nums, found.perm) == (3, 3, 6)
+
+
+class ListTopics(Task):
+    name = "List the topics with their queues and permissions"
+
+    async def prepare(self, case: Case) -> None:
+        await case.make_topic(queues=3)
+
+    async def command_line(self, case: Case) -> None:
+        [row] = [row for row in await case.json("topic", "list") if row["topic"] == case.topic]
+        assert (row["writeQueueNums"], row["perm"], row["kind"]) == (3, 6, "normal")
+
+    async def console(self, case: Case) -> None:
+        row = f"{case.topic}</a></td>" + "".join(f'<td class="n">{n}</td>' for n in (1, 3, 3))
+
+        async def is_listed() -> bool:  # the console keeps the list for some seconds
+            return f"{row}<td>read and write" in await case.look("/topics", q=case.topic)
+
+        await until(is_listed, what="the topic")
+
+
+class DescribeTopic(Task):
+    name = "See what a topic holds by queue, and who consumes it"
+
+    async def prepare(self, case: Case) -> None:
+        await case.make_topic()
+        await case.send("one", "two", queue=1)
+        await case.admin.update_group(case.group)
+        await case.admin.reset_offsets(case.group, case.topic, 0)
+
+        async def is_told() -> bool:
+            return case.group in await case.admin.groups_of_topic(case.topic)
+
+        await until(is_told, what="the group")
+
+    async def command_line(self, case: Case) -> None:
+        found = await case.json("topic", "describe", case.topic)
+        assert [queue["messages"] for queue in found["queues"]] == [0, 2]
+        assert found["groups"] == [{"group": case.group, "lag": 2}]
+
+    async def console(self, case: Case) -> None:
+        page = await case.look("/topic", name=case.topic)
+        assert "<dt>Messages stored</dt><dd>2</dd>" in page
+        assert re.search(rf'{case.group}</a></td><td class="n">2</td>', page)
+        queue = r'/1</a></td><td class="n">0</td><td class="n">2</td><td class="n">2</td>'
+        assert re.search(queue, page)
+
+
+class AddQueues(Task):
+    name = "Give a topic more queues"
+
+    async def prepare(self, case: Case) -> None:
+        await case.make_topic(queues=2)
+
+    async def command_line(self, case: Case) -> None:
+        told = await case.run("topic", "update", case.topic, "--queues", 5)
+        assert "write queues 2 → 5" in told
+
+    async def console(self, case: Case) -> None:
+        form = await case.form("/topic/update", "/topic", name=case.topic)
+        assert "is changed on 1 brokers" in await case.send_form(form, queues=5)
+
+    async def check(self, case: Case) -> None:
+        found = await settings_of(case)
+        assert found is not None
+        assert (found.read_queue_nums, found.write_queue_nums, found.perm) == (5, 5, 6)
+
+
+class ChangePermission(Task):
+    name = "Make a topic read-only"
+
+    async def prepare(self, case: Case) -> None:
+        await case.make_topic(queues=2)
+
+    async def command_line(self, case: Case) -> None:
+        assert "perm RW → R" in await case.run("topic", "permission", case.topic, "R")
+
+    async def console(self, case: Case) -> None:
+        form = await case.form("/topic/update", "/topic", name=case.topic)
+        assert "is changed on 1 brokers" in await case.send_form(form, perm=4)
+
+    async def check(self, case: Case) -> None:
+        found = await settings_of(case)
+        assert found is not None
+        assert (found.write_queue_nums, found.perm) == (2, 4)
+
+
+class DeleteTopic(Task):
+    name = "Delete a topic"
+
+    async def prepare(self, case: Case) -> None:
+        await case.make_topic()
+        await case.send("gone")
+
+    async def command_line(self, case: Case) -> None:
+        told = await case.run("topic", "delete", case.topic, "--yes")
+        assert f"topic {case.topic} deleted" in told
+
+    async def console(self, case: Case) -> None:
+        form = await case.form("/topic/delete", "/topic", name=case.topic)
+        assert "is deleted" in await case.send_form(form, again=case.topic)
+
+    async def check(self, case: Case) -> None:
+        assert await settings_of(case) is None
+
+        async def is_gone() -> bool:
+            return case.topic not in await case.admin.list_topics()
+
+        await until(is_gone, what="the end of the route")
+
+
+TOPIC_TASKS = (CreateTopic, ListTopics, DescribeTopic, AddQueues, ChangePermission, DeleteTopic)
