@@ -331,3 +331,37 @@ def test_a_manifest_that_can_not_be_is_refused(backup: Made, change: object, wor
     path.write_text("{" * 100_000)
     with pytest.raises(StoreError, match="can't be read"):
         Manifest.read(str(backup.root))
+
+
+def test_extension_files_and_light_queues_are_copied_and_gone_on_with(tmp_path: Path) -> None:
+    root = tmp_path / "store"
+    settings = {
+        "enable_consume_queue_ext": True,
+        "mapped_file_size_consume_queue_ext": 4_096,
+        "bit_map_length_consume_queue_ext": 16,
+        "enable_multi_dispatch": True,
+        "enable_lmq": True,
+    }
+    bench = Bench(reference, root)
+    bench.open(now=None, **settings)
+    for number in range(60):
+        further = {"INNER_MULTI_DISPATCH": "%LMQ%light"}
+        text = properties(UNIQ_KEY=f"U{number}", TAGS=f"t{number}", **further)
+        assert bench.append(b"%d" % number, text, queue_id=number % 2)[0] == 0
+    bench.wait_indexed()
+    # As the checkpoint of a broker that has not flushed yet: recovery makes all entries again.
+    back_up(places_of(root), str(tmp_path / "backup"))
+    bench.store.close()
+    assert check(tmp_path / "backup").findings.kept == []
+    for part in ("consumequeue", "consumequeue_ext"):
+        there, here = (
+            {
+                str(path.relative_to(each)): path.read_bytes()
+                for path in each.rglob("0*")
+                if path.is_file()
+            }
+            for each in (root / part, tmp_path / "backup" / part)
+        )
+        assert len(there) >= 2
+        assert here == there
+    assert len(bodies(tmp_path / "backup", **settings)) == 60

@@ -1,0 +1,47 @@
+"""What each released version wrote, this one opens and serves, with both kernels."""
+
+from __future__ import annotations
+
+import json
+import tarfile
+from pathlib import Path
+
+import pytest
+
+from kerolox.admin.sync import Admin
+from kerolox.inspect.check import check_store
+from kerolox.inspect.dump import OFFSET_MAX, Selection, as_json, select_records
+from kerolox.inspect.findings import Findings
+from kerolox.inspect.places import StoreOptions, StorePlaces
+from tests.golden.make_earlier_store import COUNT
+from tests.support.kernels import KERNELS
+from tests.support.servers.up import Up
+
+ARCHIVES = sorted(Path(__file__).parent.glob("kerolox-*.tar.xz"))
+
+
+@pytest.mark.parametrize("kernel", KERNELS)
+@pytest.mark.parametrize("archive", ARCHIVES, ids=lambda path: path.name)
+def test_a_store_of_an_earlier_version_is_served(
+    archive: Path, kernel: str, tmp_path: Path
+) -> None:
+    with tarfile.open(archive) as file:
+        file.extractall(tmp_path, filter="data")
+    settings = json.loads((tmp_path / "settings.json").read_text())
+    records = [json.loads(line) for line in (tmp_path / "records.jsonl").read_text().splitlines()]
+    assert len(records) > COUNT
+    places = StorePlaces.find(str(tmp_path / "store"), StoreOptions())
+    report = check_store(places)
+    assert (report.findings.kept, report.records) == ([], len(records))
+    selection = Selection(to_offset=OFFSET_MAX)
+    found = [as_json(each, "text") for each in select_records(places, selection, Findings())]
+    assert json.loads(json.dumps(found)) == records
+    with Up(tmp_path, settings=settings, kernel=kernel) as up, Admin(up.namesrv) as admin:
+        assert {"Kept"} == {"Kept", "Gone"} & set(admin.list_topics())
+        progress = admin.group_progress("readers")
+        kept = sum(record["topic"] == "Kept" for record in records)
+        assert sum(queue.broker_offset for queue in progress.queues) == kept
+        assert {queue.lag for queue in progress.queues} == {20}
+    log = (tmp_path / "up.log").read_text()
+    assert "error" not in log.lower()
+    assert check_store(StorePlaces.find(str(tmp_path / "store"), StoreOptions())).is_clean
