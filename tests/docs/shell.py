@@ -42,8 +42,7 @@ class PageShell:
             **os.environ,
             "PYTHONPATH": str(ROOT / "src"),
             "HOME": str(folder),
-            "PATH": f"{folder}/bin:{ROOT / '.venv/bin'}:{os.path.dirname(sys.executable)}"
-            f":{os.environ['PATH']}",
+            "PATH": f"{folder}/bin:{os.path.dirname(sys.executable)}:{os.environ['PATH']}",
             "NAMESRV_ADDR": f"127.0.0.1:{self.ports['9876']}",
             **variables,
         }
