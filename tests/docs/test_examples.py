@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import re
@@ -36,6 +37,9 @@ spark = SparkSession.builder.master("local[2]").config(map={QUICK!r}).getOrCreat
 """
 """What ``pyspark`` gives at its start."""
 
+
+PLAIN = re.compile(r"""kerolox( +('[^'\\]*'|"[^"\\$`!]*"|[\w@%+=:,./-])+)+""")
+"""A command line of ours in which a shell has nothing to do but to take quotes away."""
 
 OF_SPARK = ("spark", "lakehouse")
 HAS_LAKEHOUSE = all(find_spec(name) is not None for name in ("deltalake", "pyiceberg"))
@@ -149,8 +153,28 @@ def run_block(block: Block, folder: Path, server: Up) -> None:
     elif all(is_setup(line) for line in lines):
         for line in lines:
             check_setup(line)
+    elif all(PLAIN.fullmatch(line) for line in lines):
+        for line in lines:
+            run_command(line, folder, server.namesrv)
     else:
         run(["bash", "-euc", code], folder, server.namesrv)
+
+
+def run_command(line: str, folder: Path, name_server: str) -> None:
+    """Run one of our command line that a shell would only split into words."""
+    _, *words = shlex.split(line)
+    pipes = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
+    environment = environment_of(folder, name_server)
+    with (
+        contextlib.chdir(folder),
+        forked.start("kerolox.cli", words, environment, text=True, **pipes) as process,
+    ):
+        try:
+            output, _ = process.communicate(timeout=SECONDS_MAX)
+        except BaseException:
+            process.kill()
+            raise
+    assert process.returncode == 0, f"{line}\n{output}"
 
 
 def serve(line: str, folder: Path, server: Up) -> None:
