@@ -343,8 +343,15 @@ class Roles:
 
     # -- other masters --------------------------------------------------------------------------
     def heard_master(self, status: RoleStatus) -> None:
-        """What a slave's master says of itself: its epoch is kept, for the time when it is gone."""
-        if status.epoch > self.epoch and not self._state.is_master and not self._lock.locked():
+        """What a slave's master says of itself: its epoch is kept, for the time when it is gone.
+
+        But not while roles change, nor that of a former master which follows this broker: it is
+        the epoch that this one is to become the master with.
+        """
+        is_changing = status.is_paused or status.master_address == self._parts.identity.address
+        if status.epoch <= self.epoch or self._state.is_master or is_changing:
+            return
+        if not self._lock.locked():
             self._start(lambda: self._keep_epoch(status.epoch))
 
     async def _keep_epoch(self, epoch: int) -> RoleStatus:

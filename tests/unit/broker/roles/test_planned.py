@@ -6,6 +6,7 @@ import asyncio
 import errno
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from kerolox.admin import demote_broker, promote_broker
@@ -79,6 +80,24 @@ async def test_master_and_slave_change_places_and_clients_see_no_error(
         )
         assert log_of(cluster["a"]) == log_of(cluster["b"])
         assert sorted(await bodies(cluster)) == sorted(sent)
+
+
+@pytest.mark.parametrize("is_at_it", [False, True])
+async def test_a_slave_that_looks_at_its_master_amid_the_change_takes_its_place(
+    tmp_path: Path, kernel: str, is_at_it: bool
+) -> None:
+    async with pair_of(tmp_path, kernel) as cluster:
+
+        def look(step: str) -> None:
+            if step.endswith("becomes the master"):
+                status = cluster["a"].parts.roles.status()
+                if is_at_it:
+                    # What it is now is on its disk, and it does not follow yet.
+                    status = msgspec.structs.replace(status, is_paused=True, master_address="")
+                cluster["b"].parts.roles.heard_master(status)
+
+        changed = await promote_broker(cluster.access, cluster.at("b"), on_step=look)
+        assert (changed.master, changed.epoch) == (cluster.at("b"), 1)
 
 
 async def test_demotion_of_a_master_promotes_its_only_slave(tmp_path: Path, kernel: str) -> None:
