@@ -96,16 +96,14 @@ def check(history: History, cluster: Any) -> list[str]:
             if name in masters:
                 faults.append(f"{name} has two masters")
             masters[name] = broker.parts
-            faults += read_store(node, name, broker.parts.store, contents)
+            faults += read_store(node, name, broker.parts.store, contents, history.deleted_topics)
     for node, broker in cluster.brokers.items():
         trouble = broker.parts.store.trouble
         # What a full disk refused is told until something is stored again.
         if trouble and "the disk is full" not in trouble:
             faults.append(f"{node} is in trouble: {trouble}")
         if broker.parts.config.is_slave and broker.config.broker_name in masters:
-            faults += read_store(
-                node, "", broker.parts.store, Contents(), gone=history.deleted_topics
-            )
+            faults += read_store(node, "", broker.parts.store, Contents(), history.deleted_topics)
             master = masters[broker.config.broker_name].store
             faults += compare_logs(node, master, broker.parts.store)
     for part in (
@@ -125,16 +123,17 @@ def check(history: History, cluster: Any) -> list[str]:
 
 # -- stores ---------------------------------------------------------------------------
 def read_store(
-    node: str, broker: str, store: Any, contents: Contents, gone: Collection[str] = ()
+    node: str, broker: str, store: Any, contents: Contents, deleted: Collection[str] = ()
 ) -> list[str]:
     """Read a whole store: each record has its entry, each entry its record, queues are dense.
 
-    ``gone``: topics whose records may lack entries, as a slave's do when its master told it that
-    they are deleted.
+    ``deleted``: topics that were deleted at some time. Records of theirs may lack entries before
+    the first one that their queue knows: they are of an earlier life.
     """
     faults: list[str] = []
     log = store.files.log
     records = {}
+    begins: dict[tuple[str, int], int] = {}
     at = log.min_offset
     while at < log.max_offset:
         for physical, record in log.records_from(at, log.max_offset):
@@ -165,6 +164,7 @@ def read_store(
                     )
                 else:
                     del records[physical]
+                    begins.setdefault((topic, queue_id), physical)
                     kept = Kept(
                         _key_of(record.properties), broker, topic, queue_id, offset, physical,
                         b"TRANSACTION_CHECK_TIMES" in record.properties,
@@ -175,7 +175,9 @@ def read_store(
     deletions = store.files._deletions
     for physical, record in records.items():
         topic = record.topic.decode()
-        if record.sys_flag & 12 in (4, 12) or deletions.is_over(topic, physical) or topic in gone:
+        if record.sys_flag & 12 in (4, 12) or deletions.is_over(topic, physical):
+            continue
+        if topic in deleted and physical < begins.get((topic, record.queue_id), log.max_offset):
             continue
         faults.append(
             f"{node}: the record at {physical} of {topic}:{record.queue_id}:"

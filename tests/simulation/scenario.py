@@ -30,11 +30,11 @@ KINDS = (
     "kill_name_server",
     "die_in_call",
     "reset_offsets",
+    "delete_topic",
     "promote",
     "failing_sync",
 )
-"""Kinds of faults; the seed draws which ones a run has. ``delete_topic`` is not drawn yet, see
-"What it leaves out" in docs/design/simulation.md."""
+"""Kinds of faults; the seed draws which ones a run has."""
 
 
 @dataclass
@@ -214,6 +214,8 @@ def _draw_faults(scenario: Scenario, chance: random.Random) -> None:
             node = chance.choice(brokers + clients + name_servers)
         elif kind == "reset_offsets":
             node, other = "operator", chance.choice(scenario.groups).name
+        elif kind == "delete_topic":
+            node, other = "operator", chance.choice(tuple(scenario.topics))
         elif kind == "promote":
             node = "operator"
         elif kind in ("partition", "reset", "slow_link"):
