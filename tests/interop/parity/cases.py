@@ -73,9 +73,9 @@ def offsets(name: str, *wanted: int) -> Effect:
     return look
 
 
-def messages(name: str) -> Effect:
+def messages(name: str, wanted: int) -> Effect:
     """How many a topic has."""
-    return lambda side: sum(each.max_offset for each in side.admin.describe_topic(name).queues)
+    return lambda side: side.shown(name, wanted)
 
 
 def consumed(count: int) -> Effect:
@@ -184,9 +184,9 @@ CASES = (
     Case("topicList -c", sorted=True),
     Case(f"topicRoute -t {TOPIC}"),
     Case(f"topicRoute -t {TOPIC} -l"),
-    Case("topicRoute -t Nowhere"),
+    Case("topicRoute -t Nowhere", fails=True),
     Case(f"topicStatus -t {TOPIC}"),
-    Case("topicStatus -t Nowhere"),
+    Case("topicStatus -t Nowhere", fails=True),
     Case(f"topicClusterList -t {TOPIC}"),
     Case("brokerStatus -b {broker}", moving=RUNTIME),
     Case(f"brokerStatus -c {CLUSTER}", moving=RUNTIME),
@@ -195,15 +195,15 @@ CASES = (
     Case("getNamesrvConfig", sorted=True),
     Case(f"consumerConnection -g {ONLINE}"),
     Case(f"consumerConnection -g {ONLINE} -b {{broker}}"),
-    Case(f"consumerConnection -g {OFFLINE}"),
+    Case(f"consumerConnection -g {OFFLINE}", fails=True),
     Case(f"producerConnection -g {PRODUCERS} -t {TOPIC}"),
-    Case(f"producerConnection -g nobody -t {TOPIC}"),
+    Case(f"producerConnection -g nobody -t {TOPIC}", fails=True),
     Case("producer -b {broker}", sorted=True),
     Case("consumerProgress", sorted=True, moving=SHARES),
     Case(f"consumerProgress -g {ONLINE}"),
     Case(f"consumerProgress -g {ONLINE} -s true"),
     Case(f"consumerProgress -g {OFFLINE}"),
-    Case("consumerProgress -g nobody"),
+    Case("consumerProgress -g nobody", fails=True),
     Case(f"consumerStatus -g {ONLINE}", shown=with_running_info),
     Case(f"consumerStatus -g {ONLINE} -s -b {{broker}}"),
     Case(f"consumerStatus -g {ONLINE} -i {{client}}"),
@@ -212,7 +212,7 @@ CASES = (
     Case("brokerConsumeStats -b {broker} -o true", sorted=True),
     Case("brokerConsumeStats -b {broker} -l 1 -t 9000", sorted=True),
     Case("queryMsgById -i {first},{second}", sorted=True),
-    Case("queryMsgById -i {missing}"),
+    Case("queryMsgById -i {missing}", fails=True),
     Case(
         f"queryMsgById -i {{first}} -g {ONLINE} -d {{client}}",
         consumed(1),
@@ -220,7 +220,7 @@ CASES = (
         moving=("spentTimeMills=",),
     ),
     Case(f"queryMsgByKey -t {TOPIC} -k key-3"),
-    Case(f"queryMsgByKey -t {TOPIC} -k no-key"),
+    Case(f"queryMsgByKey -t {TOPIC} -k no-key", fails=True),
     Case(f"queryMsgByUniqueKey -t {TOPIC} -i {{unique}}", sorted=True),
     Case(f"queryMsgByUniqueKey -t {TOPIC} -i {{unique}} -a", sorted=True),
     Case(
@@ -251,6 +251,7 @@ CASES = (
         "updateTopic -b {broker} -t ParityOrdered -r 2 -w 2 -o true",
         topic("ParityOrdered"),
         (2, 2, 6, 0, False, "broker-a:2"),
+        fails=True,  # that there is no order yet; and goes on
     ),
     Case(
         f"updateTopic -c {CLUSTER} -t ParityUnit -r 1 -w 1 -u true -s true -o true",
@@ -267,9 +268,9 @@ CASES = (
     ),
     Case(f"updateOrderConf -t {MADE} -m get"),
     Case(f"updateOrderConf -t {MADE} -m delete", topic(MADE), (4, 4, 2, 0, False, None)),
-    Case(f"updateOrderConf -t {MADE} -m get"),
+    Case(f"updateOrderConf -t {MADE} -m get", fails=True),
     Case(f"deleteTopic -t {MADE} -c {CLUSTER}", topic(MADE), None),
-    Case(f"topicRoute -t {MADE}"),
+    Case(f"topicRoute -t {MADE}", fails=True),
     # -- groups
     Case(
         "updateSubGroup -b {broker} -g parity-made -r 3 -q 2 -s false -m true -d true -i 1 -w 2"
@@ -348,15 +349,17 @@ CASES = (
     Case("wipeWritePerm -b nobody", permission, [6]),
     # -- messages
     Case("queryMsgTraceById -i {traced}", until="^Pub", moving=("<time> ",)),
-    Case("queryMsgTraceById -i {unique}"),
-    Case(f"sendMessage -t {SINGLE} -p hello -k sent -c tag -m true", messages(SINGLE), 3),
-    Case(f"sendMessage -t {SINGLE} -p hello -b {BROKER_NAME} -i 0", messages(SINGLE), 4),
-    Case("queryMsgById -i {single} -s true -u unit", messages(SINGLE), 5),
-    Case(f"sendMsgStatus -b {BROKER_NAME} -s 10 -c 2", messages(BROKER_NAME), 3, moving=("rt=",)),
+    Case("queryMsgTraceById -i {unique}", fails=True),
+    Case(f"sendMessage -t {SINGLE} -p hello -k sent -c tag -m true", messages(SINGLE, 3), 3),
+    Case(f"sendMessage -t {SINGLE} -p hello -b {BROKER_NAME} -i 0", messages(SINGLE, 4), 4),
+    Case("queryMsgById -i {single} -s true -u unit", messages(SINGLE, 5), 5),
+    Case(
+        f"sendMsgStatus -b {BROKER_NAME} -s 10 -c 2", messages(BROKER_NAME, 3), 3, moving=("rt=",)
+    ),
     Case(f"clusterRT -a 2 -s 10 -c {CLUSTER} -i 1", lines=3),
     Case("clusterRT -a 2 -s 10 -p true -m room", lines=1, moving=(rf"{BROKER_NAME}\|",)),
-    Case(f"checkMsgSendRT -t {SINGLE} -a 3 -s 10", messages(SINGLE), 8, moving=("true ",)),
-    Case(f"checkMsgSendRT -t {OTHER} -a 3 -s 10", messages(OTHER), 3, moving=("true ",)),
+    Case(f"checkMsgSendRT -t {SINGLE} -a 3 -s 10", messages(SINGLE, 8), 8, moving=("true ",)),
+    Case(f"checkMsgSendRT -t {OTHER} -a 3 -s 10", messages(OTHER, 3), 3, moving=("true ",)),
     # -- reports
     Case(f"exportMetadata -c {CLUSTER} {EXPORTED}", shown=with_file("metadata.json")),
     Case(
@@ -399,7 +402,7 @@ CASES = (
         f"updateGlobalWhiteAddr -c {CLUSTER} -g 127.0.0.1 -p {{accounts}}", accounts, (True, False)
     ),
     Case("deleteAclConfig -b {broker} -a made-account", accounts, (False, False)),
-    Case(f"deleteAclConfig -c {CLUSTER} -a made-account", accounts, (False, False)),
+    Case(f"deleteAclConfig -c {CLUSTER} -a made-account", accounts, (False, False), fails=True),
     # -- the end
     Case(f"updateBrokerConfig -b {{broker}} -k {HOURS} -v 0"),
     Case("deleteExpiredCommitLog -b {broker}", log_begins_later, True, only="ours", late=True),

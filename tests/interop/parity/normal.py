@@ -32,7 +32,7 @@ RULES = tuple(
         (r"PlainAccessConfig@\w+", "PlainAccessConfig"),
         (r"\bV4_9_[78]\b", "<version>"),
         (r"(?<=originalMsgId=)[0-9A-F]{32}", "<id>"),
-        (r"(?<=\])(?=MessageTrack)", "\n"),
+        (r"(?<=\])(?=MessageTrack|OffsetID)", "\n"),
         # how columns are aligned, which depends on how long all those are
         (r"[ \t]+", " "),
         (r" +$", ""),

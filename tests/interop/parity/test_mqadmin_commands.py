@@ -61,6 +61,8 @@ def test_a_command_prints_and_does_the_same(ran: Ran, command: str) -> None:
             names = f"Java, {case.words}", f"ours, {case.words}"
             told = "\n".join(difflib.unified_diff(at_java, at_ours, *names, lineterm=""))
             assert not told, f"\n{told}"
+            failed = any("Exception" in line for line in ours.lines)
+            assert failed == case.fails, f"{case.words}: {ours.lines}"
             for kind, outcome in (("ours", ours), ("Java", java)):
                 if outcome.effect is not NOTHING:
                     assert outcome.effect == case.then, f"{kind}, {case.words}: {outcome.effect}"
