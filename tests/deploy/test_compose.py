@@ -16,6 +16,7 @@ from kerolox import Message
 from kerolox.admin.sync import Admin
 from kerolox.client.sync import Producer, PullConsumer
 from kerolox.doctor import Severity, check_file
+from kerolox.doctor.judgments.brokers import FILES_WANTED
 from kerolox.errors import ClientError
 from tests.deploy.composed import COMPOSE, DEPLOY, Composed, read_compose
 from tests.support.eventually import wait_until
@@ -72,6 +73,7 @@ def test_no_service_of_ours_has_more_rights_than_it_needs() -> None:
     for service in Composed(Path()).services.values():
         assert service["read_only"] is True
         assert service["cap_drop"] == ["ALL"]
+        assert service["ulimits"]["nofile"] == FILES_WANTED
         assert "privileged" not in service
     for service in read_compose()["services"].values():
         assert all(port.startswith("127.0.0.1:") for port in service.get("ports", ()))

@@ -86,6 +86,7 @@ class LazyGroup(click.Group):
         "trace": "kerolox.cli.commands.messages.trace:trace",
         "bench": "kerolox.cli.commands.bench:bench",
         "doctor": "kerolox.cli.commands.doctor:doctor",
+        "tune": "kerolox.cli.commands.tune:tune",
         "acl": "kerolox.cli.commands.acl:acl",
         "console": "kerolox.cli.commands.console:console",
         "config": "kerolox.cli.commands.local.config:config",

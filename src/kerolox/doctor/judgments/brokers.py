@@ -23,10 +23,10 @@ SEND_WAITS_MS = 1_000
 FALL_BEHIND_BYTES = 256 << 20
 """``haSlaveFallbehindMax``, where the settings don't say another."""
 
-FILES_MIN = 10_000
+FILES_MIN, FILES_WANTED = 10_000, 655_350
 FILES_PART_MAX, MAPS_PART_MAX = 0.8, 0.6
-MAPS_MIN = 65_530
-"""The default of Linux; RocketMQ's ``os.sh`` sets 655,360."""
+MAPS_MIN, MAPS_WANTED = 65_530, 655_360
+"""The default of Linux, and what RocketMQ's ``os.sh`` sets, as it does ``FILES_WANTED``."""
 
 SAFE_VERSIONS = {4: (4, 9, 6), 5: (5, 1, 1)}
 """Since these a broker does not run what strangers send (CVE-2023-33246)."""
@@ -204,16 +204,16 @@ def judge_machines(survey: Survey) -> Iterator[Finding]:
                 where,
                 f"process {machine.pid} has {machine.files} files and sockets open, and may have"
                 f" {machine.files_max}",
-                "raise the limit (ulimit -n, LimitNOFILE) to 655350, or look who opens so many"
-                " connections",
+                f"raise the limit (ulimit -n, LimitNOFILE) to {FILES_WANTED}, or look who opens so"
+                " many connections",
             )
         elif machine.files_max < FILES_MIN:
             yield Finding(
                 "open-files-low",
                 where,
                 f"process {machine.pid} may have {machine.files_max} files and sockets open",
-                "raise the limit (ulimit -n, LimitNOFILE) to 655350: each connection and each file"
-                " of the store is one",
+                f"raise the limit (ulimit -n, LimitNOFILE) to {FILES_WANTED}: each connection and"
+                " each file of the store is one",
             )
         if machine.maps >= machine.maps_max * MAPS_PART_MAX or machine.maps_max < MAPS_MIN:
             yield Finding(
@@ -221,8 +221,8 @@ def judge_machines(survey: Survey) -> Iterator[Finding]:
                 where,
                 f"process {machine.pid} has {machine.maps} regions of memory mapped, and may have"
                 f" {machine.maps_max}",
-                "sysctl -w vm.max_map_count=655360, and the same in /etc/sysctl.d: each file of the"
-                " store is a region",
+                f"sysctl -w vm.max_map_count={MAPS_WANTED}, and the same in /etc/sysctl.d (kerolox"
+                " tune): each file of the store is a region",
             )
 
 
