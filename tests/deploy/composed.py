@@ -15,6 +15,10 @@ from typing import Any
 
 import yaml
 
+from kerolox.admin.sync import Admin
+from kerolox.client import ClientSettings
+from kerolox.errors import ClientError
+from tests.support.eventually import wait_until
 from tests.support.servers.command import Server
 
 __all__ = [
@@ -28,6 +32,7 @@ __all__ = [
     "interpolated",
     "loopback_hosts",
     "read_compose",
+    "wait_for_route",
 ]
 
 DEPLOY = Path(__file__).resolve().parents[2] / "deploy"
@@ -68,6 +73,20 @@ def read_compose(**variables: str) -> dict[str, Any]:
     text = interpolated(COMPOSE.read_text(), {"GRAFANA_PASSWORD": "secret", **variables})
     read: dict[str, Any] = yaml.safe_load(text)
     return read
+
+
+def wait_for_route(topic: str, brokers: int, name_servers: str, settings: ClientSettings) -> None:
+    """Until each of the name servers leads clients to so many brokers of a topic: a broker tells
+    them after it has made the topic, and a client asks any of them."""
+    for address in name_servers.split(";"):
+        with Admin(address, settings=settings) as admin:
+
+            def is_known(admin: Admin = admin) -> bool:
+                with contextlib.suppress(ClientError):
+                    return len(admin.describe_route(topic).brokers) == brokers
+                return False
+
+            wait_until(is_known, what=f"{address} knows {topic} of {brokers} brokers")
 
 
 class Composed:

@@ -14,13 +14,16 @@ import yaml
 
 from kerolox import Message
 from kerolox.admin.sync import Admin
+from kerolox.client import ClientSettings
 from kerolox.client.sync import Producer, PullConsumer
 from kerolox.doctor import Severity, check_file
 from kerolox.doctor.judgments.brokers import FILES_WANTED
 from kerolox.errors import ClientError
-from tests.deploy.composed import COMPOSE, DEPLOY, Composed, read_compose
+from tests.deploy.composed import COMPOSE, DEPLOY, Composed, read_compose, wait_for_route
 from tests.support.eventually import wait_until
 from tests.support.servers.command import kerolox
+
+pytestmark = pytest.mark.xdist_group("deploy-compose")
 
 BROKERS = ("broker-a-master", "broker-a-slave", "broker-b-master", "broker-b-slave")
 TOPIC = "Orders"
@@ -39,10 +42,13 @@ def composed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Composed]:
 
 @pytest.fixture(scope="module")
 def admin(composed: Composed) -> Iterator[Admin]:
+    for address in composed.name_servers().split(";"):
+        with Admin(address) as one:
+            wait_until(
+                lambda one=one: len(list(one.cluster_status())) == len(BROKERS),
+                what=f"{address} knows all brokers",
+            )
     with Admin(composed.name_servers()) as operator:
-        wait_until(
-            lambda: len(list(operator.cluster_status())) == len(BROKERS), what="all brokers known"
-        )
         yield operator
 
 
@@ -100,6 +106,7 @@ def test_a_message_goes_through_the_composed_cluster(composed: Composed, admin: 
     masters = [node for node in admin.cluster_status() if node.broker_id == 0]
     assert {node.broker_name for node in masters} == {"broker-a", "broker-b"}
     admin.create_topic(TOPIC, queues=2)
+    wait_for_route(TOPIC, 2, composed.name_servers(), ClientSettings())
     bodies = {f"order {number}".encode() for number in range(8)}
     with Producer("shop", composed.name_servers()) as producer:
         sent = [producer.send(Message(TOPIC, body)) for body in bodies]

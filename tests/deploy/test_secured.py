@@ -17,10 +17,12 @@ from kerolox.admin.sync import Admin
 from kerolox.client import ClientSettings
 from kerolox.client.sync import Producer
 from kerolox.errors import AccessDeniedError, ClientError
-from tests.deploy.composed import DATA, SHIFT, loopback_hosts
+from tests.deploy.composed import DATA, SHIFT, loopback_hosts, wait_for_route
 from tests.deploy.test_helm import of_kind, render
 from tests.support.eventually import wait_until
 from tests.support.servers.command import Server, kerolox
+
+pytestmark = pytest.mark.xdist_group("deploy-secured")
 
 FOLDERS = {
     "/etc/kerolox-accounts": "accounts",
@@ -148,7 +150,12 @@ class Secured:
 @pytest.fixture(scope="module")
 def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Secured]:
     chart = Secured(tmp_path_factory.mktemp("chart"))
-    with chart.running():
+    operator = Credentials("operator", "a long secret")
+    settings = ClientSettings(credentials=operator, tls=chart.tls)
+    with chart.running(), Admin(chart.name_server, settings=settings) as admin:
+        wait_until(lambda: len(list(admin.cluster_status())) == 2, what="both brokers are known")
+        admin.create_topic("Orders", queues=2)
+        wait_for_route("Orders", 1, chart.name_server, settings)
         yield chart
 
 
@@ -164,7 +171,6 @@ def test_slaves_of_the_chart_follow_with_accounts_and_tls(secured: Secured) -> N
             return False
 
         wait_until(follows, what="the slave follows")
-        admin.create_topic("Orders", queues=2)
     account = Credentials("shop-service", "another secret")
     settings = ProducerSettings(credentials=account, tls=secured.tls)
     with Producer("shop", secured.name_server, settings=settings) as producer:
