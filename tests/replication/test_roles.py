@@ -291,4 +291,5 @@ async def test_clients_of_all_languages_see_no_error_at_java_name_servers(
         old.start()
         assert await pair.until_settled() == new.address
         roles = await pair.roles()
-        assert (roles[old.address].role, roles[old.address].epoch) == ("SLAVE", 5)
+        assert roles[old.address].role == "SLAVE"
+        assert roles[old.address].epoch == roles[new.address].epoch > 4

@@ -13,6 +13,7 @@ from kerolox.admin.roles.listing import not_listed_at
 from kerolox.admin.roles.loss import check_furthest, what_may_be_lost
 from kerolox.admin.roles.steps import PlannedChange, tell_slaves
 from kerolox.client.core.routes import MASTER_ID
+from kerolox.clock import now_ms
 from kerolox.errors import (
     BrokerError,
     ClientError,
@@ -170,10 +171,9 @@ async def promote_broker(
     lost = what_may_be_lost(status, found.log_ends)
     if lost and not accept_loss:
         raise ClientError(f"messages may be lost: {lost}; say so to go on (--accept-loss)")
-    epochs = [status.epoch, status.newer_epoch, *(e.epoch for e in found.statuses.values())]
     change = RoleChange(
         action=RoleAction.PROMOTE,
-        epoch=max(epochs) + 1,
+        epoch=_epoch_of_emergency([status, *found.statuses.values()]),
         broker_role=role or status.master_role or ASYNC_MASTER,
     )
     told(f"{broker} becomes the master")
@@ -181,6 +181,13 @@ async def promote_broker(
     told("all slaves follow it")
     not_told = await tell_slaves(asked, promoted, found.statuses)
     return await _changed(access, promoted, "", not_told)
+
+
+def _epoch_of_emergency(known: list[RoleStatus]) -> int:
+    """Above all that are known. A slave that was promoted before this one, and is gone since, may
+    have told nobody of its epoch: the later promotion is to have the higher one."""
+    epochs = [epoch for each in known for epoch in (each.epoch, each.newer_epoch)]
+    return max(max(epochs) + 1, now_ms())
 
 
 async def demote_broker(
