@@ -183,6 +183,7 @@ from kerolox.admin.roles.retiring import (
     return_broker,
     wait_until_drained,
 )
+from kerolox.admin.topic_deletion import delete_topic
 from kerolox.admin.topic_lists import (
     TopicGroups,
     TopicSummary,
@@ -203,7 +204,6 @@ from kerolox.admin.topics import (
     TopicDescription,
     TopicKind,
     create_topic,
-    delete_topic,
     describe_route,
     describe_topic,
     is_internal_topic,

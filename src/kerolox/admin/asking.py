@@ -8,7 +8,13 @@ from typing import TYPE_CHECKING, TypeVar
 from kerolox.admin.cluster import cluster_info
 from kerolox.client.aio.network.access import Access
 from kerolox.client.core.routes import MASTER_ID, BrokerAddresses, TopicRoute
-from kerolox.errors import ClientError, KeroloxError, TopicRouteNotFoundError
+from kerolox.errors import (
+    ClientError,
+    KeroloxError,
+    RequestCodeNotSupportedError,
+    TopicRouteNotFoundError,
+)
+from kerolox.protocol.codes import RequestCode
 from kerolox.protocol.names import RETRY_PREFIX
 
 if TYPE_CHECKING:
@@ -57,6 +63,9 @@ async def answers_of(
     finally:
         for task in tasks:  # those that are left when one failed otherwise
             task.cancel()
+        if tasks:
+            # What they undo is undone while there is a connection still.
+            await asyncio.wait(tasks)
     return found, failed
 
 
@@ -123,6 +132,19 @@ def masters_of(brokers: Iterable[BrokerAddresses], cluster: str) -> dict[str, st
         for each in brokers
         if MASTER_ID in each.addresses and cluster in ("", each.cluster)
     }
+
+
+async def is_kerolox(access: Access, address: str) -> bool:
+    """Whether a broker is one of Kerolox: it knows what it is (code 31038).
+
+    Raises:
+        BrokerError, RemotingError: it refused or does not answer.
+    """
+    try:
+        await access.ask(address, RequestCode.GET_BROKER_ROLE, {"tailFrom": -1})
+    except RequestCodeNotSupportedError:
+        return False
+    return True
 
 
 def fresh(access: Access) -> Access:

@@ -6,12 +6,11 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from kerolox.admin.asking import all_answers, nodes_of_topic
+from kerolox.admin.asking import all_answers, is_kerolox, nodes_of_topic
 from kerolox.admin.consumers.members import consumer_connections
 from kerolox.admin.consumers.offsets import END, get_offset, set_offset
 from kerolox.admin.messages.reading import offset_by_time
 from kerolox.admin.positions import Position, PositionKind
-from kerolox.admin.roles.changing import is_kerolox
 from kerolox.admin.topics import queue_statuses
 from kerolox.errors import ClientError, ConsumerNotOnlineError
 from kerolox.message import MessageQueue

@@ -1,7 +1,7 @@
-"""Topics: list, create, describe, delete.
+"""Topics: list, create, describe.
 
 Brokers own topics; name servers only repeat what brokers registered. So a topic is created on the
-masters of a cluster, and deleted first there and then on every name server.
+masters of a cluster.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from enum import Enum
 from typing import TYPE_CHECKING
 
 from kerolox.admin.answers import read_object, read_struct
-from kerolox.admin.asking import ask_each, beside, listed, masters_of
+from kerolox.admin.asking import ask_each, beside, listed
 from kerolox.admin.cluster import ClusterInfo, cluster_info
 from kerolox.client.core.routes import MASTER_ID, BrokerAddresses, TopicRoute
 from kerolox.client.core.validate import check_new_topic
@@ -235,61 +235,6 @@ async def describe_topic(access: Access, topic: str) -> TopicDescription:
     return TopicDescription(topic, route, tuple(queues))
 
 
-async def delete_topic(access: Access, topic: str, *, cluster: str = "") -> list[str]:
-    """Delete a topic on the masters that have it and on all name servers (codes 215 and 216);
-    the addresses of those masters. Its messages stay in the commit log until that is cleaned.
-
-    Args:
-        access: the cluster.
-        topic: its name.
-        cluster: only there; empty: everywhere.
-
-    Raises:
-        TopicRouteNotFoundError: no name server knows it.
-        MessageRejectedError: it is RocketMQ's own.
-        ClientError: no such cluster; or a broker that has it is without its master: nothing was
-            done; or a master or name server refused or did not answer: the text says where it is
-            deleted and where not. Another run finishes it.
-        RemotingError: no name server answers.
-    """
-    check_not_internal(topic)
-    brokers, unasked = await brokers_of(access, topic)
-    if cluster:
-        (await cluster_info(access)).masters(cluster)  # names the clusters when it is unknown
-    masters = sorted(masters_of(brokers, cluster))
-    if cluster and not masters:
-        raise ClientError(f"topic {topic!r} is not in cluster {cluster!r}")
-    named = {each.broker_name for each in brokers if cluster in ("", each.cluster)}
-    headless = sorted(named.difference(masters_of(brokers, cluster).values()))
-    if headless:
-        # It has the topic still, and nobody could find it there any more.
-        raise ClientError(
-            f"topic {topic!r} was not deleted: the master of broker {', '.join(headless)} is not "
-            "registered; run the command again when it is, or when its slaves have stopped, too"
-        )
-    deleted, failed = await ask_each(
-        masters, lambda a: access.ask(a, RequestCode.DELETE_TOPIC_IN_BROKER, {"topic": topic})
-    )
-    if failed:
-        # A broker that has it would bring it back to every name server.
-        raise ClientError(
-            f"topic {topic!r} could not be deleted on broker {listed(failed)}"
-            f"{beside('it is deleted on', deleted)}, and still known to the name servers; "
-            "run the command again when all answer"
-        )
-    forgot, failed = await ask_each(
-        access.name_servers, lambda a: _forget(access, a, topic, cluster)
-    )
-    failed = unasked | failed
-    if failed:
-        raise ClientError(
-            f"topic {topic!r} could not be deleted at name server {listed(failed)}"
-            f"{beside('it is deleted on', [*deleted, *forgot])}; run the command again when all "
-            "answer, or name only those that do (-n)"
-        )
-    return masters
-
-
 async def brokers_of(
     access: Access, topic: str
 ) -> tuple[list[BrokerAddresses], dict[str, KeroloxError]]:
@@ -332,13 +277,6 @@ def check_not_internal(topic: str) -> None:
     """
     if is_system_topic(topic):
         raise MessageRejectedError(f"topic {topic!r} belongs to RocketMQ itself; it must stay")
-
-
-async def _forget(access: Access, name_server: str, topic: str, cluster: str) -> None:
-    fields = {"topic": topic, "clusterName": cluster or None}
-    await access.ask(name_server, RequestCode.DELETE_TOPIC_IN_NAMESRV, fields)
-    if not cluster:
-        await access.ask(name_server, RequestCode.DELETE_KV_CONFIG, order_entry(topic))
 
 
 async def describe_route(access: Access, topic: str) -> TopicRoute:

@@ -11,15 +11,13 @@ from collections.abc import AsyncIterator, Callable
 
 from kerolox.admin import (
     Access,
-    broker_runtime,
     create_topic,
     delete_group,
     delete_topic,
     describe_topic,
     set_offset,
-    update_topic,
 )
-from kerolox.admin.roles.changing import is_kerolox
+from kerolox.admin.asking import is_kerolox
 from kerolox.bench.load import STAMP_BYTES, Kind, Load, Tally
 from kerolox.bench.pacing import work
 from kerolox.client import (
@@ -30,9 +28,8 @@ from kerolox.client import (
     PushConsumerSettings,
     SendStatus,
 )
-from kerolox.errors import BrokerError, ClientError
+from kerolox.errors import ClientError
 from kerolox.message import Message, MessageExt, MessageQueue
-from kerolox.protocol.codes import Perm
 from kerolox.security.credentials import Credentials
 from kerolox.security.tls import Tls
 
@@ -49,8 +46,6 @@ HOLD_MS = 1_000
 """How long a broker may hold a pull of a load's consumer."""
 HELD_SECONDS = HOLD_MS / 1_000 + 7.0
 """A Java broker looks every 5 s which pulls it has held long enough (PullRequestHoldService)."""
-REST_SECONDS = 5.0
-LOOK_SECONDS = 0.1
 BATCH = 32
 
 _QUIET_SECONDS = 10.0
@@ -141,34 +136,7 @@ async def _topic(access: Access, load: Load) -> AsyncIterator[tuple[str, bool]]:
     finally:
         if is_ours:
             async with asyncio.timeout(REMOVE_SECONDS):
-                await _come_to_rest(access, topic, load)
                 await delete_topic(access, topic, cluster=load.cluster)
-
-
-async def _come_to_rest(access: Access, topic: str, load: Load) -> None:
-    """Take no more messages, and wait until all are in their queues.
-
-    A Java broker that writes to a queue while its topic is deleted writes to unmapped memory, which
-    ends its process.
-    """
-    changes = await update_topic(access, topic, cluster=load.cluster, perm=Perm.READ)
-    with contextlib.suppress(TimeoutError):
-        async with asyncio.timeout(REST_SECONDS):
-            await asyncio.gather(*(_dispatched(access, each.address) for each in changes))
-
-
-async def _dispatched(access: Access, broker: str) -> None:
-    end = 0
-    while True:
-        try:
-            runtime = await broker_runtime(access, broker)
-        except BrokerError:
-            pass  # Java's has no figures in its first seconds.
-        else:
-            end = end or runtime.log_max_offset
-            if runtime.log_max_offset - runtime.dispatch_behind_bytes >= end:
-                return
-        await asyncio.sleep(LOOK_SECONDS)
 
 
 @contextlib.asynccontextmanager

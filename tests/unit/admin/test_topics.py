@@ -46,8 +46,12 @@ ROUTE = (
     b'"topicSysFlag":0,"writeQueueNums":1}]}'
 )
 
-LOOKS = (RequestCode.GET_ROUTEINFO_BY_TOPIC, RequestCode.GET_KV_CONFIG)
-ALL_OF_DELETE = (*LOOKS, RequestCode.DELETE_TOPIC_IN_NAMESRV, RequestCode.DELETE_KV_CONFIG)
+LOOKS = (
+    RequestCode.GET_ROUTEINFO_BY_TOPIC,
+    RequestCode.GET_KV_CONFIG,
+    RequestCode.GET_BROKER_ROLE,
+)
+ALL_OF_DELETE = (*LOOKS[:2], RequestCode.DELETE_TOPIC_IN_NAMESRV, RequestCode.DELETE_KV_CONFIG)
 
 
 CREATES = RequestCode.UPDATE_AND_CREATE_TOPIC

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from kerolox.admin.cluster import ClusterInfo, cluster_info
+from kerolox.admin.topic_deletion import delete_topic
 from kerolox.admin.topic_lists import (
     TopicGroups,
     TopicSummary,
@@ -28,7 +29,6 @@ from kerolox.admin.topics import (
     TopicDescription,
     TopicKind,
     create_topic,
-    delete_topic,
     describe_route,
     describe_topic,
     list_topics,
@@ -119,25 +119,6 @@ class TopicRequests:
         """
         return await describe_topic(self._open(), topic)
 
-    async def delete_topic(self, topic: str, *, cluster: str = "") -> list[str]:
-        """Delete a topic on the masters that have it and on all name servers (codes 215 and 216);
-        the addresses of those masters. Its messages stay in the commit log until that is
-        cleaned.
-
-        Args:
-            topic: its name.
-            cluster: only there; empty: everywhere.
-
-        Raises:
-            TopicRouteNotFoundError: no name server knows it.
-            MessageRejectedError: it is RocketMQ's own.
-            ClientError: no such cluster; or a broker that has it is without its master: nothing was
-                done; or a master or name server refused or did not answer: the text says where it
-                is deleted and where not. Another run finishes it.
-            RemotingError: no name server answers.
-        """
-        return await delete_topic(self._open(), topic, cluster=cluster)
-
     async def describe_route(self, topic: str) -> TopicRoute:
         """Where a topic is, as the first name server that answers has it (code 105).
 
@@ -191,6 +172,30 @@ class TopicRequests:
             shrink_read_queues=shrink_read_queues,
             dry_run=dry_run,
         )
+
+    async def delete_topic(self, topic: str, *, cluster: str = "") -> list[str]:
+        """Delete a topic on the masters that have it and on all name servers (codes 215 and 216);
+        the addresses of those masters. Its messages stay in the commit log until that is
+        cleaned.
+
+        A broker of RocketMQ is first had to refuse messages of it, and given ``REST_SECONDS_MAX``
+        until all that it has are in their queues: one that writes to a queue while its topic is
+        deleted writes to unmapped memory, which ends its process. Where messages came just then,
+        and the broker has ``autoCreateTopicEnable``, it is given ``PRODUCERS_SECONDS`` too.
+
+        Args:
+            topic: its name.
+            cluster: only there; empty: everywhere.
+
+        Raises:
+            TopicRouteNotFoundError: no name server knows it.
+            MessageRejectedError: it is RocketMQ's own.
+            ClientError: no such cluster; or a broker that has it is without its master: nothing was
+                done; or a master or name server refused or did not answer: the text says where it
+                is deleted and where not. Another run finishes it.
+            RemotingError: no name server answers.
+        """
+        return await delete_topic(self._open(), topic, cluster=cluster)
 
     async def topic_summaries(self, kinds: Iterable[TopicKind]) -> list[TopicSummary]:
         """The topics of some kinds with what they hold, sorted by name; two requests or more for

@@ -18,7 +18,6 @@ from kerolox.errors import (
     BrokerError,
     ClientError,
     RemoteProtocolError,
-    RequestCodeNotSupportedError,
 )
 from kerolox.protocol.bodies import BodyError, decode_body, encode_body
 from kerolox.protocol.codes import RequestCode
@@ -77,20 +76,6 @@ class RoleChanged:
     not_listed_at: dict[str, str] = field(default_factory=dict)
     """Name servers that do not list it as the master yet → what they say; clients that ask these
     do not find it."""
-
-
-async def is_kerolox(access: Access, broker: str) -> bool:
-    """Whether a broker, by its ``host:port``, is Kerolox's own and not an old one.
-
-    Raises:
-        BrokerError: it refused.
-        RemotingError: it does not answer, or with something else.
-    """
-    try:
-        await broker_role(access, broker)
-    except RequestCodeNotSupportedError:
-        return False
-    return True
 
 
 async def broker_role(access: Access, broker: str) -> BrokerRole:

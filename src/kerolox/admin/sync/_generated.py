@@ -110,15 +110,6 @@ class AdminRequests:
         """
         return self._portal.run(self._admin.describe_topic(topic))
 
-    def delete_topic(self, topic: str, *, cluster: str = "") -> list[str]:
-        """Delete a topic on the masters that have it and on all name servers (codes 215 and 216);
-        the addresses of those masters. Its messages stay in the commit log until that is
-        cleaned.
-
-        See ``kerolox.admin.Admin.delete_topic``.
-        """
-        return self._portal.run(self._admin.delete_topic(topic, cluster=cluster))
-
     def describe_route(self, topic: str) -> TopicRoute:
         """Where a topic is, as the first name server that answers has it (code 105).
 
@@ -155,6 +146,15 @@ class AdminRequests:
                 dry_run=dry_run,
             )
         )
+
+    def delete_topic(self, topic: str, *, cluster: str = "") -> list[str]:
+        """Delete a topic on the masters that have it and on all name servers (codes 215 and 216);
+        the addresses of those masters. Its messages stay in the commit log until that is
+        cleaned.
+
+        See ``kerolox.admin.Admin.delete_topic``.
+        """
+        return self._portal.run(self._admin.delete_topic(topic, cluster=cluster))
 
     def topic_summaries(self, kinds: Iterable[TopicKind]) -> list[TopicSummary]:
         """The topics of some kinds with what they hold, sorted by name; two requests or more for
