@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import resource
-from collections.abc import Iterator
+import socket
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import NamedTuple
 
@@ -13,6 +15,7 @@ import pytest
 from kerolox.addresses import split_address
 from kerolox.admin.sync import Admin
 from tests.doctor.patients import Said, broker, found, name_server, named, said, wait_registered
+from tests.support.eventually import SECONDS_MAX, wait_until
 from tests.support.faults.proxy import Proxy
 from tests.support.faults.wall_clock import clock_ahead
 from tests.support.servers.command import Server
@@ -21,6 +24,7 @@ from tests.support.servers.up import deaf_address, free_port
 pytestmark = pytest.mark.xdist_group("doctor-cluster")
 
 FILES_MAX = 4096
+CONNECTIONS = 150
 
 
 class Sick(NamedTuple):
@@ -74,6 +78,7 @@ def sick(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Sick]:
         stranger = enter(broker(root / "stranger", "stranger", "127.0.0.1:1"))
         pid = started["half"].process.pid
         resource.prlimit(pid, resource.RLIMIT_NOFILE, (FILES_MAX, FILES_MAX))
+        fill_files(enter, started["lower"])
         wait_registered(first, *brokers)
         wait_registered(second, *(name for name in brokers if name != "half"))
         with Admin(second) as admin:
@@ -87,6 +92,21 @@ def sick(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Sick]:
         more = (addresses["twin"], addresses["stranger"])
         findings = found(both, *(part for each in more for part in ("--broker", each)))
         yield Sick(findings, addresses)
+
+
+def fill_files(enter: Callable[[socket.socket], socket.socket], server: Server) -> None:
+    """Open connections to a server, and have it near its limit of open files."""
+    host, port = split_address(server.addresses["broker"])
+    for _ in range(CONNECTIONS):
+        enter(socket.create_connection((host, port), SECONDS_MAX))
+    pid = server.process.pid
+
+    def files() -> int:
+        return len(os.listdir(f"/proc/{pid}/fd"))
+
+    wait_until(lambda: files() > CONNECTIONS, what="the connections")
+    limit = int(files() / 0.85)
+    resource.prlimit(pid, resource.RLIMIT_NOFILE, (limit, limit))
 
 
 @pytest.mark.parametrize(
@@ -111,6 +131,7 @@ def sick(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Sick]:
         ("no-master", "orphan", ["orphan has no master", "kerolox broker promote"]),
         ("two-brokers-of-one-name", "", ["sound with id 0", "another brokerName"]),
         ("not-registered", "stranger", ["'stranger' runs there", "127.0.0.1:1"]),
+        ("open-files-exhausted", "lower", ["sockets open", "who opens so many connections"]),
         ("open-files-low", "half", [f"may have {FILES_MAX} files", "LimitNOFILE"]),
     ],
 )
@@ -128,6 +149,7 @@ def test_nothing_is_found_that_nobody_made(sick: Sick) -> None:
         *("address-families-differ", "no-slave", "settings-differ", "clock-off"),
         *("broker-permission", "long-polling-off", "sends-not-accepted", "ha-heartbeats-rare"),
         *("no-master", "two-brokers-of-one-name", "not-registered", "open-files-low"),
+        "open-files-exhausted",
     }
     assert {each["code"] for each in sick.findings} == made
     sound = [each for each in sick.findings if each["where"] == sick.addresses["sound"]]
