@@ -17,14 +17,14 @@ import asyncio
 import logging
 from collections.abc import Iterable
 from datetime import timedelta
-from typing import TYPE_CHECKING, NamedTuple, Self
+from typing import TYPE_CHECKING, Self
 
 from kerolox import clock
 from kerolox.client.aio.client import Client
 from kerolox.client.aio.consumers.broker_requests import ConsumerView, answer_broker
 from kerolox.client.aio.consumers.consume_tracing import consume_tracing
 from kerolox.client.aio.consumers.membership import check_subscription
-from kerolox.client.aio.consumers.offset_store import BrokerOffsets, LocalOffsets, OffsetStore
+from kerolox.client.aio.consumers.offset_store import OffsetStore
 from kerolox.client.aio.consumers.push.assignment import Assignment
 from kerolox.client.aio.consumers.push.consuming import Consuming
 from kerolox.client.aio.consumers.push.listening import (
@@ -33,14 +33,8 @@ from kerolox.client.aio.consumers.push.listening import (
     OneMessageListener,
     each,
 )
-from kerolox.client.aio.consumers.push.orderly import Orderly
-from kerolox.client.aio.consumers.push.owning.own_offsets import OwnOffsets
-from kerolox.client.aio.consumers.push.owning.ownership import Ownership
-from kerolox.client.aio.consumers.push.owning.queue_locks import QueueLocks
-from kerolox.client.aio.consumers.push.owning.rebalancing import Rebalancing
 from kerolox.client.aio.consumers.push.owning.subscriptions import Subscriptions
-from kerolox.client.aio.consumers.push.pulling import Pulling
-from kerolox.client.aio.consumers.push.send_back import SendBacks
+from kerolox.client.aio.consumers.push.parts import Calls, Own, Parts, make_parts
 from kerolox.client.aio.consumers.push.stream import MessageStream
 from kerolox.client.aio.consumers.queue_events import (
     QueueChangeCallback,
@@ -51,7 +45,6 @@ from kerolox.client.aio.consumers.sharing import keep_balanced
 from kerolox.client.aio.network.instance import Member
 from kerolox.client.aio.settings import PushConsumerSettings
 from kerolox.client.core.consuming.outcome import Outcome
-from kerolox.client.core.consuming.rebalance import strategy_of
 from kerolox.client.core.heartbeat import ConsumerFacts
 from kerolox.client.core.life import close_seconds
 from kerolox.client.core.namespaces import queue_with_namespace, queue_without_namespace
@@ -75,17 +68,6 @@ LOCK_FIRST_MS = 1_000
 """The first renewal of locks is so long after the start."""
 
 _log = logging.getLogger(__name__)
-
-
-class _Parts(NamedTuple):
-    """What works while a consumer runs."""
-
-    consuming: Consuming
-    orderly: Orderly
-    offsets: OffsetStore
-    pulling: Pulling
-    ownership: Ownership
-    rebalancing: Rebalancing
 
 
 class PushConsumer(Client):
@@ -134,7 +116,7 @@ class PushConsumer(Client):
         """Held by whoever takes queues on or gives them up."""
         self._consuming: Consuming | None = None
         self._offsets: OffsetStore | None = None
-        self._parts: _Parts | None = None
+        self._parts: Parts | None = None
         self._greeted_ms = 0
         self._is_suspended = False
         self._start_ms = 0
@@ -351,7 +333,7 @@ class PushConsumer(Client):
         if not self._is_broadcasting:
             self._subscriptions.add_retries()
         self._start_ms = clock.now_ms()
-        parts = self._make_parts(cluster, self._make_offsets(cluster))
+        parts = self._make_parts(cluster)
         await self._instance.ready()
         await asyncio.gather(*(cluster.refresh(topic) for topic in subscriptions))
         for subscription in list(subscriptions.values()):
@@ -364,63 +346,34 @@ class PushConsumer(Client):
         await self.rebalance()
         self._start_background()
 
-    def _make_offsets(self, cluster: Cluster) -> OffsetStore:
-        settings = self.settings
-        if settings.offset_store is not None:
-            return OwnOffsets(settings.offset_store, self._namespace)
-        if self._is_broadcasting:
-            return LocalOffsets(settings.local_offset_folder, self._own.client_id, self.group)
-        return BrokerOffsets(cluster, self.group)
-
-    def _make_parts(self, cluster: Cluster, offsets: OffsetStore) -> _Parts:
+    def _make_parts(self, cluster: Cluster) -> Parts:
         """What works while the consumer runs."""
-        settings, subscriptions, group = self.settings, self._subscriptions, self.group
-        send_backs = SendBacks(group, self._namespace, settings, cluster)
-        consuming = Consuming(settings, self._listeners, send_backs, offsets, self._stream)
-        orderly = Orderly(settings, consuming, send_backs)
-        pulling = Pulling(
-            group,
-            settings,
-            cluster,
-            offsets,
-            subscriptions.table,
-            consuming,
-            orderly,
-            is_suspended=lambda: self._is_suspended,
-            greet_again=self._greet_again,
-            start_anew=self._start_anew,
-        )
-        ownership = Ownership(
-            self._assignments,
-            self,
-            settings,
-            offsets,
-            pulling=pulling,
-            orderly=orderly,
-            locks=None if self._is_broadcasting else QueueLocks(group, cluster),
+        own = Own(
+            group=self.group,
+            namespace=self._namespace,
+            client_id=self._own.client_id,
+            settings=self.settings,
+            start_ms=self._start_ms,
+            assignments=self._assignments,
+            subscriptions=self._subscriptions,
+            listeners=self._listeners,
+            stream=self._stream,
             events=self._events,
             background=self._background,
-            is_ordered=subscriptions.is_ordered,
-            start_ms=self._start_ms,
         )
-        rebalancing = Rebalancing(
-            group,
-            cluster,
-            subscriptions,
-            self._assignments,
-            ownership,
-            self._events,
-            strategy=None if self._is_broadcasting else strategy_of(settings.allocation),
-            greet=self._heartbeat,
-            leave_topics=self._leave_topics,
+        calls = Calls(
             is_suspended=lambda: self._is_suspended,
+            greet=self._heartbeat,
+            greet_again=self._greet_again,
+            start_anew=self._start_anew,
+            leave_topics=self._leave_topics,
         )
-        self._consuming, self._offsets = consuming, offsets
-        self._parts = _Parts(consuming, orderly, offsets, pulling, ownership, rebalancing)
-        return self._parts
+        parts = make_parts(own, calls, cluster, self)
+        self._consuming, self._offsets, self._parts = parts.consuming, parts.offsets, parts
+        return parts
 
     @property
-    def _running(self) -> _Parts:
+    def _running(self) -> Parts:
         assert self._parts is not None
         return self._parts
 
@@ -468,7 +421,7 @@ class PushConsumer(Client):
         tracing = () if self._tracing is None else (self._tracing.close(),)
         await asyncio.gather(self._leave_group(cluster, parts), *tracing)
 
-    async def _leave_group(self, cluster: Cluster, parts: _Parts) -> None:
+    async def _leave_group(self, cluster: Cluster, parts: Parts) -> None:
         await parts.ownership.close()
         for assignment in self._assignments.values():
             assignment.process_queue.drop()
