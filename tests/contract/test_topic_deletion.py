@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import uuid
 from typing import TYPE_CHECKING
 
 import pytest
@@ -22,19 +21,20 @@ SENT_AT_ONCE = 200
 
 
 async def test_a_broker_outlives_the_deletion_of_a_topic_under_load(
-    cluster: Cluster, producer: Producer, monkeypatch: pytest.MonkeyPatch
+    cluster: Cluster, producer: Producer, topic: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """RocketMQ's process may end: it writes to a queue whose files are unmapped."""
     # Producers here notice at once.
     monkeypatch.setattr(topic_deletion, "PRODUCERS_SECONDS", 0.1)
     async with Admin(cluster.name_server) as admin:
         boot_ms = (await admin.broker_runtime(cluster.broker)).boot_ms
-        topic = f"t-{uuid.uuid4().hex[:12]}"
-        await admin.create_topic(topic, queues=4)
-        await until(lambda: producer.queues(topic), what="the route")
-        sending = [asyncio.create_task(send_until_refused(producer, topic)) for _ in range(4)]
+        is_loaded = asyncio.Event()
+        sending = [
+            asyncio.create_task(send_until_refused(producer, topic, is_loaded)) for _ in range(4)
+        ]
         try:
             await until(lambda: stored(admin, topic, 1000), what="load")
+            is_loaded.set()
             assert await admin.delete_topic(topic) == [cluster.broker]
         finally:
             for each in sending:
@@ -43,12 +43,14 @@ async def test_a_broker_outlives_the_deletion_of_a_topic_under_load(
         assert (await admin.broker_runtime(cluster.broker)).boot_ms == boot_ms
 
 
-async def send_until_refused(producer: Producer, topic: str) -> None:
+async def send_until_refused(producer: Producer, topic: str, is_loaded: asyncio.Event) -> None:
+    """Send always; once there is load, up to an error."""
     while True:
         messages = (producer.send(Message(topic, b"x")) for _ in range(SENT_AT_ONCE))
         results = await asyncio.gather(*messages, return_exceptions=True)
-        if any(isinstance(each, Exception) for each in results):
+        if is_loaded.is_set() and any(isinstance(each, Exception) for each in results):
             return
+        await asyncio.sleep(0)
 
 
 async def stored(admin: Admin, topic: str, least: int) -> bool:

@@ -29,8 +29,6 @@ if TYPE_CHECKING:
 
 __all__ = ["application"]
 
-DEADLINE_SECONDS = 15.0
-"""How long one request may take."""
 REQUESTS_AT_ONCE_MAX = 32
 """Requests that ask the cluster at the same time; further ones wait, within their deadline."""
 
@@ -63,7 +61,7 @@ def _endpoint(
         cookie = request.cookies.get(COOKIE, "")
         visit = Visit(console, request, cookie, console.sessions.find(cookie))
         try:
-            async with asyncio.timeout(DEADLINE_SECONDS):
+            async with asyncio.timeout(route.seconds_max):
                 await _check(route, visit)
                 async with room:
                     return await _answer(route, visit)

@@ -32,6 +32,10 @@ BODY_BYTES_MAX = 64 * 1024
 MESSAGE_BODY_BYTES_MAX = 4 * 1024 * 1024
 """Of a form that has a message's body in it."""
 
+SECONDS_MAX, LONG_SECONDS_MAX = 15.0, 90.0
+"""How long one request may take; and one that waits until a broker of RocketMQ is at rest, or until
+a slave has its master's log."""
+
 
 @dataclass(frozen=True, slots=True)
 class Route:
@@ -43,6 +47,7 @@ class Route:
     answer: Callable[[Visit], Awaitable[Response | Done]]
     is_action: bool = False
     body_bytes_max: int = BODY_BYTES_MAX
+    seconds_max: float = SECONDS_MAX
 
 
 def look(path: str, answer: Callable[[Visit], Awaitable[Response]]) -> Route:
@@ -55,9 +60,10 @@ def act(
     role: Role,
     answer: Callable[[Visit], Awaitable[Done]],
     body_bytes_max: int = BODY_BYTES_MAX,
+    seconds_max: float = SECONDS_MAX,
 ) -> Route:
     """An action."""
-    return Route(path, "POST", role, answer, is_action=True, body_bytes_max=body_bytes_max)
+    return Route(path, "POST", role, answer, True, body_bytes_max, seconds_max)
 
 
 ROUTES = (
@@ -72,7 +78,7 @@ ROUTES = (
     act("/topic/send", Role.OPERATOR, topics.send, MESSAGE_BODY_BYTES_MAX),
     act("/topic/create", Role.ADMIN, topics.create),
     act("/topic/update", Role.ADMIN, topics.update),
-    act("/topic/delete", Role.ADMIN, topics.delete),
+    act("/topic/delete", Role.ADMIN, topics.delete, seconds_max=LONG_SECONDS_MAX),
     look("/groups", groups.listed),
     look("/group", groups.described),
     look("/group/member", groups.member),
@@ -82,7 +88,7 @@ ROUTES = (
     act("/group/clone", Role.OPERATOR, groups.clone),
     act("/group/pause", Role.OPERATOR, groups.pause),
     act("/group/resume", Role.OPERATOR, groups.resume),
-    act("/group/delete", Role.ADMIN, groups.delete),
+    act("/group/delete", Role.ADMIN, groups.delete, seconds_max=LONG_SECONDS_MAX),
     look("/messages", messages.browse),
     look("/messages/tail", messages.tail),
     look("/message", messages.described),
