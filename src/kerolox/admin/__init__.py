@@ -171,9 +171,11 @@ from kerolox.admin.reports.traffic import (
 )
 from kerolox.admin.roles.changing import (
     BrokerRole,
+    PromotionPlan,
     RoleChanged,
     broker_role,
     demote_broker,
+    plan_promotion,
     promote_broker,
 )
 from kerolox.admin.roles.retiring import (
@@ -265,6 +267,7 @@ __all__ = [
     "PositionKind",
     "ProcessQueueInfo",
     "ProducerInfo",
+    "PromotionPlan",
     "QueueData",
     "QueueEntries",
     "QueueEntry",
@@ -364,6 +367,7 @@ __all__ = [
     "name_server_settings",
     "offset_by_time",
     "open_halves",
+    "plan_promotion",
     "position_of",
     "producer_connections",
     "promote_broker",

@@ -106,4 +106,6 @@ ROUTES = (
     act("/broker/set", Role.ADMIN, brokers.change_setting),
     act("/broker/retire", Role.ADMIN, brokers.retire),
     act("/broker/return", Role.ADMIN, brokers.bring_back),
+    look("/broker/promote", brokers.plan_promotion),
+    act("/broker/promote", Role.ADMIN, brokers.promote, seconds_max=LONG_SECONDS_MAX),
 )

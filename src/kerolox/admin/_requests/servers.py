@@ -45,9 +45,11 @@ from kerolox.admin.name_server import (
 )
 from kerolox.admin.roles.changing import (
     BrokerRole,
+    PromotionPlan,
     RoleChanged,
     broker_role,
     demote_broker,
+    plan_promotion,
     promote_broker,
 )
 from kerolox.admin.roles.retiring import (
@@ -177,6 +179,18 @@ class ServerRequests:
             RemotingError: it does not answer, or with something else.
         """
         return await broker_role(self._open(), broker)
+
+    async def plan_promotion(self, broker: str) -> PromotionPlan:
+        """What :func:`promote_broker` would do; nothing is changed.
+
+        Args:
+            broker: ``host:port`` of the slave.
+
+        Raises:
+            ClientError: it may not be done.
+            BrokerError, RemotingError: the slave does not say what it is.
+        """
+        return await plan_promotion(self._open(), broker)
 
     async def promote_broker(
         self,

@@ -61,6 +61,19 @@ class BrokerRole:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class PromotionPlan:
+    """What becomes of a slave and its master when the slave is promoted."""
+
+    broker: str
+    """The slave's ``host:port``."""
+    broker_name: str
+    master: str = ""
+    """Which is there and changes places with it; empty: it is gone."""
+    lost: str = ""
+    """What may be lost, in words; empty: nothing that was acknowledged."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class RoleChanged:
     """A broker that became the master."""
 
@@ -108,6 +121,27 @@ async def broker_role(access: Access, broker: str) -> BrokerRole:
     )
 
 
+async def plan_promotion(access: Access, broker: str) -> PromotionPlan:
+    """What :func:`promote_broker` would do; nothing is changed.
+
+    Args:
+        access: the cluster.
+        broker: ``host:port`` of the slave.
+
+    Raises:
+        ClientError: it may not be done.
+        BrokerError, RemotingError: the slave does not say what it is.
+    """
+    asked = _Asked(access)
+    status = await _slave(asked, broker)
+    found = await _found(access, asked, status)
+    if found.master is not None:
+        return PromotionPlan(
+            broker=broker, broker_name=status.broker_name, master=found.master.address
+        )
+    return PromotionPlan(broker=broker, broker_name=status.broker_name, lost=_loss(status, found))
+
+
 async def promote_broker(
     access: Access,
     broker: str,
@@ -137,9 +171,7 @@ async def promote_broker(
         BrokerError, RemotingError: the slave does not say what it is.
     """
     asked = _Asked(access)
-    status = await asked.status(broker)
-    if status.is_master and not status.newer_epoch:
-        raise ClientError(f"{broker} is the master of {status.broker_name} already")
+    status = await _slave(asked, broker)
     told = on_step or (lambda step: None)
     found = await _found(access, asked, status)
     master = found.master
@@ -151,9 +183,7 @@ async def promote_broker(
             asked, master, status, others, timeout_seconds=timeout_seconds, on_step=told
         ).run()
         return await _changed(access, done.master, master.address, done.not_told)
-    _check_gone(status, found)
-    check_furthest(status, found.log_ends)
-    lost = what_may_be_lost(status, found.log_ends)
+    lost = _loss(status, found)
     if lost and not accept_loss:
         raise ClientError(f"messages may be lost: {lost}; say so to go on (--accept-loss)")
     change = RoleChange(
@@ -223,6 +253,25 @@ async def demote_broker(
         )
     await asked.change(broker, _demotion(status, newer, found))
     return None
+
+
+async def _slave(asked: _Asked, broker: str) -> RoleStatus:
+    """What a broker is that is to become the master.
+
+    Raises:
+        ClientError: it is the master.
+    """
+    status = await asked.status(broker)
+    if status.is_master and not status.newer_epoch:
+        raise ClientError(f"{broker} is the master of {status.broker_name} already")
+    return status
+
+
+def _loss(status: RoleStatus, found: _Found) -> str:
+    """What may be lost where the master is gone. Raises ClientError where it may not be."""
+    _check_gone(status, found)
+    check_furthest(status, found.log_ends)
+    return what_may_be_lost(status, found.log_ends)
 
 
 def _only_slave(broker: str, found: _Found) -> str:

@@ -37,7 +37,7 @@ from kerolox.admin.positions import Position
 from kerolox.admin.reports.export import ConfigsExport, Metadata, MetricsExport
 from kerolox.admin.reports.monitor import ROUND_SECONDS, MonitorRound
 from kerolox.admin.reports.traffic import BrokerStats, BrokerStatus, TopicTraffic
-from kerolox.admin.roles.changing import BrokerRole, RoleChanged
+from kerolox.admin.roles.changing import BrokerRole, PromotionPlan, RoleChanged
 from kerolox.admin.roles.retiring import QUIET_SECONDS, BrokerDrain
 from kerolox.admin.topic_lists import TopicGroups, TopicSummary, UnitTopics
 from kerolox.admin.topic_update import TopicChange
@@ -558,6 +558,13 @@ class AdminRequests:
         See ``kerolox.admin.Admin.broker_role``.
         """
         return self._portal.run(self._admin.broker_role(broker))
+
+    def plan_promotion(self, broker: str) -> PromotionPlan:
+        """What :func:`promote_broker` would do; nothing is changed.
+
+        See ``kerolox.admin.Admin.plan_promotion``.
+        """
+        return self._portal.run(self._admin.plan_promotion(broker))
 
     def promote_broker(
         self,

@@ -10,7 +10,18 @@ from kerolox.console.visit import Done, Visit
 from kerolox.errors import ClientError
 from kerolox.remoting.audit import HIDDEN, is_secret
 
-__all__ = ["bring_back", "change_setting", "described", "listed", "retire"]
+__all__ = [
+    "bring_back",
+    "change_setting",
+    "described",
+    "listed",
+    "plan_promotion",
+    "promote",
+    "retire",
+]
+
+PROMOTION_SECONDS_MAX = 60.0
+"""How long a slave may take to come near the end of its master's log."""
 
 
 async def listed(visit: Visit) -> Response:
@@ -34,6 +45,7 @@ async def described(visit: Visit) -> Response:
         "broker.html",
         address=address,
         broker_name=name,
+        is_slave=settings.get("brokerId", "0") != "0",
         runtime=runtime,
         figures=dict(runtime.values),
         shown_settings=shown,
@@ -93,4 +105,33 @@ async def bring_back(visit: Visit) -> Done:
         visit.path("/broker", address=address, q="brokerPermission"),
         {"brokerAddr": address},
         new="gets new messages",
+    )
+
+
+async def plan_promotion(visit: Visit) -> Response:
+    """What becomes of a slave and its master when it is promoted; nothing is changed."""
+    address = await visit.console.cluster.broker_address(visit.needed("address"))
+    return visit.page("promote.html", plan=await visit.admin.plan_promotion(address))
+
+
+async def promote(visit: Visit) -> Done:
+    """Make a slave the master of its name. What may be lost is accepted by a box of the form."""
+    address = await visit.console.cluster.broker_address(visit.required("address"))
+    accepts_loss = visit.given("loss") == "accepted"
+    if accepts_loss:
+        visit.target["acceptLoss"] = "true"
+    changed = await visit.admin.promote_broker(
+        address, accept_loss=accepts_loss, timeout_seconds=PROMOTION_SECONDS_MAX
+    )
+    untold = [f"{who} was not told: {why}." for who, why in changed.not_told.items()]
+    unlisted = [f"{who} does not list it: {why}." for who, why in changed.not_listed_at.items()]
+    former = f"; {changed.former_master} is its slave" if changed.former_master else ""
+    return Done(
+        " ".join(
+            (f"{address} is the master of {changed.broker_name}{former}.", *untold, *unlisted)
+        ),
+        visit.path("/brokers"),
+        visit.target | {"brokerAddr": address, "brokerName": changed.broker_name},
+        old={"master": changed.former_master},
+        new={"master": changed.master, "epoch": changed.epoch, "role": changed.role},
     )
