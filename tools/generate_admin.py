@@ -24,7 +24,7 @@ SUBJECTS: dict[str, tuple[str, str, tuple[str, ...]]] = {
     "topics": (
         "TopicRequests",
         "Topics and the cluster that has them.",
-        ("cluster", "topics", "topic_update", "topic_deletion", "topic_lists"),
+        ("cluster", "topics", "topic_changes.update", "topic_changes.deletion", "topic_lists"),
     ),
     "consumers": (
         "ConsumerRequests",

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from kerolox.admin import Admin, topic_deletion
+from kerolox.admin import Admin
+from kerolox.admin.topic_changes import deletion
 from kerolox.message import Message
 from tests.support.eventually import until
 
@@ -25,7 +26,7 @@ async def test_a_broker_outlives_the_deletion_of_a_topic_under_load(
 ) -> None:
     """RocketMQ's process may end: it writes to a queue whose files are unmapped."""
     # Producers here notice at once.
-    monkeypatch.setattr(topic_deletion, "PRODUCERS_SECONDS", 0.1)
+    monkeypatch.setattr(deletion, "PRODUCERS_SECONDS", 0.1)
     async with Admin(cluster.name_server) as admin:
         boot_ms = (await admin.broker_runtime(cluster.broker)).boot_ms
         is_loaded = asyncio.Event()

@@ -185,7 +185,8 @@ from kerolox.admin.roles.retiring import (
     return_broker,
     wait_until_drained,
 )
-from kerolox.admin.topic_deletion import delete_topic
+from kerolox.admin.topic_changes.deletion import delete_topic
+from kerolox.admin.topic_changes.update import TopicChange, update_topic
 from kerolox.admin.topic_lists import (
     TopicGroups,
     TopicSummary,
@@ -200,7 +201,6 @@ from kerolox.admin.topic_lists import (
     topics_with_groups,
     unit_topics,
 )
-from kerolox.admin.topic_update import TopicChange, update_topic
 from kerolox.admin.topics import (
     QueueStatus,
     TopicDescription,

@@ -114,7 +114,7 @@ async def create_topic(
 ) -> list[str]:
     """Create a topic that is not there (code 17); the addresses of the brokers that have it now.
     Code 17 itself would change one that is there, and the queues it then lacks are not read any
-    more: see :func:`~kerolox.admin.topic_update.update_topic`.
+    more: see :func:`~kerolox.admin.topic_changes.update.update_topic`.
 
     Args:
         access: the cluster.

@@ -8,7 +8,8 @@ import pytest
 from tests.support.eventually import until
 from tests.unit.admin.test_topics import FakeClient, has
 
-from kerolox.admin import Access, delete_topic, topic_deletion
+from kerolox.admin import Access, delete_topic
+from kerolox.admin.topic_changes import deletion
 from kerolox.errors import ClientError, ConnectError
 from kerolox.protocol.codes import RequestCode
 
@@ -60,8 +61,8 @@ class Java(FakeClient):
 
 @pytest.fixture
 def java(monkeypatch: pytest.MonkeyPatch) -> Java:
-    monkeypatch.setattr(topic_deletion, "LOOK_SECONDS", 0.001)
-    monkeypatch.setattr(topic_deletion, "PRODUCERS_SECONDS", 0.001)
+    monkeypatch.setattr(deletion, "LOOK_SECONDS", 0.001)
+    monkeypatch.setattr(deletion, "PRODUCERS_SECONDS", 0.001)
     return Java()
 
 
@@ -120,7 +121,7 @@ async def test_producers_get_time_where_the_topic_could_be_made_anew(
 async def test_the_wait_has_an_end(
     java: Java, access: Access, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(topic_deletion, "REST_SECONDS_MAX", 0.05)
+    monkeypatch.setattr(deletion, "REST_SECONDS_MAX", 0.05)
     java.answers[RequestCode.GET_BROKER_RUNTIME_INFO] = runtime(100, 10)
     await delete_topic(access, "T")
     assert java.done() == [CLOSED, DELETED]

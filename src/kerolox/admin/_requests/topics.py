@@ -8,7 +8,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from kerolox.admin.cluster import ClusterInfo, cluster_info
-from kerolox.admin.topic_deletion import delete_topic
+from kerolox.admin.topic_changes.deletion import delete_topic
+from kerolox.admin.topic_changes.update import TopicChange, update_topic
 from kerolox.admin.topic_lists import (
     TopicGroups,
     TopicSummary,
@@ -23,7 +24,6 @@ from kerolox.admin.topic_lists import (
     topics_with_groups,
     unit_topics,
 )
-from kerolox.admin.topic_update import TopicChange, update_topic
 from kerolox.admin.topics import (
     QUEUES_DEFAULT,
     TopicDescription,
@@ -73,7 +73,7 @@ class TopicRequests:
     ) -> list[str]:
         """Create a topic that is not there (code 17); the addresses of the brokers that have it
         now. Code 17 itself would change one that is there, and the queues it then lacks are not
-        read any more: see :func:`~kerolox.admin.topic_update.update_topic`.
+        read any more: see :func:`~kerolox.admin.topic_changes.update.update_topic`.
 
         Args:
             topic: its name.

@@ -14,7 +14,7 @@ import msgspec
 from kerolox.admin.answers import read_struct
 from kerolox.admin.asking import all_answers, do_on_each, targets
 from kerolox.admin.cluster import cluster_info
-from kerolox.admin.topic_deletion import delete_topic
+from kerolox.admin.topic_changes.deletion import delete_topic
 from kerolox.client.core.routes import MASTER_ID
 from kerolox.client.core.validate import check_consumer_group
 from kerolox.errors import (

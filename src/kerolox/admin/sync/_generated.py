@@ -39,8 +39,8 @@ from kerolox.admin.reports.monitor import ROUND_SECONDS, MonitorRound
 from kerolox.admin.reports.traffic import BrokerStats, BrokerStatus, TopicTraffic
 from kerolox.admin.roles.changing import BrokerRole, PromotionPlan, RoleChanged
 from kerolox.admin.roles.retiring import QUIET_SECONDS, BrokerDrain
+from kerolox.admin.topic_changes.update import TopicChange
 from kerolox.admin.topic_lists import TopicGroups, TopicSummary, UnitTopics
-from kerolox.admin.topic_update import TopicChange
 from kerolox.admin.topics import QUEUES_DEFAULT, TopicDescription, TopicKind
 from kerolox.client.aio.network.lookups import END_OF_TIME_MS
 from kerolox.client.core.routes import TopicRoute
@@ -86,7 +86,7 @@ class AdminRequests:
     ) -> list[str]:
         """Create a topic that is not there (code 17); the addresses of the brokers that have it
         now. Code 17 itself would change one that is there, and the queues it then lacks are not
-        read any more: see :func:`~kerolox.admin.topic_update.update_topic`.
+        read any more: see :func:`~kerolox.admin.topic_changes.update.update_topic`.
 
         See ``kerolox.admin.Admin.create_topic``.
         """

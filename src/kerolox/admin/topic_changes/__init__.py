@@ -1,0 +1,1 @@
+"""Changing and deleting topics where they are."""
