@@ -189,7 +189,7 @@ async def promote_broker(
     change = RoleChange(
         action=RoleAction.PROMOTE,
         epoch=_epoch_of_emergency([status, *found.statuses.values()]),
-        broker_role=role or status.master_role or ASYNC_MASTER,
+        broker_role=role or status.master_role or status.remembered_role or ASYNC_MASTER,
     )
     told(f"{broker} becomes the master")
     promoted = await asked.change(broker, change)

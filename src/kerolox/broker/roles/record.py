@@ -34,6 +34,9 @@ class RoleRecord(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     broker_id: Int64 = 0
     former_id: Int64 = 0
     """Of a master: the id that it had as a slave; 0: it was none."""
+    master_role: str = ""
+    """Of a slave: ``brokerRole`` of the last master that it knew, which it gets when it is
+    promoted; empty: it knew none."""
     master_address: str = ""
     """Of a slave: where its master was when it was told; name servers know better."""
     master_ha_address: str = ""

@@ -138,6 +138,7 @@ class Roles:
             master_address=tables.master if tables is not None else "",
             # Whom it follows may be a slave itself, when a change of roles broke off.
             master_role=master.broker_role if master is not None and master.is_master else "",
+            remembered_role=self._record.master_role,
             master_slaves=master.slaves if master is not None else 0,
         )
 
@@ -300,7 +301,9 @@ class Roles:
         if self._state.is_master:
             await self._give_way(change)
             return
-        record = self._state.following(change)
+        record = msgspec.structs.replace(
+            self._state.following(change), master_role=self._record.master_role
+        )
         try:
             await self._save(record)
         except RoleError:
@@ -343,20 +346,23 @@ class Roles:
 
     # -- other masters --------------------------------------------------------------------------
     def heard_master(self, status: RoleStatus) -> None:
-        """What a slave's master says of itself: its epoch is kept, for the time when it is gone.
+        """What a slave's master says of itself: its epoch and role are kept, for the time when it
+        is gone.
 
         But not while roles change, nor that of a former master which follows this broker: it is
         the epoch that this one is to become the master with.
         """
         is_changing = status.is_paused or status.master_address == self._parts.identity.address
-        if status.epoch <= self.epoch or self._state.is_master or is_changing:
+        if self._state.is_master or is_changing or not status.is_master:
             return
-        if not self._lock.locked():
-            self._start(lambda: self._keep_epoch(status.epoch))
+        is_new = status.epoch > self.epoch or status.broker_role != self._record.master_role
+        if is_new and not self._lock.locked():
+            self._start(lambda: self._keep(status))
 
-    async def _keep_epoch(self, epoch: int) -> RoleStatus:
-        record = msgspec.structs.replace(self._record, epoch=epoch)
-        if epoch > self.epoch and not self._state.is_master:
+    async def _keep(self, status: RoleStatus) -> RoleStatus:
+        epoch = max(status.epoch, self.epoch)
+        record = msgspec.structs.replace(self._record, epoch=epoch, master_role=status.broker_role)
+        if record != self._record and not self._state.is_master:
             await asyncio.to_thread(self._file.save, record)
             self._record = record
             self._state.epoch = epoch

@@ -90,6 +90,7 @@ def slave_of(other: OtherMaster) -> RoleRecord:
         epoch=other.status.epoch,
         broker_role=SLAVE,
         broker_id=other.free_id,
+        master_role=other.status.broker_role,
         master_address=other.status.address,
         master_ha_address=other.status.ha_address,
     )

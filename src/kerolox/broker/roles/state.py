@@ -114,6 +114,7 @@ class RoleState:
             epoch=change.epoch,
             broker_role=SLAVE,
             broker_id=change.broker_id,
+            master_role=self.role,
             master_address=change.master_address,
             master_ha_address=change.master_ha_address,
         )

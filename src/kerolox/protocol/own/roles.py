@@ -84,6 +84,8 @@ class RoleStatus(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """The master that it takes its tables from."""
     master_role: Name = ""
     """``brokerRole`` of that one, when it was last asked; empty: it does not tell."""
+    remembered_role: Name = ""
+    """Of a slave: the last ``master_role`` that it knew, also before its start; empty: none."""
     master_slaves: Int32 = 0
     """How many slaves that one had then."""
 

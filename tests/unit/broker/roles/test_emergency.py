@@ -210,6 +210,34 @@ async def test_an_old_master_takes_no_id_of_a_slave_that_is_away(
         assert cluster.route == {n: cluster.at(name) for n, name in enumerate("cba")}
 
 
+async def test_a_slave_that_starts_without_its_master_is_promoted_to_the_role_of_that(
+    tmp_path: Path, kernel: str
+) -> None:
+    async with pair_of(tmp_path, kernel, "SYNC_MASTER") as cluster:
+        await filled_and_left(cluster)
+        await cluster.stop("b")
+        await cluster.start_slave("b")
+        status = cluster["b"].parts.roles.status()
+        assert (status.master_role, status.remembered_role) == ("", "SYNC_MASTER")
+        # What its master was meanwhile it can't know.
+        with pytest.raises(ClientError, match="may be lost"):
+            await promote_broker(cluster.access, cluster.at("b"))
+        changed = await promote_broker(cluster.access, cluster.at("b"), accept_loss=True)
+        assert changed.role == "SYNC_MASTER"
+
+
+async def test_an_old_master_that_comes_back_is_promoted_to_the_role_that_it_had(
+    tmp_path: Path, kernel: str
+) -> None:
+    async with pair_of(tmp_path, kernel, "SYNC_MASTER") as cluster:
+        await filled_and_left(cluster)
+        await promote_broker(cluster.access, cluster.at("b"))
+        await cluster.start("a", broker_role="SYNC_MASTER")
+        await cluster.stop("b")
+        changed = await promote_broker(cluster.access, cluster.at("a"), accept_loss=True)
+        assert changed.role == "SYNC_MASTER"
+
+
 async def test_of_two_slaves_that_were_promoted_unseen_the_later_is_the_master(
     tmp_path: Path, kernel: str
 ) -> None:
