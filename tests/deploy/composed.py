@@ -40,8 +40,9 @@ COMPOSE = DEPLOY / "compose" / "compose.yaml"
 IMAGE_CONFIG = DEPLOY / "docker"
 DATA, CONFIG = "/var/lib/kerolox", "/etc/kerolox/"
 
-SHIFT = 20_000
-"""Added to each port: below the range of outgoing connections, and of no test's wildcard server."""
+SHIFT = 2_000
+"""Added to each port: below those that ``free_port`` gives to servers of other tests, of which some
+listen on all addresses, and apart from the default ports."""
 FIGURES_PORT = {"broker": 5557, "namesrv": 5558}
 NAMESRV_PORT, CONSOLE_PORT = 9876, 8089
 
