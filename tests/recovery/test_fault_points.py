@@ -82,6 +82,7 @@ POINTS = [
         Point("", "delete-log-file", "unlink", "/commitlog/00000000000000000000", 1),
         Point("", "delete-queue-file", "unlink", "/consumequeue/A", 1),
         Point("", "delete-abort", "unlink", "/abort", 1),
+        Point("", "flush-queue-names", "fsync", "/consumequeue", 4),
         Point("", "make-queue", "mkdir", "/consumequeue/", 4),
     ]
 ]  # fmt: skip

@@ -149,6 +149,8 @@ def _draw_settings(scenario: Scenario, chance: random.Random) -> None:
         "message_delay_level": "1s 2s 3s",
         "transaction_time_out": 1_000,
         "transaction_check_interval": 1_500,
+        # Name servers may refuse a new master while they take its old connection for alive.
+        "transaction_check_max": 1_000,
         "flush_consumer_offset_interval": chance.choice((500, 2_000)),
         "flush_interval_commit_log": chance.choice((100, 500, 2_000)),
         "flush_consume_queue_thorough_interval": chance.choice((1_000, 60_000)),

@@ -181,3 +181,21 @@ def test_what_a_failed_sync_lost_needs_to_be_written_again(base: Path) -> None:
 
     assert left[True] == {b"x" * 10_000}
     assert len(left[False]) > 1
+
+
+def test_a_queue_that_was_flushed_is_there_after_a_crash(base: Path) -> None:
+    with Patches() as patches:
+        settings = {"flush_consume_queue_thorough_interval": 0}
+        machine = Machine(1, base, patches, mapped_file_size_consume_queue=5 * 20, **settings)
+        ledger = Ledger(1)
+        machine.open()
+        queue = machine.folder / "consumequeue/A/0"
+        for count in (3, 7):
+            for _ in range(count):
+                machine.process.run(ledger.put, machine, "A", 0)
+            machine.pass_time(15.0)
+            written = [file.read_bytes() for file in sorted(queue.iterdir())]
+            machine.die(power=True, keep=0.0)
+            assert [file.read_bytes() for file in sorted(queue.iterdir())] == written
+            machine.open()
+        machine.end()

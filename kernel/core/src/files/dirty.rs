@@ -6,7 +6,11 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use crate::error::{During, StoreError};
+use crate::files::folder::sync_folder;
 use crate::files::map::MappedFile;
+
+/// A queue's folder, its topic's, and that of all queues.
+const QUEUE_FOLDERS: usize = 3;
 
 /// What is to be written to the disk.
 pub(crate) enum DirtyRange {
@@ -14,13 +18,16 @@ pub(crate) enum DirtyRange {
     Mapped(Arc<MappedFile>, u64, u64),
     /// A file that an earlier, killed run may have left in the page cache.
     Unmapped(PathBuf),
+    /// The names in a queue's folder, its own, and that of its topic's folder: what is flushed is lost
+    /// with any of them.
+    Names(PathBuf),
 }
 
 impl DirtyRange {
     pub(crate) fn path(&self) -> &Path {
         match self {
             DirtyRange::Mapped(file, _, _) => file.path(),
-            DirtyRange::Unmapped(path) => path,
+            DirtyRange::Unmapped(path) | DirtyRange::Names(path) => path,
         }
     }
 
@@ -29,6 +36,7 @@ impl DirtyRange {
         let (path, from, length) = match self {
             DirtyRange::Mapped(file, from, to) => (file.path(), *from, to - from),
             DirtyRange::Unmapped(path) => (path.as_path(), 0, 0),
+            DirtyRange::Names(_) => return,
         };
         if let Ok(file) = File::open(path) {
             // SAFETY: plain system call on an open descriptor.
@@ -46,6 +54,10 @@ impl DirtyRange {
     /// Writes it and waits; the error names the file.
     pub(crate) fn sync(&self) -> Result<(), StoreError> {
         let (path, result) = match self {
+            DirtyRange::Names(folder) => {
+                folder.ancestors().take(QUEUE_FOLDERS).for_each(sync_folder);
+                return Ok(());
+            }
             DirtyRange::Mapped(file, from, to) => (file.path(), file.sync(*from, *to)),
             DirtyRange::Unmapped(path) => {
                 match File::open(path).and_then(|file| file.sync_data()) {

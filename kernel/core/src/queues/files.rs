@@ -16,6 +16,15 @@ pub(super) struct QueueFile {
     pub(super) start: u64,
     pub(super) path: PathBuf,
     pub(super) map: Option<Arc<MappedFile>>,
+    /// Whether its name lasts, as far as known.
+    is_named: bool,
+}
+
+impl QueueFile {
+    /// A file that is there; touches nothing.
+    pub(super) fn found(start: u64, path: PathBuf) -> Self {
+        QueueFile { start, path, map: None, is_named: false }
+    }
 }
 
 /// All files, as a vector of them; offsets count bytes.
@@ -73,7 +82,7 @@ impl QueueFiles {
         }
         let path = self.folder.join(offset_name(start));
         let map = Arc::new(MappedFile::create(&path, start, self.size)?);
-        self.list.push(QueueFile { start, path, map: Some(map) });
+        self.list.push(QueueFile { map: Some(map), ..QueueFile::found(start, path) });
         self.map(self.list.len() - 1)
     }
 
@@ -95,8 +104,8 @@ impl QueueFiles {
     }
 
     /// Adds what is to be written to the disk of the bytes between two offsets.
-    pub(super) fn add_dirty(&self, from: u64, to: u64, ranges: &mut Vec<DirtyRange>) {
-        for file in &self.list {
+    pub(super) fn add_dirty(&mut self, from: u64, to: u64, ranges: &mut Vec<DirtyRange>) {
+        for file in &mut self.list {
             let (from, to) = (from.max(file.start), to.min(file.start + self.size));
             if from < to {
                 let (from, to) = (from - file.start, to - file.start);
@@ -104,6 +113,10 @@ impl QueueFiles {
                     Some(map) => DirtyRange::Mapped(Arc::clone(map), from, to),
                     None => DirtyRange::Unmapped(file.path.clone()),
                 });
+                if !file.is_named {
+                    ranges.push(DirtyRange::Names(self.folder.clone()));
+                    file.is_named = true;
+                }
             }
         }
     }

@@ -64,7 +64,7 @@ impl ConsumeQueue {
                 loaded.is_short = true;
                 continue;
             }
-            queue.files.push(QueueFile { start, path, map: None });
+            queue.files.push(QueueFile::found(start, path));
         }
         let first_scanned = match trust {
             Trust::Whole => queue.find_end_backwards()?,

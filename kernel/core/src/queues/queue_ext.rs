@@ -142,7 +142,7 @@ impl QueueExt {
                 self.files.clear();
             }
             if start % self.files.size == 0 {
-                self.files.push(QueueFile { start, path, map: None });
+                self.files.push(QueueFile::found(start, path));
             }
         }
         Ok(())

@@ -57,6 +57,14 @@ def sync_path(path: str) -> None:
         os.fsync(descriptor)
 
 
+def sync_queue_folders(folder: str) -> None:
+    """Make the names in a queue's folder durable, its own name and that of its topic's folder: what
+    is flushed is lost with any of them."""
+    topic = os.path.dirname(folder)
+    for each in (folder, topic, os.path.dirname(topic)):
+        sync_path(each)
+
+
 def check_file_size(path: str, size: int, expected: int, setting: str) -> None:
     """Refuse a file of another size than configured.
 

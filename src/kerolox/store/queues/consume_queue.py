@@ -101,6 +101,7 @@ class ConsumeQueue:
         "max_offset",
         "max_physical_offset",
         "min_offset",
+        "named",
         "next_offset",
         "pending",
         "put_bytes",
@@ -127,6 +128,8 @@ class ConsumeQueue:
         self.max_offset = 0
         self.next_offset = 0
         self.flushed_offset = 0
+        self.named = -1
+        """The last file whose name is durable, by its first byte; -1: none is, as far as known."""
         self.max_physical_offset = -1
         """Physical offset behind the last entry's record; -1 for an empty queue."""
         self.ext: ConsumeQueueExt | None = None
@@ -195,7 +198,7 @@ class ConsumeQueue:
         self.starts.clear()
         self.pending.clear()
         self.min_offset = self.max_offset = self.next_offset = self.flushed_offset = 0
-        self.max_physical_offset = -1
+        self.named = self.max_physical_offset = -1
 
     # -- write ------------------------------------------------------------------------------
     def write_entries(self, entries: Sequence[int]) -> None:
@@ -506,6 +509,7 @@ class ConsumeQueue:
         end = offset * ENTRY_BYTES
         while len(self.starts) > 1 and self.starts[-1] >= end:
             Path(self.path_of(self.starts.pop())).unlink(missing_ok=True)
+            self.named = min(self.named, self.starts[-1])
         is_cleared = False
         if self.starts:
             with opened(self.path_of(self.starts[-1]), os.O_RDWR) as descriptor:

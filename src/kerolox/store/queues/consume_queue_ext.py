@@ -27,6 +27,7 @@ from kerolox.store.files.mapped_file import (
     make_folder,
     offset_name,
     opened,
+    sync_queue_folders,
     write_all,
     zero_from,
 )
@@ -89,7 +90,7 @@ class ConsumeQueueExt:
     """The units of one queue; offsets count bytes."""
 
     __slots__ = ("_descriptor", "_next", "_start", "file_size", "flushed_offset", "folder",
-                 "full_map", "max_offset", "starts")  # fmt: skip
+                 "full_map", "max_offset", "named", "starts")  # fmt: skip
 
     def __init__(
         self, root: str, topic: str, queue_id: int, file_size: int, map_bits: int = 0
@@ -104,6 +105,8 @@ class ConsumeQueueExt:
         self.max_offset = 0
         """Where the next unit goes."""
         self.flushed_offset = 0
+        self.named = -1
+        """As :attr:`ConsumeQueue.named`."""
         self._next = 0
         self._descriptor = -1
         self._start = -1
@@ -246,6 +249,8 @@ class ConsumeQueueExt:
         self._cut(end)
         self.max_offset = self._next = end
         self.flushed_offset = min(self.flushed_offset, end)
+        # What follows may be in a file that is made anew.
+        self.named = min(self.named, end - end % self.file_size - 1)
 
     def _scan_end(self) -> int:
         """Behind the last unit of the last file."""
@@ -303,9 +308,10 @@ class ConsumeQueueExt:
         end = self.max_offset
         first = self.flushed_offset - self.flushed_offset % self.file_size
         for start in range(first, end, self.file_size):
-            with (
-                contextlib.suppress(FileNotFoundError),
-                opened(self.path_of(start), os.O_RDWR) as descriptor,
-            ):
-                os.fdatasync(descriptor)
+            with contextlib.suppress(FileNotFoundError):
+                with opened(self.path_of(start), os.O_RDWR) as descriptor:
+                    os.fdatasync(descriptor)
+                if start > self.named:
+                    sync_queue_folders(self.folder)
+                    self.named = start
         self.flushed_offset = max(self.flushed_offset, end)
