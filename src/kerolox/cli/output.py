@@ -8,7 +8,10 @@ from __future__ import annotations
 
 import contextvars
 import io
+import os
 import sys
+from enum import Enum
+from typing import TextIO
 
 import click
 
@@ -23,6 +26,16 @@ TABLE, JSON, NDJSON, RAW = OUTPUTS = ("table", "json", "ndjson", "raw")
 
 _chosen: contextvars.ContextVar[str] = contextvars.ContextVar("kerolox.output", default=TABLE)
 """The output of the command that runs, for its errors."""
+
+
+class Shade(Enum):
+    """How a line or a cell stands out on a terminal. Nothing is said by it alone."""
+
+    HEADING = "bold", ""
+    GOOD = "", "green"
+    NOTE = "", "cyan"
+    WARNING = "", "yellow"
+    ERROR = "bold", "red"
 
 
 class _OutputType(click.ParamType[str]):
@@ -67,13 +80,43 @@ output_option = click.option(
 :mod:`kerolox.cli.rows` take it."""
 
 
-def print_line(text: str, output: str = TABLE) -> None:
-    """Print one line to stdout, escaped unless ``output`` is raw.
+def print_line(text: str, output: str = TABLE, *, shade: Shade | None = None) -> None:
+    """Print one line to stdout, escaped unless ``output`` is raw; ``shade``: on a terminal.
 
     Raises:
         BrokenPipeError: nobody reads any more.
     """
     shown = text if output == RAW else printable(text, characters_max=None)
+    _write_line(shaded(shown, shade, sys.stdout))
+
+
+def print_cells(cells: list[tuple[str, Shade | None]]) -> None:
+    """Print texts beside each other to stdout, escaped, each in its shade on a terminal.
+
+    Raises:
+        BrokenPipeError: nobody reads any more.
+    """
+    shown = [
+        shaded(printable(text, characters_max=None), shade, sys.stdout) for text, shade in cells
+    ]
+    _write_line("".join(shown))
+
+
+def shaded(text: str, shade: Shade | None, stream: TextIO) -> str:
+    """A text that is escaped already as a stream is to get it: in a shade if that is a terminal
+    with colours, for which ``NO_COLOR`` is not set and ``TERM`` is not ``dumb``."""
+    if shade is None or not text or not _has_colours(stream):
+        return text
+    weight, colour = shade.value
+    return click.style(text, fg=colour or None, bold=bool(weight) or None)
+
+
+def _has_colours(stream: TextIO) -> bool:
+    is_refused = os.environ.get("NO_COLOR") or os.environ.get("TERM", "dumb") == "dumb"
+    return not is_refused and stream.isatty()
+
+
+def _write_line(shown: str) -> None:
     # A name of another tool's broker may hold half a surrogate pair, which no encoding has.
     sys.stdout.write(shown.encode("utf-8", "backslashreplace").decode() + "\n")
 
@@ -92,13 +135,14 @@ def complain_of(error: Exception, text: str) -> None:
     """Print an error that ends a command to stderr: with ``-o json`` and ``ndjson`` as an object
     with its kind, its text and, where a broker said one, its code."""
     if _chosen.get() not in (JSON, NDJSON):
-        complain(f"kerolox: error: {text}")
+        said = shaded("kerolox: error:", Shade.ERROR, sys.stderr)
+        click.echo(f"{said} {one_line(text)}", err=True)
         return
-    said: dict[str, object] = {"type": type(error).__name__, "message": one_line(text)}
+    told: dict[str, object] = {"type": type(error).__name__, "message": one_line(text)}
     code = getattr(error, "code", None)
     if isinstance(code, int):
-        said["code"] = code
-    click.echo(json_text({"error": said}), err=True)
+        told["code"] = code
+    click.echo(json_text({"error": told}), err=True)
 
 
 def one_line(text: str) -> str:

@@ -12,7 +12,16 @@ from dataclasses import dataclass
 
 import click
 
-from kerolox.cli.output import JSON, NDJSON, RAW, TABLE, print_json, print_line
+from kerolox.cli.output import (
+    JSON,
+    NDJSON,
+    RAW,
+    TABLE,
+    Shade,
+    print_cells,
+    print_json,
+    print_line,
+)
 from kerolox.cli.templates import fill_template, parse_template
 from kerolox.cli.values import plain_text
 from kerolox.text import printable, time_text
@@ -83,8 +92,9 @@ def show_record(record: Row, columns: Sequence[Column], output: str) -> None:
         return
     width = max(len(column.title) for column in columns)
     for column in columns:
-        shown = printable(column.text(record[column.key]), characters_max=None)
-        print_line(f"{column.title:{width}}  {shown}".rstrip())
+        shown = printable(column.text(record[column.key]), characters_max=None).rstrip()
+        title = f"{column.title:{width}}  " if shown else column.title
+        print_cells([(title, Shade.HEADING), (shown, None)])
 
 
 def is_text(output: str) -> bool:
@@ -112,12 +122,12 @@ def _show_table(rows: Sequence[Row], columns: Sequence[Column]) -> None:
         cells = (column.text(row[column.key]) for column in columns)
         lines.append([printable(cell, characters_max=CELL_CHARACTERS_MAX) for cell in cells])
     widths = [max(map(_width, cells)) for cells in zip(*lines, strict=True)]
-    for line in lines:
+    for number, line in enumerate(lines):
         shown = [
             _padded(cell, width, column)
             for cell, width, column in zip(line, widths, columns, strict=True)
         ]
-        print_line("  ".join(shown).rstrip())
+        print_line("  ".join(shown).rstrip(), shade=None if number else Shade.HEADING)
 
 
 def _padded(cell: str, width: int, column: Column) -> str:

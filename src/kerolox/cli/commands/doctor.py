@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from kerolox.cli.cluster_options import name_server_option, on_cluster, security
-from kerolox.cli.output import output_option, print_line
+from kerolox.cli.output import Shade, output_option, print_cells, print_line
 from kerolox.cli.rows import Column, is_text, show_rows
 
 if TYPE_CHECKING:
@@ -117,7 +117,7 @@ def doctor(
     show_findings(findings, output)
     is_ill = any(each.severity > Severity.NOTE for each in findings)
     if not is_ill and is_text(output):
-        print_line("nothing is wrong")
+        print_line("nothing is wrong", shade=Shade.GOOD)
     return EXIT_FINDINGS if is_ill else 0
 
 
@@ -138,6 +138,8 @@ def show_findings(findings: list[Finding], output: str) -> None:
         show_rows(rows, [Column(name, name.upper()) for name in names], output)
         return
     for each in findings:
-        print_line(f"{each.severity.name.lower():7}  {each.code}  {each.where}")
+        severity = each.severity.name
+        said = f"{severity.lower():7}  "
+        print_cells([(said, Shade[severity]), (f"{each.code}  {each.where}", None)])
         print_line(f"         {each.what}")
         print_line(f"         → {each.advice}")
