@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+from collections import Counter
 from typing import TYPE_CHECKING
 
 from kerolox.errors import KeroloxError
@@ -151,7 +152,11 @@ class Scene:
                 is_late = late is None or await self._is_behind(self.slaves[late])
                 return codes >= set(must) and is_refused and is_late and loop.time() >= until_then
 
-            await until(is_seen, what=f"{name}: answers {set(must)}")
+            try:
+                await until(is_seen, what=f"{name}: answers {set(must)}")
+            except AssertionError as error:
+                seen = Counter(each.code for each in self.load.acknowledged[begin:])
+                raise AssertionError(f"{error}; there were {dict(seen)}") from None
             # What it says is on a slave is there now, whatever comes next.
             await asyncio.to_thread(self.look)
         ended = loop.time()

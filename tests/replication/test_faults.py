@@ -79,10 +79,11 @@ async def test_a_success_is_on_a_slave_whatever_fails(tmp_path: Path):
         await through("one paused", scene.paused(one), **enough)
         await through("one dead", scene.dead(one), **enough)
         await through("one full", scene.full(1), late=0, **enough)
-        # Those that were sent already are late; after haHousekeepingInterval there is no slave.
+        # Those that were sent already are late, if there are any: after a large body the load sends
+        # nothing for a while. After haHousekeepingInterval there is no slave.
         cut, paused = lines([0, 1], cut=True), scene.paused(one, other)
-        await through("both cut off", cut, must=[LATE, AWAY], may=[OK], seconds=SECONDS)
-        await through("both paused", paused, must=[LATE, AWAY], may=[OK], seconds=SECONDS)
+        await through("both cut off", cut, must=[AWAY], may=[OK, LATE], seconds=SECONDS)
+        await through("both paused", paused, must=[AWAY], may=[OK, LATE], seconds=SECONDS)
         dead, full = scene.dead(one, other), scene.full(1, 2)
         await through("both dead", dead, must=[AWAY], may=[OK, LATE], seconds=SECONDS)
         await through("both full", full, must=[AWAY], may=[OK, LATE], seconds=SECONDS)
@@ -104,8 +105,8 @@ async def test_beside_java_the_answers_are_the_same(tmp_path: Path, kinds: tuple
     async with scene_of(kinds, tmp_path, SETTINGS) as scene:
         through, lines, [slave] = scene.through, scene.bad_lines, scene.slaves
         every = {"may": [OK, LATE], "seconds": SECONDS}
-        await through("cut off", lines([0], cut=True), must=[LATE, AWAY], **every)
-        await through("paused", scene.paused(slave), must=[LATE, AWAY], **every)
+        await through("cut off", lines([0], cut=True), must=[AWAY], **every)
+        await through("paused", scene.paused(slave), must=[AWAY], **every)
         if IS_LONG:
             slow = lines([0], delay=0.03, loss=0.02)
             await through("slow lines", slow, must=[OK], may=[LATE, AWAY], seconds=SECONDS)
