@@ -14,7 +14,7 @@ import mmap
 import os
 import re
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 FILE_NAME_DIGITS = 20
@@ -57,12 +57,29 @@ def sync_path(path: str) -> None:
         os.fsync(descriptor)
 
 
-def sync_queue_folders(folder: str) -> None:
-    """Make the names in a queue's folder durable, its own name and that of its topic's folder: what
-    is flushed is lost with any of them."""
+def sync_queue_files(folder: str, starts: Iterable[int], named: int) -> int:
+    """Make files of a queue durable. A new one with its name, that of the queue's folder and that
+    of the topic's: what is flushed is lost with any of them.
+
+    Args:
+        folder: of the queue.
+        starts: of the files, ascending, by their first bytes. One that was deleted meanwhile, with
+            its topic, is passed by.
+        named: the last file whose name is durable; -1: none is, as far as known.
+
+    Returns:
+        ``named`` from now on.
+    """
     topic = os.path.dirname(folder)
-    for each in (folder, topic, os.path.dirname(topic)):
-        sync_path(each)
+    for start in starts:
+        with contextlib.suppress(FileNotFoundError):
+            with opened(os.path.join(folder, offset_name(start)), os.O_RDWR) as descriptor:
+                os.fdatasync(descriptor)
+            if start > named:
+                for each in (folder, topic, os.path.dirname(topic)):
+                    sync_path(each)
+                named = start
+    return named
 
 
 def check_file_size(path: str, size: int, expected: int, setting: str) -> None:

@@ -23,7 +23,7 @@ from kerolox.kernel.metrics import Latencies
 from kerolox.kernel.settings import StoreSettings
 from kerolox.store.files.checkpoint import Checkpoint
 from kerolox.store.files.deletions import Deletions
-from kerolox.store.files.mapped_file import opened, sync_path, sync_queue_folders
+from kerolox.store.files.mapped_file import opened, sync_path, sync_queue_files
 from kerolox.store.files.thread import PAGE_BYTES, StoreThread
 from kerolox.store.index.index_file import Index
 from kerolox.store.layout import ENTRY_BYTES
@@ -310,14 +310,8 @@ class ConsumeQueueFlusher(StoreThread):
         end = queue.max_offset
         size = queue.file_size
         first = queue.flushed_offset * ENTRY_BYTES // size * size
-        for start in range(first, end * ENTRY_BYTES, size):
-            # Deleted meanwhile, with its topic: nothing to flush.
-            with contextlib.suppress(FileNotFoundError):
-                with opened(queue.path_of(start), os.O_RDWR) as descriptor:
-                    os.fdatasync(descriptor)
-                if start > queue.named:
-                    sync_queue_folders(queue.folder)
-                    queue.named = start
+        starts = range(first, end * ENTRY_BYTES, size)
+        queue.named = sync_queue_files(queue.folder, starts, queue.named)
         if queue.ext is not None:
             queue.ext.sync()
         if queue.flushed_offset < end <= queue.max_offset:

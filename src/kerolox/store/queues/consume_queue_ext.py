@@ -26,8 +26,7 @@ from kerolox.store.files.mapped_file import (
     list_sizes,
     make_folder,
     offset_name,
-    opened,
-    sync_queue_folders,
+    sync_queue_files,
     write_all,
     zero_from,
 )
@@ -307,11 +306,6 @@ class ConsumeQueueExt:
         """Wait until the disk has every unit. From any thread; opens the files for itself."""
         end = self.max_offset
         first = self.flushed_offset - self.flushed_offset % self.file_size
-        for start in range(first, end, self.file_size):
-            with contextlib.suppress(FileNotFoundError):
-                with opened(self.path_of(start), os.O_RDWR) as descriptor:
-                    os.fdatasync(descriptor)
-                if start > self.named:
-                    sync_queue_folders(self.folder)
-                    self.named = start
+        starts = range(first, end, self.file_size)
+        self.named = sync_queue_files(self.folder, starts, self.named)
         self.flushed_offset = max(self.flushed_offset, end)
