@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import importlib
 import os
 import random
+import re
 import signal
 import subprocess
 import sys
@@ -267,10 +269,12 @@ say("closed")
 
 
 @contextmanager
-def process_of(scenario: str, name: str, folder: Path, **environment: str) -> Iterator[Any]:
+def process_of(
+    scenario: str, name: str, folder: Path, *words: str, **environment: str
+) -> Iterator[Any]:
     root = Path(__file__).resolve().parents[2]
     with subprocess.Popen(
-        [sys.executable, "-c", SCENARIO + scenario, MODULES[name], str(folder)],
+        [sys.executable, "-c", SCENARIO + scenario, MODULES[name], str(folder), *words],
         env={**os.environ, **environment, "PYTHONPATH": os.pathsep.join([str(root), *sys.path])},
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
@@ -280,6 +284,18 @@ def process_of(scenario: str, name: str, folder: Path, **environment: str) -> It
             yield process
         finally:
             process.kill()
+
+
+def line_of(process: Any) -> str:
+    """What it says next."""
+    return str(process.stdout.readline().strip())
+
+
+def go_on(process: Any) -> str:
+    """Let it go on; what it says next."""
+    process.stdin.write("\n")
+    process.stdin.flush()
+    return line_of(process)
 
 
 @pytest.mark.parametrize("name", KERNELS)
@@ -310,15 +326,56 @@ def test_a_kill_loses_what_was_not_committed_and_nothing_else(
 def test_a_failed_commit_refuses_writes_and_loses_nothing(name: str, tmp_path: Path) -> None:
     faults = Faults(tmp_path)
     with process_of(FAILING, name, tmp_path, **faults.environment) as process:
-
-        def go_on() -> str:
-            process.stdin.write("\n")
-            process.stdin.flush()
-            return str(process.stdout.readline().strip())
-
-        assert process.stdout.readline().strip() == "committed"
+        assert line_of(process) == "committed"
         faults.set("pwrite:commitlog:*:ENOSPC")
-        assert go_on() == "refused 4 [b'first']"
+        assert go_on(process) == "refused 4 [b'first']"
         faults.clear()
-        assert go_on() == "goes on True"
-        assert go_on() == "closed"
+        assert go_on(process) == "goes on True"
+        assert go_on(process) == "closed"
+
+
+CLOSED = """
+often = {"flush_interval_consume_queue": 5, "flush_consume_queue_thorough_interval": 5}
+bench.open(**UNWOKEN | often)
+bench.append(b"first")
+bench.store.flush()
+say("flushed")
+bench.append(b"second")
+wait_until(lambda: bench.store.has_failed or sys.argv[3] == "full")
+say("appended")
+try:
+    bench.store.close()
+except OSError as error:
+    say(str(error))
+else:
+    say("closed")
+"""
+
+
+@pytest.mark.parametrize("name", KERNELS)
+def test_after_a_failed_flush_the_end_commits_what_is_left(name: str, tmp_path: Path) -> None:
+    faults = Faults(tmp_path)
+    with process_of(CLOSED, name, tmp_path, "failing", **faults.environment) as process:
+        assert line_of(process) == "flushed"
+        faults.set(*(f"{call}:consumequeue:*:EIO" for call in ("fdatasync", "fsync", "msync")))
+        assert go_on(process) == "appended"
+        assert "lost" not in go_on(process)
+    bench = Bench(importlib.import_module(MODULES[name]), tmp_path / "store")
+    assert not bench.open().clean
+    assert bench.bodies() == [b"first", b"second"]
+    bench.store.close()
+
+
+@pytest.mark.parametrize("name", KERNELS)
+def test_an_end_with_a_full_disk_tells_what_it_loses(name: str, tmp_path: Path) -> None:
+    faults = Faults(tmp_path)
+    with process_of(CLOSED, name, tmp_path, "full", **faults.environment) as process:
+        assert line_of(process) == "flushed"
+        assert go_on(process) == "appended"
+        faults.set("pwrite:commitlog:*:ENOSPC")
+        told = go_on(process)
+    assert re.search(r"\b\d\d+ bytes of messages that were.*No space left on device", told), told
+    bench = Bench(importlib.import_module(MODULES[name]), tmp_path / "store")
+    bench.open()
+    assert bench.bodies() == [b"first"]
+    bench.store.close()

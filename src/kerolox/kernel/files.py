@@ -22,7 +22,12 @@ class StoreFiles(Protocol):
         """
 
     def close(self) -> None:
-        """Flush, write the checkpoint, remove the abort file, release the lock. Idempotent."""
+        """Flush, write the checkpoint, remove the abort file, release the lock. Idempotent.
+
+        Raises:
+            OSError: what waited in the transient store pool could not be written; it is closed all
+                the same. The native kernel raises after any flush that failed.
+        """
 
     def flush(self) -> int:
         """Flush everything now, queues, index and checkpoint too; the new flushed offset."""

@@ -250,6 +250,7 @@ class StoreFiles:
 
     def close(self) -> None:
         """See ``StoreKernel.close``: every thread ends, at most 5 seconds each."""
+        lost = 0
         if not self.is_open:
             return
         self.is_open = False
@@ -269,9 +270,12 @@ class StoreFiles:
         try:
             if is_stopped and self.allocator is not None:
                 self.allocator.remove_unused()
+            if is_stopped and self.pool is not None:
+                # After a failed flush, too: the page cache has then what was acknowledged.
+                self.pool.commit()
+                lost = self.log.end_offset - self.pool.committed[0] if self.pool.problem else 0
             if is_stopped and self.is_sound:
                 self.log.drop_partial()
-                self._commit_all()
                 is_behind = not self._catch_up()
                 self._flush_all()
                 is_lost = self.log.end_offset > self.log.max_offset
@@ -288,6 +292,12 @@ class StoreFiles:
                 os.close(descriptor)
             self._notify_read = self._notify_write = -1
             self._lock.release()
+        if lost:
+            assert self.pool is not None
+            raise OSError(
+                f"{lost} bytes of messages that were acknowledged are lost with the transient "
+                f"store pool: {self.pool.problem.partition(';')[0]}"
+            )
 
     def _inventory(self) -> Inventory:
         """What the store consists of now."""

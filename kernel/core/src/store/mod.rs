@@ -142,8 +142,9 @@ impl Store {
             let abort = abort_path(&self.shared.settings.store_path_root_dir);
             fs::remove_file(&abort).during("removing", &abort)
         });
+        let lost = self.core.lock().stats().uncommitted_bytes;
         self.abandon();
-        flushed
+        flushed.map_err(|error| with_loss(error, lost))
     }
 
     /// What the store consists of now.
@@ -309,5 +310,19 @@ impl DerefMut for Guard<'_> {
     #[inline]
     fn deref_mut(&mut self) -> &mut Core {
         &mut self.core
+    }
+}
+
+/// The error of a close that left acknowledged messages in the transient store pool.
+fn with_loss(error: StoreError, lost: u64) -> StoreError {
+    match error {
+        StoreError::Io { context, source } if lost > 0 => StoreError::Io {
+            context: format!(
+                "{lost} bytes of messages that were acknowledged are lost with the transient store \
+                 pool: {context}"
+            ),
+            source,
+        },
+        error => error,
     }
 }
