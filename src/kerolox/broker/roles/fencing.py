@@ -85,8 +85,9 @@ async def newer_master(
     return OtherMaster(newest, free)
 
 
-async def tell_older(client: RemotingClient, address: str, own: RoleStatus) -> None:
-    """Have the broker at an address look here if it is an older master of this one's name.
+async def tell_older(client: RemotingClient, address: str, own: RoleStatus) -> bool:
+    """Have the broker at an address look here if it is an older master of this one's name; whether
+    it heard of it.
 
     A name server that was restarted gives the place of a name to whoever comes first, and keeps it
     for that one.
@@ -99,9 +100,9 @@ async def tell_older(client: RemotingClient, address: str, own: RoleStatus) -> N
     status = await status_of(client, address)
     place = own.broker_name, own.broker_cluster_name
     if status is None or (status.broker_name, status.broker_cluster_name) != place:
-        return
+        return False
     if not status.is_master or status.epoch >= own.epoch:
-        return
+        return False
     _log.warning(
         "%s has this broker's place, and its epoch is %d, and here %d: it is told of that",
         address,
@@ -117,6 +118,8 @@ async def tell_older(client: RemotingClient, address: str, own: RoleStatus) -> N
     # It is told again with the next registration that is refused.
     with contextlib.suppress(KeroloxError):
         await _ask(client, address, RequestCode.CHANGE_BROKER_ROLE, encode_body(change))
+        return True
+    return False
 
 
 async def status_of(client: RemotingClient, address: str) -> RoleStatus | None:

@@ -61,7 +61,7 @@ class Roles:
         self._record = role.record
         self._state = RoleState(config.broker_role, config.broker_id, role.record.epoch)
         self._lock = asyncio.Lock()
-        self._tasks: set[asyncio.Task[RoleStatus]] = set()
+        self._tasks: set[asyncio.Task[object]] = set()
         self._timer: asyncio.TimerHandle | None = None
         self._client = RemotingClient(
             rpc_hook=AccountHook(config), tls=TlsContexts(config.tls_to_name_servers)
@@ -179,7 +179,7 @@ class Roles:
         task.add_done_callback(self._done_with)
         return task
 
-    def _done_with(self, task: asyncio.Task[RoleStatus]) -> None:
+    def _done_with(self, task: asyncio.Task[object]) -> None:
         self._tasks.discard(task)
         error = None if task.cancelled() else task.exception()
         if error is not None and not isinstance(error, RoleError):
@@ -385,9 +385,16 @@ class Roles:
                 newest_epoch,
                 self.epoch,
             )
+        if holder and self._state.is_master:
+            # The next registration may be long after, and an older master takes messages meanwhile
+            # that are set aside.
+            task = asyncio.get_running_loop().create_task(self.look())
+            self._tasks.add(task)
+            task.add_done_callback(self._done_with)
 
     async def look(self) -> None:
-        """Become a slave when there is a newer master. To be called before each registration."""
+        """Become a slave when there is a newer master; tell an older one that has the place. To be
+        called before each registration, and when one is refused."""
         state = self._state
         now = asyncio.get_running_loop().time()
         is_due = self._suspects or now - self._looked_at >= LOOK_SECONDS
@@ -400,7 +407,9 @@ class Roles:
             await asyncio.shield(self._start(lambda: self._step_down(other)))
         elif not state.newer_epoch:
             own = self.status()
-            await asyncio.gather(*(tell_older(self._client, each, own) for each in suspects))
+            told = await asyncio.gather(*(tell_older(self._client, each, own) for each in suspects))
+            if any(told):
+                self._parts.registration.retry()
 
     async def _newer_master(self, also: set[str]) -> OtherMaster | None:
         config = self._parts.config

@@ -204,6 +204,11 @@ class Registration:
         self._known.clear()
         self._wanted.set()
 
+    def retry(self) -> None:
+        """Register again in :data:`RETRY_SECONDS_MIN`, however often it failed."""
+        if self._task is not None:
+            asyncio.get_running_loop().call_later(RETRY_SECONDS_MIN, self._wanted.set)
+
     def dial_anew(self) -> None:
         """Close the connections to name servers: the next ones are made as settings say now."""
         for server in self._servers:
@@ -219,8 +224,8 @@ class Registration:
         await self._client.close()
 
     def _disconnected(self, server: str) -> None:
-        if self._task is not None and server not in self._failures:
-            asyncio.get_running_loop().call_later(RETRY_SECONDS_MIN, self._wanted.set)
+        if server not in self._failures:
+            self.retry()
 
     async def _run(self) -> None:
         loop = asyncio.get_running_loop()
