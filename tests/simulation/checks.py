@@ -4,9 +4,11 @@
 have, and the stores with each other. What may be lost, and only that, follows from the settings:
 
 ======================  ==========================================================================
-the broker is killed    nothing, but with a transient store pool what was not committed
+the broker is killed    nothing, but with a transient store pool what was not committed; so where
+                        it is stopped while its disk is full
 its machine crashes     ASYNC_FLUSH: what was not flushed. SYNC_FLUSH: nothing that was answered
-                        with another status than FLUSH_DISK_TIMEOUT
+                        with another status than FLUSH_DISK_TIMEOUT, which the status of a slave
+                        may hide
 a slave is promoted     ASYNC_MASTER: what it did not have. SYNC_MASTER: nothing that was SEND_OK,
                         unless the machine of a slave crashed before
 ======================  ==========================================================================
@@ -35,7 +37,9 @@ from tests.simulation.history import (
     ROLLBACK,
     SEND_OK,
     STARTED,
+    STOPPED,
     TRANSACTION,
+    Event,
     Group,
     History,
     Received,
@@ -48,8 +52,9 @@ SOON_SECONDS = 3.0
 """A message that waits so long in a quiet cluster has been forgotten."""
 EARLY_SECONDS = 0.005
 """A delay counts from the broker's time in milliseconds."""
-HEARD_SECONDS = 10.0
-"""An old master that comes back has heard of the new one so long after the change."""
+HEARD_SECONDS = 20.0
+"""An old master that comes back has heard of the new one so long after the change: a name server
+that was away is tried again every ten seconds, and it may be away before that."""
 _ENTRY = struct.Struct(">qiq")
 
 
@@ -244,11 +249,14 @@ def may_be_lost(history: History, sent: Sent) -> bool:
             continue
         if event.what == CRASHED and not event.is_master:
             has_slave_crashed = True
-        was_flushed = history.flush == "SYNC_FLUSH" and sent.status != "FLUSH_DISK_TIMEOUT"
+        # What the slave did counts more than what the disk did.
+        hides_flush = history.has_failing_syncs and sent.status != SEND_OK
+        is_timeout = sent.status == "FLUSH_DISK_TIMEOUT" or hides_flush
+        was_flushed = history.flush == "SYNC_FLUSH" and not is_timeout
         if event.what == CRASHED and event.is_master and not was_flushed:
             if is_stored_twice or sent.physical_offset >= event.flushed:
                 return True
-        elif event.what == KILLED and history.has_pool and event.is_master:
+        elif event.is_master and _loses_pool(history, event):
             if is_stored_twice or sent.physical_offset >= event.log_end:
                 return True
         elif event.what == PROMOTED:
@@ -308,8 +316,17 @@ def check_transactions(history: History, contents: Contents) -> list[str]:
 
 
 def _lost_anything(history: History, since: float = 0.0) -> bool:
-    losses = (CRASHED, PROMOTED, KILLED) if history.has_pool else (CRASHED, PROMOTED)
-    return any(event.what in losses and event.at >= since for event in history.events)
+    return any(
+        event.at >= since and (event.what in (CRASHED, PROMOTED) or _loses_pool(history, event))
+        for event in history.events
+    )
+
+
+def _loses_pool(history: History, event: Event) -> bool:
+    """Whether what was not committed went with its process: it was killed, or stopped while its
+    disk took nothing."""
+    is_full_at_stop = event.what == STOPPED and event.log_end >= 0
+    return history.has_pool and (event.what == KILLED or is_full_at_stop)
 
 
 # -- what was consumed ----------------------------------------------------------------

@@ -226,9 +226,12 @@ class Cluster:
         process, server = node.process, node.server
         assert process is not None
         assert server is not None
+        end_before = -1
+        if isinstance(server, Broker) and hasattr(server, "parts") and node.disk is not None:
+            end_before = server.parts.store.max_physical_offset if node.disk.is_full else -1
         await self.call(node, server.stop())
         self.trace.add(f"stopped {node.name}")
-        self._note(STOPPED, node)
+        self._note(STOPPED, node, end_before)
         if end:
             self._end(node)
 
@@ -266,13 +269,13 @@ class Cluster:
         self._kept.append(node.server)
         node.server = None
 
-    def _note(self, what: str, node: Node) -> None:
+    def _note(self, what: str, node: Node, log_end: int = -1) -> None:
         if not node.is_broker:
             return
         has_parts = hasattr(node.broker, "parts")
         config = node.broker.parts.config if has_parts else node.broker.config
-        log_end = flushed = -1
-        if what != STARTED and has_parts:
+        flushed = -1
+        if what not in (STARTED, STOPPED) and has_parts:
             store = node.broker.parts.store
             log_end, flushed = store.max_physical_offset, store.flushed_offset
         self.history.event(

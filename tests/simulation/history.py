@@ -112,7 +112,7 @@ class Event:
     node: str
     """The process."""
     log_end: int = -1
-    """End of its log at that time, where it is known."""
+    """End of its log at that time, where it is known. STOPPED: with a full disk; -1: it was not."""
     flushed: int = -1
     """CRASHED: what its store believed to be on the disk."""
     is_master: bool = True
@@ -126,6 +126,8 @@ class History:
     role: str = "ASYNC_MASTER"
     is_quiet: bool = False
     """No fault befell anything."""
+    has_failing_syncs: bool = False
+    """Some disk fails to sync at some time."""
     has_pool: bool = False
     """With a transient store pool a kill loses what was not committed to the page cache."""
     sent: list[Sent] = field(default_factory=list)

@@ -29,7 +29,7 @@ START_SECONDS = 1_000.0
 
 STEPS_AT_A_MOMENT_MAX = 20_000
 """Steps that may run before virtual time moves; more is a loop that never rests."""
-STEPS_MAX = 150_000
+STEPS_MAX = 500_000
 """Steps of a run; more is work that never ends."""
 
 THREAD_SECONDS_MAX = 0.002

@@ -181,9 +181,9 @@ class Operator:
                 except (TopicRouteNotFoundError, TopicExistsError) as error:
                     if number:
                         return  # an earlier try did it
-                    self._cluster.trace.add(f"command fails: {type(error).__name__}")
+                    self._cluster.trace.add(f"command fails: {type(error).__name__}: {error}")
                 except KeroloxError as error:
-                    self._cluster.trace.add(f"command fails: {type(error).__name__}")
+                    self._cluster.trace.add(f"command fails: {type(error).__name__}: {error}")
                 else:
                     self._cluster.trace.add(f"command: {result}")
                     return

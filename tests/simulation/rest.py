@@ -42,13 +42,13 @@ def _delayed(parts: Context) -> int:
 
 
 def _lag(parts: Context, group: str, topic: str) -> int:
-    """Messages that a group has not consumed."""
+    """Messages that a group has not consumed, or that it has committed beyond the end of a queue:
+    what a crash took away, of which it hears with its next pull."""
     config = parts.topics.get(topic)
     if config is None:
         return 0
     lag = 0
     for queue_id in range(config.read_queue_nums):
         low, high = parts.store.queue_bounds(topic, queue_id)
-        if high > low:
-            lag += high - max(low, parts.offsets.query(group, topic, queue_id), 0)
+        lag += abs(high - max(low, parts.offsets.query(group, topic, queue_id), 0))
     return lag

@@ -75,6 +75,8 @@ class Run:
         self.history = History(scenario.flush, scenario.role)
         # On a slow link a send may need longer than its producer waits.
         self.history.is_quiet = not scenario.faults and scenario.latency_seconds < 0.01
+        kinds = {fault.kind for fault in scenario.faults}
+        self.history.has_failing_syncs = "failing_sync" in kinds
         self.history.has_pool = bool(scenario.broker_settings.get("transient_store_pool_enable"))
         self.chance = random.Random(f"run-{scenario.seed}")
         self.cluster = Cluster(loop, root, self.chance.getrandbits(64), trace, self.history)
@@ -213,9 +215,14 @@ class Run:
             return "a send has no outcome"
         brokers = list(self.cluster.brokers.values())
         slaves = [broker for broker in brokers if broker.parts.config.is_slave]
+        masters: set[str] = set()
         for broker in brokers:
             if not broker.parts.config.is_slave:
                 name = broker.config.broker_name
+                if name in masters:
+                    # The one that its name server refuses tells the other one before long.
+                    return f"{name} has two masters"
+                masters.add(name)
                 own = [each for each in slaves if each.config.broker_name == name]
                 reason = unrest_of(broker, own, self.scenario.groups)
                 if reason:
