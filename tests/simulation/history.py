@@ -134,6 +134,8 @@ class History:
     received: list[Received] = field(default_factory=list)
     groups: dict[str, Group] = field(default_factory=dict)
     events: list[Event] = field(default_factory=list)
+    gone_topics: set[str] = field(default_factory=set)
+    """Topics that were deleted and not made again; a broker that was away may have them still."""
     deleted_topics: dict[str, float] = field(default_factory=dict)
     """Topic to the last time at which a deletion of it began or ended."""
     clock_jumps: int = 0

@@ -85,6 +85,7 @@ class Operator:
         """Delete a topic, and make it again or not."""
         now = self._cluster.loop.time
         self._history.deleted_topics[topic] = now()
+        (self._history.gone_topics.discard if again else self._history.gone_topics.add)(topic)
         await self._run_command(lambda admin: admin.delete_topic(topic))
         self._history.deleted_topics[topic] = now()
         if again:

@@ -224,7 +224,7 @@ class Run:
                     return f"{name} has two masters"
                 masters.add(name)
                 own = [each for each in slaves if each.config.broker_name == name]
-                reason = unrest_of(broker, own, self.scenario.groups)
+                reason = unrest_of(broker, own, self.scenario.groups, self.history.gone_topics)
                 if reason:
                     return reason
         return ""
