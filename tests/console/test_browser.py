@@ -9,14 +9,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from kerolox.admin import Admin
-from kerolox.client import PushConsumer, PushConsumerSettings
-from kerolox.message import ConsumeFromWhere, Message
-from tests.console.site import PASSWORD, users_file
+from tests.console.browsing import console_process, fill, log_in
+from tests.console.site import PASSWORD
 from tests.support.browser import PHONE, opened_page, running_browser
-from tests.support.eventually import until
 from tests.support.programs import build_axe
-from tests.support.servers.command import Server
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page
@@ -33,37 +29,8 @@ def base(our_cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iter
     """The address of a console process; its cluster has a topic, a group and dead letters."""
     folder = tmp_path_factory.mktemp("console")
     asyncio.run(fill(our_cluster.name_server))
-    arguments = ["--users", users_file(folder), "--history", folder / "history", "--port", 0]
-    arguments += ["--actions", "--sample-seconds", "1", "-n", our_cluster.name_server]
-    with Server(folder, "console", *arguments) as server:
-        yield f"http://{server.addresses['console']}"
-
-
-async def fill(name_server: str) -> None:
-    """What pages show: messages, a group that gave some of them up, one that waits."""
-    got = 0
-
-    async def on_messages(messages: list[object]) -> None:
-        nonlocal got
-        got += len(messages)
-        raise ValueError("given up")
-
-    settings = PushConsumerSettings(
-        consume_from_where=ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET, max_reconsume_times=0
-    )
-    async with Admin(name_server) as admin:
-        await admin.create_topic("Shown", queues=2)
-        for number in range(4):
-            await admin.send_message(Message("Shown", b'{"a": %d}' % number, tags="t", keys="k"))
-        await admin.send_message(Message("Shown", b"later", delay_level=18))
-        consumer = PushConsumer("gives-up", name_server, settings=settings)
-        consumer.subscribe("Shown", "*", on_messages)
-
-        async def has_letters() -> bool:
-            return "%DLQ%gives-up" in await admin.list_topics() and got >= 4
-
-        async with consumer:
-            await until(has_letters)
+    with console_process(folder, our_cluster.name_server) as address:
+        yield address
 
 
 @pytest.fixture(scope="module")
@@ -75,14 +42,6 @@ def axe() -> str:
 def browser() -> Iterator[Browser]:
     with running_browser() as running:
         yield running
-
-
-def log_in(page: Page, base: str, role: str, path: str = "/") -> None:
-    page.goto(f"{base}{path}")
-    page.get_by_label("Name").fill(role)
-    page.get_by_label("Password").fill(PASSWORD)
-    page.get_by_role("button", name="Log in").click()
-    page.get_by_role("button", name="Log out").wait_for()
 
 
 def faults_of(page: Page, axe: str) -> list[str]:
@@ -192,17 +151,6 @@ def test_an_admin_makes_a_topic_sends_follows_and_deletes(base: str, browser: Br
         page.get_by_label("Type its name once more").fill("Clicked")
         page.get_by_role("button", name="Delete it").click()
         page.get_by_role("status").get_by_text("Topic Clicked is deleted").wait_for()
-
-
-def test_a_group_is_moved_after_a_look_at_the_plan(base: str, browser: Browser) -> None:
-    with opened_page(browser) as page:
-        log_in(page, base, "operator", "/group?name=gives-up&topic=Shown")
-        page.get_by_text("Go on elsewhere").click()
-        page.get_by_label("To", exact=True).fill("beginning")
-        page.get_by_role("button", name="Show what would happen").click()
-        page.get_by_text("4 messages would come again").wait_for()
-        page.get_by_role("button", name="Move it").click()
-        page.get_by_role("status").get_by_text("4 messages come again").wait_for()
 
 
 def test_a_viewer_sees_no_form_that_changes_something(base: str, browser: Browser) -> None:
