@@ -166,6 +166,10 @@ def _draw_settings(scenario: Scenario, chance: random.Random) -> None:
 
 def _draw_clients(scenario: Scenario, chance: random.Random) -> None:
     topics = tuple(scenario.topics)
+    # What slow links and slow commits make of each send is no fault: some have to be answered.
+    has_slow_commits = "transient_store_pool_enable" in scenario.broker_settings
+    is_slow = has_slow_commits and scenario.role == "SYNC_MASTER"
+    timeout_ms_min = 3_000 if is_slow else 0
     for number in range(chance.choice((1, 1, 2))):
         scenario.producers.append(
             ProducerPlan(
@@ -174,7 +178,7 @@ def _draw_clients(scenario: Scenario, chance: random.Random) -> None:
                 chance.choice(("plain", "plain", "ordered", "delayed", "transaction")),
                 chance.choice((5, 10, 20, 30)),
                 chance.choice((0.0, 0.02, 0.1, 0.3)),
-                chance.choice((500, 1_000, 3_000)),
+                max(timeout_ms_min, chance.choice((500, 1_000, 3_000))),
                 chance.choice((0, 0, 300, 1_000)),
             )
         )
