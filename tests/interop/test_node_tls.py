@@ -48,7 +48,9 @@ def test_a_node_client_works_in_plain_text_where_a_port_takes_that(
             assert found == {"send": "ok", "tags": "ok"}
         else:
             assert found.keys() == {"send", "tags"}
-            assert all(text.startswith("SocketCloseError") for text in found.values()), found
+            # What its close is to the client depends on what it had sent by then.
+            closed = ("SocketCloseError", "Error: read ECONNRESET")
+            assert all(text.startswith(closed) for text in found.values()), found
             told = f"it speaks no TLS, and tls.server.mode={mode}; switch TLS on in the client"
             assert told in up.log.read_text()
         assert producer.send(Message(TOPICS[0], b"beside")).queue_offset >= 0
