@@ -50,10 +50,15 @@ def _lag(parts: Context, group: str, topic: str) -> int:
     """Messages that a group has not consumed, or that it has committed beyond the end of a queue:
     what a crash took away, of which it hears with its next pull."""
     config = parts.topics.get(topic)
-    if config is None:
+    if config is not None:
+        queue_ids: Iterable[int] = range(config.read_queue_nums)
+    elif topic.startswith(RETRY_PREFIX):
+        # A crash may take the topic and leave the offsets: its members look there all the same.
+        queue_ids = parts.offsets.of_topic(group, topic)
+    else:
         return 0
     lag = 0
-    for queue_id in range(config.read_queue_nums):
+    for queue_id in queue_ids:
         low, high = parts.store.queue_bounds(topic, queue_id)
         lag += abs(high - max(low, parts.offsets.query(group, topic, queue_id), 0))
     return lag

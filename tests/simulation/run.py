@@ -44,6 +44,8 @@ FOLLOW_SECONDS = 15.0
 HELD_SECONDS = 8.0
 """Longer than a broker holds a pull whose queue has other messages than it asks for."""
 LOOK_SECONDS = 0.5
+QUIET_LOOKS = 3
+"""Looks that find nothing to wait for, before the last one."""
 STOP_SECONDS_MAX = 20.0
 LEFT_SECONDS = 5.0
 """After so long nothing of a stopped server may be left."""
@@ -196,9 +198,12 @@ class Run:
             await asyncio.sleep(HELD_SECONDS)
         deadline = self.loop.time() + REST_SECONDS_MAX
         quiet = 0
-        while quiet < 3:
+        while True:
             reason = self._unrest()
             quiet = 0 if reason else quiet + 1
+            # Nothing happens between this look and the check.
+            if quiet > QUIET_LOOKS:
+                return
             if reason and self.loop.time() > deadline - REST_SECONDS_MAX + FOLLOW_SECONDS:
                 await self._rebuild_slaves()
             if self.loop.time() > deadline:
