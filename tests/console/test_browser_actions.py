@@ -16,11 +16,9 @@ from kerolox.console.routes import ROUTES
 from kerolox.message import Message, MessageQueue
 from tests.console.browsing import console_process, fill, log_in
 from tests.console.test_accounts import ACCOUNTS, words
-from tests.console.test_promotion import follows, is_master
-from tests.doctor.patients import broker, name_server
+from tests.console.test_promotion import is_master, pair
 from tests.support.browser import opened_page, running_browser
-from tests.support.eventually import wait_until
-from tests.support.servers.up import Up, free_port
+from tests.support.servers.up import Up
 
 if TYPE_CHECKING:
     from playwright.sync_api import Page
@@ -363,27 +361,15 @@ def test_each_action_is_clicked() -> None:
 
 
 def test_a_click_makes_a_slave_the_master(tmp_path: Path) -> None:
-    ha_port = free_port()
-    slave_settings = {
-        "brokerRole": "SLAVE",
-        "brokerId": 1,
-        "haMasterAddress": f"127.0.0.1:{ha_port}",
-    }
-    with name_server(tmp_path / "n") as names:
-        at = names.addresses["namesrv"]
-        with (
-            broker(tmp_path / "m", "pair", at, haListenPort=ha_port) as first,
-            broker(tmp_path / "s", "pair", at, **slave_settings) as second,
-        ):
-            old, new = first.addresses["broker"], second.addresses["broker"]
-            wait_until(lambda: follows(at, new), what="a slave that follows")
-            with (
-                console_process(tmp_path, at) as base,
-                running_browser() as browser,
-                opened_page(browser) as page,
-            ):
-                log_in(page, base, "admin", f"/broker?address={new}")
-                page.get_by_role("link", name="Make it the master").click()
-                page.get_by_text(f"Its master {old} is there: both change places").wait_for()
-                press(page, "Make it the master", f"{new} is the master of pair")
-            assert is_master(at, new)
+    with (
+        pair(tmp_path) as (at, first, second),
+        console_process(tmp_path, at) as base,
+        running_browser() as browser,
+        opened_page(browser) as page,
+    ):
+        old, new = first.addresses["broker"], second.addresses["broker"]
+        log_in(page, base, "admin", f"/broker?address={new}")
+        page.get_by_role("link", name="Make it the master").click()
+        page.get_by_text(f"Its master {old} is there: both change places").wait_for()
+        press(page, "Make it the master", f"{new} is the master of pair")
+        assert is_master(at, new)

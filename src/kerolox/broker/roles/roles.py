@@ -175,9 +175,12 @@ class Roles:
                 return await work()
 
         task = asyncio.get_running_loop().create_task(run())
+        self._keep_until_done(task)
+        return task
+
+    def _keep_until_done(self, task: asyncio.Task[object]) -> None:
         self._tasks.add(task)
         task.add_done_callback(self._done_with)
-        return task
 
     def _done_with(self, task: asyncio.Task[object]) -> None:
         self._tasks.discard(task)
@@ -388,9 +391,7 @@ class Roles:
         if holder and self._state.is_master:
             # The next registration may be long after, and an older master takes messages meanwhile
             # that are set aside.
-            task = asyncio.get_running_loop().create_task(self.look())
-            self._tasks.add(task)
-            task.add_done_callback(self._done_with)
+            self._keep_until_done(asyncio.get_running_loop().create_task(self.look()))
 
     async def look(self) -> None:
         """Become a slave when there is a newer master; tell an older one that has the place. To be
