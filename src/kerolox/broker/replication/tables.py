@@ -1,14 +1,16 @@
 """The tables that a slave takes from its master (``SlaveSynchronize``).
 
-What the master says of delayed messages may be ahead of the log that it has sent: a message would
-count as delivered, and its copy be missing. So positions count when the log has come as far as the
-master's was behind them, which RocketMQ's slave does not look at.
+What the master says of delayed messages and of transactions may be ahead of the log that it has
+sent: a message would count as delivered, or a half as stored again, and its copy be missing. So
+these positions count when the log has come as far as the master's was behind them, which RocketMQ's
+slave does not look at. Offsets of groups count at once: a group got what it committed.
 """
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping
+from typing import NamedTuple
 
 import msgspec
 
@@ -17,7 +19,7 @@ from kerolox.broker.dialling import AccountHook
 from kerolox.broker.identity import Identity
 from kerolox.broker.services.schedule import DelaySchedule
 from kerolox.broker.tables.groups import GroupTable
-from kerolox.broker.tables.offsets import OffsetTable
+from kerolox.broker.tables.offsets import SEPARATOR, OffsetTable
 from kerolox.broker.tables.topics import TopicTable
 from kerolox.errors import BrokerError, KeroloxError
 from kerolox.protocol.bodies import (
@@ -28,6 +30,7 @@ from kerolox.protocol.bodies import (
 )
 from kerolox.protocol.codes import RequestCode, ResponseCode
 from kerolox.protocol.command import RemotingCommand
+from kerolox.protocol.names import HALF_TOPIC, OP_HALF_TOPIC, TRANSACTION_GROUP
 from kerolox.protocol.own.roles import RoleStatus
 from kerolox.remoting.client import RemotingClient
 from kerolox.security.contexts import TlsContexts
@@ -36,6 +39,20 @@ from kerolox.text import printable
 REQUEST_SECONDS_MAX = 3.0
 
 _log = logging.getLogger(__name__)
+
+
+_OF_TRANSACTIONS = tuple(
+    topic + SEPARATOR + TRANSACTION_GROUP for topic in (HALF_TOPIC, OP_HALF_TOPIC)
+)
+
+
+class _Positions(NamedTuple):
+    """How far a master's services are in its log."""
+
+    log_end: int
+    """Where that log ended after they were asked for; what they stand for is before it."""
+    delays: Mapping[int, int]
+    transactions: Mapping[str, Mapping[int, int]]
 
 
 class _OffsetBody(msgspec.Struct):
@@ -94,8 +111,8 @@ class SlaveTables:
         self.master = ""
         self.status: RoleStatus | None = None
         self.complete_below = 0
-        self._later: tuple[int, Mapping[int, int]] | None = None
-        """Delay positions, and how far the log has to reach for them."""
+        self._later: _Positions | None = None
+        """What waits for the log here to reach as far."""
         self._failing = False
 
     def set_master(self, address: str) -> None:
@@ -133,7 +150,6 @@ class SlaveTables:
         await self._sync_topics(master)
         self.complete_below = end
         await self._sync_offsets(master)
-        await self._sync_delays(master)
         await self._sync_groups(master)
         await self._look_at(master)
 
@@ -163,24 +179,32 @@ class SlaveTables:
             await self._groups.persist()
 
     async def _sync_offsets(self, master: str) -> None:
-        body = await self._ask(master, RequestCode.GET_ALL_CONSUMER_OFFSET)
-        self._offsets.put_all(decode_body(body, _OffsetBody).offsetTable)
-
-    async def _sync_delays(self, master: str) -> None:
         self._take_later()
+        body = await self._ask(master, RequestCode.GET_ALL_CONSUMER_OFFSET)
+        offsets = decode_body(body, _OffsetBody).offsetTable
+        transactions = {key: offsets.pop(key) for key in _OF_TRANSACTIONS if key in offsets}
+        self._offsets.put_all(offsets)
         body = await self._ask(master, RequestCode.GET_ALL_DELAY_OFFSET)
-        positions = decode_body(body, _DelayBody).offsetTable
+        delays = decode_body(body, _DelayBody).offsetTable
         info = await self._ask(master, RequestCode.GET_BROKER_RUNTIME_INFO)
         end = decode_body(info, _RuntimeBody).table.get("commitLogMaxOffset", "")
         if not end.isdecimal():
             raise BodyError(f"the master's commitLogMaxOffset is {printable(end[:64])!r}")
-        self._later = (int(end), positions)
+        self._wait_for_log(_Positions(int(end), delays, transactions))
         self._take_later()
+
+    def _wait_for_log(self, positions: _Positions) -> None:
+        """Keep positions until the log has come far enough. Older ones that still wait for it stay,
+        or a slave that is always behind would never have any; unless that log will not come, since
+        the master's is shorter now."""
+        if self._later is None or positions.log_end < self._later.log_end:
+            self._later = positions
 
     def _take_later(self) -> None:
         """Take over the positions for which the log has come far enough."""
-        if self._later is not None and self._log_end() >= self._later[0]:
-            self._schedule.set_offsets(self._later[1])
+        if self._later is not None and self._log_end() >= self._later.log_end:
+            self._schedule.set_offsets(self._later.delays)
+            self._offsets.put_all(self._later.transactions)
             self._later = None
 
     async def _ask(self, master: str, code: RequestCode) -> bytes:

@@ -16,6 +16,7 @@ from kerolox.namesrv.config import NamesrvConfig
 from kerolox.namesrv.server import NameServer
 from kerolox.protocol.bodies import SubscriptionGroupConfig
 from kerolox.protocol.codes import PullSysFlag, RequestCode, ResponseCode
+from kerolox.protocol.names import HALF_TOPIC, TRANSACTION_GROUP
 from kerolox.protocol.records import encode_batch
 from tests.support.clients.peer import peer_of, small_config
 from tests.support.eventually import SECONDS_MAX, until
@@ -230,6 +231,38 @@ async def test_delay_positions_wait_for_the_log_that_they_stand_for(tmp_path: Pa
             slave.parts.store.append_log(0, log_of(master))
             await tables.take_from(master.address)
             assert slave.parts.schedule.offsets == {1: 1}
+
+
+async def test_positions_of_transactions_wait_for_the_log_they_stand_for(
+    tmp_path: Path, kernel: str
+):
+    async with pair(tmp_path, kernel) as (master, first):
+        await until_equal(master, first)
+        other = slave_config(tmp_path, 1, store_path_root_dir=tmp_path / "other")
+        async with Broker(other, kernel=kernel) as slave:
+
+            def position() -> int:
+                return slave.parts.offsets.query(TRANSACTION_GROUP, HALF_TOPIC, 0)
+
+            tables = slave.parts.replication.tables
+            await fill(master, 1)
+            old = log_of(master)
+            master.parts.offsets.commit(TRANSACTION_GROUP, HALF_TOPIC, 0, 1, "a test")
+            master.parts.offsets.commit("readers", "T", 0, 1, "a test")
+            await tables.take_from(master.address)
+            assert position() == -1
+            assert slave.parts.offsets.query("readers", "T", 0) == 1
+            # The next look finds a longer log; what waits is not forgotten for what comes later.
+            await fill(master, 1)
+            master.parts.offsets.commit(TRANSACTION_GROUP, HALF_TOPIC, 0, 2, "a test")
+            await tables.take_from(master.address)
+            assert position() == -1
+            slave.parts.store.append_log(0, old)
+            await tables.take_from(master.address)
+            assert position() == 1
+            slave.parts.store.append_log(len(old), log_of(master)[len(old) :])
+            await tables.take_from(master.address)
+            assert position() == 2
 
 
 async def slave_with_messages(tmp_path: Path, kernel: str, **more: Any) -> Any:
