@@ -243,11 +243,17 @@ impl FastPath {
         let mut arrived = Vec::new();
         let appended = core.append_log(offset, bytes, &mut arrived);
         state.tables.refresh(&core);
+        let mut last = None;
         for (queue, tags_code) in arrived {
             let Some(slot) = core.slot(queue) else { continue };
-            let (name, queue_id) = (slot.topic.name.as_bytes(), slot.queue_id);
-            if let Some(topic) = state.tables.topics.find(name, policy::NO_SLOT) {
-                state.note_append(&core, topic, queue_id, tags_code);
+            // Mostly all are of one topic.
+            let known = last.filter(|(of, _)| std::ptr::eq(*of, &raw const *slot.topic));
+            let (_, topic) = *last.insert(known.unwrap_or_else(|| {
+                let name = slot.topic.name.as_bytes();
+                (&raw const *slot.topic, state.tables.topics.find(name, policy::NO_SLOT))
+            }));
+            if let Some(topic) = topic {
+                state.note_append(&core, topic, slot.queue_id, tags_code);
             }
         }
         self.end_append(guard, core);

@@ -109,9 +109,14 @@ pub(super) fn correct_code(
 
 /// The tags code of a record's queue entry.
 pub(crate) fn tags_code(view: &RecordView<'_>, delays_ms: &[i64]) -> i64 {
+    tags_code_with(view, delays_ms, &Marks::scan(view.properties))
+}
+
+/// The same, for a caller that has the marks of the record.
+pub(crate) fn tags_code_with(view: &RecordView<'_>, delays_ms: &[i64], marks: &Marks<'_>) -> i64 {
     let is_delayed = view.topic == SCHEDULE_TOPIC;
     let time = is_delayed
         .then(|| deliver_time(view.properties, view.store_timestamp, delays_ms))
         .flatten();
-    time.unwrap_or_else(|| Marks::scan(view.properties).tags_code())
+    time.unwrap_or_else(|| marks.tags_code())
 }

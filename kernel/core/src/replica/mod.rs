@@ -11,16 +11,28 @@ use crate::index::{PendingKey, for_each_key};
 use crate::log::raw::Raw;
 use crate::protocol::{RECORD_BYTES_MIN, TRANSACTION_MASK, TRANSACTION_ROLLBACK};
 use crate::queues::entry::Entry;
-use crate::record::{Marks, RecordView, java_hash};
-use crate::recovery::places::{Place, places_of, tags_code, unit_time_of};
-use crate::state::Core;
+use crate::record::{Marks, RecordView, java_hash, java_hash_from};
+use crate::recovery::places::{Place, places_of, tags_code_with, unit_time_of};
 use crate::state::types::QueueHandle;
+use crate::state::{Core, Slot};
 
 /// A queue that got an entry, and the tags code.
 pub type Arrival = (QueueHandle, i64);
 
 /// A topic and a queue id.
 type QueueName = (Box<[u8]>, i32);
+
+/// Queues that are found again without a search, by the low bits of their id.
+const RECENT: usize = 16;
+
+/// The queues that records came for last.
+pub(crate) struct RecentQueues([QueueHandle; RECENT]);
+
+impl Default for RecentQueues {
+    fn default() -> Self {
+        RecentQueues([QueueHandle { index: u32::MAX, generation: 0 }; RECENT])
+    }
+}
 
 /// Why a record is not entered.
 enum Refusal {
@@ -121,7 +133,8 @@ impl Core {
         let places = places_of(view, &self.shared.settings);
         let first = arrived.len();
         let delays = &self.shared.settings.message_delay_level;
-        let tags_code = tags_code(view, delays);
+        let marks = Marks::scan(view.properties);
+        let tags_code = tags_code_with(view, delays, &marks);
         for place in places.iter() {
             match self.room_for(view, place) {
                 Ok(handle) => arrived.push((handle, tags_code)),
@@ -145,7 +158,7 @@ impl Core {
         self.stats.put_count += 1;
         self.stats.put_bytes += view.size as u64;
         self.last_timestamp = self.last_timestamp.max(view.store_timestamp);
-        self.note_keys(view);
+        self.note_keys(view, &marks);
         Ok(())
     }
 
@@ -155,8 +168,7 @@ impl Core {
         view: &RecordView<'_>,
         place: Place<'_>,
     ) -> Result<QueueHandle, Refusal> {
-        let unnamed = |_| bad(view, "names a topic or queue that no folder can have");
-        let handle = self.named_queue(place.topic, place.queue_id).map_err(unnamed)?;
+        let handle = self.queue_of(view, place)?;
         let now_ms = self.now_ms;
         let Some(parts) = self.parts(handle) else { return Err(StoreError::Closed.into()) };
         let queue = &mut parts.slot.queue;
@@ -183,16 +195,35 @@ impl Core {
         Ok(handle)
     }
 
+    /// The queue of a place, which is made where it is new.
+    fn queue_of(
+        &mut self,
+        view: &RecordView<'_>,
+        place: Place<'_>,
+    ) -> Result<QueueHandle, StoreError> {
+        let recent = place.queue_id as usize % RECENT;
+        let handle = self.recent_queues.0[recent];
+        let is_it = |slot: &Slot| {
+            slot.queue_id == place.queue_id && slot.topic.name.as_bytes() == place.topic
+        };
+        if self.slot(handle).is_some_and(is_it) {
+            return Ok(handle);
+        }
+        let unnamed = |_| bad(view, "names a topic or queue that no folder can have");
+        let handle = self.named_queue(place.topic, place.queue_id).map_err(unnamed)?;
+        self.recent_queues.0[recent] = handle;
+        Ok(handle)
+    }
+
     /// Keeps the keys of a record for the index.
-    fn note_keys(&mut self, view: &RecordView<'_>) {
+    fn note_keys(&mut self, view: &RecordView<'_>, marks: &Marks<'_>) {
         if !self.is_indexed() || view.sys_flag & TRANSACTION_MASK == TRANSACTION_ROLLBACK {
             return;
         }
-        let marks = Marks::scan(view.properties);
         if marks.uniq_key.is_none() && marks.keys.is_none() {
             return;
         }
-        let topic_hash = java_hash(&[view.topic, b"#"].concat());
+        let topic_hash = java_hash_from(java_hash(view.topic), b"#");
         let (physical_offset, store_timestamp) = (view.physical_offset, view.store_timestamp);
         for_each_key(topic_hash, marks.uniq_key, marks.keys, |hash| {
             self.keys.push(PendingKey { hash, physical_offset, store_timestamp });

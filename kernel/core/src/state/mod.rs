@@ -23,6 +23,7 @@ use crate::queues::consume_queue::{ConsumeQueue, queue_file_size};
 use crate::queues::names::topic_name;
 use crate::queues::queue_ext::QueueExt;
 use crate::record::java_hash;
+use crate::replica::RecentQueues;
 use crate::shared::Shared;
 use crate::shared::indexing::INDEX_PENDING_MAX;
 use crate::state::types::{QueueBounds, QueueHandle, Stats};
@@ -76,6 +77,7 @@ pub struct Core {
     /// Store timestamp of the last record.
     pub(crate) last_timestamp: i64,
     pub(crate) keys: Vec<PendingKey>,
+    pub(crate) recent_queues: RecentQueues,
     pub(crate) stats: Stats,
     /// Bytes after the end of the log that are taken to be in memory.
     pub(crate) memory_bytes: i64,
@@ -102,6 +104,7 @@ impl Core {
             now_ms: 0,
             last_timestamp: 0,
             keys: Vec::with_capacity(KEYS_HANDED_OVER),
+            recent_queues: RecentQueues::default(),
             stats: Stats::default(),
             memory_bytes: physical_memory() / 100 * ratio,
             max_message_size,
