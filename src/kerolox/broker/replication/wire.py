@@ -30,7 +30,7 @@ NOTE_OFFSET = -1
 NOTE_BYTES_MAX = 4_096
 """Of a note, and of a message."""
 
-FRAME_BYTES = 256 * 1024
+FRAME_BYTES = 1024 * 1024
 """Between two brokers of ours a frame ends where the log has a multiple of these bytes, or has no
 more: the slave writes each by one call, in whole pages, which is half of what many cost."""
 READ_BYTES = FRAME_BYTES + 64 * 1024
