@@ -22,18 +22,6 @@ pub type Arrival = (QueueHandle, i64);
 /// A topic and a queue id.
 type QueueName = (Box<[u8]>, i32);
 
-/// Queues that are found again without a search, by the low bits of their id.
-const RECENT: usize = 16;
-
-/// The queues that records came for last.
-pub(crate) struct RecentQueues([QueueHandle; RECENT]);
-
-impl Default for RecentQueues {
-    fn default() -> Self {
-        RecentQueues([QueueHandle { index: u32::MAX, generation: 0 }; RECENT])
-    }
-}
-
 /// Why a record is not entered.
 enum Refusal {
     /// Its topic was made anew: the queue of the earlier life has to go first.
@@ -201,8 +189,7 @@ impl Core {
         view: &RecordView<'_>,
         place: Place<'_>,
     ) -> Result<QueueHandle, StoreError> {
-        let recent = place.queue_id as usize % RECENT;
-        let handle = self.recent_queues.0[recent];
+        let handle = self.recent_queues.of(place.queue_id);
         let is_it = |slot: &Slot| {
             slot.queue_id == place.queue_id && slot.topic.name.as_bytes() == place.topic
         };
@@ -211,7 +198,7 @@ impl Core {
         }
         let unnamed = |_| bad(view, "names a topic or queue that no folder can have");
         let handle = self.named_queue(place.topic, place.queue_id).map_err(unnamed)?;
-        self.recent_queues.0[recent] = handle;
+        self.recent_queues.keep(place.queue_id, handle);
         Ok(handle)
     }
 

@@ -23,10 +23,9 @@ use crate::queues::consume_queue::{ConsumeQueue, queue_file_size};
 use crate::queues::names::topic_name;
 use crate::queues::queue_ext::QueueExt;
 use crate::record::java_hash;
-use crate::replica::RecentQueues;
 use crate::shared::Shared;
 use crate::shared::indexing::INDEX_PENDING_MAX;
-use crate::state::types::{QueueBounds, QueueHandle, Stats};
+use crate::state::types::{QueueBounds, QueueHandle, RecentQueues, Stats};
 
 /// Index keys at which the background thread is woken before its time.
 const INDEX_PENDING_WAKE: usize = 8_192;

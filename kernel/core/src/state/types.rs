@@ -14,6 +14,32 @@ pub struct QueueHandle {
     pub(crate) generation: u32,
 }
 
+/// Queues that are found again without a search, by the low bits of their id.
+const RECENT: usize = 16;
+
+/// The queues that records of the master came for last. The caller checks that the one it gets is
+/// the one it asked for.
+pub(crate) struct RecentQueues([QueueHandle; RECENT]);
+
+impl RecentQueues {
+    /// The queue that was kept last for an id with these low bits; a stale handle if none was.
+    #[inline]
+    pub(crate) fn of(&self, queue_id: i32) -> QueueHandle {
+        self.0[queue_id as usize % RECENT]
+    }
+
+    /// Keeps a queue for its id.
+    pub(crate) fn keep(&mut self, queue_id: i32, handle: QueueHandle) {
+        self.0[queue_id as usize % RECENT] = handle;
+    }
+}
+
+impl Default for RecentQueues {
+    fn default() -> Self {
+        RecentQueues([QueueHandle { index: u32::MAX, generation: 0 }; RECENT])
+    }
+}
+
 /// What the records of a batch have in common.
 #[derive(Clone, Copy, Debug)]
 #[allow(missing_docs)]
