@@ -15,7 +15,7 @@ import pytest
 import kerolox._pykernel as reference
 from kerolox.errors import StoreError
 from kerolox.inspect.backup import copying, taking
-from kerolox.inspect.backup.manifest import Manifest, verify_backup
+from kerolox.inspect.backup.manifest import Manifest, files_below, verify_backup
 from kerolox.inspect.backup.restoring import restore_backup
 from kerolox.inspect.backup.taking import back_up
 from kerolox.kernel import load_kernel
@@ -87,6 +87,43 @@ def test_a_backup_of_a_stopped_store_is_the_store(made: Made, tmp_path: Path) ->
     assert (report.records, report.index_entries) == (413, 1213)
     assert (manifest.log_begin, manifest.log_end) == (0, report.log_bytes)
     assert verify_backup(str(tmp_path / "backup")) == (manifest, [])
+
+
+def test_an_index_file_made_during_a_backup_is_not_copied_half_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bench = Bench(reference, tmp_path / "store")
+    bench.open(now=None, max_hash_slot_num=50, max_index_num=100)
+    folder = bench.path / "index"
+    copied: list[str] = []
+
+    def append_until_files(count: int) -> None:
+        while len(list(folder.glob("*"))) < count:
+            assert bench.append(b"x", properties(KEYS="k"), queue_id=0)[0] == 0
+
+    def copy(source: int, target: str, *args: Any, **options: Any) -> Any:
+        if Path(target).parent.name == "index":
+            copied.append(Path(target).name)
+            append_until_files(5)
+        return copy_file(source, target, *args, **options)
+
+    copy_file = copying.copy_file
+    monkeypatch.setattr(taking, "copy_file", copy)
+    append_until_files(3)
+    before = sorted(path.name for path in folder.glob("*"))
+
+    def listed(of: str) -> Any:
+        if of == str(folder):
+            append_until_files(4)
+        return files_below(of)
+
+    monkeypatch.setattr(taking, "files_below", listed)
+    try:
+        back_up(places_of(bench.path), str(tmp_path / "backup"))
+    finally:
+        bench.store.close()
+    assert copied == before[:-1]
+    assert check(tmp_path / "backup").findings.kept == []
 
 
 @pytest.mark.parametrize("name", KERNELS)

@@ -19,7 +19,7 @@ from __future__ import annotations
 import contextlib
 import os
 import time
-from collections.abc import Collection
+from collections.abc import Sequence
 from importlib.metadata import version
 from pathlib import Path
 
@@ -108,9 +108,10 @@ class _Copying:
         for folder in (places.queue_root, places.extension_root):
             self._copy_tree(folder)
         if places.options.has_index:
-            # The newest of a broker that runs is written to: recovery makes it anew.
-            newest = [os.path.basename(path) for path in places.index_paths()[-1:]]
-            self._copy_tree(places.index_folder, newest if places.is_in_use else [])
+            # The newest of a broker that runs is written to, and so is one that it makes from here
+            # on: recovery makes them anew.
+            names = [os.path.basename(path) for path in places.index_paths()]
+            self._copy_tree(places.index_folder, names[:-1] if places.is_in_use else names)
         with contextlib.suppress(FileNotFoundError):
             Path(part, "deletions").write_bytes(Path(places.root, "deletions").read_bytes())
         self._open_log()
@@ -153,11 +154,10 @@ class _Copying:
             if data is not None:
                 Path(self._part, "config", name).write_bytes(data)
 
-    def _copy_tree(self, source: str, without: Collection[str] = ()) -> None:
+    def _copy_tree(self, source: str, names: Sequence[str] | None = None) -> None:
+        """Copy the files of a folder; ``names``: those alone."""
         below = os.path.relpath(source, self._places.root)
-        for path in files_below(source):
-            if path in without:
-                continue
+        for path in files_below(source) if names is None else names:
             # Missing: deleted meanwhile, too old or of a topic that is gone.
             with contextlib.suppress(FileNotFoundError), contextlib.ExitStack() as stack:
                 path_there = os.path.join(source, path)
