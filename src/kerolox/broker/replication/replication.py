@@ -135,7 +135,8 @@ class Replication:
             return
         is_free = not config.ha_listen_port and not config.listen_port
         try:
-            await self._server.open(0 if is_free else self._identity.wanted_ha_port)
+            port = 0 if is_free else self._identity.wanted_ha_port
+            await self._server.open(port, is_sync=is_sync)
         except ConfigError as error:
             if config.ha_listen_port or is_sync:
                 raise
