@@ -157,10 +157,7 @@ class LogReceiver(asyncio.BufferedProtocol):
         self._transport = cast("asyncio.Transport", transport)
         # A bytearray would not do: of one, TLS fills a copy.
         self._buffer = memoryview(bytearray(READ_BYTES))
-        self._loop = asyncio.get_running_loop()
-        self._end: asyncio.Future[None] = self._loop.create_future()
-        self._timer: asyncio.TimerHandle | None = None
-        """Of a report that is withheld."""
+        self._end: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
     async def wait(self, seconds: float) -> None:
         """Wait for the end of the connection, so long at most.
@@ -188,7 +185,6 @@ class LogReceiver(asyncio.BufferedProtocol):
         else:
             if answer:
                 self._transport.write(answer)
-            self._have_reported()
 
     def eof_received(self) -> bool:
         """The master closed its side."""
@@ -207,26 +203,7 @@ class LogReceiver(asyncio.BufferedProtocol):
         """It takes them again."""
         self._transport.resume_reading()
 
-    def _have_reported(self) -> None:
-        """Have a report sent that is withheld."""
-        if self._timer is None and (withheld_ms := self._link.withheld_ms):
-            self._timer = self._loop.call_later(withheld_ms / 1_000, self._report)
-
-    def _report(self) -> None:
-        self._timer = None
-        try:
-            report = self._link.tick(steady_ms())
-        except ReplicationError as error:
-            self._finish(error)
-        else:
-            if report:
-                self._transport.write(report)
-            self._have_reported()
-
     def _finish(self, error: Exception) -> None:
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
         if not self._end.done():
             self._end.set_exception(error)
             # Whoever waits no more need not hear of it.

@@ -45,7 +45,6 @@ class SlaveLink:
         now_ms: int,
         judge: Judge | None = None,
         nonce: str = "",
-        report_ms: int = 0,
     ) -> None:
         """It was opened just now.
 
@@ -55,11 +54,9 @@ class SlaveLink:
             now_ms: of a clock that nobody sets.
             judge: of accounts; None: none is wanted.
             nonce: a number that nobody can guess, used this once.
-            report_ms: how late a report of a slave of ours may come.
         """
         self._judge = judge
         self._nonce = nonce
-        self._report_ms = report_ms
         self._proof = b""
         self._judged_ms = now_ms
         self._settings = settings
@@ -100,7 +97,7 @@ class SlaveLink:
             self._judge_proof()
         elif message:
             raise ReplicationError("it sends what no slave sends there")
-        return Note(log.begin, log.end, self._file_size, self._report_ms).frame()
+        return Note(log.begin, log.end, self._file_size).frame()
 
     def _judge_proof(self) -> None:
         refusal = self._judge(self._proof, self._nonce) if self._judge is not None else ""

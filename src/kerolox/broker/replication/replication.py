@@ -135,8 +135,7 @@ class Replication:
             return
         is_free = not config.ha_listen_port and not config.listen_port
         try:
-            port = 0 if is_free else self._identity.wanted_ha_port
-            await self._server.open(port, is_sync=is_sync)
+            await self._server.open(0 if is_free else self._identity.wanted_ha_port)
         except ConfigError as error:
             if config.ha_listen_port or is_sync:
                 raise

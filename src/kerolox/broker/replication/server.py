@@ -38,8 +38,6 @@ LOOK_SECONDS = 0.05
 """How often a log that nobody waits for is looked at for more."""
 BACKLOG = 16
 NONCE_BYTES = 16
-REPORT_MS = 10
-"""How late a report may come where no sender waits for it: each costs both ends."""
 READ_LIMIT = 64 * 1024
 """Of bytes that came and are not read yet; with as many more the socket is read no more."""
 
@@ -86,18 +84,13 @@ class SlaveServer:
         self._settings = replication_settings(config)
         self._allowed = config.ha_allowed
         self._refused = Told()
-        self._report_ms = 0
         self.waits = waits
         self.port = 0
         self._servers: list[asyncio.Server] = []
         self._tasks: set[asyncio.Task[None]] = set()
 
-    async def open(self, port: int, *, is_sync: bool) -> None:
-        """Listen.
-
-        Args:
-            port: 0: a free one.
-            is_sync: senders wait for slaves.
+    async def open(self, port: int) -> None:
+        """Listen; 0: a free port.
 
         Raises:
             ConfigError: the port can't be opened.
@@ -107,7 +100,6 @@ class SlaveServer:
         except ConfigError as error:
             raise ConfigError(f"haListenPort, where slaves connect: {error}") from error
         self.port = sockets[0].getsockname()[1]
-        self._report_ms = 0 if is_sync else REPORT_MS
         for each in sockets:
             if self._door is not None:
                 each.setblocking(False)
@@ -206,9 +198,7 @@ class SlaveServer:
     ) -> None:
         file_size = self._config.mapped_file_size_commit_log
         nonce = secrets.token_hex(NONCE_BYTES)
-        link = SlaveLink(
-            self._settings, file_size, steady_ms(), self._judge, nonce, self._report_ms
-        )
+        link = SlaveLink(self._settings, file_size, steady_ms(), self._judge, nonce)
         link.peer = peer
         self.waits.add(link)
         both = (

@@ -83,7 +83,7 @@ class MasterLink:
         self._end = log.max_physical_offset
         self._begin = self._position = -1
         """Where the master begins, and goes on; -1: it says where."""
-        self._reported = self._report_ms = 0
+        self._reported = 0
         self._idle = 0
         """Heartbeats since the last byte."""
         self.is_equal = not self._end
@@ -103,12 +103,6 @@ class MasterLink:
         """How many bytes to read of the connection next, at most; at least 1."""
         return self._frames.next_bytes
 
-    @property
-    def withheld_ms(self) -> int:
-        """For so long at most a report is withheld: :meth:`tick` is to be called then. 0: none
-        is."""
-        return self._report_ms if self._reached > self._reported else 0
-
     def received(self, data: bytes | memoryview, now_ms: int) -> bytes:
         """Take what the master sent; what to send, or b"".
 
@@ -124,7 +118,10 @@ class MasterLink:
                 answer += self._noted(Note.read(piece.data), now_ms)
             else:
                 self._take(piece)
-        return answer + self._progress(now_ms)
+        reached = min(self._position, self._end)
+        if reached <= self._reported:
+            return answer
+        return answer + self._report(reached, now_ms)
 
     def tick(self, now_ms: int) -> bytes:
         """What is due to be sent, or b"".
@@ -141,8 +138,6 @@ class MasterLink:
                 f"the master sent nothing for {silence} ms (haHousekeepingInterval is "
                 f"{self._settings.housekeeping_ms})"
             )
-        if report := self._progress(now_ms):
-            return report
         if now_ms - self._spoke_ms < self._settings.heartbeat_ms:
             return b""
         return self._report(self._reported, now_ms)
@@ -170,7 +165,6 @@ class MasterLink:
                 f"{self._file_size}: mappedFileSizeCommitLog has to be the master's"
             )
         self._note = note
-        self._report_ms = min(max(note.report_ms, 0), self._settings.heartbeat_ms)
         # It may come late, to a report that a Java master understands.
         return b"" if self._has_begun else self._begun(now_ms)
 
@@ -223,17 +217,6 @@ class MasterLink:
         return begin_of(log, low, top, self._compared_bytes)
 
     # -- the log ------------------------------------------------------------------------------
-    @property
-    def _reached(self) -> int:
-        """So far the log is the master's."""
-        return min(self._position, self._end)
-
-    def _progress(self, now_ms: int) -> bytes:
-        """A report of what came, unless there is none or it is withheld."""
-        if self._reached <= self._reported or now_ms - self._spoke_ms < self._report_ms:
-            return b""
-        return self._report(self._reached, now_ms)
-
     def _report(self, offset: int, now_ms: int) -> bytes:
         self._spoke_ms = now_ms
         self._reported = offset

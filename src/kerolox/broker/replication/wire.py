@@ -60,8 +60,6 @@ class Note(msgspec.Struct, omit_defaults=True):
     """Physical offsets: of its log."""
     file_size: int = msgspec.field(default=0, name="fileSize")
     """``mappedFileSizeCommitLog``."""
-    report_ms: int = msgspec.field(default=0, name="reportMs")
-    """How late a report may come. A master whose senders wait for slaves wants each at once."""
     nonce: str = ""
     """A number for the proof of an account (:mod:`kerolox.security.slave_proof`), which the slave
     sends as a message. Only then a note with the bounds follows."""

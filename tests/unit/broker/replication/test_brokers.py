@@ -11,8 +11,6 @@ import pytest
 
 from kerolox.broker.broker import Broker
 from kerolox.broker.replication import server
-from kerolox.broker.replication.server import REPORT_MS
-from kerolox.broker.replication.wire import NOTE_OFFSET, Note
 from kerolox.errors import ConfigError
 from kerolox.namesrv.config import NamesrvConfig
 from kerolox.namesrv.server import NameServer
@@ -109,17 +107,6 @@ async def test_a_slave_that_says_no_hello_begins_with_the_last_file(tmp_path: Pa
         async with raw_slave(master) as slave:
             slave.report(0)
             assert (await slave.frame())[0] == last > 0
-
-
-@pytest.mark.parametrize(("more", "report_ms"), [(SYNC, 0), ({}, REPORT_MS)])
-async def test_reports_are_withheld_only_where_no_sender_waits_for_them(
-    tmp_path: Path, kernel: str, more: dict[str, Any], report_ms: int
-):
-    config = master_config(tmp_path, **more)
-    async with Broker(config, kernel=kernel) as master, raw_slave(master) as slave:
-        slave.report(-1)
-        offset, body = await slave.frame()
-        assert (offset, Note.read(body).report_ms) == (NOTE_OFFSET, report_ms)
 
 
 async def test_a_sync_master_without_a_slave_says_so_and_stores(tmp_path: Path, kernel: str):

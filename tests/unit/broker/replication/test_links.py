@@ -319,29 +319,6 @@ def test_a_slave_of_ours_gets_the_log_from_its_begin_and_acknowledges_later() ->
     assert link.acknowledged == 1_100
 
 
-def test_reports_are_withheld_as_long_as_the_master_allows() -> None:
-    master, own = MemoryLog(0, b"abcd\n" * 8), MemoryLog()
-    link = MasterLink(own, FILE_SIZE, SETTINGS, 0)
-    assert link.received(Note(0, 40, FILE_SIZE, report_ms=10).frame(), 0) == report(0)
-    assert link.withheld_ms == 0
-    assert link.received(frame(0, master.read_log(0, 10)), 9) == b""
-    assert link.withheld_ms == 10
-    assert link.tick(9) == b""
-    assert link.tick(10) == report(10)
-    assert link.withheld_ms == 0
-    assert link.received(frame(10, master.read_log(10, 10)), 20) == report(20)
-    assert link.received(frame(20, master.read_log(20, 10)), 21) == b""
-    assert link.received(frame(30, master.read_log(30, 10)), 30) == report(40)
-
-
-@pytest.mark.parametrize("allowed", [-1, 10**9])
-def test_reports_come_as_often_as_heartbeats_whatever_the_master_allows(allowed: int) -> None:
-    link = MasterLink(MemoryLog(), FILE_SIZE, SETTINGS, 0)
-    link.received(Note(0, 5, FILE_SIZE, report_ms=allowed).frame(), 0)
-    said = link.received(frame(0, b"abcd\n"), 1) or link.tick(SETTINGS.heartbeat_ms)
-    assert said == report(5)
-
-
 @pytest.mark.parametrize(
     "data", [HELLO * 2, HELLO + report(0) + HELLO, HELLO + report(-2) + b"x", report(0) + HELLO]
 )

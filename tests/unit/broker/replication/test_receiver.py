@@ -7,11 +7,9 @@ from typing import Any
 
 import pytest
 
-from kerolox.broker.replication import follower
 from kerolox.broker.replication.follower import LogReceiver
 from kerolox.broker.replication.slave import MasterLink
 from kerolox.broker.replication.wire import HEAD, Note, ReplicationError, ReplicationSettings
-from tests.support.eventually import until
 
 from .memory_log import MemoryLog
 
@@ -37,12 +35,12 @@ class Wire:
 class Master:
     """What comes to the slave, as a socket hands it over."""
 
-    def __init__(self, report_ms: int = 0) -> None:
+    def __init__(self) -> None:
         self.wire, self.log = Wire(), MemoryLog()
         link = MasterLink(self.log, FILE_SIZE, ReplicationSettings(), 0)
         wire: Any = self.wire
         self.receiver = LogReceiver(link, wire)
-        self.send(Note(file_size=FILE_SIZE, report_ms=report_ms).frame())
+        self.send(Note(file_size=FILE_SIZE, begin=0, end=0).frame())
 
     def send(self, data: bytes) -> None:
         buffer = memoryview(self.receiver.get_buffer(-1))
@@ -58,28 +56,6 @@ async def test_bytes_are_in_the_log_when_the_read_is_over() -> None:
     assert master.log.read_log(0, 100) == b"ab\nde\n"
     assert master.wire.written[before:] == (3).to_bytes(8, "big") + (6).to_bytes(8, "big")
     await master.receiver.wait(0)
-
-
-async def test_a_withheld_report_is_sent_by_itself() -> None:
-    master = Master(report_ms=1)
-    before = len(master.wire.written)
-    for at in range(0, 300, 3):
-        master.send(HEAD.pack(at, 3) + b"ab\n")
-    await until(lambda: master.wire.written.endswith((300).to_bytes(8, "big")))
-    assert len(master.wire.written) - before < 100 * 8
-
-
-async def test_the_time_of_a_withheld_report_finds_a_silent_master(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    master = Master(report_ms=1)
-    monkeypatch.setattr(follower, "steady_ms", lambda: 1_000)
-    master.send(HEAD.pack(0, 3) + b"ab\n")
-    master.send(HEAD.pack(3, 3) + b"ab\n")
-    monkeypatch.setattr(follower, "steady_ms", lambda: 1_000_000)
-    with pytest.raises(ReplicationError, match="the master sent nothing for"):
-        await master.receiver.wait(10)
-    assert master.wire.done == ["abort"]
 
 
 async def test_a_master_that_takes_no_answers_is_not_read() -> None:
