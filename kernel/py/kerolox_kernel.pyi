@@ -21,12 +21,14 @@ from kerolox.kernel import (
     HalfRun,
     HalvesEnded,
     LatencyCounts,
+    MasterStream,
     OddBody,
     QueueBounds,
     Read,
     Record,
     RecoveryReport,
     StoreSettings,
+    StreamStanding,
     TopicChoice,
 )
 from kerolox.message import Message, MessageExt, MessageQueue, RecordParts
@@ -82,6 +84,9 @@ class Store:
     def request_flush(self, physical_offset: int) -> None: ...
     def read_log(self, offset: int, max_bytes: int) -> bytes: ...
     def append_log(self, offset: int, data: bytes | memoryview) -> int: ...
+    def read_master(
+        self, descriptor: int, standing: StreamStanding, frame_bytes: int, read_bytes: int
+    ) -> MasterStream | None: ...
     def set_identity(
         self, *, cluster: str, region: str, trace_on: bool, store_host: bytes, broker_id: int
     ) -> None: ...

@@ -5,6 +5,7 @@ mod buffer;
 mod columns;
 mod connection;
 mod errors;
+mod following;
 mod messages;
 mod records;
 mod rows;

@@ -15,6 +15,7 @@ use pyo3::types::{PyBool, PyBytes, PyDict, PyInt, PyMapping, PyTuple};
 use crate::buffer::with_bytes;
 use crate::checked_host;
 use crate::errors::to_python;
+use crate::following::MasterStream;
 use crate::records;
 use crate::shapes::{
     APPENDED, BATCH_APPENDED, HALF_RUN, HALVES_ENDED, QUEUE_BOUNDS, READ, RECOVERY_REPORT, counters,
@@ -299,6 +300,17 @@ impl Store {
     fn append_log(&self, offset: i64, data: &Bound<'_, PyAny>) -> PyResult<i64> {
         let appended = with_bytes(data, None, |bytes| self.fast.append_log(offset, bytes))?;
         appended.map_err(|error| to_python(&error))
+    }
+
+    /// Take over a connection that brings a master's log, by a copy of its descriptor.
+    fn read_master(
+        &self,
+        descriptor: i32,
+        standing: &Bound<'_, PyTuple>,
+        frame_bytes: usize,
+        read_bytes: usize,
+    ) -> PyResult<MasterStream> {
+        MasterStream::new(Arc::clone(&self.fast), descriptor, standing, frame_bytes, read_bytes)
     }
 
     /// Append the items of a batch as records that follow each other, or none.

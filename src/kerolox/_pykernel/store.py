@@ -33,6 +33,7 @@ from kerolox.kernel import (
     HalvesEnded,
     Read,
     Record,
+    StreamStanding,
 )
 from kerolox.kernel.metrics import Latencies, LatencyCounts
 from kerolox.kernel.settings import StoreSettings
@@ -232,6 +233,11 @@ class Store(MessageStore):
         finally:
             if self.arrived:
                 self._wake_and_notify()
+
+    def read_master(
+        self, descriptor: int, standing: StreamStanding, frame_bytes: int, read_bytes: int
+    ) -> None:
+        """See ``RawLog``. Whoever asks goes on reading: that does the same, and is the oracle."""
 
     def _after_append(
         self, queue: ConsumeQueue, first_offset: int, count: int, tag_codes: Sequence[int]

@@ -16,7 +16,8 @@ change; the kernel never calls back into Python, but for ``decode_columns`` and
 
 Rules that both sides keep:
 
-- All methods are called from one thread, the event loop's. The kernel's own threads (flush,
+- All methods are called from one thread, the event loop's; ``MasterStream.follow`` alone has a
+  thread of its own beside it. The kernel's own threads (flush,
   preallocation, index) never touch Python objects; when they have something for the loop they
   make ``Store.notify_fd`` readable.
 - Message text crosses as ``bytes``: topics, groups and property text as UTF-8 ``str`` only where
@@ -77,7 +78,14 @@ from kerolox.kernel.metrics import (
     LatencyCounts,
     StoreMetrics,
 )
-from kerolox.kernel.read import RawLog, RecordReader
+from kerolox.kernel.read import (
+    STREAM_CLOSED,
+    STREAM_OTHER,
+    STREAM_TIME,
+    MasterStream,
+    RawLog,
+    RecordReader,
+)
 from kerolox.kernel.settings import StoreSettings
 from kerolox.kernel.store import (
     CleanedStore,
@@ -98,6 +106,7 @@ from kerolox.kernel.values import (
     Read,
     Record,
     RecoveryReport,
+    StreamStanding,
 )
 
 __all__ = [
@@ -119,6 +128,9 @@ __all__ = [
     "OP_PROPERTIES",
     "PASSED_OVER_MS",
     "REMOVE_TAG",
+    "STREAM_CLOSED",
+    "STREAM_OTHER",
+    "STREAM_TIME",
     "AccessTables",
     "AccountRules",
     "Appended",
@@ -139,6 +151,7 @@ __all__ = [
     "Kernel",
     "Latencies",
     "LatencyCounts",
+    "MasterStream",
     "OddBody",
     "OffsetSource",
     "OffsetWaits",
@@ -157,6 +170,7 @@ __all__ = [
     "StoreMetrics",
     "StoreRetention",
     "StoreSettings",
+    "StreamStanding",
     "TopicChoice",
     "kernel_name",
     "load_kernel",

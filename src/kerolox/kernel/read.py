@@ -5,7 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Protocol, runtime_checkable
 
-from kerolox.kernel.values import QueueBounds, Read
+from kerolox.kernel.values import QueueBounds, Read, StreamStanding
+
+STREAM_TIME = 0
+"""``MasterStream.follow``: the time is over."""
+STREAM_CLOSED = 1
+"""The master closed its side."""
+STREAM_OTHER = 2
+"""What comes next is not the next part of the log."""
 
 
 @runtime_checkable
@@ -98,3 +105,47 @@ class RawLog(Protocol):
                 The records before that are stored, and the rest is dropped.
             OSError: they can't be written; the same.
         """
+
+    def read_master(
+        self, descriptor: int, standing: StreamStanding, frame_bytes: int, read_bytes: int
+    ) -> MasterStream | None:
+        """Take over a connection that brings a master's log; None: this kernel reads none.
+
+        Args:
+            descriptor: of a socket that does not block; a copy is made.
+            standing: where it stands; the log ends at ``end``.
+            frame_bytes: where the log has a multiple of these a frame ends.
+            read_bytes: asked of the socket at once, at most; more than ``frame_bytes``.
+
+        Raises:
+            OSError: there is no such descriptor.
+        """
+
+
+@runtime_checkable
+class MasterStream(Protocol):
+    """The frames of a master (:mod:`kerolox.broker.replication.wire`), read and appended without a
+    turn of the event loop for each."""
+
+    def follow(self, seconds: float) -> int:
+        """Append what comes, as ``append_log`` does, and report it with each read. Blocks without
+        the GIL, so it wants a thread of its own.
+
+        A master that takes no report now gets a later one.
+
+        Args:
+            seconds: for so long at most.
+
+        Returns:
+            Why it paused: ``STREAM_TIME``, ``STREAM_CLOSED`` or ``STREAM_OTHER``.
+
+        Raises:
+            ValueError: the bytes are not what stands in a log with these queues.
+            OSError: they can't be written, or the connection broke.
+        """
+
+    def standing(self) -> StreamStanding:
+        """Where it stands, while ``follow`` does not run."""
+
+    def has_heard(self) -> bool:
+        """Whether anything came since this was asked last, while ``follow`` does not run."""

@@ -94,6 +94,21 @@ class QueueBounds(NamedTuple):
     max_offset: int
 
 
+class StreamStanding(NamedTuple):
+    """Where a connection that brings a master's log stands, between two reads."""
+
+    position: int
+    """The physical offset of the byte that comes next."""
+    end: int
+    """Of the slave's log."""
+    left: int
+    """Bytes of the current frame that are still to come."""
+    reported: int
+    """What the slave reported last."""
+    rest: bytes
+    """What came and was not taken; it begins with the head of a frame, or a part of it."""
+
+
 class HalfRun(NamedTuple):
     """Halves that follow each other in the half queue and were written by the same attempt."""
 

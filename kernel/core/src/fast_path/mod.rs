@@ -9,6 +9,7 @@
 mod access;
 mod ahead;
 mod connection;
+mod following;
 mod halves;
 mod hold;
 mod path;
@@ -25,6 +26,7 @@ mod times;
 mod waits;
 
 pub use self::connection::{Connection, Fed};
+pub use self::following::{Following, Pause, Standing};
 pub use self::halves::{HalfRun, HalvesEnded};
 pub use self::path::{Commit, FastPath, GroupStats, Lag, NewHold, NewWait};
 pub use self::peers::READY_BYTES_MAX;

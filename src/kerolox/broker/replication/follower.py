@@ -18,6 +18,7 @@ from kerolox.broker.replication.sockets import (
     replication_settings,
     steady_ms,
 )
+from kerolox.broker.replication.stream_thread import StreamThread
 from kerolox.broker.replication.wire import READ_BYTES, ReplicationError
 from kerolox.errors import ConfigError
 from kerolox.kernel import ReplicatedLog
@@ -110,6 +111,7 @@ class Follower:
                 if context is None:
                     raise
                 raise ReplicationError(f"by TLS (haTlsMode) it is not reached: {error}") from error
+        thread: StreamThread | None = None
         try:
             file_size = self._config.mapped_file_size_commit_log
             compared = self._resync.compared_bytes
@@ -125,7 +127,13 @@ class Follower:
             while address == self._address:
                 is_new = link.is_greeting or not self.is_following
                 seconds = check_seconds(self._settings)
-                await receiver.wait(min(seconds, NOTE_SECONDS) if is_new else seconds)
+                if thread is None and self.is_following:
+                    thread = StreamThread.begin(link, receiver.transport, self._store)
+                if thread is None:
+                    await receiver.wait(min(seconds, NOTE_SECONDS) if is_new else seconds)
+                elif not await thread.read(seconds):
+                    await thread.close(ends_connection=False)
+                    thread = None
                 if link.is_equal and link.has_heard and not self.is_following:
                     self.is_following = True
                     self._told.forget()
@@ -134,7 +142,11 @@ class Follower:
                 if report := link.tick(steady_ms()):
                     writer.write(report)
         finally:
-            writer.transport.abort()
+            try:
+                if thread is not None:
+                    await thread.close()
+            finally:
+                writer.transport.abort()
 
     def _tell(self, text: str) -> None:
         if self._told.is_new(text, asyncio.get_running_loop().time()):
@@ -154,7 +166,7 @@ class LogReceiver(asyncio.BufferedProtocol):
     def __init__(self, link: MasterLink, transport: asyncio.BaseTransport) -> None:
         """To be set as the protocol of a connection that is open. ``link``: its decisions."""
         self._link = link
-        self._transport = cast("asyncio.Transport", transport)
+        self.transport = cast("asyncio.Transport", transport)
         # A bytearray would not do: of one, TLS fills a copy.
         self._buffer = memoryview(bytearray(READ_BYTES))
         self._end: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -184,7 +196,7 @@ class LogReceiver(asyncio.BufferedProtocol):
             self._finish(error)
         else:
             if answer:
-                self._transport.write(answer)
+                self.transport.write(answer)
 
     def eof_received(self) -> bool:
         """The master closed its side."""
@@ -197,15 +209,15 @@ class LogReceiver(asyncio.BufferedProtocol):
 
     def pause_writing(self) -> None:
         """The master takes no answers for now."""
-        self._transport.pause_reading()
+        self.transport.pause_reading()
 
     def resume_writing(self) -> None:
         """It takes them again."""
-        self._transport.resume_reading()
+        self.transport.resume_reading()
 
     def _finish(self, error: Exception) -> None:
         if not self._end.done():
             self._end.set_exception(error)
             # Whoever waits no more need not hear of it.
             self._end.exception()
-            self._transport.abort()
+            self.transport.abort()

@@ -24,6 +24,7 @@ from kerolox.broker.replication.wire import (
     ReplicationError,
 )
 from kerolox.broker.replication.wire import ReplicationSettings as Settings
+from kerolox.kernel import StreamStanding
 
 NOTE_MS_MAX = 2_000
 """A master of ours answers ``HELLO`` before; without an answer it is taken for a Java one. That one
@@ -141,6 +142,30 @@ class MasterLink:
         if now_ms - self._spoke_ms < self._settings.heartbeat_ms:
             return b""
         return self._report(self._reported, now_ms)
+
+    # -- a kernel that reads ------------------------------------------------------------------
+    def hand_over(self) -> StreamStanding | None:
+        """Where a kernel can go on reading; None: the logs are not known to be equal, or a note
+        comes."""
+        if not self.is_equal or self._position < self._end or self._frames.is_in_note:
+            return None
+        left, head = self._frames.begun
+        return StreamStanding(self._position, self._end, left, self._reported, head)
+
+    def heard(self, standing: StreamStanding, now_ms: int) -> None:
+        """A kernel read on until there."""
+        self._position, self._end, _left, self._reported, _rest = standing
+        self._heard_ms = now_ms
+
+    def take_over(self, standing: StreamStanding, now_ms: int) -> bytes:
+        """Go on where a kernel stopped; what to send, or b"".
+
+        Raises:
+            As :meth:`received`, for what came and was not taken.
+        """
+        self.heard(standing, now_ms)
+        self._frames.go_on(standing.position, standing.left)
+        return self.received(standing.rest, now_ms)
 
     def closed(self) -> ReplicationError:
         """Why the master may have closed the connection."""

@@ -133,6 +133,20 @@ class Frames:
         after_next = self._left + HEAD.size - len(self._head) + FRAME_BYTES
         return after_next if after_next <= READ_BYTES else min(self._left, READ_BYTES)
 
+    @property
+    def is_in_note(self) -> bool:
+        """A note has begun."""
+        return self._left > 0 and self._offset == NOTE_OFFSET
+
+    @property
+    def begun(self) -> tuple[int, bytes]:
+        """Bytes of the current frame that are still to come, and what came of the next head."""
+        return self._left, self._head
+
+    def go_on(self, offset: int, left: int) -> None:
+        """Others read until there, and ``left`` bytes of the current frame are still to come."""
+        self._offset, self._left, self._head = offset, left, b""
+
     def feed(self, data: bytes | memoryview) -> list[Piece]:
         """What came, each part with its physical offset; heartbeats are empty.
 
