@@ -39,6 +39,7 @@ from benchmarks.against_java import fill_page_cache, text
 from benchmarks.idle import processor
 from benchmarks.peers import Target, build_loadgen, java_broker, our_broker
 from kerolox.admin import Admin
+from kerolox.errors import BrokerSystemError
 
 RATE_FLOOR = 3.0
 CPU_FLOOR = 1 / 3
@@ -62,9 +63,16 @@ def end_of(target: Target) -> int:
     """Where the log of a broker ends."""
 
     async def ask() -> int:
+        deadline = time.monotonic() + SECONDS_MAX
         async with Admin("127.0.0.1:1") as admin:
-            info = await admin.broker_runtime(target.address)
-        return info.log_max_offset
+            while True:
+                try:
+                    return (await admin.broker_runtime(target.address)).log_max_offset
+                except BrokerSystemError:
+                    # Java's broker has no answer in its first second.
+                    if time.monotonic() > deadline:
+                        raise
+                await asyncio.sleep(0.05)
 
     return asyncio.run(ask())
 
