@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import errno
 import logging
 import os
 import socket
@@ -281,25 +282,26 @@ class StreamThread:
             ReplicationError: the master's log is another one, or the connection ended.
             OSError: the connection broke, or the disk takes no more.
         """
+        if self._transport.get_write_buffer_size():
+            # Half a report may be among it, and one of the kernel's must not come between.
+            return self._give_back()
         loop = asyncio.get_running_loop()
         self._is_at_rest.clear()
-        reading = self._pool.submit(self._follow, seconds, loop)
+        try:
+            reading = self._pool.submit(self._follow, seconds, loop)
+        except RuntimeError as error:
+            self._is_at_rest.set()
+            raise OSError(errno.EAGAIN, f"no thread can be started: {error}") from error
         try:
             pause = await asyncio.shield(asyncio.wrap_future(reading))
         except ValueError as error:
             at = self._stream.standing().position
             raise ReplicationError(f"the master's bytes at {at} are refused: {error}") from None
-        standing = self._stream.standing()
         if self._stream.has_heard():
-            self._link.heard(standing, steady_ms())
+            self._link.heard(self._stream.standing(), steady_ms())
         if pause == STREAM_CLOSED:
             raise self._link.closed()
-        if pause != STREAM_OTHER:
-            return True
-        if answer := self._link.take_over(standing, steady_ms()):
-            self._transport.write(answer)
-        self._transport.resume_reading()
-        return False
+        return pause != STREAM_OTHER or self._give_back()
 
     async def close(self, *, ends_connection: bool = True) -> None:
         """Wait until the thread reads no more. With it the connection ends, unless the link goes on
@@ -318,6 +320,13 @@ class StreamThread:
         self._connection.close()
         if is_cancelled:
             raise asyncio.CancelledError
+
+    def _give_back(self) -> bool:
+        """Have the link go on; False."""
+        if answer := self._link.take_over(self._stream.standing()):
+            self._transport.write(answer)
+        self._transport.resume_reading()
+        return False
 
     def _follow(self, seconds: float, loop: asyncio.AbstractEventLoop) -> int:
         try:

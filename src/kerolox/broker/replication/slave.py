@@ -157,15 +157,15 @@ class MasterLink:
         self._position, self._end, _left, self._reported, _rest = standing
         self._heard_ms = now_ms
 
-    def take_over(self, standing: StreamStanding, now_ms: int) -> bytes:
+    def take_over(self, standing: StreamStanding) -> bytes:
         """Go on where a kernel stopped; what to send, or b"".
 
         Raises:
             As :meth:`received`, for what came and was not taken.
         """
-        self.heard(standing, now_ms)
+        self.heard(standing, self._heard_ms)
         self._frames.go_on(standing.position, standing.left)
-        return self.received(standing.rest, now_ms)
+        return self.received(standing.rest, self._heard_ms)
 
     def closed(self) -> ReplicationError:
         """Why the master may have closed the connection."""
