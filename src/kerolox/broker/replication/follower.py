@@ -263,15 +263,11 @@ class StreamThread:
         standing = link.hand_over()
         if standing is None or transport.is_closing():
             return None
-        connection = socket.socket(fileno=os.dup(plain.fileno()))
-        try:
-            stream = store.read_master(connection.fileno(), standing, FRAME_BYTES, READ_BYTES)
-        except BaseException:
-            connection.close()
-            raise
+        stream = store.read_master(plain.fileno(), standing, FRAME_BYTES, READ_BYTES)
         if stream is None:
-            connection.close()
             return None
+        # The transport may close its own while the kernel reads.
+        connection = socket.socket(fileno=os.dup(plain.fileno()))
         transport.pause_reading()
         return cls(link, transport, stream, connection)
 

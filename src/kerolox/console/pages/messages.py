@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
+
 from starlette.responses import Response
 
 from kerolox.admin import (
@@ -31,6 +34,8 @@ START, STOP = "-20", "end"
 TAIL_QUEUES_MAX = 64
 TAIL_MESSAGES_MAX = 100
 """Of one look at all queues; the next look has those that were left."""
+READABLE_SECONDS_MAX, READABLE_STEP_SECONDS = 3.0, 0.02
+"""For how long, and how often, a message that was sent again is looked for."""
 
 
 async def browse(visit: Visit) -> Response:
@@ -82,6 +87,7 @@ async def resend(visit: Visit) -> Done:
     topic = visit.given("to") or message.topic
     visit.target = {"topic": topic, "msgId": message.message_id}
     result = await send_message(visit.admin.access, copy_of(message, topic=topic, body=body))
+    await _until_readable(visit, result.queue, result.queue_offset)
     place = f"{result.queue.broker_name}/{result.queue.queue_id}"
     return Done(
         f"Sent again: {result.status.name} at offset {result.queue_offset} of {place}.",
@@ -152,6 +158,19 @@ async def _found(visit: Visit, topic: str, asked: dict[str, str]) -> Scan:
         text=asked["text"],
     )
     return await scan(access, wanted)
+
+
+async def _until_readable(visit: Visit, queue: MessageQueue, offset: int) -> None:
+    """Wait for a message that was stored: a Java broker puts it into its queue a little later, and
+    the page that comes next shows it."""
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(READABLE_SECONDS_MAX):
+            while True:
+                try:
+                    await message_at(visit.admin.access, queue, offset)
+                    return
+                except NotFoundError:
+                    await asyncio.sleep(READABLE_STEP_SECONDS)
 
 
 async def _message(visit: Visit, value: object) -> MessageExt:

@@ -64,6 +64,13 @@ class Cluster:
     async def stop(self, name: str) -> None:
         await self.brokers.pop(name).stop()
 
+    async def lose_master(self, name: str) -> None:
+        """Stop a master, and wait until the name server and its slaves know of it."""
+        await self.stop(name)
+        slaves = [each.parts.roles for each in self.brokers.values()]
+        await until(lambda: 0 not in self.route)
+        await until(lambda: not any(roles.status().is_following for roles in slaves))
+
     @property
     def route(self) -> dict[int, str]:
         """Address by broker id, as the name server has them."""

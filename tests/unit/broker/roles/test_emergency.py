@@ -41,8 +41,7 @@ async def filled_and_left(cluster: Cluster) -> None:
     await fill(cluster)
     await until_equal(cluster["a"], cluster["b"])
     await cluster["b"].parts.replication.tables.take_from(cluster.at("a"))
-    await cluster.stop("a")
-    await until(lambda: 0 not in cluster.route)
+    await cluster.lose_master("a")
 
 
 async def test_after_a_sync_master_nothing_is_lost_and_no_flag_is_needed(
@@ -98,8 +97,7 @@ async def test_a_slave_with_less_than_another_is_not_promoted(tmp_path: Path, ke
         await cluster.stop("c")
         await fill(cluster, 1)
         await until_equal(cluster["a"], cluster["b"])
-        await cluster.stop("a")
-        await until(lambda: 0 not in cluster.route)
+        await cluster.lose_master("a")
         # Of the two slaves that the master had one is missing.
         with pytest.raises(ClientError, match="1 can't be asked"):
             await promote_broker(cluster.access, cluster.at("b"))
@@ -375,8 +373,7 @@ async def test_a_new_master_has_no_offset_behind_a_queue_and_every_topic_with_me
         assert slave.topics.get("new") is None
         slave.offsets.put_all({"new@G": {0: 1, 9: 7}})
         slave.schedule.set_offsets({1: 5})
-        await cluster.stop("a")
-        await until(lambda: 0 not in cluster.route)
+        await cluster.lose_master("a")
         await promote_broker(cluster.access, cluster.at("b"), accept_loss=True)
         made = slave.topics.get("new")
         assert isinstance(made, TopicConfig)
@@ -403,8 +400,7 @@ async def test_a_new_master_has_the_topics_that_open_halves_and_delayed_messages
             assert (prepared.code, delayed.code) == (ResponseCode.SUCCESS,) * 2
         await until_equal(cluster["a"], cluster["b"])
         slave = cluster["b"].parts
-        await cluster.stop("a")
-        await until(lambda: 0 not in cluster.route)
+        await cluster.lose_master("a")
         await promote_broker(cluster.access, cluster.at("b"), accept_loss=True)
         queues = {
             topic: found and found.write_queue_nums
