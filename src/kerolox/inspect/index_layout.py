@@ -60,7 +60,8 @@ def find_shape(
     """The shape of an open file with entries: the hint's, the default, or what its content says.
 
     The number of slots is that with which the first entries make sense: they lie after the slots,
-    have rising offsets, and each is reached from its slot. None: no number fits.
+    have rising offsets, and most are reached from their slot. (A kill may leave one that is not.)
+    None: no number fits.
     """
     for shape in (hint, DEFAULT_SHAPE):
         if shape.slots and shape.entries and shape.size == size:
@@ -97,22 +98,40 @@ def _candidates(descriptor: int, size: int, header: IndexHeader) -> list[int]:
     return found
 
 
+def _is_reached(descriptor: int, shape: IndexShape, number: int, key_hash: int) -> bool:
+    """Whether the chain of entries from a hash's slot, newest first, leads to an entry."""
+    slot = key_hash % shape.slots
+    data = os.pread(descriptor, SLOT_BYTES, HEADER_BYTES + slot * SLOT_BYTES)
+    at = int.from_bytes(data, "big")
+    while at > number:
+        data = os.pread(descriptor, ENTRY_BYTES, shape.entries_at + at * ENTRY_BYTES)
+        if len(data) < ENTRY_BYTES:
+            return False
+        other_hash, _offset, _seconds, previous = ENTRY.unpack(data)
+        if other_hash % shape.slots != slot or not number <= previous < at:
+            return False
+        at = previous
+    return at == number
+
+
 def _makes_sense(descriptor: int, shape: IndexShape, header: IndexHeader) -> bool:
     probed = min(header.entry_count - 1, _PROBED_ENTRIES)
     data = os.pread(descriptor, ENTRY_BYTES * (probed + 1), shape.entries_at)
     if len(data) < ENTRY_BYTES * (probed + 1):
         return False
     before = header.begin_offset
+    reached = 0
     for number in range(1, probed + 1):
         key_hash, offset, seconds, previous = ENTRY.unpack_from(data, number * ENTRY_BYTES)
         is_first_wrong = number == 1 and offset != header.begin_offset
         if key_hash < 0 or offset < before or seconds < 0 or not 0 <= previous < number:
             return False
-        slot_at = HEADER_BYTES + key_hash % shape.slots * SLOT_BYTES
-        slot = int.from_bytes(os.pread(descriptor, SLOT_BYTES, slot_at), "big")
-        if is_first_wrong or not number <= slot <= header.entry_count:
+        if is_first_wrong:
             return False
+        reached += _is_reached(descriptor, shape, number, key_hash)
         before = offset
+    if reached * 2 <= probed:
+        return False
     last_at = shape.entries_at + (header.entry_count - 1) * ENTRY_BYTES
     last = os.pread(descriptor, ENTRY_BYTES, last_at)
     return len(last) == ENTRY_BYTES and ENTRY.unpack(last)[1] == header.end_offset

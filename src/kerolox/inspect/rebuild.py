@@ -44,6 +44,8 @@ if TYPE_CHECKING:
 PENDING_BYTES_MAX = 8 << 20
 """Queue entries that wait in memory, over all queues."""
 INDEX_RUN_RECORDS = 512
+LOOKS_MAX, LOOK_SECONDS = 100, 0.01
+"""At an index file that is written meanwhile."""
 
 
 @dataclass
@@ -296,6 +298,13 @@ def queue_file_bytes(places: StorePlaces) -> int:
     return DEFAULTS.mapped_file_size_consume_queue
 
 
+def _shape_of(path: str, hint: IndexShape) -> IndexShape | None:
+    with open(path, "rb", buffering=0) as file:
+        descriptor = file.fileno()
+        header, size = read_header(descriptor), os.fstat(descriptor).st_size
+        return find_shape(descriptor, size, header, hint) if header.entry_count > 1 else None
+
+
 def index_shape(places: StorePlaces) -> IndexShape:
     """``maxHashSlotNum`` and ``maxIndexNum``: as told, as the present files have, or the defaults.
 
@@ -308,12 +317,11 @@ def index_shape(places: StorePlaces) -> IndexShape:
         return hint
     paths = places.index_paths()
     for path in paths:
-        with open(path, "rb", buffering=0) as file:
-            descriptor = file.fileno()
-            header, size = read_header(descriptor), os.fstat(descriptor).st_size
-            shape = find_shape(descriptor, size, header, hint) if header.entry_count > 1 else None
-        if shape is not None:
-            return shape
+        # A broker that runs may be between two steps of a write.
+        for look in range(LOOKS_MAX if places.is_in_use else 1):
+            time.sleep(LOOK_SECONDS * (look > 0))
+            if shape := _shape_of(path, hint):
+                return shape
     if paths:
         raise StoreError(
             f"{paths[0]} does not tell how many slots it has; give -c broker.conf with "

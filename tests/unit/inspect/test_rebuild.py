@@ -11,11 +11,12 @@ import pytest
 import kerolox._pykernel as reference
 from kerolox.errors import StoreError
 from kerolox.inspect import rebuild as rebuilding
+from kerolox.inspect.index_layout import IndexHeader
 from kerolox.inspect.queue_writer import QueueWriter
-from kerolox.inspect.rebuild import RebuildReport, rebuild_store
+from kerolox.inspect.rebuild import RebuildReport, index_shape, rebuild_store
 from kerolox.kernel.settings import StoreSettings
 from kerolox.store.layout import ENTRY, PRE_BLANK
-from tests.support.stores.bench import SMALL_FILES, Bench, files
+from tests.support.stores.bench import SMALL_FILES, Bench, files, properties
 from tests.support.stores.golden import copy_golden
 from tests.support.stores.inspected import Made, check, made_store, places_of
 from tests.unit.inspect.test_check import made_again, multi_dispatch
@@ -200,3 +201,40 @@ def test_a_topic_made_again_begins_anew(tmp_path: Path) -> None:
     writer.finish()
     assert entries_of(tmp_path / "q") == [(0, 500), (1, 510)]
     assert writer.count == 2
+
+
+@pytest.mark.parametrize("shape", [(500, 5_000), (97, 1_300), (1, 1_300)])
+def test_the_shape_of_an_index_is_found_however_full_it_is(
+    tmp_path: Path, shape: tuple[int, int]
+) -> None:
+    bench = Bench(reference, tmp_path / "store")
+    bench.open(max_hash_slot_num=shape[0], max_index_num=shape[1])
+    found = []
+    for number in range(620):
+        bench.append(b"x", properties(UNIQ_KEY=f"U{number:07d}", KEYS=f"k{number}"))
+        if number % 10 == 0:
+            bench.wait_indexed()
+            found.append(tuple(index_shape(places_of(bench.path))))
+    bench.store.close()
+    assert set(found) == {shape}
+
+
+def test_the_shape_of_an_index_is_found_while_it_is_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bench = Bench(reference, tmp_path / "store")
+    bench.open(max_hash_slot_num=500, max_index_num=5_000)
+    for number in range(300):
+        bench.append(b"x", properties(UNIQ_KEY=f"U{number:07d}", KEYS=f"k{number}"))
+    bench.wait_indexed()
+    torn = iter((True, False))
+    headers = rebuilding.read_header
+
+    def read(descriptor: int) -> IndexHeader:
+        header = headers(descriptor)
+        # The count is one ahead of the end for a moment.
+        return header._replace(end_offset=header.end_offset - 9) if next(torn) else header
+
+    monkeypatch.setattr(rebuilding, "read_header", read)
+    assert index_shape(places_of(bench.path)) == (500, 5_000)
+    bench.store.close()
