@@ -11,7 +11,7 @@ import pytest
 import kerolox._pykernel as reference
 from kerolox.errors import StoreError
 from kerolox.inspect import rebuild as rebuilding
-from kerolox.inspect.index_layout import IndexHeader
+from kerolox.inspect.index_layout import IndexHeader, read_header
 from kerolox.inspect.queue_writer import QueueWriter
 from kerolox.inspect.rebuild import RebuildReport, index_shape, rebuild_store
 from kerolox.kernel.settings import StoreSettings
@@ -228,7 +228,7 @@ def test_the_shape_of_an_index_is_found_while_it_is_written(
         bench.append(b"x", properties(UNIQ_KEY=f"U{number:07d}", KEYS=f"k{number}"))
     bench.wait_indexed()
     torn = iter((True, False))
-    headers = rebuilding.read_header
+    headers = read_header
 
     def read(descriptor: int) -> IndexHeader:
         header = headers(descriptor)
