@@ -17,9 +17,8 @@ change; the kernel never calls back into Python, but for ``decode_columns`` and
 Rules that both sides keep:
 
 - All methods are called from one thread, the event loop's; ``MasterStream.follow`` alone has a
-  thread of its own beside it. The kernel's own threads (flush,
-  preallocation, index) never touch Python objects; when they have something for the loop they
-  make ``Store.notify_fd`` readable.
+  thread of its own beside it. The kernel's own threads (flush, preallocation, index) never touch
+  Python objects; when they have something for the loop they make ``Store.notify_fd`` readable.
 - Message text crosses as ``bytes``: topics, groups and property text as UTF-8 ``str`` only where
   the signature says so. Hosts cross as 8 bytes (IPv4 + port) or 20 bytes (IPv6 + port),
   big-endian, as the record stores them.
