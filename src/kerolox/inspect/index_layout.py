@@ -11,6 +11,8 @@ from kerolox.store.index.index_file import ENTRY, ENTRY_BYTES, HEADER, HEADER_BY
 _PROBED_ENTRIES = 64
 _SEARCH_BYTES = 4 << 20
 _BRUTE_SLOTS_MAX = 1_000_000
+_CHAIN_MAX = 1 << 16
+"""Entries of one slot; RocketMQ's settings give four."""
 
 
 class IndexHeader(NamedTuple):
@@ -103,7 +105,9 @@ def _is_reached(descriptor: int, shape: IndexShape, number: int, key_hash: int) 
     slot = key_hash % shape.slots
     data = os.pread(descriptor, SLOT_BYTES, HEADER_BYTES + slot * SLOT_BYTES)
     at = int.from_bytes(data, "big")
-    while at > number:
+    for _step in range(_CHAIN_MAX):
+        if at <= number:
+            break
         data = os.pread(descriptor, ENTRY_BYTES, shape.entries_at + at * ENTRY_BYTES)
         if len(data) < ENTRY_BYTES:
             return False
@@ -124,9 +128,8 @@ def _makes_sense(descriptor: int, shape: IndexShape, header: IndexHeader) -> boo
     for number in range(1, probed + 1):
         key_hash, offset, seconds, previous = ENTRY.unpack_from(data, number * ENTRY_BYTES)
         is_first_wrong = number == 1 and offset != header.begin_offset
-        if key_hash < 0 or offset < before or seconds < 0 or not 0 <= previous < number:
-            return False
-        if is_first_wrong:
+        is_wrong = key_hash < 0 or offset < before or seconds < 0 or not 0 <= previous < number
+        if is_first_wrong or is_wrong:
             return False
         reached += _is_reached(descriptor, shape, number, key_hash)
         before = offset
