@@ -13,6 +13,7 @@ import pytest
 
 from kerolox.client import PushConsumer, PushConsumerSettings
 from kerolox.message import ConsumeFromWhere, Message
+from kerolox.protocol.codes import Perm
 from kerolox.remoting.audit import LOGGER
 from tests.console.site import Visitor
 from tests.support.eventually import until
@@ -157,6 +158,19 @@ async def test_a_message_is_sent_again_as_it_is_or_edited(site: Console, topic: 
     await until(are_shown, what="both once more")
     gone = await operator.post("/message/resend", **{**place, "offset": 99})
     assert gone.status_code == 404
+
+
+async def test_a_message_is_sent_again_to_a_topic_that_may_not_be_read(
+    site: Console, topic: str
+) -> None:
+    operator = Visitor(site, "operator")
+    written = f"T{uuid.uuid4().hex[:12]}"
+    await site.admin.create_topic(written, queues=1, perm=Perm.WRITE)
+    [queue, *_] = [each.queue for each in (await site.admin.describe_topic(topic)).queues]
+    place = {"topic": topic, "queue": f"{queue.broker_name}/0", "offset": 0, "to": written}
+    answer = await operator.post("/message/resend", **place)
+    assert answer.status_code == 303
+    assert f"/message?topic={written}" in answer.headers["location"]
 
 
 async def test_a_group_shows_lag_members_and_moves_when_it_is_told(

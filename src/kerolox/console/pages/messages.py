@@ -23,7 +23,7 @@ from kerolox.admin.messages.reading import read_messages
 from kerolox.console.rendering import body_text, preview_text
 from kerolox.console.scan import Scan, position_in, queue_of, scan, wanted_of
 from kerolox.console.visit import Done, Visit
-from kerolox.errors import ClientError, NotFoundError
+from kerolox.errors import ClientError, KeroloxError, NotFoundError
 from kerolox.message import MessageExt, MessageId, MessageQueue, PropertyKey
 from kerolox.protocol.names import DLQ_PREFIX
 
@@ -162,8 +162,8 @@ async def _found(visit: Visit, topic: str, asked: dict[str, str]) -> Scan:
 
 async def _until_readable(visit: Visit, queue: MessageQueue, offset: int) -> None:
     """Wait for a message that was stored: a Java broker puts it into its queue a little later, and
-    the page that comes next shows it."""
-    with contextlib.suppress(TimeoutError):
+    the page that comes next shows it. Where it can't be read it is sent all the same."""
+    with contextlib.suppress(TimeoutError, KeroloxError):
         async with asyncio.timeout(READABLE_SECONDS_MAX):
             while True:
                 try:
