@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import pty
 import subprocess
+from pathlib import Path
 
 import pytest
 
@@ -12,12 +13,12 @@ from tests.support.eventually import SECONDS_MAX
 from tests.support.servers.command import COMMAND, kerolox
 
 
-def asked(answer: str, *arguments: str) -> subprocess.CompletedProcess[str]:
-    """Run on a terminal, and answer."""
+def asked(answer: str, *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    """Run on a terminal, and answer; stderr is what the terminal shows."""
     ours, theirs = pty.openpty()
     try:
         os.write(ours, answer.encode())
-        return subprocess.run(
+        done = subprocess.run(
             [*COMMAND, *arguments],
             stdin=theirs,
             stdout=subprocess.PIPE,
@@ -25,7 +26,10 @@ def asked(answer: str, *arguments: str) -> subprocess.CompletedProcess[str]:
             text=True,
             timeout=SECONDS_MAX,
             check=False,
+            env=os.environ | {"COLUMNS": "200"} | environment,
         )
+        done.stderr = os.read(ours, 1 << 16).decode()
+        return done
     finally:
         os.close(theirs)
         os.close(ours)
@@ -43,3 +47,40 @@ def test_a_deletion_waits_for_a_yes_on_a_terminal_alone(name_server: str, noun: 
     deleted = asked("y\n", noun, "delete", "Doomed", *at)
     assert deleted.returncode == 0
     assert deleted.stdout.startswith(f"{noun} Doomed deleted on ")
+
+
+def test_a_question_names_the_cluster_and_the_context_that_chose_it(
+    name_server: str, tmp_path: Path
+) -> None:
+    environment = {"XDG_CONFIG_HOME": str(tmp_path)}
+    assert kerolox("topic", "create", "Named", "-n", name_server).returncode == 0
+    asked_there = asked("n\n", "topic", "delete", "Named", "-n", name_server)
+    assert f"Delete topic Named (name server {name_server})?" in asked_there.stderr
+    assert kerolox("context", "add", "prod", "-n", name_server, **environment).returncode == 0
+    for chosen in (("--context", "prod"), ()):
+        said = asked("n\n", "topic", "delete", "Named", *chosen, **environment).stderr
+        assert f"Delete topic Named (name server {name_server}, context prod)?" in said
+
+
+@pytest.mark.parametrize("word", ["--yes", "-y", "--execute"])
+def test_a_reset_is_only_told_until_somebody_agrees(name_server: str, word: str) -> None:
+    at = ("-n", name_server)
+    kerolox("topic", "create", "Again", "--queues", "1", *at)
+    kerolox("send", "Again", "x", *at)
+    group = f"g{word.strip('-')}"
+    reset = ("group", "reset", group, "Again", "--to", "end", *at)
+    tried = kerolox(*reset, "--dry-run")
+    assert (tried.returncode, tried.stdout.splitlines()[-1]) == (
+        0,
+        "nothing was changed (--dry-run)",
+    )
+    refused = kerolox(*reset)
+    assert refused.returncode == 2
+    assert "Nothing was done; --yes does it." in refused.stderr
+    assert asked("n\n", *reset).returncode == 130
+    assert kerolox("group", "describe", group, *at).returncode == 1
+    both = kerolox(*reset, word, "--dry-run")
+    assert "--yes and --dry-run don't go together." in both.stderr
+    done = kerolox(*reset, word)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert kerolox("group", "describe", group, *at).returncode == 0

@@ -223,9 +223,9 @@ class Resend(Task):
 
     async def command_line(self, case: Case) -> None:
         resend = ("message", "resend", case.sent[0].offset_message_id, "--to", f"{case.topic}-2")
-        assert "--execute does it" in await case.run(*resend)
+        assert "nothing was changed" in await case.run(*resend, "--dry-run")
         assert await case.bodies(f"{case.topic}-2") == []
-        await case.run(*resend, "--execute")
+        await case.run(*resend, "--yes")
 
     async def console(self, case: Case) -> None:
         place = {"topic": case.topic, "queue": f"{BROKER_NAME}/0", "offset": 0}

@@ -26,13 +26,13 @@ class GoBack(Task):
 
     async def command_line(self, case: Case) -> None:
         move = ("group", "reset", case.group, case.topic, "--to", case.since)
-        planned = await case.json(*move)
+        planned = await case.json(*move, "--dry-run")
         assert [(row["oldOffset"], row["newOffset"], row["again"]) for row in planned] == [
             (3, 1, 2),
             (0, 0, 0),
         ]
         assert await case.offsets() == [3, 0]
-        await case.run(*move, "--execute")
+        await case.run(*move, "--yes")
 
     async def console(self, case: Case) -> None:
         asked = await case.form("/group/reset", "/group", name=case.group)
@@ -59,7 +59,7 @@ class Skip(Task):
         await left_behind(case)
 
     async def command_line(self, case: Case) -> None:
-        move = ("group", "reset", case.group, case.topic, "--to", "end", "--execute")
+        move = ("group", "reset", case.group, case.topic, "--to", "end", "--yes")
         rows = await case.json(*move)
         assert [row["skipped"] for row in rows] == [3, 0]
 

@@ -30,6 +30,7 @@ NAME_SERVER = "127.0.0.1:9876"
 
 _GIVEN = "kerolox.security"
 _HAS_NAME_SERVER = "has_name_server"
+_IS_OF_CONTEXT = "is_of_context"
 
 
 class Security(NamedTuple):
@@ -160,7 +161,24 @@ def _name_server(context: click.Context, option: click.Parameter, value: str | N
     if value:
         return value
     used = _context_in_use()
-    return used.name_server if used is not None else NAME_SERVER
+    if used is None:
+        return NAME_SERVER
+    given[_IS_OF_CONTEXT] = True
+    return used.name_server
+
+
+def cluster_text(name_server: str) -> str:
+    """The cluster of the command that runs, for people: its name servers, and the context that
+    named them."""
+    text = f"name server {name_server}"
+    context = click.get_current_context(silent=True)
+    given = context.meta.get(_GIVEN, {}) if context is not None else {}
+    if not given.get(_IS_OF_CONTEXT):
+        return text
+    from kerolox.cli.contexts import contexts_file, read_contexts
+
+    named = given.get("context") or os.environ.get(CONTEXT_VARIABLE)
+    return f"{text}, context {named or read_contexts(contexts_file(os.environ)).selected}"
 
 
 class Place(NamedTuple):

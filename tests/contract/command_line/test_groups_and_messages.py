@@ -92,9 +92,11 @@ async def test_a_message_is_sent_again_after_a_dry_run(
 ) -> None:
     shell = Shell(cluster)
     [message_id] = await sent(producer, topic, 1)
-    assert "--execute does it" in await shell.text("message", "resend", message_id)
+    assert "nothing was changed" in await shell.text("message", "resend", message_id, "--dry-run")
+    refused = await shell.run("message", "resend", message_id, code=2)
+    assert "Nothing was done; --yes does it." in refused.stderr
     assert len(await shell.json("message", "list", topic)) == 1
-    done = await shell.json("message", "resend", message_id, "--execute")
+    done = await shell.json("message", "resend", message_id, "--yes")
     assert done["topic"] == topic
     rows = await shell.json("message", "list", topic)
     assert [(row["body"], row["tags"], row["keys"]) for row in rows] == [("0", "even", "k0")] * 2
@@ -107,15 +109,18 @@ async def test_a_group_is_made_reset_paused_and_deleted(
     await sent(producer, topic, 20)
     assert "made, 3 retries" in await shell.text("group", "create", group, "--retries", 3)
     assert "retries 3 → 5" in await shell.text("group", "update", group, "--retries", 5)
-    plan = await shell.json("group", "reset", group, topic, "--to", "-2")
+    plan = await shell.json("group", "reset", group, topic, "--to", "-2", "--dry-run")
     assert [row["newOffset"] for row in plan] == [max(row["maxOffset"] - 2, 0) for row in plan]
     assert not any(row["done"] for row in plan)
     await shell.run("group", "describe", group, code=1)
-    await shell.run("group", "reset", group, topic, "--to", "-2", "--execute")
+    refused = await shell.run("group", "reset", group, topic, "--to", "-2", code=2)
+    assert "Nothing was done; --yes does it." in refused.stderr
+    await shell.run("group", "describe", group, code=1)
+    await shell.run("group", "reset", group, topic, "--to", "-2", "--yes")
     rows = await shell.json("group", "describe", group)
     assert sum(row["lag"] for row in rows) == sum(min(row["brokerOffset"], 2) for row in rows)
     queue = rows[0]["queue"]
-    one = await shell.json("group", "reset", group, topic, "--to", 1, "--queue", queue, "--execute")
+    one = await shell.json("group", "reset", group, topic, "--to", 1, "--queue", queue, "--yes")
     assert [row["newOffset"] for row in one] == [1]
     listed = {row["group"]: row for row in await shell.json("group", "list")}
     lag = sum(row["lag"] for row in await shell.json("group", "describe", group))
@@ -125,8 +130,10 @@ async def test_a_group_is_made_reset_paused_and_deleted(
     assert "→ True" in await shell.text("group", "resume", group)
     [paused] = await shell.json("group", "pause", group)
     assert (paused["old"]["consumeEnable"], paused["new"]["consumeEnable"]) == (True, False)
+    spared = await shell.json("group", "delete", group, "--dry-run")
+    assert spared == {"group": group, "members": 0, "lag": lag, "done": False}
     gone = await shell.json("group", "delete", group, "--offsets", "--yes")
-    assert gone == {"group": group, "deletedOn": [cluster.broker]}
+    assert gone == {"group": group, "deletedOn": [cluster.broker], "done": True}
     assert group not in {row["group"] for row in await shell.json("group", "list")}
     assert copy not in listed
 

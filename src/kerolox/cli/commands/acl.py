@@ -9,7 +9,13 @@ import click
 
 from kerolox.admin.acl import PERMISSIONS
 from kerolox.cli.cluster_options import Place, name_server_option, on_cluster, place_options
-from kerolox.cli.confirming import confirm, yes_option
+from kerolox.cli.confirming import (
+    Consent,
+    confirm,
+    consent_options,
+    dry_run_option,
+    say_dry_run,
+)
 from kerolox.cli.output import complain, output_option, print_line
 from kerolox.cli.rows import (
     Column,
@@ -181,7 +187,7 @@ _permission_type = click.Choice(PERMISSIONS)
     help="May be repeated; all of them replace those that the account has.",
 )
 @click.option("--group", "groups", multiple=True, metavar="GROUP=SUB", help="The same of groups.")
-@click.option("--dry-run", is_flag=True, help="Only say what would change.")
+@dry_run_option
 @place_options
 @output_option
 @name_server_option
@@ -218,8 +224,8 @@ def set_command(
     )
     columns = Column("broker", "BROKER"), Column("change", "CHANGE")
     show_rows(rows, columns, output)
-    if is_text(output) and dry_run:
-        print_line("nothing was changed (--dry-run)")
+    if dry_run:
+        say_dry_run(output)
 
 
 def _secret(file: IO[bytes] | None) -> str:
@@ -310,27 +316,38 @@ def _shown(value: str | tuple[str, ...]) -> str:
 @acl.command("delete")
 @click.argument("name", metavar="ACCOUNT")
 @place_options
-@yes_option
+@consent_options
 @output_option
 @name_server_option
-def delete_command(name: str, place: Place, yes: bool, output: str, name_server: str) -> None:
+def delete_command(
+    name: str, place: Place, consent: Consent, output: str, name_server: str
+) -> None:
     """Delete an account: who uses it is refused from then on."""
     from kerolox.admin import delete_account
 
-    confirm(f"Delete account {name}?", yes=yes)
+    if not consent.yes:
+        told = on_cluster(name_server, lambda access: _ask(access, place))
+        having = [a for a, config in told.configs.items() if _account_of(config, name) is not None]
+        complain(f"kerolox: account {name} is on {', '.join(having) or 'no broker that tells it'}")
+        _complain_of_silent(told.silent)
+        if not confirm(f"Delete account {name}?", consent, output, name_server):
+            if not is_text(output):
+                row: dict[str, object] = {"accessKey": name, "brokers": having, "done": False}
+                show_row(row, columns_of(row), output)
+            return
     addresses = on_cluster(
         name_server, lambda access: delete_account(access, name, **place._asdict())
     )
     if is_text(output):
         print_line(f"account {name} deleted on {', '.join(addresses)}")
         return
-    row = {"accessKey": name, "deletedOn": addresses}
+    row = {"accessKey": name, "deletedOn": addresses, "done": True}
     show_row(row, columns_of(row), output)
 
 
 @acl.command("white-list")
 @click.argument("addresses", nargs=-1, metavar="[ADDRESS]...")
-@click.option("--dry-run", is_flag=True, help="Only say what would change.")
+@dry_run_option
 @place_options
 @output_option
 @name_server_option
@@ -346,8 +363,8 @@ def white_list_command(
         columns.append(Column("new", "NEW", text=_joined))
     show_rows(rows, columns, output)
     _complain_of_silent(silent)
-    if is_text(output) and addresses and dry_run:
-        print_line("nothing was changed (--dry-run)")
+    if addresses and dry_run:
+        say_dry_run(output)
 
 
 async def _white_lists(

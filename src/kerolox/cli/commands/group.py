@@ -8,7 +8,7 @@ import click
 
 from kerolox.admin.positions import Position
 from kerolox.cli.cluster_options import Place, name_server_option, on_cluster, place_options
-from kerolox.cli.confirming import confirm, yes_option
+from kerolox.cli.confirming import Consent, confirm, consent_options
 from kerolox.cli.output import complain, output_option, print_line
 from kerolox.cli.positions import PositionType, queue_of
 from kerolox.cli.rows import (
@@ -42,7 +42,7 @@ def group() -> None:
 
     \b
     kerolox group describe shop
-    kerolox group reset shop Orders --to 2h --execute
+    kerolox group reset shop Orders --to 2h --dry-run
     kerolox group list -o '{group} {lag}'
     """
 
@@ -223,7 +223,7 @@ def _subscriptions_text(value: object) -> str:
     help="beginning, end, -100 (messages before the end), 2h (ago), a time, or an offset.",
 )
 @click.option("--queue", "queues", multiple=True, metavar="BROKER/ID", help="Only this queue.")
-@click.option("--execute", is_flag=True, help="Do it; else it is only said what would be done.")
+@consent_options
 @output_option
 @name_server_option
 def reset_command(
@@ -231,20 +231,26 @@ def reset_command(
     topic: str,
     position: Position,
     queues: tuple[str, ...],
-    execute: bool,
+    consent: Consent,
     output: str,
     name_server: str,
 ) -> None:
-    """Have a group go on elsewhere in TOPIC. Members that are online go on there at once."""
+    """Have a group go on elsewhere in TOPIC. Members that are online go on there at once.
+
+    It is said first what that does. Then a terminal gets a question; elsewhere it needs --yes.
+    """
     from kerolox.admin import move_offsets
 
     chosen = [queue_of(topic, text) for text in queues]
-    moves = on_cluster(
-        name_server,
-        lambda access: move_offsets(
-            access, name, topic, position, queues=chosen, dry_run=not execute
-        ),
-    )
+
+    def moved(*, dry_run: bool) -> list[OffsetMove]:
+        return on_cluster(
+            name_server,
+            lambda access: move_offsets(
+                access, name, topic, position, queues=chosen, dry_run=dry_run
+            ),
+        )
+
     columns = (
         Column("queue", "QUEUE"),
         number_column("oldOffset", "FROM"),
@@ -254,9 +260,16 @@ def reset_command(
         number_column("minOffset", "FIRST"),
         number_column("maxOffset", "END"),
     )
-    show_rows(_move_rows(moves, is_done=execute), columns, output)
-    if is_text(output) and not execute:
-        print_line("nothing was changed; --execute does it")
+    if not consent.yes:
+        planned = _move_rows(moved(dry_run=True), is_done=False)
+        show_rows(planned, columns, output)
+        if not confirm(f"Move group {name} in {topic}?", consent, output, name_server):
+            return
+    moves = moved(dry_run=False)
+    if consent.yes:
+        show_rows(_move_rows(moves, is_done=True), columns, output)
+    else:
+        print_line(f"group {name} goes on there")
 
 
 def _move_rows(moves: list[OffsetMove], *, is_done: bool) -> list[dict[str, object]]:
@@ -436,22 +449,26 @@ def clone_command(source: str, target: str, topic: str, output: str, name_server
 @click.argument("name")
 @click.option("--offsets", is_flag=True, help="Forget what it consumed, too.")
 @place_options
-@yes_option
+@consent_options
 @output_option
 @name_server_option
 def delete_command(
-    name: str, offsets: bool, place: Place, yes: bool, output: str, name_server: str
+    name: str, offsets: bool, place: Place, consent: Consent, output: str, name_server: str
 ) -> None:
     """Delete a group; on a whole cluster its retry topic and its dead letters go, too."""
     from kerolox.admin import delete_group, group_summaries
 
-    if not yes:
+    if not consent.yes:
         [summary] = on_cluster(name_server, lambda access: group_summaries(access, [name]))
         complain(
             f"kerolox: group {name} has {summary.members} members online and {summary.lag} messages"
             " left"
         )
-    confirm(f"Delete group {name}?", yes=yes)
+        if not confirm(f"Delete group {name}?", consent, output, name_server):
+            if not is_text(output):
+                row = {"group": name, "members": summary.members, "lag": summary.lag, "done": False}
+                show_row(row, columns_of(row), output)
+            return
     addresses = on_cluster(
         name_server,
         lambda access: delete_group(access, name, **place._asdict(), remove_offsets=offsets),
@@ -459,5 +476,5 @@ def delete_command(
     if is_text(output):
         print_line(f"group {name} deleted on {', '.join(addresses)}")
         return
-    row = {"group": name, "deletedOn": addresses}
+    row = {"group": name, "deletedOn": addresses, "done": True}
     show_row(row, columns_of(row), output)

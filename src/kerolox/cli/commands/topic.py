@@ -7,7 +7,13 @@ from typing import TYPE_CHECKING, NamedTuple
 import click
 
 from kerolox.cli.cluster_options import Place, name_server_option, on_cluster, place_options
-from kerolox.cli.confirming import confirm, yes_option
+from kerolox.cli.confirming import (
+    Consent,
+    confirm,
+    consent_options,
+    dry_run_option,
+    say_dry_run,
+)
 from kerolox.cli.output import complain, output_option, print_line
 from kerolox.cli.permissions import PermissionType, permission_text
 from kerolox.cli.rows import (
@@ -258,7 +264,7 @@ def create_command(
     is_flag=True,
     help="Fewer read queues too: what the others still hold is delivered to nobody.",
 )
-@click.option("--dry-run", is_flag=True, help="Only say what would change.")
+@dry_run_option
 @place_options
 @output_option
 @name_server_option
@@ -297,7 +303,7 @@ def update_command(
 @topic.command("permission")
 @click.argument("name")
 @click.argument("perm", type=PermissionType(), required=False, metavar="[R|W|RW]")
-@click.option("--dry-run", is_flag=True, help="Only say what would change.")
+@dry_run_option
 @place_options
 @output_option
 @name_server_option
@@ -338,7 +344,7 @@ def _show_changes(name: str, changes: list[TopicChange], output: str, *, is_done
                 "--shrink-read-queues when they are consumed"
             )
     if not is_done:
-        print_line("nothing was changed (--dry-run)")
+        say_dry_run(output)
 
 
 def _change_row(change: TopicChange, *, is_done: bool) -> dict[str, object]:
@@ -382,25 +388,33 @@ def _change_text(change: TopicChange) -> str:
 @topic.command("delete")
 @click.argument("name")
 @click.option("--cluster", default="", metavar="NAME", help="Only there.")
-@yes_option
+@consent_options
 @output_option
 @name_server_option
-def delete_command(name: str, cluster: str, yes: bool, output: str, name_server: str) -> None:
+def delete_command(
+    name: str, cluster: str, consent: Consent, output: str, name_server: str
+) -> None:
     """Delete a topic on all brokers and name servers.
 
-    It is said first what goes with it; on a terminal a question follows, elsewhere it needs --yes.
+    It is said first what goes with it. Then a terminal gets a question; elsewhere it needs --yes.
     """
     from kerolox.admin import delete_topic
 
     row = on_cluster(name_server, lambda access: _going(access, name, cluster))
-    if not yes:
+    if not consent.yes:
         complain(_going_text(row))
-    confirm(f"Delete topic {name}?", yes=yes)
+    if not confirm(f"Delete topic {name}?", consent, output, name_server):
+        _show_going(row | {"done": False}, output)
+        return
     addresses = on_cluster(name_server, lambda access: delete_topic(access, name, cluster=cluster))
     if is_text(output):
         print_line(f"topic {name} deleted on {', '.join(addresses) or 'the name servers'}")
     else:
-        row |= {"deletedOn": addresses}
+        _show_going(row | {"deletedOn": addresses, "done": True}, output)
+
+
+def _show_going(row: dict[str, object], output: str) -> None:
+    if not is_text(output):
         show_row(row, columns_of(row), output)
 
 

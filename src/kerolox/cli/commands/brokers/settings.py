@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING
 import click
 
 from kerolox.cli.cluster_options import Place, name_server_option, on_cluster, place_options
-from kerolox.cli.output import output_option, print_line
-from kerolox.cli.rows import Column, is_text, show_rows
+from kerolox.cli.confirming import dry_run_option, say_dry_run
+from kerolox.cli.output import output_option
+from kerolox.cli.rows import Column, show_rows
 
 if TYPE_CHECKING:
     from kerolox.admin import Access
@@ -109,7 +110,7 @@ def _defaults() -> dict[str, str]:
 
 @config.command("set")
 @click.argument("pairs", nargs=-1, required=True, metavar="KEY=VALUE...")
-@click.option("--dry-run", is_flag=True, help="Only say what would change.")
+@dry_run_option
 @place_options
 @output_option
 @name_server_option
@@ -130,8 +131,8 @@ def set_command(
         Column("remark", "REMARK"),
     )
     show_rows(rows, columns, output)
-    if is_text(output) and dry_run:
-        print_line("nothing was changed (--dry-run)")
+    if dry_run:
+        say_dry_run(output)
 
 
 def _pair(text: str) -> tuple[str, str]:

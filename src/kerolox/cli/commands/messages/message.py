@@ -9,6 +9,7 @@ import click
 from kerolox.admin.positions import Position
 from kerolox.cli.cluster_options import name_server_option, on_cluster
 from kerolox.cli.commands.messages.waiting import delayed_command, transactions_command
+from kerolox.cli.confirming import Consent, confirm, consent_options
 from kerolox.cli.messages import (
     body_option,
     first_matching,
@@ -24,7 +25,7 @@ from kerolox.cli.rows import Column, is_text, show_record, show_rows, time_colum
 
 if TYPE_CHECKING:
     from kerolox.admin import Access, MessageTrack
-    from kerolox.message import MessageExt
+    from kerolox.message import Message, MessageExt
 
 MESSAGES = 100
 """Shown by ``message list`` unless ``--count`` says otherwise."""
@@ -171,31 +172,40 @@ def consumers_command(message_id: str, topic: str, output: str, name_server: str
 @click.argument("message_id")
 @click.option("--topic", default="", help="Where it is; needed for an id that a producer made.")
 @click.option("--to", "target", default="", metavar="TOPIC", help="Another topic.")
-@click.option("--execute", is_flag=True, help="Do it; else it is only said what would be done.")
+@consent_options
 @output_option
 @name_server_option
 def resend_command(
-    message_id: str, topic: str, target: str, execute: bool, output: str, name_server: str
+    message_id: str, topic: str, target: str, consent: Consent, output: str, name_server: str
 ) -> None:
-    """Send a copy of a message: all groups of the topic get it."""
+    """Send a copy of a message: all groups of the topic get it.
+
+    It is said first where it goes. Then a terminal gets a question; elsewhere it needs --yes.
+    """
     from kerolox.admin import copy_of, message_by_id, send_message
 
-    async def work(access: Access) -> dict[str, object]:
-        found = await message_by_id(access, message_id, topic=topic)
-        copy = copy_of(found, topic=target)
-        row: dict[str, object] = {"msgId": message_id, "topic": copy.topic, "done": execute}
-        if execute:
-            result = await send_message(access, copy)
-            row |= {"newMsgId": result.message_id, "offsetMsgId": result.offset_message_id}
-        return row
+    async def made(access: Access) -> Message:
+        return copy_of(await message_by_id(access, message_id, topic=topic), topic=target)
 
-    row = on_cluster(name_server, work)
-    if not is_text(output):
-        show_record(row, (), output)
-    elif execute:
-        print_line(f"sent to {row['topic']} as {row['newMsgId']}")
-    else:
-        print_line(f"would be sent to {row['topic']}; --execute does it")
+    copy = on_cluster(name_server, made)
+    row: dict[str, object] = {"msgId": message_id, "topic": copy.topic, "done": False}
+    if not consent.yes:
+        if is_text(output):
+            print_line(f"a copy goes to {copy.topic}")
+        else:
+            show_record(row, (), output)
+        if not confirm("Send it?", consent, output, name_server):
+            return
+    result = on_cluster(name_server, lambda access: send_message(access, copy))
+    if is_text(output):
+        print_line(f"sent to {copy.topic} as {result.message_id}")
+        return
+    row |= {
+        "done": True,
+        "newMsgId": result.message_id,
+        "offsetMsgId": result.offset_message_id,
+    }
+    show_record(row, (), output)
 
 
 def _show(found: MessageExt, body: str, output: str) -> None:
