@@ -6,13 +6,13 @@ that takes long. Each look at a :class:`Members` checks what it finds, and an er
 
 from __future__ import annotations
 
-import asyncio
 import math
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, TypeVar
 
 import msgspec
 
+from kerolox.client.threads import to_thread
 from kerolox.errors import ConfigError, RemoteProtocolError
 from kerolox.message import MessageQueue
 from kerolox.properties import parse_properties
@@ -223,9 +223,7 @@ async def read_object(response: RemotingCommand, what: str, address: str) -> Mem
     body = response.body
     where = f"{what} of {address}"
     try:
-        value = await (
-            asyncio.to_thread(_loads, body) if len(body) > IN_LOOP_BYTES_MAX else _now(body)
-        )
+        value = await (to_thread(_loads, body) if len(body) > IN_LOOP_BYTES_MAX else _now(body))
     except fastjson.FastjsonError as error:
         raise RemoteProtocolError(f"{where} is no JSON: {error}") from None
     return Members(value, where)
@@ -241,7 +239,7 @@ async def read_struct(
         return decode_body(body, body_type, lenient_bytes_max=LENIENT_ANSWER_BYTES_MAX)
 
     try:
-        return await asyncio.to_thread(decode) if len(body) > IN_LOOP_BYTES_MAX else decode()
+        return await to_thread(decode) if len(body) > IN_LOOP_BYTES_MAX else decode()
     except BodyError as error:
         raise RemoteProtocolError(f"{what} of {address} has an unknown shape: {error}") from None
 

@@ -12,11 +12,13 @@ Each of its calls has a future, a cancel scope and a context of its own.
 from __future__ import annotations
 
 import asyncio
+import atexit
 import concurrent.futures
 import contextlib
 import inspect
 import math
 import queue
+import sys
 import threading
 import time
 import weakref
@@ -26,6 +28,7 @@ from functools import partial
 from typing import Any, TypeVar, cast
 
 from kerolox import owners
+from kerolox.client import threads
 from kerolox.client.aio.user_code import raised_in_thread
 from kerolox.client.core.life import CLOSE_SECONDS_MAX
 from kerolox.client.sync._handover import Handed, Handover, SubmittedCall, WaitedCall
@@ -100,8 +103,13 @@ class _Threads:
         if self._idle == 0 and len(self._threads) < self._threads_max:
             name = f"{self._name}-listener-{len(self._threads)}"
             thread = threading.Thread(target=self._run, name=name, daemon=True)
-            self._threads.append(thread)
-            thread.start()
+            try:
+                threads.start(thread, self._name)
+            except ClientError:
+                if not self._threads:
+                    raise
+            else:
+                self._threads.append(thread)
         else:
             self._idle = max(self._idle - 1, 0)
         self._work.put(action)
@@ -176,11 +184,21 @@ class Portal:
     def _begin(self) -> None:
         loop = _new_loop()
         self._calls = _Calls(loop)
-        self._thread = threading.Thread(
-            target=_run_loop, args=(loop, self._calls), name=f"{self._name}-loop", daemon=True
+        pool = threads.Pool(self._name)
+        threads.use_pool(loop, pool)
+        thread = threading.Thread(
+            target=_run_loop, args=(loop, self._calls, pool), name=f"{self._name}-loop", daemon=True
         )
-        self._thread.start()
-        self._finalizer = weakref.finalize(self, _end, loop, self._thread)
+        try:
+            threads.start(thread, self._name)
+        except ClientError:
+            loop.close()
+            raise
+        self._thread = thread
+        self._finalizer = weakref.finalize(self, _end, loop, thread)
+        # `_end_all` ends it, behind the program's own `atexit` functions, which may still use it.
+        self._finalizer.atexit = False
+        _running[thread] = loop
         self._loop = loop
 
     def _join(self, other: Portal) -> None:
@@ -280,6 +298,8 @@ class Portal:
             raise ClientError(
                 f"{self._name} can't be used in its own event loop; use kerolox.client there"
             )
+        if sys.is_finalizing():  # the loop's thread runs no more
+            raise ClientClosedError(threads.ending(self._name))
         return loop
 
     def next(self, following: Callable[[], Coroutine[object, None, _Result]]) -> _Result:
@@ -305,6 +325,7 @@ class Portal:
         """In a forked child: the loop has no thread here, and its pipe is the parent's."""
         self._kept = self._loop, self._thread, self._threads
         self._loop = self._thread = self._threads = None
+        _running.clear()
         # A thread of the parent may have had the others.
         self._changing, self._joining = threading.Lock(), threading.Lock()
         if self._finalizer is not None:
@@ -365,14 +386,14 @@ class Portal:
 
         async def listen(argument: _Argument) -> _Result:
             assert self._threads is not None
-            threads = self._threads
+            listeners = self._threads
             loop = asyncio.get_running_loop()
             future: asyncio.Future[Awaitable[_Result] | _Result] = loop.create_future()
 
             def finish(
                 result: Awaitable[_Result] | _Result | None, error: BaseException | None
             ) -> None:
-                threads.finished()
+                listeners.finished()
                 if future.done():
                     return
                 if error is not None:
@@ -390,7 +411,7 @@ class Portal:
                 with contextlib.suppress(RuntimeError):  # the loop has ended meanwhile
                     loop.call_soon_threadsafe(finish, result, failure)
 
-            threads.submit(partial(copy_context().run, act))
+            listeners.submit(partial(copy_context().run, act))
             result = await future
             return await result if inspect.isawaitable(result) else result
 
@@ -423,12 +444,24 @@ class Portal:
 def _new_loop() -> asyncio.AbstractEventLoop:
     try:
         import uvloop
-    except ImportError:
+    except (ImportError, RuntimeError):  # it can't be imported once the main thread has ended
         return asyncio.new_event_loop()
     return uvloop.new_event_loop()
 
 
-def _run_loop(loop: asyncio.AbstractEventLoop, calls: _Calls) -> None:
+_running: weakref.WeakKeyDictionary[threading.Thread, asyncio.AbstractEventLoop] = (
+    weakref.WeakKeyDictionary()
+)
+"""The loops of this process that run, by their threads."""
+
+
+@atexit.register  # before a program can register a close of its own, so it comes behind that
+def _end_all() -> None:
+    for thread, loop in list(_running.items()):
+        _end(loop, thread)
+
+
+def _run_loop(loop: asyncio.AbstractEventLoop, calls: _Calls, pool: threads.Pool) -> None:
     asyncio.set_event_loop(loop)
     try:
         loop.run_forever()
@@ -442,6 +475,7 @@ def _run_loop(loop: asyncio.AbstractEventLoop, calls: _Calls) -> None:
         asyncio.set_event_loop(None)
         loop.close()
         calls.end()
+        pool.stop()
 
 
 def _end(loop: asyncio.AbstractEventLoop, thread: threading.Thread) -> None:

@@ -6,7 +6,6 @@ stays in force while it does not answer, or answers with something else.
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import os
 import urllib.error
@@ -16,6 +15,7 @@ from typing import TYPE_CHECKING
 
 from kerolox.client.aio.network.identity import name_servers_of
 from kerolox.client.core.addressing import address_of_answer, address_server_url
+from kerolox.client.threads import to_thread
 from kerolox.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -42,7 +42,7 @@ class AddressServer:
     async def fetch(self) -> tuple[str, ...]:
         """The name servers; none when that could not be found out, which is logged."""
         try:
-            addresses = address_of_answer(await asyncio.to_thread(self._get))
+            addresses = address_of_answer(await to_thread(self._get))
             if not addresses:
                 raise ConfigError("the answer is empty")
             return name_servers_of(addresses)

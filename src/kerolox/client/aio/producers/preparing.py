@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import dataclasses
 import functools
 from collections.abc import Callable, Sequence
@@ -14,6 +13,7 @@ from kerolox.client.core.sending.delays import Duration, delay_level
 from kerolox.client.core.sending.selectors import OrderingKey, select_by_hash
 from kerolox.client.core.sending.send import OutgoingMessage, in_namespace, outgoing_message
 from kerolox.client.core.validate import check_body, check_delay_level, check_send_topic
+from kerolox.client.threads import to_thread
 from kerolox.errors import MessageRejectedError
 from kerolox.message import Message, MessageQueue
 
@@ -72,7 +72,7 @@ class Preparation:
             compress_type=self._compress_type,
         )
         if COMPRESS_IN_THREAD_BYTES_MIN <= len(message.body) >= settings.compress_bytes_min:
-            outgoing = await asyncio.to_thread(make)
+            outgoing = await to_thread(make)
         else:
             outgoing = make()
         return in_namespace(outgoing, self._namespace) if self._namespace else outgoing

@@ -207,8 +207,8 @@ class ThreadedCalls:
         if not self._threads or begun == self._begun_before:
             more = min(max(self._threads, 1), listener.threads_max - self._threads)
             for _ in range(min(more, len(self._waiting))):
-                self._threads += 1
                 listener.submit(self._take_calls)
+                self._threads += 1
         self._begun_before = begun
         if self._threads < listener.threads_max:
             self._look_soon()

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import asyncio
 import inspect
 import logging
 from typing import TYPE_CHECKING
 
 from kerolox.client.core.consuming.offsets import OffsetTable
 from kerolox.client.core.namespaces import queue_without_namespace
+from kerolox.client.threads import to_thread
 from kerolox.errors import ClientError, KeroloxError
 
 if TYPE_CHECKING:
@@ -65,7 +65,7 @@ async def _call(function: Callable[..., object], argument: object) -> object:
     try:
         if inspect.iscoroutinefunction(function):
             return await function(argument)
-        result = await asyncio.to_thread(function, argument)
+        result = await to_thread(function, argument)
         return await result if inspect.isawaitable(result) else result
     except Exception as error:
         name = getattr(function, "__qualname__", repr(function))
