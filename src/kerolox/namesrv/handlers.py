@@ -435,6 +435,8 @@ def _broker(broker: BrokerData) -> dict[str, object]:
         "brokerAddrs": broker.addresses,
         "brokerName": broker.broker_name,
         "cluster": broker.cluster,
+        # Clients in Rust read no route without it; others of 4.x pass over it.
+        "enableActingMaster": False,
     }
 
 

@@ -425,8 +425,9 @@ async def test_a_client_before_4_9_4_gets_bare_keys_and_both_names_of_the_flag(
     answer = await server.ask(RequestCode.GET_ROUTEINFO_BY_TOPIC, topic="T", version=400)
     assert answer.body == (
         b'{"brokerDatas":[{"brokerAddrs":{0:"10.0.0.1:10911"},"brokerName":"broker-a",'
-        b'"cluster":"C"}],"filterServerTable":{},"queueDatas":[{"brokerName":"broker-a","perm":6,'
-        b'"readQueueNums":16,"topicSynFlag":1,"topicSysFlag":1,"writeQueueNums":16}]}'
+        b'"cluster":"C","enableActingMaster":false}],"filterServerTable":{},"queueDatas":'
+        b'[{"brokerName":"broker-a","perm":6,"readQueueNums":16,"topicSynFlag":1,'
+        b'"topicSysFlag":1,"writeQueueNums":16}]}'
     )
 
 
@@ -441,7 +442,14 @@ async def test_newer_clients_and_those_that_ask_for_it_get_standard_json(
         RequestCode.GET_ROUTEINFO_BY_TOPIC, topic="T", version=version, **fields
     )
     assert json.loads(answer.body) == {
-        "brokerDatas": [{"brokerAddrs": {"0": ADDRESS}, "brokerName": "broker-a", "cluster": "C"}],
+        "brokerDatas": [
+            {
+                "brokerAddrs": {"0": ADDRESS},
+                "brokerName": "broker-a",
+                "cluster": "C",
+                "enableActingMaster": False,
+            }
+        ],
         "filterServerTable": {},
         "queueDatas": [
             {
@@ -480,7 +488,8 @@ async def test_cluster_info_has_all_brokers_and_clusters_with_bare_keys(server: 
     answer = await server.ask(RequestCode.GET_BROKER_CLUSTER_INFO)
     assert answer.body == (
         b'{"brokerAddrTable":{"broker-a":{"brokerAddrs":{0:"10.0.0.1:10911",1:"10.0.0.2:10911"},'
-        b'"brokerName":"broker-a","cluster":"C"}},"clusterAddrTable":{"C":["broker-a"]}}'
+        b'"brokerName":"broker-a","cluster":"C","enableActingMaster":false}},'
+        b'"clusterAddrTable":{"C":["broker-a"]}}'
     )
 
 
