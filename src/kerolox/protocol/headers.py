@@ -287,6 +287,13 @@ class GroupHeader(Header, frozen=True, kw_only=True):
     group: Name
 
 
+class GroupsHeader(Header, frozen=True, kw_only=True):
+    """GET_ALL_SUBSCRIPTIONGROUP_CONFIG (201)."""
+
+    group: Name | None = None
+    """Kerolox's own: this group alone."""
+
+
 class ProducerGroupHeader(Header, frozen=True, kw_only=True):
     """GET_PRODUCER_CONNECTION_LIST (204)."""
 

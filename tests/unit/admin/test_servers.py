@@ -220,11 +220,13 @@ async def test_figures_that_are_no_numbers_are_named(client: Servers, access: Ac
 async def test_a_group_is_changed_where_it_is_and_made_where_it_is_not(
     client: Servers, access: Access
 ) -> None:
-    client.answers["a:1", RequestCode.GET_SUBSCRIPTIONGROUP_CONFIG] = (
-        b'{"groupName":"g","retryMaxTimes":3}'
+    code = RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG
+    client.answers["a:1", code] = (
+        b'{"subscriptionGroupTable":{"g":{"groupName":"g","retryMaxTimes":3}}}'
     )
-    client.answers["b:1", RequestCode.GET_SUBSCRIPTIONGROUP_CONFIG] = (26, "no group")
+    client.answers["b:1", code] = b'{"subscriptionGroupTable":{"h":{"groupName":"h"}}}'
     changes = await update_group(access, "g", cluster="C", consume_enable=False)
+    assert client.fields(code) == [{"group": "g"}] * 2
     assert [each.new.retry_max_times for each in changes] == [3, 16]
     assert [each.old is None for each in changes] == [False, True]
     client.asked.clear()

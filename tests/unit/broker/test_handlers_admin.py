@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import json
+import logging
+from pathlib import Path
+
 import pytest
 
 from kerolox.broker.broker import Broker
 from kerolox.message import MessageQueue
 from kerolox.properties import parse_properties
 from kerolox.protocol import fastjson
-from kerolox.protocol.bodies import encode_body
+from kerolox.protocol.bodies import SubscriptionGroupConfig, encode_body
 from kerolox.protocol.codes import RequestCode, ResponseCode
+from kerolox.remoting.audit import LOGGER
 from tests.support.clients.peer import Peer, peer_of, small_config
 
 pytestmark = pytest.mark.asyncio
@@ -67,11 +72,49 @@ async def test_who_looks_for_an_unknown_topic_or_group_makes_none(broker: Broker
     answer = await peer.ask(RequestCode.GET_TOPIC_CONFIG, {"topic": "Nowhere"})
     assert answer.code == ResponseCode.TOPIC_NOT_EXIST
     assert answer.remark == "No topic in this broker. topic: Nowhere"
-    answer = await peer.ask(RequestCode.GET_SUBSCRIPTIONGROUP_CONFIG, {"group": "nobody"})
-    assert answer.code == ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST
-    assert answer.remark == "No group in this broker"
+    answer = await peer.ask(RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG, {"group": "nobody"})
+    assert answer.code == ResponseCode.SUCCESS
+    assert fastjson.loads(answer.body)["subscriptionGroupTable"] == {}
     assert "Nowhere" not in broker.parts.topics
     assert broker.parts.groups.get("nobody") is None
+
+
+async def test_a_group_that_a_proxy_of_5_asks_for_is_made(
+    broker: Broker, peer: Peer, caplog: pytest.LogCaptureFixture
+):
+    caplog.set_level(logging.INFO, LOGGER)
+    answer = await peer.ask(RequestCode.GET_SUBSCRIPTIONGROUP_CONFIG, {"group": "new"})
+    assert answer.code == ResponseCode.SUCCESS
+    assert fastjson.loads(answer.body)["groupName"] == "new"
+    assert fastjson.loads(answer.body)["retryMaxTimes"] == 16
+    assert broker.parts.groups.get("new") is not None
+    [told] = [json.loads(r.getMessage()) for r in caplog.records if r.name == LOGGER]
+    assert (told["group"], told["old"], told["automatic"]) == ("new", None, True)
+
+
+@pytest.mark.parametrize("name", ["a b", " ", ""])
+async def test_a_look_makes_no_group_whose_name_no_client_may_have(
+    broker: Broker, peer: Peer, name: str
+):
+    answer = await peer.ask(RequestCode.GET_SUBSCRIPTIONGROUP_CONFIG, {"group": name})
+    assert answer.code == ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST
+    assert answer.remark == "No group in this broker"
+    assert broker.parts.groups.get(name) is None
+
+
+async def test_no_look_makes_a_group_where_nobody_may(tmp_path: Path):
+    config = small_config(tmp_path, auto_create_subscription_group=False)
+    async with Broker(config) as broker, peer_of(broker) as peer:
+        answer = await peer.ask(RequestCode.GET_SUBSCRIPTIONGROUP_CONFIG, {"group": "new"})
+        assert answer.code == ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST
+        assert broker.parts.groups.get("new") is None
+
+
+async def test_a_tool_may_ask_for_the_settings_of_one_group_alone(broker: Broker, peer: Peer):
+    for name in ("g", "h"):
+        broker.parts.groups.put(SubscriptionGroupConfig(group_name=name))
+    answer = await peer.ask(RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG, {"group": "g"})
+    assert list(fastjson.loads(answer.body)["subscriptionGroupTable"]) == ["g"]
 
 
 async def test_tools_of_5_learn_what_a_group_reads_and_wants(broker: Broker, peer: Peer):

@@ -91,8 +91,8 @@ class ConsumerRequests:
         return await list_groups(self._open(), cluster=cluster, internal=internal)
 
     async def group_settings(self, broker: str, group: str) -> SubscriptionGroupConfig | None:
-        """What a broker has of a group (``getConsumerConfig``, code 352 or 201); None: it has
-        none of that name. Errors: see :func:`all_group_settings`.
+        """What a broker has of a group (``getConsumerConfig``, by code 201); None: it has none
+        of that name. Errors: see :func:`all_group_settings`.
         """
         return await group_settings(self._open(), broker, group)
 

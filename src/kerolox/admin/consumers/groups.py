@@ -17,15 +17,10 @@ from kerolox.admin.cluster import cluster_info
 from kerolox.admin.topic_changes.deletion import delete_topic
 from kerolox.client.core.routes import MASTER_ID
 from kerolox.client.core.validate import check_consumer_group
-from kerolox.errors import (
-    ClientError,
-    GroupNotFoundError,
-    RequestCodeNotSupportedError,
-    TopicRouteNotFoundError,
-)
+from kerolox.errors import ClientError, TopicRouteNotFoundError
 from kerolox.protocol.bodies import SubscriptionGroupConfig, SubscriptionGroupTable, encode_body
 from kerolox.protocol.codes import RequestCode
-from kerolox.protocol.headers import DeleteGroupHeader, GroupHeader
+from kerolox.protocol.headers import DeleteGroupHeader, GroupsHeader
 from kerolox.protocol.names import (
     DLQ_PREFIX,
     RETRY_PREFIX,
@@ -33,6 +28,8 @@ from kerolox.protocol.names import (
 )
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from kerolox.client.aio.network.access import Access
 
 
@@ -60,10 +57,17 @@ async def all_group_settings(
         BrokerError: it refused.
         RemotingError: it does not answer, or with something else.
     """
-    response = await access.ask(broker, RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG)
-    answer = await read_struct(response, SubscriptionGroupTable, "the groups", broker)
-    table = answer.subscription_group_table
+    table = await _group_table(access, broker)
     return {name: table[name] for name in sorted(table) if internal or not is_system_group(name)}
+
+
+async def _group_table(
+    access: Access, broker: str, header: Mapping[str, object] | None = None
+) -> dict[str, SubscriptionGroupConfig]:
+    code = RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG
+    response = await access.ask(broker, code, header)
+    answer = await read_struct(response, SubscriptionGroupTable, "the groups", broker)
+    return answer.subscription_group_table
 
 
 async def list_groups(access: Access, *, cluster: str = "", internal: bool = False) -> list[str]:
@@ -88,17 +92,12 @@ async def list_groups(access: Access, *, cluster: str = "", internal: bool = Fal
 
 
 async def group_settings(access: Access, broker: str, group: str) -> SubscriptionGroupConfig | None:
-    """What a broker has of a group (``getConsumerConfig``, code 352 or 201); None: it has none of
-    that name. Errors: see :func:`all_group_settings`."""
-    try:
-        header = GroupHeader(group=group).encode()
-        response = await access.ask(broker, RequestCode.GET_SUBSCRIPTIONGROUP_CONFIG, header)
-        return await read_struct(response, SubscriptionGroupConfig, "the group", broker)
-    except GroupNotFoundError:
-        return None
-    except RequestCodeNotSupportedError:
-        # Before RocketMQ 5 there are only all groups together.
-        return (await all_group_settings(access, broker, internal=True)).get(group)
+    """What a broker has of a group (``getConsumerConfig``, by code 201); None: it has none of that
+    name. Errors: see :func:`all_group_settings`."""
+    # Brokers of 5.x make the group that 352 asks for. Those of RocketMQ pass over the header here,
+    # and answer with all groups.
+    header = GroupsHeader(group=group).encode()
+    return (await _group_table(access, broker, header)).get(group)
 
 
 async def put_group(

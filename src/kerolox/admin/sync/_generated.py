@@ -248,8 +248,8 @@ class AdminRequests:
         return self._portal.run(self._admin.list_groups(cluster=cluster, internal=internal))
 
     def group_settings(self, broker: str, group: str) -> SubscriptionGroupConfig | None:
-        """What a broker has of a group (``getConsumerConfig``, code 352 or 201); None: it has none
-        of that name. Errors: see :func:`all_group_settings`.
+        """What a broker has of a group (``getConsumerConfig``, by code 201); None: it has none of
+        that name. Errors: see :func:`all_group_settings`.
 
         See ``kerolox.admin.Admin.group_settings``.
         """

@@ -33,10 +33,11 @@ from kerolox.protocol.headers import (
     DeleteGroupHeader,
     EmptyHeader,
     GroupHeader,
+    GroupsHeader,
     QueryConsumeQueueHeader,
     TopicHeader,
 )
-from kerolox.protocol.names import SCHEDULE_TOPIC
+from kerolox.protocol.names import SCHEDULE_TOPIC, has_name_characters
 from kerolox.remoting.router import Reply, Request, Router
 from kerolox.store.queues.consume_queue_ext import ExtUnit
 
@@ -146,17 +147,24 @@ async def create_group(broker: Context, header: EmptyHeader, request: Request) -
     return Reply()
 
 
-@router.on(RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG, EmptyHeader.decode)
-async def all_groups(broker: Context, header: EmptyHeader, request: Request) -> Reply:
-    """The table of consumer groups."""
-    return Reply(body=await asyncio.to_thread(encode_body, broker.groups.snapshot()))
+@router.on(RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG, GroupsHeader.decode)
+async def all_groups(broker: Context, header: GroupsHeader, request: Request) -> Reply:
+    """The table of consumer groups; with ``group``, which is Kerolox's own, of that one alone."""
+    table = broker.groups.snapshot(header.group)
+    return Reply(body=await asyncio.to_thread(encode_body, table))
 
 
 @router.on(RequestCode.GET_SUBSCRIPTIONGROUP_CONFIG, GroupHeader.decode)
 async def group_config(broker: Context, header: GroupHeader, request: Request) -> Reply:
-    """The settings of one consumer group, which tools of 5.x ask for. Unlike RocketMQ 5 it makes
-    no group that is not there."""
-    group = broker.groups.get(header.group)
+    """The settings of one consumer group, which proxies and tools of 5.x ask for. A group that is
+    not there is made where ``autoCreateSubscriptionGroup`` lets it be, as by RocketMQ 5: clients
+    behind a proxy of 5.x have no other way to make one. Kerolox's own tools ask by 201."""
+    name = header.group
+    group = broker.groups.get(name)
+    if group is None and not broker.config.is_slave and has_name_characters(name):
+        group = broker.groups.find(name)
+        if group is not None:
+            broker.audit.changed(request, "group", name, None, group, automatic=True)
     if group is None:
         raise BrokerError("No group in this broker", code=ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST)
     return Reply(body=encode_body(group))

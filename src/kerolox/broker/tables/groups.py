@@ -198,11 +198,14 @@ class GroupTable:
         """
         await self.file.flush()
 
-    def snapshot(self) -> SubscriptionGroupTable:
-        """The whole table, as ``subscriptionGroup.json`` holds it."""
-        return SubscriptionGroupTable(
-            data_version=self.version, subscription_group_table=dict(self._groups)
-        )
+    def snapshot(self, group: str | None = None) -> SubscriptionGroupTable:
+        """The whole table, as ``subscriptionGroup.json`` holds it; or that group's part of it."""
+        if group is None:
+            groups = dict(self._groups)
+        else:
+            found = self.get(group)
+            groups = {} if found is None else {group: found}
+        return SubscriptionGroupTable(data_version=self.version, subscription_group_table=groups)
 
     def _changed(self, group: str) -> None:
         self.version = self.version.next(self._now_ms())

@@ -145,6 +145,8 @@ OF_ROCKETMQ: Mapping[int, Rule] = {
 
 OF_LATER_CODES: Mapping[int, Rule] = {
     RequestCode.LITE_PULL_MESSAGE: _PULL,
+    # It may make the group, as a heartbeat does.
+    RequestCode.GET_SUBSCRIPTIONGROUP_CONFIG: Rule((_group("group"),)),
     # It tells the secrets.
     RequestCode.GET_BROKER_CLUSTER_ACL_CONFIG: _ADMIN,
     RequestCode.CHANGE_BROKER_ROLE: _ADMIN,
@@ -211,7 +213,6 @@ READING = frozenset(
         RequestCode.QUERY_TOPICS_BY_CONSUMER,
         RequestCode.QUERY_SUBSCRIPTION_BY_CONSUMER,
         RequestCode.GET_TOPIC_CONFIG,
-        RequestCode.GET_SUBSCRIPTIONGROUP_CONFIG,
         RequestCode.GET_BROKER_HA_STATUS,
         RequestCode.GET_BROKER_ROLE,
     )

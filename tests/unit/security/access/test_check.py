@@ -298,6 +298,16 @@ def test_a_heartbeat_needs_all_its_groups_and_topics() -> None:
     assert beat("") is None
 
 
+@pytest.mark.parametrize("strict", [True, False])
+def test_who_may_make_a_group_by_its_settings_may_read_as_it(strict: bool) -> None:
+    def look(group: str) -> str | None:
+        code = RequestCode.GET_SUBSCRIPTIONGROUP_CONFIG
+        return text_of(signed(code, {"group": group}), strict=strict)
+
+    assert look("g") is None
+    assert look("other") == no("group", "other")
+
+
 def test_a_malformed_body_is_refused_once_its_signature_is_right() -> None:
     beat = signed(RequestCode.HEART_BEAT, body=b"{")
     refusal = AccessControl(ACCOUNTS, is_strict=True).refusal(beat, HOST)
