@@ -20,7 +20,14 @@ from kerolox.console.history.store import (
     History,
     Point,
 )
-from kerolox.console.rendering import body_text, duration_text, size_text, slice_of
+from kerolox.console.rendering import (
+    PREVIEW_BYTES,
+    body_text,
+    duration_text,
+    preview_text,
+    size_text,
+    slice_of,
+)
 from kerolox.console.security.users import (
     PASSWORD_CHARACTERS_MIN,
     User,
@@ -30,6 +37,7 @@ from kerolox.console.security.users import (
     write_users,
 )
 from kerolox.errors import ConfigError
+from kerolox.message import MessageExt
 from tests.console.site import PASSWORD, hashed
 from tests.support.servers.command import Server, kerolox
 
@@ -183,6 +191,9 @@ async def test_answers_are_fetched_once_and_errors_are_not_kept() -> None:
     ("body", "view", "shown"),
     [
         (b'{"a":1}', "auto", ("json", '{\n  "a": 1\n}')),
+        (b"[1.10,-0,1e400]", "auto", ("json", "[\n  1.10,\n  -0,\n  1e400\n]")),
+        (b'{"a":1,"a":[]}', "json", ("json", '{\n  "a": 1,\n  "a": []\n}')),
+        (b"[NaN]", "json", ("text", "[NaN]")),
         (b"5", "auto", ("text", "5")),
         (b"{", "auto", ("text", "{")),
         (b"{", "json", ("text", "{")),
@@ -195,6 +206,19 @@ async def test_answers_are_fetched_once_and_errors_are_not_kept() -> None:
 )
 def test_bodies_are_shown_as_what_they_are(body: bytes, view: str, shown: tuple[str, str]) -> None:
     assert body_text(body, view) == shown
+
+
+def test_a_preview_that_ends_within_a_character_is_no_hex() -> None:
+    for length in range(PREVIEW_BYTES - 4, PREVIEW_BYTES + 1):
+        message = MessageExt(
+            topic="T",
+            body=b"x" * length + "\U0001f600 and more".encode(),
+            queue_id=0,
+            queue_offset=0,
+            commit_log_offset=0,
+            properties={},
+        )
+        assert preview_text(message).startswith("x" * length)
 
 
 def test_figures_are_written_for_people() -> None:

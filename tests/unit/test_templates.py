@@ -13,6 +13,7 @@ from kerolox.admin.positions import FIRST, LAST, Position, PositionKind, duratio
 from kerolox.cli.messages import body_shown
 from kerolox.cli.rows import Column, number_column, show_record, show_row, show_rows
 from kerolox.cli.templates import fill_template, parse_template
+from kerolox.cli.values import json_text
 
 ROW = {"topic": "T\x1b", "lag": 7, "map": {"a": "b"}, "no": None, "yes": True}
 
@@ -120,8 +121,10 @@ async def test_a_position_lies_within_its_queue(
         ("auto", b"abc", "abc"),
         ("auto", b"\xff\x00", "ff 00"),
         ("text", b"a\xff", "a\\xff"),
-        ("json", b'{"a": [1]}', {"a": [1]}),
+        ("json", b'{"a":\n[1.10]}', '{"a": [1.10]}'),
+        ("json", b'{"id": 1, "id": 2}', '{"id": 1, "id": 2}'),
         ("msgpack", b"\x81\xa1a\xc4\x01b", {"a": "Yg=="}),
+        ("msgpack", b"\x82\x02\xcb\x7f\xf8" + bytes(6) + b"\xa1b\x02", {"2": "nan", "b": 2}),
         ("base64", b"abc", "YWJj"),
         ("none", b"abc", ""),
     ],
@@ -133,4 +136,30 @@ def test_a_body_is_shown_in_the_form_asked_for(form: str, body: bytes, shown: ob
 def test_a_body_that_does_not_fit_the_form_is_hex() -> None:
     for form in ("json", "msgpack"):
         assert str(body_shown(b"\xc1", form)).endswith("] c1")
-    assert str(body_shown(b"[" * 100_000, "json")).startswith("[no json: ")
+    for body in (
+        b"[" * 100_000,
+        b"[NaN]",
+        b"Infinity",
+        '"\ud800"'.encode("utf-8", "surrogatepass"),
+    ):
+        assert str(body_shown(body, "json")).startswith("[no json: ")
+
+
+@pytest.mark.parametrize(
+    ("template", "shown"),
+    [
+        ("{body:json}", r'{"price": 1.10, "id": 1, "id": 2, "path": "a\/b\u0041"}'),
+        ("{body.price} {body.id} {body.path} {body.none}", "1.10 2 a/bA "),
+    ],
+)
+def test_a_template_shows_json_as_it_is_written(template: str, shown: str) -> None:
+    body = rb'{"price":1.10,"id":1,"id":2,"path":"a\/b\u0041"}'
+    assert fill_template(parse_template(template), {"body": body_shown(body, "json")}) == shown
+
+
+def test_rows_hold_json_as_it_is_written_and_nothing_that_a_terminal_obeys() -> None:
+    body = body_shown('{"a":1E5,"b":"\u202e"}'.encode(), "json")
+    row = {"topic": "T", "body": body}
+    written = r'{"topic": "T", "body": {"a": 1E5, "b": "\u202e"}}'
+    assert json_text(row) == written
+    assert json_text([row, {"n": 1}]) == f'[{written}, {{"n": 1}}]'

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import math
 import re
 from collections.abc import AsyncIterator, Callable, Iterable
 from typing import TYPE_CHECKING
@@ -16,6 +17,7 @@ from kerolox.cli.rows import show_row
 from kerolox.cli.values import json_text
 from kerolox.message import RESERVED_PROPERTIES, PropertyKey
 from kerolox.text import printable, time_text
+from kerolox.text.json_text import compact_json
 
 if TYPE_CHECKING:
     from kerolox.message import MessageExt
@@ -45,8 +47,8 @@ grep_option = click.option(
 
 
 def body_shown(body: bytes, form: str) -> object:
-    """A body in a form of ``--body``: a text, or what JSON or msgpack hold. What does not fit the
-    form is hex, in brackets."""
+    """A body in a form of ``--body``: a text, JSON as it is written (``JsonText``), or what msgpack
+    holds. What does not fit the form is hex, in brackets."""
     try:
         match form:
             case "auto":
@@ -54,7 +56,7 @@ def body_shown(body: bytes, form: str) -> object:
             case "text":
                 return body.decode("utf-8", "backslashreplace")
             case "json":
-                return msgspec.json.decode(body)
+                return compact_json(body)
             case "msgpack":
                 return _plain(msgspec.msgpack.decode(body))
             case "hex":
@@ -75,8 +77,22 @@ def _text_or_hex(body: bytes) -> str:
 
 
 def _plain(value: object) -> object:
-    """The same as JSON can have it: bytes as base64, keys as texts."""
-    return msgspec.json.decode(msgspec.json.encode(value))
+    """The same as JSON can have it: bytes as base64, keys as texts, NaN and infinities as texts."""
+    match value:
+        case float() if not math.isfinite(value):
+            return str(value)
+        case dict():
+            # A key that is no text becomes one as in JSON, for instance 1 and true.
+            return {_key(key): _plain(each) for key, each in value.items()}
+        case list():
+            return [_plain(each) for each in value]
+        case _:
+            return msgspec.json.decode(msgspec.json.encode(value))
+
+
+def _key(key: object) -> str:
+    [name] = msgspec.json.decode(msgspec.json.encode({key: 0}), type=dict[str, int])
+    return name
 
 
 def message_row(message: MessageExt, form: str = AUTO) -> dict[str, object]:

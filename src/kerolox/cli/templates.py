@@ -13,6 +13,7 @@ from typing import NamedTuple
 
 from kerolox.cli.values import json_text, plain_text
 from kerolox.text import printable
+from kerolox.text.json_text import JsonText
 
 WIDTH_MAX = 512
 
@@ -91,6 +92,9 @@ def _value(name: str, values: Mapping[str, object]) -> object:
         return values[name]
     head, dot, rest = name.partition(".")
     inner = values.get(head) if dot else None
+    if isinstance(inner, JsonText):
+        member = inner.member(rest)
+        return "" if member is None else member
     if not isinstance(inner, Mapping):
         raise KeyError(name)
     # A property that a message lacks is empty: not all have the same.

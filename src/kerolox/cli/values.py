@@ -3,15 +3,29 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
+
+from kerolox.text.json_text import JsonText
 
 
 def json_text(value: object) -> str:
     r"""JSON in which everything that a terminal might obey is escaped; ``json.dumps`` leaves U+009B
-    and U+202E, for instance, as they are."""
-    text = json.dumps(value, ensure_ascii=False)
+    and U+202E, for instance, as they are. A :class:`JsonText` in it stays as it was written."""
+    text = _written(value)
     if text.isprintable():
         return text
     return "".join(each if each.isprintable() else json.dumps(each)[1:-1] for each in text)
+
+
+def _written(value: object) -> str:
+    if isinstance(value, JsonText):
+        return str(value)
+    if isinstance(value, Mapping) and any(isinstance(each, JsonText) for each in value.values()):
+        members = (f"{json.dumps(k, ensure_ascii=False)}: {_written(v)}" for k, v in value.items())
+        return f"{{{', '.join(members)}}}"
+    if isinstance(value, list) and any(isinstance(each, Mapping) for each in value):
+        return f"[{', '.join(map(_written, value))}]"
+    return json.dumps(value, ensure_ascii=False)
 
 
 def plain_text(value: object) -> str:

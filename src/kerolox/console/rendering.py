@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-import json
+import codecs
+import contextlib
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -15,6 +16,7 @@ import jinja2
 from kerolox.console.static_files import version_of
 from kerolox.message import MessageExt
 from kerolox.text import printable, time_text
+from kerolox.text.json_text import indented_json
 
 __all__ = ["PAGE_SIZE", "Slice", "body_text", "environment", "hex_dump", "preview_text", "slice_of"]
 
@@ -107,10 +109,10 @@ def body_text(body: bytes, view: str) -> tuple[str, str]:
     was taken, and the text, which is cut where it is long."""
     if view in ("auto", "json") and len(body) <= BODY_CHARACTERS_MAX:
         try:
-            shown = json.dumps(json.loads(body), indent=2, ensure_ascii=False)
+            shown = indented_json(body)
             if view == "json" or body.lstrip()[:1] in (b"{", b"["):
                 return "json", _cut(shown)
-        except (ValueError, RecursionError):
+        except ValueError:
             pass
     if view != "hex":
         try:
@@ -125,7 +127,12 @@ def body_text(body: bytes, view: str) -> tuple[str, str]:
 
 def preview_text(message: MessageExt) -> str:
     """The beginning of a body, on one line."""
-    _, text = body_text(message.body[:PREVIEW_BYTES], "auto")
+    beginning = message.body[:PREVIEW_BYTES]
+    if len(beginning) < len(message.body):
+        # The cut may go through a character, which makes no hex of a text.
+        with contextlib.suppress(UnicodeDecodeError):
+            beginning = codecs.getincrementaldecoder("utf-8")().decode(beginning).encode()
+    _, text = body_text(beginning, "auto")
     return " ".join(text.split())
 
 
