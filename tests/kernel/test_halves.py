@@ -236,6 +236,20 @@ def test_op_messages_that_end_nothing_are_none(halves: Bench) -> None:
     assert halves.store.half_ops(0, 8) == [7, -1, -1, -1, -1, 9, -1, -1]
 
 
+@pytest.mark.parametrize(
+    ("topic", "read_queues", "ended"), [("T", 4, 3), ("T", 2, 0), ("T", 3, 3), ("other", 4, 0)]
+)
+def test_no_message_is_committed_to_a_queue_that_nobody_reads(
+    halves: Bench, topic: str, read_queues: int, ended: int
+) -> None:
+    fill(halves, TEXT, TEXT, TEXT, queue_id=2)
+    halves.store.delete_topic("T")
+    halves.store.set_topic(topic, read_queues, 4, 6, False)
+    assert halves.store.end_halves(0, 3, True, NOW, STORE_HOST) == HalvesEnded(ended, 0)
+    assert halves.store.queue_bounds("T", 2) == (0, ended)
+    assert halves.store.end_halves(ended, 3, False, NOW, STORE_HOST) == HalvesEnded(3 - ended, 0)
+
+
 def test_final_messages_wake_the_pulls_that_wait_for_them(halves: Bench) -> None:
     fill(halves, TEXT)
     wire = halves.connect()

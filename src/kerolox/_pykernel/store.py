@@ -125,12 +125,14 @@ class Store(MessageStore):
     ) -> None:
         """See ``StoreKernel``."""
         self.tables.set_topic(topic, (read_queues, write_queues, perm) if fast else None)
+        self.tables.set_read_queues(topic, read_queues)
         if not perm & Perm.READ:
             self.ended.topics.add(topic)
 
     def delete_topic(self, topic: str) -> None:
         """See ``StoreKernel``."""
         self.tables.set_topic(topic, None)
+        self.tables.set_read_queues(topic, 0)
         self._forget_reads(1, topic)
 
     def set_halves(self, fast: bool) -> None:
@@ -151,7 +153,8 @@ class Store(MessageStore):
         self, first: int, count: int, commit: bool, now_ms: int, host: bytes
     ) -> HalvesEnded:
         """See ``HalfKernel``."""
-        return halves.end_halves(self, first, count, commit, now_ms, host)
+        has_queue = self.tables.has_read_queue
+        return halves.end_halves(self, first, count, commit, now_ms, host, has_queue)
 
     def set_group(self, group: str, fast: bool, slow_broker_id: int) -> None:
         """See ``StoreKernel``."""

@@ -98,6 +98,8 @@ class Tables:
         self._long_polling = long_polling
         self._has_stopped_holding = False
         self._topics: dict[str, _Topic] = {}
+        self._read_queues: dict[bytes, int] = {}
+        """Of all topics, the slow ones too."""
         self._has_fast_halves = False
         self._groups: dict[str, int] = {}
         self._slow_groups: dict[str, int] = {}
@@ -110,6 +112,7 @@ class Tables:
     def forget(self) -> None:
         """Forget every topic, group and subscription."""
         self._topics.clear()
+        self._read_queues.clear()
         self._has_fast_halves = False
         self._groups.clear()
         self._slow_groups.clear()
@@ -134,6 +137,17 @@ class Tables:
         else:
             self._topics[topic] = _Topic(*entry)
         self.forget_shapes()
+
+    def set_read_queues(self, topic: str, queues: int) -> None:
+        """How many queues of a topic are read; 0: it is not there."""
+        if queues > 0:
+            self._read_queues[topic.encode()] = queues
+        else:
+            self._read_queues.pop(topic.encode(), None)
+
+    def has_read_queue(self, topic: bytes, queue_id: int) -> bool:
+        """Whether consumers read a queue of a topic."""
+        return queue_id < self._read_queues.get(topic, 0)
 
     def set_halves(self, fast: bool) -> None:
         """See ``HalfKernel.set_halves``."""

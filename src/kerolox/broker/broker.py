@@ -55,6 +55,7 @@ from kerolox.broker.services.write_gate import WriteGate
 from kerolox.broker.services.writer import RecordWriter
 from kerolox.broker.tables.clients import ClientTable
 from kerolox.broker.tables.filters import FilterTable
+from kerolox.broker.tables.former_queues import FormerQueues
 from kerolox.broker.tables.groups import GroupTable
 from kerolox.broker.tables.locks import QueueLocks
 from kerolox.broker.tables.offsets import OffsetTable
@@ -108,6 +109,7 @@ class _Tables(NamedTuple):
     clients: ClientTable
     groups: GroupTable
     offsets: OffsetTable
+    former: FormerQueues
 
 
 class Broker:
@@ -271,18 +273,19 @@ class Broker:
             on_change=clients.set_may_broadcast,
         )
         offsets = OffsetTable(config.config_folder, store, has_lmq=config.enable_lmq)
-        return _Tables(topics_changed, topics, filters, clients, groups, offsets)
+        former = FormerQueues(topics)
+        return _Tables(topics_changed, topics, filters, clients, groups, offsets, former)
 
     def _made_parts(self, store: StoreKernel, role: StartingRole) -> Context:
         """All parts: each gets those that it uses, so they are made from the bottom up."""
         config, now_ms, identity = self.config, self._now_ms, self._identity
         audit, limits, tls = Audit("broker"), RequestLimits(), ServerTls.of(config)
         access = AccessGate(config, audit, store)
-        topics_changed, topics, filters, clients, groups, offsets = self._made_tables(store)
+        topics_changed, topics, filters, clients, groups, offsets, former = self._made_tables(store)
         gate = WriteGate(config, store, now_ms)
         broker_stats = BrokerStats(config, store, now_ms)
         schedule = DelaySchedule(
-            config, store, filters, gate, now_ms, on_delivered=broker_stats.note_delivered
+            config, store, filters, former, gate, now_ms, on_delivered=broker_stats.note_delivered
         )
         writer = RecordWriter(
             config, store, filters, gate, now_ms, on_delayed=broker_stats.note_delayed
@@ -297,7 +300,7 @@ class Broker:
         )
         halves = store if isinstance(store, HalfKernel) else HalvesOfStore(store)
         transactions = Transactions(
-            config, store, halves, now_ms, identity, topics, offsets, clients, writer
+            config, store, halves, now_ms, identity, topics, offsets, clients, writer, former
         )
         return Context(
             config=config,

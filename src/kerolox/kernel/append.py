@@ -119,4 +119,5 @@ class HalfKernel(Protocol):
     ) -> HalvesEnded:
         """End plain halves that follow each other, whatever was before: with ``commit`` the final
         message of each, behind it its op message, which is born at ``now_ms`` on ``host``. Stops
-        before a half that is not plain and when the store refuses one. Wakes held pulls."""
+        before a half that is not plain, before one to commit whose topic is not in the table of
+        topics or has no such read queue, and when the store refuses one. Wakes held pulls."""

@@ -47,7 +47,6 @@ struct Target {
     topic: Vec<u8>,
     queue_id: i32,
     queue: QueueHandle,
-    /// Slot of the topic, when it has one.
     slot: u32,
 }
 
@@ -174,9 +173,7 @@ fn end_halves(
         if commit {
             let Ok(target) = target_of(state, core, &mut last, topic, queue_id) else { break };
             let Ok(stored) = core.append(target.queue, &final_of(&half, &text)) else { break };
-            if target.slot != NO_SLOT {
-                state.note_append(core, target.slot, queue_id, stored.tags_code);
-            }
+            state.note_append(core, target.slot, queue_id, stored.tags_code);
         }
         body.clear();
         push_decimal(&mut body, offset);
@@ -207,7 +204,8 @@ fn copied<'a>(
     record::view(bytes)
 }
 
-/// The queue that a final message goes to; mostly that of the one before.
+/// The queue that a final message goes to; mostly that of the one before. An error where nobody
+/// reads it (any more): the handler in Python knows another one.
 fn target_of<'a>(
     state: &State,
     core: &mut Core,
@@ -217,9 +215,13 @@ fn target_of<'a>(
 ) -> Result<&'a Target, PutStatus> {
     let is_same = |known: &Target| known.queue_id == queue_id && known.topic == topic;
     if !last.as_ref().is_some_and(is_same) {
+        let slot = state.tables.topics.find(topic, NO_SLOT).ok_or(PutStatus::UnknownError)?;
+        let known = &state.tables.topics[slot as usize];
+        if !known.present || queue_id >= known.read_queues {
+            return Err(PutStatus::UnknownError);
+        }
         core.check_lmq(std::iter::once((topic, queue_id)))?;
         let queue = core.queue(topic, queue_id)?;
-        let slot = state.tables.topics.find(topic, NO_SLOT).unwrap_or(NO_SLOT);
         *last = Some(Target { topic: topic.to_vec(), queue_id, queue, slot });
     }
     last.as_ref().ok_or(PutStatus::UnknownError)

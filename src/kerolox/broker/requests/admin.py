@@ -37,7 +37,7 @@ from kerolox.protocol.headers import (
     QueryConsumeQueueHeader,
     TopicHeader,
 )
-from kerolox.protocol.names import SCHEDULE_TOPIC, has_name_characters
+from kerolox.protocol.names import RETRY_PREFIX, SCHEDULE_TOPIC, has_name_characters
 from kerolox.remoting.router import Reply, Request, Router
 from kerolox.store.queues.consume_queue_ext import ExtUnit
 
@@ -139,12 +139,47 @@ async def create_group(broker: Context, header: EmptyHeader, request: Request) -
     group = decode_request(request.body, SubscriptionGroupConfig)
     if not group.group_name.strip():
         raise system_error("the group name is blank")
+    if not 0 <= group.retry_queue_nums <= QUEUES_MAX:
+        raise system_error(
+            f"retryQueueNums[{group.retry_queue_nums}] is illegal; 0 to {QUEUES_MAX} are allowed"
+        )
     old = broker.groups.get(group.group_name)
+    known_topics = broker.topics.version
+    _fit_retry_topic(broker, request, old, group)
     broker.groups.put(group)
     broker.audit.changed(request, "group", group.group_name, old, group)
     broker.clients.take_heartbeats_anew()
+    if broker.topics.version != known_topics:
+        await broker.topics.persist()
+        await broker.registration.now(timeout_seconds=OPERATOR_SECONDS_MAX)
     await broker.groups.persist()
     return Reply()
+
+
+def _fit_retry_topic(
+    broker: Context,
+    request: Request,
+    old: SubscriptionGroupConfig | None,
+    new: SubscriptionGroupConfig,
+) -> None:
+    """Give the retry topic of a group as many queues as it is to have, before messages come to
+    them. Those that it is to have no more are written no more, and read as before.
+
+    Raises:
+        BrokerError: code 1; the broker has no room for so many queues.
+    """
+    topic = RETRY_PREFIX + new.group_name
+    had = broker.topics.get(topic)
+    if had is None or not new.retry_queue_nums:
+        # Without any the broker drops what is given back; what clients send there still comes.
+        return
+    if old is None or old.retry_queue_nums != new.retry_queue_nums:
+        broker.topics.set_write_queues(topic, new.retry_queue_nums)
+    else:
+        broker.topics.create_for_group(topic, new.retry_queue_nums)
+    has = broker.topics.get(topic)
+    if has != had:
+        broker.audit.changed(request, "topic", topic, had, has, automatic=True)
 
 
 @router.on(RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG, GroupsHeader.decode)

@@ -105,10 +105,10 @@ def _check_subscriptions(consumer: ConsumerData) -> None:
 def _make_retry_topic(
     broker: Context, consumer: ConsumerData, group: SubscriptionGroupConfig
 ) -> bool:
-    """False: there was one before, or there can be none."""
+    """Have it with as many queues as the group wants, also where a broker that was here before gave
+    it fewer. False: it was there with all of them, or there can be none."""
     topic = RETRY_PREFIX + consumer.group_name
-    if topic in broker.topics:
-        return False
+    known_topics = broker.topics.version
     try:
         broker.topics.create_for_group(
             topic,
@@ -120,7 +120,7 @@ def _make_retry_topic(
         # what it gives back is refused.
         _log.warning("group %.160s can't give messages back: %s", consumer.group_name, error)
         return False
-    return True
+    return broker.topics.version != known_topics
 
 
 @router.on(RequestCode.UNREGISTER_CLIENT, UnregisterClientHeader.decode)

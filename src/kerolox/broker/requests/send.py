@@ -329,7 +329,8 @@ async def send_back(broker: Context, header: SendBackHeader, request: Request) -
         record.topic, record.queue_id = dead.topic_name, random.randrange(DLQ_QUEUES)
         record.properties[PropertyKey.DELAY] = "0"
     else:
-        record.topic, record.queue_id = topic.topic_name, random.randrange(group.retry_queue_nums)
+        queues = min(group.retry_queue_nums, topic.read_queue_nums)
+        record.topic, record.queue_id = topic.topic_name, random.randrange(queues)
         level = header.delay_level or FIRST_RETRY_LEVEL + message.reconsume_times
         record.properties[PropertyKey.DELAY] = str(level)
     has_new_topic = broker.topics.version != known_topics

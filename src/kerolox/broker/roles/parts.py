@@ -115,7 +115,7 @@ class RoleParts:
             _log.warning("%d offsets of groups were beyond the end of their queues", moved)
         self.schedule.bound()
         unlisted = await unlisted_topics(
-            self.store, self.topics.__contains__, complete_below, self._passed_below
+            self.store, self.topics.has_queue, complete_below, self._passed_below
         )
         for topic, queues in unlisted.items():
             self._make_topic(topic, queues)
@@ -129,10 +129,11 @@ class RoleParts:
         return 0
 
     def _make_topic(self, topic: str, queues: int) -> None:
-        """Make a topic with at least so many queues. Producers may know of more than have messages,
-        so a topic of applications gets as many as a send would make."""
+        """Make a topic with at least so many queues, or give it so many. Producers may know of more
+        than have messages, so a topic of applications gets as many as a send would make."""
         is_own = topic.startswith((RETRY_PREFIX, DLQ_PREFIX)) or self.topics.is_system(topic)
-        if not is_own:
+        is_known = topic in self.topics
+        if not is_own and not is_known:
             queues = max(queues, self.config.default_topic_queue_nums)
         try:
             check_topic_name(topic.removeprefix(RETRY_PREFIX).removeprefix(DLQ_PREFIX))
@@ -142,6 +143,14 @@ class RoleParts:
             return
         if topic not in self.topics:
             return  # A light message queue is in no table.
+        if is_known:
+            _log.warning(
+                "topic %s has messages in queues that the master's table did not have when that "
+                "was taken last; it gets %d read queues",
+                topic,
+                queues,
+            )
+            return
         _log.warning(
             "topic %s has messages and was not in the master's table when that was taken last; it "
             "is made with %d queues",

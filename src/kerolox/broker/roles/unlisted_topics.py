@@ -1,4 +1,4 @@
-"""Topics that a log speaks of and the table of topics lacks.
+"""Topics, and queues of topics, that a log speaks of and the table of topics lacks.
 
 A slave has its master's log at once, and its table of topics every 10 s. When the master is gone,
 the log alone knows of a topic that is younger than the table: by messages in its queues, by halves
@@ -30,17 +30,17 @@ LOOKED_AT_PER_SLICE = 500
 
 async def unlisted_topics(
     store: RecordReader,
-    is_known: Callable[[str], bool],
+    has_queue: Callable[[str, int], bool],
     complete_below: int,
     passed_below: Callable[[str, int], int],
 ) -> dict[str, int]:
-    """Topics that the log has messages of, or for, and that nobody knows.
+    """Topics that the log has messages of, or for, in queues that nobody knows.
 
     Args:
         store: the log and its queues.
-        is_known: whether the table has a topic.
-        complete_below: messages that begin below this offset of the log speak of topics that are in
-            the table, or were deleted.
+        has_queue: whether the table has a topic with such a queue.
+        complete_below: messages that begin below this offset of the log speak of topics and queues
+            that are in the table, or were deleted.
         passed_below: topic and queue of ``WAITING_TOPICS`` → the queue offset below which messages
             wait for nothing any more.
 
@@ -55,7 +55,7 @@ async def unlisted_topics(
     for topic, queue_id, low, high, *_ in store.queues():
         if high == low:
             continue
-        if not is_known(topic):
+        if not has_queue(topic, queue_id):
             entry = store.queue_entry(topic, queue_id, high - 1)
             # Others are those of topics that were deleted.
             if entry is not None and entry[0] >= complete_below:
@@ -66,7 +66,7 @@ async def unlisted_topics(
                 _places(store, topic, queue_id, range(first, high), complete_below)
             ):
                 for_topic, for_queue = _destination(store.lookup(place))
-                if for_topic and not is_known(for_topic):
+                if for_topic and not has_queue(for_topic, for_queue):
                     add(for_topic, for_queue)
                 if number % LOOKED_AT_PER_SLICE == LOOKED_AT_PER_SLICE - 1:
                     await asyncio.sleep(0)

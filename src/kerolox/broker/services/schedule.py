@@ -19,6 +19,7 @@ import msgspec
 from kerolox.broker.config import BrokerConfig
 from kerolox.broker.services.write_gate import WriteGate
 from kerolox.broker.tables.filters import FilterTable
+from kerolox.broker.tables.former_queues import FormerQueues
 from kerolox.broker.tables.json_file import JsonFile
 from kerolox.errors import RemoteProtocolError
 from kerolox.kernel import RecordStore
@@ -51,6 +52,7 @@ class DelaySchedule:
         config: BrokerConfig,
         store: RecordStore,
         filters: FilterTable,
+        former_queues: FormerQueues,
         gate: WriteGate,
         now_ms: Callable[[], int],
         *,
@@ -62,6 +64,7 @@ class DelaySchedule:
             config: the broker's settings.
             store: has the delayed messages and gets them anew.
             filters: say which bits a message gets.
+            former_queues: says where messages go whose queue is gone.
             gate: while it is closed what is due waits.
             now_ms: the clock.
             on_delivered: called with the queue of each message that was delivered and the size of
@@ -69,6 +72,7 @@ class DelaySchedule:
         """
         self._store = store
         self._filters = filters
+        self._former_queues = former_queues
         self._gate = gate
         self._on_delivered = on_delivered
         self._now_ms = now_ms
@@ -176,6 +180,7 @@ class DelaySchedule:
         if topic == HALF_TOPIC:
             _log.error("delayed message at %d is a half message; dropped", physical_offset)
             return True
+        queue_id = self._former_queues.queue_now(topic, queue_id)
         status, size = self._append(topic, queue_id, message)
         if status == PutMessageStatus.PUT_OK:
             self._on_delivered(schedule_queue, size)

@@ -26,6 +26,7 @@ from kerolox.broker.identity import Identity
 from kerolox.broker.services.op_queue import OpQueue, records_behind
 from kerolox.broker.services.writer import NewRecord, Put, RecordWriter, Unflushed
 from kerolox.broker.tables.clients import ClientTable
+from kerolox.broker.tables.former_queues import FormerQueues
 from kerolox.broker.tables.offsets import OffsetTable
 from kerolox.broker.tables.topics import TopicTable
 from kerolox.errors import RemoteProtocolError, RemotingError, StoreError
@@ -82,6 +83,7 @@ class Transactions:
         offsets: OffsetTable,
         clients: ClientTable,
         writer: RecordWriter,
+        former_queues: FormerQueues,
     ) -> None:
         """Halves and positions are read when they are first needed."""
         self._config = config
@@ -91,6 +93,7 @@ class Transactions:
         self._topics = topics
         self._clients = clients
         self._writer = writer
+        self._former_queues = former_queues
         self.ops = OpQueue(store, halves, offsets)
         self._is_loaded = False
         self._recovered_below = 0
@@ -463,11 +466,10 @@ class Transactions:
 
     def _final(self, half: MessageExt) -> NewRecord:
         """``endMessageTransaction``: the stored text stays that of the half."""
+        topic = half.properties.get(PropertyKey.REAL_TOPIC, "")
+        queue_id = _number(half.properties.get(PropertyKey.REAL_QUEUE_ID), 0)
         record = _copy_of(
-            half,
-            half.properties.get(PropertyKey.REAL_TOPIC, ""),
-            _number(half.properties.get(PropertyKey.REAL_QUEUE_ID), 0),
-            half.properties,
+            half, topic, self._former_queues.queue_now(topic, queue_id), half.properties
         )
         hidden = (
             PropertyKey.REAL_TOPIC,

@@ -153,6 +153,11 @@ class TopicTable:
     def __contains__(self, topic: str) -> bool:
         return topic in self._topics or self._is_lmq(topic)
 
+    def has_queue(self, topic: str, queue_id: int) -> bool:
+        """Whether there is a topic with such a queue, that is read or written."""
+        known = self.get(topic)
+        return known is not None and queue_id < _queues_of(known)
+
     def _is_lmq(self, topic: str) -> bool:
         return self._config.enable_lmq and topic.startswith(LMQ_PREFIX)
 
@@ -209,18 +214,22 @@ class TopicTable:
         return created
 
     def create_for_group(self, topic: str, queues: int, *, sys_flag: int = 0) -> TopicConfig:
-        """``createTopicInSendMessageBackMethod``: the retry or dead-letter topic of a group.
+        """``createTopicInSendMessageBackMethod``: the retry or dead-letter topic of a group, with
+        at least so many read queues. RocketMQ leaves one that is there as it is, and no consumer
+        reads what comes to its further queues.
 
         Raises:
             MessageIllegalError: the name is longer than a record can hold, or no folder's.
+            BrokerError: as for :meth:`put`.
         """
         if len(topic.encode()) > TOPIC_BYTES_MAX:
             raise MessageIllegalError(f"topic {topic[:160]!r} is too long")
         if "/" in topic or "\0" in topic:
             raise MessageIllegalError(f"topic {topic!r} can't be the name of a folder")
+        queues = min(max(queues, 0), QUEUES_MAX)
         existing = self._topics.get(topic)
         if existing is not None:
-            return existing
+            return self._widened(existing, queues)
         created = TopicConfig(
             topic_name=topic,
             read_queue_nums=queues,
@@ -230,6 +239,32 @@ class TopicTable:
         )
         self.put(created, is_durable=False)
         return created
+
+    def _widened(self, topic: TopicConfig, queues: int) -> TopicConfig:
+        if topic.read_queue_nums >= queues:
+            return topic
+        wide = msgspec.structs.replace(
+            topic,
+            read_queue_nums=queues,
+            write_queue_nums=max(topic.write_queue_nums, queues),
+        )
+        self.put(wide)
+        return wide
+
+    def set_write_queues(self, topic: str, queues: int) -> None:
+        """Give a topic that is there so many write queues. Its read queues get no fewer: consumers
+        still find what is in the others.
+
+        Raises:
+            BrokerError: as for :meth:`put`.
+        """
+        known = self._topics.get(topic)
+        if known is None:
+            return
+        read_queues = max(known.read_queue_nums, queues)
+        new = msgspec.structs.replace(known, write_queue_nums=queues, read_queue_nums=read_queues)
+        if new != known:
+            self.put(new)
 
     def is_durable(self, topic: str) -> bool:
         """A crash would not forget the topic; until then its sends are slow and wait."""

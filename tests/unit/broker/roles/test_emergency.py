@@ -425,6 +425,34 @@ async def test_a_new_master_has_the_topics_that_open_halves_and_delayed_messages
             assert found.code == ResponseCode.SUCCESS
 
 
+async def test_a_new_master_has_the_queues_that_its_master_had_added_last(
+    tmp_path: Path, kernel: str
+) -> None:
+    async with pair_of(tmp_path, kernel) as cluster:
+        async with peer_of(cluster["a"]) as peer:
+            for topic in ("sends", "delays", "narrow"):
+                await peer.create_topic(topic, queues=4)
+            await peer.send("narrow", queue_id=3)
+            await peer.create_topic("narrow", queues=2)
+            await until_equal(cluster["a"], cluster["b"])
+            await cluster["b"].parts.replication.tables.take_from(cluster.at("a"))
+            for topic in ("sends", "delays"):
+                await peer.create_topic(topic, queues=16)
+            sent = await peer.send("sends", queue_id=12)
+            delayed = await peer.send("delays", queue_id=9, properties="DELAY\x011")
+            assert (sent.code, delayed.code) == (ResponseCode.SUCCESS,) * 2
+        await until_equal(cluster["a"], cluster["b"])
+        slave = cluster["b"].parts
+        await cluster.lose_master("a")
+        await promote_broker(cluster.access, cluster.at("b"), accept_loss=True)
+        queues = {
+            topic: found and found.read_queue_nums
+            for topic in ("sends", "delays", "narrow")
+            for found in [slave.topics.get(topic)]
+        }
+        assert queues == {"sends": 13, "delays": 10, "narrow": 2}
+
+
 async def test_a_planned_promotion_leaves_no_topic_behind_that_its_master_made_meanwhile(
     tmp_path: Path, kernel: str
 ) -> None:
