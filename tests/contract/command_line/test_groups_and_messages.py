@@ -109,6 +109,11 @@ async def test_a_group_is_made_reset_paused_and_deleted(
     await sent(producer, topic, 20)
     assert "made, 3 retries" in await shell.text("group", "create", group, "--retries", 3)
     assert "retries 3 → 5" in await shell.text("group", "update", group, "--retries", 5)
+    refused = await shell.run("group", "update", group, "--retry-queues", 0, code=1)
+    assert "brokers drop each message that the group gives back" in refused.stderr
+    told = await shell.text("group", "update", group, "--retry-queues", 0, "--drop-retries")
+    assert "retry queues 1 → 0" in told
+    assert "retry queues 0 → 2" in await shell.text("group", "update", group, "--retry-queues", 2)
     plan = await shell.json("group", "reset", group, topic, "--to", "-2", "--dry-run")
     assert [row["newOffset"] for row in plan] == [max(row["maxOffset"] - 2, 0) for row in plan]
     assert not any(row["done"] for row in plan)

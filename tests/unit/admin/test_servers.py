@@ -237,6 +237,50 @@ async def test_a_group_is_changed_where_it_is_and_made_where_it_is_not(
         await put_group(access, SubscriptionGroupConfig(group_name="a b"), cluster="C")
 
 
+@pytest.mark.parametrize(
+    ("wanted", "told"),
+    [
+        ({"retry_queue_nums": 0}, "brokers drop each message"),
+        ({"retry_queue_nums": -1}, "-1 retry queues; from 1 to 65535 fit"),
+        ({"retry_queue_nums": 65_536}, "65536 retry queues"),
+        ({"retry_queue_nums": 1, "drop_retries": True}, "goes with 0 retry queues alone"),
+        ({"drop_retries": True}, "goes with 0 retry queues alone"),
+        ({"retry_max_times": -1}, "0 makes a message a dead letter"),
+    ],
+)
+async def test_retries_that_nobody_wants_are_refused_before_anybody_is_asked(
+    client: Servers, access: Access, wanted: dict[str, int], told: str
+) -> None:
+    with pytest.raises(ConfigError, match=told):
+        await update_group(access, "g", cluster="C", **wanted)  # type: ignore[arg-type]
+    assert client.asked == []
+
+
+async def test_no_retry_queues_are_taken_when_it_is_said_twice(
+    client: Servers, access: Access
+) -> None:
+    code = RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG
+    client.answers["a:1", code] = client.answers["b:1", code] = b"{}"
+    [change, _] = await update_group(
+        access, "g", cluster="C", retry_queue_nums=0, drop_retries=True
+    )
+    assert change.new.retry_queue_nums == 0
+    without = SubscriptionGroupConfig(group_name="g", retry_queue_nums=0)
+    with pytest.raises(ConfigError, match="brokers drop each message"):
+        await put_group(access, without, cluster="C")
+    assert await put_group(access, without, cluster="C", drop_retries=True) == ["a:1", "b:1"]
+
+
+async def test_a_group_without_retry_queues_is_paused_all_the_same(
+    client: Servers, access: Access
+) -> None:
+    code = RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG
+    table = b'{"subscriptionGroupTable":{"g":{"groupName":"g","retryQueueNums":0}}}'
+    client.answers["a:1", code] = client.answers["b:1", code] = table
+    changes = await update_group(access, "g", cluster="C", consume_enable=False)
+    assert [each.new.retry_queue_nums for each in changes] == [0, 0]
+
+
 async def test_topics_of_a_group_go_with_it_from_a_whole_cluster_alone(
     client: Servers, access: Access
 ) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from typing import TYPE_CHECKING
 from unittest.mock import Mock, patch
 
@@ -110,12 +111,23 @@ async def test_a_message_given_back_twice_remembers_where_it_came_from_first(
     assert again.tags == "a"
 
 
-async def test_a_group_without_retry_queues_gives_back_into_nothing(peer: Peer, broker: Broker):
+async def test_a_group_without_retry_queues_gives_back_into_nothing(
+    peer: Peer, broker: Broker, caplog: pytest.LogCaptureFixture
+):
     body = encode_body({"groupName": "readers", "retryQueueNums": 0})
-    await peer.ask(RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, body=body)
-    fields = {"offset": 12345, "group": "readers", "delayLevel": 0}
-    assert (await peer.ask(RequestCode.CONSUMER_SEND_MSG_BACK, fields)).code == 0
+    with caplog.at_level(logging.WARNING, logger="kerolox.broker"):
+        await peer.ask(RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, body=body)
+        for _ in range(3):
+            fields = {"offset": 12345, "group": "readers", "delayLevel": 0}
+            assert (await peer.ask(RequestCode.CONSUMER_SEND_MSG_BACK, fields)).code == 0
     assert "%RETRY%readers" not in broker.parts.topics
+    told = [each.getMessage() for each in caplog.records]
+    assert [text[:45] for text in told] == [
+        "group readers has no retry queues now: what i",
+        "group readers has no retry queues: a message ",
+    ]
+    totals = {(name, key): value for name, key, value in broker.parts.broker_stats.totals()}
+    assert totals["SNDBCK_DROP_NUMS", "%RETRY%readers@readers"] == 3
 
 
 async def test_nothing_is_given_back_into_a_topic_that_takes_no_messages(peer: Peer):

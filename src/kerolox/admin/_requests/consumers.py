@@ -97,7 +97,12 @@ class ConsumerRequests:
         return await group_settings(self._open(), broker, group)
 
     async def put_group(
-        self, settings: SubscriptionGroupConfig, *, cluster: str = "", broker: str = ""
+        self,
+        settings: SubscriptionGroupConfig,
+        *,
+        cluster: str = "",
+        broker: str = "",
+        drop_retries: bool = False,
     ) -> list[str]:
         """Make a group, or replace all settings of one (code 200); the addresses of the brokers.
 
@@ -105,13 +110,16 @@ class ConsumerRequests:
             settings: all of them.
             cluster: on all masters of this one; empty: of the only one there is.
             broker: ``host:port`` of one broker; it alone then.
+            drop_retries: no retry queues are wanted (:func:`update_group`).
 
         Raises:
-            ConfigError: the name is illegal.
+            ConfigError: the name is illegal, or the retries do not fit.
             ClientError: no such cluster; or some took it and some did not: the text says who.
             BrokerError, RemotingError: none took it.
         """
-        return await put_group(self._open(), settings, cluster=cluster, broker=broker)
+        return await put_group(
+            self._open(), settings, cluster=cluster, broker=broker, drop_retries=drop_retries
+        )
 
     async def update_group(
         self,
@@ -127,6 +135,7 @@ class ConsumerRequests:
         broker_id: int | None = None,
         which_broker_when_consume_slowly: int | None = None,
         notify_consumer_ids_changed_enable: bool | None = None,
+        drop_retries: bool = False,
     ) -> list[GroupChange]:
         """Change settings of a group where it is, and make it where it is not (``updateSubGroup``);
         what changed, by broker.
@@ -141,14 +150,19 @@ class ConsumerRequests:
             consume_enable: its members get messages.
             consume_from_min_enable: members may start at the first message of a queue.
             consume_broadcast_enable: members may broadcast.
-            retry_queue_nums: queues of its retry topic.
-            retry_max_times: tries before a message goes to the dead letters.
+            retry_queue_nums: queues of its retry topic, 1 to 65,535. More widen it at once; fewer
+                are written, and all that were there are still read.
+            retry_max_times: tries before a message goes to the dead letters, of clients that do not
+                say it themselves (``maxReconsumeTimes``): those of Java from 3.4.9 on, and
+                Kerolox's, do.
             broker_id: the node that members read from.
             which_broker_when_consume_slowly: the node for members that are far behind.
             notify_consumer_ids_changed_enable: members hear of those that come and go.
+            drop_retries: has ``retry_queue_nums=0`` taken: brokers drop each message that the group
+                gives back, and tell its client that it is stored.
 
         Raises:
-            ConfigError: the name is illegal.
+            ConfigError: the name is illegal, or the retries do not fit.
             ClientError: no such cluster; or some took it and some did not: the text says who.
             BrokerError, RemotingError: none took it.
         """
@@ -165,6 +179,7 @@ class ConsumerRequests:
             broker_id=broker_id,
             which_broker_when_consume_slowly=which_broker_when_consume_slowly,
             notify_consumer_ids_changed_enable=notify_consumer_ids_changed_enable,
+            drop_retries=drop_retries,
         )
 
     async def delete_group(

@@ -17,7 +17,7 @@ from kerolox.admin.cluster import cluster_info
 from kerolox.admin.topic_changes.deletion import delete_topic
 from kerolox.client.core.routes import MASTER_ID
 from kerolox.client.core.validate import check_consumer_group
-from kerolox.errors import ClientError, TopicRouteNotFoundError
+from kerolox.errors import ClientError, ConfigError, TopicRouteNotFoundError
 from kerolox.protocol.bodies import SubscriptionGroupConfig, SubscriptionGroupTable, encode_body
 from kerolox.protocol.codes import RequestCode
 from kerolox.protocol.headers import DeleteGroupHeader, GroupsHeader
@@ -26,6 +26,9 @@ from kerolox.protocol.names import (
     RETRY_PREFIX,
     is_system_group,
 )
+
+RETRY_QUEUES_MAX = 65_535
+"""Of a group; brokers have room for one more."""
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -101,7 +104,12 @@ async def group_settings(access: Access, broker: str, group: str) -> Subscriptio
 
 
 async def put_group(
-    access: Access, settings: SubscriptionGroupConfig, *, cluster: str = "", broker: str = ""
+    access: Access,
+    settings: SubscriptionGroupConfig,
+    *,
+    cluster: str = "",
+    broker: str = "",
+    drop_retries: bool = False,
 ) -> list[str]:
     """Make a group, or replace all settings of one (code 200); the addresses of the brokers.
 
@@ -110,13 +118,39 @@ async def put_group(
         settings: all of them.
         cluster: on all masters of this one; empty: of the only one there is.
         broker: ``host:port`` of one broker; it alone then.
+        drop_retries: no retry queues are wanted (:func:`update_group`).
 
     Raises:
-        ConfigError: the name is illegal.
+        ConfigError: the name is illegal, or the retries do not fit.
         ClientError: no such cluster; or some took it and some did not: the text says who.
         BrokerError, RemotingError: none took it.
     """
     check_consumer_group(settings.group_name)
+    _check_retries(settings.retry_queue_nums, None, drop_retries)
+    return await _put_group(access, settings, cluster, broker)
+
+
+def _check_retries(queues: int | None, times: int | None, drop: bool) -> None:
+    """Refuse what an operator can't want, unless it is said twice. None: not given."""
+    if queues is not None and not 0 <= queues <= RETRY_QUEUES_MAX:
+        raise ConfigError(f"{queues} retry queues; from 1 to {RETRY_QUEUES_MAX} fit")
+    if queues == 0 and not drop:
+        raise ConfigError(
+            "without retry queues brokers drop each message that the group gives back: it is not "
+            "tried again and is no dead letter. If that is wanted: drop_retries=True "
+            "(--drop-retries)"
+        )
+    if drop and queues != 0:
+        raise ConfigError("drop_retries (--drop-retries) goes with 0 retry queues alone")
+    if times is not None and times < 0:
+        raise ConfigError(
+            f"{times} retries; 0 makes a message a dead letter when it fails for the first time"
+        )
+
+
+async def _put_group(
+    access: Access, settings: SubscriptionGroupConfig, cluster: str, broker: str
+) -> list[str]:
     body = encode_body(settings)
     code = RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP
     return await do_on_each(
@@ -140,6 +174,7 @@ async def update_group(
     broker_id: int | None = None,
     which_broker_when_consume_slowly: int | None = None,
     notify_consumer_ids_changed_enable: bool | None = None,
+    drop_retries: bool = False,
 ) -> list[GroupChange]:
     """Change settings of a group where it is, and make it where it is not (``updateSubGroup``);
     what changed, by broker.
@@ -155,18 +190,23 @@ async def update_group(
         consume_enable: its members get messages.
         consume_from_min_enable: members may start at the first message of a queue.
         consume_broadcast_enable: members may broadcast.
-        retry_queue_nums: queues of its retry topic.
-        retry_max_times: tries before a message goes to the dead letters.
+        retry_queue_nums: queues of its retry topic, 1 to 65,535. More widen it at once; fewer are
+            written, and all that were there are still read.
+        retry_max_times: tries before a message goes to the dead letters, of clients that do not say
+            it themselves (``maxReconsumeTimes``): those of Java from 3.4.9 on, and Kerolox's, do.
         broker_id: the node that members read from.
         which_broker_when_consume_slowly: the node for members that are far behind.
         notify_consumer_ids_changed_enable: members hear of those that come and go.
+        drop_retries: has ``retry_queue_nums=0`` taken: brokers drop each message that the group
+            gives back, and tell its client that it is stored.
 
     Raises:
-        ConfigError: the name is illegal.
+        ConfigError: the name is illegal, or the retries do not fit.
         ClientError: no such cluster; or some took it and some did not: the text says who.
         BrokerError, RemotingError: none took it.
     """
     check_consumer_group(group)
+    _check_retries(retry_queue_nums, retry_max_times, drop_retries)
     given = {
         "consume_enable": consume_enable,
         "consume_from_min_enable": consume_from_min_enable,
@@ -196,7 +236,7 @@ async def _change_group(
     }
     await do_on_each(
         [address for address, change in changes.items() if change.new != change.old],
-        lambda address: put_group(access, changes[address].new, broker=address),
+        lambda address: _put_group(access, changes[address].new, "", address),
         f"group {group!r} could not be changed",
     )
     return list(changes.values())

@@ -256,13 +256,22 @@ class AdminRequests:
         return self._portal.run(self._admin.group_settings(broker, group))
 
     def put_group(
-        self, settings: SubscriptionGroupConfig, *, cluster: str = "", broker: str = ""
+        self,
+        settings: SubscriptionGroupConfig,
+        *,
+        cluster: str = "",
+        broker: str = "",
+        drop_retries: bool = False,
     ) -> list[str]:
         """Make a group, or replace all settings of one (code 200); the addresses of the brokers.
 
         See ``kerolox.admin.Admin.put_group``.
         """
-        return self._portal.run(self._admin.put_group(settings, cluster=cluster, broker=broker))
+        return self._portal.run(
+            self._admin.put_group(
+                settings, cluster=cluster, broker=broker, drop_retries=drop_retries
+            )
+        )
 
     def update_group(
         self,
@@ -278,6 +287,7 @@ class AdminRequests:
         broker_id: int | None = None,
         which_broker_when_consume_slowly: int | None = None,
         notify_consumer_ids_changed_enable: bool | None = None,
+        drop_retries: bool = False,
     ) -> list[GroupChange]:
         """Change settings of a group where it is, and make it where it is not (``updateSubGroup``);
         what changed, by broker.
@@ -297,6 +307,7 @@ class AdminRequests:
                 broker_id=broker_id,
                 which_broker_when_consume_slowly=which_broker_when_consume_slowly,
                 notify_consumer_ids_changed_enable=notify_consumer_ids_changed_enable,
+                drop_retries=drop_retries,
             )
         )
 

@@ -19,6 +19,7 @@ from kerolox.kernel import StoreMetrics
 from kerolox.protocol.names import (
     GROUP_GET_NUMS,
     LMQ_PREFIX,
+    RETRY_PREFIX,
     SCHEDULE_TOPIC,
     TOPIC_PUT_NUMS,
 )
@@ -40,6 +41,8 @@ TOPIC_PUT_SIZE = "TOPIC_PUT_SIZE"
 GROUP_GET_SIZE = "GROUP_GET_SIZE"
 GROUP_GET_LATENCY = "GROUP_GET_LATENCY"
 SEND_BACK_NUMS = "SNDBCK_PUT_NUMS"
+SEND_BACK_DROPS = "SNDBCK_DROP_NUMS"
+"""Our own."""
 QUEUE_PUT_NUMS, QUEUE_PUT_SIZE = "QUEUE_PUT_NUMS", "QUEUE_PUT_SIZE"
 QUEUE_GET_NUMS, QUEUE_GET_SIZE = "QUEUE_GET_NUMS", "QUEUE_GET_SIZE"
 BROKER_PUT_NUMS, BROKER_GET_NUMS = "BROKER_PUT_NUMS", "BROKER_GET_NUMS"
@@ -154,6 +157,14 @@ class BrokerStats:
     def note_sent_back(self, group: str, topic: str) -> None:
         """A group gave a message of a topic back."""
         self.add(SEND_BACK_NUMS, self._key(topic, group), 1)
+
+    def note_dropped(self, group: str) -> int:
+        """A group without retry queues gave a message back, which is dropped; how often it did so.
+        0: there is no room to count it."""
+        key = self._key(RETRY_PREFIX + group, group)
+        self.add(SEND_BACK_DROPS, key, 1)
+        metric = self._metrics.get((SEND_BACK_DROPS, key))
+        return 0 if metric is None else metric.value
 
     def note_delayed(self, queue_id: int, size: int) -> None:
         """A message was put into a queue of delayed ones."""

@@ -12,7 +12,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from kerolox.broker.metrics.ages import earliest_of_log
-from kerolox.broker.metrics.broker_stats import GROUP_GET_SIZE, TOPIC_PUT_SIZE
+from kerolox.broker.metrics.broker_stats import (
+    GROUP_GET_SIZE,
+    SEND_BACK_DROPS,
+    TOPIC_PUT_SIZE,
+)
 from kerolox.kernel import LATENCY_ENDS_MS
 from kerolox.metrics.requests import measure_requests
 from kerolox.protocol.codes import version_text
@@ -204,6 +208,11 @@ class BrokerFigures:
             "Messages that a group gave up",
             ("consumer_group",),
         )
+        dropped = counters(
+            "kerolox_given_back_dropped_total",
+            "Messages that a group without retry queues gave back, which were dropped",
+            ("consumer_group",),
+        )
         of_group = {
             GROUP_GET_NUMS: counters("rocketmq_messages_out_total", "Delivered", _GROUP_LABELS),
             GROUP_GET_SIZE: counters(
@@ -219,6 +228,8 @@ class BrokerFigures:
             elif family := of_group.get(name):
                 topic, _, group = key.partition("@")
                 family.add(self._of_group(group, topic), value)
+            elif name == SEND_BACK_DROPS:
+                dropped.add((key.rpartition("@")[2],), value)
 
     async def _measure_connections(self, families: Families, turns: Turns) -> None:
         clients = self.clients

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import logging
 import os
 import shutil
 from functools import partial
@@ -47,6 +48,8 @@ QUEUE_ENTRIES_MAX = 1024
 """Entries that one QUERY_CONSUME_QUEUE shows at most."""
 
 _UNITS = "KMGTPE"
+
+_log = logging.getLogger(__name__)
 
 FILTER_TYPES = ("SINGLE_TAG", "MULTI_TAG")
 
@@ -148,6 +151,12 @@ async def create_group(broker: Context, header: EmptyHeader, request: Request) -
     _fit_retry_topic(broker, request, old, group)
     broker.groups.put(group)
     broker.audit.changed(request, "group", group.group_name, old, group)
+    if not group.retry_queue_nums and (old is None or old.retry_queue_nums):
+        _log.warning(
+            "group %s has no retry queues now: what it gives back is dropped, without a retry or a "
+            "dead letter",
+            group.group_name,
+        )
     broker.clients.take_heartbeats_anew()
     if broker.topics.version != known_topics:
         await broker.topics.persist()

@@ -8,6 +8,7 @@ port, is answered here, by the rules of ``SendMessageProcessor``.
 from __future__ import annotations
 
 import asyncio
+import logging
 import random
 import time
 
@@ -56,6 +57,8 @@ VERSION_3_4_9 = 121
 """From this version on the client says how often a message may be retried."""
 
 UNIT_FLAG, UNIT_SUBSCRIBED_FLAG = 1, 2
+
+_log = logging.getLogger(__name__)
 
 router: Router[Context] = Router()
 
@@ -316,6 +319,7 @@ async def send_back(broker: Context, header: SendBackHeader, request: Request) -
     if not config.broker_permission & Perm.WRITE:
         raise no_permission(f"the broker[{config.broker_ip1}] sending message is forbidden")
     if group.retry_queue_nums <= 0:
+        _drop(broker, group)
         return Reply()
     known_topics = broker.topics.version
     topic = _retry_topic(broker, header, group)
@@ -343,6 +347,18 @@ async def send_back(broker: Context, header: SendBackHeader, request: Request) -
     if has_new_topic:
         await broker.registration.now(timeout_seconds=ANSWER_SECONDS_MAX)
     return Reply()
+
+
+def _drop(broker: Context, group: SubscriptionGroupConfig) -> None:
+    """``retryQueueNums`` is 0: as RocketMQ, answer as if the message were stored."""
+    if broker.broker_stats.note_dropped(group.group_name) == 1:
+        _log.warning(
+            "group %s has no retry queues: a message that it gave back is dropped, and so are "
+            "those to come, without a retry or a dead letter; kerolox group update %s "
+            "--retry-queues 1 ends that",
+            group.group_name,
+            group.group_name,
+        )
 
 
 def _retry_topic(

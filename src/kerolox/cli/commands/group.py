@@ -298,6 +298,7 @@ class _Settings(TypedDict, total=False):
     retry_queue_nums: int | None
     consume_broadcast_enable: bool | None
     consume_enable: bool | None
+    drop_retries: bool
 
 
 def _settings_options(command: Callable[..., object]) -> Callable[..., object]:
@@ -316,10 +317,16 @@ def _settings_options(command: Callable[..., object]) -> Callable[..., object]:
             help="Queues of its retry topic.",
         ),
         click.option(
+            "--drop-retries",
+            "drop_retries",
+            is_flag=True,
+            help="With --retry-queues 0: brokers drop what the group gives back.",
+        ),
+        click.option(
             "--retries",
             "retry_max_times",
-            type=click.IntRange(-1),
-            help="Tries before a message is a dead letter.",
+            type=click.IntRange(0),
+            help="Tries before a dead letter, of clients that do not say it (Java before 3.4.9).",
         ),
     ):
         command = option(command)
@@ -349,7 +356,7 @@ def update_command(
     name: str, place: Place, output: str, name_server: str, **settings: Unpack[_Settings]
 ) -> None:
     """Change a group; what is not named stays as it is."""
-    if all(value is None for value in settings.values()):
+    if all(value is None for name, value in settings.items() if name != "drop_retries"):
         raise click.UsageError("Give what to change: --retries, --retry-queues or --broadcast.")
     _update(name_server, name, place, output, **settings)
 

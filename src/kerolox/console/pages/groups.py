@@ -161,7 +161,7 @@ async def reset(visit: Visit) -> Done:
 async def update(visit: Visit) -> Done:
     """Make a group, or change the retries of one."""
     name = visit.required("name")
-    retries = visit.given_number("retries", -1, RETRIES_MAX)
+    retries = visit.given_number("retries", 0, RETRIES_MAX)
     changes = await _change(visit, name, retry_max_times=retries)
     made = [each.address for each in changes if each.old is None]
     what = f"is made on {', '.join(made)}, with" if made else "has"
