@@ -44,6 +44,7 @@ ON_JAVA_BY_DEFAULT = frozenset(
         "test_requests.py",
         "test_same_answers.py",
         "test_sink.py",
+        "test_times.py",
         "test_topic_deletion.py",
         "test_topics_and_brokers.py",
     )

@@ -6,7 +6,7 @@ import json
 
 import click
 import pytest
-from hypothesis import given
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from kerolox.admin.positions import FIRST, LAST, Position, PositionKind, duration_ms, position_of
@@ -14,6 +14,8 @@ from kerolox.cli.messages import body_shown
 from kerolox.cli.rows import Column, number_column, show_record, show_row, show_rows
 from kerolox.cli.templates import fill_template, parse_template
 from kerolox.cli.values import json_text
+from kerolox.errors import ClientError
+from kerolox.text import SECONDS_DIGITS, milliseconds_of
 
 ROW = {"topic": "T\x1b", "lag": 7, "map": {"a": "b"}, "no": None, "yes": True}
 
@@ -111,8 +113,22 @@ async def test_a_position_lies_within_its_queue(
     async def by_time(timestamp_ms: int) -> int:
         return timestamp_ms % 3000 - 500
 
+    assume(kind is not PositionKind.OFFSET or len(str(number)) != SECONDS_DIGITS)
     offset = await Position(kind, number).offset((first, first + count), by_time)
     assert first <= offset <= first + count
+
+
+@pytest.mark.parametrize("number", [1_000_000_000, 1_700_000_000, 9_999_999_999])
+async def test_an_offset_behind_the_end_that_looks_like_seconds_is_refused(number: int) -> None:
+    async def by_time(timestamp_ms: int) -> int:
+        raise AssertionError(timestamp_ms)
+
+    position = position_of(str(number))
+    with pytest.raises(ClientError, match=f"seconds since 1970; write {number}000 or 2"):
+        await position.offset((0, 3), by_time)
+    assert await position.offset((0, number), by_time) == number
+    with pytest.raises(ValueError, match=f"seconds since 1970; write {number}000 or 2"):
+        milliseconds_of(str(number))
 
 
 @pytest.mark.parametrize(

@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING
 from kerolox.admin.asking import all_answers, is_kerolox, nodes_of_topic
 from kerolox.admin.consumers.members import consumer_connections
 from kerolox.admin.consumers.offsets import END, get_offset, set_offset
-from kerolox.admin.messages.reading import offset_by_time
+from kerolox.admin.messages.reading import nearest_offset
 from kerolox.admin.positions import Position, PositionKind
 from kerolox.admin.topics import queue_statuses
+from kerolox.client.aio.network.times import first_since
 from kerolox.errors import ClientError, ConsumerNotOnlineError
 from kerolox.message import MessageQueue
 from kerolox.protocol.codes import RequestCode
@@ -57,6 +58,10 @@ async def move_offsets(
     """Have a group go on at a position of each queue; sorted by queue. Members that are online are
     told (code 222) and go on there; where nobody is, the broker is told (code 15).
 
+    A time is the first message from then on. Members that are online at a broker of RocketMQ 4 go
+    to the message nearest to the time, which may be one that is older: so that broker does it, and
+    so it is planned.
+
     Args:
         access: the cluster.
         group: its name.
@@ -68,8 +73,8 @@ async def move_offsets(
     Raises:
         TopicRouteNotFoundError: no name server knows the topic.
         ClientError: the topic has no such queue; or members are online at a broker of RocketMQ 4,
-            which can have them go on at a time only (:func:`kerolox.admin.reset_offsets`). Nothing
-            was changed then.
+            which can have them go on at a time only, in all queues of the topic. Nothing was
+            changed then.
         BrokerError, RemotingError: a broker refused or does not answer. The offsets of other
             queues may be moved by then.
     """
@@ -109,14 +114,22 @@ async def _plan(
     access: Access, group: str, topic: str, position: Position, address: str
 ) -> list[OffsetMove]:
     statuses = await queue_statuses(access, address, topic)
+    is_nearest = (
+        position.kind is PositionKind.TIME
+        and await _is_online(access, group, address)
+        and not await is_kerolox(access, address)
+    )
 
     async def move(queue: MessageQueue) -> OffsetMove:
         bounds = statuses[queue].min_offset, statuses[queue].max_offset
         old = await get_offset(access, group, queue, broker=address)
-        new = await position.offset(
-            bounds, lambda when: offset_by_time(access, queue, when, broker=address)
-        )
-        return OffsetMove(queue, old, new, *bounds)
+
+        async def by_time(when: int) -> int:
+            if is_nearest:
+                return await nearest_offset(access, queue, when, broker=address)
+            return await first_since(access, queue, when, address=address, bounds=bounds)
+
+        return OffsetMove(queue, old, await position.offset(bounds, by_time), *bounds)
 
     return list((await all_answers(statuses, move)).values())
 
@@ -131,12 +144,21 @@ async def _move(
 ) -> None:
     """``at``: the address of each queue's broker. ``timestamp_ms``: that of all queues of the
     topic, as code 222 has it; None: each queue has an offset of its own, which only brokers of ours
-    tell their members."""
+    tell their members. They get the offsets where a time is meant, too: code 222 itself takes the
+    message that is nearest to it."""
     addresses = {at[each.queue] for each in moves}
     online = await all_answers(addresses, lambda address: _is_online(access, group, address))
+    told_a_time: list[str] = []
     for address, has_members in online.items():
-        is_exact = has_members and timestamp_ms is None
-        if is_exact and not await is_kerolox(access, address):
+        if not has_members:
+            continue
+        if timestamp_ms in (0, END):
+            told_a_time.append(address)
+        elif await is_kerolox(access, address):
+            continue
+        elif timestamp_ms is not None:
+            told_a_time.append(address)
+        else:
             raise ClientError(
                 f"members of group {group!r} are online at {address}, a broker of RocketMQ 4, "
                 "which can only send all queues of a topic to a time: stop the members first, or "
@@ -166,13 +188,11 @@ async def _move(
                 continue
             if not online[address]:
                 await set_offset(access, group, each.queue, each.new)
-            elif timestamp_ms is None:
+            elif address not in told_a_time:
                 await tell(address, each.queue.queue_id, each.new)
 
     await all_answers(addresses, move_on)
-    if timestamp_ms is not None:
-        told = [address for address, has_members in online.items() if has_members]
-        await all_answers(told, lambda address: tell(address, -1, -1))
+    await all_answers(told_a_time, lambda address: tell(address, -1, -1))
 
 
 async def _is_online(access: Access, group: str, address: str) -> bool:

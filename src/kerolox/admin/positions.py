@@ -12,7 +12,8 @@ from dataclasses import dataclass
 from enum import Enum
 
 from kerolox.clock import now_ms
-from kerolox.text import milliseconds_of, printable
+from kerolox.errors import ClientError
+from kerolox.text import looks_like_seconds, milliseconds_of, printable, seconds_text
 
 __all__ = ["FIRST", "LAST", "Position", "PositionKind", "duration_ms", "position_of"]
 
@@ -50,7 +51,10 @@ class Position:
 
         Args:
             bounds: of its first message, and of the one that comes next.
-            by_time: gives the offset of a time in milliseconds.
+            by_time: gives the offset of the first message from a time in milliseconds on.
+
+        Raises:
+            ClientError: an offset behind the end looks like seconds since 1970.
         """
         first, end = bounds
         match self.kind:
@@ -61,6 +65,11 @@ class Position:
             case PositionKind.BACK:
                 return max(first, end - self.number)
             case PositionKind.OFFSET:
+                if self.number > end and looks_like_seconds(self.number):
+                    raise ClientError(
+                        f"offset {self.number} is behind the end of the queue, {end}; "
+                        f"{seconds_text(self.number)}"
+                    )
                 return min(max(self.number, first), end)
             case PositionKind.TIME:
                 return min(max(await by_time(self.number), first), end)

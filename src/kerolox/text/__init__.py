@@ -9,10 +9,20 @@ from __future__ import annotations
 
 import datetime
 
-__all__ = ["SHOWN_CHARACTERS_MAX", "milliseconds_of", "printable", "time_text"]
+__all__ = [
+    "SHOWN_CHARACTERS_MAX",
+    "looks_like_seconds",
+    "milliseconds_of",
+    "printable",
+    "seconds_text",
+    "time_text",
+]
 
 SHOWN_CHARACTERS_MAX = 256
 """A longer text is cut when it is shown; the line says how long it is."""
+
+SECONDS_DIGITS = 10
+"""Digits of a time of these days in seconds since 1970."""
 
 
 def printable(text: str, *, characters_max: int | None = SHOWN_CHARACTERS_MAX) -> str:
@@ -41,9 +51,11 @@ def milliseconds_of(text: str) -> int:
     local zone unless it names one.
 
     Raises:
-        ValueError: it is neither; the text says what would be.
+        ValueError: it is neither, or looks like seconds; the text says what would be right.
     """
     if text.isascii() and text.isdigit():
+        if len(text) == SECONDS_DIGITS:
+            raise ValueError(seconds_text(int(text)))
         return int(text)
     try:
         return int(datetime.datetime.fromisoformat(text).timestamp() * 1_000)
@@ -52,6 +64,17 @@ def milliseconds_of(text: str) -> int:
             f"{printable(text)!r} is no time; write milliseconds since 1970, or as in "
             "2026-01-31T12:00"
         ) from None
+
+
+def looks_like_seconds(number: int) -> bool:
+    """Whether a number is more likely seconds since 1970 than milliseconds or an offset."""
+    return len(str(number)) == SECONDS_DIGITS
+
+
+def seconds_text(number: int) -> str:
+    """What to write in place of a number that :func:`looks_like_seconds`."""
+    when = datetime.datetime.fromtimestamp(number).isoformat()
+    return f"{number} looks like seconds since 1970; write {number}000 or {when}"
 
 
 def time_text(timestamp_ms: int) -> str:

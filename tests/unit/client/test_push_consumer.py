@@ -50,6 +50,7 @@ def record(
         queue_id=0,
         queue_offset=offset,
         commit_log_offset=offset * 100,
+        store_timestamp=offset * 10,
         sys_flag=sys_flag,
         properties={},
         born_host=("127.0.0.1", 1),
@@ -372,14 +373,18 @@ async def test_a_group_without_offset_starts_where_it_chose(
     async def maximum(command: RemotingCommand) -> RemotingCommand:
         return command.response(ext_fields={"offset": 70})
 
+    async def minimum(command: RemotingCommand) -> RemotingCommand:
+        return command.response(ext_fields={"offset": 0})
+
     async def by_time(command: RemotingCommand) -> RemotingCommand:
-        assert command.ext_fields["timestamp"] == "12345"
-        return command.response(ext_fields={"offset": 30})
+        assert command.ext_fields["timestamp"] == "294"
+        return command.response(ext_fields={"offset": 29})  # the nearest, which is older
 
     broker.answers[RequestCode.GET_MAX_OFFSET] = maximum
+    broker.answers[RequestCode.GET_MIN_OFFSET] = minimum
     broker.answers[RequestCode.SEARCH_OFFSET_BY_TIMESTAMP] = by_time
     broker.count = 100
-    async with Consumer(broker, consume_from_where=where, consume_timestamp_ms=12345) as consumer:
+    async with Consumer(broker, consume_from_where=where, consume_timestamp_ms=294) as consumer:
         await until(lambda: len(consumer.got) == 100 - expected)
     assert min(int(message.body) for message in consumer.got) == expected
 

@@ -353,6 +353,9 @@ class ConsumerRequests:
     ) -> list[OffsetReset]:
         """Have a group go on at another time (``resetOffsetByTime``, code 222); sorted by queue.
 
+        It goes on at the message nearest to the time, which may be older, as brokers understand
+        code 222. :func:`kerolox.admin.move_offsets` takes the first message from then on.
+
         On brokers where no member is online the offsets themselves are set (codes 202, 29 and 15),
         as RocketMQ's tool does, and also where the group lacks the offset of a queue, which that
         tool refuses. Members that start meanwhile may set them again.
@@ -453,6 +456,10 @@ class ConsumerRequests:
         """Have a group go on at a position of each queue; sorted by queue. Members that are online
         are told (code 222) and go on there; where nobody is, the broker is told (code 15).
 
+        A time is the first message from then on. Members that are online at a broker of RocketMQ 4
+        go to the message nearest to the time, which may be one that is older: so that broker does
+        it, and so it is planned.
+
         Args:
             group: its name.
             topic: the topic.
@@ -463,8 +470,8 @@ class ConsumerRequests:
         Raises:
             TopicRouteNotFoundError: no name server knows the topic.
             ClientError: the topic has no such queue; or members are online at a broker of RocketMQ
-                4, which can have them go on at a time only (:func:`kerolox.admin.reset_offsets`).
-                Nothing was changed then.
+                4, which can have them go on at a time only, in all queues of the topic. Nothing was
+                changed then.
             BrokerError, RemotingError: a broker refused or does not answer. The offsets of other
                 queues may be moved by then.
         """

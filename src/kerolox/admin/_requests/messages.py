@@ -199,8 +199,10 @@ class MessageRequests:
     async def offset_by_time(
         self, queue: MessageQueue, timestamp_ms: int, *, broker: str = ""
     ) -> int:
-        """The offset of the message of a queue that was stored at a time (ms since the epoch),
-        or nearest to it (code 29). Other arguments and errors: see :func:`min_offset`.
+        """The offset of the first message of a queue that was stored at a time (ms since the
+        epoch) or later; its end where there is none (codes 29 to 31, and 11 near the time,
+        since code 29 alone gives the message nearest to it). Other arguments and errors: see
+        :func:`min_offset`.
         """
         return await offset_by_time(self._open(), queue, timestamp_ms, broker=broker)
 

@@ -57,6 +57,9 @@ async def reset_offsets(
 ) -> list[OffsetReset]:
     """Have a group go on at another time (``resetOffsetByTime``, code 222); sorted by queue.
 
+    It goes on at the message nearest to the time, which may be older, as brokers understand code
+    222. :func:`kerolox.admin.move_offsets` takes the first message from then on.
+
     On brokers where no member is online the offsets themselves are set (codes 202, 29 and 15), as
     RocketMQ's tool does, and also where the group lacks the offset of a queue, which that tool
     refuses. Members that start meanwhile may set them again.

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from kerolox.admin.asking import current_address, current_route, fresh
 from kerolox.admin.positions import FIRST, LAST, Position, PositionKind
 from kerolox.client.aio.network.lookups import queue_number
+from kerolox.client.aio.network.times import first_since
 from kerolox.client.core.consuming.pull import PullStatus, pull_request, pull_result
 from kerolox.client.core.routes import TopicRoute, subscribe_queues
 from kerolox.errors import ClientError, NotFoundError
@@ -52,8 +53,17 @@ async def max_offset(access: Access, queue: MessageQueue, *, broker: str = "") -
 async def offset_by_time(
     access: Access, queue: MessageQueue, timestamp_ms: int, *, broker: str = ""
 ) -> int:
-    """The offset of the message of a queue that was stored at a time (ms since the epoch), or
-    nearest to it (code 29). Other arguments and errors: see :func:`min_offset`."""
+    """The offset of the first message of a queue that was stored at a time (ms since the epoch) or
+    later; its end where there is none (codes 29 to 31, and 11 near the time, since code 29 alone
+    gives the message nearest to it). Other arguments and errors: see :func:`min_offset`."""
+    return await first_since(fresh(access), queue, timestamp_ms, address=broker)
+
+
+async def nearest_offset(
+    access: Access, queue: MessageQueue, timestamp_ms: int, *, broker: str = ""
+) -> int:
+    """The offset of the message of a queue that was stored at a time, or nearest to it: RocketMQ's
+    ``searchOffset`` (code 29). Arguments and errors: see :func:`offset_by_time`."""
     code = RequestCode.SEARCH_OFFSET_BY_TIMESTAMP
     return await _number(access, queue, broker, code, timestamp=timestamp_ms)
 
@@ -255,7 +265,7 @@ async def bounds_of(
     """
 
     async def by_time(timestamp_ms: int) -> int:
-        return await offset_by_time(access, queue, timestamp_ms, broker=address)
+        return await first_since(access, queue, timestamp_ms, address=address, bounds=bounds)
 
     least = await min_offset(access, queue, broker=address)
     bounds = least, await max_offset(access, queue, broker=address)

@@ -11,6 +11,7 @@ from kerolox.client.aio.network.lookups import (
     queue_number,
     search_messages,
 )
+from kerolox.client.aio.network.times import first_since
 from kerolox.client.core.namespaces import with_namespace, without_namespace
 from kerolox.client.core.routes import MASTER_ID, subscribe_queues
 from kerolox.client.core.validate import check_new_topic
@@ -18,7 +19,7 @@ from kerolox.errors import ClientClosedError, ClientError
 from kerolox.message import MessageExt, MessageQueue
 from kerolox.protocol.bodies import TopicConfig
 from kerolox.protocol.codes import Perm, RequestCode
-from kerolox.protocol.names import AUTO_CREATE_TOPIC, TRACE_TOPIC
+from kerolox.protocol.names import AUTO_CREATE_TOPIC, TOOLS_GROUP, TRACE_TOPIC
 
 if TYPE_CHECKING:
     from kerolox.client.aio.network.cluster import Cluster
@@ -30,6 +31,8 @@ class ClusterQueries:
 
     _cluster: Cluster | None = None
     _namespace: str = ""
+    _reading_group: str = TOOLS_GROUP
+    """In whose name messages are pulled to find a time; consumers take their own."""
 
     def _open_cluster(self) -> Cluster:
         if self._cluster is None:
@@ -84,10 +87,16 @@ class ClusterQueries:
         return await self._queue_number(queue, RequestCode.GET_MAX_OFFSET, "offset")
 
     async def offset_by_time(self, queue: MessageQueue, timestamp_ms: int) -> int:
-        """The offset of the message stored at a time (ms since the epoch), or nearest to it."""
-        return await self._queue_number(
-            queue, RequestCode.SEARCH_OFFSET_BY_TIMESTAMP, "offset", timestamp=timestamp_ms
-        )
+        """The offset of the first message that was stored at a time (ms since the epoch) or later;
+        the queue's end where there is none.
+
+        RocketMQ's ``searchOffset`` gives the message nearest to the time, also one that is older.
+        A few messages are pulled to find out: a consumer pulls in the name of its group, a
+        producer's account needs the right to read the topic as group ``TOOLS_CONSUMER``.
+        """
+        wire_queue = queue._replace(topic=with_namespace(self._namespace, queue.topic))
+        cluster = self._open_cluster()
+        return await first_since(cluster, wire_queue, timestamp_ms, group=self._reading_group)
 
     async def earliest_store_time(self, queue: MessageQueue) -> int:
         """When the oldest message was stored, in ms since the epoch."""

@@ -98,7 +98,13 @@ class ClusterQueries:
         return self._portal.run(self._client.max_offset(queue))
 
     def offset_by_time(self, queue: MessageQueue, timestamp_ms: int) -> int:
-        """The offset of the message stored at a time (ms since the epoch), or nearest to it."""
+        """The offset of the first message that was stored at a time (ms since the epoch) or later;
+        the queue's end where there is none.
+
+        RocketMQ's ``searchOffset`` gives the message nearest to the time, also one that is older.
+        A few messages are pulled to find out: a consumer pulls in the name of its group, a
+        producer's account needs the right to read the topic as group ``TOOLS_CONSUMER``.
+        """
         return self._portal.run(self._client.offset_by_time(queue, timestamp_ms))
 
     def earliest_store_time(self, queue: MessageQueue) -> int:
@@ -1202,7 +1208,7 @@ class LitePullConsumer(Client):
         return self._portal.run(self._client.committed(queue))
 
     def offset_for_timestamp(self, queue: MessageQueue, timestamp_ms: int) -> int:
-        """The offset of the message stored at a time (ms since the epoch), or nearest to it."""
+        """See :meth:`offset_by_time`."""
         return self._portal.run(self._client.offset_for_timestamp(queue, timestamp_ms))
 
     def fetch_message_queues(self, topic: str) -> list[MessageQueue]:

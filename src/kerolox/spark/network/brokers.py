@@ -11,6 +11,7 @@ import threading
 from concurrent.futures import Future, wait
 from typing import TYPE_CHECKING, TypeVar
 
+from kerolox.client.core.consuming.time_search import TimeSearch
 from kerolox.errors import BrokerError, ConfigError, RemoteProtocolError
 from kerolox.message import ALL_TAGS, MessageQueue
 from kerolox.protocol.codes import PullSysFlag, RequestCode, ResponseCode
@@ -20,7 +21,6 @@ from kerolox.protocol.headers import PullMessageHeader
 from kerolox.protocol.records import decode_records
 from kerolox.spark.network.routes import FILTER_REFUSED, ask_all
 from kerolox.spark.positions.offsets import Bounds
-from kerolox.spark.positions.times import TimeSearch
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping
@@ -173,7 +173,7 @@ class Master:
             "offset",
         )
         searches = {
-            queue: TimeSearch(held[queue], times[queue], hint or 0)
+            queue: TimeSearch(held[queue].minimum, held[queue].maximum, times[queue], hint or 0)
             for queue, hint in zip(filled, hints, strict=True)
         }
         while open_ones := {

@@ -84,6 +84,7 @@ class LitePullConsumer(Client):
         self.settings: LitePullConsumerSettings = settings or LitePullConsumerSettings()
         keep_default = self.settings.message_model is MessageModel.BROADCASTING
         ip = self._introduce(group, name_server, check_consumer_group, keep_default=keep_default)
+        self._reading_group = self.group
         self._arrived = asyncio.Event()
         self._group_member = LiteMember(
             self.group,
@@ -425,7 +426,7 @@ class LitePullConsumer(Client):
         return await BrokerOffsets(cluster, self.group).load(queue)
 
     async def offset_for_timestamp(self, queue: MessageQueue, timestamp_ms: int) -> int:
-        """The offset of the message stored at a time (ms since the epoch), or nearest to it."""
+        """See :meth:`offset_by_time`."""
         return await self.offset_by_time(queue, timestamp_ms)
 
     async def fetch_message_queues(self, topic: str) -> list[MessageQueue]:

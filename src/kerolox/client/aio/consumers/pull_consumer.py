@@ -86,6 +86,7 @@ class PullConsumer(Client):
         self._introduce(
             group, name_server, check_consumer_group, keep_default=self._is_broadcasting
         )
+        self._reading_group = self.group
         self._start_ms = 0
         self._subscriptions: dict[str, Subscription] = {}
         """The topics that were pulled, as brokers know them."""

@@ -108,6 +108,7 @@ class PushConsumer(Client):
         ip = self._introduce(
             group, name_server, check_consumer_group, keep_default=self._is_broadcasting
         )
+        self._reading_group = self.group
         self._assignments: dict[MessageQueue, Assignment] = {}
         self._events = QueueEvents(self._namespace)
         self._stream = MessageStream(60 * self.settings.consume_timeout_minutes)

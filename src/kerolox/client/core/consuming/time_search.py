@@ -6,10 +6,7 @@ several of one millisecond, differs. So it is where the search here begins.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from kerolox.spark.positions.offsets import Bounds
+__all__ = ["TimeSearch"]
 
 
 class TimeSearch:
@@ -19,14 +16,18 @@ class TimeSearch:
     ``result`` is the offset then, the queue's maximum when there is none. Near the hint it takes a
     few questions, from a wrong one as many as a search from both ends.
 
+    Where the clock was set back the result has an older message before it and none itself: one of
+    several such places.
+
     Args:
-        held: of the queue.
+        first: offset of the queue's first message.
+        end: offset behind its last one.
         time_ms: the time.
         hint: an offset near it.
     """
 
-    def __init__(self, held: Bounds, time_ms: int, hint: int) -> None:
-        self._low, self._high = held.minimum, max(held.maximum, held.minimum)
+    def __init__(self, first: int, end: int, time_ms: int, hint: int) -> None:
+        self._low, self._high = first, max(end, first)
         """Before ``low`` all is older; from ``high`` on nothing is, as far as it is known."""
         self._time = time_ms
         self._next = min(max(hint, self._low), self._high - 1)
