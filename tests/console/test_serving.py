@@ -22,6 +22,7 @@ from kerolox.console.settings import ConsoleSettings
 from kerolox.console.visit import TOKEN_FIELD
 from tests.console.site import PASSWORD, users_file
 from tests.support.eventually import SECONDS_MAX, wait_until
+from tests.support.faults.resets import reset_at_once
 from tests.support.servers.command import Server, kerolox
 
 if TYPE_CHECKING:
@@ -107,6 +108,22 @@ def test_strangers_who_send_nothing_or_too_much_do_not_stop_others(tmp_path: Pat
         garbage.sendall(b"\x16\x03\x01" + b"\x00" * 100 + b"\r\n\r\n")
         assert b"400" in garbage.recv(100)
         assert httpx.get(f"http://{host}:{port}/health", timeout=SECONDS_MAX).text == "ok\n"
+        server.stop()
+    assert "Traceback" not in server.log.read_text()
+
+
+def test_connections_that_are_reset_at_once_take_no_room(tmp_path: Path) -> None:
+    with serving(tmp_path) as server:
+        host, port = server.addresses["console"].split(":")
+        reset_at_once(int(port), 2 * server_module.CONNECTIONS_MAX, host)
+
+        def answers() -> bool:
+            with contextlib.suppress(httpx.HTTPError):
+                url = f"http://{host}:{port}/health"
+                return httpx.get(url, timeout=SECONDS_MAX).text == "ok\n"
+            return False
+
+        wait_until(answers)
         server.stop()
     assert "Traceback" not in server.log.read_text()
 

@@ -22,6 +22,6 @@
 ``faults/``        what goes wrong with them: ``shim`` (calls that fail or kill), ``crashing`` and
                    ``crash_scenario`` (kills and losses of power), ``small_disk``,
                    ``cancelling`` (at each await), ``proxy`` (TCP that misbehaves), ``network``
-                   (hosts with packets that are late or lost), ``hand_loop``
+                   (hosts with packets that are late or lost), ``resets``, ``hand_loop``
 =================  ================================================================================
 """

@@ -110,7 +110,7 @@ class FrameConnection(asyncio.BufferedProtocol):
         loop = self.loop
         self.peer: tuple[str, int] = ("", 0)
         self.remote_address: str = ""
-        """``ip:port`` of the peer."""
+        """``ip:port`` of the peer; ``:0`` where it was gone before the socket was looked at."""
         self.closed: bool = False
         self.active: bool = True
         """Set by every read and write, cleared by :class:`IdleWatch`."""
@@ -147,7 +147,9 @@ class FrameConnection(asyncio.BufferedProtocol):
         self.remote_address = join_address(host, int(peer[1]))
         sock = transport.get_extra_info("socket")
         if sock is not None and sock.family in (socket.AF_INET, socket.AF_INET6):
-            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            # Some systems refuse it where the peer has reset the connection already.
+            with contextlib.suppress(OSError):
+                sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             if host in LOOPBACK_HOSTS:
                 # Nothing congests the loopback, and one that paces (BBR) costs a timer per write:
                 # 5 to 9 per cent of the CPU of a pull. A system without it keeps its default.

@@ -89,13 +89,15 @@ class ServerConnection(FrameConnection):
         self._gathering = server.gathering
         self._opaques = Opaques()
         self._network = ""
-        self._kernel: Feeder | LimitedFeeder = None  # type: ignore[assignment]
+        # Until the connection is taken, and where it is not: its end must find one.
+        self._kernel: Feeder | LimitedFeeder = _FrameFeeder()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Called by the loop: the socket is open; its kernel is made."""
         super().connection_made(transport)
         kernel = self._server.opened(self, transport.get_extra_info("socket").fileno())
-        self._kernel = kernel or _FrameFeeder()
+        if kernel is not None:
+            self._kernel = kernel
         self._network = network_of(self.peer[0])
         if self._server.limits.is_on:
             self.limit_requests()
@@ -341,21 +343,27 @@ class RemotingServer:
             connection.send(data)
 
     def opened(self, connection: ServerConnection, descriptor: int) -> Feeder | None:
-        """A connection is open: its kernel; None when it is refused."""
+        """A connection is open: its kernel; None when it is not served."""
         host, port = connection.peer
+        if not host:
+            return None  # Reset before it was taken up: nobody is at its other end.
         if not self._admission.admit(host, descriptor):
             return None
-        kernel: Feeder = _FrameFeeder()
-        if self._feeder is not None:
-            kernel = self._feeder(connection.connection_id, pack_host(host, port))
+        # From here on ``lost`` releases it, whatever else goes wrong.
         self._connections[connection.connection_id] = connection
-        return kernel
+        if self._feeder is None:
+            return _FrameFeeder()
+        try:
+            return self._feeder(connection.connection_id, pack_host(host, port))
+        except Exception:
+            _log.exception("closing %s: it can't be served", connection.remote_address)
+            return None
 
     def lost(self, connection: ServerConnection) -> None:
         """A connection is closed."""
         self.memory_limiter.discard(connection)
         if self._connections.pop(connection.connection_id, None) is None:
-            return  # It was refused.
+            return  # It was not taken.
         self._admission.release(connection.peer[0])
         if self._on_close is not None:
             self._on_close(connection)

@@ -156,12 +156,13 @@ class SlaveServer:
     async def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         task = asyncio.current_task()
         assert task is not None
-        host, port = (writer.get_extra_info("peername") or ("?", 0))[:2]
-        peer = join_address(host, port)
-        if not self._servers:
-            # It was accepted as the last act of a server that closes.
+        name = writer.get_extra_info("peername")
+        if not self._servers or not name:
+            # Accepted as the last act of a server that closes, or reset before it was taken up.
             writer.transport.abort()
             return
+        host, port = name[:2]
+        peer = join_address(host, port)
         if refusal := self._refusal(host, others=len(self._tasks)):
             self._tell_refusal(peer, refusal)
             writer.transport.abort()

@@ -46,6 +46,8 @@ class TlsDoor:
         while True:
             try:
                 connection, _address = await loop.sock_accept(listener)
+            except ConnectionAbortedError:
+                continue  # Its peer was gone before it was taken up.
             except OSError as error:
                 _log.warning("the port for slaves has no connection to give: %s", error)
                 await asyncio.sleep(ACCEPT_AGAIN_SECONDS)

@@ -170,7 +170,14 @@ class Handshakes:
         turn_end = monotonic() + TURN_SECONDS
         while self._ready:
             transport = self._ready.popleft()
-            transport.step()
+            try:
+                transport.step()
+            except Exception:
+                # One that fails in a way nobody thought of must not stop the others.
+                _log.exception(
+                    "closing %s: its TLS handshake failed", transport.above.remote_address
+                )
+                transport.above.abort()
             now = monotonic()
             handshake = self._all.get(transport)
             if handshake is not None:

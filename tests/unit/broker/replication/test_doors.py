@@ -17,10 +17,12 @@ from kerolox.broker.replication.sockets import TEXTS_MAX, Told
 from kerolox.errors import ConfigError
 from tests.support.clients.peer import peer_of
 from tests.support.eventually import until
+from tests.support.faults.resets import reset_at_once
 from tests.support.servers.up import free_port
 
 from .memory_log import MemoryLog
 from .pairs import (
+    ha_port,
     master_config,
     pair,
     quick_retries,
@@ -114,6 +116,24 @@ async def test_a_slave_that_no_list_names_is_refused_and_others_are_served(
     async with pair(tmp_path, kernel, of_master=allowed) as (master, follower):
         await send(master, 5)
         await until_equal(master, follower)
+
+
+@pytest.mark.parametrize("with_tls", [False, True])
+async def test_connections_that_are_reset_at_once_are_neither_slaves_nor_news(
+    tmp_path: Path, with_tls: bool, caplog
+):
+    more = {"ha_tls_mode": "permissive"} if with_tls else {}
+    config = master_config(tmp_path, ha_allowed_slaves="10.1.2.3", **more)
+    failures: list[Any] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, told: failures.append(told))
+    async with Broker(config) as master:
+        reset_at_once(ha_port(master), server.BACKLOG)
+        async with raw_slave(master) as slave:
+            assert await slave.is_closed()
+        replication = master.parts.replication
+        assert replication.waits.replicated.slaves == 0
+    assert failures == []
+    assert not [each for each in caplog.records if each.exc_info or "slave ?" in each.message]
 
 
 @pytest.mark.parametrize("text", ["10.0.0.0/8", "somewhere", "10.1.2.3;5.6.7"])
