@@ -29,6 +29,8 @@ def texts() -> list[str]:
         for properties in (
             HALF,
             {**HALF, "TAGS": "ä", "KEYS": "k1 k2", "UNIQ_KEY": "u"},
+            {"UNIQ_KEY": 'a"},\\b\t\x1f', **HALF},
+            {"UNIQ_KEY": "u" * 256, **HALF},
             {"WAIT": "true", **HALF},
             {**HALF, "WAIT": "false"},
             {**HALF, "REAL_TOPIC": "elsewhere"},

@@ -87,6 +87,40 @@ def test_a_half_is_stored_where_halves_are_and_answered_with_its_own_queue(
 
 
 @ENCODINGS
+@pytest.mark.parametrize(
+    ("key", "told"),
+    [
+        ("7F000001ABCD", "7F000001ABCD"),
+        ('a"}, \\ä\t', 'a"}, \\ä\t'),
+        ("k" * 255, "k" * 255),
+        ("k" * 256, None),
+        (None, None),
+    ],
+    ids=["id", "odd", "longest", "too long", "none"],
+)
+def test_the_answer_to_a_half_names_its_transaction(
+    halves: Bench, encoding: SerializeType, key: str | None, told: str | None
+) -> None:
+    given = {} if key is None else {"UNIQ_KEY": key}
+    text = properties(**given, **HALF)
+    (answer,) = halves.connect().ask(send(b"one", f=4, i=text, encoding=encoding))
+    assert (answer.code, answer.ext_fields.get("transactionId")) == (0, told)
+    assert answer.ext_fields["queueOffset"] == "0"
+
+
+@ENCODINGS
+def test_the_answer_to_what_is_no_half_names_no_transaction(
+    halves: Bench, encoding: SerializeType
+) -> None:
+    wire = halves.connect()
+    text = properties(UNIQ_KEY="u")
+    (plain,) = wire.ask(send(b"one", i=text, encoding=encoding))
+    items = [(0, b"one", text.encode())]
+    (batch,) = wire.ask(send_batch(items, f=4, i=TEXT, encoding=encoding))
+    assert "transactionId" not in plain.ext_fields | batch.ext_fields
+
+
+@ENCODINGS
 def test_a_batch_of_halves_is_stored_where_halves_are(
     halves: Bench, encoding: SerializeType
 ) -> None:

@@ -11,10 +11,10 @@ from dataclasses import dataclass
 from struct import Struct
 
 from kerolox.kernel.status import GetMessageStatus
-from kerolox.message import PropertyKey
+from kerolox.message import ITEM_END, NAME_END, PropertyKey
 from kerolox.protocol.codes import FLAG_RESPONSE, VERSION, LanguageCode, SerializeType
 from kerolox.protocol.framing import LENGTHS
-from kerolox.protocol.names import DEFAULT_REGION
+from kerolox.protocol.names import DEFAULT_REGION, NAME_BYTES_MAX
 
 JSON = int(SerializeType.JSON)
 BINARY = int(SerializeType.ROCKETMQ)
@@ -35,6 +35,9 @@ _TRACE_ON = PropertyKey.TRACE_ON.encode()
 _JSON_REGION = b'{"code":0,"extFields":{"%b":"' % _REGION
 _JSON_TRACE_ON = b'","%b":"' % _TRACE_ON
 _JSON_OK = b'{"code":0,'
+_JSON_FIELDS_END = b'"},'
+_ITEM_END = ITEM_END.encode()
+_UNIQUE_KEY = (PropertyKey.UNIQUE_KEY + NAME_END).encode()
 
 _REMARKS = {int(status): status.name.encode() for status in GetMessageStatus}
 
@@ -88,17 +91,44 @@ def message_ids(identity: Identity, physical_offsets: list[int]) -> bytes:
     return b",".join([b"%b%016X" % (host, offset) for offset in physical_offsets])
 
 
+def transaction_id(stored: bytes) -> bytes:
+    """What the answer to a half message says of its transaction: UNIQ_KEY of its property text;
+    b"": it has none, or none that is short enough for an id."""
+    for item in stored.split(_ITEM_END):
+        if item.startswith(_UNIQUE_KEY):
+            key = item[len(_UNIQUE_KEY) :]
+            return key if len(key) <= NAME_BYTES_MAX else b""
+    return b""
+
+
+def with_transaction_id(header: bytes, key: bytes) -> bytes:
+    """A JSON header of a send answer, with that member; ``key`` may be empty."""
+    if not key:
+        return header
+    # What follows the fields has no other such end; a text among them may.
+    fields, _, rest = header.rpartition(_JSON_FIELDS_END)
+    text = _json_text(key.decode())
+    return fields + b'","transactionId":"' + text + _JSON_FIELDS_END + rest
+
+
 def binary_send_header(
-    identity: Identity, queue_id: int, ids: bytes, queue_offset: int, opaque: int
+    identity: Identity,
+    queue_id: int,
+    ids: bytes,
+    queue_offset: int,
+    opaque: int,
+    transaction: bytes = b"",
 ) -> bytes:
     """Header of a send answer in the ROCKETMQ encoding."""
-    fields = (
+    fields: tuple[tuple[bytes, bytes], ...] = (
         (_REGION, identity.region.encode()),
         (_TRACE_ON, identity.trace_text()),
         (b"msgId", ids),
         (b"queueId", b"%d" % queue_id),
         (b"queueOffset", b"%d" % queue_offset),
     )
+    if transaction:
+        fields = (*fields, (b"transactionId", transaction))
     return _binary_header(0, opaque, b"", fields)
 
 

@@ -20,6 +20,8 @@ from kerolox._pykernel.answers import (
     JSON_PREFIXES,
     binary_send_header,
     message_ids,
+    transaction_id,
+    with_transaction_id,
 )
 from kerolox._pykernel.headers import (
     INT64_MAX,
@@ -314,6 +316,8 @@ class Connection:
                 continue
             if chunk[position + 4] == JSON:
                 text = shape.json_template % (physical_offset, queue_offset, header.opaque)
+                if shape.real:
+                    text = with_transaction_id(text, transaction_id(item[7]))
                 size = len(text)
                 if not (is_on and wait) and size < len(JSON_PREFIXES):
                     answers.append(JSON_PREFIXES[size])
@@ -322,7 +326,9 @@ class Connection:
                     continue
                 kind = JSON
             else:
-                text = self._binary_answer(shape, [physical_offset], queue_offset, header.opaque)
+                key = transaction_id(item[7]) if shape.real else b""
+                where = [physical_offset]
+                text = self._binary_answer(shape, where, queue_offset, header.opaque, key)
                 kind = BINARY
             if is_on and wait:
                 end = physical_offset + self._record_bytes(shape, item)
@@ -478,11 +484,16 @@ class Connection:
         return self._record_fixed() + shape.topic_size + len(item[6]) + len(item[7])
 
     def _binary_answer(
-        self, shape: SendShape, physical_offsets: list[int], queue_offset: int, opaque: int
+        self,
+        shape: SendShape,
+        physical_offsets: list[int],
+        queue_offset: int,
+        opaque: int,
+        key: bytes = b"",
     ) -> bytes:
         identity = self._store.tables.identity
         ids = message_ids(identity, physical_offsets)
-        return binary_send_header(identity, shape.queue_id, ids, queue_offset, opaque)
+        return binary_send_header(identity, shape.queue_id, ids, queue_offset, opaque, key)
 
 
 def _within(allowance: int, frames: list[_Frame]) -> list[_Frame]:

@@ -84,6 +84,18 @@ async def test_a_half_message_is_not_seen_before_its_commit(any_peer: Peer) -> N
     assert message.properties["REAL_QID"] == "2"
 
 
+async def test_the_answer_to_a_half_has_its_transaction_as_clients_of_5_need_it(
+    any_peer: Peer,
+) -> None:
+    # The first half makes the topic of halves: the slow path; the next ones may be fast.
+    told = [(await prepare(any_peer, key)).ext_fields["transactionId"] for key in ("U1", "U2")]
+    assert told == ["U1", "U2"]
+    text = half_properties("U" * 256)
+    assert "transactionId" not in (await any_peer.send("T", properties=text)).ext_fields
+    text = encode_properties({"UNIQ_KEY": "U4"})
+    assert "transactionId" not in (await any_peer.send("T", properties=text)).ext_fields
+
+
 async def test_an_end_waits_for_a_half_that_is_in_the_transient_pool(
     tmp_path: Path, kernel: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

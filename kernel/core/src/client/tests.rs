@@ -6,7 +6,7 @@ use super::sent::{Answers, Sent, sent};
 use super::stream::FrameStream;
 use crate::protocol::{FRAME_BYTES_MAX, PROPERTIES_BYTES_MAX, request};
 use crate::record::properties;
-use crate::wire::answer::Pieces;
+use crate::wire::answer::{Pieces, SendAnswer};
 use crate::wire::frame::{Cut, Frame, FrameError, cut};
 use crate::wire::header::{Encoding, Header};
 use proptest::prelude::*;
@@ -26,14 +26,14 @@ fn frame(bytes: &[u8]) -> Frame<'_> {
 
 fn answer(region: &str, trace_on: bool, opaque: i32, queue: i32, offset: i64) -> Vec<u8> {
     let mut out = Vec::new();
-    Pieces::new(region, trace_on, &HOST).send_answer(
-        &mut out,
-        Encoding::Json,
+    let answer = SendAnswer {
         opaque,
-        queue,
-        offset,
-        &[offset],
-    );
+        queue_id: queue,
+        queue_offset: offset,
+        physical_offsets: &[offset],
+        transaction_id: "",
+    };
+    Pieces::new(region, trace_on, &HOST).send_answer(&mut out, Encoding::Json, &answer);
     out
 }
 

@@ -156,7 +156,7 @@ impl Peers {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::wire::answer::Pieces;
+    use crate::wire::answer::{Pieces, SendAnswer};
     use crate::wire::header::Encoding;
 
     fn on_disk(flushed: i64) -> Safety {
@@ -189,7 +189,8 @@ mod tests {
     #[test]
     fn one_flush_releases_the_answers_of_many_connections() {
         let mut frame = Vec::new();
-        Pieces::new("r", true, &[0; 8]).send_answer(&mut frame, Encoding::Json, 1, 0, 0, &[0]);
+        let answer = SendAnswer { opaque: 1, physical_offsets: &[0], ..SendAnswer::default() };
+        Pieces::new("r", true, &[0; 8]).send_answer(&mut frame, Encoding::Json, &answer);
         let mut peers = Peers::default();
         for connection in 1..=3 {
             let end = i64::try_from(connection).unwrap() * 10;

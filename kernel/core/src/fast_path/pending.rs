@@ -238,12 +238,13 @@ fn expire(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::wire::answer::Pieces;
+    use crate::wire::answer::{Pieces, SendAnswer};
     use crate::wire::header::Encoding;
 
     fn frame(opaque: i32) -> Vec<u8> {
         let mut out = Vec::new();
-        Pieces::new("r", true, &[0; 8]).send_answer(&mut out, Encoding::Json, opaque, 0, 0, &[0]);
+        let answer = SendAnswer { opaque, physical_offsets: &[0], ..SendAnswer::default() };
+        Pieces::new("r", true, &[0; 8]).send_answer(&mut out, Encoding::Json, &answer);
         out
     }
 

@@ -6,12 +6,13 @@ use super::access::{Access, Request};
 use super::pending::Awaited;
 use super::state::State;
 use crate::protocol::{
-    BATCH_ITEMS_MAX, FLAG_ONEWAY, FLAG_RESPONSE, HALF_QUEUE, PERM_WRITE, PROPERTIES_BYTES_MAX,
-    TRANSACTION_MASK, TRANSACTION_PREPARED,
+    BATCH_ITEMS_MAX, FLAG_ONEWAY, FLAG_RESPONSE, HALF_QUEUE, NAME_BYTES_MAX, PERM_WRITE,
+    PROPERTIES_BYTES_MAX, TRANSACTION_MASK, TRANSACTION_PREPARED,
 };
 use crate::record::Text;
 use crate::state::Core;
 use crate::state::types::{BatchItem, NewBatch};
+use crate::wire::answer::SendAnswer;
 use crate::wire::header::SendFields;
 use crate::wire::properties::{self, Inspected};
 
@@ -69,16 +70,14 @@ pub fn send(
     let pieces = &tables.identity.as_ref()?.pieces;
     let one = [stored.start];
     let offsets = if fields.batch { &batch.physical_offsets[..] } else { &one[..] };
-    let render = |out: &mut Vec<u8>| {
-        pieces.send_answer(
-            out,
-            header.encoding,
-            header.opaque,
-            fields.queue_id,
-            stored.queue_offset,
-            offsets,
-        );
+    let answer = SendAnswer {
+        opaque: header.opaque,
+        queue_id: fields.queue_id,
+        queue_offset: stored.queue_offset,
+        physical_offsets: offsets,
+        transaction_id: transaction_id(&fields, &inspected),
     };
+    let render = |out: &mut Vec<u8>| pieces.send_answer(out, header.encoding, &answer);
     if awaited == Awaited::NOTHING {
         render(answers);
         return Some(());
@@ -87,6 +86,15 @@ pub fn send(
     render(scratch);
     state.answer_when_safe(sender.connection, stored.end, core.now_ms(), awaited, answers);
     Some(())
+}
+
+/// What the answer to one half message says of its transaction, if it says anything.
+fn transaction_id<'a>(fields: &SendFields<'_>, inspected: &Inspected<'a>) -> &'a str {
+    if !inspected.is_half || fields.batch {
+        return "";
+    }
+    let key = inspected.marks.uniq_key.filter(|key| key.len() <= NAME_BYTES_MAX);
+    key.and_then(|key| std::str::from_utf8(key).ok()).unwrap_or_default()
 }
 
 /// Where a send went.

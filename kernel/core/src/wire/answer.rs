@@ -51,15 +51,9 @@ impl Pieces {
     }
 
     /// The answer to a send that was stored: ids of the records, joined by commas.
-    pub fn send_answer(
-        &self,
-        out: &mut Vec<u8>,
-        encoding: Encoding,
-        opaque: i32,
-        queue_id: i32,
-        queue_offset: i64,
-        physical_offsets: &[i64],
-    ) {
+    pub fn send_answer(&self, out: &mut Vec<u8>, encoding: Encoding, answer: &SendAnswer<'_>) {
+        let &SendAnswer { opaque, queue_id, queue_offset, physical_offsets, transaction_id } =
+            answer;
         let ids = physical_offsets.len() * (self.id_size() + 1);
         out.reserve(320 + self.send_json.len() + ids);
         let start = out.len();
@@ -72,6 +66,10 @@ impl Pieces {
                 push_decimal(out, i64::from(queue_id));
                 out.extend_from_slice(b"\",\"queueOffset\":\"");
                 push_decimal(out, queue_offset);
+                if !transaction_id.is_empty() {
+                    out.extend_from_slice(b"\",\"transactionId\":\"");
+                    push_json_text(out, transaction_id);
+                }
                 out.extend_from_slice(b"\"},\"flag\":1,\"language\":\"PYTHON\",\"opaque\":");
                 push_decimal(out, i64::from(opaque));
                 out.extend_from_slice(JSON_TAIL);
@@ -87,6 +85,9 @@ impl Pieces {
                 end_field(out, value);
                 push_number_field(out, b"queueId", i64::from(queue_id));
                 push_number_field(out, b"queueOffset", queue_offset);
+                if !transaction_id.is_empty() {
+                    push_field(out, b"transactionId", transaction_id.as_bytes());
+                }
                 end_field(out, fields_size_at);
             }
         }
@@ -102,6 +103,17 @@ impl Pieces {
             push_hex(out, *offset as u64, 16);
         }
     }
+}
+
+/// What the header of a send answer says besides the broker's identity.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct SendAnswer<'a> {
+    pub opaque: i32,
+    pub queue_id: i32,
+    pub queue_offset: i64,
+    pub physical_offsets: &'a [i64],
+    /// `UNIQ_KEY` of a half message; empty: there is none.
+    pub transaction_id: &'a str,
 }
 
 /// What the header of a pull answer says.
@@ -287,7 +299,14 @@ mod tests {
     fn a_send_answer_in_json_has_javas_members() {
         let mut out = b"before".to_vec();
         let pieces = Pieces::new("a\"b", true, &HOST);
-        pieces.send_answer(&mut out, Encoding::Json, -7, 3, 1_234, &[0xABCD]);
+        let answer = SendAnswer {
+            opaque: -7,
+            queue_id: 3,
+            queue_offset: 1_234,
+            physical_offsets: &[0xABCD],
+            transaction_id: "",
+        };
+        pieces.send_answer(&mut out, Encoding::Json, &answer);
         let expected = "{\"code\":0,\"extFields\":{\"MSG_REGION\":\"a\\\"b\",\"TRACE_ON\":\"true\",\
             \"msgId\":\"0A0000FF00002A9F000000000000ABCD\",\"queueId\":\"3\",\
             \"queueOffset\":\"1234\"},\"flag\":1,\"language\":\"PYTHON\",\"opaque\":-7,\
@@ -299,7 +318,8 @@ mod tests {
     fn a_send_answer_in_binary_has_the_same_fields() {
         let mut out = Vec::new();
         let pieces = Pieces::new("r", false, &HOST);
-        pieces.send_answer(&mut out, Encoding::Binary, 5, 0, 0, &[1, 2]);
+        let answer = SendAnswer { opaque: 5, physical_offsets: &[1, 2], ..SendAnswer::default() };
+        pieces.send_answer(&mut out, Encoding::Binary, &answer);
         let mut expected = vec![0, 0, 3, 1, 0x99, 0, 0, 0, 5, 0, 0, 0, 1, 0, 0, 0, 0];
         let mut fields = Vec::new();
         push_field(&mut fields, b"MSG_REGION", b"r");
@@ -319,7 +339,14 @@ mod tests {
         let pieces = Pieces::new("r", true, &HOST);
         for encoding in [Encoding::Json, Encoding::Binary] {
             let mut frame = Vec::new();
-            pieces.send_answer(&mut frame, encoding, 9, 1, 2, &[3]);
+            let answer = SendAnswer {
+                opaque: 9,
+                queue_id: 1,
+                queue_offset: 2,
+                physical_offsets: &[3],
+                transaction_id: "",
+            };
+            pieces.send_answer(&mut frame, encoding, &answer);
             let mut late = Vec::new();
             push_with_code(&mut late, &frame, code::FLUSH_DISK_TIMEOUT);
             match encoding {

@@ -41,7 +41,7 @@ from kerolox.protocol.codes import (
     ResponseCode,
 )
 from kerolox.protocol.headers import SendBackHeader, SendMessageHeader
-from kerolox.protocol.names import DLQ_PREFIX, PROPERTIES_BYTES_MAX, RETRY_PREFIX
+from kerolox.protocol.names import DLQ_PREFIX, PROPERTIES_BYTES_MAX, RETRY_PREFIX, length_fault
 from kerolox.protocol.records import decode_batch, decode_record
 from kerolox.remoting.router import Reply, Request, Router
 
@@ -109,8 +109,10 @@ async def send_message(broker: Context, header: SendMessageHeader, request: Requ
     try:
         topic = await checked_topic(broker, header, request)
         queue_id = chosen_queue(topic, header.queue_id)
-        store = _store_batch if header.batch else _store_one
-        put = await store(broker, header, request, topic, queue_id)
+        if header.batch:
+            put, transaction = await _store_batch(broker, header, request, topic, queue_id), ""
+        else:
+            put, transaction = await _store_one(broker, header, request, topic, queue_id)
         refuse_busy(put)
         code = code_of(broker, put)
     except BrokerError as error:
@@ -124,6 +126,8 @@ async def send_message(broker: Context, header: SendMessageHeader, request: Requ
         "queueId": queue_id,
         "queueOffset": put.queue_offset,
     }
+    if transaction:
+        done["transactionId"] = transaction
     return Reply(code, None, {**done, **fields})
 
 
@@ -198,7 +202,9 @@ def chosen_queue(topic: TopicConfig, queue_id: int) -> int:
 
 async def _store_one(
     broker: Context, header: SendMessageHeader, request: Request, topic: TopicConfig, queue_id: int
-) -> Put:
+) -> tuple[Put, str]:
+    """What became of it, and of a half message its ``transactionId``, which clients of 5.x need:
+    its UNIQ_KEY, unless that is longer than an id may be."""
     record = _new_record(broker, header, request, topic, queue_id)
     dead_letters = _dead_letter_topic(broker, header, request)
     if dead_letters is not None:
@@ -210,14 +216,16 @@ async def _store_one(
     stored = {name: value for name, value in record.properties.items() if name != PropertyKey.WAIT}
     record.property_text = encode_properties(stored)
     if len(record.property_text) > PROPERTIES_BYTES_MAX:
-        return Put(PutMessageStatus.MESSAGE_ILLEGAL)
+        return Put(PutMessageStatus.MESSAGE_ILLEGAL), ""
     is_half = is_true(record.properties.get(PropertyKey.TRANSACTION_PREPARED, ""))
     # Clients before 4.6.1 leave the mark on messages of transactions that they give back by a
     # send; RocketMQ 4.9.8 takes these for halves and loses them.
     if is_half and not (record.reconsume_times > 0 and record.delay_level > 0):
         _check_transactions(broker)
-        return await broker.transactions.prepare(record)
-    return await broker.writer.put(record)
+        key = record.properties.get(PropertyKey.UNIQUE_KEY, "")
+        transaction = "" if length_fault("", key) else key
+        return await broker.transactions.prepare(record), transaction
+    return await broker.writer.put(record), ""
 
 
 def _check_transactions(broker: Context) -> None:
