@@ -19,6 +19,7 @@ from kerolox.doctor.judgments.brokers import (
 from kerolox.doctor.judgments.groups import judge_groups
 from kerolox.doctor.judgments.name_servers import judge_brokers_known, judge_name_servers
 from kerolox.doctor.judgments.paths import judge_identities, judge_paths
+from kerolox.doctor.judgments.queues import judge_queues
 from kerolox.doctor.judgments.settings import judge_settings
 from kerolox.doctor.settings_file import check_settings
 from kerolox.doctor.survey import Look, survey
@@ -38,6 +39,7 @@ JUDGMENTS: tuple[Judgment, ...] = (
     judge_machines,
     judge_settings,
     judge_groups,
+    judge_queues,
 )
 
 

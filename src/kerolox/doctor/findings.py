@@ -25,7 +25,8 @@ _SEVERITIES: Mapping[Severity, str] = {
         account-refused name-servers-differ no-broker no-master two-brokers-of-one-name
         not-registered address-of-another advertised-loopback vip-port-clash disk-full
         open-files-exhausted sends-not-accepted no-slave subscriptions-differ client-ids-clash
-        queue-stuck queue-without-owner setting-unknown setting-wrong
+        queue-stuck queue-without-owner queues-not-read messages-in-lost-queues setting-unknown
+        setting-wrong
     """,
     Severity.WARNING: """
         tls-expires-soon ipv6-half address-families-differ routes-differ order-differs

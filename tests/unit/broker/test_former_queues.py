@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from kerolox.broker.broker import Broker
 from kerolox.broker.tables.former_queues import FormerQueues, queues_for_former
-from kerolox.message import MessageId
+from kerolox.message import MessageId, MessageQueue
+from kerolox.protocol import fastjson
 from kerolox.protocol.bodies import TopicConfig, encode_body
 from kerolox.protocol.codes import RequestCode, ResponseCode
 from tests.support.clients.peer import peer_of, small_config
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from kerolox.broker.config import BrokerConfig
+    from kerolox.protocol.command import RemotingCommand
     from tests.support.clients.peer import Peer
 
 pytestmark = pytest.mark.asyncio
@@ -278,3 +280,76 @@ async def test_a_number_of_retry_queues_out_of_range_is_refused(
     assert answer.code == ResponseCode.SYSTEM_ERROR
     assert answer.remark == f"retryQueueNums[{number}] is illegal; 0 to 65536 are allowed"
     assert broker.parts.groups.get("readers") is None
+
+
+# -- what is told of queues that are gone --------------------------------------------------------
+async def commit(peer: Peer, queue_id: int, offset: int) -> None:
+    fields = {
+        "consumerGroup": "readers",
+        "topic": "T",
+        "queueId": queue_id,
+        "commitOffset": offset,
+    }
+    assert (await peer.ask(RequestCode.UPDATE_CONSUMER_OFFSET, fields)).code == 0
+
+
+async def lags(peer: Peer) -> dict[int, int]:
+    """By queue, as GET_CONSUME_STATS tells them."""
+    fields = {"consumerGroup": "readers", "topic": "T"}
+    answer = await peer.ask(RequestCode.GET_CONSUME_STATS, fields)
+    return {
+        queue.queue_id: each["brokerOffset"] - each["consumerOffset"]
+        for queue, each in table_of(answer).items()
+    }
+
+
+def table_of(answer: RemotingCommand) -> dict[MessageQueue, Any]:
+    body = fastjson.loads(answer.body)
+    assert isinstance(body, dict)
+    found: dict[MessageQueue, Any] = body["offsetTable"]
+    return found
+
+
+async def test_messages_in_a_lost_queue_count_as_lag(any_peer: Peer) -> None:
+    await set_group(any_peer, 1)
+    await any_peer.create_topic("T", queues=4)
+    for queue_id in range(4):
+        for _ in range(3):
+            await any_peer.send("T", queue_id=queue_id)
+        await commit(any_peer, queue_id, 3 - queue_id)
+    await narrow(any_peer, read=2, write=2)
+    assert await lags(any_peer) == {0: 0, 1: 1, 2: 2, 3: 3}
+    await commit(any_peer, 3, 3)
+    assert await lags(any_peer) == {0: 0, 1: 1, 2: 2}
+    answer = await any_peer.ask(RequestCode.GET_BROKER_CONSUME_STATS, {"isOrder": False})
+    assert fastjson.loads(answer.body)["totalDiff"] == 3  # type: ignore[index,call-overload]
+
+
+async def test_queues_that_are_only_read_or_only_written_are_told_of(any_peer: Peer) -> None:
+    for read, write in ((4, 1), (1, 4)):
+        await any_peer.create_topic("T", queues=4)
+        for queue_id in range(4):
+            await any_peer.send("T", queue_id=queue_id)
+        await narrow(any_peer, read=read, write=write)
+        assert set(await lags(any_peer)) == {0, 1, 2, 3}
+        state = await any_peer.ask(RequestCode.GET_TOPIC_STATS_INFO, {"topic": "T"})
+        assert sorted(queue.queue_id for queue in table_of(state)) == [0, 1, 2, 3]
+        fields = {"group": "readers", "topic": "T"}
+        spans = await any_peer.ask(RequestCode.QUERY_CONSUME_TIME_SPAN, fields)
+        told = fastjson.loads(spans.body)["consumeTimeSpanSet"]  # type: ignore[index,call-overload]
+        assert len(told) == 4
+
+
+async def test_a_reset_covers_the_queues_that_are_only_read(any_peer: Peer) -> None:
+    await any_peer.create_topic("T", queues=4)
+    for queue_id in range(4):
+        await any_peer.send("T", queue_id=queue_id)
+    for queue_id in range(3):
+        await commit(any_peer, queue_id, 0)
+    await narrow(any_peer, read=4, write=2)
+    await any_peer.heartbeat("c1", topics={"T": "*"})
+    fields = {"topic": "T", "group": "readers", "timestamp": -1, "isForce": True}
+    answer = await any_peer.ask(RequestCode.INVOKE_BROKER_TO_RESET_OFFSET, fields)
+    assert answer.code == ResponseCode.SUCCESS, answer.remark
+    offsets = {queue.queue_id: offset for queue, offset in table_of(answer).items()}
+    assert offsets == {0: 1, 1: 1, 2: 1}

@@ -7,9 +7,9 @@ import asyncio
 
 from kerolox.broker.context import Context
 from kerolox.broker.requests.errors import system_error
-from kerolox.broker.requests.monitor import consumes
+from kerolox.broker.requests.monitor import consumes, queues_of_group
 from kerolox.message import MessageQueue
-from kerolox.protocol.bodies import encode_body
+from kerolox.protocol.bodies import TopicConfig, encode_body
 from kerolox.protocol.codes import RequestCode
 from kerolox.protocol.headers import (
     ConsumerStatsHeader,
@@ -38,7 +38,7 @@ async def consume_stats(broker: Context, header: ConsumerStatsHeader, request: R
         topic = broker.topics.get(name)
         if topic is None or not consumes(broker, group, name):
             continue
-        offsets |= _progress(broker, group, name, topic.read_queue_nums)
+        offsets |= _progress(broker, group, topic)
         rate += broker.broker_stats.got_per_second(group, name)
     return Reply(body=encode_body({"consumeTps": rate, "offsetTable": offsets}))
 
@@ -64,7 +64,7 @@ async def all_consume_stats(
                 continue
             if not consumes(broker, group, name):
                 continue
-            table = _progress(broker, group, name, topic.write_queue_nums)
+            table = _progress(broker, group, topic)
             lag += sum(each["brokerOffset"] - each["consumerOffset"] for each in table.values())
             rate = broker.broker_stats.got_per_second(group, name)
             found.append({"consumeTps": rate, "offsetTable": table})
@@ -85,14 +85,15 @@ async def view_stats(broker: Context, header: ViewBrokerStatsHeader, request: Re
     return Reply(body=encode_body(found))
 
 
-def _progress(broker: Context, group: str, topic: str, queues: int) -> _Progress:
+def _progress(broker: Context, group: str, topic: TopicConfig) -> _Progress:
     """``OffsetWrapper`` by queue."""
     table: _Progress = {}
-    for queue_id in range(queues):
-        high = broker.store.queue_bounds(topic, queue_id)[1]
-        consumed = max(broker.offsets.query(group, topic, queue_id), 0)
-        last = broker.store.store_time(topic, queue_id, consumed - 1) if consumed else 0
-        table[MessageQueue(topic, broker.config.broker_name, queue_id)] = {
+    name = topic.topic_name
+    for queue_id in queues_of_group(broker, group, topic):
+        high = broker.store.queue_bounds(name, queue_id)[1]
+        consumed = max(broker.offsets.query(group, name, queue_id), 0)
+        last = broker.store.store_time(name, queue_id, consumed - 1) if consumed else 0
+        table[MessageQueue(name, broker.config.broker_name, queue_id)] = {
             "brokerOffset": high,
             "consumerOffset": consumed,
             "lastTimestamp": max(last, 0),

@@ -11,7 +11,7 @@ import time
 from kerolox.broker.context import Context
 from kerolox.broker.metrics.ages import earliest_of_queue
 from kerolox.broker.requests.errors import system_error
-from kerolox.broker.requests.query import known_topic
+from kerolox.broker.requests.query import all_queues, known_topic
 from kerolox.broker.tables.clients import Client, ConsumerGroup
 from kerolox.errors import BrokerError, RemotingError, RequestTimeoutError
 from kerolox.message import MessageId, MessageQueue
@@ -137,7 +137,7 @@ async def consume_time_span(broker: Context, header: GroupTopicHeader, request: 
     topic = known_topic(broker, header.topic)
     spans = []
     turns = Turns()
-    for queue_id in range(topic.write_queue_nums):
+    for queue_id in queues_of_group(broker, header.group, topic):
         await turns.give()
         high = broker.store.queue_bounds(header.topic, queue_id)[1]
         earliest = earliest_of_queue(broker.store, header.topic, queue_id)
@@ -370,7 +370,7 @@ def _reset_table(
     broker: Context, header: ResetOffsetHeader, topic: TopicConfig
 ) -> dict[MessageQueue, int]:
     table = {}
-    queue_ids = range(topic.write_queue_nums)
+    queue_ids = range(all_queues(topic))
     if header.queue_id >= 0:
         if header.queue_id not in queue_ids:
             raise system_error(
@@ -379,6 +379,9 @@ def _reset_table(
         queue_ids = range(header.queue_id, header.queue_id + 1)
     for queue_id in queue_ids:
         consumed = broker.offsets.query(header.group, header.topic, queue_id)
+        if consumed == -1 and queue_id >= topic.write_queue_nums:
+            # A queue that is only read yet; RocketMQ passes over all of these.
+            continue
         if consumed == -1:
             raise system_error(f"THe consumer group <{header.group}> not exist")
         if header.timestamp == -1:
@@ -414,6 +417,24 @@ def _checked_offset(broker: Context, header: ResetOffsetHeader) -> int:
             f"Target offset {header.offset} not in consume queue range [{low}-{high}]"
         )
     return header.offset
+
+
+def queues_of_group(broker: Context, group: str, topic: TopicConfig) -> list[int]:
+    """The queues of a topic in which messages may wait for a group: all that are read or written,
+    and those that the topic has lost and that hold what the group has not consumed. RocketMQ
+    counts those that are read, or those that are written: one that is not counted has no lag."""
+    count = all_queues(topic)
+    lost = [
+        queue_id
+        for queue_id, consumed in broker.offsets.of_topic(group, topic.topic_name).items()
+        if queue_id >= count and _holds_more(broker, topic.topic_name, queue_id, consumed)
+    ]
+    return [*range(count), *sorted(lost)]
+
+
+def _holds_more(broker: Context, topic: str, queue_id: int, consumed: int) -> bool:
+    low, high = broker.store.queue_bounds(topic, queue_id)
+    return max(low, consumed) < high
 
 
 def consumes(broker: Context, group: str, topic: str) -> bool:

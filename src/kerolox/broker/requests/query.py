@@ -120,13 +120,19 @@ async def topic_state(broker: Context, header: TopicHeader, request: Request) ->
     topic = known_topic(broker, header.topic)
     offsets = {}
     turns = Turns()
-    for queue_id in range(topic.write_queue_nums):
+    for queue_id in range(all_queues(topic)):
         await turns.give()
         low, high = broker.store.queue_bounds(header.topic, queue_id)
         last = broker.store.store_time(header.topic, queue_id, high - 1) if high > 0 else 0
         queue = MessageQueue(header.topic, broker.config.broker_name, queue_id)
         offsets[queue] = {"lastUpdateTimestamp": last, "maxOffset": high, "minOffset": low}
     return Reply(body=encode_body({"offsetTable": offsets}))
+
+
+def all_queues(topic: TopicConfig) -> int:
+    """How many queues of a topic are read or written. RocketMQ mostly tells of those that are
+    written, and so not of what still waits in others."""
+    return max(topic.read_queue_nums, topic.write_queue_nums, 0)
 
 
 def known_topic(broker: Context, name: str) -> TopicConfig:

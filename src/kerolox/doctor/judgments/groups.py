@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from kerolox.admin import ConsumerStatus
 from kerolox.doctor.facts import GroupFacts, Survey
 from kerolox.doctor.findings import Finding
+from kerolox.doctor.judgments.queues import Reading, is_lost, reading_of
 from kerolox.protocol.names import RETRY_PREFIX
 
 BROADCASTING = "BROADCASTING"
@@ -16,11 +17,12 @@ NAMED_MAX = 3
 
 def judge_groups(survey: Survey) -> Iterator[Finding]:
     """All that were looked at."""
+    reading = reading_of(survey)
     for each in survey.groups:
-        yield from group_findings(each, survey.stuck_after_ms)
+        yield from group_findings(each, survey.stuck_after_ms, reading)
 
 
-def group_findings(facts: GroupFacts, stuck_after_ms: int) -> Iterator[Finding]:
+def group_findings(facts: GroupFacts, stuck_after_ms: int, reading: Reading) -> Iterator[Finding]:
     """Of one group; what its members read themselves (BROADCASTING) has no lag at brokers."""
     where = f"group {facts.group}"
     status = facts.status
@@ -40,7 +42,7 @@ def group_findings(facts: GroupFacts, stuck_after_ms: int) -> Iterator[Finding]:
                 f" {facts.group}",
             )
         return
-    yield from _queues(where, facts, status, stuck_after_ms)
+    yield from _queues(where, facts, status, stuck_after_ms, reading)
 
 
 def _members(where: str, status: ConsumerStatus) -> Iterator[Finding]:
@@ -75,7 +77,7 @@ def _members(where: str, status: ConsumerStatus) -> Iterator[Finding]:
 
 
 def _queues(
-    where: str, facts: GroupFacts, status: ConsumerStatus, stuck_after_ms: int
+    where: str, facts: GroupFacts, status: ConsumerStatus, stuck_after_ms: int, reading: Reading
 ) -> Iterator[Finding]:
     queues = {each.queue: each for each in facts.second.queues} if facts.second else {}
     subscribed = {each.topic for each in status.connections.subscriptions}
@@ -83,7 +85,7 @@ def _queues(
         lag, owner = queues[queue].lag, queues[queue].client_id
         waits_ms = facts.waits_ms.get((queue.topic, queue.broker_name, queue.queue_id), 0)
         place = f"{queue.topic} {queue.broker_name}/{queue.queue_id}"
-        if queue.topic not in subscribed or waits_ms < stuck_after_ms:
+        if queue.topic not in subscribed or waits_ms < stuck_after_ms or is_lost(queue, reading):
             continue
         if owner:
             yield Finding(
