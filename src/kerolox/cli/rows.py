@@ -25,6 +25,7 @@ from kerolox.cli.output import (
 from kerolox.cli.templates import fill_template, parse_template
 from kerolox.cli.values import plain_text
 from kerolox.text import printable, time_text
+from kerolox.text.durations import duration_text
 
 CELL_CHARACTERS_MAX = 120
 """A longer cell of a table is cut."""
@@ -47,6 +48,16 @@ class Column:
 def time_column(key: str, title: str) -> Column:
     """Of milliseconds since the epoch, shown in the local zone."""
     return Column(key, title, text=lambda value: time_text(value if isinstance(value, int) else 0))
+
+
+def duration_column(key: str, title: str) -> Column:
+    """Of milliseconds; nothing where there are none."""
+    return Column(
+        key,
+        title,
+        is_number=True,
+        text=lambda value: duration_text(value) if isinstance(value, int | float) and value else "",
+    )
 
 
 def number_column(key: str, title: str) -> Column:

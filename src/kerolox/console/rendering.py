@@ -16,6 +16,7 @@ import jinja2
 from kerolox.console.static_files import version_of
 from kerolox.message import MessageExt
 from kerolox.text import printable, time_text
+from kerolox.text.durations import duration_text
 from kerolox.text.json_text import indented_json
 
 __all__ = ["PAGE_SIZE", "Slice", "body_text", "environment", "hex_dump", "preview_text", "slice_of"]
@@ -89,19 +90,6 @@ def size_text(value: float) -> str:
     while value >= 1024 and unit < len(_SIZES) - 1:
         value, unit = value / 1024, unit + 1
     return f"{value:.0f} {_SIZES[unit]}" if unit == 0 else f"{value:.1f} {_SIZES[unit]}"
-
-
-def duration_text(milliseconds: float) -> str:
-    """How long, in the two largest units."""
-    left = int(milliseconds // 1000)
-    if left <= 0:
-        return "0 s"
-    parts = []
-    for unit, seconds in (("d", 86_400), ("h", 3_600), ("min", 60), ("s", 1)):
-        number, left = divmod(left, seconds)
-        if number:
-            parts.append(f"{number} {unit}")
-    return " ".join(parts[:2])
 
 
 def body_text(body: bytes, view: str) -> tuple[str, str]:

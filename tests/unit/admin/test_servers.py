@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 
 import pytest
 from tests.unit.admin.test_topics import FakeClient, stats
@@ -305,9 +306,14 @@ async def test_members_that_do_not_fit_together_are_told(client: Servers, access
     assert (found.has_same_subscriptions, found.findings) == (True, ())
     assert found.silent == {"old": "version V3 (50) can't be asked"}
     client.answers[RequestCode.GET_CONSUMER_RUNNING_INFO] = RUNNING % (5, b"false", b"a")
-    assert "c1 T a/0 has 5 messages" in (await consumer_status(access, "g")).findings[0]
+    found = await consumer_status(access, "g")
+    assert re.fullmatch(r"c1 T a/0 has 5 messages, none done for \d+ d( \d+ h)?", found.findings[0])
+    none_yet = RUNNING.replace(b'"lastConsumeTimestamp":1', b'"lastConsumeTimestamp":0')
+    client.answers[RequestCode.GET_CONSUMER_RUNNING_INFO] = none_yet % (5, b"false", b"a")
+    found = await consumer_status(access, "g")
+    assert found.findings[0] == "c1 T a/0 has 5 messages, none done yet"
     client.answers[RequestCode.GET_CONSUMER_RUNNING_INFO] = RUNNING % (5, b"true", b"a")
-    assert "c1 T a/0 is not locked" in (await consumer_status(access, "g")).findings[0]
+    assert (await consumer_status(access, "g")).findings[0] == "c1 T a/0 is not locked yet"
 
 
 async def test_a_reset_of_an_unknown_offset_asks_whether_anyone_is_online(

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import pytest_asyncio
 
+from kerolox import clock
 from kerolox.client import ConsumeStatus, PushConsumer, PushConsumerSettings
 from kerolox.client.aio.consumers.broker_requests import parse_reset_offsets
 from kerolox.errors import (
@@ -645,6 +646,17 @@ async def test_operators_requests_are_answered(broker: QueueBroker) -> None:
         assert loads(status.body) == {"messageQueueTable": {queue: 5}}
         assert (await broker.ask_client(307, consumerGroup="other")).code == 1
         assert (await broker.ask_client(326, group="g")).code == 3
+
+
+async def test_a_queue_of_which_nothing_was_consumed_counts_from_when_it_was_taken(
+    broker: QueueBroker,
+) -> None:
+    started_ms = clock.steady_ms()
+    async with Consumer(broker) as consumer:
+        await until(lambda: consumer._assignments)
+        info = await broker.ask_client(307, consumerGroup="g", clientId=consumer.client_id)
+        [queue] = [each for each in loads(info.body)["mqTable"].items() if each[0].topic == "T"]
+        assert queue[1]["lastConsumeTimestamp"] >= started_ms
 
 
 async def test_an_operator_may_have_one_message_consumed(broker: QueueBroker) -> None:

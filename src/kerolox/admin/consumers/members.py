@@ -24,6 +24,7 @@ from kerolox.protocol.headers import (
     RunningInfoHeader,
 )
 from kerolox.protocol.names import CONSUME_PASSIVELY
+from kerolox.text.durations import duration_text
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping
@@ -107,6 +108,7 @@ class ProcessQueueInfo:
     """When it was locked last, since the epoch."""
     pulled_ms: int
     consumed_ms: int
+    """When a message was given to a listener last; 0: none was yet."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -427,10 +429,12 @@ def _findings(info: RunningInfo, now_ms: int) -> list[str]:
             f"{info.client_id} {each.queue.topic} {each.queue.broker_name}/{each.queue.queue_id}"
         )
         if info.is_orderly and not each.is_locked:
-            found.append(f"{where} is not locked for {now_ms - each.locked_ms} ms")
+            since = f"for {duration_text(now_ms - each.locked_ms)}" if each.locked_ms else "yet"
+            found.append(f"{where} is not locked {since}")
         elif info.is_orderly and each.is_dropped and each.unlock_tries > 0:
             found.append(f"{where} could not be unlocked in {each.unlock_tries} tries")
         idle_ms = now_ms - each.consumed_ms
         if not info.is_orderly and idle_ms > BLOCKED_AFTER_MS and each.cached_messages > 0:
-            found.append(f"{where} has {each.cached_messages} messages, none done for {idle_ms} ms")
+            since = f"for {duration_text(idle_ms)}" if each.consumed_ms else "yet"
+            found.append(f"{where} has {each.cached_messages} messages, none done {since}")
     return found

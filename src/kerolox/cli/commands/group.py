@@ -14,6 +14,7 @@ from kerolox.cli.positions import PositionType, queue_of
 from kerolox.cli.rows import (
     Column,
     columns_of,
+    duration_column,
     is_text,
     number_column,
     show_row,
@@ -94,7 +95,7 @@ def describe_command(name: str, topic: str, output: str, name_server: str) -> No
         number_column("consumerOffset", "OFFSET"),
         number_column("brokerOffset", "END"),
         number_column("lag", "LAG"),
-        Column("waitingMs", "WAITING", is_number=True, text=_duration),
+        duration_column("waitingMs", "WAITING"),
         time_column("lastConsumedTimestamp", "LAST CONSUMED"),
         Column("clientId", "OWNER"),
     )
@@ -137,19 +138,6 @@ async def _described(
             }
         )
     return rows, progress
-
-
-def _duration(value: object) -> str:
-    """Milliseconds as people say them."""
-    left = value // 1000 if isinstance(value, int) else 0
-    if left <= 0:
-        return "" if not value else "<1s"
-    parts = []
-    for unit, seconds in (("d", 86_400), ("h", 3_600), ("m", 60), ("s", 1)):
-        count, left = divmod(left, seconds)
-        if count:
-            parts.append(f"{count}{unit}")
-    return "".join(parts[:2])
 
 
 @group.command("members")

@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping
 from kerolox.admin import BrokerRuntime
 from kerolox.doctor.facts import BrokerFacts, Survey
 from kerolox.doctor.findings import Finding
+from kerolox.text.durations import duration_text
 
 CLOCK_OFF_MS = 5_000
 """A clock may be off by so much."""
@@ -76,7 +77,7 @@ def judge_clocks(survey: Survey) -> Iterator[Finding]:
             yield Finding(
                 "clock-off",
                 each.node.address,
-                f"its clock is {abs(ahead) / 1000:.0f} s {way} that of this machine",
+                f"its clock is {duration_text(abs(ahead))} {way} that of this machine",
                 "have both synchronised (chrony, systemd-timesyncd): delays, retention and searches"
                 " by time go by the broker's",
             )
@@ -142,8 +143,8 @@ def judge_load(survey: Survey) -> Iterator[Finding]:
             yield Finding(
                 "sends-wait",
                 where,
-                f"sends wait for {each.runtime.send_queue.head_wait_ms} ms before the broker takes"
-                " them up",
+                f"sends wait for {duration_text(each.runtime.send_queue.head_wait_ms)} before the"
+                " broker takes them up",
                 "look at the load of its disk; spread topics over more brokers",
             )
 

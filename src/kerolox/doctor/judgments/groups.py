@@ -10,6 +10,7 @@ from kerolox.doctor.facts import GroupFacts, Survey
 from kerolox.doctor.findings import Finding
 from kerolox.doctor.judgments.queues import Reading, is_lost, reading_of
 from kerolox.protocol.names import RETRY_PREFIX
+from kerolox.text.durations import duration_text
 
 BROADCASTING = "BROADCASTING"
 NAMED_MAX = 3
@@ -92,7 +93,7 @@ def _queues(
                 "queue-stuck",
                 where,
                 f"{place} stands still: {lag} messages left, the next waits for"
-                f" {waits_ms / 1000:.0f} s, and {owner} has the queue",
+                f" {duration_text(waits_ms)}, and {owner} has the queue",
                 "look what that member does (kerolox group members --stacks); a handler that hangs,"
                 " or a message that fails again and again, holds up all behind it",
             )
@@ -100,8 +101,8 @@ def _queues(
             yield Finding(
                 "queue-without-owner",
                 where,
-                f"{place} has {lag} messages left, the next waits for {waits_ms / 1000:.0f} s, and"
-                " no member has the queue",
+                f"{place} has {lag} messages left, the next waits for {duration_text(waits_ms)},"
+                " and no member has the queue",
                 "restart the members one by one; look for members with one client id, and for a"
                 " member that another cluster's name server leads",
             )

@@ -65,6 +65,7 @@ class ProcessQueue:
         """The queue is no longer ours; what finishes now is not committed."""
         self.last_pull_ms = 0
         self.last_consume_ms = 0
+        """When a message was given to a listener last, or the queue was taken."""
 
     def __len__(self) -> int:
         return self._count

@@ -95,7 +95,9 @@ class Ownership:
             if offset is None:
                 continue
             made = Assignment(queue, offset, self._pulling.flow.process_queue(queue.topic))
-            made.process_queue.last_pull_ms = clock.steady_ms()
+            now_ms = clock.steady_ms()
+            # As Java: who asks since when nothing is done hears of the time when it was taken.
+            made.process_queue.last_pull_ms = made.process_queue.last_consume_ms = now_ms
             self._assignments[queue] = made
             taken.append(made)
         try:
