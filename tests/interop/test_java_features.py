@@ -27,7 +27,8 @@ if TYPE_CHECKING:
 pytestmark = [pytest.mark.java, pytest.mark.timeout(600), pytest.mark.xdist_group("java-features")]
 
 SCENARIOS = (
-    "sql92 delay retry_to_dlq straight_to_dlq orderly_retry orderly_joins_and_leaves "
+    "sql92 delay retry_to_dlq straight_to_dlq more_retry_queues orderly_retry "
+    "orderly_joins_and_leaves "
     "orderly_kill transactions request_reply request_callback request_to_kerolox "
     "shares_with_kerolox from_first from_last from_timestamp pull_held pull_filtered "
     "lite_assign_and_seek lite_by_time lite_subscribe_sql directly clone_offset reset "

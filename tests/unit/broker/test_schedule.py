@@ -107,11 +107,15 @@ async def test_a_level_of_another_length_counts_for_what_waits(
 
 
 async def test_a_level_that_is_gone_keeps_its_messages_until_it_is_back(
-    long_delays, tmp_path, monkeypatch
+    long_delays, tmp_path, monkeypatch, caplog
 ):
     async with Broker(long_delays) as broker, peer_of(broker) as peer:
         await peer.send("T", b"x", properties="DELAY\x012")
+    caplog.set_level("WARNING", logger="kerolox.broker")
+    told = "1 delayed messages of level 2 wait until messageDelayLevel, which has 1 levels now"
+    assert told not in caplog.text
     async with Broker(small_config(tmp_path, message_delay_level="1h")) as broker:
+        assert told in caplog.text
         assert await deliver_at(broker, 9_000_000, monkeypatch) == 0
     async with Broker(long_delays) as broker:
         assert await deliver_at(broker, 9_000_000, monkeypatch) == 1

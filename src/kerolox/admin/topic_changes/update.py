@@ -57,7 +57,8 @@ async def update_topic(
         perm: 2 write, 4 read, 6 both.
         order: whether the name servers have an order of it (ORDER_TOPIC_CONFIG).
         shrink_read_queues: fewer read queues too. What a queue holds that is no read queue any more
-            is delivered to nobody.
+            is delivered to nobody, and counts as lag. Delayed messages and open transactions that
+            are for it come to the others, on brokers of ours.
         dry_run: change nothing.
 
     Raises:

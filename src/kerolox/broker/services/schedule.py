@@ -26,7 +26,7 @@ from kerolox.kernel import RecordStore
 from kerolox.kernel.status import PutMessageStatus
 from kerolox.kernel.values import Record
 from kerolox.message import MessageExt, PropertyKey, encode_properties, pack_host
-from kerolox.protocol.names import HALF_TOPIC, SCHEDULE_TOPIC
+from kerolox.protocol.names import HALF_TOPIC, SCHEDULE_QUEUES, SCHEDULE_TOPIC
 from kerolox.protocol.records import decode_record
 
 DELIVERIES_PER_SLICE = 100
@@ -92,6 +92,24 @@ class DelaySchedule:
         if loaded is not None:
             self._offsets = loaded.offsetTable
         self.bound()
+        self._tell_lost_levels()
+
+    def _tell_lost_levels(self) -> None:
+        """Messages of levels that ``messageDelayLevel`` has no more wait until it has them."""
+        levels = len(self._levels_ms)
+        for level in sorted({*range(1, SCHEDULE_QUEUES + 1), *self._offsets}):
+            if level <= levels:
+                continue
+            low, high = self._store.queue_bounds(SCHEDULE_TOPIC, level - 1)
+            waiting = high - max(low, self._offsets.get(level, 0))
+            if waiting > 0:
+                _log.warning(
+                    "%d delayed messages of level %d wait until messageDelayLevel, which has %d "
+                    "levels now, has that one again",
+                    waiting,
+                    level,
+                    levels,
+                )
 
     def bound(self) -> None:
         """Bring every position inside its queue. What is beyond its end would not be delivered."""

@@ -69,6 +69,7 @@ import org.apache.rocketmq.common.protocol.body.Connection;
 import org.apache.rocketmq.common.protocol.body.ConsumeMessageDirectlyResult;
 import org.apache.rocketmq.common.protocol.body.ConsumerConnection;
 import org.apache.rocketmq.common.protocol.body.ConsumerRunningInfo;
+import org.apache.rocketmq.common.subscription.SubscriptionGroupConfig;
 import org.apache.rocketmq.tools.admin.DefaultMQAdminExt;
 
 /**
@@ -110,6 +111,7 @@ public class Features {
         scenarios.put("delay", Features::delay);
         scenarios.put("retry_to_dlq", Features::retryToDeadLetters);
         scenarios.put("straight_to_dlq", Features::straightToDeadLetters);
+        scenarios.put("more_retry_queues", Features::moreRetryQueues);
         scenarios.put("orderly_retry", OrderlyFeatures::orderlyRetry);
         scenarios.put("orderly_joins_and_leaves", OrderlyFeatures::orderlyJoinsAndLeaves);
         scenarios.put("orderly_kill", OrderlyFeatures::orderlyKill);
@@ -244,6 +246,34 @@ public class Features {
             }
         }
         check(new HashSet<>(tries).equals(expected) && tries.size() == 11, tries.toString());
+    }
+
+    /** A consumer that runs gets what is given back after its group got more retry queues. */
+    private static void moreRetryQueues() throws Exception {
+        put("FeatWider", "w", 1);
+        DefaultMQPushConsumer consumer = consumer("feat-wider");
+        consumer.subscribe("FeatWider", "*");
+        Set<String> again = ConcurrentHashMap.newKeySet();
+        consumer.registerMessageListener((MessageListenerConcurrently) (messages, context) -> {
+            context.setDelayLevelWhenNextConsume(1);
+            if (messages.get(0).getReconsumeTimes() == 0) {
+                return ConsumeConcurrentlyStatus.RECONSUME_LATER;
+            }
+            again.add(text(messages.get(0)));
+            return ConsumeConcurrentlyStatus.CONSUME_SUCCESS;
+        });
+        consumer.start();
+        eventually(() -> again.size() == 1, "the first one again");
+        SubscriptionGroupConfig group = new SubscriptionGroupConfig();
+        group.setGroupName("feat-wider");
+        group.setRetryQueueNums(4);
+        String broker = admin.examineTopicRouteInfo("FeatWider").getBrokerDatas().get(0).selectBrokerAddr();
+        admin.createAndUpdateSubscriptionGroupConfig(broker, group);
+        put("FeatWider", "x", 24);
+        eventually(() -> again.size() == 25, "all of them again; there came " + again);
+        consumer.shutdown();
+        int queues = admin.examineTopicRouteInfo("%RETRY%feat-wider").getQueueDatas().get(0).getReadQueueNums();
+        check(queues == 4, "retry queues " + queues);
     }
 
     private static void straightToDeadLetters() throws Exception {
