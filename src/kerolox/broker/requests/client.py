@@ -65,7 +65,10 @@ async def heartbeat(broker: Context, header: EmptyHeader, request: Request) -> R
             made_topics |= _make_retry_topic(broker, consumer, group)
         notify = group is None or group.notify_consumer_ids_changed_enable
         broker.clients.add_consumer(consumer, client, notify=notify)
-        await broker.filters.register(consumer.group_name, consumer.subscription_data_set, turns)
+        online = broker.clients.group(consumer.group_name)
+        await broker.filters.register(
+            consumer.group_name, {} if online is None else online.subscriptions, turns
+        )
         if request.connection.closed and broker.clients.group(consumer.group_name) is None:
             broker.filters.unregister(consumer.group_name)
     for producer in data.producer_data_set:

@@ -46,6 +46,7 @@ from kerolox.protocol.headers import PullMessageHeader
 from kerolox.protocol.names import OFFSET_MOVED_TOPIC, RETRY_PREFIX
 from kerolox.protocol.records import store_time_of
 from kerolox.remoting.router import Reply, Request, Router
+from kerolox.remoting.turns import Turns
 
 _log = logging.getLogger(__name__)
 
@@ -66,6 +67,8 @@ async def pull_message(
     _checked_topic(broker, header, request)
     if header.sys_flag & PullSysFlag.SUBSCRIPTION and header.subscription:
         await broker.filters.prepare(header.subscription, header.expression_type or "")
+    elif not header.sys_flag & PullSysFlag.SUBSCRIPTION:
+        await _follow(broker, header)
     wanted = _wanted(broker, header, group)
     count = min(max(header.max_msg_nums, 1), PULL_COUNT_MAX)
     place = PullPlace(header.topic, header.queue_id, header.queue_offset, count)
@@ -225,7 +228,7 @@ def _wanted(broker: Context, header: PullMessageHeader, group: SubscriptionGroup
             f"the consumer's subscription not exist{SEE_FAQ}",
             code=ResponseCode.SUBSCRIPTION_NOT_EXIST,
         )
-    if known.sub_version < header.sub_version:
+    if online.wanted.newest[header.topic] < header.sub_version:
         raise BrokerError(
             "the consumer's subscription not latest", code=ResponseCode.SUBSCRIPTION_NOT_LATEST
         )
@@ -237,7 +240,7 @@ def _wanted(broker: Context, header: PullMessageHeader, group: SubscriptionGroup
             "The broker's consumer filter data is not exist!Your expression may be wrong!",
             code=ResponseCode.FILTER_DATA_NOT_EXIST,
         )
-    if kept.version < header.sub_version:
+    if not kept.is_of(known):
         raise BrokerError(
             "the consumer's consumer filter data not latest",
             code=ResponseCode.FILTER_DATA_NOT_LATEST,
@@ -247,6 +250,18 @@ def _wanted(broker: Context, header: PullMessageHeader, group: SubscriptionGroup
     if kept.expression is None:
         return _Wanted()
     return _Wanted(filter=PullFilter(kept.expression.matches, broker.filters.bits_of(kept)))
+
+
+async def _follow(broker: Context, header: PullMessageHeader) -> None:
+    """Have the filter of the subscription that counts, where another one counted until the member
+    left that wanted it: the others' heartbeats may be half a minute away."""
+    online = broker.clients.group(header.consumer_group)
+    kept = broker.filters.get(header.topic, header.consumer_group)
+    if online is None or kept is None:
+        return
+    known = online.subscriptions.get(header.topic)
+    if known is not None and not known.is_tag_type and not kept.is_of(known):
+        await broker.filters.register(header.consumer_group, online.subscriptions, Turns())
 
 
 def _by_expression(broker: Context, header: PullMessageHeader) -> _Wanted:

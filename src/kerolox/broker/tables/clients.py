@@ -9,10 +9,11 @@ Subscriptions go to the kernel, whose fast pulls use them.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from kerolox.broker.config import BrokerConfig
+from kerolox.broker.tables.subscriptions import WANTED_MAX, Changes, GroupSubscriptions
 from kerolox.errors import BrokerError, RemotingError
 from kerolox.kernel import FastPathTables
 from kerolox.protocol.bodies import (
@@ -38,13 +39,14 @@ MEMBERS_MAX = 1_000_000
 """Clients in groups, each counted in each group."""
 
 SUBSCRIPTIONS_MAX = 1_000_000
-"""Topics that groups subscribe to, each counted in each group."""
+"""Topics that groups subscribe to, each counted in each group, and once for each way in which its
+members want it."""
 
 CLIENTS_BYTES_MAX = 256 * 1024 * 1024
 """What members, the names of their groups and all subscriptions take, estimated from above."""
 
-MEMBER_BYTES, SUBSCRIPTION_BYTES, TAG_BYTES = 600, 700, 150
-"""What each of them takes besides its texts: tables' entries, in Python and in the kernel."""
+MEMBER_BYTES = 600
+"""What a member takes besides its texts: tables' entries."""
 
 _log = logging.getLogger(__name__)
 
@@ -77,10 +79,15 @@ class ConsumerGroup:
     consume_type: str = ""
     message_model: str = ""
     consume_from_where: str = ""
-    subscriptions: dict[str, SubscriptionData] = field(default_factory=dict)
+    wanted: GroupSubscriptions = field(default_factory=GroupSubscriptions)
     members: dict[ServerConnection, Client] = field(default_factory=dict)
     changes: int = 0
     """How often something other than the members changed."""
+
+    @property
+    def subscriptions(self) -> dict[str, SubscriptionData]:
+        """Topic → the subscription that counts."""
+        return self.wanted.current
 
     def member(self, client_id: str) -> Client | None:
         """The member of that client id. One that came back over a new connection, before the old
@@ -210,7 +217,15 @@ class ClientTable:
         self._count_member(group.name, client, 1)
         group.members[client.connection] = client
         self._joined.setdefault(client.connection, _Joined()).consumer_groups.add(group.name)
-        changed = self._subscribe(group, data.subscription_data_set) or is_new
+        if known is not None and known.client_id != client.client_id:
+            self._took(group, lambda wanted: wanted.leave(client.connection, known.client_id))
+        told = self._took(
+            group,
+            lambda wanted: wanted.tell(
+                client.connection, client.client_id, data.subscription_data_set, self._now_ms()
+            ),
+        )
+        changed = told.is_other_topics or is_new
         if model_changed:
             self._refresh(group.name)
         if changed and notify:
@@ -240,6 +255,7 @@ class ClientTable:
                 self._count_member(group, left, -1)
                 self._joined[connection].consumer_groups.discard(group)
                 self._left_one(connection)
+                self._took(found, lambda wanted: wanted.leave(connection, left.client_id))
             self._left(found)
             if notify:
                 self._notify(found)
@@ -334,15 +350,14 @@ class ClientTable:
     def _check_consumer(self, data: ConsumerData, client: Client) -> None:
         known = self._groups.get(data.group_name)
         self._check_room(data.group_name, {} if known is None else known.members, client)
-        wanted = {each.topic: each for each in data.subscription_data_set}
-        old = {} if known is None else known.subscriptions
-        more = len(wanted) - len(old)
-        if more > 0 and self._subscriptions + more > SUBSCRIPTIONS_MAX:
+        wanted = GroupSubscriptions() if known is None else known.wanted
+        more = wanted.growth(client.connection, data.subscription_data_set)
+        if more.subscriptions > 0 and self._subscriptions + more.subscriptions > SUBSCRIPTIONS_MAX:
             raise _too_many(client, f"{self._subscriptions} subscriptions in this broker")
-        size = sum(map(_subscription_bytes, wanted.values()))
-        size -= sum(map(_subscription_bytes, old.values()))
-        if size > 0 and self._bytes + size > CLIENTS_BYTES_MAX:
+        if more.size > 0 and self._bytes + more.size > CLIENTS_BYTES_MAX:
             raise _too_many(client, f"clients that take {self._bytes} bytes in this broker")
+        if more.fullest > WANTED_MAX:
+            raise _too_many(client, f"{WANTED_MAX} ways in which its group wants a topic")
 
     def _check_room(
         self, group: str, members: Mapping[ServerConnection, Client], client: Client
@@ -389,29 +404,24 @@ class ClientTable:
         if not joined.producer_groups and not joined.consumer_groups:
             del self._joined[connection]
 
-    def _subscribe(self, group: ConsumerGroup, wanted: Iterable[SubscriptionData]) -> bool:
-        changed = False
-        topics = set()
-        for subscription in wanted:
-            topics.add(subscription.topic)
-            old = group.subscriptions.get(subscription.topic)
-            if old is not None and subscription.sub_version <= old.sub_version:
-                continue
-            changed = changed or old is None
-            group.changes += 1
-            self._subscriptions += old is None
-            self._bytes += _subscription_bytes(subscription)
-            if old is not None:
-                self._bytes -= _subscription_bytes(old)
-            group.subscriptions[subscription.topic] = subscription
-            self._push(group, subscription)
-        for topic in group.subscriptions.keys() - topics:
-            self._bytes -= _subscription_bytes(group.subscriptions.pop(topic))
-            group.changes += 1
-            self._subscriptions -= 1
-            self._store.delete_subscription(group.name, topic)
-            changed = True
-        return changed
+    def _took(
+        self, group: ConsumerGroup, change: Callable[[GroupSubscriptions], Changes]
+    ) -> Changes:
+        """Let members want something else; count it, and tell the kernel."""
+        wanted = group.wanted
+        count, size = wanted.count, wanted.size
+        changes = change(wanted)
+        self._subscriptions += wanted.count - count
+        self._bytes += wanted.size - size
+        # The others' heartbeats are looked at anew: what is kept of the group follows.
+        group.changes += changes.is_other
+        for topic in changes.updated:
+            subscription = wanted.current.get(topic)
+            if subscription is None:
+                self._store.delete_subscription(group.name, topic)
+            else:
+                self._push(group, subscription)
+        return changes
 
     def _push(self, group: ConsumerGroup, subscription: SubscriptionData) -> None:
         refused = group.message_model == "BROADCASTING" and group.name in self._no_broadcast
@@ -419,19 +429,16 @@ class ClientTable:
             # Its pulls must come to Python, which refuses them.
             self._store.delete_subscription(group.name, subscription.topic)
             return
+        version = group.wanted.newest[subscription.topic]
         self._store.set_subscription(
-            group.name, subscription.topic, subscription.sub_version, subscription.tag_codes
+            group.name, subscription.topic, version, subscription.tag_codes
         )
 
     def _left(self, group: ConsumerGroup) -> None:
         if group.members:
             return
         self._groups.pop(group.name, None)
-        self._subscriptions -= len(group.subscriptions)
-        self._bytes -= sum(map(_subscription_bytes, group.subscriptions.values()))
         self._on_group_gone(group.name)
-        for topic in group.subscriptions:
-            self._store.delete_subscription(group.name, topic)
 
     def _notify(self, group: ConsumerGroup) -> None:
         if not self._config.notify_consumer_ids_changed_enable:
@@ -448,17 +455,6 @@ class ClientTable:
 
 def _member_bytes(group: str, member: Client) -> int:
     return MEMBER_BYTES + len(group) + len(member.client_id)
-
-
-def _subscription_bytes(subscription: SubscriptionData) -> int:
-    tags = subscription.tags_set
-    return (
-        SUBSCRIPTION_BYTES
-        + len(subscription.topic)
-        + len(subscription.sub_string or "")
-        + TAG_BYTES * (len(tags) + len(subscription.code_set))
-        + sum(map(len, tags))
-    )
 
 
 def _too_many(client: Client, what: str) -> BrokerError:

@@ -1,6 +1,7 @@
 """What consumer groups filter by expressions: ``ConsumerFilterManager`` of RocketMQ.
 
-Heartbeats bring the expressions; they are compiled once. A group that leaves is dead, not
+Heartbeats bring the expressions; they are compiled once. Which one of a group counts is decided by
+``tables/subscriptions.py``; RocketMQ compares versions here, too. A group that leaves is dead, not
 forgotten: it may come back within a day, and until then its expression counts. Kept in
 ``consumerFilter.json``.
 """
@@ -67,6 +68,11 @@ class GroupFilter:
     expression: Sql92Expression | None
     bloom_bits: int
     bloom_positions: list[int]
+
+    def is_of(self, subscription: SubscriptionData) -> bool:
+        """Whether this is what a subscription wants."""
+        wanted = subscription.sub_string or "", subscription.expression_type or ""
+        return wanted == (self.text, self.expression_type)
 
 
 class _Bloom(msgspec.Struct, rename="camel"):
@@ -219,18 +225,24 @@ class FilterTable:
         return bits is None or not BitFilter(*bits).rules_out(unit)
 
     async def register(
-        self, group: str, subscriptions: Iterable[SubscriptionData], turns: Turns
+        self, group: str, current: Mapping[str, SubscriptionData], turns: Turns
     ) -> None:
-        """A heartbeat: what a group subscribes to now. Many expressions take many turns."""
-        topics = set()
-        for subscription in subscriptions:
-            topics.add(subscription.topic)
+        """A heartbeat: what a group subscribes to may have changed. Many expressions take many
+        turns.
+
+        Args:
+            group: its name.
+            current: topic → the subscription that counts; others may change it meanwhile.
+            turns: of the loop.
+        """
+        for subscription in list(current.values()):
             if not subscription.is_tag_type and subscription.sub_string:
                 await turns.give()
                 await self._prepare(group, subscription)
-                self._register_one(group, subscription)
+                if current.get(subscription.topic) is subscription:
+                    self._register_one(group, subscription)
         for known in self._of_group(group):
-            if known.topic not in topics and not known.dead_ms:
+            if known.topic not in current and not known.dead_ms:
                 self._die(known)
 
     async def prepare(self, text: str, expression_type: str) -> None:
@@ -268,22 +280,17 @@ class FilterTable:
     async def _prepare(self, group: str, subscription: SubscriptionData) -> None:
         text, kind = subscription.sub_string or "", subscription.expression_type or ""
         old = self.get(subscription.topic, group)
-        if old is None or (old.text, old.expression_type) != (text, kind):
+        if old is None or not old.is_of(subscription):
             await self.prepare(text, kind)
 
     def _register_one(self, group: str, subscription: SubscriptionData) -> None:
         text, kind = subscription.sub_string or "", subscription.expression_type or ""
         old = self.get(subscription.topic, group)
-        if old is not None:
-            if subscription.sub_version <= old.version:
-                if subscription.sub_version == old.version and old.dead_ms:
-                    old.dead_ms = 0
-                    self.file.touch()
-                return
-            if (old.text, old.expression_type) == (text, kind):
+        if old is not None and old.is_of(subscription):
+            if old.dead_ms or old.version != subscription.sub_version:
                 old.version, old.dead_ms = subscription.sub_version, 0
                 self.file.touch()
-                return
+            return
         expression = _compiled_or_none(text, kind)
         if expression is None:
             # What was meant is not known: what was meant before counts no more.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import time
 
 from kerolox.errors import ConfigError
@@ -12,6 +13,19 @@ from kerolox.filter.tags import Subscription, looks_like_sql92, subscription_of
 
 TAG = "TAG"
 """``ExpressionType.TAG``."""
+
+
+class Versions:
+    """The versions of one consumer's subscriptions: later ones are greater, also after its clock
+    was set back. A broker of RocketMQ ignores a subscription whose version is not."""
+
+    def __init__(self) -> None:
+        self._last = 0
+
+    def later(self, subscription: Subscription) -> Subscription:
+        """The subscription, with a version of its own."""
+        self._last = max(subscription.version, self._last + 1)
+        return dataclasses.replace(subscription, version=self._last)
 
 
 def wanted(

@@ -15,7 +15,7 @@ from kerolox.client.aio.consumers.sharing import share_of
 from kerolox.client.core.consuming.flow import FlowLimits
 from kerolox.client.core.consuming.lite_pull import LitePull, LiteQueue
 from kerolox.client.core.consuming.rebalance import queue_changes, strategy_of
-from kerolox.client.core.consuming.subscribing import wanted
+from kerolox.client.core.consuming.subscribing import Versions, wanted
 from kerolox.client.core.heartbeat import ConsumerFacts
 from kerolox.client.core.life import OFFSETS_SECONDS_MAX
 from kerolox.errors import ClientError, KeroloxError
@@ -81,6 +81,7 @@ class LiteMember:
         self.machine = LitePull(limits, self._wake)
         self.kind = ""
         self.subscriptions: dict[str, Subscription] = {}
+        self._versions = Versions()
         self.events = QueueEvents(namespace)
         self.rebalance_wanted = asyncio.Event()
         self.start_ms = 0
@@ -113,7 +114,7 @@ class LiteMember:
             ClientError: queues were assigned.
         """
         self._choose(SUBSCRIBE)
-        self.subscriptions[subscription.topic] = subscription
+        self.subscriptions[subscription.topic] = self._versions.later(subscription)
         self.rebalance_wanted.set()
 
     def unsubscribe(self, topic: str) -> None:

@@ -6,7 +6,7 @@ import dataclasses
 from typing import TYPE_CHECKING
 
 from kerolox import clock
-from kerolox.client.core.consuming.subscribing import wanted
+from kerolox.client.core.consuming.subscribing import Versions, wanted
 from kerolox.client.core.namespaces import with_namespace, without_namespace
 from kerolox.client.core.validate import check_topic
 from kerolox.message import ALL_TAGS
@@ -25,6 +25,7 @@ class Subscriptions:
         self, namespace: str, retry_topic: str, listeners: Listeners, stream: MessageStream
     ) -> None:
         self.table: dict[str, Subscription] = {}
+        self._versions = Versions()
         self.changed: set[str] = set()
         """Topics that were subscribed to since the last rebalance."""
         self.retaken: set[str] = set()
@@ -49,7 +50,7 @@ class Subscriptions:
         """Read a topic; errors as those of ``PushConsumer.subscribe``."""
         wire_topic = with_namespace(self._namespace, topic)
         check_topic(wire_topic)
-        subscription = wanted(wire_topic, expression, expression_type)
+        subscription = self._versions.later(wanted(wire_topic, expression, expression_type))
         shown = without_namespace(self._namespace, topic)
         known = wire_topic in self.table
         was = wire_topic in self._ordered, wire_topic in self._stream.topics
@@ -80,7 +81,8 @@ class Subscriptions:
 
     def add_retries(self) -> None:
         """Read the group's retry topic."""
-        self.table[self._retry_topic] = wanted(self._retry_topic, ALL_TAGS)
+        subscription = wanted(self._retry_topic, ALL_TAGS)
+        self.table[self._retry_topic] = self._versions.later(subscription)
 
     def is_ordered(self, topic: str) -> bool:
         """Whether a topic is read in order. Retried messages are so by who reads all in order."""
@@ -93,6 +95,6 @@ class Subscriptions:
         subscription = self.table.get(topic)
         if subscription is None:
             return False
-        version = max(clock.now_ms(), subscription.version + 1)
-        self.table[topic] = dataclasses.replace(subscription, version=version)
+        now = dataclasses.replace(subscription, version=clock.now_ms())
+        self.table[topic] = self._versions.later(now)
         return True

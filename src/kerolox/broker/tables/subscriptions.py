@@ -1,0 +1,219 @@
+"""What the members of a consumer group subscribe to, and whose subscription counts.
+
+A group reads a topic with one subscription, the latest one (``ConsumerGroupInfo``). RocketMQ takes
+the one of the highest version for it, and a version is the time at which a client made it, by its
+own clock. After a client's clock was set back, or beside a member whose clock is ahead, that is a
+subscription which nobody wants any more, and what the group wants now is passed over.
+
+So the broker compares what a client says with what the same client said before: a change counts
+from when it arrives, whatever its version. A version only orders members that were not heard of
+before, as after a restart of the broker, and none makes a subscription later than its arrival. When
+the last member leaves that wants what counts, what the others want counts again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterable
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from kerolox.protocol.bodies import SubscriptionData
+
+SUBSCRIPTION_BYTES, TAG_BYTES, TOLD_BYTES = 700, 150, 250
+"""What a subscription takes besides its texts, each of its tags, and what a member said of a topic:
+tables' entries, in Python and in the kernel."""
+
+WANTED_MAX = 1_024
+"""Different subscriptions of one topic that the members of one group may have at a time."""
+
+
+@dataclass(slots=True, eq=False)
+class _Wanted:
+    """A subscription that one or several members have."""
+
+    data: SubscriptionData
+    """As it was told last."""
+    since: int
+    """When it was told last, in milliseconds; greater than that of whatever came before it."""
+    members: int = 0
+
+
+class _Told(NamedTuple):
+    """What one member said of one topic last."""
+
+    wanted: _Wanted
+    version: int
+
+
+class Growth(NamedTuple):
+    """What a heartbeat would add to the tables."""
+
+    subscriptions: int
+    size: int
+    fullest: int
+    """Different subscriptions that the topic with most of them would have."""
+
+
+class Changes(NamedTuple):
+    """What a heartbeat or a leave changed."""
+
+    updated: set[str]
+    """Topics whose subscription is to be told to the kernel."""
+    is_other: bool
+    """The group wants something else of a topic now."""
+    is_other_topics: bool
+    """The group subscribes to other topics now."""
+
+
+class GroupSubscriptions:
+    """Those of one group.
+
+    Attributes:
+        current: topic → the subscription that counts.
+        newest: topic → the highest version that any member told. A pull that is made with a higher
+            one comes before its heartbeat.
+        count: different subscriptions of all topics.
+        size: bytes that all of it takes, estimated from above.
+    """
+
+    def __init__(self) -> None:
+        self.current: dict[str, SubscriptionData] = {}
+        self.newest: dict[str, int] = {}
+        self.count = 0
+        self.size = 0
+        self._wanted: dict[str, dict[Hashable, _Wanted]] = {}
+        self._told: dict[Hashable, dict[str, _Told]] = {}
+        self._member_of: dict[str, Hashable] = {}
+        """Client id → the member that told last."""
+
+    def growth(self, member: Hashable, subscriptions: Iterable[SubscriptionData]) -> Growth:
+        """What :meth:`tell` would add."""
+        told = self._told.get(member, {})
+        count = size = fullest = 0
+        named = {each.topic: each for each in subscriptions}
+        for topic in told.keys() | named.keys():
+            of_topic = self._wanted.get(topic, {})
+            kinds = len(of_topic)
+            old, new = told.get(topic), named.get(topic)
+            found = None if new is None else of_topic.get(_key(new))
+            size += TOLD_BYTES * ((new is not None) - (old is not None))
+            if old is not None and old.wanted is not found and old.wanted.members == 1:
+                kinds -= 1
+                count -= 1
+                size -= _bytes_of(old.wanted.data)
+            if new is not None and found is None:
+                kinds += 1
+                count += 1
+                size += _bytes_of(new)
+                fullest = max(fullest, kinds)
+        return Growth(count, size, fullest)
+
+    def tell(
+        self,
+        member: Hashable,
+        client_id: str,
+        subscriptions: Iterable[SubscriptionData],
+        now_ms: int,
+    ) -> Changes:
+        """A heartbeat of a member. What it names no more it does not want any more."""
+        before = self._told.get(member)
+        if before is None:
+            # The same client over a new connection, before the old one was found dead.
+            before = self._told.get(self._member_of.get(client_id))
+        own = self._told.setdefault(member, {})
+        self._member_of[client_id] = member
+        changed: set[str] = set()
+        raised: set[str] = set()
+        named = {each.topic: each for each in subscriptions}
+        for topic, subscription in named.items():
+            earlier = own.get(topic)
+            known = earlier or (before or {}).get(topic)
+            wanted = self._wanted.setdefault(topic, {})
+            key = _key(subscription)
+            now_wanted = wanted.get(key)
+            version = subscription.sub_version
+            if earlier is not None and earlier == (now_wanted, version):
+                continue
+            is_news = before is not None and (known is None or known != (now_wanted, version))
+            latest = max((each.since for each in wanted.values()), default=now_ms - 1)
+            arrival = max(now_ms, latest + 1)
+            since = arrival if is_news else min(version, arrival)
+            if now_wanted is None:
+                now_wanted = wanted[key] = _Wanted(subscription, since)
+                self.count += 1
+                self.size += _bytes_of(subscription)
+            elif since > now_wanted.since:
+                now_wanted.data, now_wanted.since = subscription, since
+            now_wanted.members += 1
+            self.size += TOLD_BYTES
+            if earlier is not None:
+                self._drop(topic, earlier)
+            own[topic] = _Told(now_wanted, version)
+            if version > self.newest.get(topic, version - 1):
+                self.newest[topic] = version
+                raised.add(topic)
+            changed.add(topic)
+        for topic in own.keys() - named.keys():
+            self._drop(topic, own.pop(topic))
+            changed.add(topic)
+        return self._judge(changed, raised)
+
+    def leave(self, member: Hashable, client_id: str) -> Changes:
+        """A member left."""
+        told = self._told.pop(member, {})
+        if self._member_of.get(client_id) == member:
+            del self._member_of[client_id]
+        for topic, each in told.items():
+            self._drop(topic, each)
+        return self._judge(set(told), set())
+
+    def _drop(self, topic: str, told: _Told) -> None:
+        """A member does not want that any more."""
+        self.size -= TOLD_BYTES
+        wanted = told.wanted
+        wanted.members -= 1
+        if not wanted.members:
+            del self._wanted[topic][_key(wanted.data)]
+            self.count -= 1
+            self.size -= _bytes_of(wanted.data)
+
+    def _judge(self, topics: set[str], updated: set[str]) -> Changes:
+        """Which subscriptions count now."""
+        is_other = is_other_topics = False
+        for topic in topics:
+            wanted = self._wanted.get(topic)
+            old = self.current.get(topic)
+            if not wanted:
+                self._wanted.pop(topic, None)
+                self.newest.pop(topic, None)
+                if self.current.pop(topic, None) is not None:
+                    is_other_topics = True
+                    updated.add(topic)
+                continue
+            # Of two that are equally late the one that counts goes on to count.
+            old_key = None if old is None else _key(old)
+            key, best = max(wanted.items(), key=lambda item: (item[1].since, item[0] == old_key))
+            if best.data is not old:
+                self.current[topic] = best.data
+                is_other_topics |= old is None
+                is_other |= key != old_key
+                updated.add(topic)
+        return Changes(updated, is_other or is_other_topics, is_other_topics)
+
+
+def _key(data: SubscriptionData) -> Hashable:
+    """What is wanted, whoever made it and when."""
+    kind = "TAG" if data.is_tag_type else data.expression_type
+    codes, tags = tuple(sorted(data.code_set)), tuple(sorted(data.tags_set))
+    return data.class_filter_mode, kind, data.sub_string, codes, tags
+
+
+def _bytes_of(data: SubscriptionData) -> int:
+    tags = data.tags_set
+    return (
+        SUBSCRIPTION_BYTES
+        + len(data.topic)
+        + len(data.sub_string or "")
+        + TAG_BYTES * (len(tags) + len(data.code_set))
+        + sum(map(len, tags))
+    )

@@ -1,0 +1,306 @@
+"""Whose subscription counts in a group, whatever the clocks of its members and the broker say."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kerolox.broker.broker import Broker
+from kerolox.broker.tables import subscriptions as module
+from kerolox.broker.tables.subscriptions import GroupSubscriptions
+from kerolox.message import encode_properties, tags_code
+from kerolox.protocol.bodies import SubscriptionData
+from kerolox.protocol.codes import PullSysFlag, RequestCode, ResponseCode
+from kerolox.protocol.command import RemotingCommand
+from kerolox.protocol.records import decode_records
+from tests.support.clients.peer import Peer, peer_of, small_config
+from tests.support.eventually import until
+
+NOW = 1_700_000_000_000
+HOUR = 3_600_000
+GO_VERSION = NOW * 1_000_000
+"""Go's clients count nanoseconds."""
+
+
+def of(tag: str, version: int, topic: str = "T") -> SubscriptionData:
+    codes = [] if tag == "*" else [tags_code(tag)]
+    return SubscriptionData(topic=topic, sub_string=tag, sub_version=version, code_set=codes)
+
+
+class Group:
+    """A group's subscriptions, told under a clock that is turned by hand."""
+
+    def __init__(self) -> None:
+        self.now = NOW
+        self.table = GroupSubscriptions()
+
+    def tell(self, member: str, *wanted: SubscriptionData, client_id: str = "") -> None:
+        self.now += 1
+        self.table.tell(member, client_id or member, wanted, self.now)
+
+    def leave(self, member: str) -> None:
+        self.table.leave(member, member)
+
+    @property
+    def counts(self) -> str | None:
+        found = self.table.current.get("T")
+        return None if found is None else found.sub_string
+
+
+def test_a_change_counts_though_its_version_is_lower() -> None:
+    group = Group()
+    group.tell("c", of("a", NOW))
+    group.tell("c", of("b", NOW - HOUR))
+    assert group.counts == "b"
+    assert group.table.newest["T"] == NOW, "pulls that were made before are no earlier than this"
+    group.tell("c", of("b", NOW - HOUR))
+    group.tell("c", of("a", NOW - 2 * HOUR))
+    assert group.counts == "a"
+
+
+def test_the_others_subscription_counts_when_the_member_that_was_later_left() -> None:
+    group = Group()
+    group.tell("ahead", of("a", NOW + HOUR))
+    group.tell("right", of("b", NOW - 1))
+    assert group.counts == "a"
+    group.leave("ahead")
+    assert group.counts == "b"
+    group.leave("right")
+    assert group.counts is None
+    assert (group.table.count, group.table.size, group.table.newest) == (0, 0, {})
+
+
+@pytest.mark.parametrize("ahead", [NOW + HOUR, GO_VERSION, 2**63 - 1])
+def test_no_version_makes_a_subscription_later_than_its_arrival(ahead: int) -> None:
+    group = Group()
+    group.tell("ahead", of("a", ahead))
+    group.now += 60_000
+    group.tell("next", of("b", NOW + 30_000))
+    assert group.counts == "b"
+
+
+def test_new_members_count_by_their_versions_as_after_a_restart() -> None:
+    group = Group()
+    group.tell("later", of("b", NOW - 1_000))
+    group.tell("earlier", of("a", NOW - 2_000))
+    assert group.counts == "b"
+    group.tell("latest", of("c", NOW - 500))
+    assert group.counts == "c"
+    group.leave("latest")
+    assert group.counts == "b"
+
+
+def test_what_a_member_repeats_does_not_undo_the_change_of_another() -> None:
+    group = Group()
+    group.tell("x", of("a", NOW))
+    group.tell("y", of("a", NOW + 5))
+    group.tell("x", of("b", NOW - HOUR))
+    group.tell("y", of("a", NOW + 5))
+    assert group.counts == "b"
+    group.tell("y", of("a", NOW + 6))
+    assert group.counts == "a", "it subscribed anew"
+
+
+def test_a_change_after_a_reconnect_counts_beside_the_old_connection() -> None:
+    group = Group()
+    group.tell("connection 1", of("a", NOW), client_id="c")
+    group.tell("connection 2", of("b", NOW - HOUR), client_id="c")
+    assert group.counts == "b"
+    group.leave("connection 1")
+    assert group.counts == "b"
+
+
+@pytest.mark.parametrize("step", [-HOUR, HOUR])
+def test_a_step_of_the_brokers_clock_changes_no_order(step: int) -> None:
+    group = Group()
+    group.tell("c", of("a", NOW))
+    group.tell("d", of("a", NOW))
+    group.now += step
+    group.tell("c", of("b", NOW + 10))
+    assert group.counts == "b"
+    group.tell("new", of("n", NOW + 20 + max(step, 0)))
+    assert group.counts == "n"
+    group.tell("d", of("c", NOW + 30))
+    assert group.counts == "c"
+
+
+def test_a_topic_stays_as_long_as_a_member_wants_it() -> None:
+    group = Group()
+    group.tell("x", of("a", NOW), of("*", NOW, "U"))
+    group.tell("y", of("a", NOW + 1))
+    assert set(group.table.current) == {"T", "U"}
+    group.tell("x", of("a", NOW))
+    assert set(group.table.current) == {"T"}
+
+
+def test_growth_says_what_a_heartbeat_adds_and_no_more() -> None:
+    group = Group()
+    tellings: list[tuple[str, tuple[SubscriptionData, ...]]] = [
+        ("x", (of("a", 1), of("*", 1, "U"))),
+        ("y", (of("a", 2),)),
+        ("y", (of("long" * 100, 3),)),
+        ("x", (of("b", 0), of("*", 2, "V"))),
+        ("y", ()),
+    ]
+    table = group.table
+    for member, wanted in tellings:
+        growth = table.growth(member, wanted)
+        before = table.count, table.size
+        group.tell(member, *wanted)
+        assert (table.count, table.size) == (before[0] + growth[0], before[1] + growth[1])
+    assert table.growth("z", (of("c", 1),)).fullest == 2
+
+
+# -- brokers with clients of their own ------------------------------------------------------------
+
+
+class Member:
+    """A client of Java's shape: it tells of tags, and pulls without them."""
+
+    def __init__(self, peer: Peer, client_id: str) -> None:
+        self.peer, self.client_id = peer, client_id
+        self.version = 0
+        self.offset = 0
+
+    async def wants(self, expression: str, version: int, kind: str = "TAG") -> None:
+        self.version = version
+        more: dict[str, Any] = {"expression_type": kind}
+        if kind == "TAG":
+            tags = expression.split("||")
+            more |= {"tags": tags, "codes": [tags_code(tag) for tag in tags]}
+        answer = await self.peer.heartbeat(
+            self.client_id, topics={"T": expression}, version=version, **more
+        )
+        assert answer.code == ResponseCode.SUCCESS
+
+    async def pull(self, suspend_ms: int = 0) -> RemotingCommand:
+        flags = int(PullSysFlag.SUSPEND) if suspend_ms else 0
+        answer = await self.peer.pull(
+            "T", 0, self.offset, tags=None, sys_flag=flags, subVersion=self.version,
+            suspendTimeoutMillis=suspend_ms,
+        )  # fmt: skip
+        self.offset = int(answer.ext_fields.get("nextBeginOffset", self.offset))
+        return answer
+
+    async def gets(self) -> list[bytes]:
+        """All that it gets until there is nothing more."""
+        found: list[bytes] = []
+        while (answer := await self.pull()).code in (
+            ResponseCode.SUCCESS,
+            ResponseCode.PULL_RETRY_IMMEDIATELY,
+        ):
+            if answer.code == ResponseCode.SUCCESS:
+                found += [each.body for each in decode_records(answer.body)]
+        assert answer.code == ResponseCode.PULL_NOT_FOUND, answer.remark
+        return found
+
+
+@asynccontextmanager
+async def member(broker: Broker, client_id: str) -> AsyncIterator[Member]:
+    async with peer_of(broker) as peer:
+        yield Member(peer, client_id)
+
+
+async def send(peer: Peer, *tags: str) -> None:
+    for tag in tags:
+        text = encode_properties({"TAGS": tag, "n": str(ord(tag))})
+        assert (await peer.send("T", tag.encode(), properties=text)).code == ResponseCode.SUCCESS
+
+
+KINDS = [("TAG", "a", "b"), ("SQL92", "n = 97", "n = 98")]
+
+
+@pytest.mark.parametrize(("kind", "a", "b"), KINDS)
+async def test_a_member_whose_clock_was_set_back_gets_what_it_wants_now(
+    tmp_path: Path, kernel: str, kind: str, a: str, b: str
+) -> None:
+    config = small_config(tmp_path, enable_property_filter=True)
+    async with Broker(config, kernel=kernel) as broker, member(broker, "c") as one:
+        await one.peer.create_topic("T")
+        await one.wants(a, NOW, kind)
+        held = asyncio.create_task(one.pull(suspend_ms=60_000))
+        stats = broker.parts.store.stats
+        await until(lambda: stats()["held_pulls"] or broker.parts.arrivals.count)
+        await one.wants(b, NOW - HOUR, kind)
+        await send(one.peer, "b", "a", "b")
+        answer = await held
+        found = [each.body for each in decode_records(answer.body)] if answer.body else []
+        assert found + await one.gets() == [b"b", b"b"]
+        # And once more: with the same clock, and after the broker forgot everybody.
+        await one.wants(a, NOW - 2 * HOUR, kind)
+        await send(one.peer, "b", "a")
+        assert await one.gets() == [b"a"]
+    async with Broker(config, kernel=kernel) as broker, member(broker, "c") as again:
+        again.offset = one.offset
+        await again.wants(b, NOW - 3 * HOUR, kind)
+        await send(again.peer, "a", "b")
+        assert await again.gets() == [b"b"]
+
+
+@pytest.mark.parametrize(("kind", "a", "b"), KINDS)
+@pytest.mark.parametrize("leaves_well", [True, False])
+async def test_the_member_that_is_left_gets_what_it_wants(
+    tmp_path: Path, kernel: str, kind: str, a: str, b: str, leaves_well: bool
+) -> None:
+    config = small_config(tmp_path, enable_property_filter=True)
+    async with Broker(config, kernel=kernel) as broker, member(broker, "right") as right:
+        await right.peer.create_topic("T")
+        await right.wants(b, NOW, kind)
+        async with member(broker, "ahead") as ahead:
+            await ahead.wants(a, NOW + HOUR, kind)
+            held = asyncio.create_task(right.pull(suspend_ms=60_000))
+            stats = broker.parts.store.stats
+            await until(lambda: stats()["held_pulls"] or broker.parts.arrivals.count)
+            if leaves_well:
+                leaving = {"clientID": "ahead", "consumerGroup": "readers"}
+                await ahead.peer.ask(RequestCode.UNREGISTER_CLIENT, leaving)
+        online = broker.parts.clients.group("readers")
+        assert online is not None
+        await until(lambda: len(online.members) == 1)
+        await send(right.peer, "b", "a", "b")
+        answer = await held
+        found = [each.body for each in decode_records(answer.body)] if answer.body else []
+        assert found + await right.gets() == [b"b", b"b"]
+
+
+async def test_two_members_may_pull_with_versions_of_their_own(tmp_path: Path, kernel: str) -> None:
+    async with (
+        Broker(small_config(tmp_path), kernel=kernel) as broker,
+        member(broker, "java") as java,
+        member(broker, "go") as go,
+    ):
+        await java.peer.create_topic("T")
+        await go.wants("a", GO_VERSION)
+        await java.wants("a", NOW)
+        await send(java.peer, "a", "b")
+        assert await java.gets() == await go.gets() == [b"a"]
+        await java.wants("b", NOW - HOUR)
+        java.offset = go.offset = 0
+        assert await java.gets() == await go.gets() == [b"b"]
+        java.version = GO_VERSION + 1
+        assert (await java.pull()).code == ResponseCode.SUBSCRIPTION_NOT_LATEST
+
+
+async def test_the_ways_in_which_a_group_wants_a_topic_are_bounded(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("kerolox.broker.tables.clients.WANTED_MAX", 2)
+    assert module.WANTED_MAX > 100
+    async with (
+        Broker(small_config(tmp_path)) as broker,
+        peer_of(broker) as one,
+        peer_of(broker) as two,
+        peer_of(broker) as three,
+    ):
+        await one.heartbeat("1", topics={"T": "a"}, version=1)
+        await two.heartbeat("2", topics={"T": "b"}, version=2)
+        refused = await three.heartbeat("3", topics={"T": "c"}, version=3)
+        assert refused.code == ResponseCode.SYSTEM_ERROR
+        assert "there are 2 ways in which its group wants a topic already" in (refused.remark or "")
+        assert (await three.heartbeat("3", topics={"T": "a"}, version=3)).code == 0
+        assert (await two.heartbeat("2", topics={"T": "c"}, version=0)).code == 0
