@@ -6,6 +6,10 @@ nothing may be left out: a missing tool is a failure.
 
     python tools/run_tests.py [--quick] [--anew] [PYTEST OPTION ...]
 
+A test that failed beside the others runs once more, alone, when all else has ended; what passes
+there is flaky, and named in the last lines (`second_run.py`). ``.cache/runs.json`` lists the last
+runs.
+
 ``--quick`` takes the checks of Python's text and the unit tests only (``make check``). Checks of
 the kernel that have passed here with the same files are left out; ``--anew`` and ``CI=true`` run
 them.
@@ -15,20 +19,20 @@ from __future__ import annotations
 
 import importlib
 import os
-import re
 import shutil
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from importlib.util import find_spec
 
 from kerolox.errors import ConfigError
 from kerolox.spark.java import require_java
 from passed import Passed, compiler, kernel_files, state_of
 from run_lint import built_checks, kernel_checks, python_checks, quick_checks
+from second_run import FLAKY_MAX, Run, Runs, Verdict, again, run_pytest
 from steps import ROOT, Outcome, Step, has_rust, lane, run_step
 
 sys.path.insert(0, str(ROOT))
@@ -44,8 +48,6 @@ FAILED_COLUMNS = 160
 
 SIMULATION_SECONDS = "60"
 
-COLOURS = re.compile(r"\x1b\[[0-9;]*m")
-
 QUICK, ANEW = "--quick", "--anew"
 
 INSTALLS_VARIABLE = "KEROLOX_INSTALL_CHROMIUM"
@@ -53,6 +55,14 @@ INSTALLS_VARIABLE = "KEROLOX_INSTALL_CHROMIUM"
 
 STARTED_VARIABLE = "KEROLOX_STARTED"
 """Unix seconds at which ``make`` began, so that the set-up is in the summary, too."""
+
+
+@dataclass(frozen=True)
+class Result:
+    """How the steps of a run went, and what became of the tests that failed."""
+
+    outcomes: list[Outcome]
+    verdict: Verdict
 
 
 def missing_tools() -> list[tuple[str, str]]:
@@ -146,32 +156,46 @@ def type_checks(kernel: Future[Outcome]) -> Iterator[Step]:
         yield from built_checks()
 
 
-def run_pytest(*options: str) -> Outcome:
-    """Tests in Python, printed as they go; the output kept is one line for each that failed."""
-    command = [sys.executable, "-m", "pytest", "-q", *options]
-    if sys.stdout.isatty():
-        command.append("--color=yes")
-    started = time.monotonic()
-    failed = []
-    with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True) as process:
-        for line in process.stdout or ():
-            print(line, end="", flush=True)
-            plain = COLOURS.sub("", line)
-            if plain.startswith(("FAILED ", "ERROR ")):
-                failed.append(plain[:FAILED_COLUMNS].rstrip())
-    elapsed = time.monotonic() - started
-    return Outcome("pytest", process.returncode == 0, elapsed, "\n".join(failed))
+def run_tests(*options: str) -> Run:
+    """Tests in Python beside each other, printed as they go."""
+    colours = ["--color=yes"] if sys.stdout.isatty() else []
+
+    def told(line: str) -> None:
+        print(line, end="", flush=True)
+
+    return run_pytest(*colours, *options, told=told)
 
 
-def run_quick() -> list[Outcome]:
+def told_again(line: str) -> None:
+    """What the second run of a test says."""
+    print(f"tests: {line}", flush=True)
+
+
+def judged(run: Run | None, outcomes: list[Outcome]) -> Result:
+    """Try the tests that failed again, now that nothing else runs; ``outcomes`` are of the rest.
+
+    ``run`` is None where it could not begin.
+    """
+    if run is None:
+        return Result(outcomes, Verdict())
+    verdict = again(run, told=told_again)
+    failed = "\n".join(f"{each.name}: {each.text}"[:FAILED_COLUMNS] for each in verdict.failed)
+    if len(verdict.flaky) > FLAKY_MAX:
+        failed += f"\nmore than {FLAKY_MAX} tests are flaky"
+    pytest = Outcome("pytest", verdict.is_good, run.seconds, failed.strip())
+    return Result([*outcomes, pytest], verdict)
+
+
+def run_quick() -> Result:
     """Formatting, types, structure and the unit tests."""
     with ThreadPoolExecutor() as pool:
         types = lane(pool, [*python_checks()[:1], *kernel_checks()[:1]])
-        outcomes = [run_pytest("-n", "auto", "tests/unit", *options_given())]
-        return [*outcomes, *types.result()]
+        run = run_tests("-n", "auto", "tests/unit", *options_given())
+        outcomes = types.result()
+    return judged(run, outcomes)
 
 
-def run_all(missing: list[tuple[str, str]]) -> list[Outcome]:
+def run_all(missing: list[tuple[str, str]]) -> Result:
     """All tests but those whose tools are missing, and all checks beside them."""
     options = ["-n", WORKERS, "--durations=15"]
     if missing:
@@ -185,10 +209,23 @@ def run_all(missing: list[tuple[str, str]]) -> list[Outcome]:
             lanes.append(lane(pool, [Step("classes of Spark", classes)]))
         lanes.append(lane(pool, [simulation()]))
         outcomes = [kernel.result()]
+        run = None
         if outcomes[0].succeeded:
             lanes.append(lane(pool, *kernel_lane()))
-            outcomes.append(run_pytest(*options, *options_given()))
-        return outcomes + [outcome for one in lanes for outcome in one.result()]
+            run = run_tests(*options, *options_given())
+        outcomes += [outcome for one in lanes for outcome in one.result()]
+    return judged(run, outcomes)
+
+
+def commit() -> str:
+    """The commit that is tested, with a ``+`` where files differ from it."""
+
+    def git(*arguments: str) -> str:
+        done = subprocess.run(("git", *arguments), cwd=ROOT, capture_output=True, text=True)
+        return done.stdout.strip() if done.returncode == 0 else ""
+
+    changed = git("status", "--porcelain", "--untracked-files=no")
+    return (git("rev-parse", "--short", "HEAD") or "no commit") + ("+" if changed else "")
 
 
 def options_given() -> list[str]:
@@ -211,12 +248,22 @@ def main() -> int:
         if not outcomes[-1].succeeded:
             print(f"tests: {outcomes[-1]}")
             return 1
-    outcomes += run_quick() if QUICK in sys.argv else run_all(missing)
+    result = run_quick() if QUICK in sys.argv else run_all(missing)
+    outcomes += result.outcomes
     for outcome in outcomes:
         print(f"tests: {outcome}")
-    minutes = (before + time.time() - started) / 60
+    seconds = before + time.time() - started
     failed = [outcome.name for outcome in outcomes if not outcome.succeeded]
-    print(f"tests: {minutes:.1f} min, {'failed: ' + ', '.join(failed) if failed else 'all passed'}")
+    if QUICK not in sys.argv:
+        runs = Runs(ROOT / ".cache" / "runs.json")
+        runs.note(commit(), seconds, result.verdict, (name for name in failed if name != "pytest"))
+        for line in runs.lines():
+            print(f"tests: {line}")
+    for failure in result.verdict.flaky:
+        print(f"tests: flaky: {failure.name}: {failure.text}"[:FAILED_COLUMNS])
+    flaky = f", {len(result.verdict.flaky)} flaky" if result.verdict.flaky else ""
+    verdict = f"failed: {', '.join(failed)}" if failed else "all passed"
+    print(f"tests: {seconds / 60:.1f} min, {verdict}{flaky}")
     return 1 if failed else 0
 
 

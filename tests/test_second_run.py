@@ -1,0 +1,220 @@
+"""`tools/second_run.py` on small suites: what is flaky, what has failed, and when it is told."""
+
+from __future__ import annotations
+
+import importlib
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[1]
+
+CONFTEST = "from tests.conftest import pytest_collection_modifyitems\n"
+SETTINGS = "[pytest]\naddopts = -p xdist.plugin --dist=loadgroup --import-mode=importlib\n"
+
+MIXED = """
+import os
+import pytest
+
+IS_ALONE = "PYTEST_XDIST_WORKER" not in os.environ
+
+@pytest.fixture(scope="module")
+def server():
+    assert IS_ALONE, "the server did not start\\nand more"
+    return 7
+
+def test_fine(): pass
+
+def test_fails_twice(): assert 1 == 2, "never right"
+
+@pytest.mark.xdist_group("some group")
+@pytest.mark.parametrize("value", ["a::b]@c [d", "\\u00e9\\n"])
+def test_odd(value): assert IS_ALONE, value
+
+def test_of_a_server(server): assert server == 7
+"""
+
+PLANTED = """
+import os, pytest
+@pytest.mark.parametrize("number", range(4))
+def test_flaky(number):
+    beside = "PYTEST_XDIST_WORKER" in os.environ
+    assert number >= int(os.environ["KEROLOX_PLANTED"]) or not beside
+"""
+
+DIES = """
+import os
+def test_dies():
+    with open("runs", "a") as file: file.write("x")
+    os._exit(9)
+def test_fine_one(): pass
+def test_fine_two(): pass
+"""
+
+
+@pytest.fixture
+def tool(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+    monkeypatch.syspath_prepend(str(ROOT / "tools"))
+    # A worker's own variables would make the tests of a small suite think that they have one.
+    for name in [name for name in os.environ if name.startswith(("PYTEST_", "COV_"))]:
+        monkeypatch.delenv(name)
+    monkeypatch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")  # half of a small run's time
+    return importlib.import_module("second_run")
+
+
+class Suite:
+    """A folder with tests, and what the runs of them said."""
+
+    def __init__(self, tool: ModuleType, folder: Path, **modules: str) -> None:
+        self.tool, self.folder = tool, folder
+        (folder / "conftest.py").write_text(CONFTEST)
+        (folder / "pytest.ini").write_text(SETTINGS)
+        for name, text in modules.items():
+            (folder / f"{name}.py").write_text(text)
+        self.lines: list[str] = []
+        self.first: Any = None
+
+    def judged(self, *options: str) -> Any:
+        """The verdict after both runs."""
+        self.first = self.tool.run_pytest(
+            "-n", "2", *options, folder=self.folder, told=self.lines.append
+        )
+        return self.tool.again(self.first, folder=self.folder, told=self.lines.append)
+
+
+def names(failures: Any) -> list[str]:
+    return sorted(failure.name for failure in failures)
+
+
+def test_what_passes_alone_is_flaky_and_what_fails_twice_has_failed(
+    tool: ModuleType, tmp_path: Path
+) -> None:
+    suite = Suite(tool, tmp_path, test_mixed=MIXED)
+    verdict = suite.judged()
+    flaky = {failure.name: failure.text for failure in verdict.flaky}
+    odd = [name for name in flaky if "test_odd" in name]
+    assert odd == [r"test_mixed.py::test_odd[a::b]@c [d]", r"test_mixed.py::test_odd[\xe9\n]"]
+    assert flaky.keys() - odd == {"test_mixed.py::test_of_a_server"}
+    assert flaky["test_mixed.py::test_of_a_server"].startswith(
+        "AssertionError: the server did not start"
+    )
+    assert names(verdict.failed) == ["test_mixed.py::test_fails_twice"]
+    assert "never right" in verdict.failed[0].text
+    assert not verdict.is_good
+    # Each is told when it happens, before pytest's own summary, and so is its second run.
+    told = "".join(suite.lines)
+    summary = told.index("= FAILURES =")
+    for name in names(suite.first.failures):
+        assert 0 < told.index(f"\nfailed: {name}: ") < summary < told.index(f"again, alone: {name}")
+    assert f"passed alone: {odd[0]}" in told
+    assert "failed again: test_mixed.py::test_fails_twice" in told
+
+
+@pytest.mark.parametrize(("planted", "is_good"), [(3, True), (4, False)])
+def test_three_flaky_tests_do_not_fail_a_run_and_a_fourth_does(
+    tool: ModuleType,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    planted: int,
+    is_good: bool,
+) -> None:
+    monkeypatch.setenv("KEROLOX_PLANTED", str(planted))
+    verdict = Suite(tool, tmp_path, test_planted=PLANTED).judged()
+    assert len(verdict.flaky) == planted
+    assert (verdict.failed, verdict.is_good) == ((), is_good)
+
+
+def test_a_test_whose_worker_dies_has_failed_and_runs_no_second_time(
+    tool: ModuleType, tmp_path: Path
+) -> None:
+    suite = Suite(tool, tmp_path, test_dies=DIES)
+    verdict = suite.judged()
+    assert not verdict.is_good
+    assert not verdict.flaky
+    failed = names(verdict.failed)
+    assert failed[0] == "test_dies.py::test_dies"
+    assert failed[1].startswith("worker gw")
+    assert suite.first.passed == 2
+    assert (tmp_path / "runs").read_text() == "x"
+
+
+@pytest.mark.parametrize(
+    ("modules", "kind", "text"),
+    [
+        ({"test_a": "import nothing_of_this_name"}, "collection", "nothing_of_this_name"),
+        (
+            {"test_a": "def test_fine(): pass", "conftest": "def pytest_runtest_call(): 1 / 0"},
+            "test",
+            "ZeroDivisionError",
+        ),
+        (
+            {
+                "test_a": "def test_fine(): pass",
+                "conftest": "def pytest_runtest_protocol(item): raise KeyError('inside')",
+            },
+            "internal",
+            "inside",
+        ),
+        ({"test_a": "import os\nos._exit(3)"}, "worker", "died"),
+    ],
+    ids=["collection", "hook", "internal error", "worker at its start"],
+)
+def test_what_is_no_failed_test_is_a_failure_at_once(
+    tool: ModuleType, tmp_path: Path, modules: dict[str, str], kind: str, text: str
+) -> None:
+    suite = Suite(tool, tmp_path, **modules)
+    verdict = suite.judged("--max-worker-restart=1")
+    assert not verdict.is_good
+    assert not verdict.flaky
+    assert any(each.kind == kind and text in each.text for each in verdict.failed), verdict.failed
+    assert kind == "test" or "again, alone" not in "".join(suite.lines)
+
+
+def test_many_failures_are_not_chance(tool: ModuleType) -> None:
+    failures = tuple(tool.Failure("test", f"a.py::b[{n}]", "x") for n in range(tool.AGAIN_MAX + 1))
+    lines: list[str] = []
+    verdict = tool.again(tool.Run(1, 0, failures, 1.0), told=lines.append)
+    assert verdict == tool.Verdict(failed=failures)
+    assert len(lines) == 1
+
+
+def test_a_run_that_is_killed_has_told_what_failed_before(tool: ModuleType, tmp_path: Path) -> None:
+    waits = "import signal\ndef test_a(): assert 0, 'early'\ndef test_b(): signal.pause()\n"
+    Suite(tool, tmp_path, test_waits=waits)
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "tools.failures", "-n", "2"]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    with subprocess.Popen(
+        command,
+        cwd=tmp_path,
+        env=environment,
+        stdout=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    ) as process:
+        assert process.stdout is not None
+        found = next(line for line in process.stdout if line.startswith("failed: "))
+        assert process.poll() is None
+        os.killpg(process.pid, signal.SIGKILL)
+    assert found == "failed: test_waits.py::test_a: AssertionError: early\n"
+
+
+def test_the_list_of_runs_keeps_the_last_ones_and_shows_flaky_names(
+    tool: ModuleType, tmp_path: Path
+) -> None:
+    path = tmp_path / "cache" / "runs.json"
+    flaky = tool.Verdict(flaky=(tool.Failure("test", "a.py::b", "x"),))
+    tool.Runs(path).note("abc", 61.0, flaky, ["clippy"])
+    assert tool.Runs(path).kept[0]["failed"] == ["clippy"]
+    assert tool.Runs(path).lines()[1].endswith("abc failed: a.py::b")
+    for number in range(tool.RUNS_MAX):
+        tool.Runs(path).note(f"c{number}", 60.0, tool.Verdict(), [])
+    assert len(tool.Runs(path).kept) == tool.RUNS_MAX
+    assert tool.Runs(path).lines() == []
+    path.write_text("{")
+    assert tool.Runs(path).kept == []
