@@ -229,6 +229,16 @@ impl Store {
         self.fast.delete_subscription(group, topic);
     }
 
+    /// Whether the pulls of a group of a topic are slow.
+    fn set_slow_pulls(&self, group: &str, topic: &str, slow: bool) {
+        self.fast.set_slow_pulls(group, topic, slow);
+    }
+
+    /// The groups that got messages of a topic, or wait for some; sorted.
+    fn readers_of(&self, topic: &str) -> Vec<String> {
+        self.fast.readers_of(topic)
+    }
+
     /// Why the store takes no writes, or refused the last one; empty: nothing is wrong.
     #[getter]
     fn trouble(&self) -> String {

@@ -175,6 +175,11 @@ class HeldPulls:
                 pull.deadline_ms = deadline_ms
         heapq.heapify(self._expiry)
 
+    def groups_of(self, topic: str) -> set[str]:
+        """The groups that wait for messages of a topic."""
+        held = self._connections.values()
+        return {pull.group for pulls in held for pull in pulls.values() if pull.key[0] == topic}
+
     def remove(self, pull: HeldPull) -> None:
         """Take out a pull that is held."""
         pull.live = False

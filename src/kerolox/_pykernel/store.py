@@ -133,6 +133,7 @@ class Store(MessageStore):
         """See ``StoreKernel``."""
         self.tables.set_topic(topic, None)
         self.tables.set_read_queues(topic, 0)
+        self.ended.topics.add(topic)
         self._forget_reads(1, topic)
 
     def set_halves(self, fast: bool) -> None:
@@ -180,6 +181,17 @@ class Store(MessageStore):
         """See ``StoreKernel``."""
         if self.tables.delete_subscription(group, topic):
             self.ended.subscriptions.add((group, topic))
+
+    def set_slow_pulls(self, group: str, topic: str, slow: bool) -> None:
+        """See ``OffsetCommits``."""
+        self.tables.set_slow_pulls(group, topic, slow)
+        if slow:
+            self.ended.subscriptions.add((group, topic))
+
+    def readers_of(self, topic: str) -> list[str]:
+        """See ``OffsetCommits``."""
+        counted = {key[0] for key in (*self._group_counts, *self._fall_behind) if key[1] == topic}
+        return sorted(counted | self.held.groups_of(topic) | self._waits.groups_of(topic))
 
     def set_writable(self, writable: bool) -> None:
         """See ``StoreKernel``."""

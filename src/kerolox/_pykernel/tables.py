@@ -104,6 +104,8 @@ class Tables:
         self._groups: dict[str, int] = {}
         self._slow_groups: dict[str, int] = {}
         self._subscriptions: dict[str, dict[str, _Subscription]] = {}
+        self._slow_pulls: set[tuple[str, str]] = set()
+        """Groups and topics of which their pulls are slow."""
         self._send_shapes: dict[tuple[int | str, ...], SendShape] = {}
         self._pull_shapes: dict[tuple[str, ...], PullShape] = {}
         self.identity = Identity()
@@ -117,6 +119,7 @@ class Tables:
         self._groups.clear()
         self._slow_groups.clear()
         self._subscriptions.clear()
+        self._slow_pulls.clear()
         self.forget_shapes()
 
     def forget_shapes(self) -> None:
@@ -191,6 +194,11 @@ class Tables:
             self._subscriptions.pop(group, None)
         self._pull_shapes.clear()
         return old is not None
+
+    def set_slow_pulls(self, group: str, topic: str, slow: bool) -> None:
+        """See ``OffsetCommits.set_slow_pulls``."""
+        (self._slow_pulls.add if slow else self._slow_pulls.discard)((group, topic))
+        self._pull_shapes.clear()
 
     def suggested_broker(self, group: str, slow: bool) -> int:
         """The broker that a pull answer suggests for the next pull."""
@@ -280,6 +288,7 @@ class Tables:
             or suspend_ms is None
             or version is None
             or fields.expressionType != "TAG"
+            or (fields.consumerGroup, fields.topic) in self._slow_pulls
         ):
             return None
         if sys_flag & PullSysFlag.SUBSCRIPTION:

@@ -62,6 +62,10 @@ class OffsetWaits:
         for wait_id in [each for each, wait in self._waits.items() if is_over(wait)]:
             self._end(wait_id)
 
+    def groups_of(self, topic: str) -> set[str]:
+        """The groups that wait for messages of a topic."""
+        return {wait.group for wait in self._waits.values() if wait.key[0] == topic}
+
     def take(self) -> list[int]:
         """Some of those that are over, in the order of their ends."""
         return [self.over.popleft() for _ in range(min(len(self.over), ARRIVED_AT_ONCE_MAX))]

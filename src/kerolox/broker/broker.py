@@ -272,7 +272,9 @@ class Broker:
             may_be_fast=not self._pull_hooks,
             on_change=clients.set_may_broadcast,
         )
-        offsets = OffsetTable(config.config_folder, store, has_lmq=config.enable_lmq)
+        offsets = OffsetTable(
+            config.config_folder, store, has_lmq=config.enable_lmq, queues_of=topics.queues_of
+        )
         former = FormerQueues(topics)
         return _Tables(topics_changed, topics, filters, clients, groups, offsets, former)
 

@@ -102,6 +102,7 @@ class Ports:
             self._broker.access.fast_path.closed(connection.connection_id)
         self._leave(connection)
         self._broker.arrivals.connection_closed(connection.connection_id)
+        self._broker.offsets.stale.connection_closed(connection.connection_id)
 
     def _leave(self, connection: ServerConnection) -> None:
         """The clients of a closed connection leave their groups, as many as one turn takes."""

@@ -32,7 +32,8 @@ class FastPathTables(Protocol):
 
     def delete_topic(self, topic: str) -> None:
         """Take a topic out of the table, and what groups got of it out of ``group_stats`` and
-        ``lag``; its files stay."""
+        ``lag``; its files stay. Its held pulls are answered with the next tick as if nothing had
+        come, so that they come again and are told that it is gone."""
 
     def set_group(self, group: str, fast: bool, slow_broker_id: int) -> None:
         """Put a consumer group into the table. ``fast=False``: its pulls are slow, and those that
@@ -79,7 +80,17 @@ class AccessTables(Protocol):
 
 @runtime_checkable
 class OffsetCommits(Protocol):
-    """Offsets that fast pulls commit."""
+    """Offsets that fast pulls commit, and the pulls that must not commit by themselves."""
+
+    def set_slow_pulls(self, group: str, topic: str, slow: bool) -> None:
+        """True: the pulls of a group of a topic are slow, whatever the tables say of both, and
+        those that are held are answered with the next tick as if nothing had come. Group and topic
+        need not be in a table, and a deletion of either changes nothing of it."""
+
+    def readers_of(self, topic: str) -> list[str]:
+        """The groups that got messages of a topic since the store was opened, as far as
+        ``group_stats`` and ``lag`` count them, and those whose pulls or waits are held there;
+        sorted."""
 
     def drain_commits(self) -> list[tuple[str, str, int, int]]:
         """(group, topic, queue id, offset) that fast pulls committed since the last call; the

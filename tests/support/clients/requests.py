@@ -74,6 +74,7 @@ def heartbeat_body(
     version: int = 1,
     expression_type: str = "TAG",
     model: str = "CLUSTERING",
+    consume_type: str = "CONSUME_PASSIVELY",
     codes: Sequence[int] = (),
     tags: Sequence[str] = (),
     unit_mode: bool = False,
@@ -88,6 +89,7 @@ def heartbeat_body(
         version: of the subscriptions.
         expression_type: ``TAG`` or ``SQL92``.
         model: ``CLUSTERING`` or ``BROADCASTING``.
+        consume_type: ``CONSUME_PASSIVELY`` (push) or ``CONSUME_ACTIVELY``.
         codes: hashes of tags.
         tags: tags as texts.
         unit_mode: of the consumer.
@@ -107,7 +109,7 @@ def heartbeat_body(
     ]
     consumer = {
         "groupName": group,
-        "consumeType": "CONSUME_PASSIVELY",
+        "consumeType": consume_type,
         "messageModel": model,
         "consumeFromWhere": "CONSUME_FROM_FIRST_OFFSET",
         "subscriptionDataSet": subscriptions,

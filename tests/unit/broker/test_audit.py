@@ -173,7 +173,7 @@ async def test_what_a_request_changed_is_told_with_old_and_new(
 async def test_expired_queues_that_were_deleted_are_told_one_by_one(
     broker: Broker, peer: Peer, told: Told, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async def delete(told: Any) -> int:
+    async def delete(told: Any, _forget: Any) -> int:
         told("T:0")
         told("T:1")
         return 2

@@ -109,7 +109,9 @@ impl FastPath {
 
     /// Takes a topic out of the table.
     pub fn delete_topic(&self, topic: &str) {
-        self.state.lock().tables.delete_topic(topic.as_bytes());
+        let mut state = self.state.lock();
+        state.end_topic(topic.as_bytes());
+        state.tables.delete_topic(topic.as_bytes());
     }
 
     /// Puts a group into the table.
@@ -143,6 +145,19 @@ impl FastPath {
         let mut state = self.state.lock();
         let deleted = state.tables.delete_subscription(group.as_bytes(), topic.as_bytes());
         state.ended.subscriptions.extend(deleted);
+    }
+
+    /// Whether the pulls of a group of a topic are slow; its held ones end then.
+    pub fn set_slow_pulls(&self, group: &str, topic: &str, slow: bool) {
+        let mut state = self.state.lock();
+        state.make_room_for_names();
+        let slots = state.tables.set_slow_pulls(group.as_bytes(), topic.as_bytes(), slow);
+        state.ended.subscriptions.extend(slots.filter(|_| slow));
+    }
+
+    /// The groups that got messages of a topic, or wait for some; sorted.
+    pub fn readers_of(&self, topic: &str) -> Vec<String> {
+        self.state.lock().readers_of(topic.as_bytes())
     }
 
     /// False: every fast send takes the slow path.

@@ -8,8 +8,8 @@
 use crate::protocol::{GROUP_READS_MAX, HALF_TOPIC, PULL_COMMIT_OFFSET};
 use std::ops::{Deref, DerefMut};
 
-use hashbrown::HashMap;
 use hashbrown::hash_map::Entry;
+use hashbrown::{HashMap, HashSet};
 
 use super::hold::List;
 use crate::state::Core;
@@ -103,6 +103,8 @@ pub struct Group {
     pub slow_broker_id: i64,
     /// By topic slot.
     pub subscriptions: HashMap<u32, Subscription>,
+    /// Slots of the topics of which its pulls are slow.
+    pub slow_topics: HashSet<u32>,
     /// By topic slot and queue id.
     pub got: HashMap<(u32, i32), Got>,
 }
@@ -434,6 +436,20 @@ impl Tables {
         Some((group, topic))
     }
 
+    /// Whether the pulls of a group of a topic are slow; the slots of both. None without room for
+    /// them: then nothing of them is fast.
+    pub fn set_slow_pulls(&mut self, group: &[u8], topic: &[u8], slow: bool) -> Option<(u32, u32)> {
+        let (group, topic) = self.intern(group, topic)?;
+        let slow_topics = &mut self.groups[group as usize].slow_topics;
+        if slow {
+            slow_topics.insert(topic);
+        } else {
+            slow_topics.remove(&topic);
+            self.groups.changes += 1;
+        }
+        Some((group, topic))
+    }
+
     /// Whether so many names were made and deleted that a sweep is worth its time.
     #[must_use]
     pub const fn needs_sweep(&self) -> bool {
@@ -448,10 +464,12 @@ impl Tables {
             groups: Vec::with_capacity(self.groups.len()),
         };
         for group in self.groups.iter() {
-            let is_empty = group.subscriptions.is_empty() && group.got.is_empty();
+            let is_empty = group.subscriptions.is_empty()
+                && group.slow_topics.is_empty()
+                && group.got.is_empty();
             used.groups.push(group.present || !is_empty);
-            for topic in group.subscriptions.keys().chain(group.got.keys().map(|(topic, _)| topic))
-            {
+            let got = group.got.keys().map(|(topic, _)| topic);
+            for topic in group.subscriptions.keys().chain(&group.slow_topics).chain(got) {
                 used.note_topic(*topic);
             }
         }

@@ -44,7 +44,9 @@ pub fn pull(
     *puller.last_group = group_slot;
     let topic = &tables.topics[topic_slot as usize];
     let group = &tables.groups[group_slot as usize];
-    if !is_usual(header, topic, group, &fields)
+    let is_slow = !group.slow_topics.is_empty() && group.slow_topics.contains(&topic_slot);
+    if is_slow
+        || !is_usual(header, topic, group, &fields)
         || !puller.access.may_pull(state.accounts.as_ref(), request, &fields)
     {
         return None;

@@ -1,7 +1,7 @@
 //! The state that all connections share: tables, held pulls, answers that come later.
 
 use crate::protocol::{COMMITS_MAX, HELD_CODES_MAX, HELD_OF_CONNECTION_MAX, PASSED_OVER_MS};
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 
 use hashbrown::{HashMap, HashSet};
 
@@ -9,7 +9,7 @@ use super::ahead::Ahead;
 use super::hold::{Asked, HeldPull, Holds};
 use super::peers::Peers;
 use super::pending::{Awaited, Safety};
-use super::policy::{NO_SLOT, Tables};
+use super::policy::{Group, NO_SLOT, Tables};
 use super::reading::{self, AnswerHeader, Kind};
 use super::times::PutTimes;
 use super::waits::Waits;
@@ -175,6 +175,27 @@ impl State {
     /// The held pulls of a topic end with the next tick.
     pub fn end_topic(&mut self, topic: &[u8]) {
         self.ended.topics.extend(self.tables.topics.find(topic, NO_SLOT));
+    }
+
+    /// The groups that got messages of a topic, or wait for some; sorted.
+    pub fn readers_of(&self, topic: &[u8]) -> Vec<String> {
+        let Some(slot) = self.tables.topics.find(topic, NO_SLOT) else {
+            return Vec::new();
+        };
+        let got = |(number, group): (usize, &Group)| {
+            group.got.keys().any(|(topic, _)| *topic == slot).then_some(number as u32)
+        };
+        let counted = self.tables.groups.iter().enumerate().filter_map(got);
+        let held = self.holds.pulls().map(|pull| (pull.asked.topic, pull.asked.group));
+        let waiting = self.waits.all().map(|wait| (wait.topic, wait.group));
+        let here = held.chain(waiting).filter(|(topic, _)| *topic == slot);
+        let slots: BTreeSet<u32> = counted.chain(here.map(|(_, group)| group)).collect();
+        let name = |slot: u32| {
+            String::from_utf8_lossy(&self.tables.groups[slot as usize].name).into_owned()
+        };
+        let mut names: Vec<String> = slots.into_iter().map(name).collect();
+        names.sort_unstable();
+        names
     }
 
     /// Holds no more pulls; those that are held end with the next tick.

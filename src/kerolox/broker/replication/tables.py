@@ -57,6 +57,7 @@ class _Positions(NamedTuple):
 
 class _OffsetBody(msgspec.Struct):
     offsetTable: dict[str, dict[int, int]] = {}
+    staleGroups: dict[str, str] = {}
 
 
 class _DelayBody(msgspec.Struct):
@@ -73,6 +74,8 @@ class SlaveTables:
     Attributes:
         master: its address; empty: not known.
         status: what a master of Kerolox said of itself last.
+        offsets_below: offsets of groups are of messages below this offset of the master's log, or
+            were set here since; 0: no table has come.
         complete_below: topics of messages below this offset of the log are in the table, unless
             they were deleted; 0: no table has come.
     """
@@ -111,6 +114,7 @@ class SlaveTables:
         self.master = ""
         self.status: RoleStatus | None = None
         self.complete_below = 0
+        self.offsets_below = 0
         self._later: _Positions | None = None
         """What waits for the log here to reach as far."""
         self._failing = False
@@ -181,15 +185,17 @@ class SlaveTables:
     async def _sync_offsets(self, master: str) -> None:
         self._take_later()
         body = await self._ask(master, RequestCode.GET_ALL_CONSUMER_OFFSET)
-        offsets = decode_body(body, _OffsetBody).offsetTable
+        answer = decode_body(body, _OffsetBody)
+        offsets = answer.offsetTable
         transactions = {key: offsets.pop(key) for key in _OF_TRANSACTIONS if key in offsets}
-        self._offsets.put_all(offsets)
+        self._offsets.take(offsets, answer.staleGroups)
         body = await self._ask(master, RequestCode.GET_ALL_DELAY_OFFSET)
         delays = decode_body(body, _DelayBody).offsetTable
         info = await self._ask(master, RequestCode.GET_BROKER_RUNTIME_INFO)
         end = decode_body(info, _RuntimeBody).table.get("commitLogMaxOffset", "")
         if not end.isdecimal():
             raise BodyError(f"the master's commitLogMaxOffset is {printable(end[:64])!r}")
+        self.offsets_below = int(end)
         self._wait_for_log(_Positions(int(end), delays, transactions))
         self._take_later()
 

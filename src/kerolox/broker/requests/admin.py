@@ -11,6 +11,7 @@ import base64
 import logging
 import os
 import shutil
+from collections.abc import Collection
 from functools import partial
 
 from kerolox.broker.context import Context
@@ -85,6 +86,7 @@ async def create_topic(broker: Context, header: CreateTopicHeader, request: Requ
         topic_sys_flag=header.topic_sys_flag,
     )
     broker.topics.put(new)
+    broker.offsets.stale.look_again(header.topic)
     broker.audit.changed(request, "topic", header.topic, old, new)
     await broker.topics.persist()
     await broker.registration.now(timeout_seconds=OPERATOR_SECONDS_MAX)
@@ -99,15 +101,37 @@ async def delete_topic(broker: Context, header: TopicHeader, request: Request) -
     _check_no_system_topic(broker, header.topic)
     await broker.broker_stats.refresh()
     old = broker.topics.get(header.topic)
+    readers = _readers_of(broker, header.topic)
+    queue_ids = _queue_ids_of(broker, header.topic, old)
     deleted = broker.topics.delete(header.topic)
     broker.clients.take_heartbeats_anew()
     # Before any wait: a send that makes the topic anew meanwhile keeps its queues.
     if broker.store.delete_queues(header.topic) or deleted:
         broker.audit.changed(request, "topic", header.topic, old)
+    groups = broker.offsets.begin_anew(header.topic, queue_ids, readers, is_whole=True)
     await broker.broker_stats.forget_topic(header.topic)
+    if groups:
+        await broker.offsets.file.write_over()
     if deleted:
         await broker.topics.persist()
     return Reply()
+
+
+def _readers_of(broker: Context, topic: str) -> dict[str, list[int]]:
+    """The groups online that may hold offsets of a topic, whether these are in the table or not;
+    to be asked before the kernel forgets who read it. Assigned queues are no subscription."""
+    readers = broker.clients.readers_of(topic)
+    for group in broker.store.readers_of(topic):
+        if group not in readers and broker.clients.group(group) is not None:
+            readers[group] = broker.clients.readers_in(group)
+    return readers
+
+
+def _queue_ids_of(broker: Context, topic: str, config: TopicConfig | None) -> Collection[int]:
+    """The queues of a topic; those that the store has where the table knows none."""
+    if config is not None:
+        return range(max(config.read_queue_nums, config.write_queue_nums))
+    return [queue_id for name, queue_id, *_ in broker.store.queues() if name == topic]
 
 
 @router.on(RequestCode.GET_ALL_TOPIC_CONFIG, EmptyHeader.decode)
@@ -227,6 +251,7 @@ async def delete_group(broker: Context, header: DeleteGroupHeader, request: Requ
     if header.remove_offset and (topics := broker.offsets.topics_of(header.group_name)):
         broker.offsets.remove_group(header.group_name)
         broker.audit.changed(request, "offsets", header.group_name, {"topics": topics})
+        await broker.offsets.file.write_over()
     await broker.broker_stats.forget_group(header.group_name)
     if deleted:
         await broker.groups.persist()
@@ -421,7 +446,9 @@ def _unit_fields(unit: ExtUnit) -> dict[str, object]:
 async def clean_unused_topics(broker: Context, header: EmptyHeader, request: Request) -> Reply:
     """Delete the queues of topics that are in no table any more."""
     told = partial(broker.audit.changed, request, "queuesOf")
-    await broker.cleaner.delete_unused_topics(broker.topics.__contains__, told)
+    forget = partial(_forget_offsets, broker, is_whole=True)
+    if await broker.cleaner.delete_unused_topics(broker.topics.__contains__, told, forget):
+        await broker.offsets.file.write_over()
     return Reply()
 
 
@@ -429,8 +456,17 @@ async def clean_unused_topics(broker: Context, header: EmptyHeader, request: Req
 async def clean_expired_queues(broker: Context, header: EmptyHeader, request: Request) -> Reply:
     """Delete the queues whose messages the log lost, all of them."""
     told = partial(broker.audit.changed, request, "queue")
-    await broker.cleaner.delete_expired_queues(told)
+    if await broker.cleaner.delete_expired_queues(told, partial(_forget_offsets, broker)):
+        await broker.offsets.file.write_over()
     return Reply()
+
+
+def _forget_offsets(
+    broker: Context, topic: str, queue_ids: Collection[int], *, is_whole: bool = False
+) -> None:
+    """Queues of a topic are deleted; ``is_whole``: all of them."""
+    readers = _readers_of(broker, topic)
+    broker.offsets.begin_anew(topic, queue_ids, readers, is_whole=is_whole)
 
 
 @router.on(RequestCode.DELETE_EXPIRED_COMMITLOG, EmptyHeader.decode, changes=True)

@@ -43,7 +43,7 @@ from kerolox.protocol.codes import (
     ResponseCode,
 )
 from kerolox.protocol.headers import PullMessageHeader
-from kerolox.protocol.names import OFFSET_MOVED_TOPIC, RETRY_PREFIX
+from kerolox.protocol.names import CONSUME_ACTIVELY, OFFSET_MOVED_TOPIC, RETRY_PREFIX
 from kerolox.protocol.records import store_time_of
 from kerolox.remoting.router import Reply, Request, Router
 from kerolox.remoting.turns import Turns
@@ -72,7 +72,17 @@ async def pull_message(
     wanted = _wanted(broker, header, group)
     count = min(max(header.max_msg_nums, 1), PULL_COUNT_MAX)
     place = PullPlace(header.topic, header.queue_id, header.queue_offset, count)
-    if header.sys_flag & PullSysFlag.COMMIT_OFFSET and not broker.config.is_slave:
+    was_stale = broker.offsets.is_stale(*_reader(header, request))
+    start = _start_anew(broker, header, request, place.offset) if was_stale else None
+    if start is not None:
+        return await _moved(broker, header, request, place, start)
+    commits = header.sys_flag & PullSysFlag.COMMIT_OFFSET and not broker.config.is_slave
+    if commits and was_stale:
+        # What it brings along is of before, too.
+        commits = header.commit_offset <= place.offset and not broker.offsets.is_stale(
+            *_reader(header, request)
+        )
+    if commits:
         broker.offsets.commit(
             header.consumer_group,
             header.topic,
@@ -85,12 +95,64 @@ async def pull_message(
     if code == ResponseCode.PULL_NOT_FOUND and _held(broker, header, request, place, wanted):
         return None
     if code == ResponseCode.PULL_OFFSET_MOVED:
-        if broker.config.is_slave and not broker.config.offset_check_in_slave:
-            # The master knows better: a slave may lack what is there.
-            code = ResponseCode.PULL_RETRY_IMMEDIATELY
-            result = result._replace(next_offset=header.queue_offset)
-        else:
-            await _tell_offset_moved(broker, header, result.next_offset)
+        return await _tell_moved(broker, header, request, result)
+    if broker.pull_hooks:
+        _run_hooks(broker, header, request, code, result)
+    return _reply(broker, header, code, result)
+
+
+def _reader(header: PullMessageHeader, request: Request) -> tuple[str, str, int, int]:
+    """Who reads which queue, as ``OffsetTable.is_stale`` asks for it."""
+    connection_id = request.connection.connection_id
+    return header.consumer_group, header.topic, header.queue_id, connection_id
+
+
+def _start_anew(
+    broker: Context, header: PullMessageHeader, request: Request, offset: int
+) -> int | None:
+    """Where a group that is stale has to go on; None: the pull is well where it is.
+
+    A pull consumer that keeps its offsets itself means what it asks for, so one that is a member is
+    told once, in case that it was there before. Whoever is no member was not: tools, or Spark.
+    """
+    group, topic, queue_id, connection_id = _reader(header, request)
+    is_member = broker.clients.is_member(group, request.connection)
+    online = broker.clients.group(group)
+    is_push = is_member and online is not None and online.consume_type != CONSUME_ACTIVELY
+    is_lite = (
+        header.sys_flag & PullSysFlag.LITE_PULL
+        or request.command.code == RequestCode.LITE_PULL_MESSAGE
+    )
+    keeps_offsets = header.sys_flag & PullSysFlag.SUBSCRIPTION and not is_lite and not is_push
+    if keeps_offsets and not is_member:
+        return None
+    start = broker.offsets.start_of(group, topic, queue_id)
+    if (keeps_offsets or offset <= start) and not broker.config.is_slave:
+        broker.offsets.begins(group, topic, queue_id, connection_id)
+    return start if offset > start else None
+
+
+async def _moved(
+    broker: Context, header: PullMessageHeader, request: Request, place: PullPlace, start: int
+) -> Reply:
+    """The answer to a pull of an earlier life of its queue."""
+    low, high = broker.store.queue_bounds(place.topic, place.queue_id)
+    status = int(GetMessageStatus.OFFSET_OVERFLOW_BADLY)
+    result = Read(status, start, low, high, suggest_slave=False, count=0, records=b"")
+    return await _tell_moved(broker, header, request, result)
+
+
+async def _tell_moved(
+    broker: Context, header: PullMessageHeader, request: Request, result: Read
+) -> Reply:
+    """The answer to a pull that has to go on elsewhere, and the event of it."""
+    code = ResponseCode.PULL_OFFSET_MOVED
+    if broker.config.is_slave and not broker.config.offset_check_in_slave:
+        # The master knows better: a slave may lack what is there.
+        code = ResponseCode.PULL_RETRY_IMMEDIATELY
+        result = result._replace(next_offset=header.queue_offset)
+    else:
+        await _tell_offset_moved(broker, header, result.next_offset)
     if broker.pull_hooks:
         _run_hooks(broker, header, request, code, result)
     return _reply(broker, header, code, result)
@@ -366,6 +428,12 @@ async def _wait_for_match(
             broker.access.admit(request.command, request.connection)
             group = _checked_group(broker, header)
             _checked_topic(broker, header, request)
+            if broker.offsets.is_stale(*_reader(header, request)):
+                start = _start_anew(broker, header, request, place.offset)
+                if start is not None:
+                    reply = await _moved(broker, header, request, place, start)
+                    _answer(request, reply)
+                    return
             if not header.sys_flag & PullSysFlag.SUBSCRIPTION:
                 # A heartbeat may have told of another expression, or of tags.
                 wanted = _wanted(broker, header, group)
@@ -379,7 +447,12 @@ async def _wait_for_match(
         code = ResponseCode(pull_code(result.status, place.offset))
         if broker.pull_hooks:
             _run_hooks(broker, header, request, code, result)
-        reply = _reply(broker, header, code, result)
+        _answer(request, _reply(broker, header, code, result))
+
+
+def _answer(request: Request, reply: Reply) -> None:
+    """Answer a pull that waited."""
+    if not request.connection.closed:
         answer = request.command.response(reply.code, reply.remark, reply.fields, body=reply.body)
         request.connection.send_command(answer)
 

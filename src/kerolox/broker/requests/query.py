@@ -9,7 +9,7 @@ from kerolox.broker.requests.errors import system_error
 from kerolox.errors import BrokerError
 from kerolox.message import MessageQueue
 from kerolox.protocol.bodies import TopicConfig, encode_body
-from kerolox.protocol.codes import RequestCode, ResponseCode
+from kerolox.protocol.codes import SEE_FAQ, RequestCode, ResponseCode
 from kerolox.protocol.headers import (
     QueryConsumerOffsetHeader,
     QueryMessageHeader,
@@ -60,8 +60,12 @@ async def view_message(broker: Context, header: ViewMessageHeader, request: Requ
 async def query_offset(
     broker: Context, header: QueryConsumerOffsetHeader, request: Request
 ) -> Reply:
-    """A group's offset. Without one: 0 when the queue's start is still there and warm."""
-    offset = broker.offsets.query(header.consumer_group, header.topic, header.queue_id)
+    """A group's offset. Without one: 0 when the queue's start is still there and warm. A group that
+    knows an earlier life of the queue begins at its start."""
+    place = header.consumer_group, header.topic, header.queue_id
+    if broker.offsets.is_stale(*place):
+        return Reply(fields={"offset": broker.offsets.start_of(*place)})
+    offset = broker.offsets.query(*place)
     if offset >= 0:
         return Reply(fields={"offset": offset})
     min_offset, _ = broker.store.queue_bounds(header.topic, header.queue_id)
@@ -77,7 +81,29 @@ async def query_offset(
 async def update_offset(
     broker: Context, header: UpdateConsumerOffsetHeader, request: Request
 ) -> Reply:
-    """Set a group's offset."""
+    """Set a group's offset. One of before the deletion of its topic does not count: a member of a
+    group that is stale says nothing new before it pulls the queue at its start."""
+    place = header.consumer_group, header.topic, header.queue_id
+    if (
+        broker.groups.get(header.consumer_group) is None
+        and not broker.config.auto_create_subscription_group
+    ):
+        # Its members would bring back offsets that went with it.
+        raise BrokerError(
+            f"subscription group [{header.consumer_group}] does not exist, {SEE_FAQ}",
+            code=ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST,
+        )
+    if broker.offsets.is_stale(*place) and (
+        request.command.is_oneway
+        or broker.clients.is_member(header.consumer_group, request.connection)
+    ):
+        if request.command.is_oneway:
+            return Reply()
+        raise system_error(
+            f"offset {header.commit_offset} of group {header.consumer_group} is of an earlier life "
+            f"of queue {header.queue_id} of {header.topic}, which was deleted; the group has not "
+            f"pulled it since and goes on at {broker.offsets.start_of(*place)}"
+        )
     broker.offsets.commit(
         header.consumer_group,
         header.topic,

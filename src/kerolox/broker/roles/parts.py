@@ -63,10 +63,11 @@ class RoleParts:
         the port for slaves is open."""
         tables = self.replication.tables
         complete_below = 0 if tables is None else tables.complete_below
+        offsets_below = 0 if tables is None else tables.offsets_below
         await self.replication.stop_following()
         # Part of a record that the old master did not send to its end.
         self.store.append_log(self.store.max_physical_offset, b"")
-        await self._take_stock(complete_below)
+        await self._take_stock(complete_below, offsets_below)
         apply_record(self.config, record)
         self._say_role()
         self.transactions.forget()
@@ -109,7 +110,14 @@ class RoleParts:
         self.groups.push_all()
         self.gate.refresh()
 
-    async def _take_stock(self, complete_below: int) -> None:
+    async def _take_stock(self, complete_below: int, offsets_below: int) -> None:
+        anew = self.offsets.begin_younger(offsets_below) if offsets_below else 0
+        if anew:
+            _log.warning(
+                "%d queues began anew since the master's offsets came: groups begin there at the "
+                "first message",
+                anew,
+            )
         moved = self.offsets.fit(has_crashed=True)
         if moved:
             _log.warning("%d offsets of groups were beyond the end of their queues", moved)

@@ -16,7 +16,7 @@ import datetime
 import logging
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 
 from kerolox.broker.config import BrokerConfig
 from kerolox.broker.retention import (
@@ -49,6 +49,10 @@ _log = logging.getLogger(__name__)
 
 
 def _tell_nobody(_what: str) -> None:
+    pass
+
+
+def _forget_nothing(_topic: str, _queue_ids: Collection[int]) -> None:
     pass
 
 
@@ -281,9 +285,14 @@ class Cleaner:
         self._followed_offset = minimum
 
     # -- what operators ask for ---------------------------------------------------------------
-    async def delete_expired_queues(self, told: Callable[[str], object] = _tell_nobody) -> int:
+    async def delete_expired_queues(
+        self,
+        told: Callable[[str], object] = _tell_nobody,
+        forget: Callable[[str, Collection[int]], object] = _forget_nothing,
+    ) -> int:
         """Delete the queues all of whose messages the log lost (``cleanExpiredConsumerQueue``); how
-        many. They start anew at offset 0. ``told`` hears of each as ``topic:queue``."""
+        many. They start anew at offset 0, so ``forget`` is called with the topic and the queue of
+        each at once. ``told`` hears of each as ``topic:queue``."""
         store = self._store
         count = 0
         for number, (topic, queue_id, *_) in enumerate(store.queues()):
@@ -292,25 +301,34 @@ class Cleaner:
             end = store.queue_end(topic, queue_id)
             if topic not in _POSITIONED_TOPICS and 0 <= end < store.min_physical_offset:
                 store.delete_queue(topic, queue_id)
+                forget(topic, (queue_id,))
                 _log.info("deleted the expired queue %d of %s", queue_id, topic)
                 told(f"{topic}:{queue_id}")
                 count += 1
         return count
 
     async def delete_unused_topics(
-        self, is_used: Callable[[str], bool], told: Callable[[str], object] = _tell_nobody
+        self,
+        is_used: Callable[[str], bool],
+        told: Callable[[str], object] = _tell_nobody,
+        forget: Callable[[str, Collection[int]], object] = _forget_nothing,
     ) -> list[str]:
         """Delete the queues of topics that are in no table (``cleanUnusedTopic``): their names.
 
         ``is_used`` is asked right before each deletion: a topic that is made meanwhile stays.
-        ``told`` hears of each right after it.
+        ``forget`` is called right after it with the topic and its queues, and ``told`` hears of
+        each.
         """
         store = self._store
-        stored = sorted({topic for topic, *_ in store.queues()} - _KEPT_TOPICS)
+        queues: dict[str, list[int]] = {}
+        for topic, queue_id, *_ in store.queues():
+            queues.setdefault(topic, []).append(queue_id)
+        stored = sorted(queues.keys() - _KEPT_TOPICS)
         deleted = []
         for topic in stored:
             if not is_used(topic) and not topic.startswith(LMQ_PREFIX):
                 store.delete_queues(topic)
+                forget(topic, queues[topic])
                 _log.info("deleted the queues of the unused topic %s", topic)
                 deleted.append(topic)
                 told(topic)

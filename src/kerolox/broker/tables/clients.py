@@ -323,6 +323,23 @@ class ClientTable:
         """A consumer group that has members online."""
         return self._groups.get(name)
 
+    def is_member(self, group: str, connection: ServerConnection) -> bool:
+        """Whether a client of a connection is in a consumer group."""
+        found = self._groups.get(group)
+        return found is not None and connection in found.members
+
+    def readers_of(self, topic: str) -> dict[str, list[int]]:
+        """The groups online that subscribe to a topic; with the ids of their members' connections
+        where each reads everything by itself."""
+        return {group: self.readers_in(group) for group in self.groups_of(topic)}
+
+    def readers_in(self, group: str) -> list[int]:
+        """The ids of the connections of a broadcasting group's members; none of another group."""
+        found = self._groups.get(group)
+        if found is None or found.message_model != "BROADCASTING":
+            return []
+        return [connection.connection_id for connection in found.members]
+
     def subscription(self, group: str, topic: str) -> SubscriptionData | None:
         """What a group subscribes to of a topic."""
         found = self._groups.get(group)

@@ -176,6 +176,21 @@ class JsonFile:
             self._is_touched = True
             raise
 
+    async def write_over(self) -> None:
+        """Write the file and its backup: neither has what the table lacks when this returns.
+
+        Raises:
+            OSError: one can't be written.
+        """
+        self._is_touched = False
+        try:
+            for _ in range(2):
+                self.mark()
+                await self.flush()
+        except (OSError, asyncio.CancelledError):
+            self._is_touched = True
+            raise
+
     async def retry(self) -> None:
         """Write what could not be written, if it can be now. The first failure was told."""
         if self._written < self._changed and (self._writer is None or self._writer.done()):

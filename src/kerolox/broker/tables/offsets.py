@@ -7,7 +7,7 @@ reader never sees an older offset than the one it is told of.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from pathlib import Path
 
 import msgspec
@@ -18,6 +18,7 @@ from kerolox.broker.tables.json_file import (
     text_bytes,
     without_long_names,
 )
+from kerolox.broker.tables.stale import StaleGroups, bits_of
 from kerolox.errors import BrokerError
 from kerolox.kernel import OffsetSource
 from kerolox.protocol.codes import ResponseCode
@@ -44,6 +45,7 @@ PLAIN_FILE, LIGHT_FILE = "consumerOffset.json", "lmqConsumerOffset.json"
 class _OffsetFile(msgspec.Struct):
     offsetTable: dict[str, dict[int, int]] = {}
     lmqOffsetTable: dict[str, int] = {}
+    staleGroups: dict[str, str] = {}
 
 
 class _Kept:
@@ -104,12 +106,22 @@ class _Kept:
             code=ResponseCode.SYSTEM_ERROR,
         )
 
-    def forget(self, key: str) -> None:
-        """Forget the offsets of a group for a topic."""
-        queues = self.by_key.pop(key, None)
-        if queues is not None:
-            self._count -= len(queues)
-            self._bytes -= len(queues) * OFFSET_BYTES + _pair_bytes(key)
+    def forget(self, key: str, bits: int | None = None) -> bool:
+        """Forget the offsets of a group for a topic; with ``bits`` those of some queues, bit i for
+        queue i. False: there was none."""
+        queues = self.by_key.get(key, {})
+        gone = [q for q in queues if bits is None or (q >= 0 and bits >> q & 1)]
+        if not gone:
+            return False
+        if len(gone) == len(queues):
+            del self.by_key[key]
+            self._bytes -= _pair_bytes(key)
+        else:
+            # A thread may be writing the other one.
+            self.by_key[key] = {q: offset for q, offset in queues.items() if q not in gone}
+        self._count -= len(gone)
+        self._bytes -= len(gone) * OFFSET_BYTES
+        return True
 
     def pairs(self) -> list[tuple[str, str]]:
         """(topic, group) of each key."""
@@ -135,9 +147,19 @@ class OffsetTable:
     Not written on each change: :meth:`persist` does it, every few seconds and at the stop.
     """
 
-    def __init__(self, config_folder: Path, store: OffsetSource, *, has_lmq: bool = False) -> None:
-        """Empty. ``has_lmq``: enableLmq."""
+    def __init__(
+        self,
+        config_folder: Path,
+        store: OffsetSource,
+        *,
+        has_lmq: bool = False,
+        queues_of: Callable[[str], int] = lambda topic: 0,
+    ) -> None:
+        """Empty. ``has_lmq``: enableLmq. ``queues_of``: how many queues of a topic can be read."""
         self._store = store
+        self.stale = StaleGroups(
+            queues_of, lambda key, is_slow: store.set_slow_pulls(key[1], key[0], is_slow)
+        )
         self._has_lmq = has_lmq
         self._was_full = False
         names = (LIGHT_FILE, PLAIN_FILE) if has_lmq else (PLAIN_FILE, LIGHT_FILE)
@@ -145,6 +167,8 @@ class OffsetTable:
             JsonFile(config_folder / name, self.snapshot) for name in names
         )
         self._drained = _Kept(self.file.touch, has_lmq=has_lmq)
+        self._set_here: set[tuple[str, int]] | None = None
+        """Keys and queues that were set since a master's table was taken; None: there is none."""
 
     def load(self) -> None:
         """Read the file; where there is none, that of a broker with the other kind of queues.
@@ -160,6 +184,7 @@ class OffsetTable:
         for key, offset in loaded.lmqOffsetTable.items():
             by_key[key] = {LIGHT_QUEUE: offset}
         self._drained.fill(by_key)
+        self.stale.replace(loaded.staleGroups)
 
     def commit(
         self,
@@ -172,7 +197,8 @@ class OffsetTable:
         is_own: bool = False,
     ) -> None:
         """Set the offset of a queue; going back is allowed and logged. ``is_own``: it is the
-        broker's, which a table that clients filled has room for.
+        broker's, which a table that clients filled has room for. Who sets it means the queue that
+        there is now: see :meth:`is_stale`.
 
         Raises:
             BrokerError: code 1; it is new, and there are ``OFFSETS_MAX`` already, or as many as
@@ -182,6 +208,9 @@ class OffsetTable:
         if not is_own and not kept.has_room(group, topic, queue_id):
             raise kept.full()
         before = kept.put(group, topic, queue_id, offset)
+        self._heard(group, topic, queue_id)
+        if self._set_here is not None:
+            self._set_here.add((topic + SEPARATOR + group, self._kept_id(group, queue_id)))
         if before is not None and offset < before:
             _log.warning(
                 "offset of group %s, topic %s, queue %d goes back from %d to %d, said %s",
@@ -218,6 +247,119 @@ class OffsetTable:
     def groups_of(self, topic: str) -> list[str]:
         """The groups that have offsets for a topic."""
         return [group for each, group in self._current().pairs() if each == topic]
+
+    # -- queues that begin anew -----------------------------------------------------------------
+    def begin_anew(
+        self,
+        topic: str,
+        queue_ids: Collection[int],
+        readers: Mapping[str, Collection[int]],
+        *,
+        is_whole: bool = False,
+    ) -> list[str]:
+        """Queues of a topic are deleted: forget the offsets of all groups there, and look at what
+        comes of these groups until they begin anew. The groups.
+
+        Args:
+            topic: its name.
+            queue_ids: the queues.
+            readers: groups that may read them, beside those that have offsets; with the ids of the
+                connections of members that read everything by themselves.
+            is_whole: these are all of its queues. What groups have of others goes, too: the topic
+                had more of them once.
+        """
+        kept = self._current()
+        groups = list(dict.fromkeys([*self.groups_of(topic), *readers]))
+        bits = bits_of(queue_ids)
+        forgotten = 0
+        for group in groups:
+            key = topic + SEPARATOR + group
+            had = bits_of(kept.by_key.get(key, ())) if is_whole else 0
+            kept.forget(key, None if is_whole else bits)
+            forgotten += self.stale.begin(topic, group, bits | had, readers.get(group, ()))
+        if groups:
+            self.file.touch()
+            _log.info("topic %s begins anew for the groups %s", topic, ", ".join(groups[:20]))
+        if forgotten:
+            _log.warning(
+                "too many groups of deleted topics were not heard of again; %d are forgotten, and "
+                "their members may go on at offsets of before the deletion",
+                forgotten,
+            )
+        return groups
+
+    def is_stale(self, group: str, topic: str, queue_id: int, connection_id: int = -1) -> bool:
+        """Whether a request of a group may come from an earlier life of a queue: then it neither
+        stores an offset nor reads behind the start."""
+        if not self.stale:
+            return False
+        return self.stale.is_stale(topic, group, self._kept_id(group, queue_id), connection_id)
+
+    def start_of(self, group: str, topic: str, queue_id: int) -> int:
+        """Where a group that is stale begins in a queue."""
+        offset = self.query(group, topic, queue_id)
+        return offset if offset >= 0 else self._store.queue_bounds(topic, queue_id)[0]
+
+    def begins(self, group: str, topic: str, queue_id: int, connection_id: int) -> None:
+        """A group that is stale pulls a queue at its start: it is so no longer.
+
+        Its offset is noted, so that a slave has it in place of one from before the deletion.
+        """
+        kept_id = self._kept_id(group, queue_id)
+        if self.stale.is_stale(topic, group, kept_id):
+            start = self.start_of(group, topic, queue_id)
+            self._current().put(group, topic, queue_id, start)
+        self.stale.heard(topic, group, kept_id, connection_id)
+        self.file.touch()
+
+    def _heard(self, group: str, topic: str, queue_id: int) -> None:
+        if self.stale:
+            self.stale.heard(topic, group, self._kept_id(group, queue_id))
+
+    def _kept_id(self, group: str, queue_id: int) -> int:
+        return LIGHT_QUEUE if self._drained.is_light(group) else queue_id
+
+    def take(self, table: Mapping[str, Mapping[int, int]], stale: Mapping[str, str]) -> None:
+        """Take over all that a master has: its offsets, see :meth:`put_all`, and which groups are
+        stale there, whose offsets here are of before a deletion."""
+        kept = self._current()
+        if stale or self.stale:
+            self.stale.replace(stale)
+            for (topic, group), bits in self.stale.queues().items():
+                kept.forget(topic + SEPARATOR + group, bits)
+            self.file.touch()
+        self.put_all(table)
+        self._set_here = set()
+
+    def begin_younger(self, below: int) -> int:
+        """A slave becomes the master: queues whose first message is at ``below`` in the log or
+        behind it began anew after its master's table was taken, which has nothing of what is
+        there. Forget the offsets that the table had of them; how many queues that are.
+        """
+        set_here, self._set_here = self._set_here or set(), None
+        younger: dict[str, dict[int, set[str]]] = {}
+        is_younger: dict[tuple[str, int], bool] = {}
+        for key, queues in self._current().by_key.items():
+            topic, _, group = key.partition(SEPARATOR)
+            for queue_id, offset in queues.items():
+                if offset <= 0 or (key, queue_id) in set_here:
+                    continue
+                place = topic, queue_id
+                if place not in is_younger:
+                    is_younger[place] = self._begins_behind(*place, below)
+                if is_younger[place]:
+                    younger.setdefault(topic, {}).setdefault(queue_id, set()).add(group)
+        for topic, by_queue in younger.items():
+            for queue_id, groups in by_queue.items():
+                for group in groups:
+                    self._current().forget(topic + SEPARATOR + group, 1 << queue_id)
+                    self.stale.begin(topic, group, 1 << queue_id)
+        self.file.touch()
+        return sum(is_younger.values())
+
+    def _begins_behind(self, topic: str, queue_id: int, below: int) -> bool:
+        entry = self._store.queue_entry(topic, queue_id, 0)
+        return entry is not None and entry[0] >= below
 
     def put_all(self, table: Mapping[str, Mapping[int, int]]) -> None:
         """Take over a master's offsets, by ``topic@group`` and queue id; others stay. What there is
@@ -270,6 +412,7 @@ class OffsetTable:
         kept.forget(key)
         for queue_id, offset in offsets.items():
             kept.put(target, topic, queue_id, offset)
+            self._heard(target, topic, queue_id)
 
     def remove_group(self, group: str) -> None:
         """Forget all offsets of a group."""
@@ -291,8 +434,10 @@ class OffsetTable:
     def snapshot(self) -> dict[str, Mapping[str, object]]:
         """Everything, as the file holds it; offsets that are committed meanwhile may be in it."""
         kept = self._current()
+        # RocketMQ passes over what it does not know.
+        stale = {"staleGroups": self.stale.shown()} if self.stale.queues() else {}
         if not self._has_lmq:
-            return {"offsetTable": _Rows(dict(kept.by_key))}
+            return {"offsetTable": _Rows(dict(kept.by_key)), **stale}
         plain: dict[str, dict[int, int]] = {}
         light: dict[str, int] = {}
         for key, queues in kept.by_key.items():
@@ -300,7 +445,7 @@ class OffsetTable:
                 light[key] = queues[LIGHT_QUEUE]
             else:
                 plain[key] = dict(queues)
-        return {"lmqOffsetTable": light, "offsetTable": plain}
+        return {"lmqOffsetTable": light, "offsetTable": plain, **stale}
 
     def _current(self) -> _Kept:
         """The offsets, the only way to them: what fast pulls committed is taken over first.

@@ -150,6 +150,11 @@ class TopicTable:
             return _topic(topic, 1)
         return self._topics.get(topic)
 
+    def queues_of(self, topic: str) -> int:
+        """How many queues of a topic can be read; 0: there is no such topic."""
+        config = self.get(topic)
+        return 0 if config is None else config.read_queue_nums
+
     def __contains__(self, topic: str) -> bool:
         return topic in self._topics or self._is_lmq(topic)
 

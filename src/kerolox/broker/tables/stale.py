@@ -1,0 +1,203 @@
+"""Groups whose members may hold an offset of a queue's earlier life.
+
+A queue that is deleted begins anew at offset 0. A member that read it before goes on at its old
+offset, and stores that every few seconds; its requests say nothing of the life that they mean. So
+the broker remembers, by topic and group, the queues of which it has heard nothing since: there the
+group is *stale*. It is so until it pulls the queue at its start, or its offset is set by an
+operator. Until then its commits do not count, and a pull further on is told to go to the start.
+
+A member that reads everything by itself (broadcasting) stands for nobody else, so each connection
+that was there is stale by itself, as long as it lives.
+
+Plain data: knows neither requests nor files and reads no clock. RocketMQ has nothing like it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Mapping
+
+from kerolox.broker.tables.json_file import text_bytes
+from kerolox.broker.tables.topics import QUEUES_MAX
+
+STALE_BYTES_MAX = 8 * 1024 * 1024
+"""What all of it may take; the groups that became stale first are forgotten first."""
+
+PAIR_BYTES, CONNECTION_BYTES = 400, 200
+"""What a topic of a group takes besides its names and its bits, and what each connection."""
+
+Key = tuple[str, str]
+"""(topic, group)."""
+
+
+class _Queues:
+    """The queues in which a group, or its connections, are stale: bit i stands for queue i."""
+
+    __slots__ = ("by_connection", "group")
+
+    def __init__(self, group: int, by_connection: dict[int, int]) -> None:
+        self.group = group
+        self.by_connection = by_connection
+
+    @property
+    def any(self) -> int:
+        """Where anybody is stale."""
+        bits = self.group
+        for each in self.by_connection.values():
+            bits |= each
+        return bits
+
+
+class StaleGroups:
+    """All of them, oldest first."""
+
+    def __init__(self, queues_of: Callable[[str], int], push: Callable[[Key, bool], None]) -> None:
+        """Nobody is stale.
+
+        Args:
+            queues_of: how many queues of a topic can be read; 0: there is no such topic.
+            push: tells the kernel whether the pulls of a group of a topic are to be looked at.
+        """
+        self._queues_of = queues_of
+        self._push = push
+        self._table: dict[Key, _Queues] = {}
+        self._watched: set[Key] = set()
+        """What the kernel was told."""
+        self._bytes = 0
+
+    def __bool__(self) -> bool:
+        return bool(self._table)
+
+    def begin(self, topic: str, group: str, bits: int, connections: Collection[int] = ()) -> int:
+        """Queues of a topic begin anew; how many groups are forgotten for it, without room.
+
+        Args:
+            topic, group: whose.
+            bits: the queues.
+            connections: of a broadcasting group: those of its members.
+        """
+        key = topic, group
+        known = self._take(key) or _Queues(0, {})
+        if connections:
+            for each in connections:
+                known.by_connection[each] = known.by_connection.get(each, 0) | bits
+        else:
+            known.group |= bits
+        # Held pulls of an earlier life end, those of queues that were heard of meanwhile, too.
+        self._watched.discard(key)
+        self._put(key, known)
+        return self._make_room()
+
+    def is_stale(self, topic: str, group: str, queue_id: int, connection_id: int = -1) -> bool:
+        """Whether a request of a group may come from an earlier life of a queue."""
+        known = self._table.get((topic, group))
+        if known is None or not 0 <= queue_id < QUEUES_MAX:
+            return False
+        bits = known.group | known.by_connection.get(connection_id, 0)
+        return bool(bits >> queue_id & 1)
+
+    def heard(self, topic: str, group: str, queue_id: int, connection_id: int = -1) -> None:
+        """A group has begun in the new life of a queue."""
+        key = topic, group
+        if not self.is_stale(topic, group, queue_id, connection_id):
+            return
+        known = self._take(key)
+        assert known is not None
+        kept = ~(1 << queue_id)
+        known.group &= kept
+        if connection_id in known.by_connection:
+            known.by_connection[connection_id] &= kept
+            if not known.by_connection[connection_id]:
+                del known.by_connection[connection_id]
+        self._put(key, known)
+
+    def connection_closed(self, connection_id: int) -> None:
+        """Whoever comes over another connection is somebody else."""
+        gone = [key for key, each in self._table.items() if connection_id in each.by_connection]
+        for key in gone:
+            known = self._take(key)
+            assert known is not None
+            del known.by_connection[connection_id]
+            self._put(key, known)
+
+    def look_again(self, topic: str) -> None:
+        """A topic was made by an operator, or has other queues now."""
+        for key in [key for key in self._table if key[0] == topic]:
+            self._tell(key)
+
+    def queues(self) -> dict[Key, int]:
+        """The queues in which groups are stale, as bits."""
+        return {key: each.group for key, each in self._table.items() if each.group}
+
+    def shown(self) -> dict[str, str]:
+        """The same for files and slaves: ``topic@group`` to bits, in hexadecimal digits."""
+        return {f"{topic}@{group}": f"{bits:x}" for (topic, group), bits in self.queues().items()}
+
+    def replace(self, shown: Mapping[str, str]) -> None:
+        """Take what :meth:`shown` gave elsewhere, or what a file has of it; what is no such text is
+        left out."""
+        for key in list(self._table):
+            self._take(key)
+            self._tell(key)
+        for name, digits in shown.items():
+            topic, separator, group = name.partition("@")
+            if separator and "@" not in group and len(digits) <= QUEUES_MAX // 4:
+                try:
+                    bits = int(digits, 16)
+                except ValueError:
+                    continue
+                if bits > 0:
+                    self._put((topic, group), _Queues(bits, {}))
+        self._make_room()
+
+    def _take(self, key: Key) -> _Queues | None:
+        known = self._table.pop(key, None)
+        if known is not None:
+            self._bytes -= _bytes_of(key, known)
+        return known
+
+    def _put(self, key: Key, queues: _Queues) -> None:
+        if queues.any:
+            self._table[key] = queues
+            self._bytes += _bytes_of(key, queues)
+        self._tell(key)
+
+    def _tell(self, key: Key) -> None:
+        """Have the kernel leave such pulls to the slow path, where there is a queue to be stale
+        in."""
+        known = self._table.get(key)
+        # A topic that is not there may be made by the next send.
+        queues = bits_of(range(self._queues_of(key[0]) or QUEUES_MAX))
+        is_watched = known is not None and bool(known.any & queues)
+        if is_watched and key not in self._watched:
+            self._watched.add(key)
+            self._push(key, True)
+        elif not is_watched and key in self._watched:
+            self._watched.remove(key)
+            self._push(key, False)
+
+    def _make_room(self) -> int:
+        count = 0
+        while self._bytes > STALE_BYTES_MAX and len(self._table) > 1:
+            oldest = next(iter(self._table))
+            self._take(oldest)
+            self._tell(oldest)
+            count += 1
+        return count
+
+
+def bits_of(queue_ids: Iterable[int]) -> int:
+    """Queues as bits: bit i stands for queue i."""
+    if isinstance(queue_ids, range):
+        return (1 << min(len(queue_ids), QUEUES_MAX)) - 1
+    bits = 0
+    for queue_id in queue_ids:
+        if 0 <= queue_id < QUEUES_MAX:
+            bits |= 1 << queue_id
+    return bits
+
+
+def _bytes_of(key: Key, queues: _Queues) -> int:
+    size = PAIR_BYTES + text_bytes(key[0]) + text_bytes(key[1]) + queues.group.bit_length() // 8
+    for bits in queues.by_connection.values():
+        size += CONNECTION_BYTES + bits.bit_length() // 8
+    return size
