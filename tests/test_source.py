@@ -14,7 +14,7 @@ LINES_MAX = 1000
 MADE_BY_TOOLS = {"src/kerolox/admin/sync/_generated.py", "src/kerolox/client/sync/_generated.py"}
 """Nobody reads these: what they are made from is held to the limit."""
 
-STUB_LINES_MAX = 340
+STUB_LINES_MAX = 345
 NAME_CHARACTERS_MAX = 80
 FUNCTION_LINES_MAX = 60
 
