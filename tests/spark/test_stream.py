@@ -53,6 +53,19 @@ def test_queues_and_topics_that_appear_later_are_read_from_their_start(
     assert read_to_end(read_stream(f"{topic},{other}"), tmp_path) == list(range(100, 120))
 
 
+def test_messages_in_queues_that_a_topic_lost_are_missed_and_read_when_they_are_back(
+    read_stream, topics, topic, tmp_path
+):
+    topics.send_numbers(topic, range(40))
+    assert read_to_end(read_stream(topic), tmp_path) == list(range(40))
+    topics.send_numbers(topic, range(40, 80))
+    topics.create(topic, queues=1)
+    with pytest.raises(StreamingQueryException, match=f"{topic} has no queue 1 on .* any more"):
+        read_to_end(read_stream(topic), tmp_path)
+    topics.create(topic, queues=4)
+    assert read_to_end(read_stream(topic), tmp_path) == list(range(40, 80))
+
+
 def test_a_running_stream_sees_what_is_sent_meanwhile(read_stream, topics, topic, tmp_path):
     seen: list[int] = []
     arrived = threading.Event()

@@ -11,7 +11,8 @@ document of the first batch, and that counts.
 
 A queue that appears while the query lives (more queues, another broker, a topic added to
 ``subscribe``) starts at its minimum. Queues that disappear (their broker is down) keep their
-offsets until they come back. A topic that was deleted and created again is noticed by the store
+offsets until they come back; those that a topic loses with messages that were not read are a loss.
+A topic that was deleted and created again is noticed by the store
 time of the last message that the checkpoint knows of: an error, or with ``failOnDataLoss=false``
 the query goes on with the first message of the new life.
 
@@ -61,6 +62,9 @@ if TYPE_CHECKING:
 
     from kerolox.message import MessageQueue
 
+LOST_SECONDS = 30.0
+"""How often is looked for new messages in queues that their topics have lost."""
+
 IDLE_LOOKS_MAX = 40
 """After so many looks that found nothing the next ones are half as frequent."""
 
@@ -92,6 +96,10 @@ class StreamPlanner:
         self._asked_at = 0.0
         self._idle_looks = 0
         self._parsed: tuple[Document, Position] | None = None
+        self._lost: set[MessageQueue] = set()
+        """Queues that their topics had no more when that was looked at last."""
+        self._lost_at = 0.0
+        self._lost_told: set[MessageQueue] = set()
 
     # -- called by Spark, by way of LateStreamReader ------------------------------------------
     @plain_errors
@@ -137,6 +145,7 @@ class StreamPlanner:
         deadline = time.monotonic() + self._options.poll_timeout_ms / 1000
         while True:
             held = self._held_now()
+            self._check_lost(begin, held)
             replaced, answering = self._found_replaced(begin, held)
             if HAS_READ_LIMITS:
                 self._commit_group(begin, replaced)
@@ -209,6 +218,44 @@ class StreamPlanner:
             self._cluster = None
 
     # -- parts -------------------------------------------------------------------------------
+    def _check_lost(self, begin: Position, held: Mapping[MessageQueue, Bounds]) -> None:
+        """Whether queues that their topic has no more hold what was not read. A run with an end
+        does not wait for them.
+
+        Raises:
+            DataLossError: they do, and loss is an error.
+        """
+        topics = {(queue.topic, queue.broker_name) for queue in held}
+        has = self._options.selection.has
+        lost = {
+            queue
+            for queue in begin.offsets
+            if queue not in held and (queue.topic, queue.broker_name) in topics and has(queue)
+        }
+        now = time.monotonic()
+        if not lost or (lost == self._lost and now < self._lost_at + LOST_SECONDS):
+            return
+        self._lost, self._lost_at = lost, now
+        ends = self._connected().lost(lost, self._options.consumer_group)
+        for queue in sorted(ends):
+            offset = begin.offsets[queue]
+            if ends[queue] <= offset or queue in self._lost_told:
+                continue
+            what = (
+                f"{queue.topic} has no queue {queue.queue_id} on {queue.broker_name} any more, and "
+                f"the messages in it from {offset} to {ends[queue]} were not read; give the topic "
+                f"{queue.queue_id + 1} read queues again, and the query reads them from its "
+                "checkpoint"
+            )
+            if self._options.fail_on_data_loss:
+                self._lost = set()
+                raise DataLossError(what)
+            self._lost_told.add(queue)
+            _log.warning("data lost: %s", what)
+        if self._target is not None:
+            rest = {q: end for q, end in self._target.offsets.items() if q not in ends}
+            self._target = Position(rest, marks=self._target.marks)
+
     def _held_now(self) -> dict[MessageQueue, Bounds]:
         """What the queues hold whose brokers answer."""
         cluster = self._connected()

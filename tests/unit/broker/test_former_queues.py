@@ -271,6 +271,25 @@ async def test_dead_letters_come_to_a_topic_that_has_a_queue(peer: Peer, broker:
     assert len(await peer.messages("%DLQ%readers")) == 3
 
 
+async def test_a_broker_without_room_for_more_queues_takes_back_all_the_same(
+    peer: Peer, broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await peer.create_topic("T")
+    await set_group(peer, 4)
+    await peer.create_topic("%RETRY%readers", queues=1)
+    monkeypatch.setattr("kerolox.broker.tables.topics.QUEUES_OF_ALL_MAX", 1)
+    assert (await peer.heartbeat("c1")).code == ResponseCode.SUCCESS
+    await give_back(peer, 5)
+    assert queues_of(broker) == (1, 1)
+    body = encode_body({"groupName": "readers", "retryQueueNums": 5})
+    answer = await peer.ask(RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, body=body)
+    assert answer.code == ResponseCode.SYSTEM_ERROR
+    assert "no room for another one" in (answer.remark or "")
+    group = broker.parts.groups.get("readers")
+    assert group is not None
+    assert group.retry_queue_nums == 4
+
+
 @pytest.mark.parametrize("number", [-1, 65_537, 2_147_483_647])
 async def test_a_number_of_retry_queues_out_of_range_is_refused(
     peer: Peer, broker: Broker, number: int

@@ -30,6 +30,8 @@ class FakeCluster:
     looks: int
     stored: dict[MessageQueue, int]
     """The group's offsets."""
+    ends: dict[MessageQueue, int]
+    """Where queues end that their topics have no more."""
 
     def __init__(
         self,
@@ -89,6 +91,10 @@ class FakeCluster:
         assert group == "g"
         return {queue: self.stored[queue] for queue in queues if queue in self.stored}
 
+    def lost(self, queues, group: str) -> dict[MessageQueue, int]:
+        assert group
+        return {queue: self.ends[queue] for queue in queues if queue in self.ends}
+
     def commit(self, offsets, group: str) -> set[MessageQueue]:
         assert group == "g"
         done = {q: offset for q, offset in offsets.items() if q.broker_name not in self.away}
@@ -106,6 +112,7 @@ def held(monkeypatch: pytest.MonkeyPatch) -> dict[MessageQueue, Bounds]:
     monkeypatch.setattr(FakeCluster, "away", set(), raising=False)
     monkeypatch.setattr(FakeCluster, "looks", 0, raising=False)
     monkeypatch.setattr(FakeCluster, "stored", {}, raising=False)
+    monkeypatch.setattr(FakeCluster, "ends", {}, raising=False)
     monkeypatch.setattr(stream, "Cluster", FakeCluster)
     return FakeCluster.held
 
@@ -147,6 +154,43 @@ def test_a_new_query_starts_at_the_end_unless_told_otherwise(held):
     assert offsets(reader(startingOffsets="earliest").initialOffset()) == {Q0: 5, Q1: 0}
     text = '{"t":{"b":{"0":7,"1":-2}}}'
     assert offsets(reader(startingOffsets=text).initialOffset()) == {Q0: 7, Q1: 0}
+
+
+def test_messages_in_a_queue_that_its_topic_lost_are_a_loss(held, caplog):
+    made = reader(startingOffsets="earliest")
+    start = made.latestOffset(made.initialOffset(), ReadMaxRows(10))
+    del held[Q1]
+    # A route that is older than the queue is no loss.
+    assert offsets(made.latestOffset(start, ReadAllAvailable()))[Q0] == 100
+    FakeCluster.ends[Q1] = 50
+    with pytest.raises(DataLossError, match="t has no queue 1 on b any more, and the messages in"):
+        reader().latestOffset(start, ReadAllAvailable())
+    lenient = reader(failOnDataLoss="false")
+    lenient.prepareForTriggerAvailableNow()
+    with caplog.at_level(logging.WARNING):
+        end = lenient.latestOffset(start, ReadAllAvailable())
+        lenient.latestOffset(end, ReadAllAvailable())
+    assert offsets(end)[Q0] == 100
+    assert offsets(end)[Q1] == offsets(start)[Q1]
+    assert caplog.text.count("were not read") == 1
+
+
+def test_a_lost_queue_that_was_read_to_its_end_is_no_loss(held):
+    made = reader(startingOffsets="earliest")
+    start = made.latestOffset(made.initialOffset(), ReadAllAvailable())
+    del held[Q1]
+    FakeCluster.ends[Q1] = 50
+    assert offsets(made.latestOffset(start, ReadAllAvailable())) == {Q0: 100, Q1: 50}
+
+
+def test_a_run_with_an_end_says_that_a_queue_was_lost(held):
+    made = reader(startingOffsets="earliest")
+    start = made.initialOffset()
+    made.prepareForTriggerAvailableNow()
+    del held[Q1]
+    FakeCluster.ends[Q1] = 50
+    with pytest.raises(DataLossError, match="give the topic 2 read queues again"):
+        made.latestOffset(start, ReadAllAvailable())
 
 
 def test_a_start_outside_of_a_queue_is_an_error_or_moved(held):

@@ -341,7 +341,7 @@ async def send_back(broker: Context, header: SendBackHeader, request: Request) -
         record.topic, record.queue_id = dead.topic_name, random.randrange(DLQ_QUEUES)
         record.properties[PropertyKey.DELAY] = "0"
     else:
-        queues = min(group.retry_queue_nums, topic.read_queue_nums)
+        queues = max(min(group.retry_queue_nums, topic.read_queue_nums), 1)
         record.topic, record.queue_id = topic.topic_name, random.randrange(queues)
         level = header.delay_level or FIRST_RETRY_LEVEL + message.reconsume_times
         record.properties[PropertyKey.DELAY] = str(level)

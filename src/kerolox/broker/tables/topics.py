@@ -221,7 +221,8 @@ class TopicTable:
     def create_for_group(self, topic: str, queues: int, *, sys_flag: int = 0) -> TopicConfig:
         """``createTopicInSendMessageBackMethod``: the retry or dead-letter topic of a group, with
         at least so many read queues. RocketMQ leaves one that is there as it is, and no consumer
-        reads what comes to its further queues.
+        reads what comes to its further queues. Where this broker has no room for more queues, a
+        topic that is there stays as it is.
 
         Raises:
             MessageIllegalError: the name is longer than a record can hold, or no folder's.
@@ -253,7 +254,10 @@ class TopicTable:
             read_queue_nums=queues,
             write_queue_nums=max(topic.write_queue_nums, queues),
         )
-        self.put(wide)
+        try:
+            self.put(wide)
+        except BrokerError:
+            return topic
         return wide
 
     def set_write_queues(self, topic: str, queues: int) -> None:

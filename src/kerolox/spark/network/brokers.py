@@ -186,6 +186,21 @@ class Master:
         found = {queue: search.result for queue, search in searches.items()}
         return {queue: found.get(queue, held[queue].maximum) for queue in times}
 
+    def lost(self, queues: Collection[MessageQueue], group: str) -> dict[MessageQueue, int]:
+        """Where those of the queues end that the broker itself lets nobody read; a route may be
+        older than that. Errors as above."""
+        asked = list(queues)
+        pulls = [pull_header(queue, group, ALL_TAGS, count=1).encode() for queue in asked]
+        answers = self._ask([RemotingCommand(RequestCode.PULL_MESSAGE, pull) for pull in pulls])
+        lost = [
+            queue
+            for queue, answer in zip(asked, answers, strict=True)
+            if _NO_QUEUE in (answer.remark or "")
+        ]
+        fields = [_queue_fields(queue) for queue in lost]
+        ends = self._numbers(RequestCode.GET_MAX_OFFSET, fields, "offset")
+        return {queue: end or 0 for queue, end in zip(lost, ends, strict=True)}
+
     def committed(self, queues: Collection[MessageQueue], group: str) -> dict[MessageQueue, int]:
         """The offsets of a group; queues of which it has none are left out. Errors as above."""
         asked = list(queues)
@@ -296,6 +311,9 @@ class Master:
 def _queue_fields(queue: MessageQueue) -> dict[str, object]:
     return {"topic": queue.topic, "queueId": queue.queue_id}
 
+
+_NO_QUEUE = "is illegal, topic:["
+"""In the remark to a pull of a queue that the topic does not have (``PullMessageProcessor``)."""
 
 _NOT_THERE = frozenset(
     [

@@ -210,6 +210,21 @@ class Cluster:
             master = self._masters[queue.broker_name]
             return master.first_since({queue: time_ms + 1}, {queue: held}, group)[queue]
 
+    def lost(self, queues: Collection[MessageQueue], group: str) -> Offsets:
+        """Where those of the queues end that their topics have no more, by what brokers say that
+        answer now.
+
+        Raises:
+            BrokerError: a broker refuses.
+        """
+        found: Offsets = {}
+        for name, asked in _by_broker(queues).items():
+            if name not in self._masters or name in self._asking:
+                continue
+            with contextlib.suppress(AwayError), self._noting(name):
+                found |= self._masters[name].lost(asked, group)
+        return found
+
     def first_since(
         self, times: Mapping[MessageQueue, int], held: Mapping[MessageQueue, Bounds], group: str
     ) -> Offsets:
