@@ -8,7 +8,7 @@ import pytest
 
 from kerolox.message import MessageQueue
 from kerolox.protocol import fastjson
-from kerolox.protocol.codes import LanguageCode, RequestCode, ResponseCode
+from kerolox.protocol.codes import VERSION, LanguageCode, RequestCode, ResponseCode
 from kerolox.protocol.command import RemotingCommand
 from tests.support.clients.peer import Peer, peer_of
 from tests.support.eventually import until
@@ -53,6 +53,25 @@ async def test_consumers_are_told_to_go_on_elsewhere(peer: Peer):
     await until(lambda: any(notice.code == wanted for notice in peer.notices))
     [told] = [notice for notice in peer.notices if notice.code == wanted]
     assert fastjson.loads(told.body)["offsetTable"] == expected
+
+
+async def test_a_tool_of_5_resets_a_group_that_has_no_offset_yet(broker: Broker, peer: Peer):
+    await peer.create_topic("T", 2)
+    for _ in range(3):
+        await peer.send("T")
+    fields = {"topic": "T", "group": "readers", "timestamp": -1, "isForce": False}
+    of_5 = {"version": VERSION + 60}
+    # Nobody is online: such a tool has another way then, as those of 4.9.
+    answer = await peer.ask(RESET, fields, **of_5)
+    assert answer.code == ResponseCode.CONSUMER_NOT_ONLINE
+    one = {**fields, "queueId": 0, "offset": 1}
+    assert (await peer.ask(RESET, one, **of_5)).code == ResponseCode.SUCCESS
+    assert broker.parts.offsets.of_topic("readers", "T") == {0: 1}
+    await peer.heartbeat("c1", topics={"T": "*"})
+    answer = await peer.ask(RESET, {**fields, "isForce": True}, **of_5)
+    expected = {MessageQueue("T", "broker-t", number): 3 * (1 - number) for number in range(2)}
+    assert fastjson.loads(answer.body)["offsetTable"] == expected
+    assert fastjson.loads((await told(peer)).body)["offsetTable"] == expected
 
 
 @pytest.mark.parametrize(

@@ -18,6 +18,7 @@ from kerolox.message import MessageId, MessageQueue
 from kerolox.protocol import fastjson
 from kerolox.protocol.bodies import TopicConfig, encode_body
 from kerolox.protocol.codes import (
+    VERSION,
     VERSION_3_0_7,
     VERSION_3_1_8,
     LanguageCode,
@@ -218,7 +219,7 @@ async def reset_offset(broker: Context, header: ResetOffsetHeader, request: Requ
         raise system_error(
             "[reset-offset] reset offset failed, no topic in this broker. topic=" + header.topic
         )
-    table = _reset_table(broker, header, topic)
+    table = _reset_table(broker, header, topic, request.command.version)
     group = broker.clients.group(header.group)
     old = broker.offsets.of_topic(header.group, header.topic)
     if group is None and header.queue_id >= 0:
@@ -367,8 +368,10 @@ async def _status_of(client: Client, header: ConsumerStatusHeader) -> object | N
 
 
 def _reset_table(
-    broker: Context, header: ResetOffsetHeader, topic: TopicConfig
+    broker: Context, header: ResetOffsetHeader, topic: TopicConfig, version: int
 ) -> dict[MessageQueue, int]:
+    """Where to go on. To tools up to 4.9 a group without an offset is none, as in RocketMQ 4.9.8;
+    later ones can reset such a group, too: their brokers do."""
     table = {}
     queue_ids = range(all_queues(topic))
     if header.queue_id >= 0:
@@ -382,14 +385,15 @@ def _reset_table(
         if consumed == -1 and queue_id >= topic.write_queue_nums:
             # A queue that is only read yet; RocketMQ passes over all of these.
             continue
-        if consumed == -1:
+        if consumed == -1 and version <= VERSION:
             raise system_error(f"THe consumer group <{header.group}> not exist")
         if header.timestamp == -1:
             target = broker.store.queue_bounds(header.topic, queue_id)[1]
         else:
             target = broker.store.offset_by_time(header.topic, queue_id, header.timestamp)
         target = max(target, 0)
-        wanted = target if header.is_force or target < consumed else consumed
+        moves = header.is_force or consumed == -1 or target < consumed
+        wanted = target if moves else consumed
         if header.queue_id >= 0 and header.offset != -1:
             wanted = _checked_offset(broker, header)
         table[_queue(broker, header.topic, queue_id)] = wanted
