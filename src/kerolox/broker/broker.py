@@ -53,6 +53,7 @@ from kerolox.broker.services.schedule import DelaySchedule
 from kerolox.broker.services.transactions import Transactions
 from kerolox.broker.services.write_gate import WriteGate
 from kerolox.broker.services.writer import RecordWriter
+from kerolox.broker.tables.assignments import Assignments
 from kerolox.broker.tables.clients import ClientTable
 from kerolox.broker.tables.filters import FilterTable
 from kerolox.broker.tables.former_queues import FormerQueues
@@ -293,9 +294,7 @@ class Broker:
             config, store, filters, gate, now_ms, on_delayed=broker_stats.note_delayed
         )
         cleaner = Cleaner(config, store, now_ms, gate.set_writable)
-        registration = Registration(
-            config, identity, topics.registration, topics.set_ordered, wanted=topics_changed
-        )
+        registration = _registration(config, identity, topics, topics_changed)
         limits.use(config)
         apply = ConfigApplier(
             config, identity, store, topics, groups, clients, gate, cleaner, registration, limits
@@ -327,6 +326,7 @@ class Broker:
             replies=RepliesInFlight(config.reply_thread_pool_queue_capacity),
             cleaner=cleaner,
             registration=registration,
+            assignments=Assignments(config, topics, clients, registration.route),
             replication=Replication(config, identity, store, self._cut, access.refuse_slave, tls),
             roles=Roles(config, role),
             background=BackgroundTasks(),
@@ -532,6 +532,12 @@ class Broker:
             store.close()
         except OSError as error:
             _log.error("store %s did not close: %s", self.config.store_path_root_dir, error)
+
+
+def _registration(
+    config: BrokerConfig, identity: Identity, topics: TopicTable, wanted: asyncio.Event
+) -> Registration:
+    return Registration(config, identity, topics.registration, topics.set_ordered, wanted=wanted)
 
 
 def _accounts_watch(config: BrokerConfig, access: AccessGate) -> AccountsWatch | None:

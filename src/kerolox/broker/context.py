@@ -23,6 +23,7 @@ from kerolox.broker.services.schedule import DelaySchedule
 from kerolox.broker.services.transactions import Transactions
 from kerolox.broker.services.write_gate import WriteGate
 from kerolox.broker.services.writer import RecordWriter
+from kerolox.broker.tables.assignments import Assignments
 from kerolox.broker.tables.clients import ClientTable
 from kerolox.broker.tables.filters import FilterTable
 from kerolox.broker.tables.groups import GroupTable
@@ -68,6 +69,7 @@ class Context:
     replies: RepliesInFlight
     cleaner: Cleaner
     registration: Registration
+    assignments: Assignments
     replication: Replication
     roles: Roles
     background: BackgroundTasks

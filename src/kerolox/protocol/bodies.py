@@ -200,6 +200,16 @@ class LockBatchBody(_Struct, frozen=True, kw_only=True):
         return [MessageQueue(q.topic, q.broker_name or "", q.queue_id) for q in self.mq_set]
 
 
+class QueryAssignmentBody(_Struct, frozen=True, kw_only=True):
+    """QUERY_ASSIGNMENT (400)."""
+
+    topic: TopicName
+    consumer_group: Name
+    client_id: Name
+    strategy_name: Name | None = None
+    message_model: Name | None = None
+
+
 class CheckClientBody(_Struct, frozen=True, kw_only=True):
     """CHECK_CLIENT_CONFIG (46)."""
 

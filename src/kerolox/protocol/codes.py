@@ -177,6 +177,7 @@ class RequestCode(IntEnum):
     GET_TOPIC_CONFIG = 351
     GET_SUBSCRIPTIONGROUP_CONFIG = 352
     LITE_PULL_MESSAGE = 361
+    QUERY_ASSIGNMENT = 400
     GET_BROKER_HA_STATUS = 907
     # Kerolox's own; no release of RocketMQ has a code near it.
     END_HALF_MESSAGES = 31_037

@@ -45,6 +45,7 @@ NOT_OF_OPERATORS = frozenset(
         *(RequestCode.GET_ALL_PRODUCER_INFO, RequestCode.QUERY_TOPICS_BY_CONSUMER),
         *(RequestCode.QUERY_SUBSCRIPTION_BY_CONSUMER, RequestCode.GET_TOPIC_CONFIG),
         *(RequestCode.GET_SUBSCRIPTIONGROUP_CONFIG, RequestCode.GET_BROKER_HA_STATUS),
+        RequestCode.QUERY_ASSIGNMENT,
         *(RequestCode.GET_BROKER_CLUSTER_ACL_INFO, RequestCode.GET_BROKER_CLUSTER_ACL_CONFIG),
         RequestCode.GET_BROKER_ROLE,
     )

@@ -49,7 +49,7 @@ def test_a_route_answer_is_a_route_or_unknown_or_an_error() -> None:
 @pytest.mark.parametrize(
     ("code", "place"),
     [
-        ("RequestCode.GET_ROUTEINFO_BY_TOPIC", "client/core/name_servers.py"),
+        ("RequestCode.GET_ROUTEINFO_BY_TOPIC", "protocol/routing/routes.py"),
         ("RequestCode.UPDATE_AND_CREATE_TOPIC", "client/aio/network/access.py"),
     ],
 )
@@ -57,7 +57,7 @@ def test_one_module_asks_for_routes_and_one_puts_topics(code: str, place: str) -
     source = Path(kerolox.__file__).parent
     files = [
         path
-        for room in ("remoting", "client", "admin", "cli", "spark", "demo")
+        for room in ("protocol", "remoting", "client", "admin", "cli", "spark", "demo")
         for path in (source / room).rglob("*.py")
     ]
     asking = [str(path.relative_to(source)) for path in files if code in path.read_text()]

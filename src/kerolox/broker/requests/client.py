@@ -1,5 +1,5 @@
 """What clients say about themselves: heartbeats (34), leaving (35), the members of a group (38),
-queue locks (41, 42), and the check of a subscription (46)."""
+queue locks (41, 42), the check of a subscription (46), and which queues a member reads (400)."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from kerolox.broker.context import Context
 from kerolox.broker.requests.errors import no_expression_filter, system_error
 from kerolox.broker.requests.send import UNIT_SUBSCRIBED_FLAG
 from kerolox.broker.services.registration import ANSWER_SECONDS_MAX
+from kerolox.broker.tables.assignments import STRATEGIES
 from kerolox.broker.tables.clients import TOPICS_PER_GROUP_MAX, Client
 from kerolox.broker.tables.filters import compile_expression
 from kerolox.errors import BrokerError, MessageIllegalError
@@ -19,6 +20,7 @@ from kerolox.protocol.bodies import (
     ConsumerData,
     HeartbeatData,
     LockBatchBody,
+    QueryAssignmentBody,
     SubscriptionGroupConfig,
     decode_request,
     encode_body,
@@ -28,6 +30,9 @@ from kerolox.protocol.headers import ConsumerGroupHeader, EmptyHeader, Unregiste
 from kerolox.protocol.names import RETRY_PREFIX
 from kerolox.remoting.router import Reply, Request, Router
 from kerolox.remoting.turns import Turns
+
+ASSIGNED_MAX = 65_536
+"""Queues in one answer to QUERY_ASSIGNMENT: some 100 bytes each."""
 
 _log = logging.getLogger(__name__)
 
@@ -182,3 +187,34 @@ async def check_client(broker: Context, header: EmptyHeader, request: Request) -
     except Sql92Error as error:
         raise BrokerError(str(error), code=ResponseCode.SUBSCRIPTION_PARSE_FAILED) from None
     return Reply()
+
+
+@router.on(RequestCode.QUERY_ASSIGNMENT, EmptyHeader.decode)
+async def query_assignment(broker: Context, header: EmptyHeader, request: Request) -> Reply:
+    """The queues that a member is to read, all by PULL. Without ``messageQueueAssignments`` in the
+    answer the client keeps what it has: the broker knows no such topic, group or member."""
+    asked = decode_request(request.body, QueryAssignmentBody)
+    strategy = STRATEGIES.get(asked.strategy_name or "AVG")
+    if strategy is None:
+        raise system_error(
+            f"the strategy[{asked.strategy_name}] is not known here; a broker shares queues by "
+            f"{' or '.join(STRATEGIES)}, and the client by others with clientRebalance=true"
+        )
+    if asked.message_model == "BROADCASTING":
+        queues = await broker.assignments.queues(asked.topic)
+    else:
+        queues = await broker.assignments.share(
+            asked.topic, asked.consumer_group, asked.client_id, strategy
+        )
+    if queues is None:
+        return Reply(body=b"{}")
+    if len(queues) > ASSIGNED_MAX:
+        raise system_error(f"{len(queues)} queues of {asked.topic} are too many for one answer")
+    found = [
+        {
+            "messageQueue": {"brokerName": name, "queueId": number, "topic": topic},
+            "mode": "PULL",
+        }
+        for topic, name, number in queues
+    ]
+    return Reply(body=encode_body({"messageQueueAssignments": found}))

@@ -37,6 +37,7 @@ from kerolox.protocol.namesrv import CHALLENGED_BY, CONFLICTS_WITH
 from kerolox.protocol.own.roles import NEWEST_EPOCH, ROLE_EPOCH, SUCCESSOR
 from kerolox.protocol.records import body_crc
 from kerolox.protocol.registration import RegisterBody, encode_registration
+from kerolox.protocol.routing.routes import TopicRoute, route_of, route_request
 from kerolox.remoting.client import ClientConnection, RemotingClient
 from kerolox.security.contexts import TlsContexts
 from kerolox.text import printable
@@ -198,6 +199,23 @@ class Registration:
                 await self._turn_done.wait_for(lambda: self._turns >= wanted)
         except TimeoutError:
             _log.warning("registration takes long; it goes on in the background")
+
+    async def route(self, topic: str) -> TopicRoute | None:
+        """What the first name server that answers says of a topic; None: it knows no such topic.
+
+        Raises:
+            KeroloxError: none answers, or with no route; the error of the last one.
+        """
+        failed: KeroloxError = ConnectionLostError("this broker has no name server")
+        for server in self._servers:
+            try:
+                answer = await self._client.invoke(
+                    server, route_request(topic), timeout_seconds=ANSWER_SECONDS_MAX
+                )
+                return route_of(answer, server)
+            except KeroloxError as error:
+                failed = error
+        raise failed
 
     def begin_anew(self) -> None:
         """What this broker is has changed: have all name servers hear of all of it, soon."""

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from kerolox.client.core.routes import TopicRoute
-from kerolox.protocol.codes import RequestCode, ResponseCode
-from kerolox.protocol.command import RemotingCommand
+from kerolox.protocol.routing.routes import route_of, route_request
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
+
+__all__ = ["NameServers", "route_of", "route_request", "time_shares"]
 
 
 class NameServers:
@@ -40,22 +40,3 @@ def time_shares(seconds: float, count: int) -> list[float]:
     """How long each of ``count`` name servers is waited for, of a time limit of one request: a part
     of it, so that silent ones leave time for the others; the last one all of it."""
     return [seconds / count] * (count - 1) + [seconds]
-
-
-def route_request(topic: str) -> RemotingCommand:
-    """Asks for the route of a topic (code 105)."""
-    fields = {"topic": topic, "acceptStandardJsonOnly": True}
-    return RemotingCommand.request(RequestCode.GET_ROUTEINFO_BY_TOPIC, fields)
-
-
-def route_of(answer: RemotingCommand, address: str) -> TopicRoute | None:
-    """The route in a name server's answer; None: it knows no such topic.
-
-    Raises:
-        BrokerError: the name server at ``address`` refuses.
-        RemoteProtocolError: the body is no route.
-    """
-    if answer.code == ResponseCode.TOPIC_NOT_EXIST:
-        return None
-    answer.raise_for_code(address)
-    return TopicRoute.parse(answer.body) if answer.body else None

@@ -13,7 +13,12 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import NamedTuple
 
 from kerolox.message import PropertyKey, decode_properties
-from kerolox.protocol.bodies import HeartbeatData, LockBatchBody, decode_request
+from kerolox.protocol.bodies import (
+    HeartbeatData,
+    LockBatchBody,
+    QueryAssignmentBody,
+    decode_request,
+)
 from kerolox.protocol.codes import RequestCode
 from kerolox.protocol.command import RemotingCommand
 from kerolox.protocol.names import HALF_TOPIC, RETRY_PREFIX
@@ -115,6 +120,13 @@ def _locking_group(command: RemotingCommand) -> Iterator[Need]:
     yield Need(group_resource(group), Permission.SUB)
 
 
+def _assigned(command: RemotingCommand) -> Iterator[Need]:
+    """The group whose member is told its queues, and their topic."""
+    asked = decode_request(command.body, QueryAssignmentBody)
+    yield Need(group_resource(asked.consumer_group), Permission.SUB)
+    yield Need(asked.topic, Permission.SUB)
+
+
 def _half_topic(command: RemotingCommand) -> Iterator[Need]:
     yield Need(HALF_TOPIC, Permission.PUB)
 
@@ -145,6 +157,7 @@ OF_ROCKETMQ: Mapping[int, Rule] = {
 
 OF_LATER_CODES: Mapping[int, Rule] = {
     RequestCode.LITE_PULL_MESSAGE: _PULL,
+    RequestCode.QUERY_ASSIGNMENT: Rule((_assigned,)),
     # It may make the group, as a heartbeat does.
     RequestCode.GET_SUBSCRIPTIONGROUP_CONFIG: Rule((_group("group"),)),
     # It tells the secrets.

@@ -308,6 +308,17 @@ def test_who_may_make_a_group_by_its_settings_may_read_as_it(strict: bool) -> No
     assert look("other") == no("group", "other")
 
 
+def test_who_asks_for_its_queues_may_read_the_topic_as_the_group() -> None:
+    def ask(group: str, topic: str) -> str | None:
+        body = encode_body({"clientId": "c", "consumerGroup": group, "topic": topic})
+        return text_of(signed(RequestCode.QUERY_ASSIGNMENT, body=body))
+
+    assert ask("g", "T") is None
+    assert ask("g", "%RETRY%g") is None
+    assert ask("g", "W") == no("topic", "W")
+    assert ask("other", "T") == no("group", "other")
+
+
 def test_a_malformed_body_is_refused_once_its_signature_is_right() -> None:
     beat = signed(RequestCode.HEART_BEAT, body=b"{")
     refusal = AccessControl(ACCOUNTS, is_strict=True).refusal(beat, HOST)

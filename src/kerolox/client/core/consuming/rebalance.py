@@ -8,17 +8,34 @@ from __future__ import annotations
 
 import hashlib
 from bisect import bisect_left
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Collection, Sequence
 from typing import NamedTuple
 
 from kerolox.errors import ClientError, ConfigError, KeroloxError
 from kerolox.message import MessageQueue
+from kerolox.protocol.routing.allocation import (
+    AllocationStrategy,
+    allocate_averagely,
+    allocate_averagely_by_circle,
+    sort_as_java,
+)
+
+__all__ = [
+    "STRATEGIES",
+    "VIRTUAL_NODES",
+    "AllocationStrategy",
+    "QueueChange",
+    "allocate",
+    "allocate_averagely",
+    "allocate_averagely_by_circle",
+    "allocate_by_consistent_hash",
+    "queue_changes",
+    "sort_as_java",
+    "strategy_of",
+]
 
 VIRTUAL_NODES = 10
 """Places of each member on the ring (``virtualNodeCnt``)."""
-
-AllocationStrategy = Callable[[str, Sequence[MessageQueue], Sequence[str]], list[MessageQueue]]
-"""From our client id, all queues and all client ids (both sorted): our queues."""
 
 
 class QueueChange(NamedTuple):
@@ -29,30 +46,6 @@ class QueueChange(NamedTuple):
     """All queues of the topic, sorted."""
     assigned: list[MessageQueue]
     """Those of them that are this consumer's."""
-
-
-def allocate_averagely(
-    client_id: str, queues: Sequence[MessageQueue], client_ids: Sequence[str]
-) -> list[MessageQueue]:
-    """AVG: a run of neighbours each; the first members get the remainder."""
-    if client_id not in client_ids or not queues:
-        return []
-    index, members = client_ids.index(client_id), len(client_ids)
-    size, remainder = divmod(len(queues), members)
-    if index < remainder:
-        start = index * (size + 1)
-        return list(queues[start : start + size + 1])
-    start = index * size + remainder
-    return list(queues[start : start + size])
-
-
-def allocate_averagely_by_circle(
-    client_id: str, queues: Sequence[MessageQueue], client_ids: Sequence[str]
-) -> list[MessageQueue]:
-    """AVG_BY_CIRCLE: dealt out one by one, as cards are."""
-    if client_id not in client_ids:
-        return []
-    return list(queues[client_ids.index(client_id) :: len(client_ids)])
 
 
 def allocate_by_consistent_hash(virtual_nodes: int = VIRTUAL_NODES) -> AllocationStrategy:
@@ -121,11 +114,6 @@ def strategy_of(allocation: str | AllocationStrategy) -> AllocationStrategy:
             " function, as allocate_by_config, allocate_by_machine_room and allocate_nearby make"
         )
     return STRATEGIES[allocation]
-
-
-def sort_as_java(texts: Collection[str]) -> list[str]:
-    """Sort as ``String.compareTo`` does: by UTF-16 units, so that all languages agree."""
-    return sorted(texts, key=lambda text: text.encode("utf-16-be", "surrogatepass"))
 
 
 def allocate(

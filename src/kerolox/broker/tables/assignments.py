@@ -1,0 +1,127 @@
+"""Which queues of a topic a member of a group reads, for members that ask (QUERY_ASSIGNMENT).
+
+Clients of 5.x with ``clientRebalance=false`` leave it to the broker, which does what other clients
+do for themselves: it takes the queues of all brokers, from the name servers, and the members that
+it knows by their heartbeats.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from kerolox.errors import KeroloxError
+from kerolox.message import MessageQueue
+from kerolox.protocol.codes import Perm
+from kerolox.protocol.names import LMQ_PREFIX
+from kerolox.protocol.routing.allocation import (
+    AllocationStrategy,
+    allocate_averagely,
+    allocate_averagely_by_circle,
+    sort_as_java,
+)
+from kerolox.protocol.routing.routes import subscribe_queues
+
+if TYPE_CHECKING:
+    from kerolox.broker.config import BrokerConfig
+    from kerolox.broker.tables.clients import ClientTable
+    from kerolox.broker.tables.topics import TopicTable
+    from kerolox.protocol.routing.routes import TopicRoute
+
+STRATEGIES: dict[str, AllocationStrategy] = {
+    "AVG": allocate_averagely,
+    "AVG_BY_CIRCLE": allocate_averagely_by_circle,
+}
+"""Those of RocketMQ 5; the work of others grows with queues times members."""
+
+FRESH_SECONDS = 5.0
+"""How long queues are taken from memory: members of a group ask together, and again."""
+
+TOPICS_MAX = 4_096
+"""Topics whose queues are remembered; beyond it the memory starts anew."""
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(slots=True)
+class _Look:
+    """The queues of a topic as they were last."""
+
+    queues: Sequence[MessageQueue] | None = None
+    fresh_until: float = 0.0
+    lock: asyncio.Lock = field(default_factory=asyncio.Lock)
+    """Who waits for it finds the answer of who asked."""
+
+
+class Assignments:
+    """Answers members of groups; remembers what name servers say of topics."""
+
+    def __init__(
+        self,
+        config: BrokerConfig,
+        topics: TopicTable,
+        clients: ClientTable,
+        route: Callable[[str], Awaitable[TopicRoute | None]],
+    ) -> None:
+        """Nobody was asked yet.
+
+        Args:
+            config: the broker's settings.
+            topics: its own topics: all there are where it has no name server.
+            clients: the members of groups.
+            route: asks the name servers; None: they know no such topic.
+        """
+        self._config = config
+        self._topics = topics
+        self._clients = clients
+        self._route = route
+        self._looks: dict[str, _Look] = {}
+
+    async def queues(self, topic: str) -> Sequence[MessageQueue] | None:
+        """The queues that consumers may read, sorted; None: nobody knows the topic."""
+        if topic.startswith(LMQ_PREFIX):
+            return [MessageQueue(topic, self._config.broker_name, 0)]
+        if not self._config.name_servers:
+            return self._own_queues(topic)
+        loop = asyncio.get_running_loop()
+        look = self._looks.get(topic)
+        if look is None:
+            if len(self._looks) >= TOPICS_MAX:
+                self._looks.clear()
+            look = self._looks[topic] = _Look()
+        async with look.lock:
+            if loop.time() >= look.fresh_until:
+                look.queues = await self._asked(topic, look.queues)
+                look.fresh_until = loop.time() + FRESH_SECONDS
+            return look.queues
+
+    async def share(
+        self, topic: str, group: str, client_id: str, strategy: AllocationStrategy
+    ) -> Sequence[MessageQueue] | None:
+        """The queues of one member; None: its group, or the member, or the topic is not known, and
+        it is to keep what it has."""
+        queues = await self.queues(topic)
+        known = self._clients.group(group)
+        if queues is None or known is None or known.member(client_id) is None:
+            return None
+        return strategy(client_id, queues, sort_as_java(known.client_ids))
+
+    def _own_queues(self, topic: str) -> Sequence[MessageQueue] | None:
+        own = self._topics.get(topic)
+        if own is None:
+            return None
+        count = own.read_queue_nums if own.perm & Perm.READ else 0
+        return [MessageQueue(topic, self._config.broker_name, number) for number in range(count)]
+
+    async def _asked(
+        self, topic: str, known: Sequence[MessageQueue] | None
+    ) -> Sequence[MessageQueue] | None:
+        try:
+            route = await self._route(topic)
+        except KeroloxError as error:
+            _log.warning("the queues of %s stay as they were last known: %s", topic, error)
+            return known
+        return None if route is None else sorted(set(subscribe_queues(topic, route)))
