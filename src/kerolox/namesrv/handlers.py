@@ -16,6 +16,7 @@ from functools import partial
 
 import msgspec
 
+from kerolox.clock import now_ms
 from kerolox.dynamic_config import DynamicConfig
 from kerolox.errors import ConfigError
 from kerolox.namesrv import topic_lists
@@ -88,7 +89,7 @@ class NameServerHandlers:
         """The settings as they are now; UPDATE_NAMESRV_CONFIG changes them in place."""
         self.limits = RequestLimits()
         self.limits.use(config)
-        self.dynamic_config = DynamicConfig(config, clock_ms, self._apply)
+        self.dynamic_config = DynamicConfig(config, now_ms, self._apply)
         self._routes = routes
         self._key_values = key_values
         self._clock_ms = clock_ms

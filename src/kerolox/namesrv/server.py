@@ -35,10 +35,11 @@ class NameServer:
     """One name server. An async context manager: started inside, stopped outside."""
 
     def __init__(self, config: NamesrvConfig, *, clock_ms: Callable[[], int] | None = None) -> None:
-        """``clock_ms`` gives milliseconds since the epoch; tests turn one by hand."""
+        """``clock_ms`` gives milliseconds since the epoch; tests turn one by hand. Without it what
+        is alive is told by a clock that nobody sets."""
         self.config = config
         self.routes = RouteTable()
-        self._clock_ms = clock_ms or clock.now_ms
+        self._clock_ms = clock_ms or clock.steady_ms
         self._key_values = KeyValues(config.kv_config_path)
         self._handlers = NameServerHandlers(config, self.routes, self._key_values, self._clock_ms)
         self._tls = ServerTls.of(config)

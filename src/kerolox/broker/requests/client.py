@@ -56,7 +56,11 @@ async def heartbeat(broker: Context, header: EmptyHeader, request: Request) -> R
     made_topics = False
     data = decode_request(request.body, HeartbeatData)
     client = Client(
-        request.connection, data.client_id, command.language, command.version, broker.now_ms()
+        request.connection,
+        data.client_id,
+        command.language,
+        command.version,
+        broker.clients.now_ms(),
     )
     for consumer in data.consumer_data_set:
         await turns.give()

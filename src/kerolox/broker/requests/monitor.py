@@ -89,12 +89,13 @@ async def producer_connections(
 @router.on(RequestCode.GET_ALL_PRODUCER_INFO, EmptyHeader.decode)
 async def all_producers(broker: Context, header: EmptyHeader, request: Request) -> Reply:
     """All producers by group."""
+    now_ms, steady_ms = broker.now_ms(), broker.clients.now_ms()
     data = {
         group: [
             {
                 "clientId": client.client_id,
                 "language": client.language.name,
-                "lastUpdateTimestamp": client.last_heartbeat_ms,
+                "lastUpdateTimestamp": now_ms - (steady_ms - client.last_heartbeat_ms),
                 "remoteIP": f"/{client.connection.remote_address}",
                 "version": client.version,
             }

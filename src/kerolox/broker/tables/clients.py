@@ -128,12 +128,12 @@ class ClientTable:
         Args:
             config: the broker's settings.
             store: gets the subscriptions.
-            now_ms: the clock.
+            now_ms: milliseconds of a clock that nobody sets: who lives is told by it.
             on_group_gone: called when the last member of a consumer group left.
         """
         self._config = config
         self._store = store
-        self._now_ms = now_ms
+        self.now_ms = now_ms
         self._no_broadcast: set[str] = set()
         """Consumer groups whose consumeBroadcastEnable is false."""
         self._on_group_gone = on_group_gone
@@ -166,7 +166,7 @@ class ClientTable:
         client = joined.client
         if joined.producer_groups and self._producer_ids.get(client.client_id) is not client:
             return False
-        client.last_heartbeat_ms = self._now_ms()
+        client.last_heartbeat_ms = self.now_ms()
         return True
 
     def remember(self, client: Client, fingerprint: int) -> None:
@@ -222,7 +222,7 @@ class ClientTable:
         told = self._took(
             group,
             lambda wanted: wanted.tell(
-                client.connection, client.client_id, data.subscription_data_set, self._now_ms()
+                client.connection, client.client_id, data.subscription_data_set, self.now_ms()
             ),
         )
         changed = told.is_other_topics or is_new
@@ -290,7 +290,7 @@ class ClientTable:
 
     def expire(self) -> None:
         """Drop clients that are silent for too long, and close their connections."""
-        oldest = self._now_ms() - EXPIRED_MS
+        oldest = self.now_ms() - EXPIRED_MS
         members = self._members_of_all()
         expired = {m.connection: m for m in members if m.last_heartbeat_ms < oldest}
         for client in expired.values():

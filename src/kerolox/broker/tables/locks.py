@@ -26,7 +26,7 @@ class QueueLocks:
     """The queue locks of all groups."""
 
     def __init__(self, now_ms: Callable[[], int], live_ms: int) -> None:
-        """None is taken. ``now_ms``: the clock; ``live_ms``: how long a lock lives."""
+        """None is taken. ``now_ms``: of a clock that nobody sets; ``live_ms``: a lock's life."""
         self._now_ms = now_ms
         self._live_ms = live_ms
         self._locks: dict[str, dict[MessageQueue, tuple[str, int]]] = {}

@@ -137,7 +137,9 @@ class GroupSubscriptions:
             is_news = before is not None and (known is None or known != (now_wanted, version))
             latest = max((each.since for each in wanted.values()), default=now_ms - 1)
             arrival = max(now_ms, latest + 1)
-            since = arrival if is_news else min(version, arrival)
+            since = min(version, arrival)
+            if is_news:
+                since = max(since, latest + 1)
             if now_wanted is None:
                 now_wanted = wanted[key] = _Wanted(subscription, since)
                 self.count += 1
