@@ -85,6 +85,20 @@ def test_a_pair_that_is_well_and_a_slave_that_falls_behind(tmp_path: Path) -> No
         named(said(found(at), "slave-behind"), "haSlaveFallbehindMax is 10000", "the network")
 
 
+def test_a_slave_that_copies_nothing_is_found_while_its_master_is_up(tmp_path: Path) -> None:
+    with contextlib.ExitStack() as stack:
+        enter = stack.enter_context
+        server = enter(name_server(tmp_path / "n"))
+        at, nowhere = server.addresses["namesrv"], f"127.0.0.1:{free_port()}"
+        slave = {"brokerRole": "SLAVE", "brokerId": 1, "haMasterAddress": nowhere}
+        enter(broker(tmp_path / "m", "pair", at))
+        enter(broker(tmp_path / "s", "pair", at, **slave))
+        wait_registered(at, "pair")
+        admin = enter(Admin(at))
+        wait_until(lambda: len(admin.cluster_info().brokers["pair"].addresses) == 2)
+        named(said(found(at), "slave-not-following"), "copied nothing", "log", "haListenPort")
+
+
 def test_a_settings_file_is_judged_line_by_line(tmp_path: Path) -> None:
     conf = tmp_path / "broker.conf"
     conf.write_text(

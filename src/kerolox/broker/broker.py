@@ -37,6 +37,7 @@ from kerolox.broker.replication.replication import Replication
 from kerolox.broker.replication.resync import CutWish
 from kerolox.broker.roles.parts import RoleParts
 from kerolox.broker.roles.roles import Roles
+from kerolox.broker.roles.searching import SEARCH_SECONDS
 from kerolox.broker.roles.starting import StartingRole
 from kerolox.broker.services.background import BackgroundTasks
 from kerolox.broker.services.bulk_ends import BulkEnds
@@ -147,6 +148,7 @@ class Broker:
         self._kernel_name = kernel
         self._pull_hooks = pull_hooks
         self._now_ms = clock_ms or clock.now_ms
+        self._steady_ms = clock_ms or clock.steady_ms
         self._identity = Identity(config)
         self._cleanup = contextlib.AsyncExitStack()
         self._is_started = False
@@ -265,7 +267,7 @@ class Broker:
         topics_changed = asyncio.Event()
         topics = TopicTable(config, store, now_ms, on_change=topics_changed.set)
         filters = FilterTable(config, now_ms, on_topic=topics.set_filtered)
-        clients = ClientTable(config, store, now_ms, on_group_gone=filters.unregister)
+        clients = ClientTable(config, store, self._steady_ms, on_group_gone=filters.unregister)
         groups = GroupTable(
             config,
             store,
@@ -316,7 +318,7 @@ class Broker:
             offsets=offsets,
             filters=filters,
             clients=clients,
-            locks=QueueLocks(now_ms, config.rebalance_lock_max_live_time),
+            locks=QueueLocks(self._steady_ms, config.rebalance_lock_max_live_time),
             gate=gate,
             writer=writer,
             schedule=schedule,
@@ -394,6 +396,7 @@ class Broker:
             (PROTECT_SECONDS, self._protect),
             (DELIVER_SECONDS, parts.schedule.deliver_due),
             (config.transaction_check_interval / 1000, self._check_transactions),
+            (SEARCH_SECONDS, parts.roles.search.look),
         ):
             parts.background.repeat(seconds, work)
         parts.background.repeat(CHECK_SECONDS, parts.cleaner.check_disk, first=FIRST_CHECK_SECONDS)

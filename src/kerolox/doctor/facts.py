@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from kerolox.admin import (
+    BrokerRole,
     BrokerRuntime,
     ClusterInfo,
     ConsumerStatus,
@@ -120,6 +121,8 @@ class BrokerFacts:
     """How far its clock is before ours, to a second or so."""
     replication: ReplicationStatus | None = None
     """Of masters that say it: Kerolox and RocketMQ 5."""
+    role: BrokerRole | None = None
+    """Of slaves of Kerolox."""
     vip_path: PathFacts | None = None
     """The way to ``port - 2``; None: it was not tried."""
     vip_name: str | None = None

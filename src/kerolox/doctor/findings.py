@@ -24,7 +24,8 @@ _SEVERITIES: Mapping[Severity, str] = {
         tls-expired tls-not-yet-valid tls-unknown-authority tls-wrong-name tls-refused
         account-refused name-servers-differ no-broker no-master two-brokers-of-one-name
         not-registered address-of-another advertised-loopback vip-port-clash disk-full
-        open-files-exhausted sends-not-accepted no-slave subscriptions-differ client-ids-clash
+        open-files-exhausted sends-not-accepted no-slave slave-not-following
+        subscriptions-differ client-ids-clash
         queue-stuck queue-without-owner queues-not-read messages-in-lost-queues setting-unknown
         setting-wrong
     """,

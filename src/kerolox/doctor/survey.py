@@ -15,6 +15,7 @@ from kerolox.addresses import split_address
 from kerolox.admin import (
     Access,
     BrokerRuntime,
+    broker_role,
     broker_runtime,
     broker_settings,
     cluster_info,
@@ -243,12 +244,17 @@ async def _look_at_broker(access: Access, node: Node, look: Look) -> BrokerFacts
         facts = replace(facts, settings=settings)
     if not facts.settings:
         return facts
-    if facts.settings.get("brokerRole", "").endswith("MASTER"):
+    kind = facts.settings.get("brokerRole", "")
+    if kind.endswith("MASTER"):
         replication = await _tried(replication_status(access, node.address))
         if not isinstance(replication, KeroloxError):
             facts = replace(facts, replication=replication)
         elif not isinstance(replication, RequestCodeNotSupportedError):
             facts = replace(facts, faults=(*facts.faults, replication))
+    elif kind == "SLAVE":
+        role = await _tried(broker_role(access, node.address))
+        if not isinstance(role, KeroloxError):
+            facts = replace(facts, role=role)
     facts = await _with_vip_port(access, facts, look)
     _, port = split_address(node.address)
     if is_of_this_machine(path.reached[0]):

@@ -34,6 +34,11 @@ def check_furthest(slave: RoleStatus, others: Mapping[str, int]) -> None:
 
 def what_may_be_lost(slave: RoleStatus, others: Mapping[str, int]) -> str:
     """What may be lost, in words; empty: nothing that was acknowledged."""
+    if not slave.log_end and not slave.master_role and not slave.newer_epoch:
+        return (
+            f"{slave.address} has never followed its master, its log is empty: everything that its "
+            "master took is lost"
+        )
     reach = f"the log of {slave.address} ends at {slave.log_end}"
     if slave.newer_epoch:
         return (

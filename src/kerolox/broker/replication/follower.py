@@ -63,6 +63,11 @@ class Follower:
         self._told = Told()
         self.is_following = False
 
+    @property
+    def has_address(self) -> bool:
+        """Whether it is known where the master sends its log."""
+        return bool(self._address)
+
     def set_master(self, address: str) -> None:
         """What a name server says of the master's ``haServerAddr``; haMasterAddress is stronger."""
         if not self._config.ha_master_address and address and address != self._address:

@@ -73,6 +73,8 @@ class Replication:
         self._server = SlaveServer(config, store, self.waits, judge, tls)
         self.follower = Follower(config, store, restart) if config.is_slave else None
         self.tables: SlaveTables | None = None
+        self._is_following = False
+        """Its tasks run."""
 
     def take_tables(
         self,
@@ -100,7 +102,11 @@ class Replication:
         """What a name server says of a slave's master."""
         if self.follower is not None and self.tables is not None:
             self.follower.set_master(ha_address)
+            is_other = address not in ("", self.tables.master)
             self.tables.set_master(address)
+            if is_other and self._is_following:
+                # Whoever takes its place needs the topics of what it copies from now on.
+                self._background.run(self.tables.sync())
 
     @property
     def port(self) -> int:
@@ -119,6 +125,7 @@ class Replication:
             self._begin_to_follow(self.follower, self.tables, FIRST_SYNC_SECONDS)
 
     def _begin_to_follow(self, follower: Follower, tables: SlaveTables, first: float) -> None:
+        self._is_following = True
         self._background.run(follower.run())
         self._background.repeat(SYNC_SECONDS, tables.sync, first=first)
 
@@ -166,6 +173,7 @@ class Replication:
 
     async def stop_following(self) -> None:
         """A slave becomes a master: let the log be."""
+        self._is_following = False
         await self._background.stop()
         if self.tables is not None:
             await self.tables.close()
@@ -173,6 +181,7 @@ class Replication:
 
     async def stop(self) -> None:
         """Close the port of a master, or what a slave asks its master by. Idempotent."""
+        self._is_following = False
         await self._background.stop()
         await self._server.close()
         if self.tables is not None:

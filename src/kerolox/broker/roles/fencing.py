@@ -58,7 +58,9 @@ async def newer_master(
         own_address: its address, which is not asked.
         also: further addresses that may be a master's.
     """
-    tables = await asyncio.gather(*(_addresses(client, each, broker_name) for each in name_servers))
+    tables = await asyncio.gather(
+        *(addresses_of(client, each, broker_name) for each in name_servers)
+    )
     masters = set(also) | {table[MASTER_ID] for table in tables if MASTER_ID in table}
     masters.discard(own_address)
     found = await asyncio.gather(*(status_of(client, address) for address in masters))
@@ -130,7 +132,9 @@ async def status_of(client: RemotingClient, address: str) -> RoleStatus | None:
         return None
 
 
-async def _addresses(client: RemotingClient, name_server: str, broker_name: str) -> dict[int, str]:
+async def addresses_of(
+    client: RemotingClient, name_server: str, broker_name: str
+) -> dict[int, str]:
     """Address by broker id, as a name server has them; empty: it does not answer."""
     try:
         data = await _ask(client, name_server, RequestCode.GET_BROKER_CLUSTER_INFO)

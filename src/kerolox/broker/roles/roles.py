@@ -19,6 +19,7 @@ from kerolox.broker.roles.detour import HOLD_SECONDS, Detour
 from kerolox.broker.roles.fencing import OtherMaster, newer_master, tell_older
 from kerolox.broker.roles.parts import RoleParts
 from kerolox.broker.roles.record import RoleRecord
+from kerolox.broker.roles.searching import MasterSearch
 from kerolox.broker.roles.starting import StartingRole, slave_of
 from kerolox.broker.roles.state import RoleError, RoleState
 from kerolox.errors import ConfigError, KeroloxError
@@ -51,7 +52,10 @@ class Roles:
 
     Attributes:
         detour: holds and passes on requests while roles change.
+        search: finds a slave's master.
     """
+
+    search: MasterSearch
 
     _parts: RoleParts
 
@@ -80,6 +84,13 @@ class Roles:
         registration.on_refused = self.refused
         registration.epoch = lambda: self.epoch
         parts.replication.on_master_status = self.heard_master
+        self.search = MasterSearch(
+            parts.config,
+            self._client,
+            parts.replication,
+            registration,
+            parts.identity,
+        )
         record = self._record
         if record.broker_role:
             parts.replication.set_master(record.master_ha_address, record.master_address)

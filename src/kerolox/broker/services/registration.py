@@ -222,6 +222,11 @@ class Registration:
         self._known.clear()
         self._wanted.set()
 
+    def soon(self) -> None:
+        """Register at the next turn: a name server may say something new."""
+        if self._task is not None:
+            self._wanted.set()
+
     def retry(self) -> None:
         """Register again in :data:`RETRY_SECONDS_MIN`, however often it failed."""
         if self._task is not None:

@@ -168,6 +168,18 @@ def judge_replication(survey: Survey) -> Iterator[Finding]:
                 "start its slave, see in the slave's log why it does not reach brokerIP2 and"
                 " haListenPort, or set brokerRole=ASYNC_MASTER",
             )
+        for slave in slaves:
+            if slave.role is None or slave.role.is_following or not master.path.reached:
+                continue
+            has_never = not slave.role.log_end
+            copied = "has copied nothing of it" if has_never else "does not copy it now"
+            yield Finding(
+                "slave-not-following",
+                slave.node.address,
+                f"the slave of {master.node} {copied}: if that fails, what only it has is lost",
+                "see in the slave's log why it does not reach the master's brokerIP2 and"
+                " haListenPort; one that has just started follows within a few seconds",
+            )
         behind_max = int(_number(settings, "haSlaveFallbehindMax", FALL_BEHIND_BYTES))
         for where, behind in _behind(master, slaves):
             if behind > behind_max:
