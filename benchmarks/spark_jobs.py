@@ -31,7 +31,6 @@ from tests.support.clients.spark import Topics, spark_variables  # noqa: E402
 from tests.support.servers.up import Up  # noqa: E402
 
 from benchmarks.spark_memory import Memory  # noqa: E402
-from kerolox.client.core.consuming.outcome import DEAD_LETTER_REASON  # noqa: E402
 from kerolox.client.core.tracing.trace import (  # noqa: E402
     PubTrace,
     SubAfterTrace,
@@ -40,7 +39,7 @@ from kerolox.client.core.tracing.trace import (  # noqa: E402
 )
 from kerolox.kernel import StoreSettings, kernel_name, load_kernel  # noqa: E402
 from kerolox.kernel.values import Batch  # noqa: E402
-from kerolox.message import PropertyKey, encode_properties  # noqa: E402
+from kerolox.message import DEAD_LETTER_REASON, PropertyKey, encode_properties  # noqa: E402
 from kerolox.protocol.names import DLQ_PREFIX, TRACE_TOPIC  # noqa: E402
 from kerolox.spark.java import require_java  # noqa: E402
 from kerolox.spark.jobs import JOBS  # noqa: E402

@@ -50,6 +50,7 @@ SUBJECTS: dict[str, tuple[str, str, tuple[str, ...]]] = {
             "messages.reading",
             "messages.sending",
             "messages.resending",
+            "messages.dead_letters",
             "messages.halves",
             "messages.waiting",
         ),

@@ -59,6 +59,10 @@ class PropertyKey:
     """Kerolox's own: the attempt that wrote a half message, see ``protocol.own.half_messages``."""
 
 
+DEAD_LETTER_REASON = "DEAD_LETTER_REASON"
+"""The property of a dead letter that says why it is one, when a listener gave a reason. RocketMQ
+has none."""
+
 RESERVED_PROPERTIES = frozenset(
     (
         "KEYS TAGS WAIT DELAY RETRY_TOPIC REAL_TOPIC REAL_QID TRAN_MSG PGROUP MIN_OFFSET "

@@ -240,7 +240,7 @@ def send_a_message_again(page: Page, scene: Scene) -> None:
 def send_the_chosen_dead_letters_again(page: Page, scene: Scene) -> None:
     before = end_of(scene, f"%RETRY%{GROUP}")
     page.goto(f"{scene.base}/dead-letter?group={GROUP}")
-    chosen = page.get_by_role("checkbox").all()[:2]
+    chosen = page.get_by_role("checkbox", name="Choose").all()[:2]
     for each in chosen:
         each.check()
     press(page, "Send the chosen ones again", "2 of 2 dead letters were sent again.")
@@ -255,9 +255,33 @@ def send_an_edited_dead_letter_again(page: Page, scene: Scene) -> None:
     page.get_by_text("Give it to its group again").click()
     page.get_by_label("With the body below instead of the stored one").check()
     page.get_by_label("Body", exact=True).fill("mended")
+    page.get_by_label("Also if it was sent again before").check()
     press(page, "Send a copy", "1 of 1 dead letters were sent again.")
     queue = MessageQueue(f"%RETRY%{GROUP}", NAME, 0)
     assert scene.admin.message_at(queue, before).body == b"mended"
+
+
+@act("/dead-letter/resend-all", "operator")
+def send_all_dead_letters_that_wait_again(page: Page, scene: Scene) -> None:
+    before = end_of(scene, f"%RETRY%{GROUP}")
+    waiting = sum(each.waiting for each in scene.admin.dead_letter_queues(GROUP))
+    assert waiting
+    page.goto(f"{scene.base}/dead-letter?group={GROUP}")
+    press(page, "Send all that wait again", f"{waiting} dead letters were sent again.")
+    assert end_of(scene, f"%RETRY%{GROUP}") == before + waiting
+
+
+@act("/dead-letter/purge", "operator")
+def mark_dead_letters_as_done(page: Page, scene: Scene) -> None:
+    group = f"{GROUP}-unwanted"
+    scene.admin.create_topic(f"%DLQ%{group}", queues=1)
+    scene.admin.send_message(Message(f"%DLQ%{group}", b"unwanted"))
+    page.goto(f"{scene.base}/dead-letter?group={group}")
+    page.get_by_text("Mark all that wait as done").click()
+    page.get_by_label("Type the group’s name once more").fill(group)
+    press(page, "Mark them", f"1 dead letters of {group} are marked as done.")
+    [queue] = scene.admin.dead_letter_queues(group)
+    assert (queue.waiting, queue.messages) == (0, 1)
 
 
 # -- accounts ---------------------------------------------------------------------------------

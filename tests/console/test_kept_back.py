@@ -64,6 +64,7 @@ async def test_dead_letters_are_chosen_edited_sent_again_and_exported(
         assert got[2].body == b"mended"
     found = await operator.look("/dead-letter", group=group, text='"number": 4')
     assert "1 shown, 5 read" in found.text
+    assert "2 of 5 wait." in found.text
     broker = places[0].split(":")[0]
     one = await operator.look(
         "/message", topic=f"%DLQ%{group}", queue=broker, offset=places[0].split(":")[1]
@@ -73,6 +74,13 @@ async def test_dead_letters_are_chosen_edited_sent_again_and_exported(
         "/dead-letter/resend", group=group, place=[f"{broker}:99", places[0]]
     )
     assert "not sent" in partly
+    queues = await site.admin.dead_letter_queues(group)
+    assert sum(each.waiting for each in queues) == 2
+    once_more = {"group": group, "place": places[0], "again": "1"}
+    assert ": left out: it was sent again before" in await operator.act(
+        "/dead-letter/resend", group=group, place=places[0]
+    )
+    assert ": sent, SEND_OK" in await operator.act("/dead-letter/resend", **once_more)
     exported = await operator.look("/dead-letter/export", group=group)
     lines = [json.loads(line) for line in exported.text.splitlines()]
     assert sorted(json.loads(line["body"])["number"] for line in lines) == [0, 2, 4, 6, 8]

@@ -23,9 +23,11 @@ from kerolox.console.history.store import (
 from kerolox.console.rendering import (
     PREVIEW_BYTES,
     body_text,
+    fits_a_form,
     preview_text,
     size_text,
     slice_of,
+    typed_body,
 )
 from kerolox.console.security.users import (
     PASSWORD_CHARACTERS_MIN,
@@ -35,7 +37,7 @@ from kerolox.console.security.users import (
     read_users,
     write_users,
 )
-from kerolox.errors import ConfigError
+from kerolox.errors import ClientError, ConfigError
 from kerolox.message import MessageExt
 from kerolox.text.durations import duration_text
 from tests.console.site import PASSWORD, hashed
@@ -219,6 +221,31 @@ def test_a_preview_that_ends_within_a_character_is_no_hex() -> None:
             properties={},
         )
         assert preview_text(message).startswith("x" * length)
+
+
+@pytest.mark.parametrize(
+    ("stored", "typed"),
+    [
+        ("a\nb\n", "a\nB\n"),
+        ("a\r\nb", "a\r\nB"),
+        (" \n a \n\n", " \n A \n\n"),
+        ("no end", "\n"),
+        ("tab\tü\u2028x", "Tab\tü\u2028x"),
+    ],
+)
+def test_a_body_that_is_edited_keeps_its_ends_of_lines(stored: str, typed: str) -> None:
+    # A browser shows each end as LF, and sends each as CR LF.
+    sent = typed.replace("\r\n", "\n").replace("\n", "\r\n")
+    received = sent.replace("\r\n", "\n").encode()
+    assert fits_a_form(stored.encode())
+    assert typed_body(received, stored.encode()) == typed.encode()
+
+
+@pytest.mark.parametrize("stored", [b"a\rb", b"a\r\nb\nc", b"a\0b", b"\xff", b"\r\r\n"])
+def test_a_body_that_a_form_would_change_is_not_edited_there(stored: bytes) -> None:
+    assert not fits_a_form(stored)
+    with pytest.raises(ClientError, match="can't be edited here"):
+        typed_body(b"x", stored)
 
 
 def test_figures_are_written_for_people() -> None:

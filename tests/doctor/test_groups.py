@@ -99,6 +99,10 @@ def groups(cluster: Cluster) -> Iterator[Groups]:
                 lambda group=group, members=members: _members(admin, group) == members,
                 what=f"the members of {group}",
             )
+        admin.update_group("away", consume_enable=False)
+        admin.create_topic("%DLQ%away", queues=1)
+        wait_until(lambda: "%DLQ%away" in admin.list_topics(), what="the dead-letter topic")
+        admin.send_message(Message("%DLQ%away", b"dead"))
         yield Groups(healthy, found(at, "--stuck-after", "0.1"))
 
 
@@ -119,6 +123,8 @@ def test_a_cluster_that_is_well_gets_no_finding(groups: Groups) -> None:
         ("subscriptions-differ", "differ", ["One a", "One b", "a group of its own"]),
         ("client-ids-clash", "twins", ["2 members", "@same", "instance name"]),
         ("group-offline", "away", ["messages wait", "start its consumers"]),
+        ("group-paused", "away", ["it is paused: it gets no messages", "group resume away"]),
+        ("dead-letters", "away", ["1 messages that it gave up", "dlq resend away"]),
     ],
 )
 def test_a_group_that_is_ill_is_named(

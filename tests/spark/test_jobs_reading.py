@@ -7,7 +7,6 @@ import uuid
 
 import pytest
 
-from kerolox.client.core.consuming.outcome import DEAD_LETTER_REASON
 from kerolox.client.core.tracing.trace import (
     PubTrace,
     SubAfterTrace,
@@ -15,6 +14,7 @@ from kerolox.client.core.tracing.trace import (
     encode_trace,
 )
 from kerolox.errors import ConfigError
+from kerolox.message import DEAD_LETTER_REASON
 from kerolox.protocol.names import DLQ_PREFIX
 from kerolox.spark.jobs import silent
 from kerolox.spark.jobs.dlq import DeadLetterOptions, dead_letters

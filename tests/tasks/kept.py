@@ -45,19 +45,26 @@ class ListDead(Task):
         await given_up(case)
 
     async def command_line(self, case: Case) -> None:
-        rows = {row["group"]: row["messages"] for row in await case.json("dlq", "list")}
-        assert rows[case.group] == 2
+        rows = {row["group"]: row for row in await case.json("dlq", "list")}
+        row = rows[case.group]
+        assert (row["waiting"], row["done"]) == (2, 0)
         found = await case.json("dlq", "show", case.group)
         assert sorted(each["body"] for each in found) == BODIES
+        assert {(each["originTopic"], each["reason"], each["state"]) for each in found} == {
+            (case.topic, "not today", "waiting")
+        }
 
     async def console(self, case: Case) -> None:
         async def is_listed() -> bool:  # the console keeps the list of topics for some seconds
             page = await case.look("/dead-letters")
-            return f'{case.group}</a></td><td class="n">2</td>' in page
+            return f'{case.group}</a></td><td class="n">2</td><td class="n">0</td>' in page
 
         await until(is_listed, what="the group")
         page = await case.look("/dead-letter", group=case.group)
-        rows = re.findall(r"<td>(\w+)</td><td></td><td class=\"body\">(\w+) ", page)
+        cells = r'<td>waits</td><td>(\w+)</td><td class="n">0</td><td>not today</td>'
+        rows = re.findall(
+            cells + r'<td class="long">\w+</td><td></td><td class="body">(\w+) ', page
+        )
         assert sorted(rows) == [(case.topic, body) for body in BODIES]
 
 
@@ -89,9 +96,9 @@ class ResendDead(Task):
 
     async def command_line(self, case: Case) -> None:
         resend = ("dlq", "resend", case.group, self.chosen.offset_message_id)
-        [row] = await case.json(*resend)
+        [row] = await case.json(*resend, "--dry-run")
         assert (row["state"], row["topic"]) == ("chosen", case.topic)
-        [row] = await case.json(*resend, "--execute")
+        [row] = await case.json(*resend, "--yes")
         assert row["state"] == "sent"
 
     async def console(self, case: Case) -> None:
@@ -108,6 +115,57 @@ class ResendDead(Task):
         # Nobody else gets it, and it stays where it is.
         assert await case.bodies() == BODIES
         assert len([each async for each in case.admin.dead_letters(case.group)]) == 2
+
+
+class ResendAllDead(Task):
+    name = "Give all dead letters to their group again, each once"
+
+    async def prepare(self, case: Case) -> None:
+        await given_up(case)
+        await case.consume()
+
+    async def command_line(self, case: Case) -> None:
+        resend = ("dlq", "resend", case.group)
+        rows = await case.json(*resend, "--yes")
+        assert [row["state"] for row in rows] == ["sent", "sent"]
+        assert await case.json(*resend, "--yes") == []
+
+    async def console(self, case: Case) -> None:
+        form = await case.form("/dead-letter/resend-all", "/dead-letter", group=case.group)
+        assert "2 dead letters were sent again." in await case.send_form(form)
+        page = await case.look("/dead-letter", group=case.group)
+        assert "0 of 2 wait." in page
+        assert "Send all that wait again" not in page
+
+    async def check(self, case: Case) -> None:
+        def bodies() -> list[str]:
+            return sorted(each.body.decode() for each in case.got)
+
+        await until(lambda: len(case.got) >= 2, what="the dead letters")
+        assert bodies() == BODIES
+        assert sum(each.waiting for each in await case.admin.dead_letter_queues(case.group)) == 0
+
+
+class PurgeDead(Task):
+    name = "Mark the dead letters that nobody wants as done"
+
+    async def prepare(self, case: Case) -> None:
+        await given_up(case)
+
+    async def command_line(self, case: Case) -> None:
+        [row] = await case.json("dlq", "purge", case.group, "--dry-run")
+        assert (row["marked"], row["done"]) == (2, False)
+        [row] = await case.json("dlq", "purge", case.group, "--yes")
+        assert (row["marked"], row["done"]) == (2, True)
+
+    async def console(self, case: Case) -> None:
+        form = await case.form("/dead-letter/purge", "/dead-letter", group=case.group)
+        told = await case.send_form(form, again=case.group)
+        assert f"2 dead letters of {case.group} are marked as done." in told
+
+    async def check(self, case: Case) -> None:
+        queues = await case.admin.dead_letter_queues(case.group)
+        assert [(each.waiting, each.messages) for each in queues] == [(0, 2)]
 
 
 class Delayed(Task):
@@ -183,5 +241,5 @@ class Transactions(Task):
         assert await case.bodies() == []
 
 
-DEAD_TASKS = (ListDead, ExportDead, ResendDead)
+DEAD_TASKS = (ListDead, ExportDead, ResendDead, ResendAllDead, PurgeDead)
 WAITING_TASKS = (Delayed, Transactions)

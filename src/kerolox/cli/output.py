@@ -116,9 +116,14 @@ def _has_colours(stream: TextIO) -> bool:
     return not is_refused and stream.isatty()
 
 
-def _write_line(shown: str) -> None:
+def print_part(text: str) -> None:
+    """Print a part of a line to stdout as it is: of JSON, which is escaped in its own way."""
     # A name of another tool's broker may hold half a surrogate pair, which no encoding has.
-    sys.stdout.write(shown.encode("utf-8", "backslashreplace").decode() + "\n")
+    sys.stdout.write(text.encode("utf-8", "backslashreplace").decode())
+
+
+def _write_line(shown: str) -> None:
+    print_part(shown + "\n")
 
 
 def print_json(value: object) -> None:

@@ -21,14 +21,18 @@ from kerolox.cli.output import (
     print_cells,
     print_json,
     print_line,
+    print_part,
 )
 from kerolox.cli.templates import fill_template, parse_template
-from kerolox.cli.values import plain_text
+from kerolox.cli.values import json_text, plain_text
 from kerolox.text import printable, time_text
 from kerolox.text.durations import duration_text
 
 CELL_CHARACTERS_MAX = 120
 """A longer cell of a table is cut."""
+
+PAGE_ROWS = 100
+"""Of a table whose rows come one by one."""
 
 Row = Mapping[str, object]
 
@@ -86,6 +90,40 @@ def show_rows(rows: Iterable[Row], columns: Sequence[Column], output: str) -> No
             show_row(row, columns, output)
 
 
+class RowPages:
+    """Rows that come one by one and may be many: printed as :func:`show_rows` prints them, with no
+    more of them in memory than a page of a table. A page's columns are as wide as it needs."""
+
+    def __init__(self, columns: Sequence[Column], output: str) -> None:
+        self._columns, self._output = columns, output
+        self._page: list[Row] = []
+        self._count = 0
+
+    def add(self, row: Row) -> None:
+        """Print a row, or keep it until its page is full. Errors: see :func:`show_rows`."""
+        self._count += 1
+        if self._output == TABLE:
+            self._page.append(row)
+            if len(self._page) == PAGE_ROWS:
+                self._end_page()
+        elif self._output == JSON:
+            print_part(("[" if self._count == 1 else ", ") + json_text(dict(row)))
+        else:
+            show_row(row, self._columns, self._output)
+
+    def end(self) -> None:
+        """Print what is left."""
+        if self._output == TABLE:
+            self._end_page()
+        elif self._output == JSON:
+            print_line("]" if self._count else "[]", RAW)
+
+    def _end_page(self) -> None:
+        has_heading = self._count == len(self._page)
+        _show_table(self._page, self._columns, has_heading=has_heading)
+        self._page = []
+
+
 def show_row(row: Row, columns: Sequence[Column], output: str) -> None:
     """Print one of rows that come one by one: not as a table. Errors: see :func:`show_rows`."""
     if output in (JSON, NDJSON):
@@ -125,7 +163,9 @@ def _filled(output: str, row: Row) -> str:
         ) from None
 
 
-def _show_table(rows: Sequence[Row], columns: Sequence[Column]) -> None:
+def _show_table(
+    rows: Sequence[Row], columns: Sequence[Column], *, has_heading: bool = True
+) -> None:
     if not rows:
         return
     lines = [[column.title for column in columns]]
@@ -134,6 +174,8 @@ def _show_table(rows: Sequence[Row], columns: Sequence[Column]) -> None:
         lines.append([printable(cell, characters_max=CELL_CHARACTERS_MAX) for cell in cells])
     widths = [max(map(_width, cells)) for cells in zip(*lines, strict=True)]
     for number, line in enumerate(lines):
+        if not (number or has_heading):
+            continue
         shown = [
             _padded(cell, width, column)
             for cell, width, column in zip(line, widths, columns, strict=True)

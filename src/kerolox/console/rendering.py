@@ -14,12 +14,16 @@ from urllib.parse import urlencode
 import jinja2
 
 from kerolox.console.static_files import version_of
+from kerolox.errors import ClientError
 from kerolox.message import MessageExt
 from kerolox.text import printable, time_text
 from kerolox.text.durations import duration_text
 from kerolox.text.json_text import indented_json
 
-__all__ = ["PAGE_SIZE", "Slice", "body_text", "environment", "hex_dump", "preview_text", "slice_of"]
+__all__ = [
+    *("PAGE_SIZE", "Slice", "body_text", "environment", "fits_a_form", "hex_dump", "preview_text"),
+    *("slice_of", "typed_body"),
+]
 
 PAGE_SIZE = 50
 BODY_CHARACTERS_MAX = 64 * 1024
@@ -111,6 +115,28 @@ def body_text(body: bytes, view: str) -> tuple[str, str]:
         else:
             return "text", _cut(text)
     return "hex", hex_dump(body)
+
+
+def fits_a_form(body: bytes) -> bool:
+    """Whether a body can be edited in a browser: UTF-8, all of its lines ending alike. A form knows
+    one end of a line alone, and no NUL."""
+    try:
+        body.decode()
+    except UnicodeDecodeError:
+        return False
+    ends = body.count(b"\r\n")
+    return b"\0" not in body and body.count(b"\r") == ends and ends in (0, body.count(b"\n"))
+
+
+def typed_body(typed: bytes, stored: bytes) -> bytes:
+    """A body that was edited in a form, its lines ending as those of the stored one.
+
+    Raises:
+        ClientError: the stored one fits no form, so what was typed is not all of it.
+    """
+    if not fits_a_form(stored):
+        raise ClientError("the body can't be edited here: a form would change more than you did")
+    return typed.replace(b"\n", b"\r\n") if b"\r\n" in stored else typed
 
 
 def preview_text(message: MessageExt) -> str:

@@ -97,6 +97,13 @@ ROUTES = (
     look("/dead-letter", dead_letters.browse),
     look("/dead-letter/export", dead_letters.export),
     act("/dead-letter/resend", Role.OPERATOR, dead_letters.resend, MESSAGE_BODY_BYTES_MAX),
+    act(
+        "/dead-letter/resend-all",
+        Role.OPERATOR,
+        dead_letters.resend_all,
+        seconds_max=LONG_SECONDS_MAX,
+    ),
+    act("/dead-letter/purge", Role.OPERATOR, dead_letters.purge),
     look("/delayed", waiting.delayed),
     look("/transactions", waiting.transactions),
     look("/trace", traces.show),

@@ -25,6 +25,7 @@ COOKIE = "kerolox_console"
 TOKEN_FIELD = "csrf"
 FIELDS_MAX = 2_000
 PARAMETER_CHARACTERS_MAX = 4_096
+BODY_CHARACTERS_MAX = 1 << 22
 
 Values = str | Mapping[str, object] | None
 
@@ -113,6 +114,12 @@ class Visit:
         if characters_max:
             return text[:characters_max] if len(text) <= characters_max else _too_long(name)
         return _checked(name, text)
+
+    def body(self, name: str = "body") -> bytes:
+        """A message's body in a form, as it was typed: browsers make each end of a line CR LF, and
+        that becomes the LF that was typed. Raises ClientError where it is too long."""
+        typed = self.given(name, characters_max=BODY_CHARACTERS_MAX)
+        return typed.replace("\r\n", "\n").encode("utf-8", "surrogatepass")
 
     def required(self, name: str) -> str:
         """A field of the form that must be filled in. Raises ClientError where it is not."""

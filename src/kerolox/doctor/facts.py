@@ -14,6 +14,7 @@ from kerolox.admin import (
     ClusterInfo,
     ConsumerStatus,
     GroupProgress,
+    GroupState,
     ReplicationStatus,
     TopicRoute,
 )
@@ -146,6 +147,11 @@ class GroupFacts:
     waits_ms: Mapping[tuple[str, str, int], int] = field(default_factory=dict)
     """How long the next message of a queue has waited, by topic, broker and queue id; of queues
     that did not move between the two looks."""
+
+    state: GroupState | None = None
+    """Where it is paused; None: no broker said."""
+    dead_letters: int = 0
+    """Those that were neither sent again nor marked as done."""
 
     @property
     def standing(self) -> list[MessageQueue]:

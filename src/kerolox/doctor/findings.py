@@ -33,7 +33,7 @@ _SEVERITIES: Mapping[Severity, str] = {
         tls-expires-soon ipv6-half address-families-differ routes-differ order-differs
         vip-port-closed versions-differ version-unsafe clock-off disk-cleaning disk-filling
         dispatch-behind sends-wait map-limit-low open-files-low broker-permission long-polling-off
-        ha-heartbeats-rare settings-differ slave-behind group-offline
+        ha-heartbeats-rare settings-differ slave-behind group-offline group-paused dead-letters
         setting-without-effect setting-not-in-force setting-twice settings-contradict
         account-doubtful secret-readable check-failed
     """,

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import Awaitable, Iterable
+from collections.abc import Awaitable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, TypeVar
 
@@ -15,13 +15,16 @@ from kerolox.addresses import split_address
 from kerolox.admin import (
     Access,
     BrokerRuntime,
+    GroupState,
     broker_role,
     broker_runtime,
     broker_settings,
     cluster_info,
     consume_time_spans,
     consumer_status,
+    dead_letter_queues,
     group_progress,
+    group_states,
     key_values,
     list_topics,
     replication_status,
@@ -162,12 +165,16 @@ async def _look_at_groups(
     access: Access, names: list[str], look: Look, unseen: dict[str, str]
 ) -> list[GroupFacts]:
     most = LOOK_SECONDS_MAX + look.between_looks_seconds
+    told = await _bounded(_tried(group_states(access)), "all groups", LOOK_SECONDS_MAX, unseen)
+    states = told if isinstance(told, dict) else {}
+    # A group that was made and never online has no topic of its retries, and may be paused.
+    others = [name for name, each in states.items() if each.paused and name not in names]
 
     async def one(name: str) -> GroupFacts | None:
-        work = _look_at_group(access, name, look)
+        work = _look_at_group(access, name, look, states)
         return await _bounded(work, f"group {name}", most, unseen)
 
-    found, _ = await answers_of(names, one)
+    found, _ = await answers_of([*names, *others][:GROUPS_MAX], one)
     return [each for each in found.values() if each is not None]
 
 
@@ -286,14 +293,21 @@ async def _with_vip_port(access: Access, facts: BrokerFacts, look: Look) -> Brok
     return replace(facts, vip_path=path, vip_name=name)
 
 
-async def _look_at_group(access: Access, group: str, look: Look) -> GroupFacts:
+async def _look_at_group(
+    access: Access, group: str, look: Look, states: Mapping[str, GroupState]
+) -> GroupFacts:
     first = await _tried(group_progress(access, group))
     await asyncio.sleep(look.between_looks_seconds)
     second, status = await asyncio.gather(
         _tried(group_progress(access, group, clients=True)), _tried(consumer_status(access, group))
     )
+    letters = await _tried(dead_letter_queues(access, group))
     facts = GroupFacts(
         group=group,
+        state=states.get(group),
+        dead_letters=0
+        if isinstance(letters, KeroloxError)
+        else sum(each.waiting for each in letters),
         first=None if isinstance(first, KeroloxError) else first,
         second=None if isinstance(second, KeroloxError) else second,
         status=None if isinstance(status, KeroloxError) else status,

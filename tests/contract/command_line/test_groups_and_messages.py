@@ -6,6 +6,7 @@ import asyncio
 import json
 from typing import TYPE_CHECKING, Any
 
+from kerolox.admin import Admin
 from kerolox.client import (
     Outcome,
     Producer,
@@ -13,6 +14,7 @@ from kerolox.client import (
     PushConsumer,
     PushConsumerSettings,
 )
+from kerolox.errors import KeroloxError
 from kerolox.message import Message
 from tests.contract.command_line.shell import Shell
 from tests.contract.conftest import FIRST
@@ -191,7 +193,7 @@ async def test_dead_letters_are_listed_exported_and_given_to_their_group_again(
         await sent(producer, topic, 3)
 
         async def are_dead() -> bool:
-            rows = {row["group"]: row["messages"] for row in await shell.json("dlq", "list")}
+            rows = {row["group"]: row["waiting"] for row in await shell.json("dlq", "list")}
             return bool(rows.get(group) == 3)
 
         await until(are_dead, what="three dead letters")
@@ -199,14 +201,103 @@ async def test_dead_letters_are_listed_exported_and_given_to_their_group_again(
         exported = (await shell.text("dlq", "export", group)).splitlines()
         assert sorted(json.loads(line)["body"] for line in exported) == ["0", "1", "2"]
         [chosen] = await shell.json("dlq", "show", group, "--grep", "^1$")
-        plan = await shell.json("dlq", "resend", group, chosen["offsetMsgId"])
+        assert (chosen["originTopic"], chosen["reason"], chosen["state"]) == (
+            topic,
+            "not yet",
+            "waiting",
+        )
+        one = ("dlq", "resend", group, chosen["offsetMsgId"])
+        plan = await shell.json(*one, "--dry-run")
         assert [(row["topic"], row["state"]) for row in plan] == [(topic, "chosen")]
-        done = await shell.json("dlq", "resend", group, chosen["offsetMsgId"], "--execute")
+        done = await shell.json(*one, "--yes")
         assert [row["state"] for row in done] == ["sent"]
         await until(lambda: len(seen) == 4, what="the dead letter")
-    assert seen[3] == (b"1", 0)
-    missing = await shell.run("dlq", "resend", group, "0" * 32, code=1)
+        assert seen[3] == (b"1", 0)
+        assert [row["state"] for row in await shell.json(*one, "--yes")] == ["done before"]
+        shown = await shell.text("dlq", "show", group, "-o", "{body} {state}")
+        assert sorted(shown.splitlines()) == ["0 waiting", "1 done", "2 waiting"]
+        again = await shell.json(*one, "--again", "--yes")
+        assert [row["state"] for row in again] == ["sent"]
+        await until(lambda: len(seen) == 5, what="the dead letter once more")
+    missing = await shell.run("dlq", "resend", group, "0" * 32, "--dry-run", code=1)
     assert "has no dead letter" in missing.stderr
+
+
+async def test_dead_letters_are_sent_once_however_often_that_is_asked(
+    cluster: Cluster, producer: Producer, topic: str, group: str
+) -> None:
+    shell = Shell(cluster)
+    dead = f"%DLQ%{group}"
+    async with Admin(cluster.name_server) as admin:
+        for name in (dead, f"%RETRY%{group}"):
+            await admin.create_topic(name, queues=1)
+        await until(lambda: _is_writable(producer, dead), what="the topics")
+        for number in range(130):
+            await producer.send(Message(dead, str(number).encode()))
+
+        async def sent_again() -> list[int]:
+            found = admin.read_messages(f"%RETRY%{group}")
+            return [int(each.body) async for each in found]
+
+        resend = ("dlq", "resend", group, "--yes")
+        first = await shell.run(*resend, "--count", 30, "-o", "ndjson")
+        assert len(first.stdout.splitlines()) == 30
+        assert "30 dead letters sent; 100 wait: the same command goes on" in first.stderr
+        await shell.run(*resend, "--grep", "^1[02]0$")
+        [row] = [row for row in await shell.json("dlq", "list") if row["group"] == group]
+        assert (row["waiting"], row["done"], row["messages"]) == (98, 32, 130)
+        rest = await shell.text(*resend)
+        assert len([line for line in rest.splitlines() if " sent " in line]) == 98
+        none = await shell.run(*resend)
+        assert "no dead letter that waits" in none.stderr
+        order = [*range(30), 100, 120, *range(30, 100), *range(101, 120), *range(121, 130)]
+
+        async def are_all_there() -> bool:  # a Java broker shows them a moment later
+            return len(await sent_again()) >= 130
+
+        await until(are_all_there, what="all of them")
+        assert await sent_again() == order
+        assert len([each async for each in admin.dead_letters(group)]) == 130
+        await shell.run(*resend, "--again", "--from", "-1")
+        [row] = [row for row in await shell.json("dlq", "list") if row["group"] == group]
+        assert row["waiting"] == 0
+
+
+async def test_dead_letters_that_nobody_wants_are_marked_as_done(
+    cluster: Cluster, producer: Producer, topic: str, group: str
+) -> None:
+    shell = Shell(cluster)
+    dead = f"%DLQ%{group}"
+    async with Admin(cluster.name_server) as admin:
+        await admin.create_topic(dead, queues=1)
+        await until(lambda: _is_writable(producer, dead), what="the topic")
+        for number in range(5):
+            await producer.send(Message(dead, str(number).encode()))
+        plan = await shell.json("dlq", "purge", group, "--dry-run")
+        assert [(row["marked"], row["waiting"], row["done"]) for row in plan] == [(5, 0, False)]
+        refused = await shell.run("dlq", "purge", group, code=2)
+        assert "--yes does it" in refused.stderr
+        some = await shell.json("dlq", "purge", group, "--until", 2, "--yes")
+        assert [(row["marked"], row["waiting"], row["done"]) for row in some] == [(2, 3, True)]
+        shown = await shell.text("dlq", "show", group, "--waiting", "-o", "{body}")
+        assert shown.split() == ["2", "3", "4"]
+        await shell.run("dlq", "purge", group, "--yes")
+        [row] = [row for row in await shell.json("dlq", "list") if row["group"] == group]
+        assert (row["waiting"], row["messages"]) == (0, 5)
+        await producer.send(Message(dead, b"5"))
+
+        async def waits() -> bool:
+            [row] = [row for row in await shell.json("dlq", "list") if row["group"] == group]
+            return bool(row["waiting"] == 1)
+
+        await until(waits, what="the letter that came later")
+
+
+async def _is_writable(producer: Producer, topic: str) -> bool:
+    try:
+        return bool(await producer.queues(topic))
+    except KeroloxError:
+        return False
 
 
 async def test_the_way_of_a_message_is_a_timeline(cluster: Cluster, topic: str, group: str) -> None:

@@ -25,6 +25,8 @@ from kerolox.message import Message, MessageQueue
 from kerolox.metrics import serving
 from kerolox.namesrv.config import NamesrvConfig
 from kerolox.namesrv.server import NameServer
+from kerolox.protocol.bodies import SubscriptionGroupConfig, TopicConfig
+from kerolox.protocol.own.dead_letter_marks import DoneOffsets
 from tests.support.clients.peer import peer_of, small_config
 
 HOST = "127.0.0.1"
@@ -80,6 +82,28 @@ async def served(tmp_path: Path) -> AsyncIterator[Served]:
         config = small_config(tmp_path, namesrv_addr=f"{HOST}:{names.port}", **PROM)
         async with Broker(config) as broker:
             yield Served(names, broker)
+
+
+async def test_dead_letters_that_wait_and_paused_groups_are_measured(served: Served) -> None:
+    parts = served.broker.parts
+    for topic in ("%DLQ%g", "%DLQ%h"):
+        parts.topics.put(TopicConfig(topic_name=topic, read_queue_nums=2, write_queue_nums=2))
+    parts.groups.put(SubscriptionGroupConfig(group_name="g", consume_enable=False))
+    parts.groups.put(SubscriptionGroupConfig(group_name="h"))
+    async with Producer("p", f"{HOST}:{served.names.port}") as producer:
+        queue = MessageQueue("%DLQ%g", served.broker.config.broker_name, 1)
+        for _ in range(6):
+            await producer.send(Message("%DLQ%g", b"x"), queue=queue)
+    done = DoneOffsets().with_done(0, 2, 0).with_done(4, 5, 0)
+    for group, offset in DoneOffsets().changes_to(done):
+        parts.offsets.commit(group, "%DLQ%g", 1, offset, HOST)
+    figures = await served.figures()
+    for group, waiting, paused in (("g", 3, 1), ("h", 0, 0)):
+        labels = (("consumer_group", group),)
+        assert figures["kerolox_dead_letters_waiting", labels] == waiting
+        assert figures["kerolox_group_paused", labels] == paused
+    assert not any("CID_RMQ_SYS_DEAD" in str(labels) for _, labels in figures)
+    assert ("kerolox_group_paused", (("consumer_group", "TOOLS_CONSUMER"),)) not in figures
 
 
 async def test_traffic_lag_and_times_are_measured(served: Served) -> None:
@@ -267,6 +291,8 @@ from kerolox.broker.broker import Broker
 from kerolox.broker.config import BrokerConfig
 from kerolox.namesrv.config import NamesrvConfig
 from kerolox.namesrv.server import NameServer
+from kerolox.protocol.bodies import SubscriptionGroupConfig, TopicConfig
+from kerolox.protocol.own.dead_letter_marks import DoneOffsets
 
 async def start(folder):
     names = NamesrvConfig(listen_host="127.0.0.1", listen_port=0, kv_config_path=folder / "kv.json")

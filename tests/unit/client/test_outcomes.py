@@ -9,11 +9,13 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
+from kerolox.admin import copy_of
 from kerolox.client import AckIndex, ConsumeStatus, MessageModel, Outcome
 from kerolox.client.core.consuming.outcome import Action, failed_outcomes
 from kerolox.client.core.delays import DELAYS_SECONDS, level_of
+from kerolox.client.core.sending.send import dead_letter_message, passed_on_message
 from kerolox.errors import ConfigError
-from kerolox.message import MessageExt, decode_properties
+from kerolox.message import DEAD_LETTER_REASON, MessageExt, PropertyKey, decode_properties
 from kerolox.protocol.codes import RequestCode
 from kerolox.protocol.command import RemotingCommand
 from tests.support.eventually import until
@@ -141,3 +143,21 @@ async def test_broadcasting_drops_what_is_not_done_with(broker: QueueBroker, tmp
 def test_actions_are_told_apart() -> None:
     actions = [Outcome.ack().action, Outcome.nack().action, Outcome.dead_letter().action]
     assert actions == [Action.ACK, Action.NACK, Action.DEAD_LETTER]
+
+
+def test_a_dead_letter_that_is_sent_again_leaves_its_reason_behind() -> None:
+    letter = MessageExt(
+        topic="%DLQ%g",
+        body=b"x",
+        queue_id=0,
+        queue_offset=0,
+        commit_log_offset=0,
+        store_host=("127.0.0.1", 1),
+        properties={DEAD_LETTER_REASON: "broken", PropertyKey.RETRY_TOPIC: "T", "own": "1"},
+    )
+    again = decode_properties(passed_on_message(letter, "g", delay_level=0, topic="T").properties)
+    assert DEAD_LETTER_REASON not in again
+    assert again["own"] == "1"
+    assert copy_of(letter).properties == {"own": "1"}
+    dead = dead_letter_message(letter, "g", properties={DEAD_LETTER_REASON: "once more"})
+    assert decode_properties(dead.properties)[DEAD_LETTER_REASON] == "once more"

@@ -5,13 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from kerolox.admin import BrokerRuntime, DayTotals, PoolQueue, Rates
+from kerolox.admin import BrokerRuntime, DayTotals, GroupState, PoolQueue, Rates
 from kerolox.doctor.diagnosis import JUDGMENTS, judged
-from kerolox.doctor.facts import BrokerFacts, MachineFacts, Node, PathFacts, Survey
+from kerolox.doctor.facts import BrokerFacts, GroupFacts, MachineFacts, Node, PathFacts, Survey
 from kerolox.doctor.findings import CODES, Finding, Severity, worst_first
+from kerolox.doctor.judgments.groups import group_findings
 from kerolox.doctor.machine import machine_facts
 from kerolox.doctor.survey import clock_ahead_ms
 
@@ -115,6 +117,31 @@ def test_a_clock_is_off_only_as_far_as_seconds_and_the_way_leave_no_doubt() -> N
     assert clock_ahead_ms(RUNTIME, said_ms + 9_000, said_ms + 9_500) == -8_000
     assert clock_ahead_ms(replace(RUNTIME, values={}), 0, 0) is None
     assert codes(broker(clock_ahead_ms=-5_001)) == ["clock-off"]
+
+
+@pytest.mark.parametrize(
+    ("facts", "found"),
+    [
+        ({}, []),
+        ({"state": GroupState("g", delivering=("a", "b"))}, []),
+        ({"state": GroupState("g")}, []),
+        ({"state": GroupState("g", paused=("a", "b"))}, [("group-paused", "it is paused:")]),
+        (
+            {"state": GroupState("g", delivering=("a",), paused=("b", "c"))},
+            [("group-paused", "it is paused on b, c:")],
+        ),
+        ({"dead_letters": 7}, [("dead-letters", "7 messages that it gave up")]),
+    ],
+)
+def test_paused_groups_and_dead_letters_that_wait_are_told(
+    facts: dict[str, Any], found: list[tuple[str, str]]
+) -> None:
+    seen = GroupFacts(group="g", first=None, second=None, status=None, **facts)
+    told = list(group_findings(seen, 1, {}))
+    assert [(each.code, each.where) for each in told] == [(code, "group g") for code, _ in found]
+    for finding, (_, text) in zip(told, found, strict=True):
+        assert text in finding.what
+        assert "kerolox" in finding.advice
 
 
 def test_a_judgment_that_fails_hides_no_other() -> None:

@@ -89,6 +89,7 @@ async def scraped(folder: Path) -> Labels:
         for topic in ("T", DLQ_PREFIX + "g"):
             parts.broker_stats.add(TOPIC_PUT_NUMS, topic, 1)
             parts.broker_stats.add(TOPIC_PUT_SIZE, topic, 1)
+        parts.topics.create_for_group(DLQ_PREFIX + "g", 1)
         parts.broker_stats.add(GROUP_GET_NUMS, "T@g", 1)
         parts.broker_stats.add("GROUP_GET_SIZE", "T@g", 1)
         parts.offsets.commit("g", "T", 0, 0, HOST)
@@ -143,7 +144,7 @@ def test_the_boards_panels_have_places_and_ids_of_their_own() -> None:
 
 def test_each_rule_says_what_is_wrong_and_has_a_unit_test() -> None:
     tests = (DEPLOY / "prometheus" / "alerts_test.yml").read_text()
-    assert len(RULES) == 6
+    assert len(RULES) == 7
     for rule in RULES:
         assert rule["labels"]["severity"] in ("warning", "critical")
         assert rule["annotations"].keys() == {"summary", "description"}

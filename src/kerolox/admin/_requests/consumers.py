@@ -9,9 +9,11 @@ from collections.abc import Collection, Iterable
 
 from kerolox.admin.consumers.groups import (
     GroupChange,
+    GroupState,
     all_group_settings,
     delete_group,
     group_settings,
+    group_states,
     list_groups,
     put_group,
     update_group,
@@ -78,7 +80,7 @@ class ConsumerRequests:
         return await all_group_settings(self._open(), broker, internal=internal)
 
     async def list_groups(self, *, cluster: str = "", internal: bool = False) -> list[str]:
-        """The consumer groups of a cluster, or of all, sorted.
+        """The consumer groups of a cluster, or of all, sorted: those with settings or offsets.
 
         Args:
             cluster: its name; empty: all clusters.
@@ -89,6 +91,14 @@ class ConsumerRequests:
             BrokerError, RemotingError: a master refused or does not answer.
         """
         return await list_groups(self._open(), cluster=cluster, internal=internal)
+
+    async def group_states(
+        self, *, cluster: str = "", internal: bool = False
+    ) -> dict[str, GroupState]:
+        """The consumer groups of a cluster, or of all, with where they are paused; sorted by
+        name. Arguments and errors: see :func:`list_groups`.
+        """
+        return await group_states(self._open(), cluster=cluster, internal=internal)
 
     async def group_settings(self, broker: str, group: str) -> SubscriptionGroupConfig | None:
         """What a broker has of a group (``getConsumerConfig``, by code 201); None: it has none
@@ -416,15 +426,23 @@ class ConsumerRequests:
         """
         return await get_offset(self._open(), group, queue, broker=broker)
 
-    async def set_offset(self, group: str, queue: MessageQueue, offset: int) -> None:
+    async def set_offset(
+        self, group: str, queue: MessageQueue, offset: int, *, broker: str = ""
+    ) -> None:
         """Set a group's offset of a queue at its broker (code 15). A member that has the queue sets
         it again with its next commit: use :func:`reset_offsets` where the group is online.
+
+        Args:
+            group: its name.
+            queue: the queue.
+            offset: of the next message that the group consumes.
+            broker: ``host:port``; empty: the broker that the queue names.
 
         Raises:
             ClientError: the offset is negative, or the queue's broker is unknown.
             BrokerError, RemotingError: it refused or does not answer.
         """
-        await set_offset(self._open(), group, queue, offset)
+        await set_offset(self._open(), group, queue, offset, broker=broker)
 
     async def consumer_offsets(
         self, group: str, topic: str, *, client_id: str = ""

@@ -11,13 +11,19 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from kerolox.admin.answers import read_struct
+from kerolox.admin.answers import read_object, read_struct
 from kerolox.admin.asking import all_answers, do_on_each, targets
 from kerolox.admin.cluster import cluster_info
 from kerolox.admin.topic_changes.deletion import delete_topic
 from kerolox.client.core.routes import MASTER_ID
 from kerolox.client.core.validate import check_consumer_group
-from kerolox.errors import ClientError, ConfigError, TopicRouteNotFoundError
+from kerolox.errors import (
+    BrokerError,
+    ClientError,
+    ConfigError,
+    RemoteProtocolError,
+    TopicRouteNotFoundError,
+)
 from kerolox.protocol.bodies import SubscriptionGroupConfig, SubscriptionGroupTable, encode_body
 from kerolox.protocol.codes import RequestCode
 from kerolox.protocol.headers import DeleteGroupHeader, GroupsHeader
@@ -26,6 +32,7 @@ from kerolox.protocol.names import (
     RETRY_PREFIX,
     is_system_group,
 )
+from kerolox.protocol.own.dead_letter_marks import is_marks_group
 
 RETRY_QUEUES_MAX = 65_535
 """Of a group; brokers have room for one more."""
@@ -36,6 +43,10 @@ if TYPE_CHECKING:
     from kerolox.client.aio.network.access import Access
 
 
+OFFSET_KEY_SEPARATOR = "@"
+"""Between topic and group, in a broker's table of offsets."""
+
+
 @dataclass(frozen=True, slots=True)
 class GroupChange:
     """What becomes of a group on one broker."""
@@ -44,6 +55,25 @@ class GroupChange:
     old: SubscriptionGroupConfig | None
     """None: the broker did not have it."""
     new: SubscriptionGroupConfig
+
+
+@dataclass(frozen=True, slots=True)
+class GroupState:
+    """Where a group has settings, and whether it gets messages there."""
+
+    group: str
+    delivering: tuple[str, ...] = ()
+    """Names of the brokers that deliver to it."""
+    paused: tuple[str, ...] = ()
+    """Names of those that do not (``consumeEnable`` is false)."""
+
+    @property
+    def text(self) -> str:
+        """``active``, ``paused``, ``paused on`` some brokers, or ``no settings``: the group has
+        offsets alone."""
+        if not self.paused:
+            return "active" if self.delivering else "no settings"
+        return f"paused on {', '.join(self.paused)}" if self.delivering else "paused"
 
 
 async def all_group_settings(
@@ -74,7 +104,7 @@ async def _group_table(
 
 
 async def list_groups(access: Access, *, cluster: str = "", internal: bool = False) -> list[str]:
-    """The consumer groups of a cluster, or of all, sorted.
+    """The consumer groups of a cluster, or of all, sorted: those with settings or offsets.
 
     Args:
         access: the cluster.
@@ -85,13 +115,53 @@ async def list_groups(access: Access, *, cluster: str = "", internal: bool = Fal
         ClientError: there is no such cluster.
         BrokerError, RemotingError: a master refused or does not answer.
     """
+    return list(await group_states(access, cluster=cluster, internal=internal))
+
+
+async def group_states(
+    access: Access, *, cluster: str = "", internal: bool = False
+) -> dict[str, GroupState]:
+    """The consumer groups of a cluster, or of all, with where they are paused; sorted by name.
+    Arguments and errors: see :func:`list_groups`."""
     info = await cluster_info(access)
-    masters = [node.addresses.get(MASTER_ID) for node in info.nodes(cluster)]
-    tables = await all_answers(
-        [address for address in masters if address],
-        lambda address: all_group_settings(access, address, internal=internal),
-    )
-    return sorted({name for table in tables.values() for name in table})
+    masters = {
+        node.addresses[MASTER_ID]: node.broker_name
+        for node in info.nodes(cluster)
+        if node.addresses.get(MASTER_ID)
+    }
+
+    async def look(address: str) -> tuple[dict[str, SubscriptionGroupConfig], set[str]]:
+        return (
+            await all_group_settings(access, address, internal=internal),
+            await _groups_with_offsets(access, address),
+        )
+
+    delivering: dict[str, list[str]] = {}
+    paused: dict[str, list[str]] = {}
+    names: set[str] = set()
+    for address, (table, others) in (await all_answers(masters, look)).items():
+        names.update(table, (each for each in others if internal or not is_system_group(each)))
+        for name, settings in table.items():
+            states = delivering if settings.consume_enable else paused
+            states.setdefault(name, []).append(masters[address])
+    return {
+        name: GroupState(
+            name, tuple(sorted(delivering.get(name, ()))), tuple(sorted(paused.get(name, ())))
+        )
+        for name in sorted(names)
+    }
+
+
+async def _groups_with_offsets(access: Access, broker: str) -> set[str]:
+    """The groups that a broker has offsets of, with settings or without (code 43)."""
+    try:
+        response = await access.ask(broker, RequestCode.GET_ALL_CONSUMER_OFFSET)
+        table = (await read_object(response, "the offsets", broker)).members("offsetTable")
+    except (BrokerError, RemoteProtocolError):
+        # Who may not see all offsets, or as many as can't be read, sees the groups with settings.
+        return set()
+    pairs = [key.split(OFFSET_KEY_SEPARATOR) for key in table.own_names()]
+    return {pair[1] for pair in pairs if len(pair) == 2 and not is_marks_group(pair[1])}
 
 
 async def group_settings(access: Access, broker: str, group: str) -> SubscriptionGroupConfig | None:

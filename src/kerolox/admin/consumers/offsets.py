@@ -197,9 +197,18 @@ async def get_offset(access: Access, group: str, queue: MessageQueue, *, broker:
         return -1
 
 
-async def set_offset(access: Access, group: str, queue: MessageQueue, offset: int) -> None:
+async def set_offset(
+    access: Access, group: str, queue: MessageQueue, offset: int, *, broker: str = ""
+) -> None:
     """Set a group's offset of a queue at its broker (code 15). A member that has the queue sets it
     again with its next commit: use :func:`reset_offsets` where the group is online.
+
+    Args:
+        access: the cluster.
+        group: its name.
+        queue: the queue.
+        offset: of the next message that the group consumes.
+        broker: ``host:port``; empty: the broker that the queue names.
 
     Raises:
         ClientError: the offset is negative, or the queue's broker is unknown.
@@ -207,7 +216,7 @@ async def set_offset(access: Access, group: str, queue: MessageQueue, offset: in
     """
     if offset < 0:
         raise ClientError(f"offset {offset} is none; the first message has offset 0")
-    address = await current_address(access, queue)
+    address = broker or await current_address(access, queue)
     await _commit(access, address, group, queue, offset)
 
 

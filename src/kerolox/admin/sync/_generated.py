@@ -12,7 +12,7 @@ from kerolox.admin.acl import Account, AclConfig, AclVersion
 from kerolox.admin.admin import Admin as _Admin
 from kerolox.admin.brokers import BrokerRuntime, QueueEntries, ReplicationStatus
 from kerolox.admin.cluster import ClusterInfo
-from kerolox.admin.consumers.groups import GroupChange
+from kerolox.admin.consumers.groups import GroupChange, GroupState
 from kerolox.admin.consumers.members import (
     ClientConnection,
     ConsumerConnections,
@@ -27,6 +27,12 @@ from kerolox.admin.consumers.progress import (
     GroupProgress,
     GroupSummary,
     QueueTimeSpan,
+)
+from kerolox.admin.messages.dead_letters import (
+    DeadLetterQueue,
+    DeadLetterSummary,
+    PurgedQueue,
+    ResentLetter,
 )
 from kerolox.admin.messages.finding import KEY_MATCHES_MAX, ConsumeDirectlyResult, MessageTrack
 from kerolox.admin.messages.halves import TO_THE_END, HalfMessageSupport
@@ -241,11 +247,19 @@ class AdminRequests:
         return self._portal.run(self._admin.all_group_settings(broker, internal=internal))
 
     def list_groups(self, *, cluster: str = "", internal: bool = False) -> list[str]:
-        """The consumer groups of a cluster, or of all, sorted.
+        """The consumer groups of a cluster, or of all, sorted: those with settings or offsets.
 
         See ``kerolox.admin.Admin.list_groups``.
         """
         return self._portal.run(self._admin.list_groups(cluster=cluster, internal=internal))
+
+    def group_states(self, *, cluster: str = "", internal: bool = False) -> dict[str, GroupState]:
+        """The consumer groups of a cluster, or of all, with where they are paused; sorted by name.
+        Arguments and errors: see :func:`list_groups`.
+
+        See ``kerolox.admin.Admin.group_states``.
+        """
+        return self._portal.run(self._admin.group_states(cluster=cluster, internal=internal))
 
     def group_settings(self, broker: str, group: str) -> SubscriptionGroupConfig | None:
         """What a broker has of a group (``getConsumerConfig``, by code 201); None: it has none of
@@ -454,13 +468,13 @@ class AdminRequests:
         """
         return self._portal.run(self._admin.get_offset(group, queue, broker=broker))
 
-    def set_offset(self, group: str, queue: MessageQueue, offset: int) -> None:
+    def set_offset(self, group: str, queue: MessageQueue, offset: int, *, broker: str = "") -> None:
         """Set a group's offset of a queue at its broker (code 15). A member that has the queue sets
         it again with its next commit: use :func:`reset_offsets` where the group is online.
 
         See ``kerolox.admin.Admin.set_offset``.
         """
-        self._portal.run(self._admin.set_offset(group, queue, offset))
+        self._portal.run(self._admin.set_offset(group, queue, offset, broker=broker))
 
     def consumer_offsets(
         self, group: str, topic: str, *, client_id: str = ""
@@ -1009,6 +1023,16 @@ class AdminRequests:
             self._admin.time_cluster_sends(cluster=cluster, count=count, body_bytes=body_bytes)
         )
 
+    def send_copy(
+        self, message: MessageExt, *, topic: str = "", body: bytes | None = None
+    ) -> SendResult:
+        """Send a stored message once more, to all groups of a topic (:func:`copy_of`). An empty
+        body is sent as it is: RocketMQ's clients refuse one, its brokers store it.
+
+        See ``kerolox.admin.Admin.send_copy``.
+        """
+        return self._portal.run(self._admin.send_copy(message, topic=topic, body=body))
+
     def dead_letters(
         self,
         group: str,
@@ -1029,15 +1053,75 @@ class AdminRequests:
             )
         )
 
+    def dead_letter_queues(self, group: str) -> list[DeadLetterQueue]:
+        """The queues of a group's dead letters with what is done of them, sorted; empty: it has
+        none.
+
+        See ``kerolox.admin.Admin.dead_letter_queues``.
+        """
+        return self._portal.run(self._admin.dead_letter_queues(group))
+
+    def dead_letter_summaries(self) -> list[DeadLetterSummary]:
+        """The groups that have dead letters, sorted by name; those whose brokers don't say are left
+        out.
+
+        See ``kerolox.admin.Admin.dead_letter_summaries``.
+        """
+        return self._portal.run(self._admin.dead_letter_summaries())
+
     def resend_dead_letter(
         self, group: str, message: MessageExt, *, body: bytes | None = None
     ) -> SendResult:
         """Give a dead letter to its group again, and to no other group: a copy goes to the group's
-        retry topic with all its retries before it. The dead letter itself stays.
+        retry topic with all its retries before it. The dead letter itself stays, marked as done.
 
         See ``kerolox.admin.Admin.resend_dead_letter``.
         """
         return self._portal.run(self._admin.resend_dead_letter(group, message, body=body))
+
+    def resend_dead_letters(
+        self,
+        group: str,
+        *,
+        start: Position | None = None,
+        stop: Position | None = None,
+        wanted: Callable[[MessageExt], bool] | None = None,
+        max_messages: int | None = None,
+        again: bool = False,
+        tell_done: bool = False,
+        to_topic: bool = False,
+        dry_run: bool = False,
+    ) -> Iterator[ResentLetter]:
+        """Send the dead letters of a group again, in order, each at most once: one that is marked
+        as done is left out, and one that was sent is marked at once, so a call that was broken
+        off goes on where it was. What became of each comes one by one; memory holds a few at a
+        time.
+
+        See ``kerolox.admin.Admin.resend_dead_letters``.
+        """
+        return self._portal.iterate(
+            lambda: self._admin.resend_dead_letters(
+                group,
+                start=start,
+                stop=stop,
+                wanted=wanted,
+                max_messages=max_messages,
+                again=again,
+                tell_done=tell_done,
+                to_topic=to_topic,
+                dry_run=dry_run,
+            )
+        )
+
+    def purge_dead_letters(
+        self, group: str, *, stop: Position | None = None, dry_run: bool = False
+    ) -> list[PurgedQueue]:
+        """Mark the dead letters of a group as done, so that nothing counts or sends them any more;
+        by queue, sorted. The letters stay until their log is deleted, as all messages do.
+
+        See ``kerolox.admin.Admin.purge_dead_letters``.
+        """
+        return self._portal.run(self._admin.purge_dead_letters(group, stop=stop, dry_run=dry_run))
 
     def half_message_support(self, broker: str) -> HalfMessageSupport:
         """What a broker can do with half messages beyond RocketMQ; a RocketMQ broker: nothing.

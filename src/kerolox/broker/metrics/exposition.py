@@ -28,6 +28,7 @@ from kerolox.protocol.names import (
     TOPIC_PUT_NUMS,
     is_system_group,
 )
+from kerolox.protocol.own.dead_letter_marks import DoneOffsets, is_marks_group
 from kerolox.remoting.turns import Turns
 
 if TYPE_CHECKING:
@@ -108,6 +109,10 @@ class BrokerFigures:
         await self._measure_traffic(families, turns)
         await self._measure_connections(families, turns)
         await self._measure_lag(families, turns)
+        if not self.config.is_slave:
+            # A slave has its master's, and both together would count them twice.
+            await self._measure_dead_letters(families, turns)
+            await self._measure_paused(families, turns)
 
     def _measure_broker(self, families: Families) -> None:
         families.gauge(
@@ -284,6 +289,8 @@ class BrokerFigures:
             _GROUP_LABELS,
         )
         for group, topics in self.offsets.topics_by_group().items():
+            if is_marks_group(group):
+                continue
             for topic in topics:
                 await turns.give()
                 labels = self._of_group(group, topic)
@@ -293,6 +300,41 @@ class BrokerFigures:
                 queue_ages.extend(rows, [delay_ms / 1000 for _, _, delay_ms in queues])
                 lags.add(labels, sum([lag for _, lag, _ in queues]))
                 delays.add(labels, max([delay_ms for _, _, delay_ms in queues], default=0))
+
+    async def _measure_dead_letters(self, families: Families, turns: Turns) -> None:
+        waiting = families.gauges(
+            "kerolox_dead_letters_waiting",
+            "Dead letters that were neither sent again nor marked as done",
+            ("consumer_group",),
+        )
+        for topic in self.topics.names:
+            if topic.startswith(DLQ_PREFIX):
+                await turns.give()
+                waiting.add((topic.removeprefix(DLQ_PREFIX),), self._dead_letters_waiting(topic))
+
+    def _dead_letters_waiting(self, topic: str) -> int:
+        config, count = self.topics.get(topic), 0
+        queues = max(config.read_queue_nums, config.write_queue_nums) if config else 0
+        for queue_id in range(queues):
+            low, high = self.store.queue_bounds(topic, queue_id)
+
+            def offset_of(group: str, queue_id: int = queue_id) -> int:
+                return self.offsets.query(group, topic, queue_id)
+
+            count += DoneOffsets.read(offset_of, high).waiting(low, high)
+        return count
+
+    async def _measure_paused(self, families: Families, turns: Turns) -> None:
+        paused = families.gauges(
+            "kerolox_group_paused",
+            "1: the group gets no messages here (consumeEnable=false)",
+            ("consumer_group",),
+        )
+        for name in self.groups.names:
+            await turns.give()
+            settings = None if is_system_group(name) else self.groups.get(name)
+            if settings is not None:
+                paused.add((name,), int(not settings.consume_enable))
 
     def _queue_lags(self, group: str, topic: str) -> Iterable[tuple[int, int, int]]:
         """(queue id, messages left, milliseconds that the next one has waited)."""

@@ -1,43 +1,47 @@
-"""Dead letters: whose, which, given to their group again one by one or chosen, exported."""
+"""Dead letters: whose, which, given to their group again chosen or all, marked, exported."""
 
 from __future__ import annotations
 
 import base64
+import time
 from collections.abc import AsyncIterator
 
 import msgspec
 from starlette.responses import Response, StreamingResponse
 
-from kerolox.admin import dead_letters, describe_topic, message_at, resend_dead_letter
-from kerolox.admin.asking import answers_of
-from kerolox.console.rendering import preview_text
+from kerolox.admin import (
+    DeadLetterQueue,
+    ResentLetter,
+    dead_letter_queues,
+    dead_letter_summaries,
+    dead_letters,
+    message_at,
+    purge_dead_letters,
+    resend_dead_letter,
+    resend_dead_letters,
+)
+from kerolox.console.rendering import preview_text, typed_body
 from kerolox.console.scan import position_in, queue_of, scan, wanted_of
 from kerolox.console.visit import Done, Visit
 from kerolox.errors import ClientError, KeroloxError, TopicRouteNotFoundError
-from kerolox.message import MessageExt
+from kerolox.message import DEAD_LETTER_REASON, MessageExt, MessageQueue
 from kerolox.protocol.names import DLQ_PREFIX
 
-__all__ = ["browse", "export", "listed", "resend"]
+__all__ = ["browse", "export", "listed", "purge", "resend", "resend_all"]
 
 RESENT_AT_ONCE_MAX = 50
+RESENT_SECONDS_MAX = 10.0
+"""For so long one request sends all that wait; the next goes on."""
+FAILURES_TOLD_MAX = 5
 EXPORTED_MAX = 10_000
 EXPORTED_BYTES_MAX = 256 * 1024 * 1024
 
 
 async def listed(visit: Visit) -> Response:
-    """Groups that have some."""
-    topics = await visit.console.cluster.topics(internal=True)
-    names = [name for name in topics if name.startswith(DLQ_PREFIX)]
-    found, _ = await answers_of(names, lambda name: describe_topic(visit.admin.access, name))
-    rows = [
-        (
-            topic.removeprefix(DLQ_PREFIX),
-            sum(each.max_offset - each.min_offset for each in described.queues),
-            max((each.last_update_timestamp for each in described.queues), default=0),
-        )
-        for topic, described in found.items()
-    ]
-    return visit.page("dead_letters.html", rows=sorted(rows, key=lambda row: -row[1]))
+    """Groups that have some, those with the most that wait first."""
+    found = await dead_letter_summaries(visit.admin.access)
+    rows = sorted(found, key=lambda each: (-each.waiting, -each.messages, each.group))
+    return visit.page("dead_letters.html", rows=rows)
 
 
 async def browse(visit: Visit) -> Response:
@@ -57,31 +61,36 @@ async def browse(visit: Visit) -> Response:
         found = await scan(visit.admin.access, wanted)
     except TopicRouteNotFoundError:
         raise ClientError(f"group {group!r} has no dead letters") from None
+    queues = await dead_letter_queues(visit.admin.access, group)
+    by_queue = {each.queue: each for each in queues}
     return visit.page(
         "dead_letter.html",
         group=group,
         asked=asked,
         found=found,
+        is_done=lambda message: _is_done(by_queue, message),
+        reason=DEAD_LETTER_REASON,
+        waiting=sum(each.waiting for each in queues),
+        messages=sum(each.messages for each in queues),
         preview=preview_text,
         most=RESENT_AT_ONCE_MAX,
     )
 
 
 async def resend(visit: Visit) -> Done:
-    """Give chosen ones to their group again; each stays, and each has a result."""
+    """Give chosen ones to their group again; each stays, marked as done, and has a result."""
     group = visit.required("group")
     places = visit.form.get("place", [])
     if not places:
         raise ClientError("choose at least one dead letter")
     if len(places) > RESENT_AT_ONCE_MAX:
         raise ClientError(f"choose {RESENT_AT_ONCE_MAX} dead letters at most")
-    body = None
-    if visit.given("edited") == "1":
-        body = visit.given("body", characters_max=1 << 20).replace("\r\n", "\n").encode()
+    typed = visit.body() if visit.given("edited") == "1" else None
+    again = visit.given("again") == "1"
     assert visit.session is not None
     results: dict[str, str] = {}
     for place in dict.fromkeys(places):
-        results[place] = await _resent(visit, group, place, body)
+        results[place] = await _resent(visit, group, place, typed, again=again)
         # Also when a later one takes too long, what is done is told.
         visit.target["results"] = results
     failed = [place for place, result in results.items() if not result.startswith("sent")]
@@ -90,8 +99,49 @@ async def resend(visit: Visit) -> Done:
     return Done(
         f"{len(results) - len(failed)} of {len(results)} dead letters were sent again.",
         visit.path("/dead-letter", group=group),
-        {"group": group, "edited": body is not None},
+        {"group": group, "edited": typed is not None},
         new=results,
+    )
+
+
+async def resend_all(visit: Visit) -> Done:
+    """Give all that wait to their group again, for as long as a request may take."""
+    group = visit.required("group")
+    assert visit.session is not None
+    began, sent = time.monotonic(), 0
+    failed: list[ResentLetter] = []
+    async for each in resend_dead_letters(visit.admin.access, group):
+        sent += each.state == "sent"
+        if each.error:
+            failed.append(each)
+        visit.target["sent"] = sent
+        if time.monotonic() - began > RESENT_SECONDS_MAX or len(failed) > RESENT_AT_ONCE_MAX:
+            break
+    for each in failed[:FAILURES_TOLD_MAX]:
+        visit.session.note(f"{_place(each.message)}: {each.error}")
+    left = sum(each.waiting for each in await dead_letter_queues(visit.admin.access, group))
+    more = f" {left} still wait: send all once more to go on." if left else ""
+    return Done(
+        f"{sent} dead letters were sent again.{more}",
+        visit.path("/dead-letter", group=group),
+        {"group": group},
+        new={"sent": sent, "failed": len(failed), "waiting": left},
+    )
+
+
+async def purge(visit: Visit) -> Done:
+    """Mark all that wait as done: nothing counts them any more. They stay in their queue."""
+    group = visit.required("group")
+    if visit.given("again") != group:
+        raise ClientError("type the group's name once more; nothing was marked")
+    queues = await purge_dead_letters(visit.admin.access, group)
+    count = sum(each.marked for each in queues)
+    return Done(
+        f"{count} dead letters of {group} are marked as done.",
+        visit.path("/dead-letter", group=group),
+        {"group": group},
+        old={"waiting": count},
+        new={"waiting": 0},
     )
 
 
@@ -131,14 +181,27 @@ def _row(message: MessageExt) -> dict[str, object]:
         return {**row, "bodyBase64": base64.b64encode(message.body).decode()}
 
 
-async def _resent(visit: Visit, group: str, place: str, body: bytes | None) -> str:
+async def _resent(visit: Visit, group: str, place: str, typed: bytes | None, *, again: bool) -> str:
     queue, _, offset = place.rpartition(":")
     if not (offset.isascii() and offset.isdigit() and len(offset) < 19):
         raise ClientError("a dead letter is named broker/id:offset")
     access = visit.admin.access
     try:
         message = await message_at(access, queue_of(DLQ_PREFIX + group, queue), int(offset))
+        queues = {each.queue: each for each in await dead_letter_queues(access, group)}
+        if _is_done(queues, message) and not again:
+            return "left out: it was sent again before, or marked as done"
+        body = None if typed is None else typed_body(typed, message.body)
         result = await resend_dead_letter(access, group, message, body=body)
     except KeroloxError as error:
         return f"not sent: {error}"
     return f"sent, {result.status.name}, id {result.message_id}"
+
+
+def _is_done(queues: dict[MessageQueue, DeadLetterQueue], message: MessageExt) -> bool:
+    queue = queues.get(message.queue)
+    return queue is not None and queue.is_done(message)
+
+
+def _place(message: MessageExt) -> str:
+    return f"{message.broker_name}/{message.queue_id}:{message.queue_offset}"

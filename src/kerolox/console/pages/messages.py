@@ -10,17 +10,16 @@ from starlette.responses import Response
 from kerolox.admin import (
     Position,
     PositionKind,
-    copy_of,
     describe_topic,
     message_at,
     message_by_id,
     message_tracks,
     messages_by_key,
-    send_message,
+    send_copy,
 )
 from kerolox.admin.asking import answers_of
 from kerolox.admin.messages.reading import read_messages
-from kerolox.console.rendering import body_text, preview_text
+from kerolox.console.rendering import body_text, fits_a_form, preview_text, typed_body
 from kerolox.console.scan import Scan, position_in, queue_of, scan, wanted_of
 from kerolox.console.visit import Done, Visit
 from kerolox.errors import ClientError, KeroloxError, NotFoundError
@@ -61,7 +60,6 @@ async def described(visit: Visit) -> Response:
     message = await _message(visit, visit.asked)
     view = visit.asked("view") if visit.asked("view") in VIEWS else VIEWS[0]
     taken, body = body_text(message.body, view)
-    is_text = taken != "hex" and message.body == message.body.decode(errors="replace").encode()
     tracks = await message_tracks(visit.admin.access, message) if visit.asked("tracks") else None
     return visit.page(
         "message.html",
@@ -69,7 +67,7 @@ async def described(visit: Visit) -> Response:
         view=taken,
         views=VIEWS[1:],
         body=body,
-        is_text=is_text,
+        is_text=fits_a_form(message.body),
         tracks=tracks,
         origin=message.properties.get(PropertyKey.RETRY_TOPIC) or message.topic,
         dead_letter_of=message.topic.removeprefix(DLQ_PREFIX)
@@ -81,12 +79,10 @@ async def described(visit: Visit) -> Response:
 async def resend(visit: Visit) -> Done:
     """Send a copy of a message to its topic, or to another."""
     message = await _message(visit, visit.given)
-    body = None
-    if visit.given("edited") == "1":
-        body = visit.given("body", characters_max=1 << 20).replace("\r\n", "\n").encode()
+    body = typed_body(visit.body(), message.body) if visit.given("edited") == "1" else None
     topic = visit.given("to") or message.topic
     visit.target = {"topic": topic, "msgId": message.message_id}
-    result = await send_message(visit.admin.access, copy_of(message, topic=topic, body=body))
+    result = await send_copy(visit.admin.access, message, topic=topic, body=body)
     await _until_readable(visit, result.queue, result.queue_offset)
     place = f"{result.queue.broker_name}/{result.queue.queue_id}"
     return Done(

@@ -84,14 +84,13 @@ async def described(visit: Visit) -> Response:
 async def send(visit: Visit) -> Done:
     """Send one message."""
     topic = visit.required("topic")
-    body = visit.given("body", characters_max=1 << 22)
     try:
         properties = dict(_pair(line) for line in visit.given("properties").splitlines() if line)
     except ValueError as error:
         raise ClientError(str(error)) from None
     message = Message(
         topic,
-        body.replace("\r\n", "\n").encode("utf-8", "surrogatepass"),
+        visit.body(),
         tags=visit.given("tags"),
         keys=visit.given("keys"),
         properties=properties,

@@ -27,6 +27,16 @@ def group_findings(facts: GroupFacts, stuck_after_ms: int, reading: Reading) -> 
     """Of one group; what its members read themselves (BROADCASTING) has no lag at brokers."""
     where = f"group {facts.group}"
     status = facts.status
+    yield from _paused(where, facts)
+    if facts.dead_letters:
+        yield Finding(
+            "dead-letters",
+            where,
+            f"{facts.dead_letters} messages that it gave up wait for somebody",
+            f"kerolox dlq show {facts.group} --waiting says why; send them again once the cause is"
+            f" mended (kerolox dlq resend {facts.group}), or mark them as done (kerolox dlq purge"
+            f" {facts.group})",
+        )
     if status is not None:
         yield from _members(where, status)
         if status.connections.message_model == BROADCASTING:
@@ -44,6 +54,19 @@ def group_findings(facts: GroupFacts, stuck_after_ms: int, reading: Reading) -> 
             )
         return
     yield from _queues(where, facts, status, stuck_after_ms, reading)
+
+
+def _paused(where: str, facts: GroupFacts) -> Iterator[Finding]:
+    state = facts.state
+    if state is None or not state.paused:
+        return
+    left = f", and {facts.second.lag} messages wait" if facts.second and facts.second.lag else ""
+    yield Finding(
+        "group-paused",
+        where,
+        f"it is {state.text}: it gets no messages there{left}",
+        f"to deliver again: kerolox group resume {facts.group}",
+    )
 
 
 def _members(where: str, status: ConsumerStatus) -> Iterator[Finding]:
@@ -86,7 +109,10 @@ def _queues(
         lag, owner = queues[queue].lag, queues[queue].client_id
         waits_ms = facts.waits_ms.get((queue.topic, queue.broker_name, queue.queue_id), 0)
         place = f"{queue.topic} {queue.broker_name}/{queue.queue_id}"
-        if queue.topic not in subscribed or waits_ms < stuck_after_ms or is_lost(queue, reading):
+        is_paused = facts.state is not None and queue.broker_name in facts.state.paused
+        if queue.topic not in subscribed or waits_ms < stuck_after_ms:
+            continue
+        if is_paused or is_lost(queue, reading):
             continue
         if owner:
             yield Finding(

@@ -6,8 +6,7 @@ import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, ClassVar
 
-from kerolox.client.core.consuming.outcome import DEAD_LETTER_REASON
-from kerolox.message import PropertyKey
+from kerolox.message import DEAD_LETTER_REASON, PropertyKey
 from kerolox.protocol.names import DLQ_PREFIX
 from kerolox.spark.jobs.frame.errors import told
 from kerolox.spark.jobs.frame.job import Job
@@ -247,7 +246,9 @@ JOB = Job(
     name="dlq",
     help="""Count the dead letters of consumer groups by topic and reason.
 
-    To send them again, replay the topic %DLQ%GROUP. Exits with 1 when there are some.
+    All that are in the queue are counted, also those that were sent again or purged; `kerolox dlq
+    list` says how many wait, and `kerolox dlq resend` sends those again, each once. Exits with 1
+    when there are some.
 
     \b
       kerolox spark dlq --group billing --report dead-letters.html

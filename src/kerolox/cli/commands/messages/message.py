@@ -25,7 +25,7 @@ from kerolox.cli.rows import Column, is_text, show_record, show_rows, time_colum
 
 if TYPE_CHECKING:
     from kerolox.admin import Access, MessageTrack
-    from kerolox.message import Message, MessageExt
+    from kerolox.message import MessageExt
 
 MESSAGES = 100
 """Shown by ``message list`` unless ``--count`` says otherwise."""
@@ -182,12 +182,10 @@ def resend_command(
 
     It is said first where it goes. Then a terminal gets a question; elsewhere it needs --yes.
     """
-    from kerolox.admin import copy_of, message_by_id, send_message
+    from kerolox.admin import copy_of, message_by_id, send_copy
 
-    async def made(access: Access) -> Message:
-        return copy_of(await message_by_id(access, message_id, topic=topic), topic=target)
-
-    copy = on_cluster(name_server, made)
+    found = on_cluster(name_server, lambda access: message_by_id(access, message_id, topic=topic))
+    copy = copy_of(found, topic=target)
     row: dict[str, object] = {"msgId": message_id, "topic": copy.topic, "done": False}
     if not consent.yes:
         if is_text(output):
@@ -196,7 +194,7 @@ def resend_command(
             show_record(row, (), output)
         if not confirm("Send it?", consent, output, name_server):
             return
-    result = on_cluster(name_server, lambda access: send_message(access, copy))
+    result = on_cluster(name_server, lambda access: send_copy(access, found, topic=target))
     if is_text(output):
         print_line(f"sent to {copy.topic} as {result.message_id}")
         return

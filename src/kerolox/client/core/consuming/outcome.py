@@ -15,9 +15,6 @@ from kerolox.text import printable
 DEAD_LETTER_LEVEL = -1
 """The delay level of a send-back that asks for the dead-letter topic."""
 
-DEAD_LETTER_REASON = "DEAD_LETTER_REASON"
-"""The property of a dead letter that says why it is one, when a listener gave a reason."""
-
 REASON_CHARACTERS_MAX = 500
 """So long a reason is kept."""
 

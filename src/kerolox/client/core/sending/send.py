@@ -16,6 +16,7 @@ from kerolox.client.core.sending.request_reply import ReplyMessage
 from kerolox.client.core.validate import property_text, with_properties
 from kerolox.errors import BrokerError, MessageRejectedError, RemoteProtocolError
 from kerolox.message import (
+    DEAD_LETTER_REASON,
     Message,
     MessageExt,
     MessageQueue,
@@ -44,6 +45,8 @@ _NOT_SENT_AGAIN = (
     # A broker would take the copy for the half of a new transaction.
     PropertyKey.TRANSACTION_PREPARED,
     PropertyKey.DELAY,
+    # It was why an earlier copy became a dead letter.
+    DEAD_LETTER_REASON,
 )
 """Properties of a message that its copy in the retry topic does not have."""
 
@@ -285,9 +288,10 @@ def passed_on_message(
         MessageRejectedError: a listener has put something into the properties that would be read
             as others.
     """
-    all_properties = {**message.properties, **(properties or {})}
+    all_properties = {**message.properties}
     for name in _NOT_SENT_AGAIN:
         all_properties.pop(name, None)
+    all_properties |= properties or {}
     all_properties.setdefault(PropertyKey.ORIGIN_MESSAGE_ID, message.message_id)
     all_properties[PropertyKey.RETRY_TOPIC] = topic or message.topic
     if delay_level:

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 from kerolox import clock
 from kerolox.client.core.consuming.outcome import (
     DEAD_LETTER_LEVEL,
-    DEAD_LETTER_REASON,
     Action,
     Outcome,
 )
@@ -22,7 +21,7 @@ from kerolox.client.core.sending.send import (
     send_result,
 )
 from kerolox.errors import ClientError, KeroloxError
-from kerolox.message import MessageExt, MessageModel, MessageQueue
+from kerolox.message import DEAD_LETTER_REASON, MessageExt, MessageModel, MessageQueue
 from kerolox.protocol.codes import RequestCode
 from kerolox.protocol.names import AUTO_CREATE_TOPIC
 
