@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 from _pytest.nodeid import NodeId
 
-from tests.support import spark_versions
+from tests.support import prepared, spark_versions
 
 # Compiled modules are kept, here and by all processes that tests start, even where the environment
 # forbids it: otherwise each of some hundred processes compiles the whole package again.
@@ -73,7 +73,27 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         for item in items:
             if groups := {mark.args[0] for mark in item.iter_markers("xdist_group")}:
                 item._id = NodeId.parse(f"{item.nodeid}@{'_'.join(sorted(groups))}")
-        items.sort(key=place_of)
+        late = late_scopes(items) if os.environ.get(prepared.LATE_VARIABLE) == "1" else ()
+        items.sort(key=lambda item: (scope_of(item) in late, place_of(item)))
+
+
+def scope_of(item: pytest.Item) -> str:
+    """What one worker runs: a group of tests, or one test."""
+    return (
+        "_".join(sorted({mark.args[0] for mark in item.iter_markers("xdist_group")})) or item.nodeid
+    )
+
+
+def late_scopes(items: list[pytest.Item]) -> frozenset[str]:
+    """Those with a test that needs a build: a worker that waits for it runs nothing else."""
+    return frozenset(scope_of(item) for item in items if prepared.needs_build(item))
+
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object]:
+    """Builds are waited for before a test's own time begins (pytest-timeout)."""
+    prepared.wait_for(item)
+    return (yield)
 
 
 def place_of(item: pytest.Item) -> int:

@@ -1,8 +1,9 @@
 """Lint, then every test that this machine can run; says what is left out and how to get it.
 
-Types are checked while the native kernel is built; what needs one processor (types, clippy, the
-kernel's own tests) goes on beside pytest. The summary tells the time of each part. With ``CI=true``
-nothing may be left out: a missing tool is a failure.
+What tests need is built or downloaded beside them (`prepare.py`); where that has to be done first,
+the tests that need it come last. Types are checked while the native kernel is built; what needs one
+processor (types, clippy, the kernel's own tests) goes on beside pytest. The summary tells the time
+of each part. With ``CI=true`` nothing may be left out: a missing tool is a failure.
 
     python tools/run_tests.py [--quick] [--anew] [PYTEST OPTION ...]
 
@@ -31,6 +32,7 @@ from importlib.util import find_spec
 from kerolox.errors import ConfigError
 from kerolox.spark.java import require_java
 from passed import Passed, compiler, kernel_files, state_of
+from prepare import prepared
 from run_lint import built_checks, kernel_checks, python_checks, quick_checks
 from second_run import FLAKY_MAX, Run, Runs, Verdict, again, run_pytest
 from steps import ROOT, Outcome, Step, has_rust, lane, run_step
@@ -38,6 +40,8 @@ from steps import ROOT, Outcome, Step, has_rust, lane, run_step
 sys.path.insert(0, str(ROOT))
 
 from tests.support.browser import chromium
+from tests.support.prepared import LATE_VARIABLE, late_builds
+from tests.support.programs import RUN_VARIABLE
 from tests.support.stores.golden import copy_golden
 
 WORKERS = str((os.cpu_count() or 2) + 6)
@@ -127,6 +131,7 @@ def build_kernel() -> Outcome:
     """``make setup``, which builds the native kernel when its sources have changed."""
     outcome = run_step(Step("native kernel", ["make", "--no-print-directory", "setup"]))
     print(outcome.output, end="", flush=True)
+    print(f"prepare: native kernel: {outcome.seconds:.0f} s", flush=True)
     importlib.invalidate_caches()
     if outcome.succeeded and has_rust() and find_spec("kerolox_kernel") is None:
         return replace(outcome, succeeded=False, output="the kernel was not built (make setup)")
@@ -203,15 +208,15 @@ def run_all(missing: list[tuple[str, str]]) -> Result:
     with ThreadPoolExecutor() as pool:
         kernel = pool.submit(build_kernel)
         lanes = [lane(pool, type_checks(kernel))]
-        if "spark" not in dict(missing):
-            # Each Spark of the tests starts faster with them; none needs them.
-            classes = [sys.executable, "-m", "tests.support.clients.spark"]
-            lanes.append(lane(pool, [Step("classes of Spark", classes)]))
+        lanes.append(pool.submit(prepared, list(dict(missing))))
         lanes.append(lane(pool, [simulation()]))
         outcomes = [kernel.result()]
         run = None
         if outcomes[0].succeeded:
             lanes.append(lane(pool, *kernel_lane()))
+            if late := late_builds(list(dict(missing))):
+                print(f"tests: what needs them comes last: {', '.join(late)}", flush=True)
+                os.environ[LATE_VARIABLE] = "1"
             run = run_tests(*options, *options_given())
         outcomes += [outcome for one in lanes for outcome in one.result()]
     return judged(run, outcomes)
@@ -235,6 +240,7 @@ def options_given() -> list[str]:
 
 def main() -> int:
     started = time.time()
+    os.environ[RUN_VARIABLE] = f"{started:.0f}-{os.getpid()}"
     before = max(0.0, started - float(os.environ.get(STARTED_VARIABLE, started)))
     missing = [] if QUICK in sys.argv else missing_tools()
     for marker, why in missing:

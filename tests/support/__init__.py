@@ -6,6 +6,7 @@
 ``lines``          the lines that a call executes, a measure of work that no clock disturbs
 ``built``          libraries in C, built by the first test that needs them
 ``programs``       the Java, Go and Node.js programs of ``tests/interop``, built once per checkout
+``prepared``       the list of all builds, which `tools/prepare.py` makes beside the tests
 ``browser``        Chromium, driven by Playwright
 ``bare_python``    an interpreter that has only some packages
 ``spark_versions`` another PySpark than the installed one

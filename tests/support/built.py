@@ -7,7 +7,10 @@ import os
 import subprocess
 from pathlib import Path
 
-__all__ = ["built"]
+__all__ = ["LIBRARIES", "built"]
+
+LIBRARIES = tuple(sorted(Path(__file__).parent.glob("*/*.c")))
+"""The C files of all of them."""
 
 _CACHE = Path(__file__).resolve().parents[2] / ".cache" / "built"
 

@@ -1,4 +1,7 @@
-"""Builds the Java, Go and Node.js client programs once per checkout, into ``.cache/interop``."""
+"""Builds the Java, Go and Node.js client programs once per checkout, into ``.cache/interop``.
+
+`tests.support.prepared` lists them, so that a run makes them before the tests that need them.
+"""
 
 from __future__ import annotations
 
@@ -8,13 +11,14 @@ import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable, Collection
+from collections.abc import Callable
 from pathlib import Path
 
 __all__ = [
     "JAVA_VERSIONS",
     "RUNS_ALL",
     "RUN_STARTERS",
+    "RUN_VARIABLE",
     "RUN_VERSIONS",
     "SPRING_STARTERS",
     "build_axe",
@@ -24,6 +28,7 @@ __all__ = [
     "build_mqadmin_46",
     "build_node_clients",
     "build_python_clients",
+    "is_built",
     "java_command",
     "java_of",
 ]
@@ -31,6 +36,11 @@ __all__ = [
 SOURCES = Path(__file__).resolve().parents[1] / "interop"
 CACHE = SOURCES.parents[1] / ".cache" / "interop"
 BUILD_SECONDS_MAX = 600
+
+RUN_VARIABLE = "KEROLOX_RUN"
+"""A name of the run of all tests that this process belongs to: what failed to build in it is not
+built again."""
+
 MAVEN = ("mvn", "-B", "-q", "-ntp", "process-classes")
 MAVEN_OPTIONS = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 
@@ -58,6 +68,9 @@ JAVA_PROGRAMS = (
 )
 """Folders in ``java``, with the version that the program is built with."""
 
+PARTS = {"java": JAVA_PROGRAMS}
+"""What has to be in a program; a build with others is none."""
+
 
 def _newest(folder: Path) -> float:
     files = [path for path in folder.rglob("*") if path.is_file() and "target" not in path.parts]
@@ -68,11 +81,20 @@ def _copy(source: Path, built: Path) -> None:
     shutil.copytree(source, built, ignore=shutil.ignore_patterns("target"))
 
 
+def is_built(name: str) -> bool:
+    """Whether the cache has a program, with its parts and made of its sources as they are."""
+    stamp = CACHE / name / "built"
+    return (
+        stamp.exists()
+        and stamp.stat().st_mtime >= _newest(SOURCES / name)
+        and set(PARTS.get(name, ())) <= set(stamp.read_text().split())
+    )
+
+
 def _build(
     name: str,
     *command: str,
     copy: Callable[[Path, Path], None] = _copy,
-    parts: Collection[str] = (),
     **environment: str,
 ) -> Path:
     """Copy a source folder into the cache and build it there, unless that was done already.
@@ -81,22 +103,21 @@ def _build(
         name: the source folder, and the built one.
         command: what builds it.
         copy: what copies it.
-        parts: names of what has to be in it; a build with others is none.
         environment: more variables for the command.
     """
     source, built = SOURCES / name, CACHE / name
     CACHE.mkdir(parents=True, exist_ok=True)
     with (CACHE / f"{name}.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        stamp = built / "built"
-        if (
-            stamp.exists()
-            and stamp.stat().st_mtime >= _newest(source)
-            and set(parts) <= set(stamp.read_text().split())
-        ):
+        if is_built(name):
             return built
+        failed = CACHE / f"{name}.failed"
+        run = os.environ.get(RUN_VARIABLE)
+        if run and failed.exists() and failed.read_text().startswith(f"{run}\n"):
+            raise AssertionError(failed.read_text())  # each try would take as long again
         shutil.rmtree(built, ignore_errors=True)
         copy(source, built)
+        failed.write_text(f"{run}\n{command} did not end in {BUILD_SECONDS_MAX} s")
         done = subprocess.run(
             command,
             cwd=built,
@@ -105,8 +126,11 @@ def _build(
             timeout=BUILD_SECONDS_MAX,
             env={**os.environ, **environment},
         )
-        assert done.returncode == 0, f"{command} failed:\n{done.stdout}\n{done.stderr}"
-        stamp.write_text("\n".join(parts))
+        told = f"{command} failed:\n{done.stdout}\n{done.stderr}"
+        failed.write_text(f"{run}\n{told}")
+        assert done.returncode == 0, told
+        failed.unlink()
+        (built / "built").write_text("\n".join(PARTS.get(name, ())))
         return built
 
 
@@ -137,7 +161,7 @@ def build_java(program: str = "clients") -> Path:
 
     One run of Maven builds all of them: most of its work is its own start.
     """
-    built = _build("java", *MAVEN, copy=_copy_java, parts=JAVA_PROGRAMS, MAVEN_OPTS=MAVEN_OPTIONS)
+    built = _build("java", *MAVEN, copy=_copy_java, MAVEN_OPTS=MAVEN_OPTIONS)
     return built / program
 
 

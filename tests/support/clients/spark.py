@@ -1,8 +1,4 @@
-"""Topics and messages for the Spark tests, made over blocking connections; their Spark.
-
-``python -m tests.support.clients.spark`` makes :data:`SHARED_CLASSES`, with which each Spark starts
-faster.
-"""
+"""Topics and messages for the Spark tests, made over blocking connections; their Spark."""
 
 from __future__ import annotations
 
@@ -358,7 +354,3 @@ def _request(topic: str, message: Sent) -> RemotingCommand:
 
 def now_ms() -> int:
     return time.time_ns() // 1_000_000
-
-
-if __name__ == "__main__":
-    share_classes()

@@ -1,0 +1,42 @@
+"""Build and download all that tests need, once for a checkout; ``make test`` does it beside them.
+
+    python tools/prepare.py
+
+A line for each says how long it took. Where a tool is missing its builds fail; the others go on.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+
+from steps import ROOT, Outcome
+
+sys.path.insert(0, str(ROOT))
+
+from tests.support.prepared import Made, prepare
+
+__all__ = ["prepared"]
+
+SHOWN_SECONDS = 1.0
+"""What is there already takes less, and no line."""
+
+
+def told(made: Made) -> None:
+    """A line for a build."""
+    if made.error:
+        print(f"prepare: {made.name}: failed after {made.seconds:.0f} s\n{made.error}", flush=True)
+    elif made.seconds >= SHOWN_SECONDS:
+        print(f"prepare: {made.name}: {made.seconds:.0f} s", flush=True)
+
+
+def prepared(left_out: list[str]) -> list[Outcome]:
+    """Make all builds but those of tests that are left out; one outcome."""
+    started = time.monotonic()
+    made = prepare(left_out, told)
+    failed = "\n".join(f"{each.name}: {each.error}" for each in made if each.error)
+    return [Outcome("builds for the tests", not failed, time.monotonic() - started, failed)]
+
+
+if __name__ == "__main__":
+    sys.exit(not all(outcome.succeeded for outcome in prepared([])))
