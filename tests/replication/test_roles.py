@@ -26,6 +26,7 @@ from tests.support.clients.peer import peer_at
 from tests.support.eventually import SECONDS_MAX, until
 from tests.support.programs import java_command
 from tests.support.servers.clusters import JavaPeer
+from tests.support.servers.command import kerolox
 
 pytestmark = [pytest.mark.asyncio, pytest.mark.timeout(600)]
 
@@ -192,6 +193,35 @@ async def test_ten_changes_under_load_lose_nothing_and_no_sender_sees_an_error(
         assert load.failures == []
         # Once, and in the order in which they were sent.
         assert await pair.bodies() == load.acknowledged
+
+
+async def test_a_dry_run_says_who_becomes_what_and_changes_nothing(tmp_path: Path) -> None:
+    async with pair_of(tmp_path) as pair:
+        master, slave = pair.one.address, pair.two.address
+
+        async def said(*words: str) -> str:
+            done = await asyncio.to_thread(kerolox, "broker", *words, "-n", pair.namesrv)
+            assert (done.returncode, done.stderr) == (0, "")
+            return done.stdout
+
+        plan = (
+            f"{slave} would be the master of {NAME}, with all messages\n"
+            f"{master} would be its slave\n"
+            "nothing was changed (--dry-run)\n"
+        )
+        assert await said("promote", f"{NAME}@1", "--dry-run") == plan
+        assert await said("demote", NAME, "--dry-run") == plan
+        assert await said("demote", NAME, "--to", f"{NAME}@1", "--dry-run") == plan
+        alone = await said("demote", NAME, "--without-master", "--dry-run")
+        assert alone.startswith(f"{master} would be a slave; nobody takes its place\n")
+        retired = await asyncio.to_thread(
+            *(kerolox, "broker", "retire", NAME, "--force", "--dry-run", "-n", pair.namesrv)
+        )
+        assert f"{master} would get no new messages" in retired.stderr
+        assert await pair.until_settled() == master
+        assert (await broker_role(pair.access, master)).epoch == 0
+        assert f"{slave} is the master of {NAME}" in await said("promote", f"{NAME}@1")
+        assert await pair.until_settled() == slave
 
 
 @pytest.mark.parametrize("victim", ["master", "slave"])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from typing import TYPE_CHECKING, TypeVar
 
 from kerolox.admin.cluster import cluster_info
@@ -21,6 +22,9 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable
 
     from kerolox.message import MessageQueue
+
+_ADDRESS = re.compile(r":[0-9]{1,5}$")
+"""How an address ends, and no name."""
 
 ASKED_AT_ONCE_MAX = 32
 """Questions of one call that are open at the same time."""
@@ -123,6 +127,40 @@ async def targets(access: Access, *, cluster: str = "", broker: str = "") -> lis
         return [broker]
     info = await cluster_info(access)
     return info.masters(cluster or info.only_cluster())
+
+
+async def broker_address(access: Access, broker: str) -> str:
+    """The address of a broker that is named: ``host:port`` as it is, ``broker-a`` its master,
+    ``broker-a@1`` its slave with id 1.
+
+    Raises:
+        ClientError: no such broker is registered; the text says which are.
+        RemotingError: no name server answers.
+    """
+    if _ADDRESS.search(broker):
+        return broker
+    name, at, number = broker.rpartition("@")
+    if not (at and number.isascii() and number.isdecimal() and len(number) < 10):
+        name, number = broker, str(MASTER_ID)
+    known = (await cluster_info(access)).brokers
+    found = known.get(name)
+    address = found.addresses.get(int(number)) if found is not None else None
+    if address is not None:
+        return address
+    if found is not None:
+        there = ", ".join(
+            f"{node_name(name, number)} ({address})" for number, address in found.addresses.items()
+        )
+        raise ClientError(f"{node_name(name, int(number))} is not registered; there is {there}")
+    names = ", ".join(sorted(known)) or "none"
+    raise ClientError(
+        f"no broker {broker!r} is registered (known: {names}); write a name or HOST:PORT"
+    )
+
+
+def node_name(broker_name: str, broker_id: int) -> str:
+    """How a node is named: ``broker-a`` the master, ``broker-a@1`` the slave with id 1."""
+    return broker_name if broker_id == MASTER_ID else f"{broker_name}@{broker_id}"
 
 
 def masters_of(brokers: Iterable[BrokerAddresses], cluster: str) -> dict[str, str]:

@@ -111,6 +111,7 @@ async def create_topic(
     queues: int = QUEUES_DEFAULT,
     perm: int = Perm.READ | Perm.WRITE,
     order: bool = False,
+    dry_run: bool = False,
 ) -> list[str]:
     """Create a topic that is not there (code 17); the addresses of the brokers that have it now.
     Code 17 itself would change one that is there, and the queues it then lacks are not read any
@@ -124,6 +125,7 @@ async def create_topic(
         queues: read and write queues on each broker.
         perm: 2 write, 4 read, 6 both.
         order: write ORDER_TOPIC_CONFIG too, so that producers keep to fixed queues.
+        dry_run: change nothing; the brokers that would have it.
 
     Raises:
         MessageRejectedError: the name is illegal or RocketMQ's own.
@@ -143,6 +145,8 @@ async def create_topic(
         order=order,
     )
     await _check_absent(access, wanted, addresses)
+    if dry_run:
+        return addresses
     if order:
         # Before the brokers: a run that ends here has made no topic, and the next one finishes it.
         names = [n for n, b in info.brokers.items() if b.addresses.get(MASTER_ID) in addresses]

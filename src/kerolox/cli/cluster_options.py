@@ -190,17 +190,47 @@ class Place(NamedTuple):
     """``host:port`` of one broker, it alone then; or empty."""
 
 
+BROKER_HELP = "broker-a its master, broker-a@1 its slave with id 1, or HOST:PORT"
+
+
+def broker_argument(command: Callable[..., object]) -> Callable[..., object]:
+    """``BROKER``, a name or an address; the argument ``address``, which is ``host:port``."""
+
+    @functools.wraps(command)
+    def with_address(*, address: str, name_server: str, **given: object) -> object:
+        known = resolved(name_server, address)
+        return command(address=known, name_server=name_server, **given)
+
+    return click.argument("address", metavar="BROKER")(with_address)
+
+
+def resolved(name_server: str, broker: str) -> str:
+    """The ``host:port`` of a broker that is named by that or by its name; empty stays empty.
+
+    Raises:
+        ClientError: no such broker is registered.
+    """
+    if not broker:
+        return ""
+    from kerolox.admin.asking import broker_address
+
+    return on_cluster(name_server, lambda access: broker_address(access, broker))
+
+
 def place_options(command: Callable[..., object]) -> Callable[..., object]:
     """``--cluster`` and ``--broker``, together the argument ``place``, a :class:`Place`."""
 
     @functools.wraps(command)
-    def with_place(*, cluster: str, broker: str, **given: object) -> object:
+    def with_place(*, cluster: str, broker: str, name_server: str, **given: object) -> object:
         if cluster and broker:
             raise click.UsageError("--cluster and --broker don't go together.")
-        return command(place=Place(cluster, broker), **given)
+        place = Place(cluster, resolved(name_server, broker))
+        return command(place=place, name_server=name_server, **given)
 
     for option in (
-        click.option("--broker", default="", metavar="HOST:PORT", help="This broker only."),
+        click.option(
+            "--broker", default="", metavar="BROKER", help=f"This broker only: {BROKER_HELP}."
+        ),
         click.option("--cluster", default="", metavar="NAME", help="The masters of this one only."),
     ):
         with_place = option(with_place)

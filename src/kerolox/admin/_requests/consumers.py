@@ -146,6 +146,7 @@ class ConsumerRequests:
         which_broker_when_consume_slowly: int | None = None,
         notify_consumer_ids_changed_enable: bool | None = None,
         drop_retries: bool = False,
+        dry_run: bool = False,
     ) -> list[GroupChange]:
         """Change settings of a group where it is, and make it where it is not (``updateSubGroup``);
         what changed, by broker.
@@ -170,6 +171,7 @@ class ConsumerRequests:
             notify_consumer_ids_changed_enable: members hear of those that come and go.
             drop_retries: has ``retry_queue_nums=0`` taken: brokers drop each message that the group
                 gives back, and tell its client that it is stored.
+            dry_run: change nothing.
 
         Raises:
             ConfigError: the name is illegal, or the retries do not fit.
@@ -190,6 +192,7 @@ class ConsumerRequests:
             which_broker_when_consume_slowly=which_broker_when_consume_slowly,
             notify_consumer_ids_changed_enable=notify_consumer_ids_changed_enable,
             drop_retries=drop_retries,
+            dry_run=dry_run,
         )
 
     async def delete_group(

@@ -264,13 +264,16 @@ class ServerRequests:
             on_step=on_step,
         )
 
-    async def retire_broker(self, broker: str, *, force: bool = False) -> list[str]:
+    async def retire_broker(
+        self, broker: str, *, force: bool = False, dry_run: bool = False
+    ) -> list[str]:
         """Have producers send to a master no more; the topics that no other broker takes messages
         of.
 
         Args:
             broker: ``host:port`` of the master.
             force: even where there are such topics: sending to them fails then.
+            dry_run: change nothing.
 
         Raises:
             ClientError: it is no master that is registered; or topics are nowhere else and
@@ -278,9 +281,9 @@ class ServerRequests:
             NoPermissionError: it may not be changed by requests (``configBlackList``).
             BrokerError, RemotingError: a broker or a name server refused or does not answer.
         """
-        return await retire_broker(self._open(), broker, force=force)
+        return await retire_broker(self._open(), broker, force=force, dry_run=dry_run)
 
-    async def return_broker(self, broker: str) -> None:
+    async def return_broker(self, broker: str, *, dry_run: bool = False) -> None:
         """Undo :func:`retire_broker`. Where its registration does not bring the permission back,
         ``addWritePerm`` makes all of its topics readable and writable.
 
@@ -288,7 +291,7 @@ class ServerRequests:
             ClientError: it is no master that is registered.
             BrokerError, RemotingError: a broker or a name server refused or does not answer.
         """
-        await return_broker(self._open(), broker)
+        await return_broker(self._open(), broker, dry_run=dry_run)
 
     async def broker_drain(self, broker: str, *, ignored: Collection[str] = ()) -> BrokerDrain:
         """What a master still has to do before it can be stopped.

@@ -70,6 +70,7 @@ class TopicRequests:
         queues: int = QUEUES_DEFAULT,
         perm: int = Perm.READ | Perm.WRITE,
         order: bool = False,
+        dry_run: bool = False,
     ) -> list[str]:
         """Create a topic that is not there (code 17); the addresses of the brokers that have it
         now. Code 17 itself would change one that is there, and the queues it then lacks are not
@@ -82,6 +83,7 @@ class TopicRequests:
             queues: read and write queues on each broker.
             perm: 2 write, 4 read, 6 both.
             order: write ORDER_TOPIC_CONFIG too, so that producers keep to fixed queues.
+            dry_run: change nothing; the brokers that would have it.
 
         Raises:
             MessageRejectedError: the name is illegal or RocketMQ's own.
@@ -98,6 +100,7 @@ class TopicRequests:
             queues=queues,
             perm=perm,
             order=order,
+            dry_run=dry_run,
         )
 
     async def topic_settings(self, address: str, topic: str) -> TopicConfig | None:

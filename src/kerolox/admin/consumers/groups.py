@@ -245,6 +245,7 @@ async def update_group(
     which_broker_when_consume_slowly: int | None = None,
     notify_consumer_ids_changed_enable: bool | None = None,
     drop_retries: bool = False,
+    dry_run: bool = False,
 ) -> list[GroupChange]:
     """Change settings of a group where it is, and make it where it is not (``updateSubGroup``);
     what changed, by broker.
@@ -269,6 +270,7 @@ async def update_group(
         notify_consumer_ids_changed_enable: members hear of those that come and go.
         drop_retries: has ``retry_queue_nums=0`` taken: brokers drop each message that the group
             gives back, and tell its client that it is stored.
+        dry_run: change nothing.
 
     Raises:
         ConfigError: the name is illegal, or the retries do not fit.
@@ -289,11 +291,16 @@ async def update_group(
     }
     wanted = {name: value for name, value in given.items() if value is not None}
     addresses = await targets(access, cluster=cluster, broker=broker)
-    return await _change_group(access, group, addresses, wanted)
+    return await _change_group(access, group, addresses, wanted, dry_run=dry_run)
 
 
 async def _change_group(
-    access: Access, group: str, addresses: list[str], wanted: dict[str, int]
+    access: Access,
+    group: str,
+    addresses: list[str],
+    wanted: dict[str, int],
+    *,
+    dry_run: bool = False,
 ) -> list[GroupChange]:
     found = await all_answers(addresses, lambda address: group_settings(access, address, group))
     changes = {
@@ -304,6 +311,8 @@ async def _change_group(
         )
         for address, old in found.items()
     }
+    if dry_run:
+        return list(changes.values())
     await do_on_each(
         [address for address, change in changes.items() if change.new != change.old],
         lambda address: _put_group(access, changes[address].new, "", address),

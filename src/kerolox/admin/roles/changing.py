@@ -234,6 +234,37 @@ async def demote_broker(
         BrokerError, RemotingError: it does not say what it is.
     """
     asked = _Asked(access)
+    status, found, newer = await _demoted(access, asked, broker)
+    if newer is None and not without_master:
+        return await promote_broker(
+            access,
+            to or _only_slave(broker, found),
+            timeout_seconds=timeout_seconds,
+            on_step=on_step,
+        )
+    await asked.change(broker, _demotion(status, newer, found))
+    return None
+
+
+async def plan_demotion(
+    access: Access, broker: str, *, to: str = "", without_master: bool = False
+) -> PromotionPlan | None:
+    """What :func:`demote_broker` would do; nothing is changed. Arguments and errors: see there.
+
+    Returns:
+        The promotion of the slave that takes its place; None: nobody does, or a newer master did.
+    """
+    asked = _Asked(access)
+    _, found, newer = await _demoted(access, asked, broker)
+    if newer is None and not without_master:
+        return await plan_promotion(access, to or _only_slave(broker, found))
+    return None
+
+
+async def _demoted(
+    access: Access, asked: _Asked, broker: str
+) -> tuple[RoleStatus, _Found, RoleStatus | None]:
+    """What a master is that becomes a slave, the others of its name, and a newer master."""
     status = await asked.status(broker)
     if not status.is_master:
         raise ClientError(f"{broker} is a slave already, with id {status.broker_id}")
@@ -244,15 +275,7 @@ async def demote_broker(
             f"{newer.address} is a master too, and not a newer one (epoch {newer.epoch}, here "
             f"{status.epoch}); demote that one"
         )
-    if newer is None and not without_master:
-        return await promote_broker(
-            access,
-            to or _only_slave(broker, found),
-            timeout_seconds=timeout_seconds,
-            on_step=on_step,
-        )
-    await asked.change(broker, _demotion(status, newer, found))
-    return None
+    return status, found, newer
 
 
 async def _slave(asked: _Asked, broker: str) -> RoleStatus:

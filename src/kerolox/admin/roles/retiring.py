@@ -72,13 +72,16 @@ class BrokerDrain:
         return not (self.sending or self.lag or self.delayed or self.transactions)
 
 
-async def retire_broker(access: Access, broker: str, *, force: bool = False) -> list[str]:
+async def retire_broker(
+    access: Access, broker: str, *, force: bool = False, dry_run: bool = False
+) -> list[str]:
     """Have producers send to a master no more; the topics that no other broker takes messages of.
 
     Args:
         access: the cluster.
         broker: ``host:port`` of the master.
         force: even where there are such topics: sending to them fails then.
+        dry_run: change nothing.
 
     Raises:
         ClientError: it is no master that is registered; or topics are nowhere else and ``force`` is
@@ -95,13 +98,15 @@ async def retire_broker(access: Access, broker: str, *, force: bool = False) -> 
             f"no other broker takes messages of {shown}; make them elsewhere first "
             "(kerolox topic create NAME --broker), or use --force: sending to them fails then"
         )
+    if dry_run:
+        return alone
     await update_broker_settings(access, {"brokerPermission": str(int(Perm.READ))}, broker=broker)
     if await _wait_for_routes(access, node, broker, is_writable=False):
         await wipe_write_permission(access, node.broker_name)
     return alone
 
 
-async def return_broker(access: Access, broker: str) -> None:
+async def return_broker(access: Access, broker: str, *, dry_run: bool = False) -> None:
     """Undo :func:`retire_broker`. Where its registration does not bring the permission back,
     ``addWritePerm`` makes all of its topics readable and writable.
 
@@ -110,6 +115,8 @@ async def return_broker(access: Access, broker: str) -> None:
         BrokerError, RemotingError: a broker or a name server refused or does not answer.
     """
     node = _master(await cluster_info(access), broker)
+    if dry_run:
+        return
     both = int(Perm.READ | Perm.WRITE)
     await update_broker_settings(access, {"brokerPermission": str(both)}, broker=broker)
     if await _wait_for_routes(access, node, broker, is_writable=True):

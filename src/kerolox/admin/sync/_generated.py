@@ -89,6 +89,7 @@ class AdminRequests:
         queues: int = QUEUES_DEFAULT,
         perm: int = Perm.READ | Perm.WRITE,
         order: bool = False,
+        dry_run: bool = False,
     ) -> list[str]:
         """Create a topic that is not there (code 17); the addresses of the brokers that have it
         now. Code 17 itself would change one that is there, and the queues it then lacks are not
@@ -98,7 +99,13 @@ class AdminRequests:
         """
         return self._portal.run(
             self._admin.create_topic(
-                topic, cluster=cluster, broker=broker, queues=queues, perm=perm, order=order
+                topic,
+                cluster=cluster,
+                broker=broker,
+                queues=queues,
+                perm=perm,
+                order=order,
+                dry_run=dry_run,
             )
         )
 
@@ -302,6 +309,7 @@ class AdminRequests:
         which_broker_when_consume_slowly: int | None = None,
         notify_consumer_ids_changed_enable: bool | None = None,
         drop_retries: bool = False,
+        dry_run: bool = False,
     ) -> list[GroupChange]:
         """Change settings of a group where it is, and make it where it is not (``updateSubGroup``);
         what changed, by broker.
@@ -322,6 +330,7 @@ class AdminRequests:
                 which_broker_when_consume_slowly=which_broker_when_consume_slowly,
                 notify_consumer_ids_changed_enable=notify_consumer_ids_changed_enable,
                 drop_retries=drop_retries,
+                dry_run=dry_run,
             )
         )
 
@@ -637,21 +646,23 @@ class AdminRequests:
             )
         )
 
-    def retire_broker(self, broker: str, *, force: bool = False) -> list[str]:
+    def retire_broker(
+        self, broker: str, *, force: bool = False, dry_run: bool = False
+    ) -> list[str]:
         """Have producers send to a master no more; the topics that no other broker takes messages
         of.
 
         See ``kerolox.admin.Admin.retire_broker``.
         """
-        return self._portal.run(self._admin.retire_broker(broker, force=force))
+        return self._portal.run(self._admin.retire_broker(broker, force=force, dry_run=dry_run))
 
-    def return_broker(self, broker: str) -> None:
+    def return_broker(self, broker: str, *, dry_run: bool = False) -> None:
         """Undo :func:`retire_broker`. Where its registration does not bring the permission back,
         ``addWritePerm`` makes all of its topics readable and writable.
 
         See ``kerolox.admin.Admin.return_broker``.
         """
-        self._portal.run(self._admin.return_broker(broker))
+        self._portal.run(self._admin.return_broker(broker, dry_run=dry_run))
 
     def broker_drain(self, broker: str, *, ignored: Collection[str] = ()) -> BrokerDrain:
         """What a master still has to do before it can be stopped.

@@ -8,7 +8,13 @@ import click
 
 from kerolox.admin.positions import Position
 from kerolox.cli.cluster_options import Place, name_server_option, on_cluster, place_options
-from kerolox.cli.confirming import Consent, confirm, consent_options
+from kerolox.cli.confirming import (
+    Consent,
+    confirm,
+    consent_options,
+    dry_run_option,
+    say_dry_run,
+)
 from kerolox.cli.output import complain, output_option, print_line
 from kerolox.cli.positions import PositionType, queue_of
 from kerolox.cli.rows import (
@@ -286,6 +292,7 @@ class _Settings(TypedDict, total=False):
     retry_queue_nums: int | None
     consume_broadcast_enable: bool | None
     consume_enable: bool | None
+    dry_run: bool
     drop_retries: bool
 
 
@@ -324,6 +331,7 @@ def _settings_options(command: Callable[..., object]) -> Callable[..., object]:
 @group.command("create")
 @click.argument("name")
 @_settings_options
+@dry_run_option
 @place_options
 @output_option
 @name_server_option
@@ -337,6 +345,7 @@ def create_command(
 @group.command("update")
 @click.argument("name")
 @_settings_options
+@dry_run_option
 @place_options
 @output_option
 @name_server_option
@@ -344,29 +353,32 @@ def update_command(
     name: str, place: Place, output: str, name_server: str, **settings: Unpack[_Settings]
 ) -> None:
     """Change a group; what is not named stays as it is."""
-    if all(value is None for name, value in settings.items() if name != "drop_retries"):
+    flags = ("drop_retries", "dry_run")
+    if all(value is None for name, value in settings.items() if name not in flags):
         raise click.UsageError("Give what to change: --retries, --retry-queues or --broadcast.")
     _update(name_server, name, place, output, **settings)
 
 
 @group.command("pause")
 @click.argument("name")
+@dry_run_option
 @place_options
 @output_option
 @name_server_option
-def pause_command(name: str, place: Place, output: str, name_server: str) -> None:
+def pause_command(name: str, dry_run: bool, place: Place, output: str, name_server: str) -> None:
     """Deliver nothing more to a group (consumeEnable=false). Its offsets stay."""
-    _update(name_server, name, place, output, consume_enable=False)
+    _update(name_server, name, place, output, consume_enable=False, dry_run=dry_run)
 
 
 @group.command("resume")
 @click.argument("name")
+@dry_run_option
 @place_options
 @output_option
 @name_server_option
-def resume_command(name: str, place: Place, output: str, name_server: str) -> None:
+def resume_command(name: str, dry_run: bool, place: Place, output: str, name_server: str) -> None:
     """Deliver to a group again."""
-    _update(name_server, name, place, output, consume_enable=True)
+    _update(name_server, name, place, output, consume_enable=True, dry_run=dry_run)
 
 
 def _update(
@@ -374,6 +386,7 @@ def _update(
 ) -> None:
     from kerolox.admin import update_group
 
+    is_done = not settings.get("dry_run")
     changes = on_cluster(
         name_server,
         lambda access: update_group(access, name, **place._asdict(), **settings),
@@ -381,6 +394,8 @@ def _update(
     if is_text(output):
         for change in changes:
             print_line(f"group {name} on {change.address}: {_change_text(change)}")
+        if not is_done:
+            say_dry_run(output)
         return
     rows = [
         {
@@ -388,6 +403,7 @@ def _update(
             "brokerAddr": change.address,
             "old": None if change.old is None else _settings_row(change.old),
             "new": _settings_row(change.new),
+            "done": is_done,
         }
         for change in changes
     ]

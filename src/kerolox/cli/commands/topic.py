@@ -229,11 +229,19 @@ def _as_json(
 @click.option("--queues", type=click.IntRange(1, 65535), default=8, show_default=True)
 @click.option("--perm", type=PermissionType(), default="RW", show_default=True, metavar="R|W|RW")
 @click.option("--order", is_flag=True, help="Producers keep to a fixed set of queues.")
+@dry_run_option
 @place_options
 @output_option
 @name_server_option
 def create_command(
-    name: str, queues: int, perm: int, order: bool, place: Place, output: str, name_server: str
+    name: str,
+    queues: int,
+    perm: int,
+    order: bool,
+    dry_run: bool,
+    place: Place,
+    output: str,
+    name_server: str,
 ) -> None:
     """Create a topic. One that is there already is left as it is, and that is an error."""
     from kerolox.admin import create_topic
@@ -241,13 +249,22 @@ def create_command(
     addresses = on_cluster(
         name_server,
         lambda access: create_topic(
-            access, name, **place._asdict(), queues=queues, perm=perm, order=order
+            access, name, **place._asdict(), queues=queues, perm=perm, order=order, dry_run=dry_run
         ),
     )
     if is_text(output):
-        print_line(f"topic {name} has {queues} queues on {', '.join(addresses)}")
+        has = "would have" if dry_run else "has"
+        print_line(f"topic {name} {has} {queues} queues on {', '.join(addresses)}")
+        if dry_run:
+            say_dry_run(output)
         return
-    settings = {"readQueueNums": queues, "writeQueueNums": queues, "perm": perm, "order": order}
+    settings = {
+        "readQueueNums": queues,
+        "writeQueueNums": queues,
+        "perm": perm,
+        "order": order,
+        "done": not dry_run,
+    }
     rows = [{"topic": name, "brokerAddr": address, **settings} for address in addresses]
     show_rows(rows, columns_of(rows[0]), output)
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from kerolox.cli.cluster_options import name_server_option, on_cluster
+from kerolox.cli.cluster_options import broker_argument, name_server_option, on_cluster
 from kerolox.cli.output import complain, output_option
 from kerolox.cli.permissions import permission_text
 from kerolox.cli.rows import (
@@ -88,7 +88,7 @@ async def _looked_at(access: Access, address: str) -> dict[str, object]:
 
 
 @click.command("describe")
-@click.argument("address", metavar="HOST:PORT")
+@broker_argument
 @click.option("--all", "everything", is_flag=True, help="All that it says, by RocketMQ's names.")
 @output_option
 @name_server_option

@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from kerolox.cli.cluster_options import name_server_option, on_cluster
+from kerolox.cli.cluster_options import broker_argument, name_server_option, on_cluster
+from kerolox.cli.confirming import dry_run_option, say_dry_run
 from kerolox.cli.output import complain, output_option, print_line
 from kerolox.cli.rows import columns_of, is_text, show_row
 
@@ -15,7 +16,7 @@ if TYPE_CHECKING:
 
 
 @click.command("retire")
-@click.argument("address", metavar="HOST:PORT")
+@broker_argument
 @click.option("--force", is_flag=True, help="Even if its topics are on no other broker.")
 @click.option("--no-wait", is_flag=True, help="Only say what is left; don't wait for that.")
 @click.option(
@@ -39,6 +40,7 @@ if TYPE_CHECKING:
     metavar="SECONDS",
     help="Give up waiting then, with exit code 1; the broker stays retired.",
 )
+@dry_run_option
 @output_option
 @name_server_option
 def retire_command(
@@ -48,6 +50,7 @@ def retire_command(
     ignored: tuple[str, ...],
     quiet_seconds: float | None,
     timeout_seconds: float | None,
+    dry_run: bool,
     output: str,
     name_server: str,
 ) -> None:
@@ -63,10 +66,10 @@ def retire_command(
     progress = _Progress() if is_text(output) else None
 
     async def work(access: Access) -> BrokerDrain:
-        alone = await retire_broker(access, address, force=force)
+        alone = await retire_broker(access, address, force=force, dry_run=dry_run)
         if progress is not None:
-            progress.retired(address, alone)
-        if no_wait:
+            progress.retired(address, alone, is_done=not dry_run)
+        if no_wait or dry_run:
             return await broker_drain(access, address, ignored=ignored)
         return await wait_until_drained(
             access,
@@ -78,12 +81,14 @@ def retire_command(
         )
 
     found = on_cluster(name_server, work)
-    row = _row(found, is_safe=not no_wait)
+    row = _row(found, is_safe=not (no_wait or dry_run)) | {"done": not dry_run}
     if progress is None:
         show_row(row, columns_of(row), output)
         return
-    if no_wait:
+    if no_wait or dry_run:
         print_line(_left_text(found))
+        if dry_run:
+            say_dry_run(output)
         return
     for topic, count in found.unread.items():
         complain(f"kerolox: {count} messages of {topic}, which no group reads, stay on its disk")
@@ -96,10 +101,15 @@ class _Progress:
     def __init__(self) -> None:
         self._said = ""
 
-    def retired(self, address: str, alone: list[str]) -> None:
-        complain(f"kerolox: {address} gets no new messages")
-        if alone:
+    def retired(self, address: str, alone: list[str], *, is_done: bool) -> None:
+        if is_done:
+            complain(f"kerolox: {address} gets no new messages")
+        else:
+            complain(f"kerolox: {address} would get no new messages")
+        if alone and is_done:
             complain(f"kerolox: nobody can send to {', '.join(alone)} now")
+        elif alone:
+            complain(f"kerolox: nobody could send to {', '.join(alone)}")
 
     def __call__(self, found: BrokerDrain) -> None:
         text = _left_text(found)
@@ -138,16 +148,19 @@ def _row(found: BrokerDrain, *, is_safe: bool) -> dict[str, object]:
 
 
 @click.command("return")
-@click.argument("address", metavar="HOST:PORT")
+@broker_argument
+@dry_run_option
 @output_option
 @name_server_option
-def return_command(address: str, output: str, name_server: str) -> None:
+def return_command(address: str, dry_run: bool, output: str, name_server: str) -> None:
     """Give a master messages again (brokerPermission=6)."""
     from kerolox.admin import return_broker
 
-    on_cluster(name_server, lambda access: return_broker(access, address))
+    on_cluster(name_server, lambda access: return_broker(access, address, dry_run=dry_run))
     if is_text(output):
-        print_line(f"{address} gets new messages again")
+        print_line(f"{address} {'would get' if dry_run else 'gets'} new messages again")
+        if dry_run:
+            say_dry_run(output)
     else:
-        row = {"address": address, "returned": True}
+        row = {"address": address, "returned": not dry_run, "done": not dry_run}
         show_row(row, columns_of(row), output)

@@ -6,7 +6,14 @@ from typing import TYPE_CHECKING
 
 import click
 
-from kerolox.cli.cluster_options import name_server_option, on_cluster
+from kerolox.cli.cluster_options import (
+    BROKER_HELP,
+    broker_argument,
+    name_server_option,
+    on_cluster,
+    resolved,
+)
+from kerolox.cli.confirming import dry_run_option, say_dry_run
 from kerolox.cli.output import output_option, print_line
 from kerolox.cli.rows import (
     Column,
@@ -18,7 +25,7 @@ from kerolox.cli.rows import (
 )
 
 if TYPE_CHECKING:
-    from kerolox.admin import BrokerRole, RoleChanged
+    from kerolox.admin import BrokerRole, PromotionPlan, RoleChanged
 
 _timeout_option = click.option(
     "--timeout",
@@ -32,7 +39,7 @@ _timeout_option = click.option(
 
 
 @click.command("role")
-@click.argument("address", metavar="HOST:PORT")
+@broker_argument
 @output_option
 @name_server_option
 def role_command(address: str, output: str, name_server: str) -> None:
@@ -70,7 +77,7 @@ def role_command(address: str, output: str, name_server: str) -> None:
 
 
 @click.command("promote")
-@click.argument("address", metavar="HOST:PORT")
+@broker_argument
 @click.option(
     "--accept-loss",
     is_flag=True,
@@ -82,6 +89,7 @@ def role_command(address: str, output: str, name_server: str) -> None:
     help="What it becomes; default: what its master is or was.",
 )
 @_timeout_option
+@dry_run_option
 @output_option
 @name_server_option
 def promote_command(
@@ -89,6 +97,7 @@ def promote_command(
     accept_loss: bool,
     role: str | None,
     timeout_seconds: float,
+    dry_run: bool,
     output: str,
     name_server: str,
 ) -> None:
@@ -97,8 +106,11 @@ def promote_command(
     While its master is there, both change places and nothing is lost. When that is gone, messages
     may be lost that were on no slave; the command says so, and does nothing without --accept-loss.
     """
-    from kerolox.admin import promote_broker
+    from kerolox.admin import plan_promotion, promote_broker
 
+    if dry_run:
+        _show_plan(on_cluster(name_server, lambda a: plan_promotion(a, address)), output)
+        return
     changed = on_cluster(
         name_server,
         lambda access: promote_broker(
@@ -114,10 +126,16 @@ def promote_command(
 
 
 @click.command("demote")
-@click.argument("address", metavar="HOST:PORT")
-@click.option("--to", default="", metavar="HOST:PORT", help="The slave that takes its place.")
+@broker_argument
+@click.option(
+    "--to",
+    default="",
+    metavar="BROKER",
+    help=f"The slave that takes its place: {BROKER_HELP}.",
+)
 @click.option("--without-master", is_flag=True, help="Nobody takes its place.")
 @_timeout_option
+@dry_run_option
 @output_option
 @name_server_option
 def demote_command(
@@ -125,14 +143,31 @@ def demote_command(
     to: str,
     without_master: bool,
     timeout_seconds: float,
+    dry_run: bool,
     output: str,
     name_server: str,
 ) -> None:
     """Make a master a slave: of the one that takes its place, or of a newer master."""
     from kerolox.admin import demote_broker
+    from kerolox.admin.roles.changing import plan_demotion
 
     if to and without_master:
         raise click.UsageError("--to and --without-master don't go together.")
+    to = resolved(name_server, to)
+    if dry_run:
+        plan = on_cluster(
+            name_server,
+            lambda access: plan_demotion(access, address, to=to, without_master=without_master),
+        )
+        if plan is not None:
+            _show_plan(plan, output)
+        elif is_text(output):
+            print_line(f"{address} would be a slave; nobody takes its place")
+            say_dry_run(output)
+        else:
+            row = {"address": address, "done": False}
+            show_row(row, columns_of(row), output)
+        return
     changed = on_cluster(
         name_server,
         lambda access: demote_broker(
@@ -151,6 +186,30 @@ def demote_command(
     else:
         row = {"address": address, "role": "SLAVE"}
         show_row(row, columns_of(row), output)
+
+
+def _show_plan(plan: PromotionPlan, output: str) -> None:
+    if not is_text(output):
+        row = {
+            "broker": plan.broker_name,
+            "address": plan.broker,
+            "master": plan.master,
+            "lost": plan.lost,
+            "done": False,
+        }
+        show_row(row, columns_of(row), output)
+        return
+    if plan.master:
+        print_line(f"{plan.broker} would be the master of {plan.broker_name}, with all messages")
+        print_line(f"{plan.master} would be its slave")
+    else:
+        print_line(f"{plan.broker} would be the master of {plan.broker_name}: that is gone")
+        print_line(
+            f"messages may be lost, which needs --accept-loss: {plan.lost}"
+            if plan.lost
+            else "nothing that was acknowledged is lost"
+        )
+    say_dry_run(output)
 
 
 def _say_step(step: str) -> None:

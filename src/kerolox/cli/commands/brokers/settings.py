@@ -7,7 +7,13 @@ from typing import TYPE_CHECKING
 
 import click
 
-from kerolox.cli.cluster_options import Place, name_server_option, on_cluster, place_options
+from kerolox.cli.cluster_options import (
+    Place,
+    broker_argument,
+    name_server_option,
+    on_cluster,
+    place_options,
+)
 from kerolox.cli.confirming import dry_run_option, say_dry_run
 from kerolox.cli.output import output_option
 from kerolox.cli.rows import Column, show_rows
@@ -24,13 +30,13 @@ def config() -> None:
     """Show and change settings of brokers that run.
 
     \b
-    kerolox broker config show 127.0.0.1:10911 --set
-    kerolox broker config set maxMessageSize=8388608 --broker 127.0.0.1:10911
+    kerolox broker config show broker-a --set
+    kerolox broker config set maxMessageSize=8388608 --broker broker-a
     """
 
 
 @config.command("show")
-@click.argument("address", metavar="HOST:PORT")
+@broker_argument
 @click.argument("names", nargs=-1, metavar="[KEY]...")
 @click.option("--set", "only_set", is_flag=True, help="Only what differs from the default.")
 @click.option("--waiting", is_flag=True, help="Only what waits for a restart.")

@@ -1,0 +1,57 @@
+"""Brokers by name or address, and dry runs of what acts at once."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from tests.support.servers.command import Server, kerolox
+
+
+@pytest.fixture
+def broker(cluster: Server) -> str:
+    return cluster.addresses["broker"]
+
+
+def test_a_broker_is_named_by_its_name_or_its_address(name_server: str, broker: str) -> None:
+    at = ("-n", name_server)
+    [listed] = json.loads(kerolox("broker", "list", "-o", "json", *at).stdout)
+    name = listed["broker"]
+    for command in (
+        ("describe",),
+        ("role",),
+        ("config", "show"),
+        ("retire", "--force", "--dry-run"),
+        ("return", "--dry-run"),
+    ):
+        verb, options = [w for w in command if w[0] != "-"], [w for w in command if w[0] == "-"]
+        for place in (name, broker):
+            done = kerolox("broker", *verb, place, *options, *at)
+            assert done.returncode == 0, done.stderr
+    change = ("broker", "config", "set", "traceOn=true", "--dry-run", "--broker")
+    for place in (name, broker):
+        assert broker in kerolox(*change, place, *at).stdout
+    unknown = kerolox("broker", "describe", "nosuch", *at)
+    assert unknown.returncode == 1
+    assert f"no broker 'nosuch' is registered (known: {name})" in unknown.stderr
+    slave = kerolox("broker", "role", f"{name}@1", *at)
+    assert f"{name}@1 is not registered; there is {name} ({broker})" in slave.stderr
+
+
+def test_what_acts_at_once_can_be_tried_out(name_server: str) -> None:
+    at = ("-n", name_server)
+    said = "nothing was changed (--dry-run)"
+    tried = kerolox("topic", "create", "Tried", "--dry-run", *at).stdout
+    assert tried.startswith("topic Tried would have 8 queues on ")
+    assert said in tried
+    assert kerolox("topic", "describe", "Tried", *at).returncode == 1
+    for words in (("create", "tried"), ("pause", "tried"), ("resume", "tried")):
+        assert said in kerolox("group", *words, "--dry-run", *at).stdout
+    assert "tried" not in kerolox("group", "list", *at).stdout
+    kerolox("group", "create", "kept", "--retries", 5, *at)
+    paused = kerolox("group", "pause", "kept", "--dry-run", "-o", "json", *at)
+    [row] = json.loads(paused.stdout)
+    assert (row["new"]["consumeEnable"], row["done"]) == (False, False)
+    [row] = json.loads(kerolox("group", "pause", "kept", "-o", "json", *at).stdout)
+    assert (row["old"]["consumeEnable"], row["done"]) == (True, True)
