@@ -375,7 +375,7 @@ async def test_a_message_is_found_by_ids_keys_and_place(admin: Admin, scene: Sce
     assert (await admin.message_by_id(wanted.offset_message_id)).body == wanted.body
     with pytest.raises(NotFoundError, match="has no message at offset 99; it has 0 to 9"):
         await admin.message_at(scene.queue, 99)
-    with pytest.raises(ClientError, match="give the topic"):
+    with pytest.raises(ClientError, match="say in which topic it is"):
         await admin.message_by_id("xyz")
 
     async def is_indexed() -> bool:  # that follows in the background

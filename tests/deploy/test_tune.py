@@ -155,3 +155,23 @@ def test_tune_and_doctor_want_the_same_limits() -> None:
     assert knobs["open files"].wanted == knobs["fs.nr_open"].wanted == str(FILES_WANTED)
     unit = Path(__file__).parents[2] / "deploy" / "systemd" / "kerolox-broker@.service"
     assert f"LimitNOFILE={FILES_WANTED}" in unit.read_text().splitlines()
+
+
+@pytest.mark.parametrize("name", sorted(AS_LINUX_HAS_IT))
+@pytest.mark.parametrize("now", [0, 1, 2, 9, 10, 11, 25, 39, 40, 41, 50, 1 << 40])
+def test_a_value_is_right_when_the_words_beside_it_say_so(
+    machine: Path, tmp_path: Path, name: str, now: int
+) -> None:
+    put(machine / "proc" / "sys" / name, str(now))
+    rows = json.loads(tune("--data", tmp_path, "-o", "json")[1])
+    [row] = [each for each in rows if each["setting"] == name.replace("/", ".")]
+    wanted = row["accepted"]
+    if row["now"] == tuning.IN_BYTES:
+        return
+    if wanted.endswith(" or more"):
+        fits = now >= int(wanted.split()[0])
+    elif wanted.endswith(" or less"):
+        fits = now <= int(wanted.split()[0])
+    else:
+        fits = str(now) in wanted.split(" or ")
+    assert (row["state"] == "right") is fits

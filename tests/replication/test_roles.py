@@ -214,9 +214,8 @@ async def test_a_dry_run_says_who_becomes_what_and_changes_nothing(tmp_path: Pat
         assert await said("demote", NAME, "--to", f"{NAME}@1", "--dry-run") == plan
         alone = await said("demote", NAME, "--without-master", "--dry-run")
         assert alone.startswith(f"{master} would be a slave; nobody takes its place\n")
-        retired = await asyncio.to_thread(
-            *(kerolox, "broker", "retire", NAME, "--force", "--dry-run", "-n", pair.namesrv)
-        )
+        retire = ("broker", "retire", NAME, "--force", "--dry-run", "-n", pair.namesrv)
+        retired = await asyncio.to_thread(kerolox, *retire)
         assert f"{master} would get no new messages" in retired.stderr
         assert await pair.until_settled() == master
         assert (await broker_role(pair.access, master)).epoch == 0

@@ -127,8 +127,17 @@ def message_row(message: MessageExt, form: str = AUTO) -> dict[str, object]:
 
 def show_message(message: MessageExt, form: str, output: str) -> None:
     """Print one message: a line for people, or what ``-o`` wants."""
-    if output in (TABLE, RAW):
-        print_line(_line(message, form, is_raw=output == RAW), output)
+    if output == TABLE:
+        print_line(_line(message, form))
+    elif output == RAW:
+        cells = (
+            time_text(message.store_timestamp),
+            f"{message.broker_name}/{message.queue_id}@{message.queue_offset}",
+            message.tags,
+            message.keys,
+            f"[{message.body_error}]" if message.body_error else body_text(message.body, form),
+        )
+        print_line("\t".join(cells), RAW)
     elif output in (JSON, NDJSON):
         print_json(message_row(message, form))
     else:
@@ -147,22 +156,20 @@ def show_messages(messages: Iterable[MessageExt], form: str, output: str) -> int
     return count
 
 
-def _line(message: MessageExt, form: str, *, is_raw: bool) -> str:
-    def shown(text: str, most: int | None = 256) -> str:
-        return text if is_raw else printable(text, characters_max=most)
-
+def _line(message: MessageExt, form: str) -> str:
     parts = [
         time_text(message.store_timestamp),
         f"{message.broker_name}/{message.queue_id}@{message.queue_offset}",
     ]
     if message.tags:
-        parts.append(f"tags={shown(message.tags)}")
+        parts.append(f"tags={printable(message.tags)}")
     if message.keys:
-        parts.append(f"keys={shown(message.keys)}")
+        parts.append(f"keys={printable(message.keys)}")
     if message.body_error:
         parts.append(f"[{message.body_error}]")
     elif form != NONE:
-        parts.append(shown(body_text(message.body, form), BODY_CHARACTERS_MAX))
+        text = body_text(message.body, form)
+        parts.append(printable(text, characters_max=BODY_CHARACTERS_MAX))
     return "  ".join(parts)
 
 

@@ -32,7 +32,7 @@ FREE_KIB_MAX, FREE_PART = 1_000_000, 100
 """Of ``vm.min_free_kbytes``: what ``os.sh`` names, and a hundredth of the memory at most."""
 IN_BYTES = "in bytes"
 """In place of a ratio where ``vm.dirty_bytes`` or ``vm.dirty_background_bytes`` is set."""
-OVERCOMMIT_NEVER = 2
+OVERCOMMIT_RIGHT = (0, 1)
 SCHEDULERS = ("mq-deadline", "deadline", "none", "noop")
 """Those that take requests as they come; the first that a disk offers is wanted."""
 HUGE_PAGES = ("madvise", "never")
@@ -49,9 +49,12 @@ class Knob:
     now: str
     """Empty: this machine has none such, or this user can't read it."""
     wanted: str
+    """What is set where it is not right."""
     is_right: bool
     """Whether it can stay; also where ``now`` is empty."""
     why: str
+    accepted: str = ""
+    """Which values are right, in words; empty: ``wanted`` alone."""
     path: Path | None = None
     """The file that has it; None: it can't be set for processes that run already."""
     advice: str = ""
@@ -107,10 +110,11 @@ class _Rule(NamedTuple):
     wanted: int
     is_right: Callable[[int], bool]
     why: str
+    accepted: str = ""
 
 
 def _least(name: str, wanted: int, why: str) -> _Rule:
-    return _Rule(name, wanted, lambda now: now >= wanted, why)
+    return _Rule(name, wanted, lambda now: now >= wanted, why, f"{wanted} or more")
 
 
 _RULES = (
@@ -122,12 +126,14 @@ _RULES = (
         1,
         lambda now: now <= SWAPPINESS_MAX,
         "pages of files are to go before the broker's own memory does",
+        f"{SWAPPINESS_MAX} or less",
     ),
     _Rule(
         "vm.overcommit_memory",
         1,
-        lambda now: now != OVERCOMMIT_NEVER,
+        lambda now: now in OVERCOMMIT_RIGHT,
         "memory that is reserved and not used must not be refused",
+        " or ".join(map(str, OVERCOMMIT_RIGHT)),
     ),
     _Rule(
         "vm.zone_reclaim_mode",
@@ -140,12 +146,14 @@ _RULES = (
         BACKGROUND_RATIO,
         lambda now: now >= BACKGROUND_RATIO_MIN,
         "the broker flushes by itself; Linux should not begin before",
+        f"{BACKGROUND_RATIO_MIN} or more",
     ),
     _Rule(
         "vm.dirty_ratio",
         DIRTY_RATIO,
         lambda now: now >= DIRTY_RATIO_MIN,
         "whoever writes is held up from here on",
+        f"{DIRTY_RATIO_MIN} or more",
     ),
 )
 
@@ -159,7 +167,7 @@ def _sysctls(root: Path) -> Iterator[Knob]:
         _least("vm.min_free_kbytes", free_kib, "a burst of messages needs free pages at once"),
         _least("net.core.somaxconn", backlog, waiting),
     )
-    for name, wanted, is_right, why in rules:
+    for name, wanted, is_right, why, accepted in rules:
         path = root / "proc" / "sys" / name.replace(".", "/")
         now = _read(path)
         if now == "0" and name.endswith("_ratio"):
@@ -169,6 +177,7 @@ def _sysctls(root: Path) -> Iterator[Knob]:
             name=name,
             now=now,
             wanted=str(wanted),
+            accepted=accepted,
             is_right=not now.isdecimal() or is_right(int(now)),
             why=why,
             path=path,
@@ -182,6 +191,7 @@ def _files() -> Knob:
         name="open files",
         now="unlimited" if is_unlimited else str(hard),
         wanted=str(FILES_WANTED),
+        accepted=f"{FILES_MIN} or more",
         is_right=is_unlimited or hard >= FILES_MIN,
         why="each connection and each file of the store is one",
         advice=f"LimitNOFILE={FILES_WANTED} of its unit, or 'USER hard nofile {FILES_WANTED}' in "
@@ -196,6 +206,7 @@ def _huge_pages(root: Path) -> Knob:
         name="transparent huge pages",
         now=now,
         wanted=HUGE_PAGES[0],
+        accepted=" or ".join(HUGE_PAGES),
         is_right=not now or now in HUGE_PAGES,
         why="with 'always' a process may wait until 2 MiB in one piece are free",
         path=path,

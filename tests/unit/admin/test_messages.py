@@ -168,8 +168,13 @@ async def test_a_track_of_a_group_that_can_not_be_asked_says_why(
 ) -> None:
     code = RequestCode.GET_CONSUMER_CONNECTION_LIST
     client.answers[code] = (206, "not online")
+    client.answers[RequestCode.GET_CONSUME_STATS] = (206, "no offsets")
     [found] = await message_tracks(access, stored())
-    assert found.type is TrackType.NOT_ONLINE
+    assert (found.type, found.is_online) == (TrackType.NOT_ONLINE, False)
+    for consumed, done in ((9, TrackType.CONSUMED), (3, TrackType.NOT_CONSUME_YET)):
+        client.answers[RequestCode.GET_CONSUME_STATS] = PROGRESS % consumed
+        [found] = await message_tracks(access, stored(3))
+        assert (found.type, found.is_online, found.error) == (done, False, "")
     client.answers[code] = ConnectError("down")
     [found] = await message_tracks(access, stored())
     assert (found.type, found.error) == (TrackType.UNKNOWN, "down")
@@ -182,7 +187,7 @@ async def test_an_id_without_a_topic_is_asked_of_the_broker_that_it_names(
     found = await message_by_id(access, stored(4).offset_message_id)
     assert (found.queue_offset, client.asked[-1][0]) == (4, "127.0.0.1:7")
     for message_id in ("", "zz", "7F0000010000000000000000000000FF"):
-        with pytest.raises(ClientError, match="give the topic"):
+        with pytest.raises(ClientError, match="say in which topic it is"):
             await message_by_id(access, message_id)
 
 

@@ -47,6 +47,7 @@ class TrackType(Enum):
     """The group pulls, so nobody but itself knows."""
     NOT_CONSUME_YET = "NOT_CONSUME_YET"
     NOT_ONLINE = "NOT_ONLINE"
+    """Nobody of the group is online, and no broker has an offset of it."""
     UNKNOWN = "UNKNOWN"
     """The group could not be asked; the error says why."""
 
@@ -58,6 +59,9 @@ class MessageTrack:
     group: str
     type: TrackType
     error: str = ""
+    is_online: bool = True
+    """False: nobody of it is online. Its offsets say whether it is past the message; it may have
+    filtered that."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,9 +97,14 @@ async def message_by_id(access: Access, message_id: str, *, topic: str = "") -> 
     try:
         located = MessageId.parse(message_id)
     except ValueError as error:
-        raise ClientError(f"{error}; give the topic too if it is a producer's id") from None
+        raise ClientError(
+            f"{error}; if it is a producer's id, say in which topic it is (--topic TOPIC)"
+        ) from None
     if not 0 < located.port < 65_536:
-        raise ClientError(f"{message_id} names no broker; give the topic: it is a producer's id")
+        raise ClientError(
+            f"{message_id} is a producer's id, which names no broker; say in which topic it is "
+            "(kerolox message get ID --topic TOPIC; in programs topic=...)"
+        )
     return await view_message(access, located)
 
 
@@ -233,6 +242,11 @@ async def resume_check(access: Access, message_id: str, *, topic: str = "") -> N
 async def _track(access: Access, message: MessageExt, group: str) -> MessageTrack:
     try:
         online = await consumer_connections(access, group)
+    except ConsumerNotOnlineError as error:
+        return await _track_offline(access, message, group, error)
+    except KeroloxError as error:
+        return MessageTrack(group, TrackType.UNKNOWN, str(error))
+    try:
         if online.consume_type != CONSUME_PASSIVELY:
             return MessageTrack(group, TrackType.PULL)
         if not await _is_past(access, message, group):
@@ -243,6 +257,20 @@ async def _track(access: Access, message: MessageExt, group: str) -> MessageTrac
         return MessageTrack(group, TrackType.UNKNOWN, str(error))
     wanted = _wants(online, message)
     return MessageTrack(group, TrackType.CONSUMED if wanted else TrackType.CONSUMED_BUT_FILTERED)
+
+
+async def _track_offline(
+    access: Access, message: MessageExt, group: str, offline: ConsumerNotOnlineError
+) -> MessageTrack:
+    """By its offsets, which brokers keep; what it subscribes to they do not tell."""
+    try:
+        is_past = await _is_past(access, message, group)
+    except ConsumerNotOnlineError:
+        return MessageTrack(group, TrackType.NOT_ONLINE, str(offline), is_online=False)
+    except KeroloxError as error:
+        return MessageTrack(group, TrackType.UNKNOWN, str(error), is_online=False)
+    done = TrackType.CONSUMED if is_past else TrackType.NOT_CONSUME_YET
+    return MessageTrack(group, done, is_online=False)
 
 
 async def _is_past(access: Access, message: MessageExt, group: str) -> bool:

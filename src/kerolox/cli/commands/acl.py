@@ -28,6 +28,8 @@ from kerolox.cli.rows import (
 )
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from kerolox.admin import Access, Account, AclConfig
     from kerolox.errors import KeroloxError
 
@@ -61,8 +63,20 @@ async def _ask(access: Access, place: Place) -> _Told:
     return _Told(*await answers_of(addresses, lambda address: acl_config(access, address)))
 
 
+async def _without_access_control(access: Access, addresses: Iterable[str]) -> list[str]:
+    """Those brokers that have aclEnable=false."""
+    from kerolox.admin import broker_settings
+    from kerolox.admin.asking import answers_of
+
+    found, _ = await answers_of(addresses, lambda address: broker_settings(access, address))
+    return [each for each, settings in found.items() if settings.get("aclEnable") == "false"]
+
+
 def _complain_of_silent(silent: dict[str, KeroloxError]) -> None:
     for address, error in silent.items():
+        if "aclEnable" in str(error):
+            complain(f"kerolox: {address} has no access control: {error}")
+            continue
         complain(
             f"kerolox: {address} does not tell its accounts: {error}; a broker of RocketMQ 4.9.8 "
             "or later tells them to nobody: kerolox acl version, and its file"
@@ -249,6 +263,11 @@ async def _set(
     from kerolox.errors import ClientError
 
     told = await _ask(access, place)
+    if off := await _without_access_control(access, told.silent):
+        raise ClientError(
+            f"broker {', '.join(off)} has no access control (aclEnable=false): set aclEnable=true "
+            "in its settings and restart it, or name another one (--broker). Nothing was changed"
+        )
     if told.silent and keeps_admin:
         # The request always says whether it is one; left out it would be none any more.
         raise ClientError(
@@ -324,6 +343,7 @@ def delete_command(
 ) -> None:
     """Delete an account: who uses it is refused from then on."""
     from kerolox.admin import delete_account
+    from kerolox.admin.asking import do_on_each, targets
 
     if not consent.yes:
         told = on_cluster(name_server, lambda access: _ask(access, place))
@@ -335,9 +355,21 @@ def delete_command(
                 row: dict[str, object] = {"accessKey": name, "brokers": having, "done": False}
                 show_row(row, columns_of(row), output)
             return
-    addresses = on_cluster(
-        name_server, lambda access: delete_account(access, name, **place._asdict())
-    )
+
+    async def work(access: Access) -> list[str]:
+        addresses = await targets(access, **place._asdict())
+        off = [] if place.broker else await _without_access_control(access, addresses)
+        for address in off:
+            complain(f"kerolox: {address} has no access control (aclEnable=false); it is left out")
+        if not off:
+            return await delete_account(access, name, **place._asdict())
+        return await do_on_each(
+            [each for each in addresses if each not in off],
+            lambda address: delete_account(access, name, broker=address),
+            f"account {name} could not be deleted",
+        )
+
+    addresses = on_cluster(name_server, work)
     if is_text(output):
         print_line(f"account {name} deleted on {', '.join(addresses)}")
         return

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import click
 
 from kerolox.cli.cluster_options import name_server_option, security
-from kerolox.cli.output import print_line
+from kerolox.cli.output import complain, print_line
 from kerolox.cli.process.running import Started, prepare_server, run, running, say, serve
 from kerolox.errors import ConfigError
 
@@ -138,8 +138,11 @@ def remove_command(name: str, users: Path | None) -> None:
 @_USERS
 def list_command(users: Path | None) -> None:
     """Print names and roles."""
-    for name, each in sorted(_users(users)[1].items()):
+    path, known = _users(users)
+    for name, each in sorted(known.items()):
         print_line(f"{name} {each.role}")
+    if not known:
+        complain(f"kerolox: {path} has no users; kerolox console user add NAME makes one")
 
 
 @asynccontextmanager

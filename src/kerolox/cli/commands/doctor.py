@@ -117,7 +117,8 @@ def doctor(
     show_findings(findings, output)
     is_ill = any(each.severity > Severity.NOTE for each in findings)
     if not is_ill and is_text(output):
-        print_line("nothing is wrong", shade=Shade.GOOD)
+        said = "nothing else is wrong" if findings else "nothing is wrong"
+        print_line(said, shade=Shade.GOOD)
     return EXIT_FINDINGS if is_ill else 0
 
 

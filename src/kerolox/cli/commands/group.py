@@ -81,7 +81,7 @@ def list_command(everything: bool, cluster: str, output: str, name_server: str) 
         Column("group", "GROUP"),
         number_column("members", "MEMBERS"),
         Column("model", "MODEL"),
-        number_column("consumeTps", "TPS"),
+        number_column("consumeTps", "DELIVERED/S"),
         number_column("lag", "LAG"),
     )
     show_rows(on_cluster(name_server, work), columns, output)
@@ -102,14 +102,14 @@ def describe_command(name: str, topic: str, output: str, name_server: str) -> No
         number_column("brokerOffset", "END"),
         number_column("lag", "LAG"),
         duration_column("waitingMs", "WAITING"),
-        time_column("lastConsumedTimestamp", "LAST CONSUMED"),
+        time_column("lastConsumedTimestamp", "CONSUMED UP TO"),
         Column("clientId", "OWNER"),
     )
     show_rows(rows, columns, output)
     if is_text(output):
         print_line(
             f"group {name}: {progress.lag} messages left, "
-            f"{progress.consumed_per_second:.1f} consumed a second"
+            f"{progress.consumed_per_second:.1f} delivered a second"
         )
 
 

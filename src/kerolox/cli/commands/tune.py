@@ -16,7 +16,8 @@ EXIT_LEFT = 1
 _COLUMNS = (
     Column("setting", "SETTING"),
     Column("now", "NOW"),
-    Column("wanted", "WANTED"),
+    Column("accepted", "WANTED"),
+    Column("wanted", "SET BY --apply"),
     Column("state", "STATE"),
     Column("why", "WHY"),
 )
@@ -72,6 +73,7 @@ def tune(data: Path | None, applies: bool, file: Path | None, output: str) -> in
             "setting": knob.name,
             "now": knob.now,
             "wanted": knob.wanted,
+            "accepted": knob.accepted or knob.wanted,
             "state": "right" if knob.is_right else "wrong",
             "why": knob.why,
         }

@@ -18,6 +18,7 @@ from kerolox.message import MessageQueue
 from kerolox.protocol.codes import Perm, RequestCode, ResponseCode
 from kerolox.protocol.command import RemotingCommand
 from kerolox.protocol.fastjson import FastjsonError, items_of, loads, members_of
+from kerolox.protocol.routing.name_servers import raise_for_name_server
 
 ROOM_END = "@"
 """Behind the machine room in a broker's name, as in ``room1@broker-a``."""
@@ -186,5 +187,5 @@ def route_of(answer: RemotingCommand, address: str) -> TopicRoute | None:
     """
     if answer.code == ResponseCode.TOPIC_NOT_EXIST:
         return None
-    answer.raise_for_code(address)
+    raise_for_name_server(answer, address)
     return TopicRoute.parse(answer.body) if answer.body else None

@@ -26,6 +26,7 @@ from kerolox.errors import (
 from kerolox.protocol import fastjson
 from kerolox.protocol.codes import Perm, RequestCode, ResponseCode
 from kerolox.protocol.command import RemotingCommand
+from kerolox.protocol.routing.name_servers import raise_for_name_server
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -193,7 +194,7 @@ class RouteFinder:
     def _knows_brokers(self, address: str) -> bool:
         command = RemotingCommand.request(RequestCode.GET_BROKER_CLUSTER_INFO)
         answer = self._asked(address, [command])[0]
-        answer.raise_for_code(address)
+        raise_for_name_server(answer, address)
         try:
             return bool(fastjson.members_of(fastjson.loads(answer.body)).get("brokerAddrTable"))
         except fastjson.FastjsonError as error:
@@ -201,7 +202,7 @@ class RouteFinder:
 
     def _names(self, address: str, code: int) -> set[str]:
         answer = self._asked(address, [RemotingCommand.request(code)])[0]
-        answer.raise_for_code(address)
+        raise_for_name_server(answer, address)
         try:
             listed = fastjson.items_of(
                 fastjson.members_of(fastjson.loads(answer.body))["topicList"]

@@ -15,8 +15,8 @@ from kerolox.cli.cluster_options import (
     place_options,
 )
 from kerolox.cli.confirming import dry_run_option, say_dry_run
-from kerolox.cli.output import output_option
-from kerolox.cli.rows import Column, show_rows
+from kerolox.cli.output import complain, output_option, print_line
+from kerolox.cli.rows import Column, is_text, show_rows
 
 if TYPE_CHECKING:
     from kerolox.admin import Access
@@ -62,7 +62,7 @@ def show_command(
         row
         for row in rows
         if (not names or row["key"] in names)
-        and (not only_set or row["source"] != DEFAULT)
+        and (not only_set or row["source"] == SET)
         and (not waiting or row["afterRestart"] is not None)
     ]
     columns = (
@@ -73,6 +73,12 @@ def show_command(
         Column("afterRestart", "AFTER A RESTART"),
     )
     show_rows(shown, columns, output)
+    if shown or not is_text(output):
+        return
+    if waiting:
+        print_line(f"nothing waits for a restart of {address}")
+    elif only_set:
+        print_line(f"all settings of {address} are the defaults")
 
 
 def _rows(settings: dict[str, str]) -> list[dict[str, object]]:
@@ -125,10 +131,12 @@ def set_command(
 ) -> None:
     """Change settings of one broker, or of all masters of a cluster, and write them to their files.
 
-    The difference is printed for each broker, and what is in force only after a restart.
+    The difference is printed for each broker, and what is in force only after a restart. Slaves
+    are changed by themselves, with --broker.
     """
     wanted = dict(_pair(text) for text in pairs)
     rows = on_cluster(name_server, lambda access: _set(access, wanted, place, dry_run))
+    slaves = [] if place.broker else on_cluster(name_server, lambda a: _slaves(a, place))
     columns = (
         Column("broker", "BROKER"),
         Column("key", "KEY"),
@@ -139,6 +147,22 @@ def set_command(
     show_rows(rows, columns, output)
     if dry_run:
         say_dry_run(output)
+    for slave in slaves if is_text(output) else ():
+        complain(f"kerolox: slaves are left as they are: --broker {slave} changes it")
+
+
+async def _slaves(access: Access, place: Place) -> list[str]:
+    """The names of the slaves beside the masters that are changed."""
+    from kerolox.admin import cluster_info
+    from kerolox.admin.asking import node_name
+    from kerolox.client.core.routes import MASTER_ID
+
+    return [
+        node_name(node.broker_name, number)
+        for node in (await cluster_info(access)).nodes(place.cluster)
+        for number in sorted(node.addresses)
+        if number != MASTER_ID
+    ]
 
 
 def _pair(text: str) -> tuple[str, str]:
@@ -162,7 +186,7 @@ async def _set(
         # A RocketMQ broker takes any key and forgets those that it does not know.
         for key in wanted.keys() - settings.keys():
             best = nearest(key, settings)
-            hint = f"; did you mean {best!r}?" if best else ""
+            hint = f"; did you mean {best!r}?" if best else "."
             raise ClientError(f"broker {address} has no setting {key!r}{hint} Nothing was changed")
     remarks: dict[str, str] = {}
     after = before

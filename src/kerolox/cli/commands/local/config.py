@@ -43,5 +43,5 @@ def check_command(files: tuple[Path, ...], kind: str | None, output: str) -> int
     show_findings(findings, output)
     is_wrong = any(each.severity > Severity.NOTE for each in findings)
     if not is_wrong and is_text(output):
-        print_line("nothing is wrong")
+        print_line("nothing else is wrong" if findings else "nothing is wrong")
     return EXIT_FINDINGS if is_wrong else 0

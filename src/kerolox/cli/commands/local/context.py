@@ -7,6 +7,7 @@ from pathlib import Path
 
 import click
 
+from kerolox.cli.cluster_options import CONTEXT_VARIABLE
 from kerolox.cli.contexts import (
     Context,
     check_context_name,
@@ -14,7 +15,7 @@ from kerolox.cli.contexts import (
     read_contexts,
     write_contexts,
 )
-from kerolox.cli.output import output_option, print_line
+from kerolox.cli.output import complain, output_option, print_line
 from kerolox.cli.rows import Column, is_text, show_record, show_rows
 from kerolox.errors import ConfigError
 
@@ -83,6 +84,8 @@ def add_command(
         kept.selected = name
     write_contexts(path, kept)
     print_line(f"context {name} added{' and selected' if kept.selected == name else ''}")
+    if kept.selected == name:
+        _complain_of_stronger(name)
 
 
 @context.command("list")
@@ -123,6 +126,19 @@ def select_command(name: str) -> None:
     kept.selected = "" if name == "-" else name
     write_contexts(path, kept)
     print_line("no context is selected" if name == "-" else f"context {name} is selected")
+    if name != "-":
+        _complain_of_stronger(name)
+
+
+def _complain_of_stronger(name: str) -> None:
+    """Say which variables have commands go elsewhere all the same."""
+    if (named := os.environ.get(CONTEXT_VARIABLE)) and named != name:
+        complain(f"kerolox: ${CONTEXT_VARIABLE} is {named}, which is stronger: unset it")
+    elif not named and (there := os.environ.get("NAMESRV_ADDR")):
+        complain(
+            f"kerolox: $NAMESRV_ADDR is {there}, which is stronger: commands go there; unset it, "
+            f"or give --context {name}"
+        )
 
 
 @context.command("delete")

@@ -154,17 +154,27 @@ def find_command(
 @output_option
 @name_server_option
 def consumers_command(message_id: str, topic: str, output: str, name_server: str) -> None:
-    """Print which groups have consumed a message."""
+    """Print which groups have consumed a message; of those offline, by their offsets."""
     from kerolox.admin import message_by_id, message_tracks
 
     async def work(access: Access) -> list[MessageTrack]:
         return await message_tracks(access, await message_by_id(access, message_id, topic=topic))
 
     rows = [
-        {"group": each.group, "state": each.type.value, "error": each.error}
+        {
+            "group": each.group,
+            "state": each.type.value,
+            "online": each.is_online,
+            "error": each.error,
+        }
         for each in on_cluster(name_server, work)
     ]
-    columns = Column("group", "GROUP"), Column("state", "STATE"), Column("error", "ERROR")
+    columns = (
+        Column("group", "GROUP"),
+        Column("state", "STATE"),
+        Column("online", "IS", text=lambda value: "online" if value else "offline"),
+        Column("error", "ERROR"),
+    )
     show_rows(rows, columns, output)
 
 

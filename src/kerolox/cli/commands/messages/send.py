@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import time
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -22,7 +24,10 @@ from kerolox.cli.commands.messages.outgoing import (
 from kerolox.cli.output import JSON, complain, output_option, print_json, print_line
 from kerolox.cli.positions import queue_of
 from kerolox.cli.rows import columns_of, is_text, show_row
+from kerolox.clock import now_ms
 from kerolox.errors import KeroloxError, TopicRouteNotFoundError
+from kerolox.text import time_text
+from kerolox.text.durations import duration_text
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable
@@ -121,15 +126,66 @@ def send(
     async def work(access: Access) -> None:
         from kerolox.client import Producer
 
-        async with Producer(GROUP, name_server, settings=producer_settings()) as producer:
-            await sending.run(
-                lambda message: producer.send(
-                    message, queue=place, deliver_after=delay, round_up=delay is not None
-                )
-            )
+        settings = producer_settings()
+        if delay is not None:
+            levels_ms = await _delay_levels(access) or settings.delays_ms
+            sending.delay = _Delay.of(delay, levels_ms)
+            most = max(settings.delay_level_max, len(levels_ms))
+            settings = dataclasses.replace(settings, delay_level_max=most)
+        async with Producer(GROUP, name_server, settings=settings) as producer:
+            await sending.run(lambda message: producer.send(message, queue=place))
 
     on_cluster(name_server, lambda access: _telling(access, topic, lambda: work(access)))
     sending.show_end()
+
+
+@dataclass(frozen=True, slots=True)
+class _Delay:
+    """The delay level that a duration becomes."""
+
+    level: int
+    ms: int
+
+    @classmethod
+    def of(cls, seconds: float, levels_ms: tuple[int, ...]) -> _Delay | None:
+        """The shortest level that is no shorter; None: no delay. It is said where it is longer.
+
+        Raises:
+            click.BadParameter: none is so long.
+        """
+        wanted_ms = round(seconds * 1_000)
+        if not wanted_ms:
+            return None
+        fitting = [ms for ms in levels_ms if ms >= wanted_ms]
+        if not fitting:
+            raise click.BadParameter(
+                f"{duration_text(wanted_ms)} is longer than the longest delay of the brokers, "
+                f"{duration_text(max(levels_ms))} (messageDelayLevel)",
+                param_hint="--delay",
+            )
+        found = cls(levels_ms.index(min(fitting)) + 1, min(fitting))
+        if found.ms != wanted_ms:
+            complain(
+                f"kerolox: {duration_text(wanted_ms)} becomes {duration_text(found.ms)}, the next "
+                f"delay of the brokers (level {found.level})"
+            )
+        return found
+
+
+async def _delay_levels(access: Access) -> tuple[int, ...]:
+    """The delays of the brokers' levels; nothing where they differ, or do not tell."""
+    from kerolox.admin import broker_settings
+    from kerolox.admin.asking import all_answers, targets
+    from kerolox.kernel.settings import delay_levels_ms
+
+    try:
+        found = await all_answers(
+            await targets(access), lambda address: broker_settings(access, address)
+        )
+        texts = {settings.get("messageDelayLevel", "") for settings in found.values()}
+        return delay_levels_ms(texts.pop()) if len(texts) == 1 else ()
+    except KeroloxError:
+        return ()
 
 
 async def _from_bodies(draft: Draft, bodies: list[bytes], count: int) -> AsyncIterator[Message]:
@@ -162,6 +218,8 @@ class _Sending:
         self._sent = 0
         self._seconds = 0.0
         self._room = asyncio.Semaphore(IN_FLIGHT_MAX)
+        self.delay: _Delay | None = None
+        """Of each message."""
 
     async def run(self, send: Callable[[Message], Awaitable[SendResult]]) -> None:
         """Send all of them.
@@ -193,6 +251,8 @@ class _Sending:
     async def _send(
         self, send: Callable[[Message], Awaitable[SendResult]], message: Message
     ) -> None:
+        if self.delay is not None:
+            message = dataclasses.replace(message, delay_level=self.delay.level)
         begin = time.monotonic()
         try:
             result = await send(message)
@@ -203,11 +263,19 @@ class _Sending:
 
     def _show(self, result: SendResult, milliseconds: float) -> None:
         queue = f"{result.queue.broker_name}/{result.queue.queue_id}"
+        delay = self.delay
+        # One that is delayed waits in a queue of RocketMQ's own, whose offset was told.
+        offset = result.queue_offset if delay is None else None
+        due_ms = None if delay is None else now_ms() + delay.ms
         if is_text(self._output):
-            if self._is_single:
+            if self._is_single and delay is None:
                 print_line(
-                    f"{result.status.name} msgId={result.message_id} "
-                    f"queue={queue} offset={result.queue_offset}"
+                    f"{result.status.name} msgId={result.message_id} queue={queue} offset={offset}"
+                )
+            elif self._is_single and delay is not None and due_ms is not None:
+                print_line(
+                    f"{result.status.name} msgId={result.message_id} queue={queue} "
+                    f"due {time_text(due_ms)} (in {duration_text(delay.ms)}, level {delay.level})"
                 )
             return
         row: dict[str, object] = {
@@ -217,9 +285,11 @@ class _Sending:
             "topic": result.queue.topic,
             "brokerName": result.queue.broker_name,
             "queueId": result.queue.queue_id,
-            "queueOffset": result.queue_offset,
+            "queueOffset": offset,
             "ms": round(milliseconds, 3),
         }
+        if delay is not None:
+            row |= {"delayLevel": delay.level, "delayMs": delay.ms, "dueTimestamp": due_ms}
         if self._output == JSON and not self._is_single:
             self._rows.append(row)
         else:

@@ -15,11 +15,13 @@ from kerolox.errors import (
     ClientError,
     ConnectError,
     RemotingError,
+    RequestCodeNotSupportedError,
     TopicRouteNotFoundError,
 )
 from kerolox.protocol.codes import RequestCode
 from kerolox.protocol.command import RemotingCommand
 from kerolox.protocol.names import AUTO_CREATE_TOPIC
+from kerolox.protocol.routing.name_servers import KNOWN_TO_ALL, NOT_A_NAME_SERVER
 
 if TYPE_CHECKING:
     from kerolox.client.core.routes import TopicRoute
@@ -95,9 +97,14 @@ class Access:
             ConnectError: none answered; the text has each one's reason.
             ClientError: no name server is given.
         """
-        return await self._in_turn(
-            lambda address, seconds: self.ask(address, code, fields, timeout_seconds=seconds)
-        )
+        try:
+            return await self._in_turn(
+                lambda address, seconds: self.ask(address, code, fields, timeout_seconds=seconds)
+            )
+        except RequestCodeNotSupportedError as error:
+            if code not in KNOWN_TO_ALL:
+                raise
+            raise RequestCodeNotSupportedError(NOT_A_NAME_SERVER, address=error.address) from error
 
     async def fetch_route(self, topic: str) -> TopicRoute | None:
         """The route of a topic, as the first name server that answers has it (code 105); None: it
