@@ -247,11 +247,9 @@ async def update_group(
     drop_retries: bool = False,
     dry_run: bool = False,
 ) -> list[GroupChange]:
-    """Change settings of a group where it is, and make it where it is not (``updateSubGroup``);
-    what changed, by broker.
+    """Change a group where it is, make it where it is not (``updateSubGroup``); changes by broker.
 
-    Arguments that are None change nothing. ``mqadmin`` replaces all settings by those given, or
-    their defaults.
+    What is None stays. ``mqadmin`` replaces all settings by those given, or their defaults.
 
     Args:
         access: the cluster.
@@ -261,15 +259,14 @@ async def update_group(
         consume_enable: its members get messages.
         consume_from_min_enable: members may start at the first message of a queue.
         consume_broadcast_enable: members may broadcast.
-        retry_queue_nums: queues of its retry topic, 1 to 65,535. More widen it at once; fewer are
-            written, and all that were there are still read.
+        retry_queue_nums: queues of its retry topic, 1 to 65,535. Those there are still read.
         retry_max_times: tries before a message goes to the dead letters, of clients that do not say
             it themselves (``maxReconsumeTimes``): those of Java from 3.4.9 on, and Kerolox's, do.
         broker_id: the node that members read from.
         which_broker_when_consume_slowly: the node for members that are far behind.
         notify_consumer_ids_changed_enable: members hear of those that come and go.
-        drop_retries: has ``retry_queue_nums=0`` taken: brokers drop each message that the group
-            gives back, and tell its client that it is stored.
+        drop_retries: has 0 retry queues taken: brokers drop what the group gives back, and say
+            that it is stored.
         dry_run: change nothing.
 
     Raises:
@@ -290,8 +287,8 @@ async def update_group(
         "notify_consumer_ids_changed_enable": notify_consumer_ids_changed_enable,
     }
     wanted = {name: value for name, value in given.items() if value is not None}
-    addresses = await targets(access, cluster=cluster, broker=broker)
-    return await _change_group(access, group, addresses, wanted, dry_run=dry_run)
+    to = await targets(access, cluster=cluster, broker=broker)
+    return await _change_group(access, group, to, wanted, dry_run=dry_run)
 
 
 async def _change_group(

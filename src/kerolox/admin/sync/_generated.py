@@ -311,8 +311,8 @@ class AdminRequests:
         drop_retries: bool = False,
         dry_run: bool = False,
     ) -> list[GroupChange]:
-        """Change settings of a group where it is, and make it where it is not (``updateSubGroup``);
-        what changed, by broker.
+        """Change a group where it is, make it where it is not (``updateSubGroup``); changes by
+        broker.
 
         See ``kerolox.admin.Admin.update_group``.
         """
