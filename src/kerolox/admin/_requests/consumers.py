@@ -167,8 +167,7 @@ class ConsumerRequests:
             broker_id: the node that members read from.
             which_broker_when_consume_slowly: the node for members that are far behind.
             notify_consumer_ids_changed_enable: members hear of those that come and go.
-            drop_retries: has 0 retry queues taken: brokers drop what the group gives back, and say
-                that it is stored.
+            drop_retries: has 0 retry queues taken: brokers drop what the group gives back.
             dry_run: change nothing.
 
         Raises:
