@@ -124,6 +124,8 @@ class BrokerFacts:
     """Of masters that say it: Kerolox and RocketMQ 5."""
     role: BrokerRole | None = None
     """Of slaves of Kerolox."""
+    dropping: tuple[str, ...] = ()
+    """Groups without retry queues, of a master."""
     vip_path: PathFacts | None = None
     """The way to ``port - 2``; None: it was not tried."""
     vip_name: str | None = None

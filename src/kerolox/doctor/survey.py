@@ -16,6 +16,7 @@ from kerolox.admin import (
     Access,
     BrokerRuntime,
     GroupState,
+    all_group_settings,
     broker_role,
     broker_runtime,
     broker_settings,
@@ -258,6 +259,10 @@ async def _look_at_broker(access: Access, node: Node, look: Look) -> BrokerFacts
             facts = replace(facts, replication=replication)
         elif not isinstance(replication, RequestCodeNotSupportedError):
             facts = replace(facts, faults=(*facts.faults, replication))
+        groups = await _tried(all_group_settings(access, node.address))
+        if not isinstance(groups, KeroloxError):
+            dropping = (name for name, each in groups.items() if each.retry_queue_nums <= 0)
+            facts = replace(facts, dropping=tuple(dropping))
     elif kind == "SLAVE":
         role = await _tried(broker_role(access, node.address))
         if not isinstance(role, KeroloxError):

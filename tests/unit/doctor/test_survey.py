@@ -46,3 +46,31 @@ async def test_a_broker_that_starts_is_asked_once_more(
         found = await diagnose(Access(client, (fake.address,)), Look(between_looks_seconds=0.0))
     codes = [each.code for each in found]
     assert codes == ([] if failures == 1 else ["check-failed"]), found
+
+
+async def test_groups_without_retry_queues_are_found_at_their_master() -> None:
+    async with FakeBroker() as fake, RemotingClient() as client:
+        node = {"cluster": "c", "brokerName": "a", "brokerAddrs": {0: fake.address}}
+        info = dumps({"brokerAddrTable": {"a": node}, "clusterAddrTable": {"c": ["a"]}})
+        groups = {
+            name: {"groupName": name, "retryQueueNums": queues}
+            for name, queues in (("none", 0), ("one", 1))
+        }
+        said = {
+            RequestCode.GET_BROKER_CLUSTER_INFO: info,
+            RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER: dumps({"topicList": []}),
+            RequestCode.GET_KVLIST_BY_NAMESPACE: dumps({"table": {}}),
+            RequestCode.GET_BROKER_RUNTIME_INFO: dumps({"table": {}}),
+            RequestCode.GET_BROKER_CONFIG: b"vipPortEnable=false\nbrokerRole=ASYNC_MASTER\n",
+            RequestCode.GET_BROKER_HA_STATUS: dumps({"haConnectionInfo": []}),
+            RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG: dumps({"subscriptionGroupTable": groups}),
+        }
+
+        async def answer(command: RemotingCommand) -> RemotingCommand:
+            return command.response(ResponseCode.SUCCESS, body=said[RequestCode(command.code)])
+
+        fake.answers = dict.fromkeys(said, answer)
+        found = await diagnose(Access(client, (fake.address,)), Look(between_looks_seconds=0.0))
+    dropped = [each for each in found if each.code == "retries-dropped"]
+    assert [each.where for each in dropped] == ["group none"], found
+    assert dropped[0].advice.startswith("kerolox group update none --retry-queues 1")

@@ -1,5 +1,5 @@
 """Queues that nobody reads: topics that are written more widely than they are read, and messages
-that a group has left in queues which its topic has lost."""
+that a group has left in queues which its topic has lost. Groups without queues for retries."""
 
 from __future__ import annotations
 
@@ -31,6 +31,15 @@ def judge_queues(survey: Survey) -> Iterator[Finding]:
     reading = reading_of(survey)
     for group in survey.groups:
         yield from lost_queues(group, reading)
+    for broker in survey.brokers:
+        for name in broker.dropping:
+            yield Finding(
+                "retries-dropped",
+                f"group {name}",
+                f"it has no retry queues at {broker.node.address}, which drops each message that"
+                " its members give back: no retry, no dead letter",
+                f"kerolox group update {name} --retry-queues 1, unless that is wanted",
+            )
 
 
 def reading_of(survey: Survey) -> Reading:
