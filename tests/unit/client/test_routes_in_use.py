@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import pytest
+
 from kerolox.client import Producer, ProducerSettings
+from kerolox.client.aio.network import cluster as cluster_module
+from kerolox.errors import TopicRouteNotFoundError
 from kerolox.message import Message, MessageQueue
-from kerolox.protocol.codes import RequestCode
+from kerolox.protocol.codes import RequestCode, ResponseCode
+from kerolox.protocol.command import RemotingCommand
 from tests.support.eventually import until
 from tests.support.servers.fake_broker import FakeBroker, route_body
 from tests.unit.client.test_push_consumer import Consumer, QueueBroker
@@ -70,3 +75,90 @@ async def test_each_topic_has_its_own_round_of_queues_and_a_random_start() -> No
                 assert round_of_topic == [(first + number) % 4 for number in range(4)]
                 starts.add(first)
     assert len(starts) > 1
+
+
+STATS = RequestCode.GET_TOPIC_STATS_INFO
+ROUTE = RequestCode.GET_ROUTEINFO_BY_TOPIC
+QUICK = ProducerSettings(route_poll_interval_ms=10, heartbeat_interval_ms=10)
+
+
+def asked_for(broker: FakeBroker, topic: str) -> int:
+    return sum(each.ext_fields["topic"] == topic for each in broker.seen[ROUTE])
+
+
+async def has_none(command: RemotingCommand) -> RemotingCommand:
+    return command.response(ResponseCode.TOPIC_NOT_EXIST, "no such topic")
+
+
+async def test_brokers_of_a_topic_that_is_gone_are_forgotten_and_found_again() -> None:
+    async with (
+        FakeBroker() as names,
+        FakeBroker() as goes,
+        Producer("p", names.address, settings=QUICK) as producer,
+    ):
+        names.routes["T"] = names.routes["U"] = route_body({"a": names.address}, queues=1)
+        names.routes["G"] = route_body({"g": goes.address}, queues=1)
+        goes.answers[STATS] = names.answers[STATS] = has_none
+        for topic in "GUT":
+            await producer.send(Message(topic, b"x"))
+        await until(lambda: goes.seen[BEAT])
+        [connection] = goes.connections
+        polls = asked_for(names, "G")
+        del names.routes["G"], names.routes["U"]
+        await until(lambda: connection.closed)
+        assert asked_for(names, "G") - polls >= cluster_module.GONE_POLLS
+        seen, beats = len(goes.seen[BEAT]), len(names.seen[BEAT])
+        # Of U, too, but T has its broker as well.
+        await until(lambda: len(names.seen[BEAT]) > beats + 5)
+        assert len(goes.seen[BEAT]) == seen
+        assert not names.connections[0].closed
+        with pytest.raises(TopicRouteNotFoundError):
+            await producer.send(Message("G", b"x"))
+        names.routes["G"] = route_body({"g": goes.address}, queues=1)
+        await producer.send(Message("G", b"x"))
+        await until(lambda: len(goes.seen[BEAT]) > seen)
+
+
+async def test_no_broker_is_forgotten_that_has_the_topic_or_while_a_name_server_is_away() -> None:
+    async with FakeBroker() as names, FakeBroker() as away, FakeBroker() as stays:
+        both = f"{names.address};{away.address}"
+        for each in (names, away):
+            each.routes["T"] = route_body({"a": stays.address}, queues=1)
+        async with Producer("p", both, settings=QUICK) as producer:
+            await producer.send(Message("T", b"x"))
+            # One name server was restarted, and the other one is not there.
+            await away.server.stop()
+            await until(lambda: len(names.seen[ROUTE]) > 1)
+            names.routes.clear()
+            stays.answers[STATS] = has_none
+            polls = asked_for(names, "T")
+            await until(lambda: asked_for(names, "T") > polls + 5 * cluster_module.GONE_POLLS)
+            await producer.send(Message("T", b"x"))
+            seen = len(stays.seen[BEAT])
+            await until(lambda: len(stays.seen[BEAT]) > seen)
+        # Both were restarted, and the broker has the topic.
+        names.routes["T"] = route_body({"a": stays.address}, queues=1)
+        del stays.answers[STATS]
+        async with Producer("p", names.address, settings=QUICK) as producer:
+            await producer.send(Message("T", b"x"))
+            names.routes.clear()
+            await until(lambda: len(stays.seen[STATS]) > 2)
+            await producer.send(Message("T", b"x"))
+
+
+async def test_a_consumer_greets_a_gone_broker_again_only_when_it_is_there() -> None:
+    async with FakeBroker() as names, QueueBroker() as goes:
+        names.routes["T"] = goes.routes["T"]
+        goes.answers[STATS] = has_none
+        settings = {"route_poll_interval_ms": 10, "heartbeat_interval_ms": 10}
+        async with Consumer(names, **settings) as consumer:
+            goes.members = names.members = [consumer.client_id]
+            await until(lambda: consumer.assigned_queues == [MessageQueue("T", "a", 0)])
+            names.routes.clear()
+            cluster = consumer._cluster
+            await until(lambda: cluster._missed.get("T", 0) > cluster_module.GONE_POLLS)
+            assert consumer.assigned_queues == [MessageQueue("T", "a", 0)]
+            seen = len(goes.seen[BEAT])
+            await until(lambda: len(goes.seen[BEAT]) > seen, what="its connection is open")
+            await goes.server.stop()
+            await until(lambda: cluster.broker_addresses(["T"], masters_only=False) == [])

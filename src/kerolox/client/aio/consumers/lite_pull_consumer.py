@@ -231,6 +231,7 @@ class LitePullConsumer(Client):
             self._on_request,
             member.has_route,
             consumer=member.facts,
+            holds=lambda topic: any(queue.topic == topic for queue in member.machine.queues),
         )
 
     async def _look_at_topics(self) -> None:

@@ -485,6 +485,7 @@ class PushConsumer(Client):
             self._on_request,
             self._has_route,
             consumer=self._facts,
+            holds=lambda topic: any(queue.topic == topic for queue in self._assignments),
         )
 
     def _has_route(self, topic: str, route: TopicRoute, is_new: bool) -> None:

@@ -4,8 +4,10 @@ Each instance has its own ``Cluster`` with its own connections. Name servers are
 a random start, staying with one as long as it answers. Routes are fetched when they are first
 needed and again every ``route_poll_interval_ms``; callers that need the same route at the same time
 share one request. Broker addresses are those of the routes, so an offline broker vanishes with the
-next poll. Heartbeats and farewells go to those of the topics in use at once, each bounded by the
-API time limit.
+next poll. A route stays when a name server has none, since one that was restarted has none for a
+while; after ``GONE_POLLS`` polls without, and a look at all name servers and at the brokers that
+are there, the topic is gone (:meth:`Cluster.is_gone`). Heartbeats and farewells go to the brokers
+of the topics in use at once, each bounded by the API time limit.
 """
 
 from __future__ import annotations
@@ -25,6 +27,7 @@ from kerolox.errors import (
     ClientError,
     ConnectError,
     KeroloxError,
+    TopicNotFoundError,
 )
 from kerolox.protocol.codes import RequestCode, SerializeType
 from kerolox.protocol.fastjson import FastjsonError, items_of, loads, members_of
@@ -36,6 +39,9 @@ if TYPE_CHECKING:
     from kerolox.client.aio.network.addressing import AddressServer
     from kerolox.security.credentials import Credentials
     from kerolox.security.tls import Tls
+
+GONE_POLLS = 3
+"""After so many polls in a row in which no name server knew a topic it may be gone."""
 
 RouteListener = Callable[[str, TopicRoute, bool], None]
 """Takes a topic, its route, and whether it differs from what was known."""
@@ -93,6 +99,8 @@ class Cluster(Access):
         self._on_route = on_route
         self._fetching: dict[str, asyncio.Task[TopicRoute | None]] = {}
         self._addresses: dict[str, dict[int, str]] = {}
+        self._missed: dict[str, int] = {}
+        """Topics with a route that the last polls did not find → in how many polls."""
 
     # -- name servers --------------------------------------------------------------------------
     async def find_name_servers(self) -> None:
@@ -150,6 +158,7 @@ class Cluster(Access):
 
     def learn(self, topic: str, route: TopicRoute) -> None:
         """Remember a route."""
+        self._missed.pop(topic, None)
         is_new = self.routes.get(topic) != route
         if is_new or any(
             self._addresses.get(broker.broker_name) != broker.addresses for broker in route.brokers
@@ -165,7 +174,60 @@ class Cluster(Access):
     def forget(self, topic: str) -> None:
         """The topic is in use no longer; brokers that no other topic has go with it."""
         self.routes.pop(topic, None)
+        self._missed.pop(topic, None)
         self._collect_addresses()
+
+    def drop(self, topic: str) -> None:
+        """The topic is gone: forget it, and close the connections that only it needed."""
+        before = {address for _, address in self._nodes(topic)}
+        self.forget(topic)
+        kept = {each for nodes in self._addresses.values() for each in nodes.values()}
+        for address in before - kept - set(self.name_servers):
+            self.remoting.disconnect(address)
+
+    async def is_gone(self, topic: str) -> bool:
+        """To be called after each poll that found no route of a topic; whether it is gone: its
+        brokers get no heartbeats any more, but over connections that are open.
+
+        A name server that was restarted knows no topics for a while, so all have to say so, and
+        the brokers that are there must not have it either.
+        """
+        if topic not in self.routes:
+            return False
+        missed = self._missed[topic] = min(self._missed.get(topic, 0) + 1, GONE_POLLS + 1)
+        if missed > GONE_POLLS:
+            return True
+        if missed < GONE_POLLS:
+            return False
+        if await self._is_nowhere(topic):
+            _log.info("topic %s is gone: no name server and no broker has it", topic)
+            self._missed[topic] = GONE_POLLS + 1
+            return True
+        if topic in self._missed:
+            self._missed[topic] = GONE_POLLS - 1
+        return False
+
+    async def _is_nowhere(self, topic: str) -> bool:
+        try:
+            for server in self.name_servers:
+                route = await self.fetch_route_from(server, topic)
+                if route is not None:
+                    self.learn(topic, route)
+                    return False
+        except KeroloxError:
+            return False
+        for _, address in list(self._nodes(topic)):
+            if self.remoting.connection(address) is None:
+                continue
+            try:
+                await self.ask(address, RequestCode.GET_TOPIC_STATS_INFO, {"topic": topic})
+            except TopicNotFoundError:
+                continue
+            except KeroloxError:
+                if self.remoting.connection(address) is None:
+                    continue
+            return False
+        return True
 
     def _collect_addresses(self) -> None:
         self._addresses = {
@@ -243,8 +305,11 @@ class Cluster(Access):
     def _nodes(self, topic: str) -> Iterator[tuple[int, str]]:
         """Id and address of each node of a topic."""
         route = self.routes.get(topic)
+        is_gone = self._missed.get(topic, 0) > GONE_POLLS
         for broker in route.brokers if route is not None else ():
-            yield from self._addresses[broker.broker_name].items()
+            for broker_id, address in self._addresses[broker.broker_name].items():
+                if not is_gone or self.remoting.connection(address) is not None:
+                    yield broker_id, address
 
     async def tell_all(
         self,

@@ -50,6 +50,10 @@ class Member:
     on_route: RouteListener | None = None
     consumer: Callable[[], ConsumerFacts] | None = None
     """What brokers hear of a consumer; None: it is a producer."""
+    on_gone: Callable[[str], object] | None = None
+    """Told of a topic in use that is gone."""
+    holds: Callable[[str], bool] = lambda topic: False
+    """Whether it goes on with a topic that is gone: it has queues of it."""
     waits_for: Callable[[str], bool] = lambda correlation_id: False
     """Whether it waits for the reply to a request with this id."""
 
@@ -247,11 +251,22 @@ class ClientInstance:
 
     # -- brokers ----------------------------------------------------------------------------------
     async def poll(self, topics: Iterable[str] | None = None) -> None:
-        """Ask for the routes of some topics, or of all in use. Members hear of what comes."""
+        """Ask for the routes of some topics, or of all in use. Members hear of what comes, and of
+        topics that are gone: these are polled on, and their brokers forgotten."""
         cluster = self._cluster
         for topic in list(self.topics() if topics is None else topics):
             if cluster is not None:
-                await cluster.refresh(topic)
+                route = await cluster.refresh(topic)
+                if route is None and topics is None and await cluster.is_gone(topic):
+                    self._forget(cluster, topic)
+
+    def _forget(self, cluster: Cluster, topic: str) -> None:
+        if any(member.holds(topic) for member in self._members):
+            return
+        cluster.drop(topic)
+        for member in self._members:
+            if member.on_gone is not None:
+                member.on_gone(topic)
 
     async def greet(self, topics: Iterable[str] | None = None) -> None:
         """Tell the brokers of some topics, or of all in use, of all members."""

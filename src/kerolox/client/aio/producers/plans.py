@@ -80,14 +80,18 @@ class Plans:
             return known
         queues = publish_queues(topic, route)
         if not queues:
-            self._plans.pop(topic, None)
-            self.on_change(topic)
+            self.drop(topic)
             return None
         plan = Plan(route, QueueChooser(queues, start=random.getrandbits(31)))
         self._plans[topic] = plan
         self._used[topic] = None
         self.on_change(topic)
         return plan
+
+    def drop(self, topic: str) -> None:
+        """There is nowhere to send to, for now."""
+        self._plans.pop(topic, None)
+        self.on_change(topic)
 
 
 def _ignore(topic: str) -> None:

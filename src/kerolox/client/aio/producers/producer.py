@@ -574,7 +574,12 @@ class Producer(Client):
 
     def _member(self) -> Member:
         return Member(
-            self.group, self._topics, self._asked, self._adopt, waits_for=self._requests.has
+            self.group,
+            self._topics,
+            self._asked,
+            self._adopt,
+            on_gone=self._plans.drop,
+            waits_for=self._requests.has,
         )
 
     def _adopt(self, topic: str, route: TopicRoute, is_new: bool) -> None:
