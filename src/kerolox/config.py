@@ -492,11 +492,20 @@ def put_in_place(temporary: Path, path: Path) -> None:
         OSError: it can't.
     """
     temporary.replace(path)
-    folder = os.open(path.parent, os.O_RDONLY)
+    sync_folder(path.parent)
+
+
+def sync_folder(folder: Path) -> None:
+    """Have what was made, renamed or removed in a folder be so after a crash, too.
+
+    Raises:
+        OSError: the disk can't.
+    """
+    descriptor = os.open(folder, os.O_RDONLY)
     try:
-        os.fsync(folder)
+        os.fsync(descriptor)
     finally:
-        os.close(folder)
+        os.close(descriptor)
 
 
 def _keep(path: Path, backup: Path) -> None:

@@ -1,10 +1,13 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from pathlib import Path
 
 import pytest
+from tests.support.eventually import until
 
+from kerolox.config import write_with_backup
 from kerolox.errors import ConfigError
 from kerolox.namesrv import key_values as module
 from kerolox.namesrv.key_values import KeyValues
@@ -166,4 +169,130 @@ def test_a_file_too_large_to_read_is_named_with_what_to_do(
     path = tmp_path / "kvConfig.json"
     path.write_text('{"configTable":{"N":{"k":"%s"}}}' % ("v" * 100))
     with pytest.raises(ConfigError, match="larger than 100 bytes; take out what nobody needs"):
+        KeyValues(path).load()
+
+
+async def test_what_many_changes_write_is_some_times_what_they_change(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    written = [0]
+    append = module._append
+
+    def whole(path: Path, text: str) -> None:
+        written[0] += len(text)
+        write_with_backup(path, text)
+
+    def some(path: Path, data: bytes) -> None:
+        written[0] += len(data)
+        append(path, data)
+
+    monkeypatch.setattr(module, "write_with_backup", whole)
+    monkeypatch.setattr(module, "_append", some)
+    path = tmp_path / "kvConfig.json"
+    table = KeyValues(path)
+    for number in range(2_000):
+        await table.put("N", f"k{number}", "v" * 1_000)
+    assert written[0] < 8 * 2_000_000
+    # Whatever happens to the process now, a start has all of it.
+    again = KeyValues(path)
+    again.load()
+    assert again.namespace("N") == table.namespace("N")
+    await again.delete("N", "k7")
+    third = KeyValues(path)
+    third.load()
+    assert len(third.namespace("N") or {}) == 1_999
+    assert third._bytes == again._bytes
+    await table.close()
+
+
+@pytest.fixture
+def all_are_large(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "SMALL_BYTES", 0)
+
+
+def text_of(path: Path) -> str:
+    return path.read_text()
+
+
+def changes_of(path: Path) -> Path:
+    return path.with_name("kvConfig.json.changes")
+
+
+async def filled(path: Path) -> KeyValues:
+    """A table whose file lacks its last changes."""
+    table = KeyValues(path)
+    await table.put("N", "old", "v" * 500)
+    await table.put("N", "a", "1")
+    await table.put("M", "b", "2")
+    await table.put("N", "c", "3")
+    await table.delete("N", "a")
+    assert '"c"' not in text_of(path)
+    return table
+
+
+WANTED = {"N": {"old": "v" * 500, "c": "3"}, "M": {"b": "2"}}
+
+
+@pytest.mark.usefixtures("all_are_large")
+async def test_the_file_has_all_changes_after_a_stop_and_after_a_while(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stopped = tmp_path / "1" / "kvConfig.json"
+    table = await filled(stopped)
+    await table.close()
+    monkeypatch.setattr(module, "FOLLOW_SECONDS", 0.01)
+    followed = tmp_path / "2" / "kvConfig.json"
+    table = await filled(followed)
+    await until(lambda: not changes_of(followed).exists())
+    for path in (stopped, followed):
+        assert json.loads(text_of(path)) == {"configTable": WANTED}
+    assert not changes_of(stopped).exists()
+
+
+@pytest.mark.usefixtures("all_are_large")
+async def test_a_crash_loses_no_change_that_was_answered(tmp_path: Path) -> None:
+    path = tmp_path / "kvConfig.json"
+    table = await filled(path)
+    changes = changes_of(path)
+    data = changes.read_bytes()
+    # While a line was written; and after the file was, before the changes were taken away.
+    changes.write_bytes(data + b'["N","d","4')
+    again = KeyValues(path)
+    again.load()
+    assert {name: again.namespace(name) for name in "NM"} == WANTED
+    await again.put("N", "e", "5")
+    assert '"e"' in text_of(path)
+    changes.write_bytes(data)
+    third = KeyValues(path)
+    third.load()
+    assert third.namespace("N") == {**WANTED["N"], "e": "5"}
+    await table.close()
+
+
+@pytest.mark.usefixtures("all_are_large")
+async def test_after_a_write_that_failed_the_file_is_written_whole(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "kvConfig.json"
+    table = await filled(path)
+
+    def full(path: Path, data: bytes) -> None:
+        with path.open("ab") as file:
+            file.write(data[:3])
+        raise OSError(28, "No space left on device")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(module, "_append", full)
+        with pytest.raises(OSError, match="No space"):
+            await table.put("N", "d", "4")
+    await table.put("N", "e", "5")
+    again = KeyValues(path)
+    again.load()
+    assert again.namespace("N") == {**WANTED["N"], "d": "4", "e": "5"}
+
+
+def test_changes_that_are_damaged_are_an_error_that_names_them(tmp_path: Path) -> None:
+    path = tmp_path / "kvConfig.json"
+    path.with_name("kvConfig.json.changes").write_text('["N"]\n')
+    with pytest.raises(ConfigError, match=r"kvConfig\.json\.changes: a line is no change"):
         KeyValues(path).load()
