@@ -55,6 +55,10 @@ class PropertyKey:
     INNER_MULTI_DISPATCH = "INNER_MULTI_DISPATCH"
     INNER_MULTI_QUEUE_OFFSET = "INNER_MULTI_QUEUE_OFFSET"
     START_DELIVER_TIME = "__STARTDELIVERTIME"
+    TIMER_DELIVER = "TIMER_DELIVER_MS"
+    TIMER_DELAY = "TIMER_DELAY_MS"
+    TIMER_DELAY_SECONDS = "TIMER_DELAY_SEC"
+    """When clients of 5.x want a message delivered; brokers of 4.x do not know these three."""
     SINK = "KEROLOX_SINK"
     """Kerolox's own: the attempt that wrote a half message, see ``protocol.own.half_messages``."""
 

@@ -99,6 +99,9 @@ pub mod property {
     pub const TRANSACTION_PREPARED: &[u8] = b"TRAN_MSG";
     pub const MESSAGE_TYPE: &[u8] = b"MSG_TYPE";
     pub const START_DELIVER_TIME: &[u8] = b"__STARTDELIVERTIME";
+    pub const TIMER_DELIVER: &[u8] = b"TIMER_DELIVER_MS";
+    pub const TIMER_DELAY: &[u8] = b"TIMER_DELAY_MS";
+    pub const TIMER_DELAY_SECONDS: &[u8] = b"TIMER_DELAY_SEC";
     pub const INNER_MULTI_DISPATCH: &[u8] = b"INNER_MULTI_DISPATCH";
     pub const INNER_MULTI_QUEUE_OFFSET: &[u8] = b"INNER_MULTI_QUEUE_OFFSET";
     pub const MSG_REGION: &[u8] = b"MSG_REGION";

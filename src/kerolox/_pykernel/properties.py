@@ -30,6 +30,9 @@ SLOW_NAMES = frozenset(
         PropertyKey.INNER_MULTI_DISPATCH,
         PropertyKey.MESSAGE_TYPE,
         PropertyKey.START_DELIVER_TIME,
+        PropertyKey.TIMER_DELIVER,
+        PropertyKey.TIMER_DELAY,
+        PropertyKey.TIMER_DELAY_SECONDS,
     )
 )
 """A text with one of these needs the handler in Python."""

@@ -1,6 +1,7 @@
 """Requests of codes that nobody handles: answered with code 3, and told to who operates the server.
 
-A client whose feature never works says little about it; the line in the log names the code.
+A client whose feature never works says little about it; the line in the log names the code. So does
+one for a topic whose messages ask for what is not done here.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ import logging
 from kerolox.protocol.codes import VERSION
 from kerolox.protocol.command import RemotingCommand
 from kerolox.remoting.server import ServerConnection
+from kerolox.text import printable
 
 TOLD_MAX = 1_024
 """Pairs of code and client that are remembered; what others ask is not told any more."""
@@ -24,6 +26,7 @@ class UnservedCodes:
         """``role``: who does not serve it, for the log."""
         self._role = role
         self._told: set[tuple[int, str, int, int]] = set()
+        self._topics: set[str] = set()
 
     def answer(self, command: RemotingCommand, connection: ServerConnection) -> RemotingCommand:
         """The answer to a code without a handler.
@@ -36,6 +39,13 @@ class UnservedCodes:
             self._told.add(client)
             self._tell(command, connection)
         return command.not_supported()
+
+    def tell_of_topic(self, topic: str, what: str) -> None:
+        """Say, once for each topic, what of its messages is not done here."""
+        if topic in self._topics or len(self._topics) >= TOLD_MAX:
+            return
+        self._topics.add(topic)
+        _log.warning("%s: topic %s: %s", self._role, printable(topic), what)
 
     def _tell(self, command: RemotingCommand, connection: ServerConnection) -> None:
         if len(self._told) > TOLD_MAX:

@@ -156,7 +156,10 @@ pub fn inspect(text: &[u8]) -> Option<Inspected<'_>> {
             | property::CLUSTER
             | property::INNER_MULTI_DISPATCH
             | property::MESSAGE_TYPE
-            | property::START_DELIVER_TIME => return None,
+            | property::START_DELIVER_TIME
+            | property::TIMER_DELIVER
+            | property::TIMER_DELAY
+            | property::TIMER_DELAY_SECONDS => return None,
             _ => {}
         }
         if end >= whole.len() {

@@ -58,6 +58,11 @@ VERSION_3_4_9 = 121
 
 UNIT_FLAG, UNIT_SUBSCRIBED_FLAG = 1, 2
 
+TIMERS = frozenset(
+    (PropertyKey.TIMER_DELIVER, PropertyKey.TIMER_DELAY, PropertyKey.TIMER_DELAY_SECONDS)
+)
+"""Properties of 5.x that say when a message is to be delivered. Nothing here honours them."""
+
 _log = logging.getLogger(__name__)
 
 router: Router[Context] = Router()
@@ -279,6 +284,14 @@ def _new_record(
     broker: Context, header: SendMessageHeader, request: Request, topic: TopicConfig, queue_id: int
 ) -> NewRecord:
     properties = decode_properties(header.properties)
+    if not TIMERS.isdisjoint(properties) and PropertyKey.DELAY not in properties:
+        names = ", ".join(sorted(TIMERS.intersection(properties)))
+        broker.unserved.tell_of_topic(
+            header.topic,
+            f"{request.connection.remote_address} sends messages that are to be delivered at a "
+            f"time ({names}), as clients of 5.x do; they are delivered at once here. Use a delay "
+            'level (DELAY) instead; a proxy of 5.x does with "useDelayLevel": true',
+        )
     properties[PropertyKey.CLUSTER] = broker.config.broker_cluster_name
     multiple = topic.topic_filter_type == "MULTI_TAG"
     return NewRecord(
