@@ -46,6 +46,7 @@ from kerolox.errors import (
     WhiteListUpdateError,
 )
 from kerolox.message import Message, MessageExt, MessageId, MessageQueue
+from kerolox.release import __version__
 
 if TYPE_CHECKING:
     from kerolox.client import (
@@ -207,8 +208,6 @@ __all__ = [
     "select_by_random",
     "split_batches",
 ]
-
-__version__ = "0.1.0"
 
 
 def __getattr__(name: str) -> object:

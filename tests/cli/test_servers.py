@@ -14,9 +14,11 @@ from pathlib import Path
 
 import pytest
 
+from kerolox.kernel import kernel_in_use
 from kerolox.properties import parse_properties
 from kerolox.protocol.codes import RequestCode
 from kerolox.protocol.command import RemotingCommand
+from kerolox.release import __version__
 from kerolox.remoting.client import RemotingClient
 from tests.support.eventually import SECONDS_MAX, wait_until
 from tests.support.kernels import KERNELS
@@ -64,6 +66,7 @@ def test_up_says_where_it_listens_and_stores_and_stops_on_a_signal(
         assert "registered as {broker} with {namesrv}\n".format(**addresses) in said
         assert f"stores in {tmp_path / 'store'}" in said
         assert f"name server  listens on {addresses['namesrv']}" in said
+        assert f"             Kerolox {__version__}, kernel {kernel_in_use().text}\n" in said
         server.stop(number)
     assert not server.ready_file.exists()
     assert not (tmp_path / "store" / "abort").exists()

@@ -43,7 +43,11 @@ FORMS = {
     r"Total : \d+\.\d [KMGTP]iB, Free : \d+\.\d [KMGTP]iB\.": "commitLogDirCapacity",
 }
 
-OF_5 = ("brokerActive", "getTransferredTps", *LimitCounts().shown(), *Audit("").shown())
+OF_5 = (
+    *("brokerActive", "getTransferredTps", "keroloxVersion", "keroloxKernel"),
+    *LimitCounts().shown(),
+    *Audit("").shown(),
+)
 """What tools of 5.x read, and counters of ours, which no Java broker of 4.9 tells."""
 
 COUNTERS = "putMessageTimesTotal msgPutTotalTodayNow putMessageSizeTotal commitLogMaxOffset".split()

@@ -9,7 +9,7 @@ import sys
 import pytest
 
 from kerolox.errors import ConfigError
-from kerolox.kernel import KERNEL_VARIABLE, kernel_name, load_kernel
+from kerolox.kernel import KERNEL_VARIABLE, kernel_in_use, kernel_name, load_kernel
 from tests.support.kernels import INSTALLED, KERNELS, MODULES
 
 
@@ -61,3 +61,15 @@ def test_a_native_kernel_that_is_not_installed_is_an_error(
         load_kernel("native")
     monkeypatch.delenv(KERNEL_VARIABLE)
     assert kernel_name() == "python"
+    assert kernel_in_use().text == "python (kerolox-kernel is not installed)"
+
+
+@pytest.mark.parametrize("name", KERNELS)
+def test_the_kernel_in_use_says_why_it_is_not_the_native_one(
+    monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    wanted = {"native": "native", "python": "python (KEROLOX_KERNEL says so)"}
+    monkeypatch.setenv(KERNEL_VARIABLE, name)
+    assert kernel_in_use().text == wanted[name]
+    monkeypatch.delenv(KERNEL_VARIABLE)
+    assert kernel_in_use("python").text == "python (as the program wants it)"

@@ -33,7 +33,7 @@ def bare_python(folder: Path, *, version: str | None = None, formats: bool = Fal
             shutil.copytree(SOURCE / name, packages / name)
     elif version is not None:
         shutil.copytree(SOURCE / "kerolox", packages / "kerolox")
-        module = packages / "kerolox" / "__init__.py"
+        module = packages / "kerolox" / "release.py"
         text = module.read_text()
         changed = text.replace('__version__ = "', f'__version__ = "{version}" or "')
         assert changed != text

@@ -11,7 +11,7 @@ from kerolox.admin.asking import current_address, do_on_each, targets
 from kerolox.errors import RemoteProtocolError
 from kerolox.properties import format_properties
 from kerolox.protocol.bodies import SubscriptionData
-from kerolox.protocol.codes import RequestCode
+from kerolox.protocol.codes import KEROLOX_KERNEL, KEROLOX_VERSION, RequestCode
 from kerolox.protocol.headers import QueryConsumeQueueHeader
 
 if TYPE_CHECKING:
@@ -103,6 +103,22 @@ class BrokerRuntime:
     query_queue: PoolQueue
     values: Mapping[str, str] = field(repr=False)
     """All that it said, sorted, by RocketMQ's names."""
+
+    @property
+    def kerolox_version(self) -> str:
+        """The version of Kerolox that it runs; empty: a broker of RocketMQ, or one of ours that is
+        too old to tell."""
+        return self.values.get(KEROLOX_VERSION, "")
+
+    @property
+    def kernel(self) -> str:
+        """Its kernel, ``native`` or ``python``, and why not the native one; empty as above."""
+        return self.values.get(KEROLOX_KERNEL, "")
+
+    @property
+    def software(self) -> str:
+        """What it runs: ``Kerolox 0.1.0``, or what a broker of RocketMQ says, as ``V4_9_8``."""
+        return f"Kerolox {self.kerolox_version}" if self.kerolox_version else self.version
 
 
 @dataclass(frozen=True, slots=True)

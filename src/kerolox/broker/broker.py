@@ -69,9 +69,11 @@ from kerolox.kernel import (
     RecoveryReport,
     ReplicationKernel,
     StoreKernel,
+    kernel_in_use,
     load_kernel,
 )
 from kerolox.metrics.endpoint import MetricsEndpoint
+from kerolox.release import __version__
 from kerolox.remoting.audit import Audit
 from kerolox.remoting.limits.requests import RequestLimits
 from kerolox.remoting.tls.server_tls import ServerTls
@@ -233,6 +235,7 @@ class Broker:
             self.address,
             self.config.store_path_root_dir,
         )
+        _log.info("Kerolox %s, kernel %s", __version__, self.parts.kernel.text)
 
     async def stop(self) -> None:
         """Unregister, close the ports, write the tables, close the store. Idempotent."""
@@ -310,6 +313,7 @@ class Broker:
             dynamic_config=DynamicConfig(config, now_ms, apply),
             now_ms=now_ms,
             identity=identity,
+            kernel=kernel_in_use(self._kernel_name),
             store=store,
             access=access,
             accounts=_accounts_watch(config, access),
@@ -555,6 +559,7 @@ def _figures_of(parts: Context, ports: Ports) -> BrokerFigures:
     return BrokerFigures(
         config=parts.config,
         now_ms=parts.now_ms,
+        kernel=parts.kernel,
         store=parts.store,
         topics=parts.topics,
         groups=parts.groups,

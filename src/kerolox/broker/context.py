@@ -32,7 +32,7 @@ from kerolox.broker.tables.locks import QueueLocks
 from kerolox.broker.tables.offsets import OffsetTable
 from kerolox.broker.tables.topics import TopicTable
 from kerolox.dynamic_config import DynamicConfig
-from kerolox.kernel import StoreKernel
+from kerolox.kernel import KernelInUse, StoreKernel
 from kerolox.remoting.audit import Audit
 from kerolox.remoting.limits.requests import RequestLimits
 from kerolox.remoting.tls.server_tls import ServerTls
@@ -48,6 +48,7 @@ class Context:
     dynamic_config: DynamicConfig[BrokerConfig]
     now_ms: Callable[[], int]
     identity: Identity
+    kernel: KernelInUse
     store: StoreKernel
     access: AccessGate
     accounts: AccountsWatch | None

@@ -45,8 +45,10 @@ from kerolox.kernel.choice import (
     ColumnBuffer,
     ColumnBuffers,
     Kernel,
+    KernelInUse,
     OddBody,
     TopicChoice,
+    kernel_in_use,
     kernel_name,
     load_kernel,
 )
@@ -148,6 +150,7 @@ __all__ = [
     "HalfRun",
     "HalvesEnded",
     "Kernel",
+    "KernelInUse",
     "Latencies",
     "LatencyCounts",
     "MasterStream",
@@ -171,6 +174,7 @@ __all__ = [
     "StoreSettings",
     "StreamStanding",
     "TopicChoice",
+    "kernel_in_use",
     "kernel_name",
     "load_kernel",
 ]

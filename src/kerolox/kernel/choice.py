@@ -6,7 +6,7 @@ import importlib
 import importlib.util
 import os
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Literal, Protocol, cast
+from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol, cast
 
 from kerolox.errors import ConfigError
 from kerolox.kernel.feed import ConnectionKernel
@@ -111,6 +111,36 @@ def kernel_name() -> Literal["native", "python"]:
     if wanted == "native" and not found:
         raise ConfigError(_missing("the module is not installed"))
     return "native" if found else "python"
+
+
+class KernelInUse(NamedTuple):
+    """Which kernel runs, and why it is not the native one."""
+
+    name: str
+    """``native`` or ``python``."""
+    reason: str = ""
+    """Why it is the Python one, which is several times slower; empty: it is the native one."""
+
+    @property
+    def text(self) -> str:
+        """For people: the name, and the reason where there is one."""
+        return f"{self.name} ({self.reason})" if self.reason else self.name
+
+
+def kernel_in_use(name: str | None = None) -> KernelInUse:
+    """Which kernel :func:`load_kernel` gives for that name, and why.
+
+    Raises:
+        ConfigError: as :func:`kernel_name`.
+    """
+    chosen = kernel_name() if name is None else name
+    if chosen == "native":
+        return KernelInUse(chosen)
+    if name is not None:
+        return KernelInUse(chosen, "as the program wants it")
+    if os.environ.get(KERNEL_VARIABLE):
+        return KernelInUse(chosen, f"{KERNEL_VARIABLE} says so")
+    return KernelInUse(chosen, "kerolox-kernel is not installed")
 
 
 def load_kernel(name: str | None = None) -> Kernel:

@@ -75,7 +75,7 @@ class Looks:
         return families
 
     def _measure_self(self, families: Families) -> None:
-        measure_process(families)
+        measure_process(families, self._role.build_labels)
         families.gauge(
             "kerolox_ready", "1 where /health/ready says so, else 0", int(not self._role.unready())
         )

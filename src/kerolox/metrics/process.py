@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from functools import cache
 from importlib.metadata import version
 from pathlib import Path
@@ -17,9 +17,9 @@ _RESIDENT_PARTS = {"RssAnon": "anonymous", "RssFile": "files", "RssShmem": "shar
 _process = ProcessCollector(registry=None)
 
 
-def measure_process(families: Families) -> None:
-    """Add CPU, memory, descriptors, the start and the version. Where there is no ``/proc`` only the
-    version is there."""
+def measure_process(families: Families, build_labels: Mapping[str, str]) -> None:
+    """Add CPU, memory, descriptors, the start, and the version with those labels. Where there is no
+    ``/proc`` only the version is there."""
     for metric in _process.collect():
         for sample in metric.samples:
             add = families.counter if metric.type == "counter" else families.gauge
@@ -32,7 +32,8 @@ def measure_process(families: Families) -> None:
             {"part": part},
         )
     python = ".".join(map(str, sys.version_info[:3]))
-    families.gauge("kerolox_build_info", "1", 1, {"version": _version(), "python_version": python})
+    labels = {"version": _version(), "python_version": python, **build_labels}
+    families.gauge("kerolox_build_info", "1", 1, labels)
 
 
 def _resident_parts() -> Iterator[tuple[str, int]]:

@@ -16,6 +16,10 @@ class MeasuredRole(Protocol):
     def shared_labels(self) -> Mapping[str, str]:
         """Labels of all its series."""
 
+    @property
+    def build_labels(self) -> Mapping[str, str]:
+        """More labels of ``kerolox_build_info``."""
+
     async def measure(self, families: Families) -> None:
         """Add its figures, in turns with other work of the loop."""
 

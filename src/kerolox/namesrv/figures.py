@@ -18,6 +18,7 @@ class NameServerFigures:
     """What a name server tells a metrics endpoint."""
 
     shared_labels: Mapping[str, str] = {"node_type": "namesrv"}
+    build_labels: Mapping[str, str] = {}
 
     def __init__(
         self, handlers: NameServerHandlers, routes: RouteTable, memory: MemoryLimiter

@@ -29,7 +29,13 @@ from kerolox.namesrv.route_table import BrokerData, QueueData, RouteTable
 from kerolox.properties import format_properties
 from kerolox.protocol import fastjson
 from kerolox.protocol.bodies import BodyError, DataVersion, decode_body, encode_body
-from kerolox.protocol.codes import FRAME_BYTES_MAX, SEE_FAQ, RequestCode, ResponseCode
+from kerolox.protocol.codes import (
+    FRAME_BYTES_MAX,
+    KEROLOX_VERSION,
+    SEE_FAQ,
+    RequestCode,
+    ResponseCode,
+)
 from kerolox.protocol.command import RemotingCommand
 from kerolox.protocol.headers import EmptyHeader
 from kerolox.protocol.namesrv import (
@@ -48,6 +54,7 @@ from kerolox.protocol.namesrv import (
 )
 from kerolox.protocol.own.roles import NEWEST_EPOCH
 from kerolox.protocol.registration import RegistrationReader
+from kerolox.release import __version__
 from kerolox.remoting.audit import Audit
 from kerolox.remoting.limits.requests import RequestLimits
 from kerolox.remoting.router import Reply, Request, Router
@@ -393,7 +400,8 @@ class NameServerHandlers:
     @router.on(RequestCode.GET_BROKER_RUNTIME_INFO, EmptyHeader.decode)
     async def _counts(self, header: EmptyHeader, request: Request) -> Reply:
         """What ``mqadmin brokerStatus -b`` shows of a name server, which no other one answers."""
-        counts = {"brokers": len(self._routes.live), "topics": len(self._routes.topics)}
+        counts: dict[str, object] = {KEROLOX_VERSION: __version__}
+        counts |= {"brokers": len(self._routes.live), "topics": len(self._routes.topics)}
         counts |= self.limits.counts.shown() | self.audit.shown()
         return Reply(body=encode_body({"table": {k: str(count) for k, count in counts.items()}}))
 

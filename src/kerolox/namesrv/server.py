@@ -20,6 +20,7 @@ from kerolox.namesrv.figures import NameServerFigures
 from kerolox.namesrv.handlers import NameServerHandlers
 from kerolox.namesrv.key_values import KeyValues
 from kerolox.namesrv.route_table import RouteTable
+from kerolox.release import __version__
 from kerolox.remoting.server import RemotingServer, ServerConnection
 from kerolox.remoting.tls.server_tls import ServerTls
 from kerolox.security.access.watching import LOOK_SECONDS
@@ -103,6 +104,7 @@ class NameServer:
         self._scanning = loop.create_task(self._scan_always())
         self._watching = loop.create_task(self._watch_accounts())
         _log.info("name server listens on %s", ", ".join(self.listen_addresses))
+        _log.info("Kerolox %s", __version__)
 
     async def stop(self) -> None:
         """Close all connections; bounded. Idempotent."""

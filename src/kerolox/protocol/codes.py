@@ -36,6 +36,9 @@ FLAG_ONEWAY = 2
 VERSION = 409
 """What we say we are: the MQVersion ordinal of V4_9_8."""
 
+KEROLOX_VERSION, KEROLOX_KERNEL = "keroloxVersion", "keroloxKernel"
+"""Members of Kerolox's own in the answer to GET_BROKER_RUNTIME_INFO."""
+
 VERSION_3_0_7, VERSION_3_1_8 = 28, 62
 """Oldest clients that can reset offsets, and that can be asked for their state."""
 

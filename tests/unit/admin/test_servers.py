@@ -217,6 +217,22 @@ async def test_figures_that_are_no_numbers_are_named(client: Servers, access: Ac
             await broker_runtime(access, "b:1")
 
 
+async def test_the_software_of_a_broker_is_kerolox_or_what_it_says(
+    client: Servers, access: Access
+) -> None:
+    code = RequestCode.GET_BROKER_RUNTIME_INFO
+    client.answers["a:1", code] = (
+        b'{"table":{"brokerVersionDesc":"V4_9_8","keroloxVersion":"0.1.0",'
+        b'"keroloxKernel":"python (kerolox-kernel is not installed)"}}'
+    )
+    client.answers["b:1", code] = b'{"table":{"brokerVersionDesc":"V4_9_7"}}'
+    ours, java = await broker_runtime(access, "a:1"), await broker_runtime(access, "b:1")
+    assert (ours.software, java.software) == ("Kerolox 0.1.0", "V4_9_7")
+    assert (ours.kerolox_version, ours.version) == ("0.1.0", "V4_9_8")
+    assert ours.kernel == "python (kerolox-kernel is not installed)"
+    assert (java.kerolox_version, java.kernel) == ("", "")
+
+
 # -- groups -------------------------------------------------------------------------------------
 async def test_a_group_is_changed_where_it_is_and_made_where_it_is_not(
     client: Servers, access: Access

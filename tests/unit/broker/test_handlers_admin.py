@@ -14,6 +14,7 @@ from kerolox.properties import parse_properties
 from kerolox.protocol import fastjson
 from kerolox.protocol.bodies import SubscriptionGroupConfig, encode_body
 from kerolox.protocol.codes import RequestCode, ResponseCode
+from kerolox.release import __version__
 from kerolox.remoting.audit import LOGGER
 from tests.support.clients.peer import Peer, peer_of, small_config
 
@@ -115,6 +116,18 @@ async def test_a_tool_may_ask_for_the_settings_of_one_group_alone(broker: Broker
         broker.parts.groups.put(SubscriptionGroupConfig(group_name=name))
     answer = await peer.ask(RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG, {"group": "g"})
     assert list(fastjson.loads(answer.body)["subscriptionGroupTable"]) == ["g"]
+
+
+async def test_a_broker_tells_its_version_of_kerolox_and_its_kernel(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+):
+    caplog.set_level(logging.INFO)
+    async with Broker(small_config(tmp_path), kernel="python") as broker, peer_of(broker) as peer:
+        answer = await peer.ask(RequestCode.GET_BROKER_RUNTIME_INFO)
+        found = fastjson.loads(answer.body)["table"]
+        assert found["keroloxVersion"] == __version__
+        assert found["keroloxKernel"] == "python (as the program wants it)"
+        assert f"Kerolox {__version__}, kernel {found['keroloxKernel']}" in caplog.messages
 
 
 async def test_tools_of_5_learn_what_a_group_reads_and_wants(broker: Broker, peer: Peer):

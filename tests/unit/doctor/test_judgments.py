@@ -85,6 +85,29 @@ def test_figures_are_judged_by_their_levels(change: dict[str, object], code: str
     assert codes(ill) == ([code] if code else [])
 
 
+@pytest.mark.parametrize(
+    ("one", "other", "told"),
+    [
+        (("V4_9_8", "0.1.0"), ("V4_9_8", "0.1.0"), ""),
+        # A broker of RocketMQ beside ours is no mixture that an update leaves.
+        (("V4_9_8", ""), ("V4_9_8", "0.1.0"), ""),
+        (("V4_9_8", "0.1.0"), ("V4_9_8", "0.2.0"), "(Kerolox 0.1.0: a:1; Kerolox 0.2.0: b:1)"),
+        (("V4_9_7", ""), ("V4_9_8", "0.1.0"), "(V4_9_7: a:1; Kerolox 0.1.0 (V4_9_8): b:1)"),
+        (("V4_9_7", ""), ("V4_9_8", ""), "(V4_9_7: a:1; V4_9_8: b:1)"),
+    ],
+)
+def test_brokers_of_a_cluster_differ_by_the_version_of_their_software(
+    one: tuple[str, str], other: tuple[str, str], told: str
+) -> None:
+    brokers = []
+    for name, (version, kerolox_version) in (("a", one), ("b", other)):
+        values = {"keroloxVersion": kerolox_version} if kerolox_version else {}
+        runtime = replace(RUNTIME, address=f"{name}:1", version=version, values=values)
+        brokers.append(broker(runtime=runtime))
+    found = [each for each in judged(survey_of(*brokers)) if each.code == "versions-differ"]
+    assert [told in each.what for each in found] == ([True] if told else [])
+
+
 def test_the_levels_of_a_disk_are_those_of_the_settings() -> None:
     fuller = replace(RUNTIME, log_disk_ratio=0.93)
     settings = {"diskMaxUsedSpaceRatio": "95", "diskSpaceWarningLevelRatio": "0.96"}

@@ -17,7 +17,7 @@ from kerolox.broker.metrics.broker_stats import (
     SEND_BACK_DROPS,
     TOPIC_PUT_SIZE,
 )
-from kerolox.kernel import LATENCY_ENDS_MS
+from kerolox.kernel import LATENCY_ENDS_MS, KernelInUse
 from kerolox.metrics.requests import measure_requests
 from kerolox.protocol.codes import version_text
 from kerolox.protocol.names import (
@@ -63,6 +63,7 @@ class BrokerFigures:
 
     config: BrokerConfig
     now_ms: Callable[[], int]
+    kernel: KernelInUse
     store: StoreKernel
     topics: TopicTable
     groups: GroupTable
@@ -89,6 +90,11 @@ class BrokerFigures:
             "node_type": "broker",
             "node_id": config.broker_name,
         }
+
+    @property
+    def build_labels(self) -> Mapping[str, str]:
+        """Which kernel runs."""
+        return {"kernel": self.kernel.name}
 
     def unready(self) -> list[str]:
         """Why no client should be sent here: the store is in trouble, or a name server that is

@@ -29,7 +29,15 @@ from kerolox.protocol.bodies import (
     decode_request,
     encode_body,
 )
-from kerolox.protocol.codes import VERSION, Perm, RequestCode, ResponseCode, version_text
+from kerolox.protocol.codes import (
+    KEROLOX_KERNEL,
+    KEROLOX_VERSION,
+    VERSION,
+    Perm,
+    RequestCode,
+    ResponseCode,
+    version_text,
+)
 from kerolox.protocol.headers import (
     CreateTopicHeader,
     DeleteGroupHeader,
@@ -40,6 +48,7 @@ from kerolox.protocol.headers import (
     TopicHeader,
 )
 from kerolox.protocol.names import RETRY_PREFIX, SCHEDULE_TOPIC, has_name_characters
+from kerolox.release import __version__
 from kerolox.remoting.router import Reply, Request, Router
 from kerolox.store.queues.consume_queue_ext import ExtUnit
 
@@ -322,6 +331,8 @@ async def runtime_info(broker: Context, header: EmptyHeader, request: Request) -
         values["aclAccounts"] = len(files.accounts.by_key)
         values["aclReloads"] = files.reloads
         values["aclWrongFiles"] = len(files.wrong)
+    values[KEROLOX_VERSION] = __version__
+    values[KEROLOX_KERNEL] = broker.kernel.text
     values["brokerVersionDesc"] = VERSION_TEXT
     values["brokerVersion"] = VERSION
     # What tools of 5.x read: another spelling of the one, and without the other the broker looks

@@ -56,7 +56,7 @@ def describe_command(name: str, output: str, name_server: str) -> None:
         Column("broker", "BROKER"),
         Column("role", "ROLE"),
         Column("address", "ADDRESS"),
-        Column("version", "VERSION"),
+        Column("software", "VERSION"),
         number_column("inTps", "IN/S"),
         number_column("outTps", "OUT/S"),
         Column("diskRatio", "DISK", is_number=True, text=_percent),
@@ -98,10 +98,11 @@ async def _described(
 
 def _figures(runtime: BrokerRuntime | None) -> dict[str, object]:
     if runtime is None:
-        names = ("version", "inTps", "outTps", "diskRatio", "logBytes", "bootTimestamp")
+        names = ("version", "software", "inTps", "outTps", "diskRatio", "logBytes", "bootTimestamp")
         return dict.fromkeys(names)
     return {
         "version": runtime.version,
+        "software": runtime.software,
         "inTps": round(runtime.put_rate.ten_seconds, 1),
         "outTps": round(runtime.transferred_rate.ten_seconds, 1),
         "diskRatio": runtime.log_disk_ratio,

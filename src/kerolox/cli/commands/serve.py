@@ -30,6 +30,7 @@ from kerolox.cli.process.running import (
 )
 from kerolox.config import read_properties, setting_keys
 from kerolox.errors import ConfigError
+from kerolox.release import __version__
 from kerolox.text import printable
 
 if TYPE_CHECKING:
@@ -393,6 +394,7 @@ def _say_broker(server: Broker, config: BrokerConfig) -> None:
     say(f"broker       listens on {_shown(server.listen_addresses)}")
     _say_registered(server)
     say(f"             stores in {config.store_path_root_dir}")
+    say(f"             Kerolox {__version__}, kernel {server.parts.kernel.text}")
     _say_settings(config)
     _warn_of_nobody(server)
 

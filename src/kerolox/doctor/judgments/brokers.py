@@ -37,12 +37,12 @@ _VERSION = re.compile(r"V(\d+)_(\d+)_(\d+)")
 
 def judge_versions(survey: Survey) -> Iterator[Finding]:
     """Different ones in a cluster, and those with a known hole."""
-    by_cluster: dict[str, dict[str, list[str]]] = defaultdict(lambda: defaultdict(list))
+    by_cluster: dict[str, list[BrokerRuntime]] = defaultdict(list)
     for each in survey.brokers:
         if each.runtime is None or not each.runtime.version:
             continue
         version, where = each.runtime.version, each.node.address
-        by_cluster[each.node.cluster][version].append(where)
+        by_cluster[each.node.cluster].append(each.runtime)
         numbers = _numbers(version)
         if numbers is not None and numbers < SAFE_VERSIONS.get(numbers[0], (0, 0, 0)):
             yield Finding(
@@ -52,9 +52,16 @@ def judge_versions(survey: Survey) -> Iterator[Finding]:
                 " (CVE-2023-33246)",
                 "update it to 4.9.6 or 5.1.1 at least, and let only clients reach its port",
             )
-    for cluster, versions in by_cluster.items():
-        if len(versions) > 1:
-            told = "; ".join(f"{version}: {', '.join(versions[version])}" for version in versions)
+    for cluster, runtimes in by_cluster.items():
+        ours = {each.kerolox_version for each in runtimes if each.kerolox_version}
+        of_protocol = {each.version for each in runtimes}
+        if len(ours) > 1 or len(of_protocol) > 1:
+            named: dict[str, list[str]] = defaultdict(list)
+            for runtime in runtimes:
+                says_both = runtime.kerolox_version and len(of_protocol) > 1
+                more = f" ({runtime.version})" if says_both else ""
+                named[runtime.software + more].append(runtime.address)
+            told = "; ".join(f"{what}: {', '.join(where)}" for what, where in named.items())
             yield Finding(
                 "versions-differ",
                 cluster,

@@ -36,7 +36,7 @@ def list_command(cluster: str, output: str, name_server: str) -> None:
         Column("cluster", "IN CLUSTER"),
         Column("role", "ROLE"),
         Column("address", "ADDRESS"),
-        Column("version", "VERSION"),
+        Column("software", "VERSION"),
         Column("perm", "PERM", text=permission_text),
         number_column("topics", "TOPICS"),
         number_column("messages", "STORED"),
@@ -57,7 +57,7 @@ async def _listed(access: Access, cluster: str) -> list[dict[str, object]]:
     nodes = (await cluster_info(access)).nodes(cluster)
     addresses = [address for node in nodes for address in node.addresses.values()]
     found, failed = await answers_of(addresses, lambda address: _looked_at(access, address))
-    unknown = dict.fromkeys(("version", "perm", "topics", "messages", "bootTimestamp"))
+    unknown = dict.fromkeys(("version", "software", "perm", "topics", "messages", "bootTimestamp"))
     return [
         {
             "broker": node.broker_name,
@@ -80,6 +80,7 @@ async def _looked_at(access: Access, address: str) -> dict[str, object]:
     permission = (await broker_settings(access, address)).get("brokerPermission", "")
     return {
         "version": runtime.version,
+        "software": runtime.software,
         "perm": int(permission) if permission.isdecimal() else None,
         "topics": len(await all_topic_settings(access, address)),
         "messages": runtime.put_totals.now,
@@ -103,7 +104,8 @@ def describe_command(address: str, everything: bool, output: str, name_server: s
         return
     columns = (
         Column("address", "address"),
-        Column("version", "version"),
+        Column("software", "version"),
+        Column("kernel", "kernel"),
         time_column("bootTimestamp", "started"),
         Column("putTps", "stored a second (10 s)", text=_rate),
         Column("transferredTps", "delivered a second (10 s)", text=_rate),
@@ -127,6 +129,8 @@ def _figures(runtime: BrokerRuntime) -> dict[str, object]:
     return {
         "address": runtime.address,
         "version": runtime.version,
+        "software": runtime.software,
+        "kernel": runtime.kernel,
         "bootTimestamp": runtime.boot_ms,
         "putTps": runtime.put_rate.ten_seconds,
         "transferredTps": runtime.transferred_rate.ten_seconds,
