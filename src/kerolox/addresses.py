@@ -56,6 +56,12 @@ def split_address(text: str) -> tuple[str, int]:
     Raises:
         ValueError: it has another form; says which is right.
     """
+    scheme, twice, rest = text.strip().rpartition("://")
+    if twice:
+        raise ValueError(
+            f"{text!r} begins with {scheme.rpartition('/')[2]}://, which no address does; write "
+            f"host:port, as in {rest!r}"
+        )
     host, separator, port = text.strip().rpartition(":")
     if host.startswith("[") and host.endswith("]"):
         host = host[1:-1]

@@ -60,6 +60,15 @@ def test_what_is_no_address_is_refused(text: str) -> None:
         split_address(text)
 
 
+@pytest.mark.parametrize("text", ["http://a:1", "http://http://a:1", "tcp://a:1", "https://a:1"])
+def test_a_scheme_before_an_address_is_named(text: str) -> None:
+    scheme = text.split("://", maxsplit=1)[0]
+    with pytest.raises(
+        ValueError, match=rf"begins with {scheme}://.* write host:port, as in 'a:1'"
+    ):
+        split_address(text)
+
+
 def test_hosts_to_listen_on_are_joined_by_semicolons() -> None:
     assert split_hosts("127.0.0.1; ::1;127.0.0.1") == ("127.0.0.1", "::1")
     assert split_hosts("") == split_hosts("*") == split_hosts("127.0.0.1;*") == (ALL_HOSTS,)

@@ -10,6 +10,7 @@ from pathlib import Path
 from kerolox.broker.config import BrokerConfig
 from kerolox.errors import StoreError
 from kerolox.kernel import Kernel, RecoveryReport, StoreKernel
+from kerolox.store.files.lock_holder import lock_holder
 from kerolox.store.recovery.log_cut import EVERYTHING, LogCut, finish_cut
 
 _log = logging.getLogger(__name__)
@@ -35,9 +36,10 @@ def open_store(config: BrokerConfig, kernel: Kernel) -> tuple[StoreKernel, Recov
         cut = finish_cut(settings)
         report = store.open()
     except BlockingIOError as error:
+        holder = lock_holder(str(root / "lock"))
         raise StoreError(
-            f"store {root} is in use by another broker process; stop it, or give this broker "
-            "a folder of its own (storePathRootDir)"
+            f"store {root} is in use by {holder}: stop that broker, or give this one a folder of "
+            "its own (storePathRootDir)"
         ) from error
     except OSError as error:
         raise StoreError(_folder_error(root, error)) from error

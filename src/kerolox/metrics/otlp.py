@@ -131,7 +131,9 @@ def target_of(settings: MetricsSettings) -> str:
     with contextlib.suppress(ValueError):
         parts = urlsplit(target)
         is_port_fine = parts.port is None or parts.port > 0
-        if parts.scheme in ("http", "https") and parts.hostname and is_port_fine:
+        # Of http://http://host the host would be "http".
+        is_one = target.count("://") == 1
+        if is_one and parts.scheme in ("http", "https") and parts.hostname and is_port_fine:
             is_path_open = settings.is_exported_by_http and parts.path in ("", "/")
             return target.rstrip("/") + HTTP_PATH if is_path_open else target
     raise ConfigError(f"metricsGrpcExporterTarget: {printable(target)!r} is no http or https URL")

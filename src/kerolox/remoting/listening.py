@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import os
 import socket
+import stat
 from typing import cast
 
 from kerolox.addresses import ALL_HOSTS, is_wildcard, split_hosts
@@ -115,8 +117,36 @@ def _open(family: socket.AddressFamily, at: _Address, backlog: int) -> socket.so
     return made
 
 
+def _is_listened_on(port: int) -> bool:
+    """Whether this process itself listens on a port, as far as ``/proc`` tells."""
+    try:
+        names = os.listdir("/proc/self/fd")
+    except OSError:
+        return False
+    return any(_port_of(int(name)) == port for name in names)
+
+
+def _port_of(descriptor: int) -> int:
+    """The port that a descriptor listens on; 0: it is no such socket, or is closed by now."""
+    try:
+        if not stat.S_ISSOCK(os.fstat(descriptor).st_mode):
+            return 0
+        with socket.socket(fileno=os.dup(descriptor)) as copy:
+            is_ip = copy.family in (socket.AF_INET, socket.AF_INET6)
+            if not is_ip or not copy.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN):
+                return 0
+            return int(copy.getsockname()[1])
+    except OSError:
+        return 0
+
+
 def _listen_error(error: OSError, host: str, port: int) -> str:
     where = f"port {port} of {'all addresses' if host == ALL_HOSTS else host}"
+    if error.errno == errno.EADDRINUSE and _is_listened_on(port):
+        return (
+            f"{where} is in use by this process itself: two servers of it, or two ports of a "
+            "broker, have the same number; choose another port"
+        )
     if error.errno == errno.EADDRINUSE:
         return (
             f"{where} is in use by another process; find it with 'ss -ltnp sport = :{port}', "

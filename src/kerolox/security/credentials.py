@@ -64,6 +64,11 @@ class Credentials:
                 raise ConfigError(f"{name} is a {type(value).__name__}; it must be a text")
             if not value.strip() and (value or name != "security_token"):
                 raise ConfigError(f"{name} is blank; write the account's")
+            if value.endswith(("\n", "\r")):
+                raise ConfigError(
+                    f"{name} ends with a line break, as files do and no account's does; take it "
+                    "off (text.rstrip('\\r\\n'))"
+                )
             try:
                 value.encode()
             except UnicodeEncodeError:
@@ -106,7 +111,8 @@ def tool_credentials(
     2. ``$ROCKETMQ_HOME/conf/tools.yml``, which RocketMQ's ``mqadmin`` reads;
     3. ``~/key``, which RocketMQ's ``SessionCredentials()`` reads.
 
-    A file without both keys does not count.
+    A file without both keys does not count. One line break at the end of an option or a variable
+    is no part of it: it comes with what was read from a file.
 
     Args:
         access_key, secret_key, security_token: from options; None: not given.
@@ -116,7 +122,7 @@ def tool_credentials(
         ConfigError: one key is given and the other is not, or ``tools.yml`` can't be read.
     """
     access_key, secret_key, security_token = (
-        given if given is not None else environment.get(variable)
+        without_line_end(given if given is not None else environment.get(variable))
         for given, variable in zip(
             (access_key, secret_key, security_token), TOOL_VARIABLES, strict=True
         )
@@ -140,6 +146,11 @@ def tool_credentials(
         except ConfigError:
             return None  # many things are called so
     return None
+
+
+def without_line_end(text: str | None) -> str | None:
+    """A text without the one line break at its end, if it has one."""
+    return None if text is None else text.removesuffix("\n").removesuffix("\r")
 
 
 class _Header(msgspec.Struct, gc=False):

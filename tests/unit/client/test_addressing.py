@@ -86,6 +86,17 @@ def test_the_address_is_made_of_domain_subgroup_and_unit(
     assert address_server_url(*arguments) == url
 
 
+@pytest.mark.parametrize("domain", ["http://d:1", "http://d:1/", "d:1", " d:1"])
+def test_a_domain_may_be_written_as_what_is_asked(domain: str) -> None:
+    assert address_server_url(domain, "s") == "http://d:1/rocketmq/s"
+
+
+@pytest.mark.parametrize("domain", ["https://d:1", "http://http://d:1", "d/x"])
+def test_a_domain_that_is_another_url_is_refused(domain: str) -> None:
+    with pytest.raises(ConfigError, match="write a host, or host:port"):
+        address_server_url(domain, "s")
+
+
 @pytest.mark.parametrize("answer", ["a:1;b:2\nmore", "\n a:1;b:2\r\nx", "a:1;b:2"])
 def test_the_first_line_of_the_answer_counts(answer: str) -> None:
     assert address_of_answer(answer) == "a:1;b:2"

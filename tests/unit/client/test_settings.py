@@ -61,6 +61,25 @@ def test_name_servers_are_joined_by_semicolons(monkeypatch: pytest.MonkeyPatch) 
         name_servers_of(" ")
 
 
+@pytest.mark.parametrize("text", ["http://a:1", "http://a:1/", " http://a:1 "])
+def test_one_endpoint_may_have_a_scheme(text: str) -> None:
+    assert name_servers_of(text) == ("a:1",)
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("http://http://a:1", "begins with http://, which no address does"),
+        ("http://a:1;http://b:2", "are several: write them without http://"),
+        ("a:1;http://b:2", "begins with http://, which no address does"),
+        ("https://a:1", "begins with https://, which no address does"),
+    ],
+)
+def test_a_scheme_where_none_belongs_is_an_error(text: str, reason: str) -> None:
+    with pytest.raises(ConfigError, match=reason):
+        name_servers_of(text)
+
+
 @pytest.mark.parametrize("text", ["a", "a:", ":9876", "a:x", "a:0", "a:65536", "a:9876,b:9876"])
 def test_what_is_no_address_is_an_error(text: str) -> None:
     with pytest.raises(ConfigError, match="name server"):

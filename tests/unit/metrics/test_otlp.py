@@ -250,6 +250,12 @@ def test_a_target_is_https_unless_it_says_http(
     assert otlp.target_of(small_config(tmp_path, **sending(kind, target))) == url
 
 
+@pytest.mark.parametrize("target", ["http://http://c:4317", "tcp://c:4317", "https://"])
+def test_a_target_that_is_no_url_is_refused(tmp_path: Path, target: str) -> None:
+    with pytest.raises(ConfigError, match="is no http or https URL"):
+        otlp.target_of(small_config(tmp_path, **sending("OTLP_GRPC", target)))
+
+
 async def test_without_the_extra_the_start_says_what_to_install(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

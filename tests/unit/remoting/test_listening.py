@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import socket
+import sys
 
 import pytest
 from tests.support.servers.up import free_port
@@ -64,3 +66,31 @@ async def test_a_port_that_one_address_has_in_use_is_named() -> None:
         port = taken.getsockname()[1]
         with pytest.raises(ConfigError, match=rf"port {port} of 127\.0\.0\.2 is in use"):
             await names("127.0.0.1;127.0.0.2", port)
+
+
+async def test_a_port_that_this_process_has_in_use_is_said_to_be_its_own() -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        with pytest.raises(ConfigError, match=rf"port {port} .* in use by this process itself"):
+            await names("127.0.0.1", port)
+
+
+async def test_a_port_that_another_process_has_in_use_is_said_to_be_that_ones() -> None:
+    code = (
+        "import socket, sys; s = socket.create_server(('127.0.0.1', 0)); "
+        "print(s.getsockname()[1], flush=True); sys.stdin.read()"
+    )
+    pipe = asyncio.subprocess.PIPE
+    holder = await asyncio.create_subprocess_exec(
+        sys.executable, "-c", code, stdin=pipe, stdout=pipe
+    )
+    try:
+        assert holder.stdout is not None
+        port = int(await holder.stdout.readline())
+        with pytest.raises(ConfigError, match=rf"port {port} .* in use by another process"):
+            await names("127.0.0.1", port)
+    finally:
+        holder.kill()
+        await holder.wait()

@@ -260,3 +260,15 @@ def test_half_an_account_is_refused() -> None:
     with pytest.raises(ConfigError, match=r"give --access-key or \$KEROLOX_ACCESS_KEY") as caught:
         tool_credentials(None, "12345678", None, {})
     assert "12345678" not in str(caught.value)
+
+
+@pytest.mark.parametrize("end", ["\n", "\r\n"])
+def test_one_line_break_behind_a_key_of_a_tool_is_no_part_of_it(end: str) -> None:
+    variables = {"KEROLOX_ACCESS_KEY": f"operator{end}", "KEROLOX_SECRET_KEY": f"12345678{end}"}
+    made = tool_credentials(None, None, None, variables)
+    assert made == Credentials("operator", "12345678")
+    assert tool_credentials(f"operator{end}", f"12345678{end}", None, {}) == made
+    with pytest.raises(ConfigError, match="secret_key ends with a line break"):
+        tool_credentials("operator", f"12345678\n{end}", None, {})
+    with pytest.raises(ConfigError, match="secret_key ends with a line break"):
+        Credentials("operator", f"12345678{end}")

@@ -182,8 +182,10 @@ def _write(path: Path, users: dict[str, User]) -> None:
 
 
 def _password(from_stdin: bool) -> str:
+    from kerolox.security.credentials import without_line_end
+
     if from_stdin:
-        return sys.stdin.readline(4096).rstrip("\r\n")
+        return without_line_end(sys.stdin.readline(4096)) or ""
     if not sys.stdin.isatty():
         raise click.UsageError("There is no terminal to ask on; give --password-stdin.")
     return str(click.prompt("Password", hide_input=True, confirmation_prompt=True))

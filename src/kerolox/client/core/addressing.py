@@ -2,13 +2,26 @@
 
 from __future__ import annotations
 
+from kerolox.errors import ConfigError
+from kerolox.text import printable
+
 DEFAULT_PORT = 8080
 
 
 def address_server_url(domain: str, subgroup: str, unit_name: str = "") -> str:
     """What is asked: ``http://domain:8080/rocketmq/subgroup``; a domain with a port keeps it, a
-    unit has an address of its own."""
-    host = domain if ":" in domain else f"{domain}:{DEFAULT_PORT}"
+    unit has an address of its own.
+
+    Raises:
+        ConfigError: the domain is a URL other than ``http://domain``.
+    """
+    named = domain.strip().removeprefix("http://").removesuffix("/")
+    if "/" in named:
+        raise ConfigError(
+            f"name_server_domain is {printable(domain)!r}; write a host, or host:port: it is asked "
+            "by http"
+        )
+    host = named if ":" in named else f"{named}:{DEFAULT_PORT}"
     unit = f"-{unit_name}?nofix=1" if unit_name.strip() else ""
     return f"http://{host}/rocketmq/{subgroup}{unit}"
 

@@ -19,7 +19,6 @@ KNOWN_TO_ALL = frozenset(
     (
         RequestCode.PUT_KV_CONFIG,
         RequestCode.GET_KV_CONFIG,
-        RequestCode.GET_ROUTEINFO_BY_TOPIC,
         RequestCode.GET_BROKER_CLUSTER_INFO,
         RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER,
         RequestCode.DELETE_TOPIC_IN_NAMESRV,

@@ -17,6 +17,7 @@ import struct
 from pathlib import Path
 from typing import ClassVar
 
+from kerolox.store.files.lock_holder import lock_holder
 from kerolox.store.files.mapped_file import opened, sync_path, write_all
 
 _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
@@ -164,9 +165,11 @@ class StoreLock:
         try:
             fcntl.lockf(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, 0)
         except OSError as error:
+            is_held = isinstance(error, (BlockingIOError, PermissionError))
+            holder = lock_holder(self.path, own=descriptor) if is_held else ""
             os.close(descriptor)
-            if isinstance(error, (BlockingIOError, PermissionError)):
-                raise self._refusal("another process") from None
+            if is_held:
+                raise self._refusal(holder) from None
             raise
         if status.st_size < 4:
             write_all(descriptor, b"lock", 0)

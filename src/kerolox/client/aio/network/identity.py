@@ -8,6 +8,7 @@ import time
 from kerolox.addresses import split_address
 from kerolox.client.core.namespaces import namespace_of_endpoint
 from kerolox.errors import ConfigError
+from kerolox.text import printable
 
 NAME_SERVER_VARIABLE = "NAMESRV_ADDR"
 """The environment variable that stands in for a name server that is not given."""
@@ -44,7 +45,13 @@ def name_servers_of(text: str, *, may_be_none: bool = False) -> tuple[str, ...]:
     """
     text = text.strip() or os.environ.get(NAME_SERVER_VARIABLE, "").strip()
     if text.startswith(ENDPOINT_SCHEME):
-        text = text.rpartition("/")[2]
+        # One endpoint: what else is in the text is no part of it.
+        text = text.removeprefix(ENDPOINT_SCHEME).removesuffix("/")
+        if ";" in text:
+            raise ConfigError(
+                f"name servers {printable(ENDPOINT_SCHEME + text)!r} are several: write them "
+                f"without {ENDPOINT_SCHEME}, as host:port joined by ';'"
+            )
     addresses = tuple(dict.fromkeys(part.strip() for part in text.split(";") if part.strip()))
     if not addresses and not may_be_none:
         raise ConfigError(
