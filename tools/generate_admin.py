@@ -237,9 +237,10 @@ def files() -> dict[Path, str]:
                 writer.add(source, node, blocking=False)
                 twin.add(source, node, blocking=True)
         writer.used["Access"] = "kerolox.client.aio.network.access"
+        writer.used["checked"] = "kerolox.client.core.checking"
         text = (
             f'"""{what}\n\n{NOTE}\n"""\n\n{FUTURE}\n{writer.imports()}\n\n'
-            f'class {title}:\n    """Its methods; ``Admin`` inherits them."""\n\n'
+            f'@checked()\nclass {title}:\n    """Its methods; ``Admin`` inherits them."""\n\n'
             "    def _open(self) -> Access:\n        raise NotImplementedError\n\n"
             + "\n".join(writer.methods)
         )

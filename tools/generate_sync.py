@@ -295,7 +295,8 @@ class Generator:
             value = argument.arg
             kind = ast.unparse(argument.annotation) if argument.annotation else ""
             if kind.removesuffix(" | None") in self.callbacks:
-                value = f"{portal}.listener({value})"
+                what = "" if value == "listener" else f', "{value}"'
+                value = f"{portal}.listener({value}{what})"
                 if kind.endswith(" | None"):
                     value = f"None if {argument.arg} is None else {value}"
             named = argument in args.kwonlyargs

@@ -11,6 +11,7 @@ from enum import Enum
 from typing import TYPE_CHECKING, NamedTuple, Protocol, cast
 
 from kerolox.errors import MessageRejectedError
+from kerolox.text import wrong_type
 
 ALL_TAGS = "*"
 """The tag expression that every message matches."""
@@ -104,6 +105,28 @@ def check_body_type(body: object) -> None:
     raise MessageRejectedError(f"the body is of type {type(body).__name__}, not bytes; {hint}")
 
 
+def check_parts(message: Message) -> None:
+    """Refuse tags and keys of a wrong type. Keys that can be gone through only once are kept as a
+    tuple, so that a message can be sent again.
+
+    Raises:
+        MessageRejectedError: with the part, what it is, what it must be.
+    """
+    tags, keys = message.tags, message.keys
+    if not isinstance(tags, str):
+        hint = "; a message has one tag" if isinstance(tags, (list, tuple, set)) else ""
+        raise MessageRejectedError(f"tags {wrong_type(tags, 'str')}{hint}")
+    if isinstance(keys, str):
+        return
+    if isinstance(keys, (bytes, bytearray, memoryview)) or not isinstance(keys, Iterable):
+        raise MessageRejectedError(f"keys {wrong_type(keys, 'str')}; or a list of texts")
+    if not isinstance(keys, (list, tuple)):
+        message.keys = keys = tuple(keys)
+    for index, key in enumerate(keys):
+        if not isinstance(key, str):
+            raise MessageRejectedError(f"item {index} of keys {wrong_type(key, 'str')}")
+
+
 def _message_text(message: Message | MessageExt) -> str:
     """The ``repr`` of a message: what is not the default, and the beginning of a long body."""
     shown = []
@@ -141,6 +164,7 @@ class Message:
     user properties, whose names and values are str; tags, keys and the other reserved names have
     arguments of their own. ``delay_level`` 0 means at once; 1 to 18 are the levels of the
     brokers' ``messageDelayLevel``, which may have more (``ProducerSettings.delay_level_max``).
+    ``keys`` is a text, or texts; those of an iterator are kept as a tuple.
 
     A producer refuses a message whose tags, keys or properties have U+0001 or U+0002 in them:
     these end names and values where properties travel as one text.
@@ -158,6 +182,8 @@ class Message:
     def __post_init__(self) -> None:
         if type(self.body) is not bytes:
             check_body_type(self.body)
+        if type(self.keys) is not str or type(self.tags) is not str:
+            check_parts(self)
         if self.properties or type(self.properties) is not dict:
             _check_properties(self.properties)
 

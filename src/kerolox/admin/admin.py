@@ -13,6 +13,7 @@ from kerolox.client.aio.connection import Connection
 from kerolox.client.aio.network.access import TIMEOUT_SECONDS, Access
 from kerolox.client.aio.network.identity import NAME_SERVER_VARIABLE
 from kerolox.client.core.arguments import name_server_text
+from kerolox.client.core.checking import checked
 from kerolox.errors import ClientClosedError, ConfigError
 
 if TYPE_CHECKING:
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
 TIMEOUT_SECONDS_MAX = 3_600.0
 
 
+@checked()
 class Admin(TopicRequests, ConsumerRequests, ServerRequests, MessageRequests, ReportRequests):
     """Asks brokers and name servers what ``mqadmin`` asks (``DefaultMQAdminExt``).
 

@@ -16,6 +16,7 @@ from typing import NoReturn, cast
 import click
 
 from kerolox.cli.output import complain_of, show_usage_error
+from kerolox.cli.values import with_texts
 from kerolox.errors import KeroloxError
 
 EXIT_ERROR = 1
@@ -40,7 +41,8 @@ class LazyGroup(click.Group):
         if where is None:
             return None
         module, _, attribute = where.partition(":")
-        return cast("click.Command", getattr(importlib.import_module(module), attribute))
+        command = getattr(importlib.import_module(module), attribute)
+        return with_texts(cast("click.Command", command))
 
     def invoke(self, ctx: click.Context) -> object:
         """Run the command; output that nobody reads any more (``| head``) ends it quietly."""

@@ -1,4 +1,4 @@
-"""Values of what is shown, as text and as JSON."""
+"""Values: those that are shown, as text and as JSON; texts of the command line."""
 
 from __future__ import annotations
 
@@ -6,6 +6,11 @@ import json
 from collections.abc import Mapping
 
 from kerolox.text.json_text import JsonText
+
+import click
+from click.types import StringParamType
+
+from kerolox.text import printable
 
 
 def json_text(value: object) -> str:
@@ -43,3 +48,39 @@ def plain_text(value: object) -> str:
             return str(value)
         case _:
             return json_text(value)
+
+
+class TextType(StringParamType):
+    """A text that travels to a server, or is held against one. Bytes that are no UTF-8 come from
+    Python as halves of surrogate pairs, which no frame can hold."""
+
+    def convert(
+        self, value: object, param: click.Parameter | None, ctx: click.Context | None
+    ) -> str:
+        """Refuse what is no UTF-8."""
+        text = super().convert(value, param, ctx)
+        try:
+            text.encode()
+        except UnicodeEncodeError as error:
+            self.fail(
+                f"{printable(text)!r} has a byte at position {error.start} that is no UTF-8;"
+                " write the text in UTF-8 (the terminal's setting says in what it is)",
+                param,
+                ctx,
+            )
+        return text
+
+
+_TEXT = TextType()
+
+
+def with_texts(command: click.Command) -> click.Command:
+    """The command, whose texts and those of its subcommands must be UTF-8. Paths are bytes to the
+    system, and so are bodies (``click.UNPROCESSED``)."""
+    for param in command.params:
+        if type(param.type) is StringParamType:
+            param.type = _TEXT
+    if isinstance(command, click.Group):
+        for each in command.commands.values():
+            with_texts(each)
+    return command

@@ -191,16 +191,35 @@ class SendLane:
         now_ms: int,
         message_id: str,
     ) -> bytes | None:
-        keys = message.keys
-        if type(keys) is not str:
-            if type(keys) is not list and type(keys) is not tuple:
-                return None
-            keys = " ".join(keys)
+        keys = _plain_keys(message)
+        if keys is None:
+            return None
         start = self._starts[index]
         try:
             return head.message(start, opaque, now_ms, message_id, keys, message)
         except UnicodeEncodeError:  # half of a surrogate pair
             return None
+
+
+def _plain_keys(message: Message) -> str | None:
+    """Keys as one text; None: the message is made of odd things. Keys that can be gone through only
+    once are left alone."""
+    keys = message.keys
+    if (
+        type(message.tags) is not str
+        or type(message.flag) is not int
+        or type(message.wait_store_ok) is not bool
+        or type(message.properties) is not dict
+    ):
+        return None
+    if type(keys) is str:
+        return keys
+    if type(keys) is not list and type(keys) is not tuple:
+        return None
+    try:
+        return " ".join(keys)
+    except TypeError:
+        return None
 
 
 class SendBatch:
@@ -238,7 +257,7 @@ class SendBatch:
     def add(self, message: Message) -> SendFuture | None:
         """Take in a message; None: there is no room (``refused``), or it is not plain."""
         self.refused = False
-        lane, body, keys = self._lane, message.body, message.keys
+        lane, body = self._lane, message.body
         sender = lane.sender
         if (
             type(message) is not sender.message_type
@@ -247,10 +266,9 @@ class SendBatch:
             or message.delay_level
         ):
             return None
-        if type(keys) is not str:
-            if type(keys) is not list and type(keys) is not tuple:
-                return None
-            keys = " ".join(keys)
+        keys = _plain_keys(message)
+        if keys is None:
+            return None
         message_id = sender.next_id(sender.time_ms())
         text = property_text(message_id, keys, message.tags, self.wait, message.properties)
         if text is None:

@@ -13,6 +13,7 @@ from typing import Annotated, TypeVar
 
 import msgspec
 
+from kerolox.errors import LocalProtocolError
 from kerolox.message import ALL_TAGS, MessageQueue
 from kerolox.protocol import fastjson
 from kerolox.protocol.codes import Perm
@@ -272,8 +273,18 @@ def _decode_liberal(data: bytes | memoryview, body_type: type[_Body]) -> _Body:
 
 
 def encode_body(value: object) -> bytes:
-    """Encode as fastjson does; structs, mappings, queues and lists may be nested."""
-    return fastjson.dumps(wire_value(value))
+    """Encode as fastjson does; structs, mappings, queues and lists may be nested.
+
+    Raises:
+        LocalProtocolError: a text has no encoding: it has half of a surrogate pair.
+    """
+    try:
+        return fastjson.dumps(wire_value(value))
+    except UnicodeEncodeError:
+        raise LocalProtocolError(
+            f"the body of a {type(value).__name__} has a text with half of a surrogate pair, which"
+            " no encoding has; remove it"
+        ) from None
 
 
 _PLAIN = frozenset((str, int, float, bool))

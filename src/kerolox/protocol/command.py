@@ -116,7 +116,8 @@ class RemotingCommand:
         """The whole frame.
 
         Raises:
-            LocalProtocolError: it would be longer than ``FRAME_BYTES_MAX``.
+            LocalProtocolError: it would be longer than ``FRAME_BYTES_MAX``, or a text has no
+                encoding: it has half of a surrogate pair.
         """
         fields = HeaderFields(
             self.code,
@@ -127,10 +128,16 @@ class RemotingCommand:
             self.remark,
             self.ext_fields,
         )
-        if self.serialize_type == SerializeType.JSON:
-            header = encode_json_header(fields)
-        else:
-            header = encode_binary_header(fields)
+        try:
+            if self.serialize_type == SerializeType.JSON:
+                header = encode_json_header(fields)
+            else:
+                header = encode_binary_header(fields)
+        except UnicodeEncodeError:
+            raise LocalProtocolError(
+                f"the header of code {self.code} has a text with half of a surrogate pair, which"
+                " no encoding has; remove it"
+            ) from None
         size = 4 + len(header) + len(self.body)
         if size > FRAME_BYTES_MAX:
             raise LocalProtocolError(

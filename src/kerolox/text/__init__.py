@@ -16,6 +16,7 @@ __all__ = [
     "printable",
     "seconds_text",
     "time_text",
+    "wrong_type",
 ]
 
 SHOWN_CHARACTERS_MAX = 256
@@ -86,3 +87,46 @@ def time_text(timestamp_ms: int) -> str:
     except (ValueError, OverflowError, OSError):
         return str(timestamp_ms)
     return when.isoformat(sep=" ", timespec="milliseconds")
+
+
+_HINTS: dict[tuple[str, str], str] = {
+    ("str", "bytes"): "write data.decode()",
+    ("str", "int"): "write str(number)",
+    ("bytes", "str"): "write text.encode()",
+    ("int", "str"): "write int(text)",
+    ("float", "str"): "write float(text)",
+    ("Message", "bytes"): "write Message(topic, body)",
+    ("Message", "str"): "write Message(topic, text.encode())",
+    ("Message", "MessageExt"): "write Message(topic, message.body) to send it again",
+}
+"""By what is wanted and what is given."""
+
+_WANTED: dict[str, tuple[str, str]] = {
+    "str": ("a text (str)", "write str(...) of it"),
+    "bytes": ("bytes", "encode it"),
+    "int": ("a whole number (int)", "write int(...) of it"),
+    "float": ("a number", "write float(...) of it"),
+    "bool": ("a bool", "write True or False"),
+    "Message": ("a Message", "write Message(topic, body)"),
+    "MessageQueue": ("a MessageQueue", "take one of queues(topic)"),
+    "MessageExt": ("a MessageExt", "give one that a consumer got"),
+}
+"""What is wanted, as a text, and what to do."""
+
+
+def wrong_type(value: object, wanted: str) -> str:
+    """What is said of a value of a wrong type, behind its name: what it is, what it must be, what
+    to do. The value itself may be a secret.
+
+    Args:
+        value: what is given.
+        wanted: the name of the type that it must have.
+    """
+    given = type(value).__name__
+    text, hint = _WANTED.get(wanted, (_article(wanted), f"give {_article(wanted)}"))
+    hint = "leave it out" if value is None else _HINTS.get((wanted, given), hint)
+    return f"is of type {given}, not {text}; {hint}"
+
+
+def _article(name: str) -> str:
+    return f"{'an' if name[:1] in 'AEIOUaeiou' else 'a'} {name}"

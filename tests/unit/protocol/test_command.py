@@ -1,10 +1,12 @@
 from __future__ import annotations
 
 import struct
+from typing import Any
 
 import pytest
 
 from kerolox.errors import LocalProtocolError, RemoteProtocolError
+from kerolox.protocol.bodies import encode_body
 from kerolox.protocol.codes import (
     FRAME_BYTES_MAX,
     VERSION,
@@ -253,3 +255,15 @@ def test_quotes_inside_of_texts_are_no_members() -> None:
 )
 def test_versions_have_the_names_that_rocketmq_gives_them(version: int, name: str) -> None:
     assert version_text(version) == name
+
+
+@pytest.mark.parametrize("serialize_type", SerializeType)
+@pytest.mark.parametrize("where", [{"ext_fields": {"a": "\ud83d"}}, {"remark": "\ud83d"}])
+def test_half_of_a_surrogate_pair_fits_no_frame(
+    where: dict[str, Any], serialize_type: SerializeType
+) -> None:
+    command = RemotingCommand(105, serialize_type=serialize_type, **where)
+    with pytest.raises(LocalProtocolError, match="half of a surrogate pair"):
+        command.encode()
+    with pytest.raises(LocalProtocolError, match="the body of a dict"):
+        encode_body({"a": "\ud83d"})

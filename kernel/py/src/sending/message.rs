@@ -3,7 +3,7 @@
 use kerolox_core::client::send::{OwnProperties, PropertyText};
 use pyo3::gc::PyVisit;
 use pyo3::prelude::*;
-use pyo3::types::{PyBytes, PyDict, PyInt, PyList, PyString, PyTuple, PyType};
+use pyo3::types::{PyBool, PyBytes, PyDict, PyInt, PyList, PyString, PyTuple, PyType};
 use pyo3::{PyTraverseError, ffi, intern};
 
 use crate::sending::counters::Id;
@@ -103,7 +103,7 @@ impl<'py> Parts<'py> {
         }
         Some(Self {
             body,
-            wait: wait.is_truthy().ok()?,
+            wait: wait.cast_exact::<PyBool>().ok()?.is_true(),
             flag: whole_number(&flag)?,
             keys: joined(keys)?,
             tags: tags.cast_into_exact().ok()?,

@@ -54,10 +54,12 @@ from kerolox.admin.consumers.progress import (
 from kerolox.admin.offset_moves import OffsetMove, move_offsets
 from kerolox.admin.positions import Position
 from kerolox.client.aio.network.access import Access
+from kerolox.client.core.checking import checked
 from kerolox.message import MessageQueue
 from kerolox.protocol.bodies import SubscriptionGroupConfig
 
 
+@checked()
 class ConsumerRequests:
     """Its methods; ``Admin`` inherits them."""
 

@@ -65,6 +65,7 @@ from kerolox.admin.messages.waiting import (
 from kerolox.admin.positions import Position
 from kerolox.client.aio.network.access import Access
 from kerolox.client.aio.network.lookups import END_OF_TIME_MS
+from kerolox.client.core.checking import checked
 from kerolox.client.core.sending.send import SendResult
 from kerolox.client.core.tracing.trace import TraceView
 from kerolox.message import ALL_TAGS, Message, MessageExt, MessageQueue
@@ -72,6 +73,7 @@ from kerolox.protocol.names import TOOLS_GROUP, TRACE_TOPIC
 from kerolox.protocol.own.half_messages import EndedHalves
 
 
+@checked()
 class MessageRequests:
     """Its methods; ``Admin`` inherits them."""
 

@@ -25,8 +25,10 @@ from kerolox.admin.reports.traffic import (
     traffic,
 )
 from kerolox.client.aio.network.access import Access
+from kerolox.client.core.checking import checked
 
 
+@checked()
 class ReportRequests:
     """Its methods; ``Admin`` inherits them."""
 

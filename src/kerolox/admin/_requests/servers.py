@@ -61,9 +61,11 @@ from kerolox.admin.roles.retiring import (
     wait_until_drained,
 )
 from kerolox.client.aio.network.access import Access
+from kerolox.client.core.checking import checked
 from kerolox.message import MessageQueue
 
 
+@checked()
 class ServerRequests:
     """Its methods; ``Admin`` inherits them."""
 

@@ -35,12 +35,14 @@ from kerolox.admin.topics import (
     topic_settings,
 )
 from kerolox.client.aio.network.access import Access
+from kerolox.client.core.checking import checked
 from kerolox.client.core.routes import TopicRoute
 from kerolox.message import MessageQueue
 from kerolox.protocol.bodies import TopicConfig
 from kerolox.protocol.codes import Perm
 
 
+@checked()
 class TopicRequests:
     """Its methods; ``Admin`` inherits them."""
 

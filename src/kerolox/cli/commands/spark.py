@@ -16,6 +16,7 @@ import click
 
 from kerolox.cli.cluster_options import name_server_option, security
 from kerolox.cli.output import complain, one_line, output_option, print_json, print_line
+from kerolox.cli.values import with_texts
 from kerolox.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -49,7 +50,9 @@ class JobGroup(click.Group):
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         """Make a job's command."""
-        return _command(_jobs().load_job(cmd_name)) if cmd_name in _jobs().JOBS else None
+        if cmd_name not in _jobs().JOBS:
+            return None
+        return with_texts(_command(_jobs().load_job(cmd_name)))
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]

@@ -25,6 +25,7 @@ from kerolox.client.aio.settings import (
     PushConsumerSettings,
 )
 from kerolox.client.core.arguments import name_server_text
+from kerolox.client.core.checking import checked
 from kerolox.client.core.life import CLOSE_SECONDS_MAX, SENDS_SECONDS_MAX
 
 if TYPE_CHECKING:
@@ -37,6 +38,7 @@ if TYPE_CHECKING:
 _Client = TypeVar("_Client", bound=Client)
 
 
+@checked()
 class Connection(LifeCycle):
     """Owns connections, routes and heartbeats; what is made from it shares them.
 

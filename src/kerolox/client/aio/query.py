@@ -12,6 +12,7 @@ from kerolox.client.aio.network.lookups import (
     search_messages,
 )
 from kerolox.client.aio.network.times import first_since
+from kerolox.client.core.checking import checked
 from kerolox.client.core.namespaces import with_namespace, without_namespace
 from kerolox.client.core.routes import MASTER_ID, subscribe_queues
 from kerolox.client.core.validate import check_new_topic
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     from kerolox.client.core.tracing.trace import TraceView
 
 
+@checked()
 class ClusterQueries:
     """The questions; producers and consumers inherit them."""
 

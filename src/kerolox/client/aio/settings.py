@@ -12,11 +12,12 @@ import re
 from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
-from typing import TYPE_CHECKING, Self
+from typing import Self
 
 from kerolox.client.core.arguments import checked_keywords, choice, settings_text
 from kerolox.client.core.consuming.offsets import OffsetStorage
 from kerolox.client.core.consuming.rebalance import AllocationStrategy, strategy_of
+from kerolox.client.core.hooks import ConsumeHook, EndTransactionHook, RpcHook, SendHook
 from kerolox.client.core.sending.retry import RETRIED_CODES
 from kerolox.client.core.validate import check_topic
 from kerolox.errors import ConfigError, MessageRejectedError
@@ -27,9 +28,6 @@ from kerolox.protocol.compression import CompressionType, check_compression
 from kerolox.protocol.names import AUTO_CREATE_TOPIC, SCHEDULE_QUEUES, TRACE_TOPIC
 from kerolox.security.credentials import Credentials
 from kerolox.security.tls import Tls, check_tls
-
-if TYPE_CHECKING:
-    from kerolox.client.core.hooks import ConsumeHook, EndTransactionHook, RpcHook, SendHook
 
 _NAMESPACE = re.compile(r"[a-zA-Z0-9_-]*")
 

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import re
 from collections.abc import Callable, Iterable
 from enum import Enum
 from typing import TYPE_CHECKING, TypeVar
 
+from kerolox.client.core.checking import check_type
 from kerolox.config import nearest
 from kerolox.errors import ConfigError
 
@@ -18,6 +20,9 @@ __all__ = ["checked_keywords", "choice", "name_server_text", "settings_text"]
 
 NAME_SERVERS_MAX = 1_000
 """Most addresses that a list of name servers may have."""
+
+CHECKED_OTHERWISE = re.compile(r"int|Tls|Credentials \| None|.*\| str\b.*|str \| .*")
+"""Types of fields of settings whose check says more: the bounds, or the choices."""
 
 _Choice = TypeVar("_Choice", bound=Enum)
 _Settings = TypeVar("_Settings")
@@ -46,14 +51,24 @@ def choice(kind: type[_Choice], value: object, name: str) -> _Choice:
 
 def checked_keywords(settings: type[_Settings]) -> type[_Settings]:
     """A class decorator above ``dataclass(kw_only=True)``: a keyword that no field has is a
-    :class:`TypeError` that names the nearest field, on each version of Python."""
+    :class:`TypeError` that names the nearest field, on each version of Python; a value of a type
+    that its field does not have is a :class:`ConfigError`."""
     made: Callable[..., None] = settings.__init__
-    names = frozenset(each.name for each in dataclasses.fields(settings) if each.init)  # type: ignore[arg-type]
+    fields = dataclasses.fields(settings)  # type: ignore[arg-type]
+    names = frozenset(each.name for each in fields if each.init)
+    types = {
+        each.name: str(each.type)
+        for each in fields
+        if not CHECKED_OTHERWISE.fullmatch(str(each.type))
+    }
 
     @functools.wraps(made)
     def init(self: _Settings, **given: object) -> None:
         for name in given.keys() - names:
             raise TypeError(f"{settings.__name__} has no setting {name!r}{_meant(name, names)}")
+        for name, value in given.items():
+            if name in types:
+                check_type(value, name, types[name], settings.__module__)
         made(self, **given)
 
     settings.__init__ = init  # type: ignore[assignment]

@@ -3,14 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
 
+from kerolox.client.core.checking import (
+    check_encodable,
+    not_whole,
+    unencodable,
+)
 from kerolox.errors import ConfigError, MessageRejectedError
 from kerolox.message import (
     ITEM_END,
     NAME_END,
+    Message,
+    MessageQueue,
     PropertyKey,
     check_body_type,
+    check_parts,
     encode_properties,
 )
 from kerolox.protocol.names import (
@@ -21,10 +28,7 @@ from kerolox.protocol.names import (
     has_name_characters,
     is_system_topic,
 )
-from kerolox.text import printable
-
-if TYPE_CHECKING:
-    from kerolox.message import Message
+from kerolox.text import printable, wrong_type
 
 _SHOWN_NAMES = {PropertyKey.KEYS: "keys", PropertyKey.TAGS: "tags"}
 
@@ -127,9 +131,15 @@ def property_text(properties: Mapping[str, str]) -> str:
 
     Raises:
         MessageRejectedError: a name or a value has U+0001 or U+0002 in it, which end names and
-            values there: what follows would be read as further properties.
+            values there: what follows would be read as further properties; or half of a surrogate
+            pair, which has no encoding.
     """
     text, count = encode_properties(properties), len(properties)
+    if unencodable(text) is not None:
+        for name, value in properties.items():
+            check_encodable(name, "the name of a property", MessageRejectedError)
+            what = _SHOWN_NAMES.get(name, f"property {name!r}")
+            check_encodable(value, what, MessageRejectedError)
     if text.count(NAME_END) != count or text.count(ITEM_END) != max(count - 1, 0):
         for name, value in properties.items():
             _check_property_part(name, f"the name of property {name!r}")
@@ -152,6 +162,43 @@ def _check_property_part(part: str, what: str) -> None:
             )
 
 
+def check_message(message: object) -> None:
+    """Refuse what is no message, or has a part of a wrong type. Texts are looked into where they
+    are encoded: :func:`property_text`.
+
+    Raises:
+        MessageRejectedError: with the part, what it is, what it must be.
+    """
+    if not isinstance(message, Message):
+        raise MessageRejectedError(f"message {wrong_type(message, 'Message')}")
+    check_parts(message)
+    if type(message.topic) is not str and not isinstance(message.topic, str):
+        raise MessageRejectedError(f"topic {wrong_type(message.topic, 'str')}")
+    if type(message.flag) is not int and (
+        isinstance(message.flag, bool) or not isinstance(message.flag, int)
+    ):
+        raise MessageRejectedError(f"flag {wrong_type(message.flag, 'int')}")
+    if type(message.wait_store_ok) is not bool:
+        raise MessageRejectedError(f"wait_store_ok {wrong_type(message.wait_store_ok, 'bool')}")
+
+
+def check_ways(queue: object, selector: object, round_up: object, timeout_ms: object) -> None:
+    """Refuse arguments of a send that are of a wrong type: a queue that is a number would count
+    for none.
+
+    Raises:
+        ConfigError: with the argument, what it is, what it must be.
+    """
+    if queue is not None and not isinstance(queue, MessageQueue):
+        raise ConfigError(f"queue {wrong_type(queue, 'MessageQueue')}")
+    if selector is not None and not callable(selector):
+        raise ConfigError(f"selector {wrong_type(selector, 'function')}")
+    if type(round_up) is not bool:
+        raise ConfigError(f"round_up {wrong_type(round_up, 'bool')}")
+    if timeout_ms is not None and (fault := not_whole(timeout_ms)) is not None:
+        raise ConfigError(f"timeout_ms {fault}")
+
+
 def check_batch(messages: Sequence[Message]) -> None:
     """Refuse messages that can't travel together.
 
@@ -161,6 +208,8 @@ def check_batch(messages: Sequence[Message]) -> None:
     """
     if not messages:
         raise MessageRejectedError("the batch is empty")
+    for message in messages:
+        check_message(message)
     first = messages[0]
     if first.topic.startswith(RETRY_PREFIX):
         raise MessageRejectedError(f"retry topic {first.topic!r} takes no batches")

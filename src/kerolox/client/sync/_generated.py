@@ -513,7 +513,7 @@ class TransactionProducer(Producer):
         """
         self._portal = Portal("TransactionProducer")
         self._client = aio.TransactionProducer(
-            group, name_server, check=self._portal.listener(check), settings=settings
+            group, name_server, check=self._portal.listener(check, "check"), settings=settings
         )
         self.group: str = self._client.group
         self.settings: ProducerSettings = self._client.settings
@@ -541,7 +541,7 @@ class TransactionProducer(Producer):
         """
         return self._portal.run(
             self._client.send_in_transaction(
-                message, self._portal.listener(execute), timeout_ms=timeout_ms
+                message, self._portal.listener(execute, "execute"), timeout_ms=timeout_ms
             )
         )
 
@@ -844,7 +844,7 @@ class PushConsumer(Client):
             callback: a plain function of a list of queues. A rebalance waits for it, up to five
                 seconds.
         """
-        self._portal.call(self._client.on_assigned, self._portal.listener(callback))
+        self._portal.call(self._client.on_assigned, self._portal.listener(callback, "callback"))
 
     def on_revoked(self, callback: QueuesCallback) -> None:
         """Have a function called with the queues that this consumer is about to lose, before their
@@ -856,7 +856,7 @@ class PushConsumer(Client):
         Args:
             callback: as for :meth:`on_assigned`.
         """
-        self._portal.call(self._client.on_revoked, self._portal.listener(callback))
+        self._portal.call(self._client.on_revoked, self._portal.listener(callback, "callback"))
 
     def on_queues_changed(self, callback: QueueChangeCallback) -> None:
         """Have a function called after the queues of a topic were shared anew
@@ -866,7 +866,9 @@ class PushConsumer(Client):
             callback: a plain function of a :class:`QueueChange`. A rebalance waits for it, up to
                 five seconds.
         """
-        self._portal.call(self._client.on_queues_changed, self._portal.listener(callback))
+        self._portal.call(
+            self._client.on_queues_changed, self._portal.listener(callback, "callback")
+        )
 
     def __iter__(self) -> Self:
         """Messages of the topics without listener, until the consumer closes; see :meth:`ack`."""
@@ -1057,7 +1059,7 @@ class LitePullConsumer(Client):
             callback: a plain function of a list of queues; it may seek them. A rebalance waits for
                 it, up to five seconds.
         """
-        self._portal.call(self._client.on_assigned, self._portal.listener(callback))
+        self._portal.call(self._client.on_assigned, self._portal.listener(callback, "callback"))
 
     def on_revoked(self, callback: QueuesCallback) -> None:
         """Have a function called with the queues that this consumer is about to lose, before their
@@ -1069,7 +1071,7 @@ class LitePullConsumer(Client):
             callback: as for :meth:`on_assigned`; it may commit them. A close waits for it for a
                 second.
         """
-        self._portal.call(self._client.on_revoked, self._portal.listener(callback))
+        self._portal.call(self._client.on_revoked, self._portal.listener(callback, "callback"))
 
     def register_topic_queue_listener(self, topic: str, callback: QueuesCallback) -> None:
         """Have a function called when the queues of a topic change
@@ -1083,7 +1085,9 @@ class LitePullConsumer(Client):
             MessageRejectedError: the topic's name is illegal.
         """
         self._portal.call(
-            self._client.register_topic_queue_listener, topic, self._portal.listener(callback)
+            self._client.register_topic_queue_listener,
+            topic,
+            self._portal.listener(callback, "callback"),
         )
 
     def start(self) -> None:
@@ -1309,7 +1313,7 @@ class Connection(LifeCycle):
         made = TransactionProducer.__new__(TransactionProducer)
         made._portal = portal
         made._client = self._client.transaction_producer(
-            group, check=portal.listener(check), settings=settings
+            group, check=portal.listener(check, "check"), settings=settings
         )
         made.group = made._client.group
         made.settings = made._client.settings

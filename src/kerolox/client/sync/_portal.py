@@ -30,11 +30,12 @@ from typing import Any, TypeVar, cast
 from kerolox import owners
 from kerolox.client import threads
 from kerolox.client.aio.user_code import raised_in_thread
+from kerolox.client.core.checking import not_callable
 from kerolox.client.core.life import CLOSE_SECONDS_MAX
 from kerolox.client.sync._handover import Handed, Handover, SubmittedCall, WaitedCall
 from kerolox.client.sync._listening import ThreadFunction
 from kerolox.client.sync._waits import Ended, TaskCall
-from kerolox.errors import ClientClosedError, ClientError
+from kerolox.errors import ClientClosedError, ClientError, ConfigError
 
 STOP_SECONDS_MAX = 5.0
 """How long ``stop`` waits for the loop's thread."""
@@ -379,10 +380,18 @@ class Portal:
                 self.run(end())
 
     def listener(
-        self, function: Callable[[_Argument], Awaitable[_Result] | _Result]
+        self,
+        function: Callable[[_Argument], Awaitable[_Result] | _Result],
+        name: str = "listener",
     ) -> Callable[[_Argument], Awaitable[_Result]]:
         """The asyncio listener that runs a plain one in a listener thread; what an async one
-        returns there is awaited in the loop."""
+        returns there is awaited in the loop.
+
+        Raises:
+            ConfigError: it can't be called with one argument.
+        """
+        if (fault := not_callable(function)) is not None:
+            raise ConfigError(f"{name} {fault}")
 
         async def listen(argument: _Argument) -> _Result:
             assert self._threads is not None

@@ -42,7 +42,7 @@ _timeout_option = click.option(
 
 @click.command()
 @click.argument("topic")
-@click.argument("text", metavar="[BODY]", required=False)
+@click.argument("text", metavar="[BODY]", required=False, type=click.UNPROCESSED)
 @click.option(
     "--file",
     "-f",
@@ -109,9 +109,14 @@ def _show_reply(reply: MessageExt, form: str, output: str) -> None:
 
 @click.command()
 @click.argument("topic")
-@click.argument("text", metavar="[BODY]", required=False)
+@click.argument("text", metavar="[BODY]", required=False, type=click.UNPROCESSED)
 @click.option("--group", required=True, help="The consumer group: its members share the requests.")
-@click.option("--command", metavar="COMMAND", help="A shell's; the request is its input.")
+@click.option(
+    "--command",
+    metavar="COMMAND",
+    type=click.UNPROCESSED,
+    help="A shell's; the request is its input.",
+)
 @click.option("--filter", "expression", default="*", metavar="EXPR", help="Only tags: 'a || b'.")
 @draft_options
 @click.option("--count", type=click.IntRange(min=1), metavar="N", help="Stop after N replies.")

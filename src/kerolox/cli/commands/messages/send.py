@@ -59,7 +59,7 @@ class _Duration(click.ParamType[float]):
 
 @click.command()
 @click.argument("topic")
-@click.argument("body", required=False)
+@click.argument("body", required=False, type=click.UNPROCESSED)
 @click.option(
     "--file",
     "-f",

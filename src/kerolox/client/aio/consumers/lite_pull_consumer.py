@@ -26,6 +26,7 @@ from kerolox.client.aio.consumers.queue_events import QueuesCallback
 from kerolox.client.aio.consumers.sharing import keep_balanced
 from kerolox.client.aio.network.instance import Member
 from kerolox.client.aio.settings import LitePullConsumerSettings
+from kerolox.client.core.checking import checked
 from kerolox.client.core.consuming.subscribing import wanted
 from kerolox.client.core.hooks import ConsumeContext, run_around_pull
 from kerolox.client.core.namespaces import (
@@ -49,6 +50,7 @@ PARTING_SECONDS_MAX = 1.0
 """How long a close waits for the callbacks of revoked queues."""
 
 
+@checked()
 class LitePullConsumer(Client):
     """Reads topics as a member of a group, or queues of the caller's choice, by polling.
 

@@ -21,6 +21,7 @@ from kerolox.client.aio.consumers.sharing import share_of
 from kerolox.client.aio.consumers.stacks import asked_stacks
 from kerolox.client.aio.network.instance import HEARTBEAT_FIRST_MS, Member
 from kerolox.client.aio.settings import PullConsumerSettings, PushConsumerSettings
+from kerolox.client.core.checking import checked
 from kerolox.client.core.consuming.pull import PullResult, pull_request, pull_result
 from kerolox.client.core.consuming.rebalance import strategy_of
 from kerolox.client.core.consuming.subscribing import wanted
@@ -52,6 +53,7 @@ if TYPE_CHECKING:
 _log = logging.getLogger(__name__)
 
 
+@checked()
 class PullConsumer(Client):
     """Reads queues at offsets of the caller's choice.
 

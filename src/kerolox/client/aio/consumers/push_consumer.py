@@ -44,20 +44,22 @@ from kerolox.client.aio.consumers.queue_events import (
 from kerolox.client.aio.consumers.sharing import keep_balanced
 from kerolox.client.aio.network.instance import Member
 from kerolox.client.aio.settings import PushConsumerSettings
+from kerolox.client.core.checking import checked
 from kerolox.client.core.consuming.outcome import Outcome
 from kerolox.client.core.heartbeat import ConsumerFacts
 from kerolox.client.core.life import close_seconds
 from kerolox.client.core.namespaces import queue_with_namespace, queue_without_namespace
 from kerolox.client.core.validate import check_consumer_group
 from kerolox.errors import ConfigError
+from kerolox.filter.filter_class import FilterClass
 from kerolox.message import ALL_TAGS, ConsumeFromWhere, MessageExt, MessageModel, MessageQueue
 from kerolox.protocol.codes import RequestCode
 from kerolox.protocol.names import CONSUME_PASSIVELY, RETRY_PREFIX
+from kerolox.text import wrong_type
 
 if TYPE_CHECKING:
     from kerolox.client.aio.network.cluster import Cluster
     from kerolox.client.core.routes import TopicRoute
-    from kerolox.filter.filter_class import FilterClass
     from kerolox.protocol.command import RemotingCommand
     from kerolox.remoting.client import ClientConnection
 
@@ -70,6 +72,7 @@ LOCK_FIRST_MS = 1_000
 _log = logging.getLogger(__name__)
 
 
+@checked("ack")
 class PushConsumer(Client):
     """Consumes topics as a member of a group.
 
@@ -274,6 +277,8 @@ class PushConsumer(Client):
         Returns:
             False: it did not count. The message was settled before, or is not ours any more.
         """
+        if type(message) is not MessageExt and not isinstance(message, MessageExt):
+            raise ConfigError(f"message {wrong_type(message, 'MessageExt')}")
         return await self._settle(message, Outcome.ack())
 
     async def nack(

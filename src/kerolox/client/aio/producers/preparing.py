@@ -12,7 +12,12 @@ from kerolox.client.core.namespaces import queue_without_namespace, with_namespa
 from kerolox.client.core.sending.delays import Duration, delay_level
 from kerolox.client.core.sending.selectors import OrderingKey, select_by_hash
 from kerolox.client.core.sending.send import OutgoingMessage, in_namespace, outgoing_message
-from kerolox.client.core.validate import check_body, check_delay_level, check_send_topic
+from kerolox.client.core.validate import (
+    check_body,
+    check_delay_level,
+    check_message,
+    check_send_topic,
+)
 from kerolox.client.threads import to_thread
 from kerolox.errors import MessageRejectedError
 from kerolox.message import Message, MessageQueue
@@ -51,6 +56,7 @@ class Preparation:
 
     def check(self, message: Message) -> None:
         """Raise MessageRejectedError for a message that no broker would take."""
+        check_message(message)
         topic = message.topic
         if topic not in self._legal_topics:
             check_send_topic(with_namespace(self._namespace, topic))

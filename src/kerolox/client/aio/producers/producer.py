@@ -29,6 +29,7 @@ from kerolox.client.aio.producers.submitting import Submits, send_in_turn
 from kerolox.client.aio.producers.time_limit import TimeLimit
 from kerolox.client.aio.producers.tracing import TraceDispatcher, trace_producer
 from kerolox.client.aio.settings import ProducerSettings
+from kerolox.client.core.checking import checked
 from kerolox.client.core.life import SENDS_SECONDS_MAX
 from kerolox.client.core.namespaces import with_namespace
 from kerolox.client.core.routes import publish_queues
@@ -47,7 +48,9 @@ from kerolox.client.core.sending.send import (
 from kerolox.client.core.sending.unique_id import UniqueIdFactory
 from kerolox.client.core.validate import (
     check_batch,
+    check_message,
     check_producer_group,
+    check_ways,
 )
 from kerolox.codec.choice import send_codec
 from kerolox.codec.sending import OpenSend
@@ -74,6 +77,7 @@ ROUTE_POLL_FIRST_MS = 10
 """When after the start routes are asked for for the first time."""
 
 
+@checked("send", "submit", "send_oneway")
 class Producer(Client):
     """Sends messages.
 
@@ -224,11 +228,17 @@ class Producer(Client):
             BrokerError: the broker refused it (the last one that was tried).
             ClientClosedError, RemotingError: closed meanwhile, no answer; it may be stored.
         """
-        if deliver_after is not None:
-            message = self._preparation.delayed(message, deliver_after, round_up=round_up)
-        if ordering_key is not None or selector is not None:
-            queue, selector = self._chosen(message, queue, selector, ordering_key)
-        lane = self._lanes.get(message.topic)
+        if not (queue is timeout_ms is selector is None and round_up is False):
+            check_ways(queue, selector, round_up, timeout_ms)
+        try:
+            if deliver_after is not None:
+                message = self._preparation.delayed(message, deliver_after, round_up=round_up)
+            if ordering_key is not None or selector is not None:
+                queue, selector = self._chosen(message, queue, selector, ordering_key)
+            lane = self._lanes.get(message.topic)
+        except (AttributeError, TypeError):
+            check_message(message)
+            raise
         if lane is None or selector is not None:
             return await self._send_slowly(message, queue, selector, timeout_ms)
         future = lane.begin(message, queue, timeout_ms)
@@ -266,10 +276,17 @@ class Producer(Client):
         """
         plain = self._plain
         self._submits.check(0 if plain is None else plain.open_count)
+        if not (queue is timeout_ms is selector is None and round_up is False):
+            check_ways(queue, selector, round_up, timeout_ms)
         if selector is None and ordering_key is None and deliver_after is None:
-            lane = self._lanes.get(message.topic)
+            try:
+                lane = self._lanes.get(message.topic)
+            except (AttributeError, TypeError):
+                check_message(message)
+                raise
             if lane is not None and (future := lane.submit(message, queue, timeout_ms)):
                 return cast("Future[SendResult]", future)
+            check_message(message)
             cluster = self._cluster or self._open_cluster()
             if plain is not None and self._faults is None:
                 begun = plain.begin(cluster, message, queue, timeout_ms, is_submitted=True)
@@ -295,6 +312,7 @@ class Producer(Client):
         timeout_ms: int | None,
     ) -> SendResult:
         """Send a message that the codec alone could not begin."""
+        check_message(message)
         cluster, plain, begun = self._cluster or self._open_cluster(), self._plain, None
         if plain is not None and selector is None:
             begun = plain.begin(cluster, message, queue, timeout_ms)
@@ -375,6 +393,10 @@ class Producer(Client):
             TopicRouteNotFoundError: no broker has the topic or would create it.
             RemotingError: there is no connection, or no room on it in time.
         """
+        if type(message) is not Message or type(message.topic) is not str:
+            check_message(message)
+        if not (queue is selector is None and round_up is False):
+            check_ways(queue, selector, round_up, None)
         message = self._preparation.delayed(message, deliver_after, round_up=round_up)
         queue, selector = self._chosen(message, queue, selector, ordering_key)
         cluster, plain = self._cluster or self._open_cluster(), self._plain
@@ -497,6 +519,7 @@ class Producer(Client):
             MessageRejectedError, TopicRouteNotFoundError, BrokerError, RemotingError: the request
                 was not sent, as :meth:`send`.
         """
+        check_message(message)
         queue, selector = self._chosen(message, queue, selector, ordering_key)
         cluster = self._sending_cluster(message)
         limit = self._time_limit(timeout_ms)

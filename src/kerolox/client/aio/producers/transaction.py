@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 from kerolox.client.aio.producers.open_transaction import Transaction
 from kerolox.client.aio.producers.producer import Producer
 from kerolox.client.aio.user_code import call_user, run_user
+from kerolox.client.core.checking import checked
 from kerolox.client.core.hooks import EndTransactionContext, run_hooks
 from kerolox.client.core.namespaces import with_namespace, without_namespace
 from kerolox.client.core.sending.send import OutgoingMessage, SendResult, SendStatus
@@ -44,6 +45,7 @@ TransactionCheck = Callable[[MessageExt], Awaitable[TransactionState] | Transact
 _log = logging.getLogger(__name__)
 
 
+@checked()
 class TransactionProducer(Producer):
     """Sends messages that become visible only if a local transaction succeeds.
 

@@ -108,7 +108,7 @@ def strategy_of(allocation: str | AllocationStrategy) -> AllocationStrategy:
     """
     if callable(allocation):
         return allocation
-    if allocation not in STRATEGIES:
+    if not isinstance(allocation, str) or allocation not in STRATEGIES:
         raise ConfigError(
             f"allocation is {allocation!r}; it must be one of {', '.join(STRATEGIES)}, or a"
             " function, as allocate_by_config, allocate_by_machine_room and allocate_nearby make"
