@@ -206,6 +206,8 @@ class ServiceNotAvailableError(BrokerError, code=14):
 class NoPermissionError(BrokerError, code=16):
     """NO_PERMISSION: broker, topic or group forbids it."""
 
+    hint = "change the permission of the topic or the group, or brokerPermission of the broker"
+
 
 class TopicNotFoundError(BrokerError, code=17):
     """TOPIC_NOT_EXIST."""

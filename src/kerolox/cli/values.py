@@ -5,12 +5,11 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 
-from kerolox.text.json_text import JsonText
-
 import click
 from click.types import StringParamType
 
 from kerolox.text import printable
+from kerolox.text.json_text import JsonText
 
 
 def json_text(value: object) -> str:

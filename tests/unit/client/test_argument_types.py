@@ -254,6 +254,10 @@ async def test_a_message_that_was_changed_to_a_wrong_type_is_not_sent(
                 await producer.submit(message)
 
 
+def committed(message: object) -> aio.TransactionState:
+    return aio.TransactionState.COMMIT
+
+
 @pytest.mark.parametrize("kernel", KERNELS)
 @pytest.mark.parametrize("batching", [False, True])
 @pytest.mark.parametrize(
@@ -278,7 +282,7 @@ async def test_half_of_a_surrogate_pair_in_a_message_is_refused_by_each_way_to_s
     monkeypatch.setenv("KEROLOX_KERNEL", kernel)
     settings = aio.ProducerSettings(batching=batching)
     async with aio.TransactionProducer(
-        "types", broker.name_server, check=lambda message: None, settings=settings
+        "types", broker.name_server, check=committed, settings=settings
     ) as producer:
         await producer.send(Message("Types", b"x"))
         message = Message(**{"topic": "Types", "body": b"x", **parts})
@@ -289,7 +293,7 @@ async def test_half_of_a_surrogate_pair_in_a_message_is_refused_by_each_way_to_s
             lambda: producer.send_batch([message]),
             lambda: producer.send_batches([message]),
             lambda: producer.request(message),
-            lambda: producer.send_in_transaction(message, lambda message: None),
+            lambda: producer.send_in_transaction(message, committed),
             producer.transaction(message).__aenter__,
         ]
         for send in sends:

@@ -1,7 +1,10 @@
 from __future__ import annotations
 
+import re
+
 import pytest
 
+from kerolox import Producer
 from kerolox.client.core.routes import (
     BrokerAddresses,
     QueueData,
@@ -9,9 +12,11 @@ from kerolox.client.core.routes import (
     publish_queues,
     route_from_template,
     subscribe_queues,
+    why_not_writable,
 )
-from kerolox.errors import RemoteProtocolError
-from kerolox.message import MessageQueue
+from kerolox.errors import BrokerError, RemoteProtocolError, TopicRouteNotFoundError
+from kerolox.message import Message, MessageQueue
+from kerolox.testing import LocalBroker
 
 BARE = (
     b'{"brokerDatas":[{"brokerAddrs":{0:"10.0.0.2:10911",1:"10.0.0.3:10911"},"brokerName":"b",'
@@ -95,3 +100,35 @@ def test_the_master_is_the_first_choice_of_addresses() -> None:
 def test_what_is_no_route_is_an_error(body: bytes) -> None:
     with pytest.raises(RemoteProtocolError):
         TopicRoute.parse(body)
+
+
+@pytest.mark.parametrize(
+    ("route", "text"),
+    [
+        (BARE.replace(b'"perm":6', b'"perm":0'), "permission is R on a, none on b, without W"),
+        (BARE.replace(b'"perm":6', b'"perm":4'), "permission is R on a, R on b, .* T RW"),
+        (BARE.replace(b'{0:"10.0.0.2:10911",1:', b"{1:"), "the master of b is away"),
+        (BARE.replace(b'"writeQueueNums":1', b'"writeQueueNums":0'), "no queue to write to on b"),
+        (BARE[:-1] + b',"orderTopicConf":"x"}', "ordered-topic setting is 'x'"),
+    ],
+)
+def test_it_is_told_why_a_topic_that_is_there_takes_no_messages(route: bytes, text: str) -> None:
+    parsed = TopicRoute.parse(route)
+    assert publish_queues("T", parsed) == []
+    assert re.search(text, why_not_writable("T", parsed))
+
+
+async def test_a_send_to_a_topic_of_permission_r_names_the_permission() -> None:
+    with LocalBroker() as broker:
+        async with Producer("shop", broker.name_server) as producer:
+            await producer.create_topic("Payments", queues=1, perm=4)
+            with pytest.raises(TopicRouteNotFoundError) as raised:
+                await producer.send(Message("Payments", b"x"))
+            assert "its permission is R on" in str(raised.value)
+            assert "kerolox topic permission Payments RW" in str(raised.value)
+            assert "create the topic" not in str(raised.value)
+
+
+def test_a_broker_that_forbids_it_is_told_with_what_to_do() -> None:
+    error = BrokerError.from_response(16, "the broker[1.2.3.4] sending message is forbidden")
+    assert "permission of the topic or the group, or brokerPermission of the broker" in str(error)

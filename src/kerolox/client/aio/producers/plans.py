@@ -5,7 +5,12 @@ from __future__ import annotations
 import random
 from typing import TYPE_CHECKING, NamedTuple
 
-from kerolox.client.core.routes import TopicRoute, publish_queues, route_from_template
+from kerolox.client.core.routes import (
+    TopicRoute,
+    publish_queues,
+    route_from_template,
+    why_not_writable,
+)
 from kerolox.client.core.sending.queue_choice import QueueChooser
 from kerolox.errors import TopicRouteNotFoundError
 
@@ -59,17 +64,21 @@ class Plans:
 
     async def _make(self, cluster: Cluster, topic: str) -> Plan:
         route = await cluster.refresh(topic)
+        is_new = False
         if route is None:
             template = await cluster.refresh(self._settings.create_topic_key)
             if template is not None:
                 count = self._settings.default_topic_queue_nums
                 route = route_from_template(template, queues=count)
+                is_new = True
         plan = self.adopt(topic, route) if route is not None else None
         if plan is None:
+            what = "create the topic, or start a broker with autoCreateTopicEnable=true"
+            if route is not None and not is_new:
+                what = f"the topic is there, but {why_not_writable(topic, route)}"
             raise TopicRouteNotFoundError(
                 f"no broker takes messages of topic {topic!r}"
-                f" (name servers {', '.join(cluster.name_servers)}); create the topic, or start a"
-                " broker with autoCreateTopicEnable=true"
+                f" (name servers {', '.join(cluster.name_servers)}); {what}"
             )
         return plan
 
