@@ -25,7 +25,8 @@ def test_import_contracts_have_no_exceptions() -> None:
 
 
 def test_no_folder_has_more_files_than_one_can_hold() -> None:
-    sizes = Counter(path.parent for path in SOURCES)
+    # What Python wants under a name of its own has one line.
+    sizes = Counter(path.parent for path in SOURCES if path.name != "__main__.py")
     assert {str(folder): n for folder, n in sizes.items() if n > FILES_OF_FOLDER_MAX} == {}
 
 

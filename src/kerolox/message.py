@@ -208,8 +208,11 @@ class RecordParts(Protocol):
     """Makes parts of messages from what they keep of their records: all that stands before the
     body, and behind that the property text."""
 
+    bounds: tuple[str, str] | None
+    """Of their queue, as the answer to the pull tells them."""
+
     def properties(self, kept: bytes) -> dict[str, str]:
-        """The properties, and what the answer to the pull adds to them."""
+        """The properties."""
 
     def part(self, kept: bytes, name: str) -> object:
         """Any other part, by its name in :class:`MessageExt`."""
@@ -311,6 +314,20 @@ class MessageExt(Received):
     def message_id(self) -> str:
         """``unique_key`` if there is one, else ``offset_message_id``, as Java clients show it."""
         return self.unique_key or self.offset_message_id
+
+    @property
+    def queue_bounds(self) -> tuple[int, int] | None:
+        """The offsets of its queue's first message and of the one that comes next, as they were
+        when it was pulled (Java has them as its properties MIN_OFFSET and MAX_OFFSET); None: it
+        was not pulled, or copied since."""
+        parts: RecordParts | None = getattr(self, "_parts", None)
+        if parts is None or parts.bounds is None:
+            return None
+        first, following = parts.bounds
+        try:
+            return int(first), int(following)
+        except ValueError:  # what a broker writes
+            return None
 
     @property
     def queue(self) -> MessageQueue:

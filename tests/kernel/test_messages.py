@@ -192,14 +192,16 @@ def test_a_message_keeps_nothing_of_the_others_of_its_pull(codec: MessageCodec) 
     assert len(large.body) == 100_000
 
 
-def test_the_bounds_and_the_start_become_properties(codec: MessageCodec) -> None:
+def test_the_start_becomes_a_property_and_the_bounds_do_not(codec: MessageCodec) -> None:
     plain = {"TAGS": "a", "KEYS": "k1 k2", "UNIQ_KEY": "U", "colour": "blue"}
     message = one(codec, record(), bounds=("7", "9"))
     assert consume_start_ms(message) == 0
     note_consume_start([message], 5)
     assert consume_start_ms(message) == 5
-    bounds = {"MIN_OFFSET": "7", "MAX_OFFSET": "9"}
-    assert message.properties == plain | bounds | {"CONSUME_START_TIME": "5"}
+    assert message.properties == plain | {"CONSUME_START_TIME": "5"}
+    assert message.queue_bounds == (7, 9)
+    assert copy.copy(message).queue_bounds is None
+    assert one(codec, record(), bounds=("", "x")).queue_bounds is None
     note_consume_start([message], 6)
     assert message.properties["CONSUME_START_TIME"] == "6"
     assert consume_start_ms(message) == 6

@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol, cast
 from kerolox.codec import message_twin
 from kerolox.errors import RemoteProtocolError
 from kerolox.kernel.choice import kernel_name, load_kernel
-from kerolox.message import PropertyKey
 from kerolox.protocol.compression import inflate_body
 from kerolox.protocol.records import decode_record, head_part, head_size, record_fault
 
@@ -70,17 +69,14 @@ def message_codec() -> MessageCodec:
 class _PulledParts:
     """The parts of messages that came with one answer."""
 
-    __slots__ = ("_bounds", "_codec")
+    __slots__ = ("_codec", "bounds")
 
     def __init__(self, codec: MessageCodec, bounds: tuple[str, str] | None) -> None:
         self._codec = codec
-        self._bounds = bounds
+        self.bounds = bounds
 
     def properties(self, kept: bytes) -> dict[str, str]:
-        properties = self._codec.decode_properties(kept, head_size(kept))
-        if self._bounds is not None:
-            properties[PropertyKey.MIN_OFFSET], properties[PropertyKey.MAX_OFFSET] = self._bounds
-        return properties
+        return self._codec.decode_properties(kept, head_size(kept))
 
     def part(self, kept: bytes, name: str) -> object:
         return head_part(kept, name)
@@ -123,7 +119,8 @@ def decode_messages(
         data: the body of the answer to a pull.
         broker_name: who answered.
         tags: messages without one of these are left out; empty: none is.
-        bounds: the queue's MIN_OFFSET and MAX_OFFSET, which become properties of each message.
+        bounds: the queue's first and next offset, as the answer tells them: the
+            ``queue_bounds`` of each message.
         codec: None: that of the kernel that this process uses.
 
     Raises:

@@ -79,7 +79,8 @@ def test_messages_get_their_broker_and_the_queues_bounds() -> None:
     result = pull_result(response, QUEUE, ALL, "h:1")
     assert [message.queue_offset for message in result.messages] == [10, 11]
     assert result.messages[0].broker_name == "b"
-    assert result.messages[0].properties == {"TAGS": "a", "MIN_OFFSET": "0", "MAX_OFFSET": "20"}
+    assert result.messages[0].properties == {"TAGS": "a"}
+    assert result.messages[0].queue_bounds == (0, 20)
 
 
 def test_tags_are_compared_by_text() -> None:
