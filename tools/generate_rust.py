@@ -157,6 +157,8 @@ def of_kernel() -> Iterator[tuple[str, str, str]]:
     yield "OFFSET_WAITS_MAX", "usize", grouped(kernel.OFFSET_WAITS_MAX)
     yield "ARRIVED_AT_ONCE_MAX", "usize", grouped(kernel.ARRIVED_AT_ONCE_MAX)
     yield "PASSED_OVER_MS", "i64", grouped(kernel.PASSED_OVER_MS)
+    yield "COLUMN_MS_MIN", "i64", grouped(kernel.COLUMN_MS_MIN)
+    yield "COLUMN_MS_MAX", "i64", grouped(kernel.COLUMN_MS_MAX)
     yield "COMMITS_MAX", "usize", grouped(kernel.COMMITS_MAX)
     yield "GROUP_READS_MAX", "usize", grouped(kernel.GROUP_READS_MAX)
     ends = ", ".join(map(grouped, kernel.LATENCY_ENDS_MS))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import struct
 import zlib
+from datetime import UTC, datetime
 from itertools import pairwise
 from typing import Any
 
@@ -12,6 +13,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import kerolox._pykernel as reference
+from kerolox.kernel import COLUMN_MS_MAX, COLUMN_MS_MIN
 from kerolox.message import MessageExt
 from kerolox.protocol.records import decode_records, encode_record
 
@@ -19,8 +21,8 @@ NUMBERS = {
     "queueId": ("i", lambda m: m.queue_id),
     "queueOffset": ("q", lambda m: m.queue_offset),
     "commitLogOffset": ("q", lambda m: m.commit_log_offset),
-    "bornTimestamp": ("q", lambda m: m.born_timestamp * 1_000),
-    "storeTimestamp": ("q", lambda m: m.store_timestamp * 1_000),
+    "bornTimestamp": ("q", lambda m: in_columns(m.born_timestamp)),
+    "storeTimestamp": ("q", lambda m: in_columns(m.store_timestamp)),
     "flag": ("i", lambda m: m.flag),
     "sysFlag": ("i", lambda m: m.sys_flag),
     "reconsumeTimes": ("i", lambda m: m.reconsume_times),
@@ -37,6 +39,10 @@ TEXTS = {
     "body": lambda m: m.body,
 }
 ALL = [*NUMBERS, *TEXTS, "properties"]
+
+
+def in_columns(time_ms: int) -> int:
+    return max(COLUMN_MS_MIN, min(time_ms, COLUMN_MS_MAX)) * 1_000
 
 
 def optional(text: str | None) -> bytes | None:
@@ -364,10 +370,16 @@ def test_a_property_twice_keeps_the_last_value_at_the_first_place(kernel: Any) -
     assert maps(columns["properties"], 1) == [[(b"a", b"e\x01f"), (b"c", b"d")]]
 
 
-def test_times_beyond_the_columns_saturate(kernel: Any) -> None:
-    data = record(born_timestamp=2**62) + record(born_timestamp=-(2**62))
-    columns = kernel.decode_columns(data, ["bornTimestamp"])[1]
-    assert integers(columns["bornTimestamp"], "q") == [2**63 - 1, -(2**63)]
+def test_times_before_1678_or_after_2261_are_the_nearest_of_these_years(kernel: Any) -> None:
+    first = round(datetime(1678, 1, 1, tzinfo=UTC).timestamp() * 1_000)
+    last = round(datetime(2262, 1, 1, tzinfo=UTC).timestamp() * 1_000) - 1
+    times = [2**63 - 1, -(2**63), 2**62, last + 1, last, first - 1, first, 0, -1]
+    expected = [last, first, last, last, last, first, first, 0, -1]
+    for column in ("born_timestamp", "store_timestamp"):
+        name = column.replace("_t", "T")
+        data = b"".join(record(**{column: time}) for time in times)
+        columns = kernel.decode_columns(data, [name])[1]
+        assert integers(columns[name], "q") == [time * 1_000 for time in expected]
 
 
 def test_a_topic_that_is_no_utf_8_is_refused(kernel: Any) -> None:

@@ -15,7 +15,7 @@ from itertools import accumulate
 from typing import TYPE_CHECKING, NamedTuple
 
 from kerolox.errors import RemoteProtocolError
-from kerolox.kernel import ColumnBuffers, OddBody, TopicChoice
+from kerolox.kernel import COLUMN_MS_MAX, COLUMN_MS_MIN, ColumnBuffers, OddBody, TopicChoice
 from kerolox.message import PropertyKey, decode_properties
 from kerolox.protocol.codes import (
     COMPRESSED,
@@ -232,7 +232,7 @@ def _int64(values: list[int]) -> bytes:
 
 
 def _microseconds(values: list[int]) -> bytes:
-    return _int64([max(-_INT64_MAX - 1, min(value * 1_000, _INT64_MAX)) for value in values])
+    return _int64([max(COLUMN_MS_MIN, min(value, COLUMN_MS_MAX)) * 1_000 for value in values])
 
 
 def _binary(values: Sequence[bytes | None]) -> tuple[bytes | None, bytes, bytes]:

@@ -80,6 +80,8 @@ from kerolox.kernel.metrics import (
     StoreMetrics,
 )
 from kerolox.kernel.read import (
+    COLUMN_MS_MAX,
+    COLUMN_MS_MIN,
     STREAM_CLOSED,
     STREAM_OTHER,
     STREAM_TIME,
@@ -113,6 +115,8 @@ from kerolox.kernel.values import (
 __all__ = [
     "ALLOWANCE_MAX",
     "ARRIVED_AT_ONCE_MAX",
+    "COLUMN_MS_MAX",
+    "COLUMN_MS_MIN",
     "COMMITS_MAX",
     "FED_MORE",
     "FED_READY",

@@ -7,6 +7,13 @@ from typing import Protocol, runtime_checkable
 
 from kerolox.kernel.values import QueueBounds, Read, StreamStanding
 
+COLUMN_MS_MIN = -9_214_560_000_000
+"""1678-01-01: columns of times have no earlier one, whatever a producer wrote. So pandas, whose
+times are nanoseconds in 64 bits, can have them all, and so can Python's ``datetime`` in any zone.
+"""
+COLUMN_MS_MAX = 9_214_646_399_999
+"""The last millisecond of 2261; the latest time of a column."""
+
 STREAM_TIME = 0
 """``MasterStream.follow``: the time is over."""
 STREAM_CLOSED = 1

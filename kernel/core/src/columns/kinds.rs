@@ -1,6 +1,7 @@
 //! The columns that there are, and where their values come from.
 
 use super::items::Known;
+use crate::protocol::{COLUMN_MS_MAX, COLUMN_MS_MIN};
 use crate::record::RecordView;
 
 #[derive(Clone, Copy)]
@@ -28,8 +29,8 @@ pub(super) const COLUMNS: [(&str, Kind); 20] = [
     ("uniqKey", Kind::Property(Known::UniqueKey)),
     ("flag", Kind::Int(|record| record.flag)),
     ("sysFlag", Kind::Int(|record| record.sys_flag)),
-    ("bornTimestamp", Kind::Long(|record| record.born_timestamp.saturating_mul(1_000))),
-    ("storeTimestamp", Kind::Long(|record| record.store_timestamp.saturating_mul(1_000))),
+    ("bornTimestamp", Kind::Long(|record| microseconds(record.born_timestamp))),
+    ("storeTimestamp", Kind::Long(|record| microseconds(record.store_timestamp))),
     ("bornHost", Kind::BornHost),
     ("storeHost", Kind::StoreHost),
     ("reconsumeTimes", Kind::Int(|record| record.reconsume_times)),
@@ -39,6 +40,10 @@ pub(super) const COLUMNS: [(&str, Kind); 20] = [
     ("body", Kind::Body),
     ("properties", Kind::Properties),
 ];
+
+fn microseconds(time_ms: i64) -> i64 {
+    time_ms.clamp(COLUMN_MS_MIN, COLUMN_MS_MAX) * 1_000
+}
 
 fn is_crc_right(record: &RecordView<'_>) -> bool {
     record.is_crc_right()
