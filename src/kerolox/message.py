@@ -404,7 +404,8 @@ class MessageId(NamedTuple):
 
 
 class ConsumeFromWhere(Enum):
-    """Where a group starts that has no offset yet."""
+    """Where a group starts in a queue of which its broker gives no offset. To a new group it gives
+    0 while the queue's first message is stored and near the end of the log."""
 
     CONSUME_FROM_LAST_OFFSET = "CONSUME_FROM_LAST_OFFSET"
     CONSUME_FROM_FIRST_OFFSET = "CONSUME_FROM_FIRST_OFFSET"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING
 
+from kerolox.admin import LAST, Admin
 from kerolox.client import ConsumeStatus, PullConsumer, PushConsumer, PushConsumerSettings
 from kerolox.message import ConsumeFromWhere, Message, MessageModel
 from kerolox.protocol.codes import RequestCode
@@ -284,3 +285,41 @@ async def test_listeners_run_side_by_side_up_to_the_limit(
         gate.set()
         await until(lambda: consumer._offsets and running == 0)
     assert most == 5
+
+
+async def consumed(cluster: Cluster, group: str, topic: str, count: int) -> list[MessageExt]:
+    """What a consumer with the default settings gets, at least so many messages."""
+    got: list[MessageExt] = []
+
+    async def listen(messages: list[MessageExt]) -> None:
+        got.extend(messages)
+
+    consumer = PushConsumer(group, cluster.name_server)
+    consumer.subscribe(topic, "*", listen)
+    async with consumer:
+        await until(lambda: len(got) >= count, what="the messages")
+    return got
+
+
+async def test_a_new_group_reads_a_young_queue_from_its_start_whatever_it_asks_for(
+    cluster: Cluster, producer: Producer, topic: str, group: str
+) -> None:
+    sent = await send(producer, topic, 5)
+    assert bodies(await consumed(cluster, group, topic, 5)) == sent
+
+
+async def test_a_new_group_that_was_put_at_the_end_gets_what_comes_after_that(
+    cluster: Cluster, producer: Producer, topic: str, group: str
+) -> None:
+    await send(producer, topic, 5, "old")
+
+    async def stored() -> bool:  # Java makes queues of its log by and by
+        ends = [await producer.max_offset(queue) for queue in await producer.queues(topic)]
+        return sum(ends) == 5
+
+    await until(stored, what="the old messages in their queues")
+    async with Admin(cluster.name_server) as admin:
+        moves = await admin.move_offsets(group, topic, LAST)
+    assert sum(move.new for move in moves) == 5
+    sent = await send(producer, topic, 3, "new")
+    assert bodies(await consumed(cluster, group, topic, 3)) == sent

@@ -279,8 +279,10 @@ class PushConsumerSettings(ClientSettings):
     message_model: MessageModel | str = MessageModel.CLUSTERING
     """A member or its name in any case; reads as the member."""
     consume_from_where: ConsumeFromWhere | str = ConsumeFromWhere.CONSUME_FROM_LAST_OFFSET
-    """Where a group starts in a queue of which it has no offset: a member or its name in any case;
-    reads as the member."""
+    """Where a group starts in a queue of which its broker gives no offset: a member or its name in
+    any case; reads as the member. A broker gives 0 to a new group, which reads the queue from its
+    start then, while the queue's first message is stored and near the end of the log (within
+    ``accessMessageInMemoryMaxRatio``, 40, percent of the memory): this setting does not count."""
     consume_timestamp_ms: int | None = None
     """For CONSUME_FROM_TIMESTAMP: milliseconds since the epoch; None: half an hour before start."""
     allocation: str | AllocationStrategy = "AVG"
@@ -422,8 +424,10 @@ class LitePullConsumerSettings(ClientSettings):
     message_model: MessageModel | str = MessageModel.CLUSTERING
     """A member or its name in any case; reads as the member."""
     consume_from_where: ConsumeFromWhere | str = ConsumeFromWhere.CONSUME_FROM_LAST_OFFSET
-    """Where a group starts in a queue of which it has no offset: a member or its name in any case;
-    reads as the member."""
+    """Where a group starts in a queue of which its broker gives no offset: a member or its name in
+    any case; reads as the member. A broker gives 0 to a new group, which reads the queue from its
+    start then, while the queue's first message is stored and near the end of the log (within
+    ``accessMessageInMemoryMaxRatio``, 40, percent of the memory): this setting does not count."""
     consume_timestamp_ms: int | None = None
     """For CONSUME_FROM_TIMESTAMP: milliseconds since the epoch; None: half an hour before start."""
     allocation: str | AllocationStrategy = "AVG"

@@ -83,8 +83,9 @@ def start_position(topic: str, stored: int, where: ConsumeFromWhere) -> Start:
 
     Args:
         topic: of the queue; a retry topic never starts at the end.
-        stored: the group's offset, or -1 when it has none.
-        where: the group's choice for the case that it has none.
+        stored: the group's offset as its broker gives it, or -1. To a new group a broker gives 0
+            while the queue's first message is stored and near the end of the log.
+        where: the group's choice for the case that there is none.
     """
     if stored >= 0:
         return Start(Lookup.NOTHING, stored)
