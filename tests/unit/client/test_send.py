@@ -13,6 +13,7 @@ from kerolox.client.core.sending.send import (
     send_result,
     split_batches,
 )
+from kerolox.client.core.sending.transaction import TransactionState
 from kerolox.errors import MessageRejectedError, RemoteProtocolError, TopicNotFoundError
 from kerolox.message import Message, MessageExt, MessageQueue, decode_properties
 from kerolox.protocol.command import RemotingCommand
@@ -150,3 +151,7 @@ def test_a_retry_keeps_the_origin_and_waits_longer_each_time() -> None:
     }
     fields = HEADER.request(again, 0, 1).ext_fields
     assert (fields["b"], fields["j"], fields["l"]) == ("%RETRY%g", "3", "16")
+
+
+def test_states_print_as_their_names() -> None:
+    assert f"{SendStatus.SEND_OK} {TransactionState.COMMIT}" == "SEND_OK COMMIT"

@@ -555,7 +555,9 @@ class TransactionProducer(Producer):
             with producer.transaction(Message("Paid", b"42")) as transaction:
                 pay(42, transaction.transaction_id)
 
-        ``commit()``, ``rollback()`` and ``leave_open()`` of the transaction say otherwise.
+        ``commit()``, ``rollback()`` and ``leave_open()`` of the transaction say otherwise. Commit a
+        database of your own as the last thing in the block: an exception behind that rolls the
+        message back though the database has the change.
 
         Args:
             message: what to send; it can't be delayed.
@@ -1120,13 +1122,16 @@ class LitePullConsumer(Client):
     ) -> list[MessageExt]:
         """Messages of one queue, in order; empty when none came in time.
 
+        It gives what one pull of a queue found, and gathers nothing from several: never more than
+        ``pull_batch_size`` (10 by default), so set that for larger lists.
+
         What earlier polls returned counts as consumed from now on. Messages of queues that are
         paused, or were taken away, are not returned. A message whose body can't be inflated has
         ``body_error`` set. Poll in one task at a time, or switch ``auto_commit`` off and commit.
 
         Args:
             timeout_ms: how long to wait; None: ``poll_timeout_ms``; 0: not at all.
-            max_messages: at most so many; None: what one pull found, ``pull_batch_size`` at most.
+            max_messages: at most so many of these; None: all.
 
         Raises:
             ClientClosedError: not started, or closed, also while this waits.

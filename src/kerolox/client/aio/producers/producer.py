@@ -228,7 +228,12 @@ class Producer(Client):
             BrokerError: the broker refused it (the last one that was tried).
             ClientClosedError, RemotingError: closed meanwhile, no answer; it may be stored.
         """
-        if queue is not None or selector is not None or timeout_ms is not None or round_up:
+        if (
+            queue is not None
+            or selector is not None
+            or timeout_ms is not None
+            or round_up is not False
+        ):
             check_ways(queue, selector, round_up, timeout_ms)
         try:
             if deliver_after is not None:
@@ -276,7 +281,12 @@ class Producer(Client):
         """
         plain = self._plain
         self._submits.check(0 if plain is None else plain.open_count)
-        if queue is not None or selector is not None or timeout_ms is not None or round_up:
+        if (
+            queue is not None
+            or selector is not None
+            or timeout_ms is not None
+            or round_up is not False
+        ):
             check_ways(queue, selector, round_up, timeout_ms)
         if selector is None and ordering_key is None and deliver_after is None:
             try:
@@ -395,7 +405,7 @@ class Producer(Client):
         """
         if type(message) is not Message or type(message.topic) is not str:
             check_message(message)
-        if queue is not None or selector is not None or round_up:
+        if queue is not None or selector is not None or round_up is not False:
             check_ways(queue, selector, round_up, None)
         message = self._preparation.delayed(message, deliver_after, round_up=round_up)
         queue, selector = self._chosen(message, queue, selector, ordering_key)

@@ -127,7 +127,9 @@ class TransactionProducer(Producer):
             async with producer.transaction(Message("Paid", b"42")) as transaction:
                 await pay(42, transaction.transaction_id)
 
-        ``commit()``, ``rollback()`` and ``leave_open()`` of the transaction say otherwise.
+        ``commit()``, ``rollback()`` and ``leave_open()`` of the transaction say otherwise. Commit a
+        database of your own as the last thing in the block: an exception behind that rolls the
+        message back though the database has the change.
 
         Args:
             message: what to send; it can't be delayed.

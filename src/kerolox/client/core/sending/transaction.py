@@ -22,6 +22,9 @@ class TransactionState(Enum):
     UNKNOWN = 0
     """Not known yet: the broker asks later."""
 
+    def __str__(self) -> str:
+        return self.name
+
 
 class TransactionResult(NamedTuple):
     """Where the half message was stored, and what was decided."""
