@@ -403,8 +403,6 @@ class Producer(Client):
             TopicRouteNotFoundError: no broker has the topic or would create it.
             RemotingError: there is no connection, or no room on it in time.
         """
-        if type(message) is not Message or type(message.topic) is not str:
-            check_message(message)
         if queue is not None or selector is not None or round_up is not False:
             check_ways(queue, selector, round_up, None)
         message = self._preparation.delayed(message, deliver_after, round_up=round_up)
@@ -529,7 +527,6 @@ class Producer(Client):
             MessageRejectedError, TopicRouteNotFoundError, BrokerError, RemotingError: the request
                 was not sent, as :meth:`send`.
         """
-        check_message(message)
         queue, selector = self._chosen(message, queue, selector, ordering_key)
         cluster = self._sending_cluster(message)
         limit = self._time_limit(timeout_ms)
@@ -584,6 +581,8 @@ class Producer(Client):
         selector: QueueSelector | None,
         key: OrderingKey | None,
     ) -> tuple[MessageQueue | None, QueueSelector | None]:
+        if type(message) is not Message or type(message.topic) is not str:
+            check_message(message)
         plan = self._plans.get(message.topic) if self._plain is not None else None
         return self._preparation.chosen(message, plan, queue, selector, key)
 
