@@ -186,14 +186,16 @@ async def test_what_a_running_member_does_is_judged_after_a_restart_too(tmp_path
         await assert_begun(peer, broker)
 
 
-async def test_a_member_that_reads_assigned_queues_without_offsets_is_sent_to_the_start(
-    any_peer: Peer, any_broker: Broker
+@pytest.mark.parametrize("is_online", [True, False])
+async def test_who_reads_assigned_queues_without_offsets_is_sent_to_the_start(
+    any_peer: Peer, any_broker: Broker, is_online: bool
 ) -> None:
     lite = int(PullSysFlag.SUBSCRIPTION | PullSysFlag.LITE_PULL)
     more = {"tags": "*", "sys_flag": lite}
     await any_peer.create_topic("T", 1)
     await send(any_peer, OLD)
-    await any_peer.heartbeat("member", topics={})
+    if is_online:
+        await any_peer.heartbeat("member", topics={})
     assert (await pull(any_peer, 0, **more)).code == 0
     await delete(any_peer)
     await any_peer.create_topic("T", 1)
@@ -213,6 +215,18 @@ async def test_a_pull_consumer_that_keeps_its_offsets_is_sent_to_the_start_once(
     assert not any_broker.parts.offsets.stale
 
 
+async def test_pulls_of_ranges_without_offsets_are_fast_again_when_each_queue_was_read(
+    any_peer: Peer, any_broker: Broker
+) -> None:
+    for _ in range(2):
+        await any_peer.create_topic("T", 1)
+        await send(any_peer, NEW)
+        assert (await pull(any_peer, OLD, tags="*")).code == 0
+        assert not any_broker.parts.offsets.stale
+        await delete(any_peer)
+        assert any_broker.parts.offsets.stale
+
+
 async def test_who_is_no_member_reads_where_it_wants_and_decides_nothing(
     any_broker: Broker,
 ) -> None:
@@ -222,6 +236,8 @@ async def test_who_is_no_member_reads_where_it_wants_and_decides_nothing(
         for offset in (OLD, 0):
             answer = await pull(tool, offset, tags="*")
             assert len(decode_records(answer.body)) == NEW - offset
+        answer = await pull(tool, NEW + 1, tags="*")
+        assert answer.ext_fields["nextBeginOffset"] == "0"
         assert (await pull(peer, OLD)).code == ResponseCode.PULL_OFFSET_MOVED
 
 

@@ -72,6 +72,16 @@ def test_connections_are_stale_by_themselves_as_long_as_they_live() -> None:
     assert told.take()[-1] == (("T", "G"), False)
 
 
+def test_a_group_that_only_read_is_stale_over_every_connection_and_in_no_file() -> None:
+    told = Told()
+    told.groups.begin("T", "G", 1, [stale.ANYBODY])
+    assert [told.groups.is_stale("T", "G", 0, each) for each in (stale.ANYBODY, 7)] == [True, True]
+    assert not told.groups.is_known("T", "G", 0)
+    assert told.groups.shown() == {}
+    told.groups.heard("T", "G", 0, 7)
+    assert not told.groups
+
+
 def test_what_is_shown_is_taken_elsewhere() -> None:
     told, other = Told(), Told()
     told.groups.begin("%RETRY%A", "A", 1 << 65_535)

@@ -18,6 +18,7 @@ from kerolox.broker.context import Context
 from kerolox.broker.metrics.ages import earliest_of_log
 from kerolox.broker.requests.errors import system_error
 from kerolox.broker.services.registration import OPERATOR_SECONDS_MAX
+from kerolox.broker.tables.stale import ANYBODY
 from kerolox.broker.tables.topics import QUEUES_MAX, check_topic_name
 from kerolox.config import setting_text
 from kerolox.errors import BrokerError, ConfigError
@@ -127,12 +128,14 @@ async def delete_topic(broker: Context, header: TopicHeader, request: Request) -
 
 
 def _readers_of(broker: Context, topic: str) -> dict[str, list[int]]:
-    """The groups online that may hold offsets of a topic, whether these are in the table or not;
-    to be asked before the kernel forgets who read it. Assigned queues are no subscription."""
+    """The groups that may hold offsets of a topic, whether these are in the table or not; to be
+    asked before the kernel forgets who read it. Assigned queues are no subscription, and those who
+    read them may have sent no heartbeat yet."""
     readers = broker.clients.readers_of(topic)
     for group in broker.store.readers_of(topic):
-        if group not in readers and broker.clients.group(group) is not None:
-            readers[group] = broker.clients.readers_in(group)
+        if group not in readers:
+            is_online = broker.clients.group(group) is not None
+            readers[group] = broker.clients.readers_in(group) if is_online else [ANYBODY]
     return readers
 
 

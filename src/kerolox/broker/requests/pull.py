@@ -113,7 +113,8 @@ def _start_anew(
     """Where a group that is stale has to go on; None: the pull is well where it is.
 
     A pull consumer that keeps its offsets itself means what it asks for, so one that is a member is
-    told once, in case that it was there before. Whoever is no member was not: tools, or Spark.
+    told once, in case that it was there before. Whoever is no member, as a tool or Spark, reads
+    where it wants; what is behind the end of a queue is of before.
     """
     group, topic, queue_id, connection_id = _reader(header, request)
     is_member = broker.clients.is_member(group, request.connection)
@@ -125,6 +126,10 @@ def _start_anew(
     )
     keeps_offsets = header.sys_flag & PullSysFlag.SUBSCRIPTION and not is_lite and not is_push
     if keeps_offsets and not is_member:
+        if offset > broker.store.queue_bounds(topic, queue_id)[1]:
+            return broker.offsets.start_of(group, topic, queue_id)
+        if not broker.offsets.stale.is_known(topic, group, queue_id):
+            broker.offsets.stale.heard(topic, group, queue_id)
         return None
     start = broker.offsets.start_of(group, topic, queue_id)
     if (keeps_offsets or offset <= start) and not broker.config.is_slave:

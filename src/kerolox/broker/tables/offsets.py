@@ -18,7 +18,7 @@ from kerolox.broker.tables.json_file import (
     text_bytes,
     without_long_names,
 )
-from kerolox.broker.tables.stale import StaleGroups, bits_of
+from kerolox.broker.tables.stale import ANYBODY, StaleGroups, bits_of
 from kerolox.errors import BrokerError
 from kerolox.kernel import OffsetSource
 from kerolox.protocol.codes import ResponseCode
@@ -263,8 +263,8 @@ class OffsetTable:
         Args:
             topic: its name.
             queue_ids: the queues.
-            readers: groups that may read them, beside those that have offsets; with the ids of the
-                connections of members that read everything by themselves.
+            readers: groups that may read them, beside those that have offsets; see
+                ``StaleGroups.begin`` for their connections.
             is_whole: these are all of its queues. What groups have of others goes, too: the topic
                 had more of them once.
         """
@@ -275,8 +275,11 @@ class OffsetTable:
         for group in groups:
             key = topic + SEPARATOR + group
             had = bits_of(kept.by_key.get(key, ())) if is_whole else 0
-            kept.forget(key, None if is_whole else bits)
-            forgotten += self.stale.begin(topic, group, bits | had, readers.get(group, ()))
+            has_offsets = kept.forget(key, None if is_whole else bits)
+            connections = readers.get(group, ())
+            if has_offsets and ANYBODY in connections:
+                connections = ()
+            forgotten += self.stale.begin(topic, group, bits | had, connections)
         if groups:
             self.file.touch()
             _log.info("topic %s begins anew for the groups %s", topic, ", ".join(groups[:20]))
@@ -306,7 +309,7 @@ class OffsetTable:
         Its offset is noted, so that a slave has it in place of one from before the deletion.
         """
         kept_id = self._kept_id(group, queue_id)
-        if self.stale.is_stale(topic, group, kept_id):
+        if self.stale.is_known(topic, group, kept_id):
             start = self.start_of(group, topic, queue_id)
             self._current().put(group, topic, queue_id, start)
         self.stale.heard(topic, group, kept_id, connection_id)

@@ -7,7 +7,8 @@ group is *stale*. It is so until it pulls the queue at its start, or its offset 
 operator. Until then its commits do not count, and a pull further on is told to go to the start.
 
 A member that reads everything by itself (broadcasting) stands for nobody else, so each connection
-that was there is stale by itself, as long as it lives.
+that was there is stale by itself, as long as it lives. A group that read without being known as one
+may be a program that reads ranges, and is no longer stale as soon as that reads anywhere.
 
 Plain data: knows neither requests nor files and reads no clock. RocketMQ has nothing like it.
 """
@@ -24,6 +25,9 @@ STALE_BYTES_MAX = 8 * 1024 * 1024
 
 PAIR_BYTES, CONNECTION_BYTES = 400, 200
 """What a topic of a group takes besides its names and its bits, and what each connection."""
+
+ANYBODY = -1
+"""In place of a connection: a group that read, and of which the broker knows nothing else."""
 
 Key = tuple[str, str]
 """(topic, group)."""
@@ -73,7 +77,7 @@ class StaleGroups:
         Args:
             topic, group: whose.
             bits: the queues.
-            connections: of a broadcasting group: those of its members.
+            connections: of a broadcasting group: those of its members; or ``ANYBODY``.
         """
         key = topic, group
         known = self._take(key) or _Queues(0, {})
@@ -87,15 +91,23 @@ class StaleGroups:
         self._put(key, known)
         return self._make_room()
 
-    def is_stale(self, topic: str, group: str, queue_id: int, connection_id: int = -1) -> bool:
+    def is_stale(self, topic: str, group: str, queue_id: int, connection_id: int = ANYBODY) -> bool:
         """Whether a request of a group may come from an earlier life of a queue."""
         known = self._table.get((topic, group))
         if known is None or not 0 <= queue_id < QUEUES_MAX:
             return False
-        bits = known.group | known.by_connection.get(connection_id, 0)
+        bits = known.group
+        for each in {ANYBODY, connection_id}:
+            bits |= known.by_connection.get(each, 0)
         return bool(bits >> queue_id & 1)
 
-    def heard(self, topic: str, group: str, queue_id: int, connection_id: int = -1) -> None:
+    def is_known(self, topic: str, group: str, queue_id: int) -> bool:
+        """Whether all of a group is stale in a queue, of which the broker knows more than that it
+        read."""
+        known = self._table.get((topic, group))
+        return known is not None and bool(known.group >> queue_id & 1)
+
+    def heard(self, topic: str, group: str, queue_id: int, connection_id: int = ANYBODY) -> None:
         """A group has begun in the new life of a queue."""
         key = topic, group
         if not self.is_stale(topic, group, queue_id, connection_id):
@@ -104,10 +116,10 @@ class StaleGroups:
         assert known is not None
         kept = ~(1 << queue_id)
         known.group &= kept
-        if connection_id in known.by_connection:
-            known.by_connection[connection_id] &= kept
-            if not known.by_connection[connection_id]:
-                del known.by_connection[connection_id]
+        for each in {ANYBODY, connection_id} & known.by_connection.keys():
+            known.by_connection[each] &= kept
+            if not known.by_connection[each]:
+                del known.by_connection[each]
         self._put(key, known)
 
     def connection_closed(self, connection_id: int) -> None:
