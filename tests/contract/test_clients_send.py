@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from kerolox.admin import Admin
 from kerolox.client import (
     Producer,
     ProducerSettings,
@@ -273,3 +274,13 @@ async def test_sends_that_wait_together_are_stored_as_a_batch_each_under_its_own
             assert message.unique_key == result.message_id
             assert message.offset_message_id == result.offset_message_id
             assert message.queue_offset == result.queue_offset
+
+
+async def test_sends_go_on_when_their_topic_gets_fewer_queues(cluster: Cluster, topic: str) -> None:
+    async with Admin(cluster.name_server) as admin, Producer("narrowed", cluster.name_server) as p:
+        await p.create_topic(topic, queues=8)
+        await asyncio.gather(*(p.send(Message(topic, b"before")) for _ in range(8)))
+        await admin.update_topic(topic, queues=1, shrink_read_queues=True)
+        plain = await asyncio.gather(*(p.send(Message(topic, b"after")) for _ in range(16)))
+        keyed = [await p.send(Message(topic, b"after", keys=("k",))) for _ in range(4)]
+        assert {result.queue.queue_id for result in (*plain, *keyed)} == {0}

@@ -12,7 +12,8 @@ from kerolox import clock
 from kerolox.addresses import join_address, split_address
 from kerolox.client.core.hooks import SendContext, run_hooks
 from kerolox.client.core.namespaces import queue_without_namespace, with_namespace
-from kerolox.client.core.routes import MASTER_ID
+from kerolox.client.core.routes import MASTER_ID, publish_queues
+from kerolox.client.core.sending.queue_choice import QueueChooser
 from kerolox.client.core.sending.send import SendResult, send_result
 from kerolox.client.core.sending.tries import Tries, pause_ms
 from kerolox.errors import (
@@ -116,6 +117,8 @@ class Delivery:
         self.begin()
         try:
             while not tries.is_over:
+                if tries.needs_route and queue is None:
+                    plan = await self._renewed(cluster, plan, outgoing.topic, limit)
                 target = queue or self.choose(plan, tries.brokers)
                 pause = pause_ms(tries.brokers, target.broker_name) / 1000
                 if limit.deadline - loop_time() <= pause:
@@ -227,6 +230,18 @@ class Delivery:
         if self._faults is not None:
             return self._faults.choose(plan.chooser)
         return plan.chooser.next(tried)
+
+    async def _renewed(self, cluster: Cluster, plan: Plan, topic: str, limit: TimeLimit) -> Plan:
+        """The plan by the route as it is now; where that can't be had, the one there is."""
+        route = None
+        with contextlib.suppress(KeroloxError):
+            async with limit.around(f"no route of topic {topic!r} came from the name servers"):
+                route = await cluster.refresh(topic)
+        queues = publish_queues(topic, route) if route is not None else []
+        if route is None or not queues:
+            return plan
+        chooser = QueueChooser(queues, start=plan.chooser.index)
+        return plan._replace(route=route, chooser=chooser)
 
     async def _pause(self, seconds: float) -> bool:
         """Wait before a try; False: the producer is closed."""

@@ -26,6 +26,15 @@ RETRIED_CODES: frozenset[int] = frozenset(
 """Response codes after which another broker may do better (``retryResponseCodes``)."""
 
 
+_NO_QUEUE = "request queueId["
+"""Begins the remark to a send to a queue that the topic does not have (``msgCheck``)."""
+
+
+def is_queue_gone(error: Exception | None) -> bool:
+    """The topic has fewer queues than the route that was used."""
+    return isinstance(error, BrokerError) and error.remark.startswith(_NO_QUEUE)
+
+
 def is_retried(error: Exception, codes: Collection[int] = RETRIED_CODES) -> bool:
     """True for trouble with the connection or with finding the broker, and for the given codes.
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING
 
-from kerolox.client.core.sending.retry import is_retried
+from kerolox.client.core.sending.retry import is_queue_gone, is_retried
 from kerolox.errors import RequestTimeoutError
 
 if TYPE_CHECKING:
@@ -68,6 +68,11 @@ class Tries:
     def is_stored(self) -> bool:
         """A try stored the message, however safely."""
         return self._stored is not None
+
+    @property
+    def needs_route(self) -> bool:
+        """The last try failed since its topic has fewer queues now."""
+        return is_queue_gone(self._failure)
 
     def answered(self, result: SendResult) -> None:
         """The last try stored the message."""
