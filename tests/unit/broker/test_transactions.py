@@ -37,9 +37,9 @@ def half_properties(key: str, **more: str) -> str:
     return encode_properties({"TRAN_MSG": "true", "PGROUP": GROUP, "UNIQ_KEY": key, **more})
 
 
-async def prepare(peer: Peer, key: str = "U1", **more: str) -> RemotingCommand:
+async def prepare(peer: Peer, key: str = "U1", ahead_ms: int = -10, **more: str) -> RemotingCommand:
     text = half_properties(key, **more)
-    born = time.time_ns() // 1_000_000 - 10
+    born = time.time_ns() // 1_000_000 + ahead_ms
     answer = await peer.send("T", key.encode(), queue_id=2, properties=text, g=born)
     assert answer.code == ResponseCode.SUCCESS, answer.remark
     return answer
@@ -312,12 +312,20 @@ async def test_every_state_survives_a_restart(tmp_path: Path, kernel: str) -> No
         assert broker.parts.transactions.open_halves == 0
 
 
+@pytest.mark.parametrize(
+    ("producer_ahead_ms", "set_back_ms"), [(-10, 0), (60_000, 0), (-10, 3_600_000)]
+)
 async def test_a_commit_whose_note_a_crash_took_is_not_stored_twice(
-    tmp_path: Path, kernel: str, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path,
+    kernel: str,
+    monkeypatch: pytest.MonkeyPatch,
+    producer_ahead_ms: int,
+    set_back_ms: int,
 ) -> None:
+    """Whatever the clock of the producer says, and though the broker's is set back."""
     config = small_config(tmp_path, transaction_time_out=1)
     async with Broker(config, kernel=kernel) as broker, peer_of(broker) as peer:
-        half = await prepare(peer)
+        half = await prepare(peer, ahead_ms=producer_ahead_ms)
 
         def forget(_: object) -> None:
             """As when the process dies before the note."""
@@ -326,7 +334,12 @@ async def test_a_commit_whose_note_a_crash_took_is_not_stored_twice(
         await end(peer, half, COMMIT)
         assert await bodies(peer) == [b"U1"]
     monkeypatch.undo()
-    async with Broker(config, kernel=kernel) as broker, peer_of(broker) as peer:
+
+    def now_ms() -> int:
+        return time.time_ns() // 1_000_000 - set_back_ms
+
+    later = Broker(config, kernel=kernel, clock_ms=now_ms)
+    async with later as broker, peer_of(broker) as peer:
         await peer.heartbeat("c1", "", producers=[GROUP])
         await end(peer, half, COMMIT)
         await broker.parts.transactions.check()

@@ -53,6 +53,10 @@ RECOVERED_OPS = 10_000
 HALVES_PER_SLICE = 50
 """Halves looked at before other work of the loop gets its turn."""
 
+SET_BACK_MS_MAX = 24 * 3_600_000
+"""A clock that was set back by more may have a half be committed twice, after a crash."""
+END_OF_TIME_MS = 2**63 - 1
+
 COPIES_MAX = 64
 """Records of one key that are looked at for an earlier commit (the index answers no more)."""
 
@@ -393,10 +397,9 @@ class Transactions:
         key = half.unique_key
         if not key:
             return False
-        end_ms = self.now_ms() + 1000
-        # Whole seconds count in the index.
-        start_ms = half.born_timestamp - 1000
-        _, _, data = self._store.query_key(topic, key, COPIES_MAX, start_ms, end_ms)
+        # Times of the store's own clock: its producer's may be ahead, and either may be set back.
+        start_ms = min(half.born_timestamp, half.store_timestamp) - SET_BACK_MS_MAX
+        _, _, data = self._store.query_key(topic, key, COPIES_MAX, start_ms, END_OF_TIME_MS)
         return any(
             copy.unique_key == key
             and copy.topic == topic
