@@ -2,15 +2,26 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import logging
 import re
+import sys
 from typing import TYPE_CHECKING
 
 import httpx
 import pytest
 
-from kerolox.console.security.attempts import OF_ADDRESS, Attempts
+from kerolox.console.security.attempts import (
+    DELAY_SECONDS,
+    DELAYED_OF_USER_MAX,
+    KNOWN_SECONDS_MAX,
+    NAMES_MAX,
+    OF_ADDRESS,
+    OF_USER,
+    OF_USER_AND_ADDRESS,
+    Attempts,
+)
 from kerolox.console.security.sessions import (
     IDLE_SECONDS_MAX,
     LIFE_SECONDS_MAX,
@@ -114,13 +125,68 @@ async def test_who_guesses_has_to_wait_and_others_do_not(console: Console) -> No
     assert (await log_in(other, "admin", PASSWORD)).status_code == 303
 
 
-def test_guesses_of_one_user_from_many_addresses_have_a_bound() -> None:
+async def test_guesses_of_one_user_from_many_addresses_have_to_wait() -> None:
+    now, waits = 0.0, asyncio.Event()
+
+    async def sleep(seconds: float) -> None:
+        assert seconds == DELAY_SECONDS
+        await waits.wait()
+
+    attempts = Attempts(clock=lambda: now, sleep=sleep)
+    tries = [await attempts.may_try(f"198.51.100.{i}", "admin") for i in range(int(OF_USER[1]))]
+    assert all(tries)
+    late = [
+        asyncio.ensure_future(attempts.may_try(f"198.51.100.{100 + i}", "admin")) for i in range(20)
+    ]
+    await asyncio.sleep(0)
+    refused = [each for each in late if each.done()]
+    assert [each.result() for each in refused] == [False] * (20 - DELAYED_OF_USER_MAX)
+    # Those who wait keep nobody else's name from being tried.
+    assert await attempts.may_try("198.51.100.150", "viewer")
+    waits.set()
+    assert sum([await each for each in late]) == DELAYED_OF_USER_MAX
+    assert await attempts.may_try("198.51.100.160", "admin"), "nobody waits any more"
+
+
+async def test_a_user_is_not_shut_out_by_guesses_from_elsewhere(console: Console) -> None:
+    waited: list[float] = []
+
+    async def sleep(seconds: float) -> None:
+        waited.append(seconds)
+
+    console.attempts = Attempts(clock=lambda: 0.0, sleep=sleep)
+    at_home = Visitor(console, address="127.0.0.9")
+    assert (await log_in(at_home, "admin", PASSWORD)).status_code == 303
+    for number in range(11):
+        guesser = Visitor(console, address=f"127.0.0.{2 + number % 3}")
+        assert (await log_in(guesser, "admin", "guess")).status_code == 403
+    assert len(waited) == 1
+    elsewhere = Visitor(console, address="127.0.0.5")
+    assert (await log_in(elsewhere, "admin", PASSWORD)).status_code == 303
+    assert len(waited) == 2, "an address that is new waits"
+    again = Visitor(console, address="127.0.0.9")
+    assert (await log_in(again, "admin", PASSWORD)).status_code == 303
+    assert len(waited) == 2, "an address with a former login does not"
+
+
+async def test_an_address_with_a_former_login_guesses_no_faster() -> None:
     now = 0.0
     attempts = Attempts(clock=lambda: now)
-    tries = [attempts.may_try(f"198.51.100.{i}", "admin") for i in range(40)]
-    assert tries == [True] * 10 + [False] * 30
-    now = 31.0
-    assert attempts.may_try("198.51.100.200", "admin")
+    assert await attempts.may_try("192.0.2.1", "admin")
+    attempts.succeeded("192.0.2.1", "admin")
+    tries = [await attempts.may_try("192.0.2.1", "admin") for _ in range(20)]
+    assert sum(tries) == OF_USER_AND_ADDRESS[1]
+    now = KNOWN_SECONDS_MAX + 1
+    for number in range(int(OF_USER[1])):
+        assert await attempts.may_try(f"192.0.2.{number + 9}", "admin")
+
+
+def test_addresses_that_are_known_are_bounded() -> None:
+    attempts = Attempts(clock=lambda: 0.0)
+    for number in range(NAMES_MAX + 10):
+        attempts.succeeded("192.0.2.1", str(number))
+    assert sys.getsizeof(attempts._known) < 1 << 20
+    assert len(attempts._known) == NAMES_MAX
 
 
 async def test_a_session_ends_when_somebody_logs_out(console: Console) -> None:

@@ -29,7 +29,7 @@ async def log_in(visit: Visit) -> Response:
     name = visit.given("name", characters_max=PASSWORD_CHARACTERS_MAX)
     password = visit.given("password", characters_max=PASSWORD_CHARACTERS_MAX + 1)
     console = visit.console
-    if not console.attempts.may_try(visit.address, name):
+    if not await console.attempts.may_try(visit.address, name):
         console.audit.session("login-failed", name, visit.address)
         response = _page(
             visit, 429, f"Too many tries. Wait {RETRY_SECONDS} seconds, then try again."
