@@ -68,6 +68,7 @@ def test_a_reset_is_only_told_until_somebody_agrees(name_server: str, word: str)
     kerolox("topic", "create", "Again", "--queues", "1", *at)
     kerolox("send", "Again", "x", *at)
     group = f"g{word.strip('-')}"
+    kerolox("group", "create", group, *at)
     reset = ("group", "reset", group, "Again", "--to", "end", *at)
     tried = kerolox(*reset, "--dry-run")
     assert (tried.returncode, tried.stdout.splitlines()[-1]) == (

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import re
+import time
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
+from urllib.parse import parse_qs, urlsplit
 
 import pytest
 
@@ -16,7 +18,7 @@ from tests.support.eventually import wait_until
 from tests.support.programs import build_axe
 
 if TYPE_CHECKING:
-    from playwright.sync_api import Browser, Page
+    from playwright.sync_api import Browser, Page, Route
 
     from tests.support.servers.clusters import Cluster
 
@@ -182,3 +184,26 @@ def test_charts_are_drawn_and_lists_are_filtered_in_place(base: str, browser: Br
         assert page.evaluate("window.isSame")
         page.get_by_role("button", name="Log out").click()
         page.get_by_role("heading", name="Log in").wait_for()
+
+
+def test_a_chart_shows_what_is_missing_as_such_and_thousands_as_tables_do(
+    browser: Browser, base: str
+) -> None:
+    now = int(time.time())
+    shown = {"begin": now - 3600, "end": now, "times": [now - 60, now]}
+    series = {"in": [1.5, 12.34], "out": [3.0, None], "waiting": [5, 6591]}
+
+    def answer(route: Route) -> None:
+        names = parse_qs(urlsplit(route.request.url).query)["series"]
+        values = [series["waiting" if each == "lag:" else each.partition(":")[0]] for each in names]
+        route.fulfill(json={**shown, "values": values})
+
+    with opened_page(browser) as page:
+        page.route("**/history.json*", answer)
+        log_in(page, base, "viewer")
+
+        def notes() -> list[str]:
+            return page.locator(".chart-note").all_inner_texts()
+
+        wait_until(lambda: all(each.startswith("Last") for each in notes()), what="the charts")
+        assert notes() == ["Last: in 12.3/s, out –", "Last: waiting 6\u202f591"]

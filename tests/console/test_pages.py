@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import re
+import time
 import uuid
 from functools import partial
 from typing import TYPE_CHECKING
@@ -259,3 +260,93 @@ async def test_the_overview_has_figures_now_and_over_time(site: Console, cluster
     assert found["end"] - found["begin"] == 3600
     many = "&".join(f"series=lag:{i}" for i in range(20))
     assert (await viewer.client.get(f"/history.json?{many}")).status_code == 400
+
+
+@pytest.mark.parametrize(
+    ("path", "fields"),
+    [
+        ("/group/pause", {}),
+        ("/group/resume", {}),
+        ("/group/reset", {"topic": "TOPIC", "to": "end"}),
+        ("/group/clone", {"target": "also-nobody"}),
+        ("/group/delete", {"again": "NAME"}),
+    ],
+)
+async def test_nothing_is_done_with_a_group_that_is_not_there(
+    site: Console, topic: str, path: str, fields: dict[str, str]
+) -> None:
+    name = f"nobody-{topic}"
+    visitor = Visitor(site, "admin" if path == "/group/delete" else "operator")
+    texts = {"TOPIC": topic, "NAME": name}
+    given = {field: texts.get(value, value) for field, value in fields.items()}
+    refused = await visitor.post(path, name=name, **given)
+    assert refused.status_code == 404
+    assert f"there is no group &#39;{name}&#39;" in refused.text
+    assert name not in await site.admin.list_groups()
+
+
+async def test_offsets_are_copied_to_a_new_group_only_where_that_is_said(
+    site: Console, topic: str
+) -> None:
+    name, target = f"source-{topic}", f"target-{topic}"
+    await site.admin.update_group(name)
+    operator = Visitor(site, "operator")
+    refused = await operator.post("/group/clone", name=name, target=target)
+    assert refused.status_code == 404
+    said = await operator.post("/group/clone", name=name, target=target, new="1")
+    assert "there is no group" not in said.text
+
+
+async def test_a_group_that_is_not_there_has_no_page(site: Console, topic: str) -> None:
+    viewer = Visitor(site, "viewer")
+    for path in ("/group", "/group/reset"):
+        page = await viewer.look(path, name=f"nobody-{topic}", topic=topic, to="end")
+        assert page.status_code == 404
+        assert "there is no group" in page.text
+
+
+async def test_a_paused_group_is_seen_by_viewers_too(site: Console, topic: str) -> None:
+    name = f"paused-{topic}"
+    await site.admin.update_group(name, consume_enable=False)
+    site.cache.clear()
+    viewer = Visitor(site, "viewer")
+    page = (await viewer.look("/group", name=name)).text
+    assert f'{name} <span class="badge bad">paused</span></h1>' in page
+    assert "No member is online." in page
+    assert "code 206" not in page
+    listed = (await viewer.look("/groups", q=name)).text
+    assert f'{name}</a></td><td><span class="bad">paused</span></td>' in listed
+    assert re.search(r"<small>\d+ paused</small>", (await viewer.look("/")).text)
+
+
+async def test_a_group_with_offsets_alone_is_listed_and_its_messages_wait(
+    site: Console, topic: str
+) -> None:
+    name = f"offsets-{topic}"
+    before = (await site.sampler.take()).lag
+    await site.admin.reset_offsets(name, topic, 0)
+    site.cache.clear()
+    sample = await site.sampler.take()
+    assert sample.groups[name].lag == 10
+    assert sample.lag == before + 10
+    viewer = Visitor(site, "viewer")
+    row = rf'{name}</a></td><td>no settings</td><td class="n"><span class="quiet">offline</span>'
+    assert re.search(row, (await viewer.look("/groups", q=name)).text)
+    assert (await viewer.look("/group", name=name)).status_code == 200
+    asked = await viewer.client.get(f"/history.json?series=lag:{name}&series=lag:")
+    history = asked.json()
+    values = [value for each in history["values"] for value in each if value is not None]
+    assert all(isinstance(each, int) for each in values)
+
+
+async def test_lags_of_a_chart_are_whole_and_what_is_missing_is_null(console: Console) -> None:
+    now = int(time.time()) // 60 * 60 - 60
+    await console.history.add(now, {"lag:a": 1.0, "in:": 1.0})
+    await console.history.add(now + 15, {"lag:a": 2.0, "lag:b": 3.0, "in:": 2.0})
+    asked = "/history.json?series=lag:a&series=lag:none&series=in:"
+    found = (await Visitor(console, "viewer").client.get(asked)).json()
+    lag, none, rate = found["values"]
+    assert {each for each in lag if each is not None} <= {0, 1, 2}
+    assert all(isinstance(each, int) for each in lag if each is not None)
+    assert set(none) == {None}
+    assert 1.5 in rate

@@ -100,7 +100,8 @@ class ListGroups(Task):
     async def console(self, case: Case) -> None:
         async def is_listed() -> bool:  # the console keeps the list for some seconds
             page = await case.look("/groups", q=case.group, sort="lag")
-            row = rf'{case.group}</a></td><td class="n"><span class="quiet">offline</span></td>'
+            row = rf'{case.group}</a></td><td>active</td><td class="n">'
+            row += '<span class="quiet">offline</span></td>'
             return re.search(rf'{row}<td></td><td class="n">3</td>', page) is not None
 
         await until(is_listed, what="the group")
@@ -192,16 +193,23 @@ class Pause(Task):
         await left_behind(case)
 
     async def command_line(self, case: Case) -> None:
-        assert "consume True → False" in await case.run("group", "pause", case.group)
+        assert ": paused" in await case.run("group", "pause", case.group)
         await self._gets_nothing(case)
-        assert "consume False → True" in await case.run("group", "resume", case.group)
+        rows = {row["group"]: row for row in await case.json("group", "list")}
+        assert rows[case.group]["state"] == "paused"
+        assert ": resumed" in await case.run("group", "resume", case.group)
 
     async def console(self, case: Case) -> None:
         form = await case.form("/group/pause", "/group", name=case.group)
-        assert "is paused on 1 brokers" in await case.send_form(form)
+        assert f"is paused on {case.place.broker}" in await case.send_form(form)
         await self._gets_nothing(case)
+        page = await case.look("/group", name=case.group)
+        assert f'{case.group} <span class="badge bad">paused</span></h1>' in page
+        page = await case.look("/groups", q=case.group)
+        assert f'{case.group}</a></td><td><span class="bad">paused</span></td>' in page
+        assert re.search(r"<small>\d+ paused</small>", await case.look("/"))
         form = await case.form("/group/resume", "/group", name=case.group)
-        assert "is resumed on 1 brokers" in await case.send_form(form)
+        assert f"is resumed on {case.place.broker}" in await case.send_form(form)
 
     async def _gets_nothing(self, case: Case) -> None:
         assert not (await settings_of(case)).consume_enable

@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
-from kerolox.admin import Admin, ClusterInfo, TopicConfig, is_internal_topic
+from kerolox.admin import (
+    Admin,
+    ClusterInfo,
+    GroupState,
+    TopicConfig,
+    group_exists,
+    is_internal_topic,
+)
 from kerolox.admin.asking import answers_of
 from kerolox.console.cache import Cache
-from kerolox.errors import ClientError
+from kerolox.errors import ClientError, NotFoundError
 
 __all__ = ["Cluster"]
 
@@ -32,11 +39,22 @@ class Cluster:
         info = await self.info()
         return [name for name in names if not is_internal_topic(name, info)]
 
-    async def groups(self, *, internal: bool = False) -> list[str]:
-        """Names, sorted; ``internal``: RocketMQ's own too."""
+    async def group_states(self, *, internal: bool = False) -> dict[str, GroupState]:
+        """By name, sorted; ``internal``: RocketMQ's own too."""
         return await self._cache.get(
-            ("groups", internal), KEPT_SECONDS, lambda: self._admin.list_groups(internal=internal)
+            ("groups", internal), KEPT_SECONDS, lambda: self._admin.group_states(internal=internal)
         )
+
+    async def check_group(self, name: str) -> None:
+        """Refuse a group that the cluster does not know.
+
+        Raises:
+            NotFoundError: it has no settings, no offsets and no topics.
+        """
+        if name not in await self.group_states(internal=True) and not await group_exists(
+            self._admin.access, name
+        ):
+            raise NotFoundError(f"there is no group {name!r}")
 
     async def masters(self) -> dict[str, str]:
         """Name → address of the masters of all clusters."""

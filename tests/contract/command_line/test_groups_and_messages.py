@@ -6,6 +6,8 @@ import asyncio
 import json
 from typing import TYPE_CHECKING, Any
 
+import pytest
+
 from kerolox.admin import Admin
 from kerolox.client import (
     Outcome,
@@ -133,8 +135,16 @@ async def test_a_group_is_made_reset_paused_and_deleted(
     lag = sum(row["lag"] for row in await shell.json("group", "describe", group))
     assert (listed[group]["lag"], listed[group]["members"]) == (lag, 0)
     copy = f"{group}-copy"
-    assert "→ False" in await shell.text("group", "pause", group)
-    assert "→ True" in await shell.text("group", "resume", group)
+    assert listed[group]["state"] == "active"
+    assert (await shell.text("group", "pause", group)).endswith(": paused\n")
+    listed_paused = {row["group"]: row for row in await shell.json("group", "list")}[group]
+    broker_name = queue.partition("/")[0]
+    assert (listed_paused["state"], listed_paused["pausedOn"]) == ("paused", [broker_name])
+    described = await shell.run("group", "describe", group)
+    assert f"group {group} is paused: it gets no messages there" in described.stderr
+    assert all(row["paused"] for row in await shell.json("group", "describe", group))
+    assert (await shell.text("group", "resume", group)).endswith(": resumed\n")
+    assert not any(row["paused"] for row in await shell.json("group", "describe", group))
     [paused] = await shell.json("group", "pause", group)
     assert (paused["old"]["consumeEnable"], paused["new"]["consumeEnable"]) == (True, False)
     spared = await shell.json("group", "delete", group, "--dry-run")
@@ -143,6 +153,66 @@ async def test_a_group_is_made_reset_paused_and_deleted(
     assert gone == {"group": group, "deletedOn": [cluster.broker], "done": True}
     assert group not in {row["group"] for row in await shell.json("group", "list")}
     assert copy not in listed
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ("pause", "TYPO"),
+        ("resume", "TYPO"),
+        ("update", "TYPO", "--retries", 3),
+        ("reset", "TYPO", "TOPIC", "--to", "end", "--yes"),
+        ("reset", "TYPO", "TOPIC", "--to", "end", "--dry-run"),
+        ("clone", "TYPO", "TYPO-2"),
+        ("clone", "GROUP", "TYPO"),
+        ("delete", "TYPO", "--yes"),
+    ],
+)
+async def test_a_group_that_is_mistyped_is_not_made(
+    cluster: Cluster, topic: str, group: str, command: tuple[object, ...]
+) -> None:
+    shell = Shell(cluster)
+    await shell.run("group", "create", group)
+    typo = f"{group}-typo"
+    names = {"TYPO": typo, "TYPO-2": f"{typo}-2", "TOPIC": topic, "GROUP": group}
+    refused = await shell.run("group", *(names.get(str(each), each) for each in command), code=1)
+    assert f"group '{typo}'" in refused.stderr
+    assert "kerolox group list" in refused.stderr
+    assert typo not in await shell.text("group", "list", "--all", "-o", "{group}")
+
+
+async def test_a_group_with_offsets_alone_is_listed(
+    cluster: Cluster, producer: Producer, topic: str, group: str
+) -> None:
+    shell = Shell(cluster)
+    await sent(producer, topic, 4)
+    move = ("group", "reset", group, topic, "--to", "beginning", "--yes")
+    await shell.run(*move, "--new-group")
+    listed = {row["group"]: row for row in await shell.json("group", "list")}[group]
+    assert (listed["state"], listed["lag"], listed["members"]) == ("no settings", 4, 0)
+    await shell.run(*move)
+    refused = await shell.run("group", "pause", group, code=1)
+    assert "no broker has settings of it" in refused.stderr
+    await shell.run("group", "delete", group, "--offsets", "--yes")
+    assert group not in await shell.text("group", "list", "-o", "{group}")
+
+
+async def test_members_of_a_paused_group_are_listed_with_that(
+    cluster: Cluster, producer: Producer, topic: str, group: str
+) -> None:
+    shell = Shell(cluster)
+
+    async def listen(message: MessageExt) -> None:
+        """Done."""
+
+    consumer = PushConsumer(group, cluster.name_server)
+    consumer.subscribe_each(topic, "*", listen)
+    async with consumer:
+        await shell.run("group", "pause", group)
+        told = await shell.run("group", "members", group)
+        assert f"group {group} is paused" in told.stderr
+        [row] = await shell.json("group", "members", group)
+        assert len(row["pausedOn"]) == 1
 
 
 async def test_members_go_on_where_a_group_is_reset_to(

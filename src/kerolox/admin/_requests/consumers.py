@@ -12,7 +12,9 @@ from kerolox.admin.consumers.groups import (
     GroupState,
     all_group_settings,
     delete_group,
+    group_exists,
     group_settings,
+    group_state,
     group_states,
     list_groups,
     put_group,
@@ -101,6 +103,21 @@ class ConsumerRequests:
         name. Arguments and errors: see :func:`list_groups`.
         """
         return await group_states(self._open(), cluster=cluster, internal=internal)
+
+    async def group_state(self, group: str) -> GroupState:
+        """Where one group has settings, and whether it gets messages there. Masters that do not
+        answer are left out.
+
+        Raises:
+            RemotingError: no name server answers.
+        """
+        return await group_state(self._open(), group)
+
+    async def group_exists(self, group: str) -> bool:
+        """Whether a cluster knows a group: it has settings, offsets or a topic of its retries or
+        dead letters. Errors: see :func:`list_groups`.
+        """
+        return await group_exists(self._open(), group)
 
     async def group_settings(self, broker: str, group: str) -> SubscriptionGroupConfig | None:
         """What a broker has of a group (``getConsumerConfig``, by code 201); None: it has none

@@ -12,9 +12,10 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from kerolox.admin.answers import read_object, read_struct
-from kerolox.admin.asking import all_answers, do_on_each, targets
+from kerolox.admin.asking import all_answers, answers_of, do_on_each, targets
 from kerolox.admin.cluster import cluster_info
 from kerolox.admin.topic_changes.deletion import delete_topic
+from kerolox.admin.topics import list_topics
 from kerolox.client.core.routes import MASTER_ID
 from kerolox.client.core.validate import check_consumer_group
 from kerolox.errors import (
@@ -68,11 +69,16 @@ class GroupState:
     """Names of those that do not (``consumeEnable`` is false)."""
 
     @property
+    def has_settings(self) -> bool:
+        """Some broker has any of it; else there are offsets alone."""
+        return bool(self.delivering or self.paused)
+
+    @property
     def text(self) -> str:
         """``active``, ``paused``, ``paused on`` some brokers, or ``no settings``: the group has
         offsets alone."""
         if not self.paused:
-            return "active" if self.delivering else "no settings"
+            return "active" if self.has_settings else "no settings"
         return f"paused on {', '.join(self.paused)}" if self.delivering else "paused"
 
 
@@ -150,6 +156,37 @@ async def group_states(
         )
         for name in sorted(names)
     }
+
+
+async def group_state(access: Access, group: str) -> GroupState:
+    """Where one group has settings, and whether it gets messages there. Masters that do not answer
+    are left out.
+
+    Raises:
+        RemotingError: no name server answers.
+    """
+    nodes = (await cluster_info(access)).nodes()
+    masters = {node.broker_name: node.addresses.get(MASTER_ID) for node in nodes}
+    found, _ = await answers_of(
+        [name for name, address in masters.items() if address],
+        lambda name: group_settings(access, str(masters[name]), group),
+    )
+    names = sorted(name for name, settings in found.items() if settings is not None)
+    paused = tuple(
+        name for name in names if (each := found[name]) is not None and not each.consume_enable
+    )
+    return GroupState(group, tuple(name for name in names if name not in paused), paused)
+
+
+async def group_exists(access: Access, group: str) -> bool:
+    """Whether a cluster knows a group: it has settings, offsets or a topic of its retries or dead
+    letters. Errors: see :func:`list_groups`."""
+    if (await group_state(access, group)).has_settings:
+        return True
+    topics = await list_topics(access)
+    if RETRY_PREFIX + group in topics or DLQ_PREFIX + group in topics:
+        return True
+    return group in await group_states(access, internal=True)
 
 
 async def _groups_with_offsets(access: Access, broker: str) -> set[str]:

@@ -268,6 +268,22 @@ class AdminRequests:
         """
         return self._portal.run(self._admin.group_states(cluster=cluster, internal=internal))
 
+    def group_state(self, group: str) -> GroupState:
+        """Where one group has settings, and whether it gets messages there. Masters that do not
+        answer are left out.
+
+        See ``kerolox.admin.Admin.group_state``.
+        """
+        return self._portal.run(self._admin.group_state(group))
+
+    def group_exists(self, group: str) -> bool:
+        """Whether a cluster knows a group: it has settings, offsets or a topic of its retries or
+        dead letters. Errors: see :func:`list_groups`.
+
+        See ``kerolox.admin.Admin.group_exists``.
+        """
+        return self._portal.run(self._admin.group_exists(group))
+
     def group_settings(self, broker: str, group: str) -> SubscriptionGroupConfig | None:
         """What a broker has of a group (``getConsumerConfig``, by code 201); None: it has none of
         that name. Errors: see :func:`all_group_settings`.

@@ -36,11 +36,17 @@ if TYPE_CHECKING:
         ConsumerStatus,
         GroupChange,
         GroupProgress,
+        GroupState,
         OffsetMove,
         QueueTimeSpan,
         SubscriptionGroupConfig,
     )
     from kerolox.message import MessageQueue
+
+
+new_group_option = click.option(
+    "--new-group", is_flag=True, help="Also where no broker knows the group yet."
+)
 
 
 @click.group()
@@ -60,25 +66,31 @@ def group() -> None:
 @output_option
 @name_server_option
 def list_command(everything: bool, cluster: str, output: str, name_server: str) -> None:
-    """Print all groups: who is online, how far they are behind."""
-    from kerolox.admin import group_summaries, list_groups
+    """Print all groups: whether they get messages, who is online, how far they are behind.
+
+    A group is active, paused, paused on some brokers, or has offsets and no settings.
+    """
+    from kerolox.admin import group_states, group_summaries
 
     async def work(access: Access) -> list[dict[str, object]]:
-        names = await list_groups(access, cluster=cluster, internal=everything)
+        states = await group_states(access, cluster=cluster, internal=everything)
         return [
             {
                 "group": each.group,
+                "state": states[each.group].text,
+                "pausedOn": states[each.group].paused,
                 "members": each.members,
                 "type": each.consume_type,
                 "model": each.message_model,
                 "consumeTps": each.consumed_per_second,
                 "lag": each.lag,
             }
-            for each in await group_summaries(access, names)
+            for each in await group_summaries(access, states)
         ]
 
     columns = (
         Column("group", "GROUP"),
+        Column("state", "STATE"),
         number_column("members", "MEMBERS"),
         Column("model", "MODEL"),
         number_column("consumeTps", "DELIVERED/S"),
@@ -94,7 +106,7 @@ def list_command(everything: bool, cluster: str, output: str, name_server: str) 
 @name_server_option
 def describe_command(name: str, topic: str, output: str, name_server: str) -> None:
     """Print how far a group is in each queue, in messages and in time, and who has the queue."""
-    rows, progress = on_cluster(name_server, lambda access: _described(access, name, topic))
+    rows, progress, state = on_cluster(name_server, lambda access: _described(access, name, topic))
     columns = (
         Column("topic", "TOPIC"),
         Column("queue", "QUEUE"),
@@ -111,15 +123,25 @@ def describe_command(name: str, topic: str, output: str, name_server: str) -> No
             f"group {name}: {progress.lag} messages left, "
             f"{progress.consumed_per_second:.1f} delivered a second"
         )
+        _say_paused(state)
+
+
+def _say_paused(state: GroupState) -> None:
+    if state.paused:
+        complain(
+            f"kerolox: group {state.group} is {state.text}: it gets no messages there (kerolox "
+            f"group resume {state.group})"
+        )
 
 
 async def _described(
     access: Access, name: str, topic: str
-) -> tuple[list[dict[str, object]], GroupProgress]:
-    from kerolox.admin import consume_time_spans, group_progress
+) -> tuple[list[dict[str, object]], GroupProgress, GroupState]:
+    from kerolox.admin import consume_time_spans, group_progress, group_state
     from kerolox.errors import KeroloxError
 
     progress = await group_progress(access, name, topic=topic, clients=True)
+    state = await group_state(access, name)
     spans: dict[MessageQueue, QueueTimeSpan] = {}
     for each in sorted({queue.queue.topic for queue in progress.queues}):
         try:
@@ -141,9 +163,10 @@ async def _described(
                 "waitingMs": span.delay_ms if span is not None and queue.lag > 0 else 0,
                 "lastConsumedTimestamp": queue.last_consumed_ms,
                 "clientId": queue.client_id,
+                "paused": queue.queue.broker_name in state.paused,
             }
         )
-    return rows, progress
+    return rows, progress, state
 
 
 @group.command("members")
@@ -153,9 +176,15 @@ async def _described(
 @name_server_option
 def members_command(name: str, stacks: bool, output: str, name_server: str) -> None:
     """Print who of a group is online, what they subscribe to, and what is wrong with that."""
-    from kerolox.admin import consumer_status
+    from kerolox.admin import consumer_status, group_state
 
-    status = on_cluster(name_server, lambda access: consumer_status(access, name, stacks=stacks))
+    async def look(access: Access) -> tuple[ConsumerStatus, GroupState]:
+        return (
+            await consumer_status(access, name, stacks=stacks),
+            await group_state(access, name),
+        )
+
+    status, state = on_cluster(name_server, look)
     columns = (
         Column("clientId", "CLIENT"),
         Column("address", "ADDRESS"),
@@ -164,9 +193,10 @@ def members_command(name: str, stacks: bool, output: str, name_server: str) -> N
         number_column("queues", "QUEUES"),
         Column("subscriptions", "SUBSCRIPTIONS", text=_subscriptions_text),
     )
-    show_rows(_member_rows(status), columns, output)
+    show_rows(_member_rows(status, state), columns, output)
     if not is_text(output):
         return
+    _say_paused(state)
     for client, reason in status.silent.items():
         complain(f"kerolox: {client} does not say more: {reason}")
     for finding in status.findings:
@@ -179,7 +209,7 @@ def members_command(name: str, stacks: bool, output: str, name_server: str) -> N
             print_line(f"  {line}")
 
 
-def _member_rows(status: ConsumerStatus) -> list[dict[str, object]]:
+def _member_rows(status: ConsumerStatus, state: GroupState) -> list[dict[str, object]]:
     infos = {each.client_id: each for each in status.members}
     rows: list[dict[str, object]] = []
     for member in status.connections.members:
@@ -195,6 +225,7 @@ def _member_rows(status: ConsumerStatus) -> list[dict[str, object]]:
                     each.topic: each.sub_string for each in (info.subscriptions if info else ())
                 },
                 "stacks": info.stacks if info else "",
+                "pausedOn": state.paused,
             }
         )
     return rows
@@ -217,6 +248,7 @@ def _subscriptions_text(value: object) -> str:
     help="beginning, end, -100 (messages before the end), 2h (ago), a time, or an offset.",
 )
 @click.option("--queue", "queues", multiple=True, metavar="BROKER/ID", help="Only this queue.")
+@new_group_option
 @consent_options
 @output_option
 @name_server_option
@@ -225,6 +257,7 @@ def reset_command(
     topic: str,
     position: Position,
     queues: tuple[str, ...],
+    new_group: bool,
     consent: Consent,
     output: str,
     name_server: str,
@@ -236,6 +269,7 @@ def reset_command(
     from kerolox.admin import move_offsets
 
     chosen = [queue_of(topic, text) for text in queues]
+    _check_known(name, new_group, name_server)
 
     def moved(*, dry_run: bool) -> list[OffsetMove]:
         return on_cluster(
@@ -264,6 +298,18 @@ def reset_command(
         show_rows(_move_rows(moves, is_done=True), columns, output)
     else:
         print_line(f"group {name} goes on there")
+
+
+def _check_known(name: str, new_group: bool, name_server: str) -> None:
+    """Refuse a group that no broker knows: most likely its name is mistyped."""
+    from kerolox.admin import group_exists
+    from kerolox.errors import ClientError
+
+    if not new_group and not on_cluster(name_server, lambda access: group_exists(access, name)):
+        raise ClientError(
+            f"no broker knows group {name!r}, so nothing was changed; 'kerolox group list' has "
+            "those that are there, --new-group gives one its first offsets before it is online"
+        )
 
 
 def _move_rows(moves: list[OffsetMove], *, is_done: bool) -> list[dict[str, object]]:
@@ -356,6 +402,7 @@ def update_command(
     flags = ("drop_retries", "dry_run")
     if all(value is None for name, value in settings.items() if name not in flags):
         raise click.UsageError("Give what to change: --retries, --retry-queues or --broadcast.")
+    _check_settings(name, name_server)
     _update(name_server, name, place, output, **settings)
 
 
@@ -367,6 +414,7 @@ def update_command(
 @name_server_option
 def pause_command(name: str, dry_run: bool, place: Place, output: str, name_server: str) -> None:
     """Deliver nothing more to a group (consumeEnable=false). Its offsets stay."""
+    _check_settings(name, name_server)
     _update(name_server, name, place, output, consume_enable=False, dry_run=dry_run)
 
 
@@ -378,7 +426,20 @@ def pause_command(name: str, dry_run: bool, place: Place, output: str, name_serv
 @name_server_option
 def resume_command(name: str, dry_run: bool, place: Place, output: str, name_server: str) -> None:
     """Deliver to a group again."""
+    _check_settings(name, name_server)
     _update(name_server, name, place, output, consume_enable=True, dry_run=dry_run)
+
+
+def _check_settings(name: str, name_server: str) -> None:
+    """Refuse a group that no broker has settings of: most likely its name is mistyped."""
+    from kerolox.admin import group_state
+    from kerolox.errors import ClientError
+
+    if not on_cluster(name_server, lambda access: group_state(access, name)).has_settings:
+        raise ClientError(
+            f"there is no group {name!r}: no broker has settings of it, and nothing was changed; "
+            "'kerolox group list' has those that are there, 'kerolox group create' makes one"
+        )
 
 
 def _update(
@@ -422,30 +483,38 @@ def _settings_row(settings: SubscriptionGroupConfig) -> dict[str, object]:
 def _change_text(change: GroupChange) -> str:
     old, new = change.old, change.new
     if old is None:
-        return f"made, {new.retry_max_times} retries"
+        paused = "" if new.consume_enable else ", paused"
+        return f"made, {new.retry_max_times} retries{paused}"
     parts = []
     for what, field in (
         ("retries", "retry_max_times"),
         ("retry queues", "retry_queue_nums"),
         ("broadcast", "consume_broadcast_enable"),
-        ("consume", "consume_enable"),
     ):
         before, after = getattr(old, field), getattr(new, field)
         if before != after:
             parts.append(f"{what} {before} → {after}")
-    return ", ".join(parts) or "nothing changes"
+    if old.consume_enable != new.consume_enable:
+        parts.append("resumed" if new.consume_enable else "paused")
+    unchanged = "nothing changes" if new.consume_enable else "nothing changes, it is paused"
+    return ", ".join(parts) or unchanged
 
 
 @group.command("clone")
 @click.argument("source")
 @click.argument("target")
 @click.option("--topic", default="", help="Only offsets of this one.")
+@new_group_option
 @output_option
 @name_server_option
-def clone_command(source: str, target: str, topic: str, output: str, name_server: str) -> None:
+def clone_command(
+    source: str, target: str, topic: str, new_group: bool, output: str, name_server: str
+) -> None:
     """Give TARGET the offsets of SOURCE."""
     from kerolox.admin import clone_offsets
 
+    _check_known(source, False, name_server)
+    _check_known(target, new_group, name_server)
     addresses = on_cluster(
         name_server, lambda access: clone_offsets(access, source, target, topic=topic)
     )
@@ -467,8 +536,11 @@ def delete_command(
     name: str, offsets: bool, place: Place, consent: Consent, output: str, name_server: str
 ) -> None:
     """Delete a group; on a whole cluster its retry topic and its dead letters go, too."""
-    from kerolox.admin import delete_group, group_summaries
+    from kerolox.admin import delete_group, group_exists, group_summaries
+    from kerolox.errors import ClientError
 
+    if not on_cluster(name_server, lambda access: group_exists(access, name)):
+        raise ClientError(f"there is no group {name!r}; 'kerolox group list' has those there are")
     if not consent.yes:
         [summary] = on_cluster(name_server, lambda access: group_summaries(access, [name]))
         complain(

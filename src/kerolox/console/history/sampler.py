@@ -11,6 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from kerolox.admin import Admin, BrokerStatus, GroupProgress, broker_progress
+from kerolox.admin.asking import answers_of
 from kerolox.client.core.routes import MASTER_ID
 from kerolox.console.history.store import History
 from kerolox.errors import KeroloxError
@@ -33,6 +34,11 @@ def rate_series(way: str, broker: str = "") -> str:
 def lag_series(group: str = "") -> str:
     """The name of a series of messages that wait for a group; empty: for all."""
     return f"lag:{group}"
+
+
+def is_lag_series(name: str) -> bool:
+    """Whether a series is of messages that wait."""
+    return name.startswith(lag_series())
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,11 +149,22 @@ class Sampler:
                     continue
                 for each in found.groups:
                     groups[each.group] = _together(groups.get(each.group), each)
+            groups |= await self._without_settings()
         sample = Sample(self._clock(), nodes, dict(sorted(groups.items())), tuple(errors))
         self._newest = sample
         with contextlib.suppress(RuntimeError):  # the console is stopping
             await self._history.add(int(sample.at), _values(sample))
         return sample
+
+    async def _without_settings(self) -> dict[str, GroupProgress]:
+        """How far groups are that have offsets alone: brokers leave them out of all groups."""
+        try:
+            states = await self._admin.group_states()
+        except KeroloxError:
+            return {}  # the masters' own errors say why
+        names = [name for name, each in states.items() if not each.has_settings]
+        found, _ = await answers_of(names[:GROUPS_KEPT_MAX], self._admin.group_progress)
+        return found
 
 
 def _together(one: GroupProgress | None, other: GroupProgress) -> GroupProgress:

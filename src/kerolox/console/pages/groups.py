@@ -18,7 +18,7 @@ from kerolox.console.pages.overview import HOURS, hours_of
 from kerolox.console.rendering import slice_of
 from kerolox.console.scan import position_in, queue_of
 from kerolox.console.visit import Done, Visit
-from kerolox.errors import ClientError, KeroloxError
+from kerolox.errors import ClientError, ConsumerNotOnlineError, KeroloxError, NotFoundError
 from kerolox.message import MessageQueue
 from kerolox.text import printable
 
@@ -37,17 +37,18 @@ STACK_CHARACTERS_MAX = 256 * 1024
 async def listed(visit: Visit) -> Response:
     """All groups, page by page."""
     wanted = visit.asked("q").lower()
-    names = await visit.console.cluster.groups(internal=visit.asked("all") == "1")
+    states = await visit.console.cluster.group_states(internal=visit.asked("all") == "1")
     sample = await visit.console.sampler.newest()
     lags = {name: max(each.lag, 0) for name, each in sample.groups.items()}
-    found = [name for name in names if wanted in name.lower()]
+    found = [name for name in states if wanted in name.lower()]
     sort = visit.asked("sort") if visit.asked("sort") in SORTS else SORTS[0]
     if sort == "lag":
         found.sort(key=lambda name: (-lags.get(name, 0), name))
     shown = slice_of(found, visit.number("page", 1, 1))
     online, _ = await answers_of(shown.items, visit.admin.consumer_connections)
     rows = [
-        (name, online.get(name), lags.get(name), sample.groups.get(name)) for name in shown.items
+        (name, states[name], online.get(name), lags.get(name), sample.groups.get(name))
+        for name in shown.items
     ]
     return visit.page(
         "groups.html",
@@ -64,16 +65,22 @@ async def listed(visit: Visit) -> Response:
 async def described(visit: Visit) -> Response:
     """One group: how far it is in each queue, who its members are, what they want."""
     name = visit.needed("name")
+    await visit.console.cluster.check_group(name)
     faults = []
     queues, spans = [], {}
     try:
         progress = await visit.admin.group_progress(name, clients=True)
         queues = list(progress.queues)
         spans = await _spans(visit, name, {each.queue.topic for each in queues})
+    except ConsumerNotOnlineError:
+        faults.append("It has consumed nothing yet: no broker has an offset of it.")
     except KeroloxError as error:
         faults.append(str(error))
     try:
         status = await visit.admin.consumer_status(name)
+    except ConsumerNotOnlineError:
+        status = None
+        faults.append("No member is online.")
     except KeroloxError as error:
         status = None
         faults.append(str(error))
@@ -92,6 +99,8 @@ async def described(visit: Visit) -> Response:
         spans=spans,
         lag=sum(max(each.lag, 0) for each in chosen),
         status=status,
+        paused=sorted(b for b, each in settings.items() if each and not each.consume_enable),
+        delivering=sorted(b for b, each in settings.items() if each and each.consume_enable),
         group_settings={broker: each for broker, each in settings.items() if each is not None},
         retries=next((each.retry_max_times for each in settings.values() if each), RETRIES),
         faults=faults,
@@ -122,6 +131,7 @@ async def plan_reset(visit: Visit) -> Response:
     """What moving a group would do; nothing is changed."""
     name, topic = visit.needed("name"), visit.needed("topic")
     to = visit.needed("to")
+    await visit.console.cluster.check_group(name)
     position = position_in(to)
     moves = await move_offsets(
         visit.admin.access,
@@ -140,6 +150,7 @@ async def reset(visit: Visit) -> Done:
     """Move a group to the offsets of a plan."""
     name, topic = visit.required("name"), visit.required("topic")
     to = visit.required("to")
+    await visit.console.cluster.check_group(name)
     moves = await move_offsets(
         visit.admin.access,
         name,
@@ -180,6 +191,9 @@ async def clone(visit: Visit) -> Done:
     if name == target:
         raise ClientError("a group has its own offsets; name another one")
     topic = visit.given("topic")
+    await visit.console.cluster.check_group(name)
+    if visit.given("new") != "1":
+        await visit.console.cluster.check_group(target)
     done = await visit.admin.clone_offsets(name, target, topic=topic)
     return Done(
         f"Group {target} has the offsets of {name} on {', '.join(done)}.",
@@ -204,6 +218,7 @@ async def delete(visit: Visit) -> Done:
     name = visit.required("name")
     if visit.given("again") != name:
         raise ClientError("type the group's name once more to delete it; nothing was deleted")
+    await visit.console.cluster.check_group(name)
     clusters = sorted((await visit.console.cluster.info()).clusters)
     done: list[str] = []
     for cluster in clusters:
@@ -222,7 +237,8 @@ async def _enable(visit: Visit, *, enable: bool) -> Done:
     name = visit.required("name")
     changes = await _change(visit, name, consume_enable=enable)
     return Done(
-        f"Group {name} is {'resumed' if enable else 'paused'} on {len(changes)} brokers.",
+        f"Group {name} is {'resumed' if enable else 'paused'} on "
+        f"{', '.join(each.address for each in changes)}.",
         visit.path("/group", name=name),
         {"group": name},
         old={each.address: each.old.consume_enable if each.old else None for each in changes},
@@ -237,13 +253,27 @@ async def _change(
     consume_enable: bool | None = None,
     retry_max_times: int | None = None,
 ) -> list[GroupChange]:
-    """Of a group on all clusters; None: stays."""
+    """Of a group on all clusters; None: stays. To pause one makes none."""
+    clusters = sorted((await visit.console.cluster.info()).clusters)
+    if consume_enable is not None:
+        clusters = [each for each in clusters if await _is_there(visit, name, each)]
+        if not clusters:
+            raise NotFoundError(
+                f"there is no group {name!r}: no broker has settings of it, and nothing was changed"
+            )
     changes: list[GroupChange] = []
-    for cluster in sorted((await visit.console.cluster.info()).clusters):
+    for cluster in clusters:
         changes += await visit.admin.update_group(
             name, cluster=cluster, consume_enable=consume_enable, retry_max_times=retry_max_times
         )
     return changes
+
+
+async def _is_there(visit: Visit, name: str, cluster: str) -> bool:
+    """Whether a broker of a cluster has settings of a group."""
+    masters = (await visit.console.cluster.info()).masters(cluster)
+    found, _ = await answers_of(masters, lambda each: visit.admin.group_settings(each, name))
+    return any(found.values())
 
 
 async def _spans(visit: Visit, group: str, topics: set[str]) -> dict[MessageQueue, QueueTimeSpan]:

@@ -6,7 +6,7 @@ import time
 
 from starlette.responses import JSONResponse, Response
 
-from kerolox.console.history.sampler import lag_series, rate_series
+from kerolox.console.history.sampler import is_lag_series, lag_series, rate_series
 from kerolox.console.visit import Visit
 from kerolox.errors import ClientError
 
@@ -22,13 +22,14 @@ async def overview(visit: Visit) -> Response:
     """Figures of the whole cluster."""
     sample = await visit.console.sampler.newest()
     topics = await visit.console.cluster.topics()
-    groups = await visit.console.cluster.groups()
+    groups = await visit.console.cluster.group_states()
     behind = sorted(sample.groups.values(), key=lambda each: -each.lag)
     return visit.page(
         "overview.html",
         sample=sample,
         topics=len(topics),
         groups=len(groups),
+        paused=sum(bool(each.paused) for each in groups.values()),
         behind=[each for each in behind if each.lag > 0][:LARGEST_SHOWN],
         hours=hours_of(visit),
         hours_choices=HOURS,
@@ -46,7 +47,11 @@ async def history(visit: Visit) -> Response:
     begin = end - hours_of(visit) * 3600
     found = [await visit.console.history.read(name, begin, end) for name in names]
     times = sorted({point.at for points in found for point in points})
-    by_time = [{point.at: point.mean for point in points} for points in found]
+    # Messages are whole; the mean of several looks at how many wait is none.
+    by_time = [
+        {point.at: round(point.mean) if is_lag_series(name) else point.mean for point in points}
+        for name, points in zip(names, found, strict=True)
+    ]
     values = [[points.get(at) for at in times] for points in by_time]
     return JSONResponse({"begin": begin, "end": end, "times": times, "values": values})
 

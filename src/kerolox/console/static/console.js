@@ -8,19 +8,27 @@
     return getComputedStyle(document.documentElement).getPropertyValue(name).trim();
   }
 
+  // As tiles and tables have it: thousands apart, and a fraction of small rates alone.
+  function number(value, unit) {
+    if (value == null) return "–";
+    const text = unit === "/s" && value < 100 ? value.toFixed(1) : String(Math.round(value));
+    return text.replace(/\B(?=(\d{3})+(?!\d))/g, "\u202f") + unit;
+  }
+
   function options(figure, labels, width, found) {
     const isLong = found.end - found.begin > 2 * 86400;
     const when = new Intl.DateTimeFormat(undefined, isLong ? { month: "short", day: "numeric" } : { hour: "2-digit", minute: "2-digit", hour12: false });
     const moment = new Intl.DateTimeFormat(undefined, { dateStyle: "short", timeStyle: "short", hour12: false });
     const axis = { stroke: colour("--quiet"), grid: { stroke: colour("--line") }, ticks: { stroke: colour("--line") } };
     const unit = figure.dataset.unit;
-    const format = new Intl.NumberFormat(undefined, { maximumFractionDigits: 1, notation: "compact" });
-    const shown = (_plot, value) => (value == null ? "–" : format.format(value) + unit);
+    const shown = (_plot, value) => number(value, unit);
+    // Ticks of a chart of small figures lie between whole numbers.
+    const tick = (each) => (Number.isInteger(each) ? number(each, "") : String(each));
     return {
       width: width,
       height: 200,
       legend: { live: true },
-      axes: [Object.assign({ values: (_plot, ticks) => ticks.map((each) => when.format(each * 1000)) }, axis), Object.assign({ size: 60, values: (_plot, ticks) => ticks.map((each) => format.format(each)) }, axis)],
+      axes: [Object.assign({ values: (_plot, ticks) => ticks.map((each) => when.format(each * 1000)) }, axis), Object.assign({ size: 80, values: (_plot, ticks) => ticks.map(tick) }, axis)],
       scales: { x: { range: () => [found.begin, found.end] }, y: { range: (_plot, _low, high) => [0, high > 0 ? high * 1.1 : 1] } },
       series: [{ value: (_plot, at) => (at == null ? "–" : moment.format(at * 1000)) }].concat(labels.map((label, index) => ({
         label: label, stroke: colour("--series-" + (index % 6 + 1)), width: 2, value: shown, spanGaps: true,
@@ -42,9 +50,8 @@
       return;
     }
     const labels = figure.dataset.labels.split("\n").slice(0, found.values.length);
-    const last = found.values.map((values) => values.filter((each) => each != null).at(-1));
     note.textContent = found.times.length
-      ? "Last: " + labels.map((label, index) => label + " " + (last[index] ?? 0).toLocaleString(undefined, { maximumFractionDigits: 1 }) + figure.dataset.unit).join(", ")
+      ? "Last: " + labels.map((label, index) => label + " " + number(found.values[index].at(-1), figure.dataset.unit)).join(", ")
       : "No figures yet.";
     const old = charts.get(figure);
     if (old) old.destroy();
