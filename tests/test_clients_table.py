@@ -28,8 +28,15 @@ SCENARIOS = (
 )
 TEXT, _, VERSIONS_TEXT = (ROOT / "docs" / "clients.md").read_text().partition("## Other versions")
 VERSIONS_TEXT, _, OWN_TEXT = VERSIONS_TEXT.partition("## Kerolox's own clients")
-NOT_OURS = {"mqadmin", "orderly_kill", "request_to_kerolox", "shares_with_kerolox"}
-"""Scenarios of Java's that our clients have no counterpart of, or are part of themselves."""
+NOT_OURS = {
+    "mqadmin",
+    "orderly_kill",
+    "request_to_kerolox",
+    "shares_with_kerolox",
+    "topic_made_again",
+}
+"""Scenarios of Java's that our clients have no counterpart of on both brokers, or are part of
+themselves."""
 
 
 def rows() -> list[list[str]]:

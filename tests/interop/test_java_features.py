@@ -32,7 +32,7 @@ SCENARIOS = (
     "orderly_kill transactions request_reply request_callback request_to_kerolox "
     "shares_with_kerolox from_first from_last from_timestamp pull_held pull_filtered "
     "lite_assign_and_seek lite_by_time lite_subscribe_sql directly clone_offset reset "
-    "reset_offline"
+    "reset_offline topic_made_again"
 ).split()
 
 SETTINGS = {

@@ -127,6 +127,7 @@ public class Features {
         scenarios.put("lite_assign_and_seek", Features::liteAssignAndSeek);
         scenarios.put("lite_by_time", Features::liteByTime);
         scenarios.put("lite_subscribe_sql", Features::liteSubscribeSql);
+        scenarios.put("topic_made_again", Features::topicMadeAgain);
         scenarios.put("shares_with_kerolox", Features::sharesWithKerolox);
         scenarios.put("directly", Features::directly);
         scenarios.put("clone_offset", Features::cloneOffset);
@@ -708,6 +709,27 @@ public class Features {
         eventually(() -> texts(again).equals(later), "saw " + texts(again));
         third.shutdown();
         check(again.size() == 8, "saw " + again.size());
+    }
+
+    /** Its consumers run meanwhile, and get all of the new one, which has more than they have seen of the old one. */
+    private static void topicMadeAgain() throws Exception {
+        Set<String> old = put("FeatAgain", "old", 16);
+        DefaultMQPushConsumer push = consumer("feat-again");
+        push.subscribe("FeatAgain", "*");
+        List<MessageExt> seen = collect(push);
+        DefaultLitePullConsumer lite = lite("feat-again-lite");
+        lite.subscribe("FeatAgain", "*");
+        lite.start();
+        poll(lite, old);
+        eventually(() -> texts(seen).containsAll(old), "saw " + texts(seen));
+        committed(push, "FeatAgain");
+        admin.deleteTopicInBroker(Collections.singleton(brokerAddress()), "FeatAgain");
+        admin.deleteTopicInNameServer(Collections.singleton(namesrv), "FeatAgain", null);
+        Set<String> fresh = put("FeatAgain", "new", 64);
+        poll(lite, fresh);
+        eventually(() -> texts(seen).containsAll(fresh), "saw " + texts(seen));
+        push.shutdown();
+        lite.shutdown();
     }
 
     private static void directly() throws Exception {
