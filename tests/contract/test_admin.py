@@ -248,7 +248,9 @@ async def test_offsets_of_a_group_that_is_not_online_are_set(admin: Admin, scene
     skipped = await admin.skip_backlog(group, scene.topic)
     assert (skipped[0].queue, skipped[0].offset) == (scene.queue, MESSAGES)
     copy = f"g-{uuid.uuid4().hex[:8]}"
-    await admin.clone_offsets(scene.group, copy, topic=scene.topic)
+    tried = await admin.clone_offsets(scene.group, copy, topic=scene.topic, dry_run=True)
+    assert await admin.get_offset(copy, scene.queue) != MESSAGES
+    assert await admin.clone_offsets(scene.group, copy, topic=scene.topic) == tried
     assert await admin.get_offset(copy, scene.queue) == MESSAGES
     # Groups that were never online have no retry topic, by which their brokers are found.
     for topic in (scene.topic, ""):

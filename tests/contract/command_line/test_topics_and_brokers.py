@@ -149,7 +149,7 @@ async def test_a_retired_broker_is_drained_and_comes_back(
             others = [f"--ignore-group={name}" for name, _ in left if name != group]
             again = (*retire, "--force", *others)
             late_answer = await shell.run(*again, "--timeout", 0.1, code=1)
-            assert f"1 messages of {topic} for {group}" in late_answer.stderr
+            assert f"1 message of {topic} for {group}" in late_answer.stderr
             is_decided = True
             await shell.run("group", "reset", group, topic, "--to", "end", "--execute")
             drained = await shell.run(*again)

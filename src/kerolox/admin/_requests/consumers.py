@@ -410,7 +410,13 @@ class ConsumerRequests:
         return await skip_backlog(self._open(), group, topic)
 
     async def clone_offsets(
-        self, source_group: str, target_group: str, *, topic: str = "", offline: bool = True
+        self,
+        source_group: str,
+        target_group: str,
+        *,
+        topic: str = "",
+        offline: bool = True,
+        dry_run: bool = False,
     ) -> list[str]:
         """Give a group the offsets of another one (``cloneGroupOffset``, code 314); on which
         brokers.
@@ -421,6 +427,7 @@ class ConsumerRequests:
             topic: only of this one; empty: of all.
             offline: also of topics that the source does not subscribe to right now. A RocketMQ 4
                 broker does not tell them so long as the source is online: name such a topic.
+            dry_run: change nothing; the brokers where it would be done.
 
         Raises:
             TopicRouteNotFoundError: the source has no retry topic: it was never online.
@@ -428,7 +435,7 @@ class ConsumerRequests:
             BrokerError, RemotingError: none did it.
         """
         return await clone_offsets(
-            self._open(), source_group, target_group, topic=topic, offline=offline
+            self._open(), source_group, target_group, topic=topic, offline=offline, dry_run=dry_run
         )
 
     async def get_offset(self, group: str, queue: MessageQueue, *, broker: str = "") -> int:

@@ -117,7 +117,13 @@ async def skip_backlog(access: Access, group: str, topic: str) -> list[OffsetRes
 
 
 async def clone_offsets(
-    access: Access, source_group: str, target_group: str, *, topic: str = "", offline: bool = True
+    access: Access,
+    source_group: str,
+    target_group: str,
+    *,
+    topic: str = "",
+    offline: bool = True,
+    dry_run: bool = False,
 ) -> list[str]:
     """Give a group the offsets of another one (``cloneGroupOffset``, code 314); on which brokers.
 
@@ -128,6 +134,7 @@ async def clone_offsets(
         topic: only of this one; empty: of all.
         offline: also of topics that the source does not subscribe to right now. A RocketMQ 4 broker
             does not tell them so long as the source is online: name such a topic.
+        dry_run: change nothing; the brokers where it would be done.
 
     Raises:
         TopicRouteNotFoundError: the source has no retry topic: it was never online.
@@ -135,6 +142,8 @@ async def clone_offsets(
         BrokerError, RemotingError: none did it.
     """
     nodes = await nodes_of_topic(access, RETRY_PREFIX + source_group)
+    if dry_run:
+        return list(nodes.values())
 
     async def copy(address: str) -> None:
         # Each topic by its name: asked for all, a RocketMQ broker says that it did it, and does

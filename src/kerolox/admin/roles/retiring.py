@@ -27,6 +27,7 @@ from kerolox.errors import ClientError, TopicNotFoundError
 from kerolox.message import MessageQueue
 from kerolox.protocol.codes import Perm
 from kerolox.protocol.names import DLQ_PREFIX, HALF_TOPIC, TRANSACTION_GROUP
+from kerolox.text.counts import counted
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection
@@ -211,12 +212,13 @@ async def wait_until_drained(
 
 def _still(found: BrokerDrain, quiet_seconds: float) -> str:
     parts = [
-        f"{count} messages of {topic} for {group}" for (group, topic), count in found.lag.items()
+        f"{counted(count, 'message')} of {topic} for {group}"
+        for (group, topic), count in found.lag.items()
     ]
     if found.delayed:
-        parts.append(f"{found.delayed} delayed messages")
+        parts.append(counted(found.delayed, "delayed message"))
     if found.transactions:
-        parts.append(f"{found.transactions} open transactions")
+        parts.append(counted(found.transactions, "open transaction"))
     if found.sending:
         parts.append(f"producers that {', '.join(found.sending)} sends to it")
     what = "; ".join(parts) or f"messages came within the last {quiet_seconds:g} s"

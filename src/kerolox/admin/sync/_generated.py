@@ -475,7 +475,13 @@ class AdminRequests:
         return self._portal.run(self._admin.skip_backlog(group, topic))
 
     def clone_offsets(
-        self, source_group: str, target_group: str, *, topic: str = "", offline: bool = True
+        self,
+        source_group: str,
+        target_group: str,
+        *,
+        topic: str = "",
+        offline: bool = True,
+        dry_run: bool = False,
     ) -> list[str]:
         """Give a group the offsets of another one (``cloneGroupOffset``, code 314); on which
         brokers.
@@ -483,7 +489,9 @@ class AdminRequests:
         See ``kerolox.admin.Admin.clone_offsets``.
         """
         return self._portal.run(
-            self._admin.clone_offsets(source_group, target_group, topic=topic, offline=offline)
+            self._admin.clone_offsets(
+                source_group, target_group, topic=topic, offline=offline, dry_run=dry_run
+            )
         )
 
     def get_offset(self, group: str, queue: MessageQueue, *, broker: str = "") -> int:

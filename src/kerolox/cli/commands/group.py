@@ -27,6 +27,7 @@ from kerolox.cli.rows import (
     show_rows,
     time_column,
 )
+from kerolox.text.counts import counted
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -120,7 +121,7 @@ def describe_command(name: str, topic: str, output: str, name_server: str) -> No
     show_rows(rows, columns, output)
     if is_text(output):
         print_line(
-            f"group {name}: {progress.lag} messages left, "
+            f"group {name}: {counted(progress.lag, 'message')} left, "
             f"{progress.consumed_per_second:.1f} delivered a second"
         )
         _say_paused(state)
@@ -505,10 +506,17 @@ def _change_text(change: GroupChange) -> str:
 @click.argument("target")
 @click.option("--topic", default="", help="Only offsets of this one.")
 @new_group_option
+@dry_run_option
 @output_option
 @name_server_option
 def clone_command(
-    source: str, target: str, topic: str, new_group: bool, output: str, name_server: str
+    source: str,
+    target: str,
+    topic: str,
+    new_group: bool,
+    dry_run: bool,
+    output: str,
+    name_server: str,
 ) -> None:
     """Give TARGET the offsets of SOURCE."""
     from kerolox.admin import clone_offsets
@@ -516,12 +524,16 @@ def clone_command(
     _check_known(source, False, name_server)
     _check_known(target, new_group, name_server)
     addresses = on_cluster(
-        name_server, lambda access: clone_offsets(access, source, target, topic=topic)
+        name_server,
+        lambda access: clone_offsets(access, source, target, topic=topic, dry_run=dry_run),
     )
     if is_text(output):
-        print_line(f"group {target} has the offsets of {source} on {', '.join(addresses)}")
+        has = "would have" if dry_run else "has"
+        print_line(f"group {target} {has} the offsets of {source} on {', '.join(addresses)}")
+        if dry_run:
+            say_dry_run(output)
         return
-    row = {"group": target, "source": source, "brokerAddrs": addresses}
+    row = {"group": target, "source": source, "brokerAddrs": addresses, "done": not dry_run}
     show_row(row, columns_of(row), output)
 
 
@@ -544,8 +556,8 @@ def delete_command(
     if not consent.yes:
         [summary] = on_cluster(name_server, lambda access: group_summaries(access, [name]))
         complain(
-            f"kerolox: group {name} has {summary.members} members online and {summary.lag} messages"
-            " left"
+            f"kerolox: group {name} has {counted(summary.members, 'member')} online and "
+            f"{counted(summary.lag, 'message')} left"
         )
         if not confirm(f"Delete group {name}?", consent, output, name_server):
             if not is_text(output):

@@ -25,6 +25,7 @@ from kerolox.cli.rows import (
     show_rows,
     time_column,
 )
+from kerolox.text.counts import counted
 
 if TYPE_CHECKING:
     from kerolox.admin import Access, GroupProgress, TopicChange, TopicDescription
@@ -157,7 +158,7 @@ def describe_command(name: str, output: str, name_server: str) -> None:
     group_columns = Column("group", "GROUP"), number_column("lag", "LAG")
     show_rows(_group_rows(groups), group_columns, output)
     count = _messages(description)
-    print_line(f"{count} messages, {len(groups)} groups")
+    print_line(f"{counted(count, 'message')}, {counted(len(groups), 'group')}")
 
 
 async def _describe(access: Access, name: str) -> _Described:
@@ -254,7 +255,7 @@ def create_command(
     )
     if is_text(output):
         has = "would have" if dry_run else "has"
-        print_line(f"topic {name} {has} {queues} queues on {', '.join(addresses)}")
+        print_line(f"topic {name} {has} {counted(queues, 'queue')} on {', '.join(addresses)}")
         if dry_run:
             say_dry_run(output)
         return
@@ -463,8 +464,9 @@ async def _going(access: Access, name: str, cluster: str) -> dict[str, object]:
 def _going_text(row: dict[str, object]) -> str:
     if row["error"]:
         return f"kerolox: what topic {row['topic']} holds is not known: {row['error']}"
-    groups = row["groups"]
+    groups, count = row["groups"], row["messages"]
     assert isinstance(groups, list)
+    assert isinstance(count, int)
     left = [f"{each['group']} ({each['lag']} left)" for each in groups if each["lag"]]
     behind = f"; not consumed yet by {', '.join(left)}" if left else ""
-    return f"kerolox: topic {row['topic']} holds {row['messages']} messages{behind}"
+    return f"kerolox: topic {row['topic']} holds {counted(count, 'message')}{behind}"

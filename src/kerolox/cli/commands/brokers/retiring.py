@@ -10,6 +10,7 @@ from kerolox.cli.cluster_options import broker_argument, name_server_option, on_
 from kerolox.cli.confirming import dry_run_option, say_dry_run
 from kerolox.cli.output import complain, output_option, print_line
 from kerolox.cli.rows import columns_of, is_text, show_row
+from kerolox.text.counts import counted
 
 if TYPE_CHECKING:
     from kerolox.admin import Access, BrokerDrain
@@ -91,7 +92,8 @@ def retire_command(
             say_dry_run(output)
         return
     for topic, count in found.unread.items():
-        complain(f"kerolox: {count} messages of {topic}, which no group reads, stay on its disk")
+        unread = f"{counted(count, 'message')} of {topic}, which no group reads"
+        complain(f"kerolox: on its disk stay {unread}")
     print_line(f"{address} can be stopped; kerolox broker return {address} undoes it")
 
 
@@ -121,11 +123,11 @@ class _Progress:
 def _left_text(found: BrokerDrain) -> str:
     lag = sum(found.lag.values())
     behind = sorted({group for group, _ in found.lag})
-    parts = [f"{lag} messages left for {', '.join(behind)}"] if lag else []
+    parts = [f"{counted(lag, 'message')} left for {', '.join(behind)}"] if lag else []
     if found.delayed:
-        parts.append(f"{found.delayed} delayed messages")
+        parts.append(counted(found.delayed, "delayed message"))
     if found.transactions:
-        parts.append(f"{found.transactions} open transactions")
+        parts.append(counted(found.transactions, "open transaction"))
     if found.sending:
         parts.append(f"{', '.join(found.sending)} still sends producers there")
     return "; ".join(parts) or "all is consumed; no more message may come"

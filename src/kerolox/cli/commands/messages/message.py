@@ -22,6 +22,7 @@ from kerolox.cli.messages import (
 from kerolox.cli.output import complain, output_option, print_line
 from kerolox.cli.positions import queue_of, range_options
 from kerolox.cli.rows import Column, is_text, show_record, show_rows, time_column
+from kerolox.text.counts import counted
 
 if TYPE_CHECKING:
     from kerolox.admin import Access, MessageTrack
@@ -93,7 +94,7 @@ def list_command(
     show_messages(found, body, output)
     if is_text(output):
         more = "; there may be more (--count)" if len(found) == count else ""
-        complain(f"kerolox: {len(found)} of {looked_at} messages looked at{more}")
+        complain(f"kerolox: {len(found)} of {counted(looked_at, 'message')} looked at{more}")
 
 
 @message.command("get")
@@ -145,7 +146,7 @@ def find_command(
     )
     show_messages(found, body, output)
     if is_text(output):
-        complain(f"kerolox: {len(found)} messages")
+        complain(f"kerolox: {counted(len(found), 'message')}")
 
 
 @message.command("consumers")

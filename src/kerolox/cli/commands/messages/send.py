@@ -27,6 +27,7 @@ from kerolox.cli.rows import columns_of, is_text, show_row
 from kerolox.clock import now_ms
 from kerolox.errors import KeroloxError, TopicRouteNotFoundError
 from kerolox.text import time_text
+from kerolox.text.counts import counted
 from kerolox.text.durations import duration_text
 
 if TYPE_CHECKING:
@@ -244,7 +245,7 @@ class _Sending:
             error = failed.exceptions[0]
             if self._is_single:
                 raise error from None
-            raise KeroloxError(f"after {self._sent} messages: {error}") from error
+            raise KeroloxError(f"after {counted(self._sent, 'message')}: {error}") from error
         finally:
             self._seconds = max(time.monotonic() - begin, 1e-9)
 
@@ -301,7 +302,7 @@ class _Sending:
             return
         if is_text(self._output):
             print_line(
-                f"sent {self._sent} messages in {self._seconds:.2f} s "
+                f"sent {counted(self._sent, 'message')} in {self._seconds:.2f} s "
                 f"({self._sent / self._seconds:,.0f} a second)"
             )
         elif self._output == JSON:
@@ -319,7 +320,7 @@ async def _telling(access: Access, topic: str, sending: Callable[[], Awaitable[N
         failed = error
     made = {} if was_there else await _queues_of(access, topic) or {}
     for broker_name, queues in made.items():
-        complain(f"kerolox: created topic {topic} ({queues} queues on {broker_name})")
+        complain(f"kerolox: created topic {topic} ({counted(queues, 'queue')} on {broker_name})")
     if failed is not None:
         raise failed
 

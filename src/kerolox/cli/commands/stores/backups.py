@@ -11,6 +11,7 @@ from kerolox.cli.commands.stores.sharing import Progress, find_store, store_opti
 from kerolox.cli.output import output_option, print_line
 from kerolox.cli.rows import columns_of, is_text, show_row
 from kerolox.text import time_text
+from kerolox.text.counts import counted
 
 if TYPE_CHECKING:
     from kerolox.inspect.backup.manifest import Manifest
@@ -124,5 +125,5 @@ def _show(manifest: Manifest, folder: str, output: str, *, faults: list[str] | N
     print_line(
         f"{folder}: {len(manifest.files)} files, {manifest.size} bytes, the log from "
         f"{manifest.log_begin} to {manifest.log_end}, of {time_text(manifest.began_ms)}"
-        + (f"; {len(faults)} faults" if faults else "")
+        + (f"; {counted(len(faults), 'fault')}" if faults else "")
     )
