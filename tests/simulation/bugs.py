@@ -9,17 +9,23 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
+import msgspec
+
 from kerolox._pykernel.holds import HeldPulls
 from kerolox._pykernel.store import Store
 from kerolox.broker.replication import waits
 from kerolox.broker.replication.master import SlaveLink
 from kerolox.broker.replication.slave import MasterLink
+from kerolox.broker.replication.tables import SlaveTables
 from kerolox.broker.services.op_queue import OpQueue
 from kerolox.broker.services.schedule import DelaySchedule
 from kerolox.broker.services.transactions import Transactions
 from kerolox.broker.services.writer import FlushWaits
+from kerolox.broker.tables.former_queues import FormerQueues
 from kerolox.broker.tables.locks import QueueLocks
 from kerolox.broker.tables.offsets import OffsetTable
+from kerolox.broker.tables.subscriptions import GroupSubscriptions
+from kerolox.broker.tables.topics import TopicTable
 from kerolox.client.aio.consumers.push.consuming import Consuming
 from kerolox.client.aio.consumers.push.send_back import SendBacks
 from kerolox.client.core.consuming import rebalance
@@ -229,6 +235,17 @@ def logs_not_compared(patches: Patches) -> None:
     patches.set(MasterLink, "_compare", lambda self, data: None)
 
 
+@_bug("a slave counts its master's positions of halves before it has what they stand for")
+def half_positions_ahead(patches: Patches) -> None:
+    real = SlaveTables._wait_for_log
+
+    def wait_for_log(self: Any, positions: Any) -> None:
+        self._offsets.put_all(positions.transactions)
+        real(self, positions)
+
+    patches.set(SlaveTables, "_wait_for_log", wait_for_log)
+
+
 # -- what is delivered later ----------------------------------------------------------
 @_bug("a delayed message is delivered before its time")
 def delay_early(patches: Patches) -> None:
@@ -371,6 +388,46 @@ def offsets_too_high(patches: Patches) -> None:
 @_bug("a pull that is held is not woken by what arrives")
 def held_pull_not_woken(patches: Patches) -> None:
     patches.set(HeldPulls, "matching", lambda self, key, codes: [])
+
+
+# -- what changes while clients run ---------------------------------------------------------
+@_bug("the offsets of groups outlive their topic")
+def offsets_outlive_topic(patches: Patches) -> None:
+    patches.set(OffsetTable, "begin_anew", lambda self, *_, **__: [])
+
+
+@_bug("a delayed message comes to the queue that it names, though the topic has lost it")
+def delayed_to_lost_queue(patches: Patches) -> None:
+    patches.set(FormerQueues, "queue_now", lambda self, topic, queue_id: queue_id)
+
+
+@_bug("fewer retry queues of a group are fewer that it reads")
+def retry_queues_not_read(patches: Patches) -> None:
+    real = TopicTable.set_write_queues
+
+    def narrow(self: Any, topic: str, queues: int) -> Any:
+        real(self, topic, queues)
+        known = self.get(topic)
+        if known is not None and known.read_queue_nums > queues:
+            self.put(msgspec.structs.replace(known, read_queue_nums=queues))
+
+    patches.set(TopicTable, "set_write_queues", narrow)
+
+
+@_bug("of two subscriptions that of the highest version counts, though nobody has it any more")
+def highest_version_counts(patches: Patches) -> None:
+    real = GroupSubscriptions._judge
+
+    def judge(self: Any, topics: Any, updated: Any) -> Any:
+        before = dict(self.current)
+        changes = real(self, topics, updated)
+        for topic, old in before.items():
+            now = self.current.get(topic)
+            if now is not None and now.sub_version < old.sub_version:
+                self.current[topic] = old
+        return changes
+
+    patches.set(GroupSubscriptions, "_judge", judge)
 
 
 # -- producers and name servers ---------------------------------------------------------

@@ -117,6 +117,7 @@ def check(history: History, cluster: Any) -> list[str]:
         check_received(history, contents),
         check_order(history, contents),
         check_delays(history),
+        check_narrowed(history, contents),
         check_offsets(history, contents, masters),
         check_quiet(history),
     ):
@@ -341,6 +342,11 @@ def check_received(history: History, contents: Contents) -> list[str]:
             faults.append(f"{received.consumer} got {received.key!r}, which nobody sent")
         elif each.decision == ROLLBACK:
             faults.append(f"{received.consumer} got {received.key}, which was rolled back")
+        elif not received.reconsume_times and not history.groups[received.group].wants(
+            each.tag, received.at
+        ):
+            # What a member gave back its group gets again, whatever it subscribes to.
+            faults.append(f"{received.consumer} got {received.key}, whose tag it did not want")
         # What a listener gives back is stored without a wait for the disk or a slave, as RocketMQ's
         # broker does (setWaitStoreMsgOK(false)): a loss afterwards may cost the retry.
         if received.result == OK or (
@@ -360,6 +366,8 @@ def check_received(history: History, contents: Contents) -> list[str]:
                     continue
                 if kept.key in sent and was_deleted(history, sent[kept.key]):
                     continue
+                if kept.key in sent and group.may_pass(sent[kept.key].tag, sent[kept.key].began):
+                    continue
                 faults.append(f"{group.name} never consumed {kept}")
     return faults
 
@@ -378,16 +386,15 @@ def passed_by(
     group: Group, history: History, contents: Contents
 ) -> dict[tuple[str, str, int], int]:
     """Queues that lost messages which the group had been given, each with the offset up to which it
-    may not look again: others came to their places, and a client that has read on cannot know. So
-    with the queues of a topic that was deleted and made again."""
+    may not look again: others came to their places, and a client that has read on cannot know. A
+    topic that is deleted and made again is no such loss: its groups begin anew."""
     has_lost = _lost_anything(history)
     place = _places_of(group, contents)
     passed: dict[tuple[str, str, int], int] = {}
     for received in history.received:
         queue = (received.broker, received.topic, received.queue_id)
         is_ours = received.group == group.name and received.topic in group.topics
-        is_ours = is_ours and (has_lost or received.topic in history.deleted_topics)
-        if is_ours and place.get((*queue, received.queue_offset)) != received.key:
+        if is_ours and has_lost and place.get((*queue, received.queue_offset)) != received.key:
             passed[queue] = max(passed.get(queue, 0), received.queue_offset + 1)
     return passed
 
@@ -436,6 +443,13 @@ def _order_of(group: Group, history: History, contents: Contents) -> list[str]:
     done: dict[tuple[str, str, int], set[int]] = defaultdict(set)
     settled: dict[tuple[str, str, int], list[tuple[float, int]]] = defaultdict(list)
     below: dict[tuple[str, str, int], int] = {}
+    tags = {each.key: each for each in history.sent}
+    # A member with other tags was, or is, not given them.
+    unwanted = {
+        at
+        for at, key in place.items()
+        if key in tags and group.may_pass(tags[key].tag, tags[key].began)
+    }
     given: tuple[float, str] = (-1.0, "")
     batch: set[int] = set()
     faults = []
@@ -457,7 +471,7 @@ def _order_of(group: Group, history: History, contents: Contents) -> list[str]:
         done[queue].update(offset for ended, offset in waiting if ended <= received.at)
         settled[queue] = [each for each in waiting if each[0] > received.at]
         at = below[queue]
-        while at in done[queue]:
+        while at in done[queue] or (*queue, at) in unwanted:
             at += 1
         below[queue] = at
         batch.add(received.queue_offset)
@@ -485,6 +499,21 @@ def check_delays(history: History) -> list[str]:
         if received.key in sent
         and received.at - sent[received.key].began
         < sent[received.key].delay_ms / 1_000 - EARLY_SECONDS
+    ]
+
+
+def check_narrowed(history: History, contents: Contents) -> list[str]:
+    """What came while a topic had fewer queues is in those that it had. A broker that lost its end,
+    or another one, may have known nothing of it."""
+    if _lost_anything(history) or history.role_changes:
+        return []
+    return [
+        f"{kept} came while {each.topic} had {each.queues} queues"
+        for each in history.narrowed
+        for (broker, topic, queue_id), records in contents.queues.items()
+        if broker == each.broker and topic == each.topic and queue_id >= each.queues
+        for kept in records
+        if each.log_begin <= kept.physical_offset < each.log_end
     ]
 
 

@@ -5,13 +5,15 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import contextvars
+import math
 import random
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from kerolox.errors import KeroloxError
 from tests.simulation.cluster import Cluster, DiedError, Node
-from tests.simulation.scenario import Fault
+from tests.simulation.history import Subscribed
+from tests.simulation.scenario import CLOCK_STEP_SECONDS_MAX, Fault
 
 if TYPE_CHECKING:
     from tests.simulation.run import Run
@@ -230,6 +232,79 @@ class Faults:
     def _delete_topic(self, node: Node, fault: Fault) -> None:
         work = self._run.operator.delete_topic(fault.other, again=fault.amount < 0.5)
         self._tasks.append(self._loop.create_task(work))
+
+    def _remake_topic(self, node: Node, fault: Fault) -> None:
+        """While its consumers run, or while they are away."""
+        members = self._members(fault.other, by_topic=True) if fault.amount < 0.6 else []
+
+        async def work() -> None:
+            await self._leave(members, is_kill=fault.amount < 0.2)
+            await self._run.operator.delete_topic(fault.other, again=True)
+            await asyncio.sleep(fault.seconds / 2)
+            for member in members:
+                await self._up(member)
+
+        self._tasks.append(self._loop.create_task(work()))
+
+    def _queues(self, node: Node, fault: Fault) -> None:
+        operator, now = self._run.operator, self._run.scenario.topics[fault.other]
+        if fault.amount < 0.4:
+            work = operator.take_queues(fault.other, 1, fault.seconds)
+        elif fault.amount < 0.7:
+            work = operator.change_queues(fault.other, 1)
+        else:
+            work = operator.change_queues(fault.other, now + 2)
+        self._tasks.append(self._loop.create_task(work))
+
+    def _retry_queues(self, node: Node, fault: Fault) -> None:
+        queues = 4 if fault.amount < 0.5 else 1
+        work = self._run.operator.change_retry_queues(fault.other, queues)
+        self._tasks.append(self._loop.create_task(work))
+
+    def _subscribe(self, node: Node, fault: Fault) -> None:
+        """The members of a group end one after the other; each comes back with other tags, and
+        after a step of its clock, back or forth."""
+        members = self._members(fault.other)
+        (plan,) = (each for each in self._run.scenario.groups if each.name == fault.other)
+        wanted = [each for each in ("a", "b", "*", "a || b") if each != plan.tags]
+
+        async def work() -> None:
+            first_at = self._loop.time()
+            plan.tags = self._random.choice(wanted)
+            told = self._cluster.history.groups[plan.name]
+            # What comes until the last one has ended may be passed over.
+            told.subscriptions.append(Subscribed(first_at, math.inf, plan.tags))
+            number = len(told.subscriptions) - 1
+            for member in members:
+                await self._leave([member], is_kill=self._random.random() < 0.5)
+                told.subscriptions[number] = Subscribed(first_at, self._loop.time(), plan.tags)
+                step = (fault.amount - 0.5) * 2 * CLOCK_STEP_SECONDS_MAX
+                member.clock_offset_seconds += step
+                await self._up(member)
+                await asyncio.sleep(fault.seconds / 2)
+
+        self._tasks.append(self._loop.create_task(work()))
+
+    def _members(self, name: str, *, by_topic: bool = False) -> list[Node]:
+        """Nodes of a group, or of all groups of a topic."""
+        return [
+            each.node
+            for each in self._run.consumers
+            if (name in each.plan.topics if by_topic else each.plan.name == name)
+        ]
+
+    async def _leave(self, members: list[Node], *, is_kill: bool) -> None:
+        """End clients, in order or not; those that do not run stay away."""
+        for node in members:
+            client, process = self._run.client_of(node), node.process
+            if process is None or not node.is_running:
+                continue
+            if not is_kill and not process.is_paused:
+                with contextlib.suppress(DiedError):
+                    await self._cluster.call(node, client.stop())
+            self._cluster.trace.add(f"ended {node.name}")
+            process.kill()
+            client.died()
 
     def _promote(self, node: Node, fault: Fault) -> None:
         work = self._run.operator.promote(planned=fault.amount < 0.5)

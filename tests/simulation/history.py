@@ -7,12 +7,19 @@ are virtual seconds.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 PLAIN, ORDERED, DELAYED, TRANSACTION = "plain", "ordered", "delayed", "transaction"
 SEND_OK = "SEND_OK"
 COMMIT, ROLLBACK, UNKNOWN = "commit", "rollback", "unknown"
 OK, LATER, DIED = "ok", "later", "died"
+
+
+def is_wanted(tag: str, expression: str) -> bool:
+    """Whether tags joined by ``||``, or all, have a tag."""
+    return expression == "*" or tag in expression.split(" || ")
 
 
 @dataclass
@@ -39,6 +46,7 @@ class Sent:
     decision: str = ""
     """TRANSACTION: what its producer decides, and says again whenever a broker asks."""
     one_way: bool = False
+    tag: str = ""
 
     def told(
         self,
@@ -80,6 +88,24 @@ class Received:
     """When the listener settled it."""
 
 
+class Subscribed(NamedTuple):
+    """What the members of a group subscribe to: the first one since then, and since then all."""
+
+    first_at: float
+    all_at: float
+    expression: str
+
+
+class Narrowed(NamedTuple):
+    """A topic had so many queues while the log of a broker came from one place to another."""
+
+    broker: str
+    topic: str
+    queues: int
+    log_begin: int
+    log_end: int
+
+
 @dataclass
 class Group:
     """A consumer group."""
@@ -96,6 +122,29 @@ class Group:
     is_rewound: bool = False
     """Offsets were reset backwards: order begins anew there."""
     retries_max: int = 16
+    subscriptions: list[Subscribed] = field(default_factory=list)
+    """In order; none: all messages."""
+
+    def may_pass(self, tag: str, since: float) -> bool:
+        """Whether a message that was sent then may reach none of its members: one of the
+        subscriptions from then on does not want it."""
+        wanted = [
+            each.expression
+            for number, each in enumerate(self.subscriptions)
+            if self._ended(number) > since
+        ]
+        return not all(is_wanted(tag, each) for each in wanted)
+
+    def wants(self, tag: str, at: float) -> bool:
+        """Whether what any of its members subscribed to then has a tag."""
+        return not self.subscriptions or any(
+            each.first_at <= at <= self._ended(number) and is_wanted(tag, each.expression)
+            for number, each in enumerate(self.subscriptions)
+        )
+
+    def _ended(self, number: int) -> float:
+        later = self.subscriptions[number + 1 :]
+        return later[0].all_at if later else math.inf
 
 
 KILLED, CRASHED, STOPPED, STARTED, PROMOTED = "killed", "crashed", "stopped", "started", "promoted"
@@ -138,6 +187,7 @@ class History:
     """Topics that were deleted and not made again; a broker that was away may have them still."""
     deleted_topics: dict[str, float] = field(default_factory=dict)
     """Topic to the last time at which a deletion of it began or ended."""
+    narrowed: list[Narrowed] = field(default_factory=list)
     clock_jumps: int = 0
     role_changes: int = 0
     """Promotions that were tried, planned ones, too."""

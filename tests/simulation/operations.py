@@ -13,7 +13,7 @@ from kerolox.errors import KeroloxError, TopicExistsError, TopicRouteNotFoundErr
 from kerolox.namesrv.server import NameServer
 from kerolox.protocol.codes import MASTER_ID
 from tests.simulation.cluster import BROKER_PORT, DiedError
-from tests.simulation.history import PROMOTED, Event
+from tests.simulation.history import PROMOTED, Event, Narrowed
 
 if TYPE_CHECKING:
     from tests.simulation.cluster import Node
@@ -30,6 +30,7 @@ Command = Callable[[Admin], Awaitable[object]]
 TIMEOUT_SECONDS = 2.0
 TRIES_MAX = 40
 """An operator whose command fails runs it again, as its error says."""
+LOST_TRIES_MAX = 20
 RETRY_SECONDS = 0.5
 REGISTERED_LOOKS_MAX = 240
 """A name server forgets a connection that is silent within that time."""
@@ -92,6 +93,42 @@ class Operator:
             queues = self._run.scenario.topics[topic]
             await self._run_command(lambda admin: admin.create_topic(topic, queues=queues))
             self._history.deleted_topics[topic] = now()
+
+    async def change_queues(self, topic: str, queues: int) -> None:
+        """Give a topic so many write queues; those that it had are read all the same."""
+        known = self._run.scenario.topics
+        known[topic] = max(known[topic], queues)
+        await self._run_command(
+            lambda admin: admin.update_topic(topic, queues=queues), tries=LOST_TRIES_MAX
+        )
+
+    async def take_queues(self, topic: str, queues: int, seconds: float) -> None:
+        """Take read queues away, too: what they hold is delivered when they are there again. What
+        waits for one of them meanwhile comes to the others."""
+        await self._run_command(
+            lambda admin: admin.update_topic(topic, queues=queues, shrink_read_queues=True),
+            tries=LOST_TRIES_MAX,
+        )
+        begins = self._log_ends()
+        await asyncio.sleep(seconds)
+        for name, end in self._log_ends().items():
+            if name in begins:
+                self._history.narrowed.append(Narrowed(name, topic, queues, begins[name], end))
+        await self.change_queues(topic, self._run.scenario.topics[topic])
+
+    def _log_ends(self) -> dict[str, int]:
+        """Of the masters that run."""
+        return {
+            broker.config.broker_name: broker.parts.store.max_physical_offset
+            for broker in self._cluster.brokers.values()
+            if hasattr(broker, "parts") and not broker.parts.config.is_slave
+        }
+
+    async def change_retry_queues(self, group: str, queues: int) -> None:
+        """Give a group so many retry queues."""
+        await self._run_command(
+            lambda admin: admin.update_group(group, retry_queue_nums=queues), tries=LOST_TRIES_MAX
+        )
 
     async def promote(self, *, planned: bool) -> None:
         """Have the slave with the longest log change places with its master; or take the place of

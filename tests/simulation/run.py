@@ -27,7 +27,7 @@ from kerolox.protocol.bodies import TopicConfig
 from tests.simulation import checks, clocks, disk_calls
 from tests.simulation.cluster import Cluster, Node
 from tests.simulation.faults import Faults
-from tests.simulation.history import CRASHED, PROMOTED, Group, History
+from tests.simulation.history import CRASHED, PROMOTED, Group, History, Subscribed
 from tests.simulation.loop import SimulatedLoop
 from tests.simulation.operations import Operator
 from tests.simulation.patches import Patches
@@ -124,6 +124,7 @@ class Run:
                 group.topics,
                 is_orderly=group.is_orderly,
                 takes_time=bool(group.seconds or group.fails),
+                subscriptions=[Subscribed(0.0, 0.0, group.tags)],
             )
             for member in range(group.members):
                 node = cluster.add_node(f"{group.name}-{member}")

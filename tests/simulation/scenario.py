@@ -36,6 +36,12 @@ KINDS = (
 )
 """Kinds of faults; the seed draws which ones a run has."""
 
+CHANGES = ("remake_topic", "queues", "retry_queues", "subscribe")
+"""What operators and users change while clients run, drawn beside the faults."""
+TAGS = ("a", "b")
+CLOCK_STEP_SECONDS_MAX = 7_200.0
+"""Clients make versions of what they subscribe to from a clock; a step is longer than a run."""
+
 
 @dataclass
 class Fault:
@@ -63,6 +69,8 @@ class ProducerPlan:
     timeout_ms: int = 3_000
     body_bytes: int = 0
     """Size of each body; 0: each has another one."""
+    has_tags: bool = False
+    """Each message has one of `TAGS`."""
 
 
 @dataclass
@@ -78,6 +86,8 @@ class GroupPlan:
     seconds: float = 0.0
     """How long a listener takes."""
     batch: int = 1
+    tags: str = "*"
+    """What its members subscribe to now."""
 
 
 @dataclass
@@ -130,6 +140,39 @@ def drawn(seed: int) -> Scenario:
     _draw_settings(scenario, chance)
     _draw_clients(scenario, chance)
     _draw_faults(scenario, chance)
+    # A generator of its own, as faults that are added draw from it and change no others.
+    _draw_changes(scenario, random.Random(f"changes-{seed}"))
+    return scenario
+
+
+def copies_left_behind(seed: int) -> Scenario:
+    """Open transactions that a slave has, and their copies that it has not.
+
+    The master is started again. Before its slave has connected it asks about the open halves, and
+    stores them again. The slave takes the tables: the position of the half topic is behind the
+    halves that it has. Then it is promoted, and the master is lost: if that position counted, the
+    halves would be settled, and what their producer decides of them would come to nothing.
+    """
+    scenario = Scenario(seed, slaves=1, topics={"Topic0": 2, "Topic1": 1}, role="SYNC_MASTER")
+    _draw_settings(scenario, random.Random(0))
+    scenario.broker_settings |= {
+        "flush_consumer_offset_interval": 2_000,
+        "flush_interval_commit_log": 500,
+        "mapped_file_size_commit_log": 16 * 1024,
+    }
+    scenario.broker_settings.pop("transient_store_pool_enable", None)
+    scenario.faults = [
+        Fault(0.835, "restart", "broker-0", seconds=0.389),
+        Fault(3.218, "promote", "operator", amount=1.0),
+    ]
+    topics = tuple(scenario.topics)
+    scenario.producers = [
+        ProducerPlan("producer-0", topics, "transaction", 10, 0.1),
+        ProducerPlan("producer-1", topics, "plain", 20, 0.02, 500, 1_000),
+    ]
+    scenario.groups = [GroupPlan("group-0", topics, 2, fails=0.1, seconds=0.05)]
+    scenario.latency_seconds = scenario.jitter_seconds = 0.005
+    scenario.cut_probability = 0.0
     return scenario
 
 
@@ -274,3 +317,31 @@ def _draw_crash(scenario: Scenario, chance: random.Random) -> None:
         name = f"producer-{len(scenario.producers)}"
         scenario.producers.append(replace(plan, name=name))
     scenario.faults.append(Fault(at, "crash", "broker-0", "", 0.5, 0.0))
+
+
+def _draw_changes(scenario: Scenario, chance: random.Random) -> None:
+    """Topics made again, queues added and taken away, tags that change while clocks step."""
+    kinds = chance.sample(CHANGES, chance.choice((0, 0, 0, 1, 1, 2)))
+    for kind in kinds:
+        at = round(chance.uniform(0.2, 3.0), 3)
+        amount, seconds = round(chance.random(), 3), round(chance.uniform(0.1, 2.0), 3)
+        topic = chance.choice(tuple(scenario.topics))
+        group = chance.choice(scenario.groups)
+        other = topic if kind in ("remake_topic", "queues") else group.name
+        scenario.faults.append(Fault(at, kind, "operator", other, seconds, amount))
+        if kind == "queues":
+            # What waits when it loses queues: delayed messages and open transactions, if any do.
+            scenario.topics[topic] = max(2, scenario.topics[topic])
+            again = round(at + chance.uniform(0.3, 2.0), 3)
+            more = round(chance.random(), 3)
+            scenario.faults.append(Fault(again, kind, "operator", topic, seconds, more))
+        elif kind == "retry_queues":
+            group.is_orderly, group.fails = False, max(group.fails, 0.3)
+            again = round(at + chance.uniform(0.3, 2.0), 3)
+            scenario.faults.append(Fault(again, kind, "operator", other, 0.0, 1.0 - amount))
+        elif kind == "subscribe":
+            for plan in scenario.producers:
+                plan.has_tags = True
+            group.tags = chance.choice(("a", "*", "a || b"))
+            group.members = 2
+    scenario.faults.sort(key=lambda fault: fault.at)

@@ -29,7 +29,7 @@ from tests.simulation.history import (
     Received,
     Sent,
 )
-from tests.simulation.scenario import GroupPlan, ProducerPlan
+from tests.simulation.scenario import TAGS, GroupPlan, ProducerPlan
 
 if TYPE_CHECKING:
     from tests.simulation.cluster import Cluster, Node
@@ -145,6 +145,8 @@ class ProducerRun:
         size = plan.body_bytes or chance.randrange(20, BODY_BYTES_MAX)
         body = key.encode().ljust(size, b".")
         message = Message(topic, body, keys=key)
+        if plan.has_tags:
+            message.tags = sent.tag = chance.choice(TAGS)
         if plan.kind == DELAYED:
             message.delay_level = chance.choice(list(DELAY_LEVELS))
             sent.delay_ms = DELAY_LEVELS[message.delay_level]
@@ -229,7 +231,7 @@ class ConsumerRun:
             self._consumer = consumer
             self._cluster.clients.append(consumer)
             for topic in plan.topics:
-                consumer.subscribe(topic, listener=self._listen, ordered=plan.is_orderly)
+                consumer.subscribe(topic, plan.tags, self._listen, ordered=plan.is_orderly)
             try:
                 await consumer.start()
                 break
