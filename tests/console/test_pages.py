@@ -8,6 +8,7 @@ import re
 import time
 import uuid
 from functools import partial
+from html import unescape
 from typing import TYPE_CHECKING
 
 import pytest
@@ -20,6 +21,8 @@ from tests.console.site import Visitor
 from tests.support.eventually import until
 
 if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
     from kerolox.console.console import Console
     from kerolox.message import MessageExt
     from tests.support.servers.clusters import Cluster
@@ -350,3 +353,43 @@ async def test_lags_of_a_chart_are_whole_and_what_is_missing_is_null(console: Co
     assert all(isinstance(each, int) for each in lag if each is not None)
     assert set(none) == {None}
     assert 1.5 in rate
+
+
+async def test_what_goes_through_a_form_is_stored_as_it_was_typed(
+    site: Console, topic: str
+) -> None:
+    operator = Visitor(site, "operator")
+    typed = {
+        "body": "  first\r\n\tü %2F+\u2028 \r\n\r\n",
+        "properties": "note=  a=b \r\nother=y\u2028z\r\n\r\n",
+        "keys": "k%2F+ü o-1",
+    }
+    await operator.act("/topic/send", topic=topic, **typed)
+
+    async def found() -> str:
+        return (await operator.look("/messages", topic=topic, key="k%2F+ü")).text
+
+    await until(lambda: _has_link(found), what="the index")
+    page = await found()
+    [link] = re.findall(r'href="(/message\?[^"]+)"', page)
+    shown = (await operator.client.get(unescape(link))).text
+    messages = [each async for each in site.admin.read_messages(topic)]
+    [stored] = [each for each in messages if each.keys == "k%2F+ü o-1"]
+    assert stored.body == "  first\n\tü %2F+\u2028 \n\n".encode()
+    own = {name: stored.properties[name] for name in ("note", "other")}
+    assert own == {"note": "  a=b ", "other": "y\u2028z"}
+    assert "k%2F+ü o-1" in shown
+    # The form holds all of it, and what comes back unchanged is the same message.
+    area = re.search(r"<textarea[^>]*>\n(.*?)</textarea>", shown, re.DOTALL)
+    assert area
+    place = f"{stored.broker_name}/{stored.queue_id}"
+    of = {"topic": topic, "queue": place, "offset": str(stored.queue_offset), "to": topic}
+    sent = unescape(area[1]).replace("\n", "\r\n")
+    await operator.act("/message/resend", **of, edited="1", body=sent)
+    messages = [each async for each in site.admin.read_messages(topic)]
+    copies = [each for each in messages if each.keys == "k%2F+ü o-1"]
+    assert [each.body for each in copies] == [stored.body] * 2
+
+
+async def _has_link(page: Callable[[], Awaitable[str]]) -> bool:
+    return "/message?" in await page()

@@ -116,8 +116,9 @@ class Visit:
         return _checked(name, text)
 
     def body(self, name: str = "body") -> bytes:
-        """A message's body in a form, as it was typed: browsers make each end of a line CR LF, and
-        that becomes the LF that was typed. Raises ClientError where it is too long."""
+        """A field of several lines, such as a message's body, as it was typed: browsers send each
+        end of a line as CR LF, which becomes the LF that was typed. Raises ClientError where it is
+        too long."""
         typed = self.given(name, characters_max=BODY_CHARACTERS_MAX)
         return typed.replace("\r\n", "\n").encode("utf-8", "surrogatepass")
 

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import json
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from kerolox.admin import Admin
+from kerolox.admin.messages.sending import Sender, writable_queues
 from kerolox.client import (
     Outcome,
     Producer,
@@ -24,6 +26,8 @@ from tests.support.eventually import until
 from tests.support.servers.command import kerolox
 
 if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
     from kerolox.message import MessageExt
     from tests.support.servers.clusters import Cluster
 
@@ -104,6 +108,48 @@ async def test_a_message_is_sent_again_after_a_dry_run(
     assert done["topic"] == topic
     rows = await shell.json("message", "list", topic)
     assert [(row["body"], row["tags"], row["keys"]) for row in rows] == [("0", "even", "k0")] * 2
+
+
+async def test_a_message_with_an_empty_body_is_sent_again(
+    cluster: Cluster, topic: str, group: str
+) -> None:
+    shell = Shell(cluster)
+    dead = f"%DLQ%{group}"
+    async with Admin(cluster.name_server) as admin:
+        for name in (dead, f"%RETRY%{group}"):
+            await admin.create_topic(name, queues=1)
+        for name in (topic, dead, f"%RETRY%{group}"):
+            await until(partial(_is_routed, admin, name), what="the topics")
+
+        async def bodies(name: str) -> list[bytes]:
+            return [each.body async for each in admin.read_messages(name)]
+
+        # No client of RocketMQ sends one, and its brokers store it.
+        for name in (topic, dead):
+            route = await admin.access.route(name)
+            queue = writable_queues(route, name)[0]
+            sender = Sender(admin.access, "writes-empty")
+            await sender.send(Message(name, b"", keys="k"), queue, route)
+            await until(partial(_has, bodies, name, [b""]), what="the message")
+        [row] = await shell.json("message", "list", topic)
+        assert (row["body"], row["keys"]) == ("", "k")
+        await shell.run("message", "resend", row["offsetMsgId"], "--yes")
+        await until(partial(_has, bodies, topic, [b"", b""]), what="the copy")
+        [sent_again] = await shell.json("dlq", "resend", group, "--yes")
+        assert (sent_again["state"], sent_again["error"]) == ("sent", "")
+        await until(partial(_has, bodies, f"%RETRY%{group}", [b""]), what="the letter")
+    refused = await shell.run("send", topic, "", code=1)
+    assert "the body is empty; a message needs at least one byte" in refused.stderr
+
+
+async def _is_routed(admin: Admin, topic: str) -> bool:
+    return topic in await admin.list_topics()
+
+
+async def _has(
+    bodies: Callable[[str], Awaitable[list[bytes]]], topic: str, wanted: list[bytes]
+) -> bool:
+    return await bodies(topic) == wanted
 
 
 async def test_a_group_is_made_reset_paused_and_deleted(

@@ -85,7 +85,8 @@ async def send(visit: Visit) -> Done:
     """Send one message."""
     topic = visit.required("topic")
     try:
-        properties = dict(_pair(line) for line in visit.given("properties").splitlines() if line)
+        lines = visit.body("properties").decode().split("\n")
+        properties = dict(_pair(line) for line in lines if line.strip())
     except ValueError as error:
         raise ClientError(str(error)) from None
     message = Message(
@@ -181,4 +182,4 @@ def _pair(line: str) -> tuple[str, str]:
     name, sign, value = line.partition("=")
     if not sign or not name.strip() or not value.strip():
         raise ValueError("each line of the properties is name=value")
-    return name.strip(), value.strip()
+    return name.strip(), value

@@ -146,11 +146,11 @@ async def _lines(number: int) -> AsyncIterator[bytes]:
     while chunk := await _chunk(number):
         *lines, rest = (rest + chunk).split(b"\n")
         for line in lines:
-            if line := line.rstrip(b"\r"):
+            if line := line.removesuffix(b"\r"):
                 yield line
         if len(rest) > LINE_BYTES_MAX:
             raise click.UsageError(f"A line has more than {LINE_BYTES_MAX} bytes.")
-    if rest := rest.rstrip(b"\r"):
+    if rest := rest.removesuffix(b"\r"):
         yield rest
 
 
