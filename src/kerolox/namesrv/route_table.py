@@ -178,6 +178,7 @@ class RouteTable:
             self._remove_address(address, f"it is {claim.text} now")
             live = None
         broker = self._placed(claim)
+        _log.debug("broker %s registers", claim.text)
         if live is None:
             _log.info("broker %s registered", claim.text)
             live = self.live[address] = LiveBroker(address, counted_at=claim.host)

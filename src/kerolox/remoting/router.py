@@ -8,6 +8,8 @@ is the answer of that code. A code without a handler is answered with code 3.
 
 from __future__ import annotations
 
+import logging
+import time
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from typing import Generic, NamedTuple, Protocol, TypeVar
@@ -21,6 +23,11 @@ from kerolox.protocol.headers import HeaderFieldError
 from kerolox.remoting.audit import Audit
 from kerolox.remoting.server import ServerConnection
 from kerolox.remoting.unserved import UnservedCodes
+
+SLOW_SECONDS = 0.1
+"""A handler that takes longer has a line in the log, at the level debug."""
+
+_log = logging.getLogger(__name__)
 
 _Header = TypeVar("_Header")
 
@@ -147,6 +154,7 @@ class Router(Generic[_Role]):
         if route is None:
             return role.unserved.answer(command, connection)
         request = Request(command, connection, account)
+        begin = time.perf_counter() if _log.isEnabledFor(logging.DEBUG) else None
         try:
             reply = await route.answer(role, request)
         except (HeaderFieldError, BodyError) as error:
@@ -157,6 +165,8 @@ class Router(Generic[_Role]):
             if route.changes:
                 role.audit.refused(request, ResponseCode.SYSTEM_ERROR, str(error))
             raise
+        if begin is not None:
+            _tell_slow(request, reply, time.perf_counter() - begin)
         if reply is None:
             return None
         if route.changes and reply.code != ResponseCode.SUCCESS:
@@ -167,3 +177,15 @@ class Router(Generic[_Role]):
         if code in self._routes:
             raise ValueError(f"request code {code} has a handler already")
         self._routes[code] = route
+
+
+def _tell_slow(request: Request, reply: Reply | None, seconds: float) -> None:
+    if seconds < SLOW_SECONDS:
+        return
+    command, code = request.command, None if reply is None else int(reply.code)
+    name = RequestCode(command.code).name
+    _log.debug(
+        "%s (%d) of %s took %d ms; answered with %s",
+        *(name, command.code, request.connection.remote_address, seconds * 1000),
+        "nothing yet" if code is None else f"code {code}",
+    )

@@ -351,6 +351,7 @@ class RemotingServer:
             return None
         # From here on ``lost`` releases it, whatever else goes wrong.
         self._connections[connection.connection_id] = connection
+        _log.debug("%s: connection opened", connection.remote_address)
         if self._feeder is None:
             return _FrameFeeder()
         try:
@@ -365,6 +366,7 @@ class RemotingServer:
         if self._connections.pop(connection.connection_id, None) is None:
             return  # It was not taken.
         self._admission.release(connection.peer[0])
+        _log.debug("%s: connection closed", connection.remote_address)
         if self._on_close is not None:
             self._on_close(connection)
 

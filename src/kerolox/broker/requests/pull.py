@@ -384,6 +384,7 @@ def _held(
     if wanted.filter is not None or broker.pull_hooks or broker.access.is_on:
         if broker.arrivals.is_full:
             raise _too_many_held(OFFSET_WAITS_MAX)
+        _tell_held(header, place, wait_ms)
         broker.background.run(_wait_for_match(broker, header, request, place, wanted, wait_ms))
         return True
     is_held = broker.store.hold(
@@ -399,7 +400,15 @@ def _held(
         if broker.store.stats()["held_pulls"] < HELD_PULLS_MAX:
             raise _too_many_held(HELD_OF_CONNECTION_MAX, " of this connection")
         raise _too_many_held(HELD_PULLS_MAX)
+    _tell_held(header, place, wait_ms)
     return True
+
+
+def _tell_held(header: PullMessageHeader, place: PullPlace, wait_ms: int) -> None:
+    _log.debug(
+        "a pull of group %s is held for %d ms at most: %s, queue %d from %d on",
+        *(header.consumer_group, wait_ms, place.topic, place.queue_id, place.offset),
+    )
 
 
 async def _wait_for_match(

@@ -375,6 +375,9 @@ class Registration:
             )
         self._failures.pop(server, None)
         self._reasons.pop(server, None)
+        what = "all" if request is whole else "what changed of"
+        count = len(topics.topic_config_table)
+        _log.debug("name server %s heard of %s %d topics", server, what, count)
         if server not in self._registered:
             self._registered.add(server)
             _log.info("name server %s: registered as %s", server, self._identity.address)

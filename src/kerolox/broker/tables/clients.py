@@ -61,6 +61,9 @@ class Client:
     version: int
     last_heartbeat_ms: int
 
+    def __str__(self) -> str:
+        return f"client {self.client_id} at {self.connection.remote_address}"
+
     def describe(self) -> Connection:
         """As the answers of 203 and 204 hold it."""
         return Connection(
@@ -191,6 +194,8 @@ class ClientTable:
         self._count_member(group, known, -1)
         self._count_member(group, client, 1)
         members[client.connection] = client
+        if known is None:
+            _log.debug("%s joined producers %s, %d members", client, group, len(members))
         self._joined.setdefault(client.connection, _Joined()).producer_groups.add(group)
         self._producer_ids[client.client_id] = client
         if known is not None and known.client_id != client.client_id:
@@ -228,6 +233,10 @@ class ClientTable:
         changed = told.is_other_topics or is_new
         if model_changed:
             self._refresh(group.name)
+        if is_new:
+            _log.debug("%s joined group %s, %d members", client, group.name, len(group.members))
+        elif changed:
+            _log.debug("%s changed what group %s subscribes to", client, group.name)
         if changed and notify:
             self._notify(group)
         return changed
@@ -241,6 +250,7 @@ class ClientTable:
         if not members:
             del self._producers[group]
         if left is not None:
+            _log.debug("%s left producers %s, %d members", left, group, len(members))
             self._count_member(group, left, -1)
             self._joined[connection].producer_groups.discard(group)
             self._forget_producer(left)
@@ -252,6 +262,7 @@ class ClientTable:
         if found is not None:
             left = found.members.pop(connection, None)
             if left is not None:
+                _log.debug("%s left group %s, %d members", left, group, len(found.members))
                 self._count_member(group, left, -1)
                 self._joined[connection].consumer_groups.discard(group)
                 self._left_one(connection)
@@ -460,6 +471,8 @@ class ClientTable:
     def _notify(self, group: ConsumerGroup) -> None:
         if not self._config.notify_consumer_ids_changed_enable:
             return
+        if group.members:
+            _log.debug("group %s: %d members are told to share", group.name, len(group.members))
         for member in group.members.values():
             notice = RemotingCommand.request(
                 RequestCode.NOTIFY_CONSUMER_IDS_CHANGED, {"consumerGroup": group.name}

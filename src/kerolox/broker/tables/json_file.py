@@ -225,6 +225,7 @@ class JsonFile:
                 raise
             self._is_backup_spared = False
             self._written = version
+            _log.debug("%s written", self.path)
 
     def _log_failure(self, task: asyncio.Task[None]) -> None:
         error = None if task.cancelled() else task.exception()

@@ -7,6 +7,7 @@ snapshot can be written by another thread.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterable
 
 import msgspec
@@ -83,6 +84,9 @@ def check_sendable(topic: str) -> None:
         raise BrokerError(
             f"Sending message to topic[{topic}] is forbidden.", code=ResponseCode.NO_PERMISSION
         )
+
+
+_log = logging.getLogger(__name__)
 
 
 class TopicTable:
@@ -308,6 +312,7 @@ class TopicTable:
         self._topics[topic.topic_name] = topic
         self._push(topic)
         self._changed()
+        _log.debug("topic %s: %s", "made" if old is None else "changed", topic)
 
     def set_filtered(self, topic: str, is_filtered: bool) -> None:
         """Say whether messages to a topic, known or not, get bit maps."""
@@ -356,6 +361,7 @@ class TopicTable:
         if topic == HALF_TOPIC:
             self.push_halves()
         self._changed()
+        _log.debug("topic deleted: %s", topic)
         return True
 
     async def persist(self) -> None:
