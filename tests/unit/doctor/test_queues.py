@@ -78,4 +78,6 @@ def test_a_lost_queue_is_not_one_that_lacks_an_owner() -> None:
     survey = survey_of(1, 1, 0, 5)
     [group] = survey.groups
     assert [queue.queue_id for queue in group.standing] == [1]
-    assert [each.code for each in judge_groups(survey)] == ["group-offline"]
+    assert list(judge_groups(survey)) == []
+    [offline] = judge_groups(survey_of(1, 1, 3, 5))
+    assert offline.what == "no member is online, and 3 messages wait for it"

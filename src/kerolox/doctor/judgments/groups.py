@@ -44,11 +44,13 @@ def group_findings(facts: GroupFacts, stuck_after_ms: int, reading: Reading) -> 
     if facts.second is None:
         return
     if status is None:
-        if facts.second.lag > 0:
+        # What is in lost queues is told of by itself: no member would get it.
+        left = sum(each.lag for each in facts.second.queues if not is_lost(each.queue, reading))
+        if left > 0:
             yield Finding(
                 "group-offline",
                 where,
-                f"no member is online, and {facts.second.lag} messages wait for it",
+                f"no member is online, and {left} messages wait for it",
                 "start its consumers; if nobody needs it any more: kerolox group delete"
                 f" {facts.group}",
             )
