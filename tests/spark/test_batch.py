@@ -20,6 +20,20 @@ def numbers(frame) -> list[int]:
     return sorted(int(body) for body in bodies(frame))
 
 
+def test_times_of_birth_that_no_calendar_has_are_collected_as_the_nearest(read, topics, topic):
+    times = [0, -1, -(2**63), 2**63 - 1]
+    topics.send(topic, [Sent(b"%d" % n, born_timestamp=ms) for n, ms in enumerate(times)])
+    frame = read(topic).load().selectExpr("CAST(body AS STRING) AS n", "bornTimestamp")
+    rows = {int(row.n): row.bornTimestamp.astimezone(UTC) for row in frame.collect()}
+    assert rows == {
+        0: datetime(1970, 1, 1, tzinfo=UTC),
+        1: datetime(1969, 12, 31, 23, 59, 59, 999_000, tzinfo=UTC),
+        2: datetime(1678, 1, 1, tzinfo=UTC),
+        3: datetime(2261, 12, 31, 23, 59, 59, 999_000, tzinfo=UTC),
+    }
+    assert sorted(frame.toPandas()["bornTimestamp"].dt.year) == [1678, 1969, 1970, 2261]
+
+
 def test_every_column_of_a_batch_is_what_was_sent(read, topics, topic):
     long_body = b"compress me " * 400
     before = now_ms()

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from kerolox.errors import ConfigError
+from kerolox.text import wrong_type
 
 CLASS_NAME_CHARACTERS_MAX = 255
 
@@ -31,12 +32,15 @@ class FilterClass:
     source: str
 
     def __post_init__(self) -> None:
+        for what, text in (("name", self.name), ("source", self.source)):
+            if not isinstance(text, str):
+                raise ConfigError(f"{what} {wrong_type(text, 'str')}")
         if not self.name.strip() or len(self.name) > CLASS_NAME_CHARACTERS_MAX:
             raise ConfigError(
                 f"a filter class needs a name of at most {CLASS_NAME_CHARACTERS_MAX} characters,"
                 f" with its package; this one is {self.name!r:.100}"
             )
-        size = len(self.source.encode())
+        size = len(self.source.encode("utf-8", "replace"))
         if not self.source.strip() or size > SOURCE_BYTES_MAX:
             raise ConfigError(
                 f"the source of filter class {self.name} has {size} bytes;"

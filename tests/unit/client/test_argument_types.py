@@ -310,6 +310,24 @@ async def test_keys_of_an_iterator_are_kept_for_each_send(broker: LocalBroker) -
             assert (await producer.view_by_id("Types", sent.message_id)).keys == "k1 k2"
 
 
+@pytest.mark.parametrize(
+    ("make", "text"),
+    [
+        (lambda: aio.Outcome.dead_letter(5), "reason is of type int"),  # type: ignore[arg-type]
+        (lambda: aio.AckIndex("1"), "index is of type str"),  # type: ignore[arg-type]
+        (lambda: aio.create_reply("x", b""), "request is of type str"),  # type: ignore[arg-type]
+        (lambda: list(aio.split_batches(["x"])), "message is of type str"),  # type: ignore[list-item]
+        (lambda: aio.FilterClass(b"a", "b"), "name is of type bytes"),  # type: ignore[arg-type]
+        (lambda: aio.Outcome.nack(delay="5"), "delay is '5'"),  # type: ignore[arg-type]
+    ],
+)
+def test_what_is_made_for_clients_is_not_of_a_wrong_type(
+    make: Callable[[], object], text: str
+) -> None:
+    with pytest.raises(KeroloxError, match=text):
+        make()
+
+
 def test_a_number_of_another_package_counts_as_one() -> None:
     class Whole:
         def __index__(self) -> int:

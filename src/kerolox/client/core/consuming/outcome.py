@@ -10,7 +10,7 @@ from enum import Enum
 from kerolox.client.core.delays import level_of, seconds_of
 from kerolox.errors import ConfigError
 from kerolox.protocol.names import RETRY_PREFIX, SCHEDULE_QUEUES
-from kerolox.text import printable
+from kerolox.text import printable, wrong_type
 
 DEAD_LETTER_LEVEL = -1
 """The delay level of a send-back that asks for the dead-letter topic."""
@@ -88,7 +88,12 @@ class Outcome:
         Args:
             reason: kept in the dead letter's property ``DEAD_LETTER_REASON``, up to 500
                 characters, and in the log.
+
+        Raises:
+            ConfigError: it is no text.
         """
+        if not isinstance(reason, str):
+            raise ConfigError(f"reason {wrong_type(reason, 'str')}")
         return cls(
             Action.DEAD_LETTER,
             DEAD_LETTER_LEVEL,
@@ -102,9 +107,17 @@ _ACK, _NACK = Outcome(Action.ACK), Outcome(Action.NACK)
 @dataclass(frozen=True, slots=True)
 class AckIndex:
     """A listener's result for a batch: all went well up to the message at this index, -1 for none;
-    those behind it come again (``ackIndex``)."""
+    those behind it come again (``ackIndex``).
+
+    Raises:
+        ConfigError: it is no whole number.
+    """
 
     index: int
+
+    def __post_init__(self) -> None:
+        if isinstance(self.index, bool) or not isinstance(self.index, int):
+            raise ConfigError(f"index {wrong_type(self.index, 'int')}")
 
 
 OneResult = ConsumeStatus | Outcome | None

@@ -19,6 +19,7 @@ from kerolox.message import (
 )
 from kerolox.protocol.compression import inflate_body
 from kerolox.protocol.names import REPLY_TOPIC_SUFFIX
+from kerolox.text import wrong_type
 
 if TYPE_CHECKING:
     from kerolox.protocol.command import RemotingCommand
@@ -58,8 +59,11 @@ def create_reply(request: MessageExt, body: bytes) -> ReplyMessage:
         body: what to reply.
 
     Raises:
-        MessageRejectedError: the message waits for no reply, or no broker has stored it.
+        MessageRejectedError: the message waits for no reply, or no broker has stored it; the body
+            is no bytes.
     """
+    if not isinstance(request, MessageExt):
+        raise MessageRejectedError(f"request {wrong_type(request, 'MessageExt')}")
     properties = request.properties
     for name in (
         PropertyKey.CLUSTER,

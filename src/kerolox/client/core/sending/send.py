@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from kerolox.client.core.namespaces import with_namespace
 from kerolox.client.core.sending.request_reply import ReplyMessage
-from kerolox.client.core.validate import property_text, with_properties
+from kerolox.client.core.validate import check_message, property_text, with_properties
 from kerolox.errors import BrokerError, MessageRejectedError, RemoteProtocolError
 from kerolox.message import (
     DEAD_LETTER_REASON,
@@ -227,10 +227,14 @@ def split_batches(
         messages: of one topic.
         bytes_max: most bytes that a list has as a batch; a single larger message goes alone.
         count_max: most messages of a list.
+
+    Raises:
+        MessageRejectedError: one is no message, or has a part of a wrong type.
     """
     batch: list[Message] = []
     size = 0
     for message in messages:
+        check_message(message)
         message_size = _BATCH_ITEM_BYTES + len(message.body) + _text_bytes(message)
         if batch and (size + message_size > bytes_max or len(batch) >= count_max):
             yield batch
