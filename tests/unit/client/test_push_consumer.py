@@ -421,6 +421,30 @@ async def test_an_illegal_offset_is_replaced_by_the_brokers(broker: QueueBroker)
         await until(lambda: len(consumer.got) == 3)
 
 
+async def gone(command: RemotingCommand) -> RemotingCommand:
+    """The answer to a pull of a topic that is not there."""
+    return command.response(17, "topic[T] not exist")
+
+
+async def made_again(broker: QueueBroker, count: int) -> None:
+    """The topic goes, its consumer hears of that, and it is there again with so many messages."""
+    broker.answers[PULL] = gone
+    broker.add(1)
+    before = len(broker.seen[PULL])
+    await until(lambda: len(broker.seen[PULL]) > before + 1)
+    broker.count = count
+    broker.answers[PULL] = broker.pull
+
+
+async def test_a_queue_of_a_topic_that_was_gone_is_read_from_its_start(broker: QueueBroker) -> None:
+    broker.count = 5
+    async with Consumer(broker, illegal_offset_delay_ms=10, pull_error_delay_ms=10) as consumer:
+        await until(lambda: len(consumer.got) == 5)
+        await made_again(broker, 3)
+        await until(lambda: [int(each.body) for each in consumer.got[-3:]] == [0, 1, 2])
+        await until(lambda: broker.committed.get(("T", 0)) == 3)
+
+
 async def test_messages_that_wait_are_consumed_though_the_queue_got_shorter(
     broker: QueueBroker, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 from kerolox.client.core.consuming.flow import FlowControl, FlowLimits
 from kerolox.client.core.consuming.process_queue import MIB, ProcessQueue
-from kerolox.client.core.consuming.pull import PullResult, PullStatus
+from kerolox.client.core.consuming.pull import PullResult, PullStatus, from_the_start
 
 if TYPE_CHECKING:
     from kerolox.message import MessageExt, MessageQueue
@@ -59,6 +59,8 @@ class LiteQueue:
     """Counts the seeks: what was asked before one means nothing after it."""
     broker_id: int = 0
     """The node to pull from, as the broker suggested."""
+    was_gone: bool = False
+    """The broker said that there is no such topic, since the last other answer."""
     is_paused: bool = False
     is_withheld: bool = False
     """About to be given up: nothing of it is returned any more."""
@@ -169,6 +171,9 @@ class LitePull:
         """A pull was answered; False when nobody waits for the answer any more."""
         if item.epoch != epoch or item.is_dropped:
             return False
+        if item.was_gone:
+            result = from_the_start(result, item.next_offset)
+            item.was_gone = False
         item.next_offset = result.next_offset
         item.broker_id = result.suggested_broker_id
         fresh = item.process_queue.put(result.messages) if result.messages else []

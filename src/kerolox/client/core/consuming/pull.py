@@ -59,6 +59,14 @@ class PullResult(NamedTuple):
     suggested_broker_id: int = 0
 
 
+def from_the_start(result: PullResult, offset: int) -> PullResult:
+    """The answer to a pull at an offset of a topic that was gone meanwhile: behind the end of its
+    queue it goes on at the start, since all messages there are new. RocketMQ names the end."""
+    if result.status is not PullStatus.OFFSET_ILLEGAL or result.next_offset > offset:
+        return result
+    return result._replace(next_offset=min(result.next_offset, result.min_offset))
+
+
 def pull_request(
     group: str,
     queue: MessageQueue,

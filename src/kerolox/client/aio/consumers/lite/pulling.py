@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING
 from kerolox.client.core.consuming.flow import is_flow_control
 from kerolox.client.core.consuming.lite_pull import Wait
 from kerolox.client.core.consuming.pull import PullStatus, pull_request, pull_result
-from kerolox.errors import KeroloxError
+from kerolox.client.core.routes import MASTER_ID
+from kerolox.errors import KeroloxError, TopicNotFoundError
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable
@@ -135,6 +136,9 @@ class LitePulling:
                 pause = self._settings.pull_error_delay_ms / 1000
                 if is_flow_control(error):
                     pause = FLOW_CONTROL_SECONDS
+                elif isinstance(error, TopicNotFoundError):
+                    # A slave may hear of a topic later than its clients.
+                    item.was_gone = item.broker_id == MASTER_ID
             except Exception:
                 _log.exception("pull of %s failed", item.queue)
                 pause = self._settings.pull_error_delay_ms / 1000

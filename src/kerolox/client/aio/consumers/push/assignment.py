@@ -22,6 +22,8 @@ class Assignment:
     process_queue: ProcessQueue = field(default_factory=ProcessQueue)
     broker_id: int = 0
     """The node to pull from, as the broker suggested."""
+    was_gone: bool = False
+    """The broker said that there is no such topic, since the last other answer."""
     room: asyncio.Event = field(default_factory=asyncio.Event)
     """Set when messages have left, for a pull loop that waits for room."""
     task: asyncio.Task[None] | None = None

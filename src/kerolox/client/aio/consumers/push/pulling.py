@@ -18,6 +18,7 @@ from kerolox.client.aio.network.filter_classes import filter_server
 from kerolox.client.core.consuming.flow import FlowControl, FlowLimits, is_flow_control
 from kerolox.client.core.consuming.pull import (
     PullStatus,
+    from_the_start,
     pull_frames,
     pull_request,
     pull_result,
@@ -29,6 +30,7 @@ from kerolox.errors import (
     KeroloxError,
     SubscriptionNotFoundError,
     SubscriptionNotLatestError,
+    TopicNotFoundError,
 )
 from kerolox.message import MessageModel
 
@@ -129,6 +131,9 @@ class Pulling:
                     delay = FLOW_CONTROL_SECONDS
                 elif isinstance(error, (SubscriptionNotFoundError, SubscriptionNotLatestError)):
                     await self._greet_again()
+                elif isinstance(error, TopicNotFoundError):
+                    # A slave may hear of a topic later than its clients.
+                    assignment.was_gone = assignment.broker_id == MASTER_ID
                 elif not isinstance(error, BrokerError) and assignment.broker_id != MASTER_ID:
                     assignment.broker_id, delay = MASTER_ID, 0.0
             except Exception:
@@ -240,6 +245,8 @@ class Pulling:
         if assignment.process_queue.is_dropped:
             return 0.0
         elapsed_ms = clock.steady_ms() - asked_ms
+        if assignment.was_gone:
+            result = from_the_start(result, assignment.next_offset)
         if result.status is PullStatus.OFFSET_ILLEGAL:
             _log.warning(
                 "offset %d of %s is illegal; going on at %d",
@@ -278,6 +285,7 @@ class Pulling:
         """A pull was answered."""
         assignment.broker_id = suggested_broker_id
         assignment.next_offset = next_offset
+        assignment.was_gone = False
         if pulled is not None and pulled.messages:
             now_ms = clock.steady_ms()
             stats = self._consuming.stats_of(assignment.queue.topic)
