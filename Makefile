@@ -26,7 +26,7 @@ help:
 	@echo "make check   formatting, types, structure and the unit tests, within a minute"
 	@echo "make unit    the unit tests (KEROLOX_KERNEL=python or native: with that kernel only)"
 	@echo "make test    lint and every test"
-	@echo "make test-loaded   the tests five times in a row on a busy machine (hours)"
+	@echo "make test-loaded   the tests three times in a row on a busy machine (hours)"
 	@echo "make simulate SEEDS=100000   simulated clusters, one from each seed; goes on where it ended"
 	@echo "make lint    formatting, types, structure"
 	@echo "make fmt     format Python and Rust, mend what lint can mend"

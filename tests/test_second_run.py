@@ -218,3 +218,16 @@ def test_the_list_of_runs_keeps_the_last_ones_and_shows_flaky_names(
     assert tool.Runs(path).lines() == []
     path.write_text("{")
     assert tool.Runs(path).kept == []
+
+
+def test_runs_on_a_busy_machine_end_with_each_test_that_failed(tool: ModuleType) -> None:
+    loaded = importlib.import_module("run_loaded")
+    runs = [
+        {"flaky": ["a.py::often", "a.py::once"], "failed": []},
+        {"flaky": ["a.py::often"], "failed": ["b.py::broken"]},
+    ]
+    assert loaded.summary(runs) == [
+        "a.py::often: run 1 passed alone, run 2 passed alone",
+        "a.py::once: run 1 passed alone",
+        "b.py::broken: run 2 failed",
+    ]

@@ -19,11 +19,23 @@ from pathlib import Path
 from failures import DIED, TEST, VARIABLE
 from steps import ROOT
 
-__all__ = ["AGAIN_MAX", "FLAKY_MAX", "Failure", "Run", "Runs", "Verdict", "again", "run_pytest"]
+__all__ = [
+    "AGAIN_MAX",
+    "DATE_FORMAT",
+    "FLAKY_MAX",
+    "Failure",
+    "Run",
+    "Runs",
+    "Verdict",
+    "again",
+    "run_pytest",
+]
 
 FLAKY_MAX = 3
 AGAIN_MAX = 20
 """Where more tests failed than these the cause is not chance: they do not run again."""
+
+DATE_FORMAT = "%Y-%m-%d %H:%M:%S"
 
 RUNS_MAX = 20
 """Of them the list is kept."""
@@ -161,7 +173,7 @@ class Runs:
     def note(self, commit: str, seconds: float, verdict: Verdict, others: Iterable[str]) -> None:
         """A run has ended; ``others`` are its failed steps that are no tests."""
         run: dict[str, object] = {
-            "date": time.strftime("%Y-%m-%d %H:%M:%S"),
+            "date": time.strftime(DATE_FORMAT),
             "commit": commit,
             "seconds": round(seconds, 1),
             "flaky": [failure.name for failure in verdict.flaky],

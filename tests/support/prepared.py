@@ -73,11 +73,11 @@ def _other_spark() -> None:
 
 
 BUILDS = (
-    # What takes longest on a new machine comes first: Maven downloads for minutes.
-    Build("Java programs", "java", programs.build_java, "java"),
-    Build("Node.js programs", "node", programs.build_node_clients, "node"),
+    # What takes longest on a new machine comes first: Go compiles its libraries, Maven downloads.
     Build("Go programs", "go", programs.build_go_clients, "go"),
+    Build("Java programs", "java", programs.build_java, "java"),
     Build("Go program with TLS", "go", programs.build_go_tls_clients, "gotls"),
+    Build("Node.js programs", "node", programs.build_node_clients, "node"),
     Build("mqadmin 4.6", "java", programs.build_mqadmin_46, "mqadmin46"),
     Build("script of the accessibility checks", "browser", programs.build_axe, "axe"),
     Build("Python client rocketmq", None, programs.build_python_clients),
