@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from kerolox.admin import Admin
+from kerolox.admin import Admin, Position, PositionKind
 from kerolox.admin.messages.sending import Sender, writable_queues
 from kerolox.client import (
     Outcome,
@@ -407,6 +407,34 @@ async def test_dead_letters_that_nobody_wants_are_marked_as_done(
             return bool(row["waiting"] == 1)
 
         await until(waits, what="the letter that came later")
+
+
+async def test_letters_of_a_dead_letter_topic_that_is_made_again_all_wait(
+    cluster: Cluster, producer: Producer, group: str
+) -> None:
+    dead = f"%DLQ%{group}"
+    async with Admin(cluster.name_server) as admin:
+
+        async def filled(count: int) -> None:
+            await admin.create_topic(dead, queues=1)
+            await until(lambda: _is_writable(producer, dead), what="the topic")
+            for _ in range(count):
+                await admin.send_message(Message(dead, b"x"))
+
+            async def are_there() -> bool:
+                queues = await admin.dead_letter_queues(group)
+                return sum(each.messages for each in queues) == count
+
+            await until(are_there, what="the letters")
+
+        await filled(5)
+        [first, *_] = [each async for each in admin.dead_letters(group)]
+        await admin.purge_dead_letters(group, stop=Position(PositionKind.OFFSET, 2))
+        [queue] = await admin.dead_letter_queues(group)
+        assert (queue.waiting, queue.is_done(first)) == (3, True)
+        await admin.delete_topic(dead)
+        await filled(8)
+        assert [each.waiting for each in await admin.dead_letter_queues(group)] == [8]
 
 
 async def _is_writable(producer: Producer, topic: str) -> bool:

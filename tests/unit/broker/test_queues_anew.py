@@ -13,6 +13,7 @@ import pytest
 from kerolox.broker.broker import Broker
 from kerolox.protocol.codes import PullSysFlag, RequestCode, ResponseCode
 from kerolox.protocol.command import RemotingCommand
+from kerolox.protocol.own.dead_letter_marks import DONE_GROUP, run_groups
 from kerolox.protocol.records import decode_records
 from tests.support.clients.peer import Peer, peer_of, small_config
 from tests.support.eventually import until
@@ -372,3 +373,21 @@ async def test_members_of_a_group_that_is_gone_store_no_offsets(tmp_path, kernel
         for path in (file.path, file.backup_path):
             assert json.loads(path.read_text())["offsetTable"] == {}
         assert broker.parts.offsets.query("readers", "T", 0) == -1
+
+
+async def test_what_is_done_of_dead_letters_is_kept_without_a_group_for_it(
+    tmp_path, kernel: str
+) -> None:
+    config = small_config(tmp_path, auto_create_subscription_group=False)
+    dead = "%DLQ%g"
+    async with Broker(config, kernel=kernel) as broker, peer_of(broker) as peer:
+        await peer.create_topic(dead, 1)
+        for group in (DONE_GROUP, *run_groups(1)):
+            fields = {"consumerGroup": group, "topic": dead, "queueId": 0, "commitOffset": 7}
+            assert (await peer.ask(RequestCode.UPDATE_CONSUMER_OFFSET, fields)).code == 0
+            fields.pop("commitOffset")
+            told = await peer.ask(RequestCode.QUERY_CONSUMER_OFFSET, fields)
+            assert told.ext_fields["offset"] == "7"
+        assert broker.parts.groups.get(DONE_GROUP) is None
+    async with Broker(config, kernel=kernel) as broker:
+        assert broker.parts.offsets.query(DONE_GROUP, dead, 0) == 7

@@ -16,6 +16,9 @@ from kerolox.client.aio.network.lookups import queue_number
 from kerolox.errors import BrokerError, ClientError, KeroloxError, RemotingError
 from kerolox.message import MessageQueue
 from kerolox.protocol.codes import Perm, RequestCode
+from kerolox.protocol.headers import UpdateConsumerOffsetHeader
+from kerolox.protocol.names import DLQ_PREFIX
+from kerolox.protocol.own.dead_letter_marks import DONE_GROUP, run_groups
 
 if TYPE_CHECKING:
     from kerolox.client.aio.network.access import Access
@@ -121,12 +124,25 @@ async def _delete(access: Access, address: str, topic: str) -> None:
                 await asyncio.sleep(PRODUCERS_SECONDS)
                 await _at_rest(access, address, queues)
         await access.ask(address, RequestCode.DELETE_TOPIC_IN_BROKER, fields)
+        if topic.startswith(DLQ_PREFIX):
+            await _forget_marks(access, address, queues)
     except RemotingError:
         raise  # It may have done what it was asked; to put the topic back would make it anew.
     except BaseException:
         with contextlib.suppress(KeroloxError):
             await access.put_topic(address, old)
         raise
+
+
+async def _forget_marks(access: Access, address: str, queues: list[MessageQueue]) -> None:
+    """Forget which dead letters are done: a RocketMQ broker keeps the offsets of a topic that it
+    deletes, and they would count for letters of one that is made again."""
+    for queue in queues:
+        for group in (DONE_GROUP, run_groups(1)[1]):
+            header = UpdateConsumerOffsetHeader(
+                consumer_group=group, topic=queue.topic, queue_id=queue.queue_id, commit_offset=0
+            )
+            await access.ask(address, RequestCode.UPDATE_CONSUMER_OFFSET, header.encode())
 
 
 async def _at_rest(access: Access, address: str, queues: list[MessageQueue]) -> _Offsets:

@@ -20,6 +20,7 @@ from kerolox.protocol.headers import (
     ViewMessageHeader,
 )
 from kerolox.protocol.names import UNIQUE_KEY_QUERY_FIELD
+from kerolox.protocol.own.dead_letter_marks import is_marks_group
 from kerolox.remoting.router import Reply, Request, Router
 from kerolox.remoting.turns import Turns
 from kerolox.store.layout import memory_bytes
@@ -85,7 +86,8 @@ async def update_offset(
     group that is stale says nothing new before it pulls the queue at its start."""
     place = header.consumer_group, header.topic, header.queue_id
     if (
-        broker.groups.get(header.consumer_group) is None
+        not is_marks_group(header.consumer_group)
+        and broker.groups.get(header.consumer_group) is None
         and not broker.config.auto_create_subscription_group
     ):
         # Its members would bring back offsets that went with it.
