@@ -27,6 +27,7 @@ __all__ = [
     "build_java",
     "build_mqadmin_46",
     "build_node_clients",
+    "build_proxy",
     "build_python_clients",
     "is_built",
     "java_command",
@@ -190,6 +191,11 @@ def java_of(
 def build_mqadmin_46() -> Path:
     """Folder with ``target/lib`` of mqadmin 4.6."""
     return _build("mqadmin46", *MAVEN, MAVEN_OPTS=MAVEN_OPTIONS)
+
+
+def build_proxy() -> Path:
+    """Folder with ``target/classes`` and ``target/lib`` of the proxy of 5.x and a client of it."""
+    return _build("proxy", *MAVEN, MAVEN_OPTS=MAVEN_OPTIONS)
 
 
 def build_go_clients() -> Path:

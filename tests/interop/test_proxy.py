@@ -1,0 +1,129 @@
+"""A proxy of RocketMQ 5.5.0 in cluster mode before our servers, with ``KEROLOX_SOFTWARE=all``."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from typing import TYPE_CHECKING, NamedTuple
+
+import pytest
+
+from kerolox.admin.sync import Admin
+from tests.support.eventually import wait_until
+from tests.support.programs import build_java, build_proxy, java_of
+from tests.support.servers.up import Up, free_port
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+pytestmark = [
+    pytest.mark.java,
+    pytest.mark.software,
+    pytest.mark.timeout(900),
+    pytest.mark.xdist_group("proxy"),
+]
+
+STARTED = "rocketmq-proxy startup successfully"
+START_SECONDS_MAX, RUN_SECONDS_MAX = 180.0, 180
+MESSAGES = 8
+
+
+class Proxied(NamedTuple):
+    """Our servers and a proxy before them."""
+
+    up: Up
+    remoting: str
+    grpc: str
+    home: Path
+
+
+@pytest.fixture(scope="module")
+def proxied(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Proxied]:
+    home = tmp_path_factory.mktemp("proxy")
+    remoting, grpc = free_port(), free_port()
+    with Up(home / "up") as up:
+        settings = {
+            "rocketMQClusterName": "DefaultCluster",
+            "namesrvAddr": up.namesrv,
+            "grpcServerPort": grpc,
+            "remotingListenPort": remoting,
+            "localServeAddr": "127.0.0.1",
+            "remotingAccessAddr": "127.0.0.1",
+            # Attributes of topics are dropped here, so all topics are NORMAL to it.
+            "enableTopicMessageTypeCheck": False,
+        }
+        (home / "proxy.json").write_text(json.dumps(settings))
+        command = java_of(
+            build_proxy(),
+            "org.apache.rocketmq.proxy.ProxyStartup",
+            *("-pm", "CLUSTER", "-n", up.namesrv, "-pc", str(home / "proxy.json")),
+            options=(f"-Duser.home={home}",),
+        )
+        log = home / "proxy.log"
+        with log.open("wb") as out:
+            process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=out, stderr=out)
+        try:
+            wait_until(
+                lambda: STARTED in log.read_text() or process.poll() is not None,
+                what="the start of the proxy",
+                seconds=START_SECONDS_MAX,
+            )
+            assert process.poll() is None, log.read_text()
+            yield Proxied(up, f"127.0.0.1:{remoting}", f"127.0.0.1:{grpc}", home)
+        finally:
+            process.kill()
+            process.wait()
+
+
+def by_grpc(program: str, proxied: Proxied, *arguments: str) -> list[str]:
+    """The command that runs a client by gRPC. It brings classes of its own that the proxy has, too:
+    its own come first."""
+    built = build_proxy()
+    options = (f"-Duser.home={proxied.home}",)
+    command = java_of(built, program, proxied.grpc, *arguments, options=options)
+    (own,) = (built / "target" / "lib").glob("rocketmq-client-java-*.jar")
+    at = command.index("-cp") + 1
+    command[at] = f"{own}:{command[at]}"
+    return command
+
+
+def ran(command: list[str]) -> str:
+    """What a program prints."""
+    done = subprocess.run(command, capture_output=True, text=True, timeout=RUN_SECONDS_MAX)
+    assert done.returncode == 0, f"{done.stdout}\n{done.stderr}"
+    return done.stdout
+
+
+def test_a_group_that_is_new_receives_through_the_proxy(proxied: Proxied) -> None:
+    with Admin(proxied.up.namesrv) as admin:
+        admin.create_topic("Through", queues=4)
+    said = ran(
+        java_of(
+            build_java(),
+            "interop.Through",
+            *(proxied.remoting, "Through", "new-group", str(MESSAGES), "120"),
+            options=(f"-Duser.home={proxied.home}",),
+        )
+    )
+    assert f"received {MESSAGES}\n" in said
+
+
+def test_transactions_by_grpc_are_committed_and_rolled_back(proxied: Proxied) -> None:
+    with Admin(proxied.up.namesrv) as admin:
+        admin.create_topic("Decided", queues=1)
+        assert "ended\n" in ran(by_grpc("proxied.Transactions", proxied, "Decided"))
+        found: list[bytes] = []
+
+        def is_delivered() -> bool:
+            found[:] = [bytes(each.body) for each in admin.read_messages("Decided")]
+            return bool(found)
+
+        # The proxy passes the end on without waiting for an answer.
+        wait_until(is_delivered, what="the message of the transaction that was committed")
+        assert found == [b"commit"]
+        ended = "RMQ_SYS_TRANS_OP_HALF_TOPIC"
+        wait_until(
+            lambda: len(list(admin.read_messages(ended))) == 2, what="the ends of both transactions"
+        )
+        assert [bytes(each.body) for each in admin.read_messages("Decided")] == [b"commit"]
