@@ -119,3 +119,11 @@ def test_wrong_usage_is_an_object_where_output_is_json() -> None:
         error = json.loads(done.stderr)["error"]
         assert error["type"] == "BadParameter"
         assert "'x' is not one of 'normal'" in error["message"]
+
+
+def test_dead_letters_of_a_cluster_that_is_not_there_are_an_error_and_no_count() -> None:
+    done = kerolox("dlq", "resend", "g", "--yes", "-n", "127.0.0.1:1")
+    assert done.returncode == 1
+    assert "127.0.0.1:1" in done.stderr
+    assert "Traceback" not in done.stderr
+    assert "no dead letter" not in done.stderr

@@ -229,7 +229,6 @@ def resend_command(
             from kerolox.admin import dead_letter_queues, resend_dead_letters
 
             work.waiting = sum(each.waiting for each in await dead_letter_queues(access, group))
-            work.begin(dry_run=dry_run)
             found = resend_dead_letters(
                 access,
                 group,
@@ -246,10 +245,13 @@ def resend_command(
                 if not work.add(each):
                     break
 
+        work.begin(dry_run=dry_run)
         try:
             on_cluster(name_server, go)
-        finally:
-            work.end()
+        except BaseException:
+            work.end(is_whole=False)
+            raise
+        work.end()
 
     if not consent.yes:
         sent(dry_run=True)
@@ -301,8 +303,8 @@ class _Resending:
         self._failed_in_a_row = self._failed_in_a_row + 1 if letter.state == "failed" else 0
         return self._failed_in_a_row < FAILURES_MAX
 
-    def end(self) -> None:
-        """Print what is left, and how far it is."""
+    def end(self, *, is_whole: bool = True) -> None:
+        """Print what is left, and how far it is. ``is_whole``: nothing broke it off."""
         self._pages.end()
         counts = self._counts
         if self._is_plan:
@@ -315,6 +317,8 @@ class _Resending:
             complain(f"kerolox: {counts['sent']} dead letters sent{failed}{more}")
         if self._failed_in_a_row >= FAILURES_MAX:
             complain(f"kerolox: {FAILURES_MAX} in a row failed, so no more are tried")
+        if not is_whole:
+            return
         if not self._ids and not any(counts.values()):
             complain(f"kerolox: group {self._group} has no dead letter that waits and fits")
         for each in sorted(self._missing):
