@@ -63,7 +63,7 @@ def test_messages_are_shown_escaped_and_raw_only_when_asked_for(name_server: str
     message = json.loads(as_json)
     assert (message["body"], message["tags"], message["keys"]) == (EVIL, "t\x1b", "k\x9b")
     raw = kerolox(*tail, "-o", "raw").stdout
-    assert raw.endswith(f"  tags=t\x1b  keys=k\x9b  {EVIL}\n")
+    assert raw.endswith(f"\tt\x1b\tk\x9b\t{EVIL}\n")
 
 
 def test_a_long_body_is_cut_but_with_raw_and_json(name_server: str) -> None:
@@ -74,7 +74,7 @@ def test_a_long_body_is_cut_but_with_raw_and_json(name_server: str) -> None:
     text = kerolox(*tail).stdout
     assert text.endswith("y… (100000 characters)\n")
     assert len(text) < 10_000
-    assert kerolox(*tail, "-o", "raw").stdout.endswith("  " + "y" * 100_000 + "\n")
+    assert kerolox(*tail, "-o", "raw").stdout.endswith("\t" + "y" * 100_000 + "\n")
     assert json.loads(kerolox(*tail, "-o", "json").stdout)["body"] == "y" * 100_000
 
 
