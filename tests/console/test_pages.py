@@ -242,8 +242,12 @@ async def test_a_group_is_paused_resumed_and_deleted(site: Console) -> None:
 
 async def test_a_setting_of_a_broker_is_shown_and_changed(site: Console, cluster: Cluster) -> None:
     admin = Visitor(site, "admin")
-    assert cluster.broker in (await admin.look("/brokers")).text
+    listed = await admin.look("/brokers")
+    assert cluster.broker in listed.text
     page = await admin.look("/broker", address=cluster.broker, q="fileReserved")
+    runtime = await site.admin.broker_runtime(cluster.broker)
+    assert all(f">{runtime.software}<" in each.text for each in (listed, page))
+    assert ("<dt>Kernel</dt>" in page.text) == (cluster.kind == "ours")
     assert re.search(r"<dt>fileReservedTime</dt>\s*<dd class=\"long\">72<", page.text)
     await admin.act("/broker/set", address=cluster.broker, name="fileReservedTime", value="71")
     assert (await site.admin.broker_settings(cluster.broker))["fileReservedTime"] == "71"

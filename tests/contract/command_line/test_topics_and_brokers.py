@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from kerolox.client import TransactionProducer, TransactionState
 from kerolox.message import Message
+from kerolox.release import __version__
 from tests.contract.command_line.shell import Shell
 
 if TYPE_CHECKING:
@@ -72,6 +73,12 @@ async def test_a_broker_is_listed_described_and_set(cluster: Cluster) -> None:
     assert (listed["address"], listed["role"], listed["perm"]) == (at, "master", 6)
     assert listed["topics"] > 0
     described = await shell.json("broker", "describe", at)
+    ours = cluster.kind == "ours"
+    software = f"Kerolox {__version__}" if ours else listed["version"]
+    assert listed["software"] == described["software"] == software
+    assert bool(described["kernel"]) == ours
+    assert software in await shell.text("broker", "list")
+    assert software in await shell.text("cluster", "describe")
     assert 0 < described["logDiskRatio"] < 1
     assert "log's disk in use" in await shell.text("broker", "describe", at)
     every = {row["name"] for row in await shell.json("broker", "describe", at, "--all")}
