@@ -326,7 +326,7 @@ class OffsetTable:
         """Take over all that a master has: its offsets, see :meth:`put_all`, and which groups are
         stale there, whose offsets here are of before a deletion."""
         kept = self._current()
-        if stale or self.stale:
+        if stale != self.stale.shown():
             self.stale.replace(stale)
             for (topic, group), bits in self.stale.queues().items():
                 kept.forget(topic + SEPARATOR + group, bits)
