@@ -33,6 +33,8 @@ class Faults:
         self._loop = cluster.loop
         self._undo: list[Callable[[], None]] = []
         self._tasks: list[asyncio.Task[None]] = []
+        self._changing = asyncio.Lock()
+        """Two changes do not end and start the members of a group at a time."""
 
     def befall(self, fault: Fault) -> None:
         """Begin a fault."""
@@ -238,11 +240,12 @@ class Faults:
         members = self._members(fault.other, by_topic=True) if fault.amount < 0.6 else []
 
         async def work() -> None:
-            await self._leave(members, is_kill=fault.amount < 0.2)
-            await self._run.operator.delete_topic(fault.other, again=True)
-            await asyncio.sleep(fault.seconds / 2)
-            for member in members:
-                await self._up(member)
+            async with self._changing:
+                await self._leave(members, is_kill=fault.amount < 0.2)
+                await self._run.operator.delete_topic(fault.other, again=True)
+                await asyncio.sleep(fault.seconds / 2)
+                for member in members:
+                    await self._up(member)
 
         self._tasks.append(self._loop.create_task(work()))
 
@@ -269,6 +272,10 @@ class Faults:
         wanted = [each for each in ("a", "b", "*", "a || b") if each != plan.tags]
 
         async def work() -> None:
+            async with self._changing:
+                await change()
+
+        async def change() -> None:
             first_at = self._loop.time()
             plan.tags = self._random.choice(wanted)
             told = self._cluster.history.groups[plan.name]
@@ -302,6 +309,8 @@ class Faults:
             if not is_kill and not process.is_paused:
                 with contextlib.suppress(DiedError):
                     await self._cluster.call(node, client.stop())
+            if node.process is not process:
+                continue  # it was killed meanwhile, and is in its next life
             self._cluster.trace.add(f"ended {node.name}")
             process.kill()
             client.died()
