@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+from collections import Counter
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING
 
@@ -42,6 +43,8 @@ class Operator:
     def __init__(self, run: Run, node: Node) -> None:
         """Nothing is asked yet."""
         self._run = run
+        self._widened: Counter[str] = Counter()
+        """Of each topic: how many changes that may give it queues began and ended."""
         self._cluster = run.cluster
         self._history = run.history
         self._node = node
@@ -90,17 +93,21 @@ class Operator:
         await self._run_command(lambda admin: admin.delete_topic(topic))
         self._history.deleted_topics[topic] = now()
         if again:
+            self._widened[topic] += 1
             queues = self._run.scenario.topics[topic]
             await self._run_command(lambda admin: admin.create_topic(topic, queues=queues))
+            self._widened[topic] += 1
             self._history.deleted_topics[topic] = now()
 
     async def change_queues(self, topic: str, queues: int) -> None:
         """Give a topic so many write queues; those that it had are read all the same."""
         known = self._run.scenario.topics
         known[topic] = max(known[topic], queues)
+        self._widened[topic] += 1
         await self._run_command(
             lambda admin: admin.update_topic(topic, queues=queues), tries=LOST_TRIES_MAX
         )
+        self._widened[topic] += 1
 
     async def take_queues(self, topic: str, queues: int, seconds: float) -> None:
         """Take read queues away, too: what they hold is delivered when they are there again. What
@@ -109,11 +116,15 @@ class Operator:
             lambda admin: admin.update_topic(topic, queues=queues, shrink_read_queues=True),
             tries=LOST_TRIES_MAX,
         )
-        begins = self._log_ends()
+        begins, widened = self._log_ends(), self._widened[topic]
         await asyncio.sleep(seconds)
-        for name, end in self._log_ends().items():
-            if name in begins:
-                self._history.narrowed.append(Narrowed(name, topic, queues, begins[name], end))
+        # Another change, or the topic made again, may have given it queues meanwhile.
+        if self._widened[topic] == widened:
+            self._history.narrowed.extend(
+                Narrowed(name, topic, queues, begins[name], end)
+                for name, end in self._log_ends().items()
+                if name in begins
+            )
         await self.change_queues(topic, self._run.scenario.topics[topic])
 
     def _log_ends(self) -> dict[str, int]:
