@@ -29,6 +29,7 @@ SCENARIOS = (
 TEXT, _, VERSIONS_TEXT = (ROOT / "docs" / "clients.md").read_text().partition("## Other versions")
 VERSIONS_TEXT, _, OWN_TEXT = VERSIONS_TEXT.partition("## Kerolox's own clients")
 NOT_OURS = {
+    "more_retry_queues",
     "mqadmin",
     "orderly_kill",
     "request_to_kerolox",

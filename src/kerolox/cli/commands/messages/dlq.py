@@ -133,7 +133,7 @@ def show_command(
         number_column("tries", "TRIES"),
         Column("state", "STATE"),
         Column("reason", "REASON"),
-        Column("keys", "KEYS"),
+        Column("keys", "KEY"),
         Column("bodyShown", "BODY"),
     )
     if is_text(output):
