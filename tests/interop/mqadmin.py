@@ -1,4 +1,4 @@
-"""mqadmin of RocketMQ 4.9, unmodified: its commands in one Java process."""
+"""mqadmin of RocketMQ, unmodified, of 4.9 or another version: its commands in one Java process."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from tests.support.eventually import SECONDS_MAX
-from tests.support.programs import java_command
+from tests.support.programs import build_java, java_of
 
 if TYPE_CHECKING:
     from typing import Self
@@ -25,17 +25,20 @@ class MqAdminProcess:
     Args:
         home: folder for what it writes, and for ``conf/tools.yml``, which it reads each time.
         options: of the Java process.
+        tools: the program of ``tests/interop/java`` whose version of the tools it is.
     """
 
-    def __init__(self, home: Path, *, options: tuple[str, ...] = ()) -> None:
-        self.home, self.options = home, options
+    def __init__(
+        self, home: Path, *, options: tuple[str, ...] = (), tools: str = "clients"
+    ) -> None:
+        self.home, self.options, self.tools = home, options, tools
 
     def __enter__(self) -> Self:
         (self.home / "conf").mkdir(parents=True, exist_ok=True)
         (self.home / "conf" / "logback_tools.xml").write_text("<configuration/>")
         options = (f"-Drocketmq.home.dir={self.home}", f"-Duser.home={self.home}", *self.options)
         self._process = subprocess.Popen(
-            java_command("interop.Admin", options=options),
+            java_of(build_java(self.tools), "interop.Admin", options=options, classes=build_java()),
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,

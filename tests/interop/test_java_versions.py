@@ -1,4 +1,4 @@
-"""Java clients and tools from 4.2.0 to 5.3.3, unmodified: their scenarios in one process each.
+"""Java clients and tools from 4.2.0 to 5.5.0, unmodified: their scenarios in one process each.
 
 The oldest and the newest run against our broker. With ``KEROLOX_SOFTWARE=all`` all run, against
 the Java 4.9 broker too, which says that what fails there is the client's.

@@ -50,6 +50,7 @@ RUNS_ALL = os.environ.get("KEROLOX_SOFTWARE") == "all"
 minutes."""
 
 JAVA_VERSIONS = {
+    "5.5.0": ("Basics", "Since43", "Since46", "Since5"),
     "5.3.3": ("Basics", "Since43", "Since46", "Since5"),
     "5.1.4": ("Basics", "Since43", "Since46", "Since5"),
     "4.7.1": ("Basics", "Since43", "Since46"),
@@ -59,7 +60,7 @@ JAVA_VERSIONS = {
 """The sources of ``java/versions`` that compile with a version of client and tools."""
 SPRING_STARTERS = ("2.3.5", "2.2.3")
 
-RUN_VERSIONS = tuple(JAVA_VERSIONS) if RUNS_ALL else ("5.3.3", "4.2.0")
+RUN_VERSIONS = tuple(JAVA_VERSIONS) if RUNS_ALL else ("5.5.0", "4.2.0")
 RUN_STARTERS = SPRING_STARTERS if RUNS_ALL else SPRING_STARTERS[:1]
 
 JAVA_PROGRAMS = (
@@ -172,11 +173,25 @@ def java_command(main_class: str, *arguments: str, options: tuple[str, ...] = ()
 
 
 def java_of(
-    built: Path, main_class: str, *arguments: str, options: tuple[str, ...] = ()
+    built: Path,
+    main_class: str,
+    *arguments: str,
+    options: tuple[str, ...] = (),
+    classes: Path | None = None,
 ) -> list[str]:
-    """The command that runs a class of a folder that Maven built."""
+    """The command that runs a class of a folder that Maven built.
+
+    Args:
+        built: that folder.
+        main_class: the class.
+        arguments: of the program.
+        options: of Java.
+        classes: another such folder whose classes come first, without its libraries.
+    """
     target = built / "target"
     classpath = f"{target / 'classes'}:{target / 'lib'}/*"
+    if classes is not None:
+        classpath = f"{classes / 'target' / 'classes'}:{classpath}"
     java = ["java", "-Xmx512m", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC"]
     java.append("-Drocketmq.client.logLevel=ERROR")
     # A client that hangs up when an answer is late leaves its groups for a while.

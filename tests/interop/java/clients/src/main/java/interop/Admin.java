@@ -4,8 +4,10 @@ import java.io.BufferedReader;
 import java.io.ByteArrayOutputStream;
 import java.io.InputStreamReader;
 import java.io.PrintStream;
+import java.lang.reflect.Field;
 import java.nio.charset.StandardCharsets;
 import java.util.Arrays;
+import java.util.List;
 import org.apache.rocketmq.tools.command.MQAdminStartup;
 
 /**
@@ -16,13 +18,38 @@ import org.apache.rocketmq.tools.command.MQAdminStartup;
  */
 public class Admin {
     private static final long MILLIS_MAX = 120_000;
+    private static final long MILLIS_BETWEEN_LOOKS = 20;
     private static final PrintStream OUT = System.out;
 
-    private static class Commands extends MQAdminStartup {
-        /** They come anew each time: one that sent a message keeps its producer, which is closed. */
-        static void run(String[] words) {
-            subCommandList.clear();
-            main0(words, null);
+    /** They come anew each time: one that sent a message keeps its producer, which is closed. */
+    private static void run(String[] words) {
+        commands().clear();
+        MQAdminStartup.main0(words, null);
+    }
+
+    /** The list of all commands, which has another name in 5.x. */
+    private static List<?> commands() {
+        for (Field field : MQAdminStartup.class.getDeclaredFields()) {
+            if (field.getType() == List.class) {
+                try {
+                    field.setAccessible(true);
+                    return (List<?>) field.get(null);
+                } catch (IllegalAccessException error) {
+                    throw new IllegalStateException(error);
+                }
+            }
+        }
+        throw new IllegalStateException("mqadmin has no list of commands");
+    }
+
+    /** A client that shuts down waits for its thread of events, which looks up to 3 s for an event that never comes. */
+    private static void wakeThreadOfEvents(Thread command) {
+        boolean shutsDown = Arrays.stream(command.getStackTrace())
+            .anyMatch(frame -> frame.getClassName().endsWith("ServiceThread") && frame.getMethodName().equals("shutdown"));
+        if (shutsDown) {
+            Thread.getAllStackTraces().keySet().stream()
+                .filter(each -> each.getName().startsWith("NettyEventExecutor"))
+                .forEach(Thread::interrupt);
         }
     }
 
@@ -56,14 +83,17 @@ public class Admin {
     }
 
     private static void run(int lines, String[] words) throws Exception {
-        Thread thread = new Thread(() -> Commands.run(words), "mqadmin");
+        Thread thread = new Thread(() -> run(words), "mqadmin");
         thread.setDaemon(true);
         Printed printed = new Printed(thread, lines);
         PrintStream stream = new PrintStream(printed, true, "UTF-8");
         System.setOut(stream);
         System.setErr(stream);
         thread.start();
-        thread.join(MILLIS_MAX);
+        for (long end = System.currentTimeMillis() + MILLIS_MAX; thread.isAlive() && System.currentTimeMillis() < end; ) {
+            thread.join(MILLIS_BETWEEN_LOOKS);
+            wakeThreadOfEvents(thread);
+        }
         if (thread.isAlive()) {
             stream.println("mqadmin did not end: " + Arrays.toString(thread.getStackTrace()));
             thread.interrupt();
