@@ -38,7 +38,7 @@ class WhichRun(Task):
         [node] = await case.admin.cluster_status()
         assert node.runtime is not None
         row = rf"<td>{BROKER_NAME}</td><td>master</td><td><a [^>]*>{case.place.broker}</a>"
-        assert re.search(rf"{row}</td>\s*<td>{re.escape(node.runtime.version)}</td>", page)
+        assert re.search(rf"{row}</td>\s*<td>{re.escape(node.runtime.software)}</td>", page)
 
 
 class Silent(Task):
