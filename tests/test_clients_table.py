@@ -27,7 +27,19 @@ SCENARIOS = (
     set(test_node_clients.SCENARIOS),
 )
 TEXT, _, VERSIONS_TEXT = (ROOT / "docs" / "clients.md").read_text().partition("## Other versions")
-VERSIONS_TEXT, _, OWN_TEXT = VERSIONS_TEXT.partition("## Kerolox's own clients")
+VERSIONS_TEXT, _, FURTHER_TEXT = VERSIONS_TEXT.partition("## Further software")
+FURTHER_TEXT, _, OWN_TEXT = FURTHER_TEXT.partition("## Kerolox's own clients")
+FURTHER = {
+    "rocketmq-tools": ("test_mqadmin_55.py", r'tools="versions-([\d.]+)"'),
+    "rocketmq-proxy": ("proxy/pom.xml", r"rocketmq-proxy</artifactId>\s*<version>([\d.]+)<"),
+    "rocketmq-client-java": (
+        "proxy/pom.xml",
+        r"rocketmq-client-java</artifactId>\s*<version>([\d.]+)<",
+    ),
+    "rocketmq-client-nodejs": ("nodegrpc/package.json", r'"rocketmq-client-nodejs": "([\d.]+)"'),
+    "rocketmq-client-rust": ("rust/Cargo.toml", r'rocketmq-client-rust = \{ version = "=([\d.]+)"'),
+}
+"""Software, the file that names the version which the tests run, and how."""
 NOT_OURS = {
     "more_retry_queues",
     "mqadmin",
@@ -82,6 +94,20 @@ def test_the_table_of_versions_says_what_runs_and_what_a_broker_of_4_9_lacks() -
         for name in test_spring.SCENARIOS:
             wanted[starter, name] = "5" if name in test_spring.NOT_OF_4_9 else "yes"
     assert {key: cell for key, cell in said.items() if cell != "—"} == wanted
+
+
+def test_the_table_of_further_software_says_what_versions_run() -> None:
+    lines = [line for line in FURTHER_TEXT.splitlines() if line.startswith("| ")][2:]
+    cells = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines]
+    said = {re.findall(r"`([\w-]+)`", software)[0]: version for software, version, _ in cells}
+    runs = {
+        name: re.findall(pattern, (INTEROP / file).read_text())
+        for name, (file, pattern) in FURTHER.items()
+    }
+    assert {name: [version] for name, version in said.items()} == runs
+    for _, _, tests in cells:
+        [file] = re.findall(r"`(test_\w+\.py)`", tests)
+        assert (INTEROP / file).is_file()
 
 
 def test_each_scenario_of_java_has_tests_of_our_clients_on_both_brokers() -> None:

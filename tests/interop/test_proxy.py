@@ -1,8 +1,13 @@
-"""A proxy of RocketMQ 5.5.0 in cluster mode before our servers, with ``KEROLOX_SOFTWARE=all``."""
+"""A proxy of RocketMQ 5.5.0 in cluster mode before our servers, with ``KEROLOX_SOFTWARE=all``.
+
+Its clients are Java's of 4.9.7 and, by gRPC, ``rocketmq-client-java`` 5.2.0 of Maven and
+``rocketmq-client-nodejs`` 1.0.8 of npm.
+"""
 
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -10,7 +15,7 @@ import pytest
 
 from kerolox.admin.sync import Admin
 from tests.support.eventually import wait_until
-from tests.support.programs import build_java, build_proxy, java_of
+from tests.support.programs import build_java, build_node_proxy_client, build_proxy, java_of
 from tests.support.servers.up import Up, free_port
 
 if TYPE_CHECKING:
@@ -88,9 +93,12 @@ def by_grpc(program: str, proxied: Proxied, *arguments: str) -> list[str]:
     return command
 
 
-def ran(command: list[str]) -> str:
-    """What a program prints."""
-    done = subprocess.run(command, capture_output=True, text=True, timeout=RUN_SECONDS_MAX)
+def ran(command: list[str], home: Path | None = None) -> str:
+    """What a program prints; it may write below a home."""
+    environment = None if home is None else {**os.environ, "HOME": str(home)}
+    done = subprocess.run(
+        command, capture_output=True, text=True, timeout=RUN_SECONDS_MAX, env=environment
+    )
     assert done.returncode == 0, f"{done.stdout}\n{done.stderr}"
     return done.stdout
 
@@ -109,21 +117,58 @@ def test_a_group_that_is_new_receives_through_the_proxy(proxied: Proxied) -> Non
     assert f"received {MESSAGES}\n" in said
 
 
+def decided(admin: Admin, topic: str, ends: int) -> None:
+    """Wait until two transactions have ended, and only one is seen; ``ends``: of all so far."""
+    found: list[bytes] = []
+
+    def is_delivered() -> bool:
+        found[:] = [bytes(each.body) for each in admin.read_messages(topic)]
+        return bool(found)
+
+    # The proxy passes the end on without waiting for an answer.
+    wait_until(is_delivered, what="the message of the transaction that was committed")
+    assert found == [b"commit"]
+    wait_until(
+        lambda: len(list(admin.read_messages("RMQ_SYS_TRANS_OP_HALF_TOPIC"))) == ends,
+        what="the ends of both transactions",
+    )
+    assert [bytes(each.body) for each in admin.read_messages(topic)] == [b"commit"]
+
+
+def ended(admin: Admin) -> int:
+    """How many transactions have ended so far."""
+    topic = "RMQ_SYS_TRANS_OP_HALF_TOPIC"
+    return len(list(admin.read_messages(topic))) if topic in admin.list_topics() else 0
+
+
 def test_transactions_by_grpc_are_committed_and_rolled_back(proxied: Proxied) -> None:
     with Admin(proxied.up.namesrv) as admin:
         admin.create_topic("Decided", queues=1)
+        before = ended(admin)
         assert "ended\n" in ran(by_grpc("proxied.Transactions", proxied, "Decided"))
-        found: list[bytes] = []
+        decided(admin, "Decided", before + 2)
 
-        def is_delivered() -> bool:
-            found[:] = [bytes(each.body) for each in admin.read_messages("Decided")]
-            return bool(found)
 
-        # The proxy passes the end on without waiting for an answer.
-        wait_until(is_delivered, what="the message of the transaction that was committed")
-        assert found == [b"commit"]
-        ended = "RMQ_SYS_TRANS_OP_HALF_TOPIC"
-        wait_until(
-            lambda: len(list(admin.read_messages(ended))) == 2, what="the ends of both transactions"
+@pytest.mark.node
+def test_a_node_client_by_grpc_sends_and_ends_transactions(proxied: Proxied) -> None:
+    with Admin(proxied.up.namesrv) as admin:
+        for topic in ("NodePlain", "NodeOrdered", "NodeDecided"):
+            admin.create_topic(topic, queues=2)
+        before = ended(admin)
+        topics = ("NodePlain", "NodeOrdered", "NodeDecided")
+        said = ran(
+            ["node", str(build_node_proxy_client()), proxied.grpc, *topics], proxied.home
+        ).splitlines()
+        assert said[-1] == "ended"
+        assert [line for line in said if line.startswith("check ")] == []
+        [plain] = admin.read_messages("NodePlain")
+        assert (plain.body, plain.properties["KEYS"], plain.properties["TAGS"]) == (
+            b"plain",
+            "key",
+            "node",
         )
-        assert [bytes(each.body) for each in admin.read_messages("Decided")] == [b"commit"]
+        assert plain.properties["kind"] == "plain"
+        ordered = list(admin.read_messages("NodeOrdered"))
+        assert len({each.queue_id for each in ordered}) == 1
+        assert [bytes(each.body) for each in ordered] == [b"ordered %d" % n for n in range(4)]
+        decided(admin, "NodeDecided", before + 2)

@@ -27,8 +27,10 @@ __all__ = [
     "build_java",
     "build_mqadmin_46",
     "build_node_clients",
+    "build_node_proxy_client",
     "build_proxy",
     "build_python_clients",
+    "build_rust_client",
     "is_built",
     "java_command",
     "java_of",
@@ -37,6 +39,8 @@ __all__ = [
 SOURCES = Path(__file__).resolve().parents[1] / "interop"
 CACHE = SOURCES.parents[1] / ".cache" / "interop"
 BUILD_SECONDS_MAX = 600
+RUST_SECONDS_MAX = 1_800
+"""The Rust client brings 360 crates."""
 
 RUN_VARIABLE = "KEROLOX_RUN"
 """A name of the run of all tests that this process belongs to: what failed to build in it is not
@@ -97,6 +101,7 @@ def _build(
     name: str,
     *command: str,
     copy: Callable[[Path, Path], None] = _copy,
+    seconds: float = BUILD_SECONDS_MAX,
     **environment: str,
 ) -> Path:
     """Copy a source folder into the cache and build it there, unless that was done already.
@@ -105,6 +110,7 @@ def _build(
         name: the source folder, and the built one.
         command: what builds it.
         copy: what copies it.
+        seconds: how long it may take.
         environment: more variables for the command.
     """
     source, built = SOURCES / name, CACHE / name
@@ -119,13 +125,13 @@ def _build(
             raise AssertionError(failed.read_text())  # each try would take as long again
         shutil.rmtree(built, ignore_errors=True)
         copy(source, built)
-        failed.write_text(f"{run}\n{command} did not end in {BUILD_SECONDS_MAX} s")
+        failed.write_text(f"{run}\n{command} did not end in {seconds:g} s")
         done = subprocess.run(
             command,
             cwd=built,
             capture_output=True,
             text=True,
-            timeout=BUILD_SECONDS_MAX,
+            timeout=seconds,
             env={**os.environ, **environment},
         )
         told = f"{command} failed:\n{done.stdout}\n{done.stderr}"
@@ -221,6 +227,20 @@ def build_go_clients() -> Path:
 def build_go_tls_clients() -> Path:
     """The binary of the Go program whose client speaks TLS."""
     return _build("gotls", "go", "build", "-o", "gotls", ".") / "gotls"
+
+
+def build_rust_client() -> Path:
+    """The Rust program's binary. The crates that it needs stay built when the program changes."""
+    target = CACHE / "rust-target"
+    cargo = ("cargo", "build", "--locked", "--quiet")
+    _build("rust", *cargo, seconds=RUST_SECONDS_MAX, CARGO_TARGET_DIR=str(target))
+    return target / "debug" / "interop"
+
+
+def build_node_proxy_client() -> Path:
+    """The Node.js program by gRPC, with the client that its lock file names beside it."""
+    npm = ("npm", "ci", "--silent", "--no-audit", "--no-fund", "--ignore-scripts")
+    return _build("nodegrpc", *npm) / "main.mjs"
 
 
 def build_python_clients() -> Path:
