@@ -38,6 +38,7 @@ FURTHER = {
     ),
     "rocketmq-client-nodejs": ("nodegrpc/package.json", r'"rocketmq-client-nodejs": "([\d.]+)"'),
     "rocketmq-client-rust": ("rust/Cargo.toml", r'rocketmq-client-rust = \{ version = "=([\d.]+)"'),
+    "rocketmq-python-cvs": ("cpp/requirements.txt", r"rocketmq-python-cvs==([\d.]+)"),
 }
 """Software, the file that names the version which the tests run, and how."""
 NOT_OURS = {

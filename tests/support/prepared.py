@@ -81,6 +81,7 @@ BUILDS = (
     Build("mqadmin 4.6", "java", programs.build_mqadmin_46, "mqadmin46"),
     Build("script of the accessibility checks", "browser", programs.build_axe, "axe"),
     Build("Python client rocketmq", None, programs.build_python_clients),
+    Build("C++ client", None, programs.build_cpp_client),
     Build("libraries in C", None, lambda: [built(source) for source in LIBRARIES]),
     Build("another PySpark", None, _other_spark),
     # Each Spark of the tests starts faster with them; none needs them.

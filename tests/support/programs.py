@@ -22,6 +22,7 @@ __all__ = [
     "RUN_VERSIONS",
     "SPRING_STARTERS",
     "build_axe",
+    "build_cpp_client",
     "build_go_clients",
     "build_go_tls_clients",
     "build_java",
@@ -52,6 +53,11 @@ MAVEN_OPTIONS = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 RUNS_ALL = os.environ.get("KEROLOX_SOFTWARE") == "all"
 """Whether all versions run, and all contract tests, against the Java broker too; it takes some ten
 minutes."""
+
+PIP = (
+    *(sys.executable, "-m", "pip", "install", "-q"),
+    *("--no-deps", "--target", ".", "-r", "requirements.txt"),
+)
 
 JAVA_VERSIONS = {
     "5.5.0": ("Basics", "Since43", "Since46", "Since5"),
@@ -245,8 +251,12 @@ def build_node_proxy_client() -> Path:
 
 def build_python_clients() -> Path:
     """The program of the Python client ``rocketmq``, with the client beside it."""
-    pip = (sys.executable, "-m", "pip", "install", "-q", "--no-deps", "--target", ".")
-    return _build("python", *pip, "-r", "requirements.txt") / "cases.py"
+    return _build("python", *PIP) / "cases.py"
+
+
+def build_cpp_client() -> Path:
+    """The program that loads the C++ client by ctypes, with the client beside it."""
+    return _build("cpp", *PIP) / "cases.py"
 
 
 def build_axe() -> Path:
