@@ -40,6 +40,10 @@ DIFFERENCES: dict[str, tuple[Difference, ...]] = {
             ),
         ),
         Difference(
+            "Kerolox says its own version and its kernel",
+            ours=(_one_of("keroloxVersion", "keroloxKernel"),),
+        ),
+        Difference(
             "the version is that of the jar",
             ours=(_one_of("brokerVersion"),),
             java=(_one_of("brokerVersion"),),
