@@ -94,6 +94,9 @@ BROKER_BODIES: dict[int, bytes] = {
     RequestCode.CHECK_CLIENT_CONFIG: json.dumps(
         {"clientId": "abuser", "group": GROUP, "subscriptionData": _SUBSCRIPTION}
     ).encode(),
+    RequestCode.QUERY_ASSIGNMENT: json.dumps(
+        {"topic": TOPIC, "consumerGroup": GROUP, "clientId": "abuser", "strategyName": "AVG"}
+    ).encode(),
     RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP: json.dumps(
         {"groupName": GROUP, "retryQueueNums": 1, "retryMaxTimes": 3}
     ).encode(),
