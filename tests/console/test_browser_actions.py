@@ -189,7 +189,7 @@ def pause_a_group(page: Page, scene: Scene) -> None:
     scene.admin.update_group("paused")
     page.goto(f"{scene.base}/group?name=paused")
     page.get_by_text("Pause or resume").click()
-    press(page, "Pause", "Group paused is paused on 1 brokers.")
+    press(page, "Pause", f"Group paused is paused on {scene.broker}.")
     settings = scene.admin.group_settings(scene.broker, "paused")
     assert settings is not None
     assert not settings.consume_enable
@@ -200,7 +200,7 @@ def resume_a_group(page: Page, scene: Scene) -> None:
     scene.admin.update_group("resumed", consume_enable=False)
     page.goto(f"{scene.base}/group?name=resumed")
     page.get_by_text("Pause or resume").click()
-    press(page, "Resume", "Group resumed is resumed on 1 brokers.")
+    press(page, "Resume", f"Group resumed is resumed on {scene.broker}.")
     settings = scene.admin.group_settings(scene.broker, "resumed")
     assert settings is not None
     assert settings.consume_enable
