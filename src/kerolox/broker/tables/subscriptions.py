@@ -92,9 +92,15 @@ class GroupSubscriptions:
         count = size = fullest = 0
         named = {each.topic: each for each in subscriptions}
         for topic in told.keys() | named.keys():
-            of_topic = self._wanted.get(topic, {})
-            kinds = len(of_topic)
+            of_topic = self._wanted.get(topic)
             old, new = told.get(topic), named.get(topic)
+            if of_topic is None and new is not None:  # then nobody told of it
+                count += 1
+                size += TOLD_BYTES + _bytes_of(new)
+                fullest = max(fullest, 1)
+                continue
+            of_topic = of_topic or {}
+            kinds = len(of_topic)
             found = None if new is None else of_topic.get(_key(new))
             size += TOLD_BYTES * ((new is not None) - (old is not None))
             if old is not None and old.wanted is not found and old.wanted.members == 1:
@@ -135,11 +141,12 @@ class GroupSubscriptions:
             if earlier is not None and earlier == (now_wanted, version):
                 continue
             is_news = before is not None and (known is None or known != (now_wanted, version))
-            latest = max((each.since for each in wanted.values()), default=now_ms - 1)
-            arrival = max(now_ms, latest + 1)
-            since = min(version, arrival)
-            if is_news:
-                since = max(since, latest + 1)
+            if wanted:
+                latest = max(each.since for each in wanted.values())
+                since = min(version, max(now_ms, latest + 1))
+                since = max(since, latest + 1) if is_news else since
+            else:
+                since = now_ms if is_news else min(version, now_ms)
             if now_wanted is None:
                 now_wanted = wanted[key] = _Wanted(subscription, since)
                 self.count += 1
@@ -185,6 +192,12 @@ class GroupSubscriptions:
         for topic in topics:
             wanted = self._wanted.get(topic)
             old = self.current.get(topic)
+            if old is None and wanted and len(wanted) == 1:  # as nearly always in a first heartbeat
+                (best,) = wanted.values()
+                self.current[topic] = best.data
+                is_other_topics = True
+                updated.add(topic)
+                continue
             if not wanted:
                 self._wanted.pop(topic, None)
                 self.newest.pop(topic, None)
@@ -206,16 +219,15 @@ class GroupSubscriptions:
 def _key(data: SubscriptionData) -> Hashable:
     """What is wanted, whoever made it and when."""
     kind = "TAG" if data.is_tag_type else data.expression_type
+    if not data.code_set and not data.tags_set:
+        return data.class_filter_mode, kind, data.sub_string, (), ()
     codes, tags = tuple(sorted(data.code_set)), tuple(sorted(data.tags_set))
     return data.class_filter_mode, kind, data.sub_string, codes, tags
 
 
 def _bytes_of(data: SubscriptionData) -> int:
     tags = data.tags_set
-    return (
-        SUBSCRIPTION_BYTES
-        + len(data.topic)
-        + len(data.sub_string or "")
-        + TAG_BYTES * (len(tags) + len(data.code_set))
-        + sum(map(len, tags))
-    )
+    size = SUBSCRIPTION_BYTES + len(data.topic) + len(data.sub_string or "")
+    if tags or data.code_set:
+        size += TAG_BYTES * (len(tags) + len(data.code_set)) + sum(map(len, tags))
+    return size
