@@ -47,6 +47,7 @@ async def test_an_answer_begins_the_next_pull_without_the_task_of_the_queue(
         looks = looks_of(consumer, monkeypatch)
         broker.add(300)
         await until(lambda: len(consumer.got) == 300)
+        await until(lambda: len(pulls_of(broker)) > 30)
         assert not [each for each in looks if each.queue.topic == "T"]
         offsets = [int(each.ext_fields["queueOffset"]) for each in pulls_of(broker)]
         assert offsets == list(range(0, 301, 10))
