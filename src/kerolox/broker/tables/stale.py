@@ -152,7 +152,8 @@ class StaleGroups:
             self._tell(key)
         for name, digits in shown.items():
             topic, separator, group = name.partition("@")
-            if separator and "@" not in group and len(digits) <= QUEUES_MAX // 4:
+            # A group may have the separator in its name, as a topic can't.
+            if separator and len(digits) <= QUEUES_MAX // 4:
                 try:
                     bits = int(digits, 16)
                 except ValueError:
