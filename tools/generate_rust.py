@@ -184,7 +184,7 @@ def constant(name: str, kind: str, value: str) -> str:
 
 def grouped(value: int) -> str:
     """A number as clippy wants it."""
-    return f"{value:_}" if value >= 10_000 else str(value)
+    return f"{value:_}" if abs(value) >= 10_000 else str(value)
 
 
 def signed(value: int) -> str:

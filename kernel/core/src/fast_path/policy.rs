@@ -109,6 +109,14 @@ pub struct Group {
     pub got: HashMap<(u32, i32), Got>,
 }
 
+impl Group {
+    /// Whether its pulls of a topic are left to Python.
+    #[inline]
+    pub fn is_slow(&self, topic: u32) -> bool {
+        !self.slow_topics.is_empty() && self.slow_topics.contains(&topic)
+    }
+}
+
 /// Who the broker is: what goes into records and answers.
 #[derive(Debug, Default)]
 pub struct Identity {

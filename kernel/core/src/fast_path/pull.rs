@@ -44,9 +44,7 @@ pub fn pull(
     *puller.last_group = group_slot;
     let topic = &tables.topics[topic_slot as usize];
     let group = &tables.groups[group_slot as usize];
-    let is_slow = !group.slow_topics.is_empty() && group.slow_topics.contains(&topic_slot);
-    if is_slow
-        || !is_usual(header, topic, group, &fields)
+    if !is_usual(header, topic, group, &fields)
         || !puller.access.may_pull(state.accounts.as_ref(), request, &fields)
     {
         return None;
@@ -119,6 +117,9 @@ fn choose_tags(
     fields: &PullFields<'_>,
     codes: &mut Vec<i32>,
 ) -> Option<bool> {
+    if group.is_slow(topic_slot) {
+        return None;
+    }
     if fields.sys_flag & PULL_SUBSCRIPTION != 0 {
         return match tags::parse(fields.subscription, codes) {
             Tags::All => Some(true),
