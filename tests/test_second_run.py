@@ -62,8 +62,10 @@ def test_fine_two(): pass
 def tool(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
     monkeypatch.syspath_prepend(str(ROOT / "tools"))
     # A worker's own variables would make the tests of a small suite think that they have one.
+    # With that of the run around them their failures would be among its own.
     for name in [name for name in os.environ if name.startswith(("PYTEST_", "COV_"))]:
         monkeypatch.delenv(name)
+    monkeypatch.delenv(importlib.import_module("failures").VARIABLE, raising=False)
     monkeypatch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")  # half of a small run's time
     return importlib.import_module("second_run")
 
