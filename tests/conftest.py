@@ -15,6 +15,7 @@ import pytest
 from _pytest.nodeid import NodeId
 
 from tests.support import prepared, spark_versions
+from tests.support.programs import RUNS_ALL
 
 # Compiled modules are kept, here and by all processes that tests start, even where the environment
 # forbids it: otherwise each of some hundred processes compiles the whole package again.
@@ -69,12 +70,22 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     xdist's scheduler looks for it there. Its own hook writes an attribute that pytest 9.2 does not
     read, so that each worker would start all servers.
     """
+    leave_out_software(config, items)
     if hasattr(config, "workerinput"):
         for item in items:
             if groups := {mark.args[0] for mark in item.iter_markers("xdist_group")}:
                 item._id = NodeId.parse(f"{item.nodeid}@{'_'.join(sorted(groups))}")
         late = late_scopes(items) if os.environ.get(prepared.LATE_VARIABLE) == "1" else ()
         items.sort(key=lambda item: (scope_of(item) in late, place_of(item)))
+
+
+def leave_out_software(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """What runs with ``KEROLOX_SOFTWARE=all`` alone: it fetches a great deal, or repeats much."""
+    left_out = [] if RUNS_ALL else [item for item in items if item.get_closest_marker("software")]
+    if left_out:
+        config.hook.pytest_deselected(items=left_out)
+        gone = set(left_out)
+        items[:] = [item for item in items if item not in gone]
 
 
 def scope_of(item: pytest.Item) -> str:

@@ -24,14 +24,13 @@ SHARED = ("up", "guarded")
 """Fixtures of modules that start a server with each kernel."""
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def pytest_itemcollected(item: pytest.Item) -> None:
     """What shares a server stays with one worker, so that it is started once."""
-    for item in items:
-        given = getattr(item, "callspec", None)
-        if given is None or Path(__file__).parent not in item.path.parents:
-            continue
-        for kernel in (given.params[name] for name in SHARED if name in given.params):
-            item.add_marker(pytest.mark.xdist_group(f"{item.path.stem}-{kernel}"))
+    given = getattr(item, "callspec", None)
+    for name in SHARED if given is not None else ():
+        if name in given.params:
+            group = f"{item.path.stem}-{given.params[name]}"
+            item.add_marker(pytest.mark.xdist_group(group))
 
 
 @pytest.fixture(scope="module", params=KERNELS)

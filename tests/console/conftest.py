@@ -66,9 +66,7 @@ async def topic(site: Console) -> str:
     return name
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    for item in items:
-        if Path(__file__).parent in item.path.parents:
-            if item.get_closest_marker("xdist_group") is None:
-                item.add_marker(pytest.mark.xdist_group("console"))
-            item.add_marker(pytest.mark.timeout(600))
+def pytest_itemcollected(item: pytest.Item) -> None:
+    if item.get_closest_marker("xdist_group") is None:
+        item.add_marker(pytest.mark.xdist_group("console"))
+    item.add_marker(pytest.mark.timeout(600))

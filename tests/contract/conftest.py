@@ -6,7 +6,6 @@ On the Java broker a part of them runs by default, and all with ``KEROLOX_SOFTWA
 from __future__ import annotations
 
 import uuid
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -15,7 +14,6 @@ import pytest_asyncio
 from kerolox.client import Producer, ProducerSettings, PushConsumer, PushConsumerSettings
 from kerolox.message import ConsumeFromWhere
 from tests.support.eventually import until
-from tests.support.programs import RUNS_ALL
 from tests.support.servers.clusters import cluster, java_cluster, our_cluster
 from tests.support.servers.patience import lift_time_limits
 
@@ -53,18 +51,12 @@ ON_JAVA_BY_DEFAULT = frozenset(
 alike: what a change of the clients breaks on one broker alone, it breaks here."""
 
 
-def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    left_out = []
-    for item in items:
-        if Path(__file__).parent in item.path.parents:
-            item.add_marker(pytest.mark.xdist_group("contract"))
-            # The first one that needs the Java broker may have to fetch and build it.
-            item.add_marker(pytest.mark.timeout(600))
-            if not RUNS_ALL and _is_on_java(item) and item.path.name not in ON_JAVA_BY_DEFAULT:
-                left_out.append(item)
-    if left_out:
-        config.hook.pytest_deselected(items=left_out)
-        items[:] = [item for item in items if item not in left_out]
+def pytest_itemcollected(item: pytest.Item) -> None:
+    item.add_marker(pytest.mark.xdist_group("contract"))
+    # The first one that needs the Java broker may have to fetch and build it.
+    item.add_marker(pytest.mark.timeout(600))
+    if _is_on_java(item) and item.path.name not in ON_JAVA_BY_DEFAULT:
+        item.add_marker(pytest.mark.software)
 
 
 def _is_on_java(item: pytest.Item) -> bool:

@@ -12,14 +12,6 @@ from tests.support.servers.software import Servers, servers_of
 from tests.support.servers.up import Up
 
 
-def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leave out what runs with ``KEROLOX_SOFTWARE=all`` alone: it fetches a great deal."""
-    left_out = [] if RUNS_ALL else [each for each in items if each.get_closest_marker("software")]
-    if left_out:
-        config.hook.pytest_deselected(items=left_out)
-        items[:] = [each for each in items if each not in left_out]
-
-
 @pytest.fixture(scope="module", params=["ours", "java"] if RUNS_ALL else ["ours"])
 def servers(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory

@@ -47,18 +47,16 @@ GROUPS = {
 """Modules that run beside the others, each group in a Spark of its own."""
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    for item in items:
-        if Path(__file__).parent in item.path.parents:
-            item.add_marker(pytest.mark.spark)
-            if "spark" in getattr(item, "fixturenames", ()):
-                group = GROUPS.get(item.path.stem, "spark")
-                item.add_marker(pytest.mark.xdist_group(group))
-            if VARIABLE in os.environ:
-                # PySpark 4.1 leaves sockets of its own open.
-                item.add_marker(pytest.mark.filterwarnings("ignore:unclosed <socket"))
-            if item.get_closest_marker("timeout") is None:
-                item.add_marker(pytest.mark.timeout(1200))
+def pytest_itemcollected(item: pytest.Item) -> None:
+    item.add_marker(pytest.mark.spark)
+    if "spark" in getattr(item, "fixturenames", ()):
+        group = GROUPS.get(item.path.stem, "spark")
+        item.add_marker(pytest.mark.xdist_group(group))
+    if VARIABLE in os.environ:
+        # PySpark 4.1 leaves sockets of its own open.
+        item.add_marker(pytest.mark.filterwarnings("ignore:unclosed <socket"))
+    if item.get_closest_marker("timeout") is None:
+        item.add_marker(pytest.mark.timeout(1200))
 
 
 @pytest.fixture(scope="session")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator
-from pathlib import Path
 
 import httpx
 import pytest
@@ -38,12 +37,10 @@ SETTINGS = {
 }
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    for item in items:
-        if Path(__file__).parent in item.path.parents:
-            item.add_marker(pytest.mark.xdist_group("tasks"))
-            # The first one that needs the Java broker may have to fetch and build it.
-            item.add_marker(pytest.mark.timeout(300))
+def pytest_itemcollected(item: pytest.Item) -> None:
+    item.add_marker(pytest.mark.xdist_group("tasks"))
+    # The first one that needs the Java broker may have to fetch and build it.
+    item.add_marker(pytest.mark.timeout(300))
 
 
 @pytest.fixture(scope="package", params=["ours", pytest.param("java", marks=pytest.mark.java)])
