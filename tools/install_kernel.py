@@ -19,15 +19,18 @@ from pathlib import Path
 from passed import compiler, kernel_files, state_of
 from steps import ROOT
 
+sys.path.insert(0, str(ROOT))
+
+from tests.support.kept import forget_old, kept_folder
+
 WHEELS_MAX = 8
 """Those that were made last; older ones go."""
 
 
 def wheel_folder() -> Path:
     """Where the wheel of these sources is, or is to be."""
-    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
-    sources = [path for path in kernel_files() if path.suffix not in (".py", ".xz")]
-    return cache / "kerolox" / "kernels" / state_of(sources, compiler(), os.environ)
+    sources = [path for path in kernel_files() if path.suffix != ".xz"]
+    return kept_folder("kernels") / state_of(sources, compiler(), os.environ)
 
 
 def build(folder: Path) -> None:
@@ -36,16 +39,13 @@ def build(folder: Path) -> None:
     Raises:
         subprocess.CalledProcessError: it can't be built; the output says why.
     """
-    folder.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=folder.parent) as made:
         options = ("--quiet", "--no-deps", "--no-build-isolation", "--wheel-dir", made)
         subprocess.run((*PIP, "wheel", *options, str(ROOT / "kernel")), check=True)
         if not folder.exists():  # another checkout may have made it meanwhile
             shutil.copytree(made, f"{made}.whole")
             Path(f"{made}.whole").rename(folder)
-    kept = sorted(folder.parent.iterdir(), key=lambda path: path.stat().st_mtime)
-    for old in kept[:-WHEELS_MAX]:
-        shutil.rmtree(old, ignore_errors=True)
+    forget_old(folder.parent.iterdir(), WHEELS_MAX)
 
 
 PIP = (sys.executable, "-m", "pip")

@@ -9,7 +9,7 @@ import hashlib
 import json
 import os
 import subprocess
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from steps import ROOT, Outcome, Step
@@ -26,13 +26,18 @@ def kernel_files() -> Iterator[Path]:
         names[:] = [name for name in names if name != "target"]
         yield from (Path(folder, name) for name in files)
     yield ROOT / "rust-toolchain.toml"
-    yield from (ROOT / "tools").glob("*.py")
     yield from (ROOT / "tests" / "golden").rglob("*.xz")
 
 
-def state_of(files: Iterable[Path], compiler: str, environment: Mapping[str, str]) -> str:
-    """A hash of some files, of the compiler's version and of what else changes a check."""
-    digest = hashlib.sha256(compiler.encode())
+def state_of(
+    files: Iterable[Path],
+    compiler: str,
+    environment: Mapping[str, str],
+    commands: Iterable[Sequence[str]] = (),
+) -> str:
+    """A hash of some files, of the compiler's version, of commands and of what else changes a
+    check."""
+    digest = hashlib.sha256("\0".join((compiler, *map(" ".join, commands))).encode())
     for name in VARIABLES:
         digest.update(f"{name}={environment.get(name, '')}\n".encode())
     for path in sorted(files):

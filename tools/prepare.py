@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import sys
 import time
+from collections.abc import Iterable
 
 from steps import ROOT, Outcome
 
 sys.path.insert(0, str(ROOT))
 
-from tests.support.prepared import Made, prepare
+from tests.support.prepared import BUILDS, FIRST_BUILDS, Build, Made, prepare
 
 __all__ = ["prepared"]
 
@@ -30,13 +31,15 @@ def told(made: Made) -> None:
         print(f"prepare: {made.name}: {made.seconds:.0f} s", flush=True)
 
 
-def prepared(left_out: list[str]) -> list[Outcome]:
-    """Make all builds but those of tests that are left out; one outcome."""
+def prepared(left_out: list[str], builds: Iterable[Build] = BUILDS) -> list[Outcome]:
+    """Make all of some builds but those of tests that are left out; one outcome."""
     started = time.monotonic()
-    made = prepare(left_out, told)
+    made = prepare(left_out, told, builds)
     failed = "\n".join(f"{each.name}: {each.error}" for each in made if each.error)
-    return [Outcome("builds for the tests", not failed, time.monotonic() - started, failed)]
+    name = "builds for the tests" if builds is BUILDS else "first builds"
+    return [Outcome(name, not failed, time.monotonic() - started, failed)]
 
 
 if __name__ == "__main__":
-    sys.exit(not all(outcome.succeeded for outcome in prepared([])))
+    outcomes = prepared([], FIRST_BUILDS) + prepared([])
+    sys.exit(not all(outcome.succeeded for outcome in outcomes))

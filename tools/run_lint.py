@@ -14,9 +14,16 @@ from importlib.util import find_spec
 
 from steps import BIN, ROOT, Outcome, Step, has_rust, lane
 
+sys.path.insert(0, str(ROOT))
+
+from tests.support.kept import kept_folder
+
 __all__ = ["built_checks", "kernel_checks", "python_checks", "quick_checks"]
 
 PYTHON_FOLDERS = ("src", "tests", "tools", "benchmarks")
+
+KEEPS_TYPES = {"MYPY_CACHE_DIR": str(kept_folder("mypy"))}
+"""What mypy knows of a file holds for the same file of another checkout."""
 
 
 def quick_checks() -> list[Step]:
@@ -37,7 +44,7 @@ def quick_checks() -> list[Step]:
 
 def python_checks() -> list[Step]:
     """Types, as far as nothing needs to be built."""
-    steps = [Step("mypy strict", [str(BIN / "mypy")])]
+    steps = [Step("mypy strict", [str(BIN / "mypy")], environment=KEEPS_TYPES)]
     if shutil.which("node") is not None:  # what pyright is written for; it would download one
         steps.append(Step("public types", [sys.executable, "tools/check_public_types.py"]))
     return steps
@@ -45,10 +52,11 @@ def python_checks() -> list[Step]:
 
 def built_checks() -> list[Step]:
     """Types that depend on the built kernel, or on its absence."""
-    steps = [Step("mypy on tests and tools", [str(BIN / "mypy"), "tools", "benchmarks", "tests"])]
+    mypy = [str(BIN / "mypy"), "tools", "benchmarks", "tests"]
+    steps = [Step("mypy on tests and tools", mypy, environment=KEEPS_TYPES)]
     if find_spec("kerolox_kernel") is not None:
         stubtest = [sys.executable, "-m", "mypy.stubtest", "kerolox_kernel"]
-        steps.append(Step("stub of the kernel", stubtest))
+        steps.append(Step("stub of the kernel", stubtest, environment=KEEPS_TYPES))
     return steps
 
 

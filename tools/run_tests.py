@@ -1,9 +1,9 @@
 """Lint, then every test that this machine can run; says what is left out and how to get it.
 
 What tests need is built or downloaded beside them (`prepare.py`); where that has to be done first,
-the tests that need it come last. Types are checked while the native kernel is built; what needs one
-processor (types, clippy, the kernel's own tests) goes on beside pytest. The summary tells the time
-of each part. With ``CI=true`` nothing may be left out: a missing tool is a failure.
+the tests that need it come last. What needs one processor (types, clippy, the kernel's own tests)
+goes on beside pytest. The summary tells the time of each part. With ``CI=true`` nothing may be left
+out: a missing tool is a failure.
 
     python tools/run_tests.py [--quick] [--anew] [PYTEST OPTION ...]
 
@@ -12,8 +12,8 @@ there is flaky, and named in the last lines (`second_run.py`). ``.cache/runs.jso
 runs.
 
 ``--quick`` takes the checks of Python's text and the unit tests only (``make check``). Checks of
-the kernel that have passed here with the same files are left out; ``--anew`` and ``CI=true`` run
-them.
+the kernel that have passed on this machine with the same files are left out; ``--anew`` and
+``CI=true`` run them.
 """
 
 from __future__ import annotations
@@ -40,7 +40,8 @@ from steps import ROOT, Outcome, Step, has_rust, lane, run_step
 sys.path.insert(0, str(ROOT))
 
 from tests.support.browser import chromium
-from tests.support.prepared import LATE_VARIABLE, late_builds
+from tests.support.kept import kept_folder
+from tests.support.prepared import FIRST_BUILDS, LATE_VARIABLE, late_builds
 from tests.support.programs import RUN_VARIABLE
 from tests.support.stores.golden import copy_golden
 
@@ -143,8 +144,9 @@ def kernel_lane() -> tuple[list[Step], Callable[[Outcome], None]]:
     steps = [*kernel_checks(), *kernel_tests()]
     if not steps:
         return [], lambda outcome: None
-    state = state_of(kernel_files(), compiler(), os.environ)
-    passed = Passed(ROOT / ".cache" / "passed.json", state)
+    commands = [step.command for step in steps]
+    state = state_of(kernel_files(), compiler(), os.environ, commands)
+    passed = Passed(kept_folder("checks") / "passed.json", state)
     if ANEW not in sys.argv and os.environ.get("CI") != "true":
         left = passed.left(steps)
         for step in steps:
@@ -207,12 +209,12 @@ def run_all(missing: list[tuple[str, str]]) -> Result:
         options += ["-m", " and ".join(f"not {marker}" for marker, _ in missing)]
     with ThreadPoolExecutor() as pool:
         kernel = pool.submit(build_kernel)
-        lanes = [lane(pool, type_checks(kernel))]
-        lanes.append(pool.submit(prepared, list(dict(missing))))
+        lanes = [pool.submit(prepared, list(dict(missing)))]
+        outcomes = [*prepared(list(dict(missing)), FIRST_BUILDS), kernel.result()]
+        lanes.append(lane(pool, type_checks(kernel)))
         lanes.append(lane(pool, [simulation()]))
-        outcomes = [kernel.result()]
         run = None
-        if outcomes[0].succeeded:
+        if kernel.result().succeeded:
             lanes.append(lane(pool, *kernel_lane()))
             if late := late_builds(list(dict(missing))):
                 print(f"tests: what needs them comes last: {', '.join(late)}", flush=True)

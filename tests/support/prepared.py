@@ -9,11 +9,14 @@ test alone works as well.
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 import time
 from collections.abc import Callable, Collection, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cache
+from pathlib import Path
 
 import pytest
 
@@ -22,6 +25,7 @@ from tests.support.built import LIBRARIES, built
 
 __all__ = [
     "BUILDS",
+    "FIRST_BUILDS",
     "LATE_VARIABLE",
     "Build",
     "Made",
@@ -30,6 +34,8 @@ __all__ = [
     "prepare",
     "wait_for",
 ]
+
+ROOT = Path(__file__).resolve().parents[2]
 
 BUILDS_AT_ONCE = 2
 """More would take the processors from the tests; the network is what most of a build waits for."""
@@ -67,6 +73,17 @@ def _share_classes() -> None:
     share_classes()
 
 
+def _compile_modules() -> None:
+    """Collect all tests once: that compiles each module, and its assertions."""
+    stamp = ROOT / ".cache" / "collected"
+    if not stamp.exists():
+        command = [sys.executable, "-m", "pytest", "-q", "--collect-only", "tests"]
+        # What can't be collected is told by the run itself.
+        subprocess.run(command, cwd=ROOT, stdin=subprocess.DEVNULL, capture_output=True)
+        stamp.parent.mkdir(exist_ok=True)
+        stamp.touch()
+
+
 def _other_spark() -> None:
     if version := os.environ.get(spark_versions.VARIABLE):
         spark_versions.use_pyspark(version)
@@ -84,9 +101,14 @@ BUILDS = (
     Build("C++ client", None, programs.build_cpp_client),
     Build("libraries in C", None, lambda: [built(source) for source in LIBRARIES]),
     Build("another PySpark", None, _other_spark),
+)
+
+FIRST_BUILDS = (
+    Build("modules", None, _compile_modules),
     # Each Spark of the tests starts faster with them; none needs them.
     Build("classes of Spark", "spark", _share_classes),
 )
+"""What all workers would make at once, each for itself: it is made before they start."""
 
 _NEEDED = frozenset(build.marker for build in BUILDS if build.program is not None)
 

@@ -1,4 +1,4 @@
-"""Builds the Java, Go and Node.js client programs once per checkout, into ``.cache/interop``.
+"""Builds the Java, Go and Node.js client programs, once for the same sources on a machine.
 
 `tests.support.prepared` lists them, so that a run makes them before the tests that need them.
 """
@@ -13,6 +13,8 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+
+from tests.support.kept import digest_of, forget_old, kept_folder
 
 __all__ = [
     "JAVA_VERSIONS",
@@ -38,7 +40,10 @@ __all__ = [
 ]
 
 SOURCES = Path(__file__).resolve().parents[1] / "interop"
-CACHE = SOURCES.parents[1] / ".cache" / "interop"
+CACHE = kept_folder("programs")
+KEPT_MAX = 4
+"""Of each program, made of other sources."""
+
 BUILD_SECONDS_MAX = 600
 RUST_SECONDS_MAX = 1_800
 """The Rust client brings 360 crates."""
@@ -81,12 +86,13 @@ JAVA_PROGRAMS = (
 """Folders in ``java``, with the version that the program is built with."""
 
 PARTS = {"java": JAVA_PROGRAMS}
-"""What has to be in a program; a build with others is none."""
+"""What has to be in a program; a build with others is another one."""
 
 
-def _newest(folder: Path) -> float:
-    files = [path for path in folder.rglob("*") if path.is_file() and "target" not in path.parts]
-    return max(path.stat().st_mtime for path in files)
+def _place_of(name: str) -> Path:
+    """Where a program is, or is to be: another one for other sources, parts or interpreter."""
+    digest = digest_of(SOURCES / name, sys.implementation.cache_tag or "", *PARTS.get(name, ()))
+    return CACHE / f"{name}-{digest}"
 
 
 def _copy(source: Path, built: Path) -> None:
@@ -95,12 +101,7 @@ def _copy(source: Path, built: Path) -> None:
 
 def is_built(name: str) -> bool:
     """Whether the cache has a program, with its parts and made of its sources as they are."""
-    stamp = CACHE / name / "built"
-    return (
-        stamp.exists()
-        and stamp.stat().st_mtime >= _newest(SOURCES / name)
-        and set(PARTS.get(name, ())) <= set(stamp.read_text().split())
-    )
+    return (_place_of(name) / "built").exists()
 
 
 def _build(
@@ -119,11 +120,11 @@ def _build(
         seconds: how long it may take.
         environment: more variables for the command.
     """
-    source, built = SOURCES / name, CACHE / name
-    CACHE.mkdir(parents=True, exist_ok=True)
+    source, built = SOURCES / name, _place_of(name)
     with (CACHE / f"{name}.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        if is_built(name):
+        if (built / "built").exists():
+            os.utime(built)
             return built
         failed = CACHE / f"{name}.failed"
         run = os.environ.get(RUN_VARIABLE)
@@ -144,7 +145,8 @@ def _build(
         failed.write_text(f"{run}\n{told}")
         assert done.returncode == 0, told
         failed.unlink()
-        (built / "built").write_text("\n".join(PARTS.get(name, ())))
+        (built / "built").touch()
+        forget_old(CACHE.glob(f"{name}-{'[0-9a-f]' * 16}"), KEPT_MAX)
         return built
 
 

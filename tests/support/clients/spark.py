@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
+import hashlib
 import itertools
 import json
 import os
+import shutil
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 from collections import Counter
@@ -29,6 +32,7 @@ from kerolox.spark.positions.read_limits import HAS_READ_LIMITS, limited
 from tests.support.clients.patient import PatientConnection
 from tests.support.clients.requests import topic_fields
 from tests.support.eventually import SECONDS_MAX, wait_until
+from tests.support.kept import forget_old, kept_folder
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -55,12 +59,23 @@ __all__ = [
 ]
 
 IN_FLIGHT_MAX = 256
+HOMES_MAX = 4
+"""Of Spark's files, one for each version of it and of Java."""
 
 SECONDS_OF_SPARK = 240
 """A deadline for what takes Spark some seconds on a machine that does nothing else."""
 
-_CACHE = Path(__file__).resolve().parents[3] / ".cache"
-_HOME = _CACHE / f"spark-{version('pyspark')}"
+
+def _home() -> Path:
+    """Where the files of this PySpark are for this Java: one place for all checkouts, since shared
+    classes fit the place of their jars alone."""
+    java = Path(shutil.which("java") or "java").resolve()
+    changed = java.stat().st_mtime_ns if java.exists() else 0
+    digest = hashlib.sha256(f"{java} {changed}".encode()).hexdigest()[:8]
+    return kept_folder("spark") / f"{version('pyspark')}-{digest}"
+
+
+_HOME = _home()
 
 SHARED_CLASSES = _HOME / "classes.jsa"
 """Spark's classes as Java has loaded them once; Java does without where they do not fit."""
@@ -95,10 +110,8 @@ def spark_variables() -> dict[str, str]:
     """Variables of a driver: this interpreter, this package, and a ``SPARK_HOME`` without PySpark's
     archive. Of that each of Spark's Python processes, one per stream and more per batch, compiles
     what it imports: a second and a half. Without it they import the installed PySpark, compiled."""
-    _HOME.mkdir(parents=True, exist_ok=True)
-    for part in ("bin", "jars", "sbin"):
-        with contextlib.suppress(FileExistsError):
-            (_HOME / part).symlink_to(str(files("pyspark") / part))
+    if not _HOME.exists():
+        _copy_home()
     source = str(Path(kerolox.__file__).parents[1])
     return {
         "PYTHONPATH": os.pathsep.join(filter(None, [source, os.environ.get("PYTHONPATH")])),
@@ -108,15 +121,33 @@ def spark_variables() -> dict[str, str]:
     }
 
 
+def _copy_home() -> None:
+    """Links to the files of the installed PySpark, or copies of them on another file system."""
+
+    def link(source: str, target: str) -> None:
+        try:
+            os.link(source, target)
+        except OSError:
+            shutil.copy2(source, target)
+
+    with tempfile.TemporaryDirectory(dir=_HOME.parent) as folder:
+        fresh = Path(folder, "home")
+        for part in ("bin", "jars", "sbin"):
+            shutil.copytree(str(files("pyspark") / part), fresh / part, copy_function=link)
+        with contextlib.suppress(OSError):  # another process was first
+            fresh.rename(_HOME)
+    forget_old(_HOME.parent.iterdir(), HOMES_MAX)
+
+
 def share_classes() -> None:
-    """Make :data:`SHARED_CLASSES`, once for a checkout: each Spark after that needs half the
+    """Make :data:`SHARED_CLASSES`, once for a machine: each Spark after that needs half the
     processor's time to start. Whoever comes while another makes them returns at once."""
     if SHARED_CLASSES.exists():
         return
     environment = os.environ | spark_variables()
     # Without them all works as well.
     passing = BlockingIOError, subprocess.TimeoutExpired
-    with (_HOME / "classes.lock").open("w") as lock, contextlib.suppress(*passing):
+    with SHARED_CLASSES.with_suffix(".lock").open("w") as lock, contextlib.suppress(*passing):
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         if SHARED_CLASSES.exists():
             return

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -21,7 +22,8 @@ SOURCE = "import pathlib\npathlib.Path('../../runs').open('a').write('x')\n"
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A folder of programs of its own: one that is made, and one that can't be."""
     monkeypatch.setattr(programs, "SOURCES", tmp_path / "sources")
-    monkeypatch.setattr(programs, "CACHE", tmp_path / "cache" / "interop")
+    monkeypatch.setattr(programs, "CACHE", tmp_path / "cache" / "programs")
+    programs.CACHE.mkdir(parents=True)
     monkeypatch.delenv(programs.RUN_VARIABLE, raising=False)
     for name, text in (("good", SOURCE), ("bad", SOURCE + "raise SystemExit('no network')\n")):
         (tmp_path / "sources" / name).mkdir(parents=True)
@@ -40,9 +42,24 @@ def runs(folder: Path) -> int:
 def test_who_comes_while_a_build_goes_on_waits_for_it(folder: Path) -> None:
     with ThreadPoolExecutor(4) as pool:
         made = [pool.submit(build_of("good")) for _ in range(4)]
-    assert {each.result() for each in made} == {folder / "cache" / "interop" / "good"}
+    (built,) = {each.result() for each in made}
+    assert built.parent == programs.CACHE
     assert runs(folder) == 1
     assert programs.is_built("good")
+
+
+def test_other_sources_are_another_program_and_the_oldest_goes(folder: Path) -> None:
+    source = folder / "sources" / "good" / "make.py"
+    made = []
+    for number in range(programs.KEPT_MAX + 1):
+        source.write_text(f"{SOURCE}# {number}\n")
+        assert not programs.is_built("good")
+        made.append(build_of("good")())
+        os.utime(made[-1], (number, number))
+    assert [path.exists() for path in made] == [False] + [True] * programs.KEPT_MAX
+    source.write_text(f"{SOURCE}# 1\n")
+    assert build_of("good")() == made[1]
+    assert runs(folder) == programs.KEPT_MAX + 1
 
 
 def test_what_failed_to_build_is_not_built_again_in_the_same_run(
