@@ -107,6 +107,26 @@ async def test_a_broker_is_listed_described_and_set(cluster: Cluster) -> None:
     assert "did you mean 'maxMessageSize'?" in misspelt.stderr
 
 
+async def test_what_a_broker_runs_stands_behind_its_settings(cluster: Cluster) -> None:
+    shell, at = Shell(cluster), cluster.broker
+    described = await shell.json("broker", "describe", at)
+    runs = {"keroloxVersion": __version__, "keroloxKernel": described["kernel"]}
+    rows = await shell.json("broker", "config", "show", at)
+    told = [row for row in rows if row["key"] in runs]
+    if cluster.kind == "ours":
+        assert rows[-2:] == told
+        assert {row["key"]: row["value"] for row in told} == runs
+        assert {(row["source"], row["default"]) for row in told} == {("", None)}
+        [kernel] = await shell.json("broker", "config", "show", at, "keroloxKernel")
+        assert kernel == rows[-1]
+    else:
+        assert told == []
+    set_here = await shell.json("broker", "config", "show", at, "--set")
+    assert not runs.keys() & {row["key"] for row in set_here}
+    refused = await shell.run("broker", "config", "set", "keroloxKernel=python", code=1)
+    assert "has no setting 'keroloxKernel'" in refused.stderr
+
+
 async def test_what_waits_for_a_restart_is_shown(our_cluster: Cluster) -> None:
     shell, at = Shell(our_cluster), our_cluster.broker
     change = ("broker", "config", "set", "--broker", at)

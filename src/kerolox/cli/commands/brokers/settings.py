@@ -50,11 +50,11 @@ def show_command(
     output: str,
     name_server: str,
 ) -> None:
-    """Print the settings that are in force, which of them are no defaults, and what waits."""
-    from kerolox.admin import broker_settings
+    """Print the settings that are in force, which of them are no defaults, and what waits.
 
-    settings = on_cluster(name_server, lambda access: broker_settings(access, address))
-    rows = _rows(settings)
+    What a broker of Kerolox runs stands behind them: its version and its kernel.
+    """
+    rows = _rows(on_cluster(name_server, lambda access: _in_force(access, address)))
     missing = set(names) - {str(row["key"]) for row in rows}
     if missing:
         raise click.UsageError(f"{address} has no setting {', '.join(sorted(missing))}.")
@@ -79,6 +79,16 @@ def show_command(
         print_line(f"nothing waits for a restart of {address}")
     elif only_set:
         print_line(f"all settings of {address} are the defaults")
+
+
+async def _in_force(access: Access, address: str) -> dict[str, str]:
+    """A broker's settings, and behind them what it runs."""
+    from kerolox.admin import broker_runtime, broker_settings
+    from kerolox.protocol.codes import KEROLOX_KERNEL, KEROLOX_VERSION
+
+    told = (await broker_runtime(access, address)).values
+    runs = {key: told[key] for key in (KEROLOX_VERSION, KEROLOX_KERNEL) if key in told}
+    return await broker_settings(access, address) | runs
 
 
 def _rows(settings: dict[str, str]) -> list[dict[str, object]]:
