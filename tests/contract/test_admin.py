@@ -33,6 +33,7 @@ from kerolox.errors import (
 )
 from kerolox.message import Message, MessageExt, MessageQueue
 from kerolox.protocol.names import RETRY_PREFIX, TOOLS_GROUP
+from kerolox.release import __version__
 from tests.contract.conftest import FIRST
 from tests.support.eventually import until, wait_until
 
@@ -191,6 +192,8 @@ async def test_a_consumer_says_what_it_does(admin: Admin, scene: Scene) -> None:
     assert [each.client_id for each in status.members] == [scene.client_id]
     assert status.has_same_subscriptions
     assert (status.silent, status.findings) == ({}, ())
+    assert info.kerolox_version == __version__
+    assert status.software == {scene.client_id: f"Kerolox {__version__}"}
     offsets = await admin.consumer_offsets(scene.group, scene.topic)
     assert offsets[scene.client_id][scene.queue] == MESSAGES
     with pytest.raises(BrokerError, match="not online"):

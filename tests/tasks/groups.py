@@ -6,6 +6,7 @@ import re
 from html import unescape
 from typing import TYPE_CHECKING
 
+from kerolox.release import __version__
 from tests.support.eventually import until
 from tests.tasks.case import BROKER_NAME
 from tests.tasks.task import Task
@@ -161,11 +162,12 @@ class Members(Task):
         [row] = await case.json("group", "members", case.group)
         assert (row["clientId"], row["language"]) == (case.member, "PYTHON")
         assert row["version"].startswith("V4_")
+        assert row["software"] == f"Kerolox {__version__}"
         assert row["subscriptions"][case.topic] == "*"
 
     async def console(self, case: Case) -> None:
         page = unescape(await case.look("/group", name=case.group))
-        assert re.search(rf"{re.escape(case.member)}</a>.*<td>PYTHON</td><td>V4_", page)
+        assert re.search(rf"{re.escape(case.member)}</a>.*<td>PYTHON</td><td>Kerolox ", page)
         assert f"{case.topic}</a>: <code>*</code>" in page
 
 

@@ -11,7 +11,7 @@ from kerolox.admin.asking import current_address, do_on_each, targets
 from kerolox.errors import RemoteProtocolError
 from kerolox.properties import format_properties
 from kerolox.protocol.bodies import SubscriptionData
-from kerolox.protocol.codes import KEROLOX_KERNEL, KEROLOX_VERSION, RequestCode
+from kerolox.protocol.codes import KEROLOX_KERNEL, KEROLOX_VERSION, RequestCode, software_text
 from kerolox.protocol.headers import QueryConsumeQueueHeader
 
 if TYPE_CHECKING:
@@ -118,7 +118,7 @@ class BrokerRuntime:
     @property
     def software(self) -> str:
         """What it runs: ``Kerolox 0.1.0``, or what a broker of RocketMQ says, as ``V4_9_8``."""
-        return f"Kerolox {self.kerolox_version}" if self.kerolox_version else self.version
+        return software_text(self.kerolox_version, self.version)
 
 
 @dataclass(frozen=True, slots=True)

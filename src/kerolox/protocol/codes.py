@@ -37,7 +37,8 @@ VERSION = 409
 """What we say we are: the MQVersion ordinal of V4_9_8."""
 
 KEROLOX_VERSION, KEROLOX_KERNEL = "keroloxVersion", "keroloxKernel"
-"""Members of Kerolox's own in the answer to GET_BROKER_RUNTIME_INFO."""
+"""Members of Kerolox's own in the answer to GET_BROKER_RUNTIME_INFO; the first is a property of a
+consumer in its answer to GET_CONSUMER_RUNNING_INFO, too."""
 
 VERSION_3_0_7, VERSION_3_1_8 = 28, 62
 """Oldest clients that can reset offsets, and that can be asked for their state."""
@@ -57,6 +58,11 @@ def version_text(version: int) -> str:
     releases, is_release = divmod(version - _VERSION_4 + 1, 2)
     name = f"V{4 + releases // 100}_{releases // 10 % 10}_{releases % 10}"
     return name if is_release else f"{name}_SNAPSHOT"
+
+
+def software_text(kerolox_version: str, version: str) -> str:
+    """What somebody runs: ``Kerolox 0.1.0``, or, without a version of Kerolox, that of RocketMQ."""
+    return f"Kerolox {kerolox_version}" if kerolox_version else version
 
 
 class SerializeType(IntEnum):

@@ -20,6 +20,7 @@ from kerolox.client import (
 )
 from kerolox.errors import KeroloxError
 from kerolox.message import Message
+from kerolox.release import __version__
 from tests.contract.command_line.shell import Shell
 from tests.contract.conftest import FIRST
 from tests.support.eventually import until
@@ -259,6 +260,8 @@ async def test_members_of_a_paused_group_are_listed_with_that(
         assert f"group {group} is paused" in told.stderr
         [row] = await shell.json("group", "members", group)
         assert len(row["pausedOn"]) == 1
+        assert (row["software"], row["version"]) == (f"Kerolox {__version__}", "V4_9_8")
+        assert f"Kerolox {__version__}" in told.stdout
 
 
 async def test_members_go_on_where_a_group_is_reset_to(

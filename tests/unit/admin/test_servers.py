@@ -321,6 +321,12 @@ async def test_members_that_do_not_fit_together_are_told(client: Servers, access
     assert found.members[0].consumption[0].consumed_per_second == 2.5
     assert (found.has_same_subscriptions, found.findings) == (True, ())
     assert found.silent == {"old": "version V3 (50) can't be asked"}
+    assert set(found.software.values()) == {"V4_9_4", "V3 (50)"}
+    newer = RUNNING.replace(b'"properties":{', b'"properties":{"keroloxVersion":"0.2.0",')
+    client.answers[RequestCode.GET_CONSUMER_RUNNING_INFO] = newer % (0, b"false", b"*")
+    found = await consumer_status(access, "g")
+    ours = "Kerolox 0.2.0"
+    assert found.software == {"c1": ours, "c2": ours, "old": "V3 (50)"}
     client.answers[RequestCode.GET_CONSUMER_RUNNING_INFO] = RUNNING % (5, b"false", b"a")
     found = await consumer_status(access, "g")
     assert re.fullmatch(r"c1 T a/0 has 5 messages, none done for \d+ d( \d+ h)?", found.findings[0])

@@ -2,10 +2,16 @@ from __future__ import annotations
 
 from kerolox.client.core.consuming.process_queue import ProcessQueue
 from kerolox.client.core.consuming.stats import RateWindow, TopicStats
-from kerolox.client.core.heartbeat import ConsumerFacts, heartbeat_body, running_info_body
+from kerolox.client.core.heartbeat import (
+    ConsumerFacts,
+    heartbeat_body,
+    running_info_body,
+    running_properties,
+)
 from kerolox.filter.tags import subscription_of
 from kerolox.message import ConsumeFromWhere, MessageModel, MessageQueue
 from kerolox.protocol.fastjson import loads
+from kerolox.release import __version__
 
 
 def test_a_consumers_heartbeat_has_its_subscriptions() -> None:
@@ -61,6 +67,13 @@ def test_running_info_tells_the_truth_about_each_queue() -> None:
     assert info["mqTable"][queue]["droped"] is False
     assert info["statusTable"]["T"]["consumeOKTPS"] == 0.5
     assert info["statusTable"]["T"]["consumeRT"] == 2.0
+
+
+def test_a_consumer_tells_its_own_version_beside_that_of_rocketmq() -> None:
+    properties = running_properties("CONSUME_PASSIVELY", 1, ["a:1", "b:1"], threads=20)
+    assert properties["keroloxVersion"] == __version__
+    assert properties["PROP_CLIENT_VERSION"] == "V4_9_8"
+    assert properties["PROP_NAMESERVER_ADDR"] == "a:1;b:1"
 
 
 def test_rates_cover_the_last_minute_only() -> None:

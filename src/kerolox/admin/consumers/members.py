@@ -17,7 +17,13 @@ from kerolox.errors import (
     KeroloxError,
 )
 from kerolox.protocol.bodies import SubscriptionData
-from kerolox.protocol.codes import VERSION_3_1_8, RequestCode, version_text
+from kerolox.protocol.codes import (
+    KEROLOX_VERSION,
+    VERSION_3_1_8,
+    RequestCode,
+    software_text,
+    version_text,
+)
 from kerolox.protocol.headers import (
     ConsumerGroupHeader,
     ProducerGroupHeader,
@@ -150,6 +156,12 @@ class RunningInfo:
         """It consumes each queue in order."""
         return self.properties.get("PROP_CONSUMEORDERLY") == "true"
 
+    @property
+    def kerolox_version(self) -> str:
+        """The version of Kerolox that it runs; empty: another client, or one of ours that is too
+        old to tell."""
+        return self.properties.get(KEROLOX_VERSION, "")
+
 
 @dataclass(frozen=True, slots=True)
 class ConsumerStatus:
@@ -163,6 +175,16 @@ class ConsumerStatus:
     """False: members of one group subscribe to different things, so some messages get lost."""
     findings: tuple[str, ...]
     """Queues that stand still, as ``mqadmin`` tells of them."""
+
+    @property
+    def software(self) -> dict[str, str]:
+        """What each member runs, by client id: ``Kerolox 0.1.0``, or the version of RocketMQ that
+        it says it is, as ``V4_9_8``."""
+        ours = {each.client_id: each.kerolox_version for each in self.members}
+        return {
+            each.client_id: software_text(ours.get(each.client_id, ""), each.version_name)
+            for each in self.connections.members
+        }
 
 
 async def consumer_connections(

@@ -190,7 +190,7 @@ def members_command(name: str, stacks: bool, output: str, name_server: str) -> N
         Column("clientId", "CLIENT"),
         Column("address", "ADDRESS"),
         Column("language", "LANGUAGE"),
-        Column("version", "VERSION"),
+        Column("software", "VERSION"),
         number_column("queues", "QUEUES"),
         Column("subscriptions", "SUBSCRIPTIONS", text=_subscriptions_text),
     )
@@ -212,6 +212,7 @@ def members_command(name: str, stacks: bool, output: str, name_server: str) -> N
 
 def _member_rows(status: ConsumerStatus, state: GroupState) -> list[dict[str, object]]:
     infos = {each.client_id: each for each in status.members}
+    software = status.software
     rows: list[dict[str, object]] = []
     for member in status.connections.members:
         info = infos.get(member.client_id)
@@ -221,6 +222,7 @@ def _member_rows(status: ConsumerStatus, state: GroupState) -> list[dict[str, ob
                 "address": member.address,
                 "language": member.language,
                 "version": member.version_name,
+                "software": software[member.client_id],
                 "queues": len(info.queues) if info else 0,
                 "subscriptions": {
                     each.topic: each.sub_string for each in (info.subscriptions if info else ())

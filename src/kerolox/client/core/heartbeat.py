@@ -6,9 +6,10 @@ from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, NamedTuple
 
 from kerolox.client.core.consuming.process_queue import MIB, ProcessQueue
-from kerolox.protocol.codes import VERSION, version_text
+from kerolox.protocol.codes import KEROLOX_VERSION, VERSION, version_text
 from kerolox.protocol.fastjson import dumps
 from kerolox.protocol.names import CONSUME_PASSIVELY
+from kerolox.release import __version__
 
 if TYPE_CHECKING:
     from kerolox.client.core.consuming.ordered.locks import QueueLock
@@ -103,8 +104,12 @@ def running_properties(
     threads: int,
     in_order: bool = False,
 ) -> dict[str, str]:
-    """What a consumer says of itself in its running info."""
+    """What a consumer says of itself in its running info.
+
+    A frame and a heartbeat have room for the version of RocketMQ alone; these are free properties.
+    """
     return {
+        KEROLOX_VERSION: __version__,
         "PROP_CLIENT_VERSION": version_text(VERSION),
         "PROP_CONSUMEORDERLY": "true" if in_order else "false",
         "PROP_CONSUMER_START_TIMESTAMP": str(start_ms),
