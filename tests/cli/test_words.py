@@ -51,6 +51,47 @@ def test_the_port_of_a_broker_is_no_name_server(cluster: Server, command: tuple[
     assert "not supported" not in done.stderr
 
 
+@pytest.mark.parametrize(
+    "command",
+    [
+        ("describe", "AT"),
+        ("role", "AT"),
+        ("config", "show", "AT"),
+        ("config", "set", "traceOn=true", "--broker", "AT"),
+        ("promote", "AT", "--dry-run"),
+        ("retire", "AT", "--dry-run"),
+    ],
+    ids=" ".join,
+)
+def test_the_port_of_a_name_server_is_no_broker(name_server: str, command: tuple[str, ...]) -> None:
+    named = (name_server if word == "AT" else word for word in command)
+    done = kerolox("broker", *named, "-n", name_server)
+    assert done.returncode == 1
+    assert f"{name_server} is a name server of the cluster, and no broker" in done.stderr
+    assert done.stdout == ""
+
+
+def test_a_paused_group_is_told_to_be_paused_before_it_has_consumed(name_server: str) -> None:
+    at = ("-n", name_server)
+    kerolox("group", "create", "rests", *at)
+    kerolox("group", "pause", "rests", *at)
+    for verb in ("describe", "members"):
+        told = kerolox("group", verb, "rests", *at)
+        assert told.returncode == 1
+        assert "kerolox: group rests is paused: it gets no messages there" in told.stderr
+
+
+def test_a_group_without_dead_letters_is_told_to_have_none(name_server: str) -> None:
+    at = ("-n", name_server)
+    assert kerolox("dlq", "list", *at).stderr == "kerolox: no group has dead letters\n"
+    assert "group healthy has no dead letter there" in kerolox("dlq", "show", "healthy", *at).stderr
+    none = "group healthy has no dead letter that waits there"
+    assert none in kerolox("dlq", "show", "healthy", "--waiting", *at).stderr
+    for consent in ("--dry-run", "--yes"):
+        assert none in kerolox("dlq", "purge", "healthy", consent, *at).stderr
+    assert rows("dlq", "list", *at) == []
+
+
 def test_raw_messages_are_values_between_tabs_and_nothing_is_escaped(name_server: str) -> None:
     at = ("-n", name_server)
     kerolox("topic", "create", "Raw", "--queues", "1", *at)
@@ -148,6 +189,9 @@ def test_accounts_where_there_is_no_access_control_give_the_reason(
         done = kerolox(*given, *admin)
         assert done.returncode == 1
         assert "has no access control (aclEnable=false): set aclEnable=true" in done.stderr
+    deleted = kerolox("acl", "delete", "shopacc", "--yes", "-n", name_server)
+    assert (deleted.returncode, deleted.stdout) == (1, "")
+    assert "no broker has access control (aclEnable=false)" in deleted.stderr
     listed = kerolox("acl", "list", "-n", name_server).stderr
     assert "has no access control" in listed
     assert "4.9.8" not in listed

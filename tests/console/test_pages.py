@@ -340,6 +340,10 @@ async def test_a_group_with_offsets_alone_is_listed_and_its_messages_wait(
     row = rf'{name}</a></td><td>no settings</td><td class="n"><span class="quiet">offline</span>'
     assert re.search(row, (await viewer.look("/groups", q=name)).text)
     assert (await viewer.look("/group", name=name)).status_code == 200
+    assert ">Delivered /s<" in (await viewer.look("/groups")).text
+    assert ">Delivered /s<" in (await viewer.look("/")).text
+    refused = await Visitor(site, "operator").post("/group/pause", name=name)
+    assert f"no broker has settings of group &#39;{name}&#39;" in refused.text
     asked = await viewer.client.get(f"/history.json?series=lag:{name}&series=lag:")
     history = asked.json()
     values = [value for each in history["values"] for value in each if value is not None]

@@ -134,9 +134,14 @@ async def broker_address(access: Access, broker: str) -> str:
     ``broker-a@1`` its slave with id 1.
 
     Raises:
-        ClientError: no such broker is registered; the text says which are.
+        ClientError: no such broker is registered; the text says which are. Or it is a name server.
         RemotingError: no name server answers.
     """
+    if broker in access.name_servers:
+        raise ClientError(
+            f"{broker} is a name server of the cluster, and no broker; 'kerolox broker list' has "
+            "the brokers with their addresses"
+        )
     if _ADDRESS.search(broker):
         return broker
     name, at, number = broker.rpartition("@")

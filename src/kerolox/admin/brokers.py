@@ -20,6 +20,9 @@ if TYPE_CHECKING:
     from kerolox.client.aio.network.access import Access
     from kerolox.message import MessageQueue
 
+_VERSION = "brokerVersionDesc"
+"""Among the figures of each broker."""
+
 
 @dataclass(frozen=True, slots=True)
 class Rates:
@@ -184,11 +187,15 @@ async def broker_runtime(access: Access, broker: str) -> BrokerRuntime:
 
     Raises:
         BrokerError: it refused.
-        RemotingError: it does not answer, or with something else.
+        RemotingError: it does not answer, or with something else: a name server of Kerolox has
+            figures, too, and they are none of a broker.
     """
     response = await access.ask(broker, RequestCode.GET_BROKER_RUNTIME_INFO)
     answer = await read_object(response, "the runtime info", broker)
-    return _runtime(broker, dict(sorted(answer.text_table("table").items())))
+    values = answer.text_table("table")
+    if KEROLOX_VERSION in values and _VERSION not in values:
+        raise RemoteProtocolError(f"what answers at {broker} speaks RocketMQ, and is no broker")
+    return _runtime(broker, dict(sorted(values.items())))
 
 
 async def broker_settings(access: Access, broker: str) -> dict[str, str]:
@@ -391,7 +398,7 @@ def _runtime(address: str, values: Mapping[str, str]) -> BrokerRuntime:
     texts = _Texts(address, values)
     return BrokerRuntime(
         address=address,
-        version=values.get("brokerVersionDesc", ""),
+        version=values.get(_VERSION, ""),
         boot_ms=texts.whole("bootTimestamp"),
         put_rate=texts.rates("putTps"),
         found_rate=texts.rates("getFoundTps"),

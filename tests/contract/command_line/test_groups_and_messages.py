@@ -239,7 +239,7 @@ async def test_a_group_with_offsets_alone_is_listed(
     assert (listed["state"], listed["lag"], listed["members"]) == ("no settings", 4, 0)
     await shell.run(*move)
     refused = await shell.run("group", "pause", group, code=1)
-    assert "no broker has settings of it" in refused.stderr
+    assert f"no broker has settings of group '{group}'" in refused.stderr
     await shell.run("group", "delete", group, "--offsets", "--yes")
     assert group not in await shell.text("group", "list", "-o", "{group}")
 

@@ -231,6 +231,10 @@ async def test_the_software_of_a_broker_is_kerolox_or_what_it_says(
     assert (ours.kerolox_version, ours.version) == ("0.1.0", "V4_9_8")
     assert ours.kernel == "python (kerolox-kernel is not installed)"
     assert (java.kerolox_version, java.kernel) == ("", "")
+    # As a name server of ours answers.
+    client.answers["c:1", code] = b'{"table":{"auditDenied":"0","keroloxVersion":"0.1.0"}}'
+    with pytest.raises(RemoteProtocolError, match="c:1 speaks RocketMQ, and is no broker"):
+        await broker_runtime(access, "c:1")
 
 
 # -- groups -------------------------------------------------------------------------------------

@@ -80,7 +80,8 @@ class ServerRequests:
 
         Raises:
             BrokerError: it refused.
-            RemotingError: it does not answer, or with something else.
+            RemotingError: it does not answer, or with something else: a name server of Kerolox has
+                figures, too, and they are none of a broker.
         """
         return await broker_runtime(self._open(), broker)
 

@@ -344,6 +344,7 @@ def delete_command(
     """Delete an account: who uses it is refused from then on."""
     from kerolox.admin import delete_account
     from kerolox.admin.asking import do_on_each, targets
+    from kerolox.errors import ClientError
 
     if not consent.yes:
         told = on_cluster(name_server, lambda access: _ask(access, place))
@@ -358,7 +359,11 @@ def delete_command(
 
     async def work(access: Access) -> list[str]:
         addresses = await targets(access, **place._asdict())
-        off = [] if place.broker else await _without_access_control(access, addresses)
+        off = await _without_access_control(access, addresses)
+        if len(off) == len(addresses):
+            raise ClientError(
+                "no broker has access control (aclEnable=false), so there is no account to delete"
+            )
         for address in off:
             complain(f"kerolox: {address} has no access control (aclEnable=false); it is left out")
         if not off:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, TypedDict, Unpack
+from typing import TYPE_CHECKING, TypedDict, TypeVar, Unpack
 
 import click
 
@@ -30,7 +30,7 @@ from kerolox.cli.rows import (
 from kerolox.text.counts import counted
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Awaitable, Callable
 
     from kerolox.admin import (
         Access,
@@ -44,6 +44,7 @@ if TYPE_CHECKING:
     )
     from kerolox.message import MessageQueue
 
+_Result = TypeVar("_Result")
 
 new_group_option = click.option(
     "--new-group", is_flag=True, help="Also where no broker knows the group yet."
@@ -127,6 +128,22 @@ def describe_command(name: str, topic: str, output: str, name_server: str) -> No
         _say_paused(state)
 
 
+async def _with_state(
+    access: Access, name: str, asked: Awaitable[_Result]
+) -> tuple[_Result, GroupState]:
+    """What was asked of a group, and whether it gets messages; a group that is paused and has no
+    offset, or no member, is said to be paused before that error goes on."""
+    from kerolox.admin import group_state
+    from kerolox.errors import ConsumerNotOnlineError
+
+    try:
+        found = await asked
+    except ConsumerNotOnlineError:
+        _say_paused(await group_state(access, name))
+        raise
+    return found, await group_state(access, name)
+
+
 def _say_paused(state: GroupState) -> None:
     if state.paused:
         complain(
@@ -138,11 +155,12 @@ def _say_paused(state: GroupState) -> None:
 async def _described(
     access: Access, name: str, topic: str
 ) -> tuple[list[dict[str, object]], GroupProgress, GroupState]:
-    from kerolox.admin import consume_time_spans, group_progress, group_state
+    from kerolox.admin import consume_time_spans, group_progress
     from kerolox.errors import KeroloxError
 
-    progress = await group_progress(access, name, topic=topic, clients=True)
-    state = await group_state(access, name)
+    progress, state = await _with_state(
+        access, name, group_progress(access, name, topic=topic, clients=True)
+    )
     spans: dict[MessageQueue, QueueTimeSpan] = {}
     for each in sorted({queue.queue.topic for queue in progress.queues}):
         try:
@@ -177,13 +195,10 @@ async def _described(
 @name_server_option
 def members_command(name: str, stacks: bool, output: str, name_server: str) -> None:
     """Print who of a group is online, what they subscribe to, and what is wrong with that."""
-    from kerolox.admin import consumer_status, group_state
+    from kerolox.admin import consumer_status
 
     async def look(access: Access) -> tuple[ConsumerStatus, GroupState]:
-        return (
-            await consumer_status(access, name, stacks=stacks),
-            await group_state(access, name),
-        )
+        return await _with_state(access, name, consumer_status(access, name, stacks=stacks))
 
     status, state = on_cluster(name_server, look)
     columns = (
@@ -440,7 +455,7 @@ def _check_settings(name: str, name_server: str) -> None:
 
     if not on_cluster(name_server, lambda access: group_state(access, name)).has_settings:
         raise ClientError(
-            f"there is no group {name!r}: no broker has settings of it, and nothing was changed; "
+            f"no broker has settings of group {name!r}, and nothing was changed; "
             "'kerolox group list' has those that are there, 'kerolox group create' makes one"
         )
 

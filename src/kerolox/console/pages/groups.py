@@ -258,8 +258,9 @@ async def _change(
     if consume_enable is not None:
         clusters = [each for each in clusters if await _is_there(visit, name, each)]
         if not clusters:
+            await visit.console.cluster.check_group(name)
             raise NotFoundError(
-                f"there is no group {name!r}: no broker has settings of it, and nothing was changed"
+                f"no broker has settings of group {name!r}, and nothing was changed"
             )
     changes: list[GroupChange] = []
     for cluster in clusters:

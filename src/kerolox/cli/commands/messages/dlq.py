@@ -23,6 +23,7 @@ from kerolox.cli.output import NDJSON, complain, output_option, print_line
 from kerolox.cli.positions import PositionType, range_options
 from kerolox.cli.rows import Column, RowPages, is_text, number_column, show_rows, time_column
 from kerolox.message import DEAD_LETTER_REASON, PropertyKey
+from kerolox.text.counts import counted
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -87,6 +88,8 @@ def list_command(output: str, name_server: str) -> None:
         time_column("lastUpdateTimestamp", "LAST ONE"),
     )
     show_rows(rows, columns, output)
+    if is_text(output) and not rows:
+        complain("kerolox: no group has dead letters")
 
 
 @dlq.command("show")
@@ -145,7 +148,10 @@ def show_command(
     else:
         rows = [{k: v for k, v in row.items() if k != "bodyText"} for row in rows]
     show_rows(rows, columns, output)
-    if is_text(output) and len(rows) == count:
+    if is_text(output) and not rows:
+        waits = " that waits" if waiting else ""
+        complain(f"kerolox: group {group} has no dead letter{waits} there")
+    elif is_text(output) and len(rows) == count:
         complain("kerolox: there may be more (--count)")
 
 
@@ -256,7 +262,7 @@ def resend_command(
     if not consent.yes:
         sent(dry_run=True)
         if not work.chosen or not confirm(
-            f"Send {work.chosen} dead letters again?", consent, output, name_server
+            f"Send {counted(work.chosen, 'dead letter')} again?", consent, output, name_server
         ):
             return work.exit_code()
     sent(dry_run=False)
@@ -314,7 +320,7 @@ class _Resending:
             failed = f", {counts['failed']} failed" if counts["failed"] else ""
             left = max(self.waiting - counts["sent"], 0)
             more = f"; {left} wait: the same command goes on with them" if left else ""
-            complain(f"kerolox: {counts['sent']} dead letters sent{failed}{more}")
+            complain(f"kerolox: {counted(counts['sent'], 'dead letter')} sent{failed}{more}")
         if self._failed_in_a_row >= FAILURES_MAX:
             complain(f"kerolox: {FAILURES_MAX} in a row failed, so no more are tried")
         if not is_whole:
@@ -378,20 +384,25 @@ def purge_command(
             for each in queues
         ]
 
+    nothing = f"kerolox: group {group} has no dead letter that waits there"
     if not consent.yes:
         rows = purged(dry_run=True)
         show_rows(rows, columns, output)
         count = sum(int(str(row["marked"])) for row in rows)
         if not count:
-            complain(f"kerolox: group {group} has no dead letter that waits there")
+            complain(nothing)
             return
-        if not confirm(f"Mark {count} dead letters as done?", consent, output, name_server):
+        if not confirm(
+            f"Mark {counted(count, 'dead letter')} as done?", consent, output, name_server
+        ):
             return
     rows = purged(dry_run=False)
-    if consent.yes:
-        show_rows(rows, columns, output)
-    else:
+    if not consent.yes:
         print_line("they are marked")
+        return
+    show_rows(rows, columns, output)
+    if not any(row["marked"] for row in rows):
+        complain(nothing)
 
 
 def _choosing(has: Callable[[MessageExt], bool], ids: set[str]) -> Callable[[MessageExt], bool]:
