@@ -38,6 +38,11 @@ FURTHER = {
     ),
     "rocketmq-client-nodejs": ("nodegrpc/package.json", r'"rocketmq-client-nodejs": "([\d.]+)"'),
     "rocketmq-client-rust": ("rust/Cargo.toml", r'rocketmq-client-rust = \{ version = "=([\d.]+)"'),
+    "camel-rocketmq": ("frameworks/camel/pom.xml", r"<camel.version>([\d.]+)<"),
+    "spring-cloud-starter-stream-rocketmq": (
+        "frameworks/stream/pom.xml",
+        r"spring-cloud-starter-stream-rocketmq</artifactId>\s*<version>([\d.]+)<",
+    ),
     "rocketmq-python-cvs": ("cpp/requirements.txt", r"rocketmq-python-cvs==([\d.]+)"),
 }
 """Software, the file that names the version which the tests run, and how."""

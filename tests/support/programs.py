@@ -25,6 +25,7 @@ __all__ = [
     "SPRING_STARTERS",
     "build_axe",
     "build_cpp_client",
+    "build_frameworks",
     "build_go_clients",
     "build_go_tls_clients",
     "build_java",
@@ -225,6 +226,12 @@ def build_mqadmin_46() -> Path:
 def build_proxy() -> Path:
     """Folder with ``target/classes`` and ``target/lib`` of the proxy of 5.x and a client of it."""
     return _build("proxy", *MAVEN, MAVEN_OPTS=MAVEN_OPTIONS)
+
+
+def build_frameworks(program: str) -> Path:
+    """Folder with ``target/classes`` and ``target/lib`` of a program with a framework: ``camel`` or
+    ``stream``."""
+    return _build("frameworks", *MAVEN, MAVEN_OPTS=MAVEN_OPTIONS) / program
 
 
 def build_go_clients() -> Path:
