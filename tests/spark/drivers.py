@@ -10,7 +10,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tests.support.clients.spark import LATE_WORKER, SECONDS_OF_SPARK
+from tests.support.clients.spark import SECONDS_OF_SPARK
 from tests.support.eventually import wait_until
 
 if TYPE_CHECKING:
@@ -37,9 +37,16 @@ class Driver:
     """
 
     def __init__(self, module: str, *arguments: object, log: Path) -> None:
-        self._command = [sys.executable, "-m", module, *map(str, arguments)]
         self._log = log
-        self._start()
+        with log.open("wb") as output:
+            self._process = subprocess.Popen(
+                [sys.executable, "-m", module, *map(str, arguments)],
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=output,
+                start_new_session=True,
+                env=driver_variables(),
+            )
 
     def __enter__(self) -> Self:
         return self
@@ -64,11 +71,8 @@ class Driver:
             if condition():
                 return True
             if has_ended:
-                log = self._log.read_text()
-                status = self._process.returncode
-                assert LATE_WORKER in log, f"it ended with {status}: {log[-LOG_CHARACTERS:]}"
-                self.kill()
-                self._start()
+                log, status = self._log.read_text(), self._process.returncode
+                raise AssertionError(f"it ended with {status}: {log[-LOG_CHARACTERS:]}")
             return False
 
         wait_until(came, seconds=2 * SECONDS_OF_SPARK, what=what)
@@ -82,17 +86,6 @@ class Driver:
         with suppress(ProcessLookupError):
             os.killpg(self.group, signal.SIGKILL)
         self._process.wait(60)
-
-    def _start(self) -> None:
-        with self._log.open("wb") as output:
-            self._process = subprocess.Popen(
-                self._command,
-                stdin=subprocess.DEVNULL,
-                stdout=output,
-                stderr=output,
-                start_new_session=True,
-                env=driver_variables(),
-            )
 
 
 def driver_variables() -> dict[str, str]:

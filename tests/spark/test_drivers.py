@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.spark.drivers import LATE_WORKER, Driver, run_to_its_death
+from tests.spark.drivers import Driver, run_to_its_death
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -43,19 +43,6 @@ def test_a_driver_that_ends_without_it_shows_its_log(program, tmp_path):
         driver.wait_for(lambda: False, "what never comes")
     with pytest.raises(AssertionError, match="no memory"):
         run_to_its_death(module, log=tmp_path / "log")
-
-
-def test_a_driver_whose_worker_came_late_is_started_again(program, tmp_path):
-    module = program(
-        "import os, pathlib, signal, sys\n"
-        "first = pathlib.Path(sys.argv[1])\n"
-        "if not first.exists():\n"
-        "    first.touch()\n"
-        f"    raise SystemExit({LATE_WORKER!r})\n"
-        "os.kill(0, signal.SIGKILL)\n"
-    )
-    run_to_its_death(module, tmp_path / "first", log=tmp_path / "log")
-    assert LATE_WORKER not in (tmp_path / "log").read_text()
 
 
 def test_all_of_its_group_dies_with_a_driver(program, tmp_path):

@@ -43,7 +43,6 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming.readwriter import DataStreamReader
 
 __all__ = [
-    "LATE_WORKER",
     "QUICK",
     "SECONDS_OF_SPARK",
     "Gathered",
@@ -86,10 +85,6 @@ _JAVA_OPTIONS = (
     "-Xlog:cds=off -Xlog:cds+dynamic=off -Xlog:class+path=off "
 )
 
-LATE_WORKER = "Python worker failed to connect back"
-"""Spark gives a Python process ten seconds to start, and then a query or a driver has to start once
-more: on a machine that is busy."""
-
 QUICK = {
     # Quickly compiled code, no second look at the jars' bytecode: a session lives for a minute.
     "spark.driver.extraJavaOptions": f"{_JAVA_OPTIONS} -XX:SharedArchiveFile={SHARED_CLASSES}",
@@ -115,7 +110,8 @@ def spark_variables() -> dict[str, str]:
     source = str(Path(kerolox.__file__).parents[1])
     return {
         "PYTHONPATH": os.pathsep.join(filter(None, [source, os.environ.get("PYTHONPATH")])),
-        "PYSPARK_PYTHON": sys.executable,
+        "PYSPARK_PYTHON": str(Path(__file__).with_name("python_first.sh")),
+        "KEROLOX_PYTHON": sys.executable,
         "SPARK_HOME": str(_HOME),
         "SPARK_LOCAL_IP": "127.0.0.1",
     }
@@ -345,22 +341,10 @@ def read_to_end(
 
     writer = stream.load().writeStream.option("checkpointLocation", str(folder / "checkpoint"))
     writer = writer.foreachBatch(take).trigger(availableNow=True)
-    while not _ends(writer.start()):
-        pass
+    assert writer.start().awaitTermination(SECONDS_OF_SPARK)
     if sizes is not None:
         sizes += [len(batch) for batch in batches if batch]
     return sorted(itertools.chain.from_iterable(batches))
-
-
-def _ends(query: StreamingQuery) -> bool:
-    """Whether it has ended by itself; not so when Spark had no patience with its workers."""
-    try:
-        assert query.awaitTermination(SECONDS_OF_SPARK)
-    except Exception as error:
-        if LATE_WORKER in str(error):
-            return False
-        raise
-    return True
 
 
 def _request(topic: str, message: Sent) -> RemotingCommand:
