@@ -324,6 +324,13 @@ async def test_a_paused_group_is_seen_by_viewers_too(site: Console, topic: str) 
     listed = (await viewer.look("/groups", q=name)).text
     assert f'{name}</a></td><td><span class="bad">paused</span></td>' in listed
     assert re.search(r"<small>\d+ paused</small>", (await viewer.look("/")).text)
+    # Where its messages pile up, too.
+    await site.admin.reset_offsets(name, topic, 0)
+    site.cache.clear()
+    await site.sampler.take()
+    for path, fields in (("/topic", {"name": topic}), ("/", {})):
+        shown = (await viewer.look(path, **fields)).text
+        assert f'{name}</a> <span class="badge bad">paused</span></td>' in shown
 
 
 async def test_a_group_with_offsets_alone_is_listed_and_its_messages_wait(

@@ -11,8 +11,9 @@ from kerolox.admin import (
     is_internal_topic,
 )
 from kerolox.admin.asking import answers_of
+from kerolox.admin.consumers.groups import group_states_told
 from kerolox.console.cache import Cache
-from kerolox.errors import ClientError, NotFoundError
+from kerolox.errors import ClientError, KeroloxError, NotFoundError
 
 __all__ = ["Cluster"]
 
@@ -40,9 +41,17 @@ class Cluster:
         return [name for name in names if not is_internal_topic(name, info)]
 
     async def group_states(self, *, internal: bool = False) -> dict[str, GroupState]:
-        """By name, sorted; ``internal``: RocketMQ's own too."""
+        """By name, sorted, as far as masters answer; ``internal``: RocketMQ's own too."""
+        return (await self.group_states_told(internal=internal))[0]
+
+    async def group_states_told(
+        self, *, internal: bool = False
+    ) -> tuple[dict[str, GroupState], dict[str, KeroloxError]]:
+        """The same, and why the other masters do not tell, by broker's name."""
         return await self._cache.get(
-            ("groups", internal), KEPT_SECONDS, lambda: self._admin.group_states(internal=internal)
+            ("groups", internal),
+            KEPT_SECONDS,
+            lambda: group_states_told(self._admin.access, internal=internal),
         )
 
     async def check_group(self, name: str) -> None:

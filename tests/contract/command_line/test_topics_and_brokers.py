@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 import uuid
 from typing import TYPE_CHECKING, Any
 
@@ -60,7 +61,9 @@ async def test_a_topic_is_described_with_what_it_holds_and_who_reads_it(
     assert described["messages"] == 8
     assert sum(queue["messages"] for queue in described["queues"]) == 8
     assert all(queue["lastUpdateTimestamp"] > 0 for queue in described["queues"])
-    assert described["groups"] == [{"group": group, "lag": 8}]
+    assert described["groups"] == [{"group": group, "state": "active", "lag": 8}]
+    await shell.run("group", "pause", group)
+    assert re.search(rf"{group} +paused +8\n", await shell.text("topic", "describe", topic))
     [row] = [row for row in await shell.json("topic", "list") if row["topic"] == topic]
     assert row["messages"] == 8
     going = await shell.run("topic", "delete", topic, code=2)

@@ -22,6 +22,7 @@ from kerolox.errors import (
     BrokerError,
     ClientError,
     ConfigError,
+    KeroloxError,
     RemoteProtocolError,
     TopicRouteNotFoundError,
 )
@@ -129,6 +130,21 @@ async def group_states(
 ) -> dict[str, GroupState]:
     """The consumer groups of a cluster, or of all, with where they are paused; sorted by name.
     Arguments and errors: see :func:`list_groups`."""
+    states, silent = await group_states_told(access, cluster=cluster, internal=internal)
+    for error in silent.values():
+        raise error
+    return states
+
+
+async def group_states_told(
+    access: Access, *, cluster: str = "", internal: bool = False
+) -> tuple[dict[str, GroupState], dict[str, KeroloxError]]:
+    """The same as far as masters tell, and why the others do not, by broker's name.
+
+    Raises:
+        ClientError: there is no such cluster.
+        RemotingError: no name server answers.
+    """
     info = await cluster_info(access)
     masters = {
         node.addresses[MASTER_ID]: node.broker_name
@@ -145,17 +161,19 @@ async def group_states(
     delivering: dict[str, list[str]] = {}
     paused: dict[str, list[str]] = {}
     names: set[str] = set()
-    for address, (table, others) in (await all_answers(masters, look)).items():
+    found, failed = await answers_of(masters, look)
+    for address, (table, others) in found.items():
         names.update(table, (each for each in others if internal or not is_system_group(each)))
         for name, settings in table.items():
             states = delivering if settings.consume_enable else paused
             states.setdefault(name, []).append(masters[address])
-    return {
+    told = {
         name: GroupState(
             name, tuple(sorted(delivering.get(name, ()))), tuple(sorted(paused.get(name, ())))
         )
         for name in sorted(names)
     }
+    return told, {masters[address]: error for address, error in failed.items()}
 
 
 async def group_state(access: Access, group: str) -> GroupState:

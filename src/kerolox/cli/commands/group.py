@@ -42,6 +42,7 @@ if TYPE_CHECKING:
         QueueTimeSpan,
         SubscriptionGroupConfig,
     )
+    from kerolox.errors import KeroloxError
     from kerolox.message import MessageQueue
 
 _Result = TypeVar("_Result")
@@ -72,11 +73,12 @@ def list_command(everything: bool, cluster: str, output: str, name_server: str) 
 
     A group is active, paused, paused on some brokers, or has offsets and no settings.
     """
-    from kerolox.admin import group_states, group_summaries
+    from kerolox.admin import group_summaries
+    from kerolox.admin.consumers.groups import group_states_told
 
-    async def work(access: Access) -> list[dict[str, object]]:
-        states = await group_states(access, cluster=cluster, internal=everything)
-        return [
+    async def work(access: Access) -> tuple[list[dict[str, object]], dict[str, KeroloxError]]:
+        states, silent = await group_states_told(access, cluster=cluster, internal=everything)
+        rows: list[dict[str, object]] = [
             {
                 "group": each.group,
                 "state": states[each.group].text,
@@ -89,6 +91,7 @@ def list_command(everything: bool, cluster: str, output: str, name_server: str) 
             }
             for each in await group_summaries(access, states)
         ]
+        return rows, silent
 
     columns = (
         Column("group", "GROUP"),
@@ -98,7 +101,12 @@ def list_command(everything: bool, cluster: str, output: str, name_server: str) 
         number_column("consumeTps", "DELIVERED/S"),
         number_column("lag", "LAG"),
     )
-    show_rows(on_cluster(name_server, work), columns, output)
+    rows, silent = on_cluster(name_server, work)
+    if silent and not rows:
+        raise next(iter(silent.values()))
+    show_rows(rows, columns, output)
+    for name, error in silent.items():
+        complain(f"kerolox: what groups are on {name} is not known: {error}")
 
 
 @group.command("describe")

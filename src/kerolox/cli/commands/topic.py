@@ -28,7 +28,7 @@ from kerolox.cli.rows import (
 from kerolox.text.counts import counted
 
 if TYPE_CHECKING:
-    from kerolox.admin import Access, GroupProgress, TopicChange, TopicDescription
+    from kerolox.admin import Access, GroupProgress, GroupState, TopicChange, TopicDescription
     from kerolox.protocol.bodies import TopicConfig
 
 KINDS = ("normal", "retry", "dlq", "system")
@@ -130,9 +130,11 @@ class _Described(NamedTuple):
 @name_server_option
 def describe_command(name: str, output: str, name_server: str) -> None:
     """Print the brokers and queues of a topic with their offsets, and who consumes it."""
-    description, groups = on_cluster(name_server, lambda access: _describe(access, name))
+    (description, groups), states = on_cluster(
+        name_server, lambda access: _describe_with_states(access, name)
+    )
     if not is_text(output):
-        document = _as_json(description, groups)
+        document = _as_json(description, _group_rows(groups, states))
         show_row(document, columns_of(document), output)
         return
     print_line(f"topic {name}")
@@ -155,8 +157,12 @@ def describe_command(name: str, output: str, name_server: str) -> None:
     )
     show_rows(_queue_rows(description), columns, output)
     print_line("")
-    group_columns = Column("group", "GROUP"), number_column("lag", "LAG")
-    show_rows(_group_rows(groups), group_columns, output)
+    group_columns = (
+        Column("group", "GROUP"),
+        Column("state", "STATE"),
+        number_column("lag", "LAG"),
+    )
+    show_rows(_group_rows(groups, states), group_columns, output)
     count = _messages(description)
     print_line(f"{counted(count, 'message')}, {counted(len(groups), 'group')}")
 
@@ -169,6 +175,17 @@ async def _describe(access: Access, name: str) -> _Described:
     groups = await groups_of_topic(access, name)
     found, _ = await answers_of(groups, lambda group: group_progress(access, group, topic=name))
     return _Described(description, {group: found.get(group) for group in groups})
+
+
+async def _describe_with_states(
+    access: Access, name: str
+) -> tuple[_Described, dict[str, GroupState]]:
+    """What a topic is, and whether groups get messages: nothing of that where brokers don't say."""
+    from kerolox.admin.consumers.groups import group_states_told
+
+    described = await _describe(access, name)
+    states, _ = await group_states_told(access, internal=True)
+    return described, states
 
 
 def _messages(description: TopicDescription) -> int:
@@ -190,16 +207,20 @@ def _queue_rows(description: TopicDescription) -> list[dict[str, object]]:
     ]
 
 
-def _group_rows(groups: dict[str, GroupProgress | None]) -> list[dict[str, object]]:
+def _group_rows(
+    groups: dict[str, GroupProgress | None], states: dict[str, GroupState]
+) -> list[dict[str, object]]:
     return [
-        {"group": group, "lag": progress.lag if progress else None}
+        {
+            "group": group,
+            "state": states[group].text if group in states else None,
+            "lag": progress.lag if progress else None,
+        }
         for group, progress in groups.items()
     ]
 
 
-def _as_json(
-    description: TopicDescription, groups: dict[str, GroupProgress | None]
-) -> dict[str, object]:
+def _as_json(description: TopicDescription, groups: list[dict[str, object]]) -> dict[str, object]:
     return {
         "topic": description.topic,
         "messages": _messages(description),
@@ -221,7 +242,7 @@ def _as_json(
             for queue in description.route.queues
         ],
         "queues": _queue_rows(description),
-        "groups": _group_rows(groups),
+        "groups": groups,
     }
 
 
@@ -456,7 +477,10 @@ async def _going(access: Access, name: str, cluster: str) -> dict[str, object]:
     return {
         "topic": name,
         "messages": sum(each.max_offset - each.min_offset for each in queues),
-        "groups": _group_rows(groups),
+        "groups": [
+            {"group": group, "lag": progress.lag if progress else None}
+            for group, progress in groups.items()
+        ],
         "error": "",
     }
 

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 from kerolox.admin import Admin, BrokerStatus, GroupProgress, broker_progress
 from kerolox.admin.asking import answers_of
+from kerolox.admin.consumers.groups import group_states_told
 from kerolox.client.core.routes import MASTER_ID
 from kerolox.console.history.store import History
 from kerolox.errors import KeroloxError
@@ -52,10 +53,17 @@ class Sample:
     """By name, of all topics and brokers together."""
     errors: tuple[str, ...]
     """What could not be learnt, and why."""
+    has_all_lags: bool = True
+    """All masters told how far groups are."""
+
+    @property
+    def has_all_rates(self) -> bool:
+        """All masters told their figures."""
+        return all(n.runtime is not None for n in self.nodes if n.broker_id == MASTER_ID)
 
     @property
     def lag(self) -> int:
-        """Messages that wait for all groups."""
+        """Messages that wait for all groups, on the masters that told it."""
         return sum(max(each.lag, 0) for each in self.groups.values())
 
     def rate(self, way: str, broker: str = "") -> float:
@@ -138,6 +146,7 @@ class Sampler:
             nodes = tuple(await self._admin.cluster_status())
             errors = [f"{node.broker_name}: {node.error}" for node in nodes if node.error]
             masters = [n.address for n in nodes if n.broker_id == MASTER_ID and not n.error]
+            has_all = all(not n.error for n in nodes if n.broker_id == MASTER_ID)
             groups: dict[str, GroupProgress] = {}
             for address in masters:
                 try:
@@ -146,11 +155,13 @@ class Sampler:
                     )
                 except KeroloxError as error:
                     errors.append(f"the lag of groups on {address}: {error}")
+                    has_all = False
                     continue
                 for each in found.groups:
                     groups[each.group] = _together(groups.get(each.group), each)
             groups |= await self._without_settings()
-        sample = Sample(self._clock(), nodes, dict(sorted(groups.items())), tuple(errors))
+        told = dict(sorted(groups.items()))
+        sample = Sample(self._clock(), nodes, told, tuple(errors), has_all)
         self._newest = sample
         with contextlib.suppress(RuntimeError):  # the console is stopping
             await self._history.add(int(sample.at), _values(sample))
@@ -158,10 +169,7 @@ class Sampler:
 
     async def _without_settings(self) -> dict[str, GroupProgress]:
         """How far groups are that have offsets alone: brokers leave them out of all groups."""
-        try:
-            states = await self._admin.group_states()
-        except KeroloxError:
-            return {}  # the masters' own errors say why
+        states, _ = await group_states_told(self._admin.access)
         names = [name for name, each in states.items() if not each.has_settings]
         found, _ = await answers_of(names[:GROUPS_KEPT_MAX], self._admin.group_progress)
         return found
@@ -178,13 +186,18 @@ def _together(one: GroupProgress | None, other: GroupProgress) -> GroupProgress:
 
 
 def _values(sample: Sample) -> dict[str, float]:
-    """What the history keeps of a sample."""
-    values: dict[str, float] = {lag_series(): float(sample.lag)}
+    """What the history keeps of a sample: no sum that lacks a master, which would look like
+    messages that were consumed, or did not come."""
+    values: dict[str, float] = {}
     for way in ("in", "out"):
-        values[rate_series(way)] = sample.rate(way)
+        if sample.has_all_rates:
+            values[rate_series(way)] = sample.rate(way)
         for node in sample.nodes:
             if node.broker_id == MASTER_ID and node.runtime is not None:
                 values[rate_series(way, node.broker_name)] = sample.rate(way, node.broker_name)
+    if not sample.has_all_lags:
+        return values
+    values[lag_series()] = float(sample.lag)
     by_lag = sorted(sample.groups.values(), key=lambda each: -each.lag)
     for group in by_lag[:GROUPS_KEPT_MAX]:
         values[lag_series(group.group)] = float(max(group.lag, 0))

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
+
 from starlette.responses import Response
 
 from kerolox.admin import (
+    ConsumerStatus,
     GroupChange,
     OffsetMove,
+    QueueProgress,
     QueueTimeSpan,
     SubscriptionGroupConfig,
     move_offsets,
@@ -37,7 +41,9 @@ STACK_CHARACTERS_MAX = 256 * 1024
 async def listed(visit: Visit) -> Response:
     """All groups, page by page."""
     wanted = visit.asked("q").lower()
-    states = await visit.console.cluster.group_states(internal=visit.asked("all") == "1")
+    states, silent = await visit.console.cluster.group_states_told(
+        internal=visit.asked("all") == "1"
+    )
     sample = await visit.console.sampler.newest()
     lags = {name: max(each.lag, 0) for name, each in sample.groups.items()}
     found = [name for name in states if wanted in name.lower()]
@@ -53,6 +59,7 @@ async def listed(visit: Visit) -> Response:
     return visit.page(
         "groups.html",
         rows=rows,
+        silent={name: str(error) for name, error in silent.items()},
         shown=shown,
         q=visit.asked("q"),
         internal=visit.asked("all") == "1",
@@ -66,28 +73,14 @@ async def described(visit: Visit) -> Response:
     """One group: how far it is in each queue, who its members are, what they want."""
     name = visit.needed("name")
     await visit.console.cluster.check_group(name)
-    faults = []
-    queues, spans = [], {}
-    try:
-        progress = await visit.admin.group_progress(name, clients=True)
-        queues = list(progress.queues)
-        spans = await _spans(visit, name, {each.queue.topic for each in queues})
-    except ConsumerNotOnlineError:
-        faults.append("It has consumed nothing yet: no broker has an offset of it.")
-    except KeroloxError as error:
-        faults.append(str(error))
-    try:
-        status = await visit.admin.consumer_status(name)
-    except ConsumerNotOnlineError:
-        status = None
-        faults.append("No member is online.")
-    except KeroloxError as error:
-        status = None
-        faults.append(str(error))
     masters = await visit.console.cluster.masters()
-    settings, _ = await answers_of(
-        masters, lambda broker: visit.admin.group_settings(masters[broker], name)
+    # Together: a broker that does not answer is waited for once.
+    (queues, spans, late), (status, away), (settings, _) = await asyncio.gather(
+        _progress(visit, name),
+        _status(visit, name),
+        answers_of(masters, lambda broker: visit.admin.group_settings(masters[broker], name)),
     )
+    faults = [each for each in (late, away) if each]
     topic = visit.asked("topic")
     chosen = [each for each in queues if topic in ("", each.queue.topic)]
     return visit.page(
@@ -108,6 +101,29 @@ async def described(visit: Visit) -> Response:
         hours_choices=HOURS,
         charted=[lag_series(name)],
     )
+
+
+async def _progress(
+    visit: Visit, name: str
+) -> tuple[list[QueueProgress], dict[MessageQueue, QueueTimeSpan], str]:
+    """How far a group is in its queues, in messages and in time, and what was not to be learnt."""
+    try:
+        queues = list((await visit.admin.group_progress(name, clients=True)).queues)
+        return queues, await _spans(visit, name, {each.queue.topic for each in queues}), ""
+    except ConsumerNotOnlineError:
+        return [], {}, "It has consumed nothing yet: no broker has an offset of it."
+    except KeroloxError as error:
+        return [], {}, str(error)
+
+
+async def _status(visit: Visit, name: str) -> tuple[ConsumerStatus | None, str]:
+    """The members of a group, and what was not to be learnt."""
+    try:
+        return await visit.admin.consumer_status(name), ""
+    except ConsumerNotOnlineError:
+        return None, "No member is online."
+    except KeroloxError as error:
+        return None, str(error)
 
 
 async def member(visit: Visit) -> Response:

@@ -29,6 +29,7 @@ async def overview(visit: Visit) -> Response:
         sample=sample,
         topics=len(topics),
         groups=len(groups),
+        states=groups,
         paused=sum(bool(each.paused) for each in groups.values()),
         behind=[each for each in behind if each.lag > 0][:LARGEST_SHOWN],
         hours=hours_of(visit),

@@ -71,6 +71,7 @@ async def described(visit: Visit) -> Response:
         queues=slice_of(found.queues, visit.number("page", 1, 1)),
         messages=sum(each.max_offset - each.min_offset for each in found.queues),
         groups=groups,
+        states=await visit.console.cluster.group_states(internal=True) if groups else {},
         rate=sum(each.minute.per_second for each in stats.values()),
         today=sum(each.day_total for each in stats.values()),
         permissions=PERMISSIONS,
