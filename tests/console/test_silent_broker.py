@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import signal
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
@@ -75,3 +76,5 @@ async def test_a_broker_that_is_silent_hides_no_groups_and_makes_no_zeros(tmp_pa
                 listed = kerolox("group", "list", "-n", name_server)
                 assert "waits  paused" in listed.stdout
                 assert "what groups are on broker-b is not known" in listed.stderr
+                [row] = json.loads(kerolox("group", "list", "-n", name_server, "-o", "json").stdout)
+                assert (row["group"], row["lag"], row["consumeTps"]) == ("waits", None, None)

@@ -85,6 +85,9 @@ class GroupSummary:
     message_model: str = ""
     consumed_per_second: float = 0.0
     lag: int = 0
+    is_progress_known: bool = True
+    """False: a broker that has offsets of the group refused or does not answer, and the lag and
+    the rate are 0 for that. A group without an offset has a lag of 0."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -268,11 +271,13 @@ async def _with_clients(access: Access, progress: GroupProgress) -> GroupProgres
 
 
 async def _summary(access: Access, group: str) -> GroupSummary:
-    async def look() -> GroupProgress | None:
+    async def look() -> tuple[GroupProgress | None, bool]:
         try:
-            return await group_progress(access, group)
+            return await group_progress(access, group), True
+        except ConsumerNotOnlineError:
+            return None, True
         except KeroloxError:
-            return None
+            return None, False
 
     async def members() -> ConsumerConnections | None:
         try:
@@ -280,7 +285,7 @@ async def _summary(access: Access, group: str) -> GroupSummary:
         except KeroloxError:
             return None
 
-    progress, online = await asyncio.gather(look(), members())
+    (progress, is_known), online = await asyncio.gather(look(), members())
     return GroupSummary(
         group=group,
         members=len(online.members) if online else 0,
@@ -289,4 +294,5 @@ async def _summary(access: Access, group: str) -> GroupSummary:
         message_model=online.message_model if online else "",
         consumed_per_second=progress.consumed_per_second if progress else 0.0,
         lag=progress.lag if progress else 0,
+        is_progress_known=is_known,
     )

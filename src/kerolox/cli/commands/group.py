@@ -86,8 +86,8 @@ def list_command(everything: bool, cluster: str, output: str, name_server: str) 
                 "members": each.members,
                 "type": each.consume_type,
                 "model": each.message_model,
-                "consumeTps": each.consumed_per_second,
-                "lag": each.lag,
+                "consumeTps": each.consumed_per_second if each.is_progress_known else None,
+                "lag": each.lag if each.is_progress_known else None,
             }
             for each in await group_summaries(access, states)
         ]
