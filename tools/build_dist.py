@@ -3,19 +3,21 @@
     python tools/build_dist.py [--out dist] [--only kerolox|kerolox-kernel]
 
 The wheel of kerolox is built from its sdist, so that both hold the same. The wheel of the kernel is
-for every CPython from 3.11 on (abi3); its tag names the oldest glibc that its symbols allow.
+the one that ``make setup`` installs.
 """
 
 from __future__ import annotations
 
 import argparse
 import os
+import shutil
 import subprocess
 import sys
 import tarfile
 import tempfile
 from pathlib import Path
 
+from install_kernel import kernel_wheel
 from steps import has_rust
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -34,17 +36,18 @@ def build_kerolox(out: Path) -> None:
 
 
 def build_kernel(out: Path) -> None:
-    """The sdist, and the wheel in the way of ``make setup``, whose compiled crates it uses."""
+    """The sdist and the wheel."""
     manifest = str(ROOT / "kernel" / "py" / "Cargo.toml")
     run([str(BIN / "maturin"), "sdist", "-m", manifest, "-o", str(out)], ROOT)
-    wheel = [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--no-build-isolation"]
-    run([*wheel, "-w", str(out), "./kernel"], ROOT)
+    try:
+        shutil.copy2(kernel_wheel(), out)
+    except subprocess.CalledProcessError as error:
+        raise SystemExit(str(error)) from None
 
 
 def run(command: list[str], folder: Path) -> None:
     """Run it; what it says is shown when it fails."""
     environment = {**os.environ, "PATH": f"{BIN}{os.pathsep}{os.environ['PATH']}"}
-    environment["MATURIN_PEP517_ARGS"] = "--locked --compatibility pypi"
     done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True)
     if done.returncode != 0:
         raise SystemExit(f"{' '.join(command)} failed:\n{done.stdout}{done.stderr}")

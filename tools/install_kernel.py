@@ -1,8 +1,10 @@
 """Install the native kernel into this environment, built once for the same sources.
 
 The wheel stays in ``$XDG_CACHE_HOME/kerolox/kernels`` (``~/.cache``), under a hash of the sources,
-of the compiler and of its flags. Another checkout of the same sources takes it from there: a build
-costs minutes of a processor.
+of the compiler and of its flags. Another checkout of the same sources takes it from there, and
+`build_dist.py` publishes it: a build costs minutes of a processor.
+
+It is for every CPython from 3.11 on (abi3); its tag names the oldest glibc that its symbols allow.
 
     python tools/install_kernel.py
 """
@@ -23,6 +25,11 @@ sys.path.insert(0, str(ROOT))
 
 from tests.support.kept import forget_old, kept_folder
 
+__all__ = ["kernel_wheel"]
+
+FLAGS = "--locked --compatibility pypi"
+"""Of maturin."""
+
 WHEELS_MAX = 8
 """Those that were made last; older ones go."""
 
@@ -30,18 +37,16 @@ WHEELS_MAX = 8
 def wheel_folder() -> Path:
     """Where the wheel of these sources is, or is to be."""
     sources = [path for path in kernel_files() if path.suffix != ".xz"]
-    return kept_folder("kernels") / state_of(sources, compiler(), os.environ)
+    return kept_folder("kernels") / state_of(sources, compiler(), os.environ, [[FLAGS]])
 
 
 def build(folder: Path) -> None:
-    """Make the wheel; nobody finds a folder without one.
-
-    Raises:
-        subprocess.CalledProcessError: it can't be built; the output says why.
-    """
+    """Make the wheel; nobody finds a folder without one."""
+    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    environment = {**os.environ, "PATH": path, "MATURIN_PEP517_ARGS": FLAGS}
     with tempfile.TemporaryDirectory(dir=folder.parent) as made:
         options = ("--quiet", "--no-deps", "--no-build-isolation", "--wheel-dir", made)
-        subprocess.run((*PIP, "wheel", *options, str(ROOT / "kernel")), check=True)
+        subprocess.run((*PIP, "wheel", *options, str(ROOT / "kernel")), check=True, env=environment)
         if not folder.exists():  # another checkout may have made it meanwhile
             shutil.copytree(made, f"{made}.whole")
             Path(f"{made}.whole").rename(folder)
@@ -51,16 +56,26 @@ def build(folder: Path) -> None:
 PIP = (sys.executable, "-m", "pip")
 
 
-def main() -> int:
+def kernel_wheel() -> Path:
+    """The wheel of these sources, built where it is not there yet.
+
+    Raises:
+        subprocess.CalledProcessError: it can't be built; the output says why.
+    """
     folder = wheel_folder()
+    if folder.exists():
+        print("setup: the native kernel of these sources was built before")
+    else:
+        print("setup: building the native kernel", flush=True)
+        build(folder)
+    [wheel] = folder.glob("*.whl")
+    return wheel
+
+
+def main() -> int:
+    options = ("--quiet", "--no-compile", "--no-deps", "--no-index", "--force-reinstall")
     try:
-        if folder.exists():
-            print("setup: the native kernel of these sources was built before")
-        else:
-            print("setup: building the native kernel", flush=True)
-            build(folder)
-        options = ("--quiet", "--no-compile", "--no-deps", "--no-index", "--force-reinstall")
-        subprocess.run((*PIP, "install", *options, *map(str, folder.glob("*.whl"))), check=True)
+        subprocess.run((*PIP, "install", *options, str(kernel_wheel())), check=True)
     except subprocess.CalledProcessError as error:
         return int(error.returncode)
     return 0

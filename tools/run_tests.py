@@ -45,8 +45,9 @@ from tests.support.prepared import FIRST_BUILDS, LATE_VARIABLE, late_builds
 from tests.support.programs import RUN_VARIABLE
 from tests.support.stores.golden import copy_golden
 
-WORKERS = str((os.cpu_count() or 2) + 6)
-"""More than there are processors: tests wait for timers, disks and other processes."""
+WORKERS = str((os.cpu_count() or 2) + 3)
+"""Some more than there are processors: tests wait for timers, disks and other processes. With many
+more what all processors do takes each test longer than the time limits of the programs in it."""
 
 FAILED_COLUMNS = 160
 """Of the line of a test that failed, what the summary repeats: its name and some of its error."""
