@@ -7,13 +7,14 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
+from datetime import UTC
 from enum import Enum
 from typing import TYPE_CHECKING
 
 from kerolox.errors import ConfigError
 from kerolox.message import MessageQueue
 from kerolox.spark.option_values import WHOLE_MAX
-from kerolox.text import printable
+from kerolox.text import looks_like_seconds, printable, seconds_text
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -106,6 +107,8 @@ def parse_times(text: str, selection: Selection, *, option: str) -> Since:
                 f"option {option} has time {value!r:.100} for {where}; write milliseconds since "
                 "1970"
             )
+        if looks_like_seconds(value):
+            raise ConfigError(f"option {option}, {where}: {seconds_text(value, UTC)}")
         return value
 
     return Since(_per_queue(text, selection, option, "is no JSON", _TIMES_EXAMPLE, time), option)

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import dataclasses
 import re
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, TypeVar
 
 from kerolox.client.aio.network.identity import checked_addresses
@@ -18,7 +18,7 @@ from kerolox.config import nearest
 from kerolox.errors import ConfigError
 from kerolox.security.credentials import Credentials
 from kerolox.security.tls import TlsSettings
-from kerolox.text import printable
+from kerolox.text import looks_like_seconds, printable, seconds_text
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Mapping
@@ -208,6 +208,8 @@ class OptionValues:
             return None
         text = self._given[name].strip()
         if _is_digits(text) and int(text) <= WHOLE_MAX:
+            if looks_like_seconds(int(text)):
+                raise ConfigError(f"option {name}: {seconds_text(int(text), UTC)}")
             return int(text)
         try:
             moment = datetime.fromisoformat(text)

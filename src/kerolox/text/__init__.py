@@ -72,9 +72,10 @@ def looks_like_seconds(number: int) -> bool:
     return len(str(number)) == SECONDS_DIGITS
 
 
-def seconds_text(number: int) -> str:
-    """What to write in place of a number that :func:`looks_like_seconds`."""
-    when = datetime.datetime.fromtimestamp(number).isoformat()
+def seconds_text(number: int, zone: datetime.tzinfo | None = None) -> str:
+    """What to write in place of a number that :func:`looks_like_seconds`; ``zone``: in which the
+    time is written, with its name; None: in the local one."""
+    when = datetime.datetime.fromtimestamp(number, zone).isoformat()
     return f"{number} looks like seconds since 1970; write {number}000 or {when}"
 
 

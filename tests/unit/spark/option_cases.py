@@ -95,7 +95,8 @@ def _time() -> Case:
     says = "must be milliseconds since 1970"
     wrong = ("", "-1", "now", "2023-11-14", "2023-11-14T22:13:20", OVER, "1969-12-31T23:59:59Z")
     taken = ("0", str(MOST), "1970-01-01T00:00:00Z", "2026-01-31T18:00:00.500+02:00")
-    return Case(taken, tuple((text, says) for text in wrong))
+    seconds = ("1795826213", "write 1795826213000 or 2026-11-28T00:36:53.00:00")
+    return Case(taken, (*((text, says) for text in wrong), seconds))
 
 
 def _pattern() -> Case:

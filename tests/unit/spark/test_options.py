@@ -125,6 +125,9 @@ def test_times_are_read_whole_and_per_queue():
     assert made.ending_offsets == Since(9, "endingTimestamp")
     made = SourceOptions.parse({**REQUIRED, "startingOffsetsByTimestamp": text})
     assert made.starting_offsets == Since({queue: 5}, "startingOffsetsByTimestamp")
+    seconds = text.replace("5", "1795826213")
+    with pytest.raises(ConfigError, match="1795826213 looks like seconds since 1970"):
+        SourceOptions.parse({**REQUIRED, "startingOffsetsByTimestamp": seconds})
     made = SourceOptions.parse({**REQUIRED, "endingOffsetsByTimestamp": text})
     assert made.ending_offsets == Since({queue: 5}, "endingOffsetsByTimestamp")
 
