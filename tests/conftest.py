@@ -29,7 +29,16 @@ if spark_versions.VARIABLE in os.environ:
     spark_versions.use_pyspark(os.environ[spark_versions.VARIABLE])
 
 LONG_FIRST = (
-    *("spark", "tests/spark", "java-versions", "java", "tests/store_compat", "wheels", "go"),
+    *(
+        "spark-streams",
+        "spark",
+        "tests/spark",
+        "java-versions",
+        "java",
+        "tests/store_compat",
+        "wheels",
+        "go",
+    ),
     *(
         "tests/replication",
         "contract",

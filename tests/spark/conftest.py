@@ -24,33 +24,20 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming.readwriter import DataStreamReader
 
 
-GROUPS = {
-    "test_archive": "spark-store",
-    "test_archive_bodies": "spark-store",
-    "test_archive_kills": "spark-store",
-    "test_audit": "spark-store",
-    "test_exactly_once": "spark-restarts",
-    "test_first_batch": "spark-restarts",
-    "test_jobs_failing": "spark-store",
-    "test_jobs_reading": "spark-store",
-    "test_kills": "spark-restarts",
-    "test_rebuild": "spark-store",
-    "test_replay": "spark-store",
-    "test_restarts": "spark-restarts",
-    "test_retention": "spark-restarts",
-    "test_store_kills": "spark-store",
-    "test_store_source": "spark-store",
-    "test_sink": "spark-sink",
-    "test_sink_exactly_once": "spark-sink",
-    "test_sink_kills": "spark-sink",
-}
-"""Modules that run beside the others, each group in a Spark of its own."""
+STREAMS = frozenset(
+    (
+        *("test_exactly_once", "test_first_batch", "test_kills", "test_restarts"),
+        *("test_retention", "test_sink", "test_sink_exactly_once", "test_sink_kills"),
+    )
+)
+"""Modules that run beside the others, in a Spark of their own. More than two at once are slower:
+each Spark takes half a minute of a processor to get going."""
 
 
 def pytest_itemcollected(item: pytest.Item) -> None:
     item.add_marker(pytest.mark.spark)
     if "spark" in getattr(item, "fixturenames", ()):
-        group = GROUPS.get(item.path.stem, "spark")
+        group = "spark-streams" if item.path.stem in STREAMS else "spark"
         item.add_marker(pytest.mark.xdist_group(group))
     if VARIABLE in os.environ:
         # PySpark 4.1 leaves sockets of its own open.

@@ -28,7 +28,7 @@ TOTAL = PER_BATCH * (len(STEPS) + 2)
 
 pytestmark = [
     # The session of the tests beside it is asked for when the drivers are dead.
-    pytest.mark.xdist_group("spark-store"),
+    pytest.mark.xdist_group("spark"),
     pytest.mark.timeout(900 + 100 * len(STEPS)),
     # PySpark's own remark on the versions of what it needs.
     pytest.mark.filterwarnings("ignore:PySpark does not yet fully:FutureWarning"),

@@ -14,7 +14,7 @@ from tests.support.bare_python import bare_python
 from tests.support.programs import RUNS_ALL
 from tests.support.servers.sparks import standalone_cluster, told, user_variables
 
-pytestmark = pytest.mark.xdist_group("spark-restarts")
+pytestmark = pytest.mark.xdist_group("spark-streams")
 
 
 def test_a_cluster_of_two_workers_reads_and_writes_each_message_once(topics, tmp_path):

@@ -12,7 +12,7 @@ from tests.support.bare_python import bare_python
 from tests.support.servers.sparks import connect_server, told, user_variables
 
 pytestmark = [
-    pytest.mark.xdist_group("spark-restarts"),
+    pytest.mark.xdist_group("spark-streams"),
     pytest.mark.skipif(find_spec("grpc") is None, reason="needs pyspark[connect]"),
 ]
 

@@ -71,7 +71,7 @@ class DescribeTopic(Task):
     async def command_line(self, case: Case) -> None:
         found = await case.json("topic", "describe", case.topic)
         assert [queue["messages"] for queue in found["queues"]] == [0, 2]
-        assert found["groups"] == [{"group": case.group, "lag": 2}]
+        assert found["groups"] == [{"group": case.group, "state": "active", "lag": 2}]
 
     async def console(self, case: Case) -> None:
         page = await case.look("/topic", name=case.topic)
