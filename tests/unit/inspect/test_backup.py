@@ -97,24 +97,26 @@ def test_an_index_file_made_during_a_backup_is_not_copied_half_written(
     folder = bench.path / "index"
     copied: list[str] = []
 
-    def append_until_files(count: int) -> None:
+    def append_until_files(count: int) -> list[str]:
+        """Their names; the index has caught up with the log."""
         while len(list(folder.glob("*"))) < count:
             assert bench.append(b"x", properties(KEYS="k"), queue_id=0)[0] == 0
+        wait_until(lambda: not bench.store.stats()["index_pending"], what="the index")
+        return sorted(path.name for path in folder.glob("*"))
 
     def copy(source: int, target: str, *args: Any, **options: Any) -> Any:
         if Path(target).parent.name == "index":
             copied.append(Path(target).name)
-            append_until_files(5)
+            append_until_files(len(before) + 2)
         return copy_file(source, target, *args, **options)
 
     copy_file = copying.copy_file
     monkeypatch.setattr(taking, "copy_file", copy)
-    append_until_files(3)
-    before = sorted(path.name for path in folder.glob("*"))
+    before = append_until_files(3)
 
     def listed(of: str) -> Any:
         if of == str(folder):
-            append_until_files(4)
+            append_until_files(len(before) + 1)
         return files_below(of)
 
     monkeypatch.setattr(taking, "files_below", listed)
