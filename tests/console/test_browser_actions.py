@@ -21,7 +21,7 @@ from tests.support.browser import opened_page, running_browser
 from tests.support.servers.up import Up
 
 if TYPE_CHECKING:
-    from playwright.sync_api import Page
+    from playwright.sync_api import Browser, Page
 
 pytestmark = [pytest.mark.browser, pytest.mark.xdist_group("console-actions")]
 
@@ -50,6 +50,13 @@ def scene(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Scene]:
         asyncio.run(fill(up.namesrv))
         with console_process(folder, up.namesrv) as base, Admin(up.namesrv) as admin:
             yield Scene(base, up.broker, admin, accounts)
+
+
+@pytest.fixture(scope="module")
+def browser(scene: Scene) -> Iterator[Browser]:
+    """One for all clicks: each has cookies and pages of its own."""
+    with running_browser() as running:
+        yield running
 
 
 Act = Callable[["Page", Scene], None]
@@ -364,8 +371,10 @@ PROMOTION = "/broker/promote"
 @pytest.mark.parametrize(
     ("path", "role", "click"), ACTS, ids=[function.__name__ for _, _, function in ACTS]
 )
-def test_a_click_does_what_its_page_tells(scene: Scene, path: str, role: str, click: Act) -> None:
-    with running_browser() as browser, opened_page(browser) as page:
+def test_a_click_does_what_its_page_tells(
+    scene: Scene, browser: Browser, path: str, role: str, click: Act
+) -> None:
+    with opened_page(browser) as page:
         posted: list[str] = []
         page.on(
             "request",
@@ -384,11 +393,10 @@ def test_each_action_is_clicked() -> None:
     }
 
 
-def test_a_click_makes_a_slave_the_master(tmp_path: Path) -> None:
+def test_a_click_makes_a_slave_the_master(tmp_path: Path, browser: Browser) -> None:
     with (
         pair(tmp_path) as (at, first, second),
         console_process(tmp_path, at) as base,
-        running_browser() as browser,
         opened_page(browser) as page,
     ):
         old, new = first.addresses["broker"], second.addresses["broker"]

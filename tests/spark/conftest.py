@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from tests.support.clients.spark import QUICK, Topics, spark_variables
+from tests.support.servers.spark_forks import VARIABLE as VARIABLE_OF_FORKS
+from tests.support.servers.spark_forks import forks
 from tests.support.servers.up import Up
 from tests.support.spark_versions import VARIABLE
 
@@ -57,9 +59,15 @@ def spark_environment() -> Iterator[None]:
 
 
 @pytest.fixture(scope="session")
-def spark(
-    spark_environment: None, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[SparkSession]:
+def python_forks(spark_environment: None) -> Iterator[None]:
+    """What starts Python processes for the session; drivers of their own start whole ones."""
+    with forks({}) as variables:
+        os.environ.update(variables)
+        yield
+
+
+@pytest.fixture(scope="session")
+def spark(python_forks: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     with warnings.catch_warnings():
         # PySpark's own imports warn about the versions of its dependencies.
         warnings.simplefilter("ignore")
@@ -74,6 +82,8 @@ def spark(
                 "spark.sql.warehouse.dir": str(tmp_path_factory.mktemp("warehouse")),
             }
         ).getOrCreate()
+    # Java has the variable now; what tests start by themselves is another matter.
+    os.environ.pop(VARIABLE_OF_FORKS)
     yield session
     session.stop()
 

@@ -91,6 +91,11 @@ QUICK = {
     "spark.ui.enabled": "false",
     "spark.log.level": "ERROR",
     "spark.sql.shuffle.partitions": "2",
+    "spark.sql.codegen.wholeStage": "false",
+    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+    "spark.sql.adaptive.enabled": "false",
+    "spark.sql.streaming.checkpoint.fileChecksum.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
     # Without checksums: for each file of a checkpoint Hadoop starts processes (chmod, readlink),
     # and as many again for the file of its checksum.
     "spark.hadoop.fs.file.impl": "org.apache.hadoop.fs.RawLocalFileSystem",

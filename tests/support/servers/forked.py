@@ -28,7 +28,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-__all__ = ["start"]
+__all__ = ["REQUEST_BYTES_MAX", "STANDARD_FILES", "become", "start"]
 
 ROOT = Path(__file__).resolve().parents[3]
 WHOLE = ("kerolox.cli.commands", "kerolox.admin", "kerolox.client")
@@ -166,7 +166,7 @@ def main() -> None:
             for file in files:
                 os.close(file)
             asked.send(b"%d" % number)
-    _become(files, *json.loads(data))
+    become(files, *json.loads(data))
 
 
 def _forked() -> int:
@@ -186,7 +186,7 @@ def _forked() -> int:
     return number
 
 
-def _become(
+def become(
     files: list[int], command: list[str], environment: dict[str, str], folder: str, umask: int
 ) -> None:
     """Run a module as a new interpreter would."""

@@ -67,9 +67,9 @@ class Cluster:
     async def lose_master(self, name: str) -> None:
         """Stop a master, and wait until the name server and its slaves know of it."""
         await self.stop(name)
-        slaves = [each.parts.roles for each in self.brokers.values()]
         await until(lambda: 0 not in self.route)
-        await until(lambda: not any(roles.status().is_following for roles in slaves))
+        for slave in self.brokers:
+            await self.until_left(slave)
 
     @property
     def route(self) -> dict[int, str]:
@@ -80,6 +80,10 @@ class Cluster:
     async def until_following(self, name: str) -> None:
         """Wait until a slave has what its master has."""
         await until(lambda: self[name].parts.roles.status().is_following)
+
+    async def until_left(self, name: str) -> None:
+        """Wait until a slave knows that its master is gone."""
+        await until(lambda: not self[name].parts.roles.status().is_following)
 
 
 @asynccontextmanager

@@ -200,6 +200,7 @@ async def test_an_old_master_takes_no_id_of_a_slave_that_is_away(
         for name in "ab":
             await cluster.stop(name)
         await until(lambda: set(cluster.route) == {2})
+        await cluster.until_left("c")
         await promote_broker(cluster.access, cluster.at("c"), accept_loss=True)
         await cluster.start("a", broker_role="ASYNC_MASTER")
         role = await broker_role(cluster.access, cluster.at("a"))
@@ -232,7 +233,7 @@ async def test_an_old_master_that_comes_back_is_promoted_to_the_role_that_it_had
         await filled_and_left(cluster)
         await promote_broker(cluster.access, cluster.at("b"))
         await cluster.start("a", broker_role="SYNC_MASTER")
-        await cluster.stop("b")
+        await cluster.lose_master("b")
         changed = await promote_broker(cluster.access, cluster.at("a"), accept_loss=True)
         assert changed.role == "SYNC_MASTER"
 
@@ -248,6 +249,7 @@ async def test_of_two_slaves_that_were_promoted_unseen_the_later_is_the_master(
         for name in "ac":
             await cluster.stop(name)
         await until(lambda: set(cluster.route) == {1})
+        await cluster.until_left("b")
         first = await promote_broker(cluster.access, cluster.at("b"), accept_loss=True)
         await cluster.stop("b")
         await cluster.start_slave("c", broker_id=2)

@@ -1,0 +1,119 @@
+"""Python processes of Spark, forked from one that has imported what they need.
+
+Spark starts a Python process for each stream and for each kind of work: a second of a processor,
+most of it imports of PySpark, NumPy and Arrow. Here `python_first.sh` is what Spark starts; it has
+the process that serves :func:`forks` fork the real one, hands over its three files, passes on
+signals, and ends as that one ends.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import importlib
+import json
+import os
+import pkgutil
+import select
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+from tests.support.servers.forked import REQUEST_BYTES_MAX, STANDARD_FILES, become
+
+__all__ = ["VARIABLE", "forks"]
+
+VARIABLE = "KEROLOX_SPARK_FORKS"
+"""Where the socket is; without it each process is started as Spark asks."""
+
+RUN = ("pyspark.sql.streaming.python_streaming_source_runner",)
+"""Programs: what they import is there, but they themselves are not imported."""
+
+WHOLE = ("kerolox.spark", "pyspark.sql.worker")
+IMPORTED = ("pyspark.worker", "pandas", "numpy", "pyspark_rocketmq", "pyspark_rocketmq_store")
+
+
+@contextlib.contextmanager
+def forks(environment: dict[str, str]) -> Iterator[dict[str, str]]:
+    """Serve until the end of the block; the variable that Spark is to be started with.
+
+    Args:
+        environment: of Spark's Python processes, more than what is in ours.
+    """
+    with tempfile.TemporaryDirectory(prefix="kerolox-forks-") as folder:
+        path = str(Path(folder) / "socket")
+        with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as listening:
+            listening.bind(path)
+            listening.listen()
+            process = subprocess.Popen(
+                [sys.executable, "-W", "ignore", "-m", __name__, str(listening.fileno())],
+                stdin=subprocess.DEVNULL,
+                pass_fds=[listening.fileno()],
+                env=os.environ | environment | {"OPENBLAS_NUM_THREADS": "1"},
+            )
+        try:
+            yield {VARIABLE: path}
+        finally:
+            process.kill()
+            process.wait()
+
+
+def main() -> None:
+    """Fork for each who connects; the child's guard waits for its end, or for that of the asker."""
+    with contextlib.suppress(PermissionError):
+        os.nice(-15)  # Spark gives a process ten seconds to start
+    for name in (*RUN, *IMPORTED):
+        with contextlib.suppress(ImportError):
+            importlib.import_module(name)
+    for name in WHOLE:
+        for found in pkgutil.walk_packages(importlib.import_module(name).__path__, f"{name}."):
+            with contextlib.suppress(ImportError):
+                importlib.import_module(found.name)
+    for name in RUN:
+        sys.modules.pop(name, None)
+    gc.collect()
+    gc.freeze()
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+    with socket.socket(fileno=int(sys.argv[1])) as listening:
+        while True:
+            connection, _ = listening.accept()
+            if not os.fork():
+                break
+            connection.close()
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+    data, files, *_ = socket.recv_fds(connection, REQUEST_BYTES_MAX, STANDARD_FILES)
+    child = os.fork()
+    if child:
+        for file in files:
+            os.close(file)
+        _guard(connection, child)
+    connection.close()
+    command, environment, folder, umask = json.loads(data)
+    for path in environment.get("PYTHONPATH", "").split(os.pathsep):
+        if path and path not in sys.path:
+            sys.path.append(path)
+    become(files, command, environment, folder, umask)
+
+
+def _guard(connection: socket.socket, child: int) -> None:
+    """Pass on signals, and how the child ended."""
+    with open(os.pidfd_open(child), "rb", closefd=True) as ended:
+        while True:
+            ready, _, _ = select.select([ended, connection], [], [])
+            if ended in ready:
+                status = os.waitpid(child, 0)[1]
+                with contextlib.suppress(OSError):
+                    connection.send(b"%d" % os.waitstatus_to_exitcode(status))
+                os._exit(0)
+            number = connection.recv(64)
+            os.kill(child, int(number) if number else signal.SIGKILL)
+            if not number:
+                os._exit(0)
+
+
+if __name__ == "__main__":
+    main()
