@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.browser
 
 ALL_RULES = "['wcag2a', 'wcag2aa', 'wcag21a', 'wcag21aa', 'wcag22aa', 'best-practice']"
-COLOUR_RULES = "{type: 'rule', values: ['color-contrast']}"
+COLOUR_RULES = "{type: 'rule', values: ['color-contrast', 'link-in-text-block']}"
 """What another colour scheme can change."""
 
 

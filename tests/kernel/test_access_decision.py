@@ -7,6 +7,7 @@ import os
 import struct
 from typing import Any
 
+import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -121,7 +122,9 @@ def _encoded(draw: st.DrawFn, command: RemotingCommand, pairs: list[tuple[str, s
     return frame(fixed + fields, command.body, 1)
 
 
-def test_what_is_fast_would_be_let_in(bench: Bench) -> None:
+@pytest.mark.parametrize("is_same", [True, False], ids=["same draws", "other draws"])
+def test_what_is_fast_would_be_let_in(bench: Bench, is_same: bool) -> None:
+    """A share of draws that are the same each time is fast; of others that is chance."""
     for topic in TOPICS[1:]:
         bench.store.set_topic(topic, 4, 4, 6, True)
     bench.store.set_group("H", True, 1)
@@ -131,6 +134,7 @@ def test_what_is_fast_would_be_let_in(bench: Bench) -> None:
         max_examples=TRIES,
         deadline=None,
         database=None,
+        derandomize=is_same,
         suppress_health_check=list(HealthCheck),
         print_blob=False,
     )
@@ -152,8 +156,7 @@ def test_what_is_fast_would_be_let_in(bench: Bench) -> None:
         connection.close()
 
     check()
-    # One in ten or so is; a share of a few hundred draws would be a matter of chance.
-    assert fast, f"none of {tried} is fast"
+    assert fast > (tried // 20 if is_same else 0), "hardly any is fast"
 
 
 def _rules(account: Account) -> AccountRules:
