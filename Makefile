@@ -53,7 +53,7 @@ $(VENV)/.installed: constraints.txt pyproject.toml
 
 $(VENV)/.kernel: $(VENV)/.installed $(KERNEL_SOURCES)
 	@if [ "$$(uname)" = Linux ] && command -v cargo >/dev/null 2>&1; then \
-	  PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python tools/install_kernel.py; \
+	  $(BIN)/python tools/install_kernel.py; \
 	else \
 	  echo "setup: this is not Linux, or cargo is not here, so the pure-Python kernel is used: complete, but several times slower."; \
 	  echo "setup: install Rust (rustup) and run make setup again for the native one."; \

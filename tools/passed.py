@@ -5,14 +5,18 @@ Building for them costs minutes of a processor, beside the tests in Python.
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 import subprocess
+import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from steps import ROOT, Outcome, Step
+
+sys.path.insert(0, str(ROOT))
+
+from tests.support.kept import digest_of
 
 __all__ = ["Passed", "kernel_files", "state_of"]
 
@@ -37,13 +41,9 @@ def state_of(
 ) -> str:
     """A hash of some files, of the compiler's version, of commands and of what else changes a
     check."""
-    digest = hashlib.sha256("\0".join((compiler, *map(" ".join, commands))).encode())
-    for name in VARIABLES:
-        digest.update(f"{name}={environment.get(name, '')}\n".encode())
-    for path in sorted(files):
-        digest.update(f"{path.relative_to(ROOT)} {path.stat().st_size}\n".encode())
-        digest.update(path.read_bytes())
-    return digest.hexdigest()
+    text = "\0".join((compiler, *map(" ".join, commands)))
+    text += "".join(f"{name}={environment.get(name, '')}\n" for name in VARIABLES)
+    return digest_of(files, ROOT, text)
 
 
 def compiler() -> str:

@@ -206,18 +206,19 @@ def run_quick() -> Result:
 def run_all(missing: list[tuple[str, str]]) -> Result:
     """All tests but those whose tools are missing, and all checks beside them."""
     options = ["-n", WORKERS, "--durations=15"]
+    left_out = list(dict(missing))
     if missing:
         options += ["-m", " and ".join(f"not {marker}" for marker, _ in missing)]
     with ThreadPoolExecutor() as pool:
         kernel = pool.submit(build_kernel)
-        lanes = [pool.submit(prepared, list(dict(missing)))]
-        outcomes = [*prepared(list(dict(missing)), FIRST_BUILDS), kernel.result()]
+        lanes = [pool.submit(prepared, left_out)]
+        outcomes = [*prepared(left_out, FIRST_BUILDS), kernel.result()]
         lanes.append(lane(pool, type_checks(kernel)))
         lanes.append(lane(pool, [simulation()]))
         run = None
         if kernel.result().succeeded:
             lanes.append(lane(pool, *kernel_lane()))
-            if late := late_builds(list(dict(missing))):
+            if late := late_builds(left_out):
                 print(f"tests: what needs them comes last: {', '.join(late)}", flush=True)
                 os.environ[LATE_VARIABLE] = "1"
             run = run_tests(*options, *options_given())

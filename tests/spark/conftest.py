@@ -59,33 +59,30 @@ def spark_environment() -> Iterator[None]:
 
 
 @pytest.fixture(scope="session")
-def python_forks(spark_environment: None) -> Iterator[None]:
-    """What starts Python processes for the session; drivers of their own start whole ones."""
-    with forks({}) as variables:
-        os.environ.update(variables)
-        yield
+def spark(
+    spark_environment: None, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[SparkSession]:
+    with forks() as path:
+        with warnings.catch_warnings():
+            # PySpark's own imports warn about the versions of its dependencies.
+            warnings.simplefilter("ignore")
+            from pyspark.sql import SparkSession
 
-
-@pytest.fixture(scope="session")
-def spark(python_forks: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
-    with warnings.catch_warnings():
-        # PySpark's own imports warn about the versions of its dependencies.
-        warnings.simplefilter("ignore")
-        from pyspark.sql import SparkSession
-
-        builder = SparkSession.builder.master("local[2]").appName("kerolox-tests")
-        session = builder.config(
-            map={
-                **QUICK,
-                "spark.driver.memory": "1g",
-                "spark.sql.session.timeZone": "UTC",
-                "spark.sql.warehouse.dir": str(tmp_path_factory.mktemp("warehouse")),
-            }
-        ).getOrCreate()
-    # Java has the variable now; what tests start by themselves is another matter.
-    os.environ.pop(VARIABLE_OF_FORKS)
-    yield session
-    session.stop()
+            builder = SparkSession.builder.master("local[2]").appName("kerolox-tests")
+            builder = builder.config(
+                map={
+                    **QUICK,
+                    "spark.driver.memory": "1g",
+                    "spark.sql.session.timeZone": "UTC",
+                    "spark.sql.warehouse.dir": str(tmp_path_factory.mktemp("warehouse")),
+                }
+            )
+            # For Java alone: drivers that tests start have whole Python processes.
+            os.environ[VARIABLE_OF_FORKS] = path
+            session = builder.getOrCreate()
+            del os.environ[VARIABLE_OF_FORKS]
+        yield session
+        session.stop()
 
 
 @pytest.fixture(scope="session")

@@ -13,9 +13,6 @@ from pathlib import Path
 
 __all__ = ["digest_of", "forget_old", "kept_folder"]
 
-LEFT_OUT = frozenset(("target", "__pycache__"))
-"""Folders that are no sources."""
-
 
 def kept_folder(name: str) -> Path:
     """The folder of that name, made when it is not there."""
@@ -25,15 +22,13 @@ def kept_folder(name: str) -> Path:
     return folder
 
 
-def digest_of(folder: Path, *texts: str) -> str:
-    """16 digits for the files of a folder with their names, and for what else matters."""
-    digest = hashlib.sha256("\0".join(texts).encode())
-    for path in sorted(folder.rglob("*")):
-        name = path.relative_to(folder)
-        if path.is_file() and LEFT_OUT.isdisjoint(name.parts):
-            digest.update(f"\n{name} {path.stat().st_size}\n".encode())
-            digest.update(path.read_bytes())
-    return digest.hexdigest()[:16]
+def digest_of(files: Iterable[Path], root: Path, text: str = "") -> str:
+    """A hash of files, of their names below ``root``, and of a text that says what else matters."""
+    digest = hashlib.sha256(text.encode())
+    for path in sorted(files):
+        digest.update(f"{path.relative_to(root)} {path.stat().st_size}\n".encode())
+        digest.update(path.read_bytes())
+    return digest.hexdigest()
 
 
 def forget_old(made: Iterable[Path], count: int) -> None:

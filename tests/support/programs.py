@@ -92,8 +92,10 @@ PARTS = {"java": JAVA_PROGRAMS}
 
 def _place_of(name: str) -> Path:
     """Where a program is, or is to be: another one for other sources, parts or interpreter."""
-    digest = digest_of(SOURCES / name, sys.implementation.cache_tag or "", *PARTS.get(name, ()))
-    return CACHE / f"{name}-{digest}"
+    source = SOURCES / name
+    files = [path for path in source.rglob("*") if path.is_file() and "target" not in path.parts]
+    more = (sys.implementation.cache_tag or "", *PARTS.get(name, ()))
+    return CACHE / f"{name}-{digest_of(files, source, ' '.join(more))[:16]}"
 
 
 def _copy(source: Path, built: Path) -> None:

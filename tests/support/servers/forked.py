@@ -24,11 +24,11 @@ import socket
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-__all__ = ["REQUEST_BYTES_MAX", "STANDARD_FILES", "become", "start"]
+__all__ = ["REQUEST_BYTES_MAX", "STANDARD_FILES", "become", "preload", "start"]
 
 ROOT = Path(__file__).resolve().parents[3]
 WHOLE = ("kerolox.cli.commands", "kerolox.admin", "kerolox.client")
@@ -139,22 +139,24 @@ def _adopting() -> Iterator[None]:
 
 
 # -- the fork server ----------------------------------------------------------------------------
-def _modules() -> Iterator[str]:
-    for name in WHOLE:
-        package = importlib.import_module(name)
-        yield name
-        for found in pkgutil.walk_packages(package.__path__, f"{name}."):
-            yield found.name
+def preload(packages: Iterable[str], modules: Iterable[str]) -> None:
+    """Import packages with all their modules, and single modules; what is not here is left out. The
+    garbage collector of children need not look at it."""
+    names = [*packages, *modules]
+    for name in packages:
+        path = importlib.import_module(name).__path__
+        names += [found.name for found in pkgutil.walk_packages(path, f"{name}.")]
+    for name in names:
+        with contextlib.suppress(ImportError):
+            importlib.import_module(name)
+    gc.collect()
+    gc.freeze()
 
 
 def main() -> None:
     """Fork as asked; each child goes on from here as the program that was asked for."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    for name in (*_modules(), *IMPORTED):
-        with contextlib.suppress(ImportError):
-            importlib.import_module(name)
-    gc.collect()
-    gc.freeze()
+    preload(WHOLE, IMPORTED)
     with socket.socket(fileno=int(sys.argv[1])) as asked:
         while True:
             data, files, *_ = socket.recv_fds(asked, REQUEST_BYTES_MAX, STANDARD_FILES)

@@ -9,11 +9,8 @@ signals, and ends as that one ends.
 from __future__ import annotations
 
 import contextlib
-import gc
-import importlib
 import json
 import os
-import pkgutil
 import select
 import signal
 import socket
@@ -23,27 +20,23 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
-from tests.support.servers.forked import REQUEST_BYTES_MAX, STANDARD_FILES, become
+from tests.support.servers.forked import REQUEST_BYTES_MAX, STANDARD_FILES, become, preload
 
 __all__ = ["VARIABLE", "forks"]
 
 VARIABLE = "KEROLOX_SPARK_FORKS"
 """Where the socket is; without it each process is started as Spark asks."""
 
-RUN = ("pyspark.sql.streaming.python_streaming_source_runner",)
-"""Programs: what they import is there, but they themselves are not imported."""
+PROGRAM = "pyspark.sql.streaming.python_streaming_source_runner"
+"""What it imports is there, but the program itself is not: it is to run."""
 
 WHOLE = ("kerolox.spark", "pyspark.sql.worker")
 IMPORTED = ("pyspark.worker", "pandas", "numpy", "pyspark_rocketmq", "pyspark_rocketmq_store")
 
 
 @contextlib.contextmanager
-def forks(environment: dict[str, str]) -> Iterator[dict[str, str]]:
-    """Serve until the end of the block; the variable that Spark is to be started with.
-
-    Args:
-        environment: of Spark's Python processes, more than what is in ours.
-    """
+def forks() -> Iterator[str]:
+    """Serve until the end of the block; the value of the variable for Spark's start."""
     with tempfile.TemporaryDirectory(prefix="kerolox-forks-") as folder:
         path = str(Path(folder) / "socket")
         with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as listening:
@@ -53,10 +46,10 @@ def forks(environment: dict[str, str]) -> Iterator[dict[str, str]]:
                 [sys.executable, "-W", "ignore", "-m", __name__, str(listening.fileno())],
                 stdin=subprocess.DEVNULL,
                 pass_fds=[listening.fileno()],
-                env=os.environ | environment | {"OPENBLAS_NUM_THREADS": "1"},
+                env=os.environ | {"OPENBLAS_NUM_THREADS": "1"},
             )
         try:
-            yield {VARIABLE: path}
+            yield path
         finally:
             process.kill()
             process.wait()
@@ -66,17 +59,8 @@ def main() -> None:
     """Fork for each who connects; the child's guard waits for its end, or for that of the asker."""
     with contextlib.suppress(PermissionError):
         os.nice(-15)  # Spark gives a process ten seconds to start
-    for name in (*RUN, *IMPORTED):
-        with contextlib.suppress(ImportError):
-            importlib.import_module(name)
-    for name in WHOLE:
-        for found in pkgutil.walk_packages(importlib.import_module(name).__path__, f"{name}."):
-            with contextlib.suppress(ImportError):
-                importlib.import_module(found.name)
-    for name in RUN:
-        sys.modules.pop(name, None)
-    gc.collect()
-    gc.freeze()
+    preload(WHOLE, (PROGRAM, *IMPORTED))
+    sys.modules.pop(PROGRAM, None)
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)
     with socket.socket(fileno=int(sys.argv[1])) as listening:
         while True:
