@@ -1,4 +1,5 @@
-"""One shell for all commands of a page, since those below start servers that go on."""
+"""One shell for all commands of a page, since those below start servers that go on. Its
+``kerolox`` is a process of the fork server (:mod:`tests.support.servers.forked_commands`)."""
 
 from __future__ import annotations
 
@@ -9,8 +10,8 @@ import subprocess
 import sys
 from typing import TYPE_CHECKING
 
-from tests.docs.examples import ROOT
 from tests.support.eventually import wait_until
+from tests.support.servers.forked_commands import forked_commands
 from tests.support.servers.up import free_port
 
 if TYPE_CHECKING:
@@ -38,11 +39,10 @@ class PageShell:
     def __init__(self, folder: Path, **variables: str) -> None:
         self._folder, self._count = folder, 0
         self.ports = {name: str(free_port()) for name in PORTS}
+        self._path = f"{folder}/bin:{os.path.dirname(sys.executable)}:{os.environ['PATH']}"
         self._environment: Mapping[str, str] = {
             **os.environ,
-            "PYTHONPATH": str(ROOT / "src"),
             "HOME": str(folder),
-            "PATH": f"{folder}/bin:{os.path.dirname(sys.executable)}:{os.environ['PATH']}",
             "NAMESRV_ADDR": f"127.0.0.1:{self.ports['9876']}",
             **variables,
         }
@@ -53,11 +53,13 @@ class PageShell:
         return (self._folder / "output").read_text(errors="replace")
 
     def __enter__(self) -> Self:
+        self._forks = forked_commands(self._path)
+        variables = self._forks.__enter__()
         with (self._folder / "output").open("wb") as output:
             self._process = subprocess.Popen(
                 ["bash", "-eu", "-s"],
                 cwd=self._folder,
-                env=self._environment,
+                env={**self._environment, **variables},
                 stdin=subprocess.PIPE,
                 stdout=output,
                 stderr=output,
@@ -73,6 +75,7 @@ class PageShell:
                 os.killpg(self._process.pid, number)
             with contextlib.suppress(subprocess.TimeoutExpired):
                 self._process.communicate(timeout=30)
+        self._forks.__exit__(None, None, None)
 
     def run(self, block: Block) -> None:
         """Run a block; its last command has ended then, and its servers go on."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
 import re
@@ -22,13 +21,16 @@ from tests.docs.examples import LANGUAGES, LIBRARIES, PAGES, ROOT, Block, blocks
 from tests.support.clients.spark import QUICK, spark_variables
 from tests.support.eventually import wait_until
 from tests.support.servers import forked
+from tests.support.servers.forked_commands import forked_commands
 from tests.support.servers.up import Up, free_port
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
 SECONDS_MAX = 900
 NOTEBOOKS = sorted((ROOT / "docs").rglob("*.ipynb"))
+AS_TYPED = ROOT / "README.md"
+"""The page whose commands are interpreters of their own; elsewhere the fork server starts them."""
 RUN_CELLS = Path(__file__).with_name("run_cells.py")
 SESSION = f"""
 from pyspark.sql import SparkSession
@@ -65,25 +67,18 @@ def up(tmp_path: Path) -> Iterator[Up]:
 
 
 def environment_of(folder: Path, name_server: str) -> dict[str, str]:
-    environment = {**os.environ, "PYTHONPATH": str(ROOT / "src")}
-    environment |= {"NAMESRV_ADDR": name_server, "HOME": str(folder)}
+    environment = {**os.environ, "NAMESRV_ADDR": name_server, "HOME": str(folder)}
     environment["PATH"] = f"{Path(sys.executable).parent}{os.pathsep}{environment['PATH']}"
     return environment
 
 
-def run_python(code: str, folder: Path, name_server: str) -> None:
+def run_python(code: str, folder: Path, name_server: str, *, fresh: bool) -> None:
     """Run a program in a folder of its own to a good end."""
     (folder / "example.txt").write_text(code)
-    pipes = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
-    environment = environment_of(folder, name_server)
-    module, arguments = "tests.docs.run_example", [folder, folder / "example.txt"]
-    with forked.start(module, arguments, environment, text=True, **pipes) as process:
-        try:
-            output, _ = process.communicate(timeout=SECONDS_MAX)
-        except BaseException:
-            process.kill()
-            raise
-    assert process.returncode == 0, f"{code}\n{output}"
+    if fresh:
+        run([sys.executable, "example.txt"], folder, name_server)
+    else:
+        run_forked("tests.docs.run_example", [folder, "example.txt"], folder, name_server)
 
 
 def run(
@@ -131,11 +126,13 @@ def run_tests(code: str, folder: Path, server: Up) -> None:
     # An environment that was set up before there was an entry point does not name the plugin.
     named = entry_points(group="pytest11", name="kerolox")
     plugin = [] if named else ["-p", "kerolox.pytest_plugin"]
-    command = [sys.executable, "-m", "pytest", "-q", *plugin, "test_example.py"]
-    run(command, folder, server.namesrv)
+    # The others need longer than the tests.
+    others = [f"-pno:{name}" for name in ("asyncio", "cov", "hypothesispytest", "timeout", "xdist")]
+    run_forked("pytest", ["-q", *others, *plugin, "test_example.py"], folder, server.namesrv)
 
 
-def run_block(block: Block, folder: Path, server: Up) -> None:
+def run_block(block: Block, folder: Path, server: Up, *, fresh: bool) -> None:
+    """Run or check it; ``fresh``: each command is an interpreter of its own."""
     code = block.code.replace("127.0.0.1:9876", server.namesrv)
     lines = [line for line in code.splitlines() if line]
     if block.needs == "save":
@@ -143,41 +140,42 @@ def run_block(block: Block, folder: Path, server: Up) -> None:
     elif block.needs == "pytest":
         run_tests(code, folder, server)
     elif block.language == "python":
-        run_python(code, folder, server.namesrv)
+        run_python(code, folder, server.namesrv, fresh=fresh)
     elif block.language == "properties":
         (folder / "broker.conf").write_text(code)
         BrokerConfig.load(folder / "broker.conf")
     elif block.needs == "server":
         for line in lines:
-            serve(line, folder, server)
+            serve(line, folder, server, fresh=fresh)
     elif all(is_setup(line) for line in lines):
         for line in lines:
             check_setup(line)
+    elif fresh:
+        run(["bash", "-euc", code], folder, server.namesrv)
     elif all(PLAIN.fullmatch(line) for line in lines):
         for line in lines:
-            run_command(line, folder, server.namesrv)
+            run_forked("kerolox.cli", shlex.split(line)[1:], folder, server.namesrv)
     else:
-        run(["bash", "-euc", code], folder, server.namesrv)
+        path = environment_of(folder, server.namesrv)["PATH"]
+        with forked_commands(path) as variables:
+            run(["bash", "-euc", code], folder, server.namesrv, **variables)
 
 
-def run_command(line: str, folder: Path, name_server: str) -> None:
-    """Run one of our command line that a shell would only split into words."""
-    _, *words = shlex.split(line)
+def run_forked(module: str, arguments: Sequence[object], folder: Path, name_server: str) -> None:
+    """Run a module to a good end in a folder of its own."""
     pipes = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
     environment = environment_of(folder, name_server)
-    with (
-        contextlib.chdir(folder),
-        forked.start("kerolox.cli", words, environment, text=True, **pipes) as process,
-    ):
+    files = {"cwd": folder, "text": True, **pipes}
+    with forked.start(module, arguments, environment, **files) as process:
         try:
             output, _ = process.communicate(timeout=SECONDS_MAX)
         except BaseException:
             process.kill()
             raise
-    assert process.returncode == 0, f"{line}\n{output}"
+    assert process.returncode == 0, f"{module} {arguments}\n{output}"
 
 
-def serve(line: str, folder: Path, server: Up) -> None:
+def serve(line: str, folder: Path, server: Up, *, fresh: bool) -> None:
     """Start a server with the command of an example, on other ports; stop it when it is ready."""
     program, role, *words = shlex.split(line, comments=True)
     assert program == "kerolox"
@@ -187,10 +185,12 @@ def serve(line: str, folder: Path, server: Up) -> None:
         added += ["--data", folder / f"data-{role}"]
     if role == "up":
         added += ["--namesrv-port", free_port()]
-    command = [sys.executable, "-m", "kerolox.cli", role, *words, *map(str, added)]
-    environment = environment_of(folder, server.namesrv) if role == "console" else None
+    command = [role, *words, *map(str, added)]
+    of_clients = environment_of(folder, server.namesrv)
+    environment = of_clients if role == "console" else dict(os.environ)
     with (folder / "log").open("w") as log:
-        process = subprocess.Popen(command, cwd=folder, stdout=log, stderr=log, env=environment)
+        files = {"stdin": subprocess.DEVNULL, "stdout": log, "stderr": log, "cwd": folder}
+        process = forked.start("kerolox.cli", command, environment, fresh=fresh, **files)
     try:
         wait_until(lambda: ready.exists() or process.poll() is not None, what=line)
     finally:
@@ -216,7 +216,7 @@ def test_the_examples_of_a_page_run_in_order(page: Path, up: Up, tmp_path: Path)
             "sh",
             "properties",
         }:
-            run_block(block, tmp_path, up)
+            run_block(block, tmp_path, up, fresh=page == AS_TYPED)
 
 
 @pytest.mark.spark

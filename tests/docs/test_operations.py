@@ -66,11 +66,14 @@ def taken(diary: Diary) -> set[str]:
 
 def until_busier(diary: Diary) -> None:
     """Wait until more has been sent and taken."""
-    before = len(sent(diary)), len(taken(diary))
-    wait_until(
-        lambda: len(sent(diary)) >= before[0] + SHARE and len(taken(diary)) >= before[1] + SHARE,
-        what=f"{SHARE} more messages",
-    )
+    kinds = [("sent", "ours"), ("took", "ours")]
+    before = diary.counts("sent", "took")
+
+    def is_busier() -> bool:
+        now = diary.counts("sent", "took")
+        return all(now.get(kind, 0) >= before.get(kind, 0) + SHARE for kind in kinds)
+
+    wait_until(is_busier, what=f"{SHARE} more messages")
 
 
 def assert_known(name_servers: str, brokers: set[str]) -> None:

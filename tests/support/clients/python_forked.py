@@ -1,4 +1,5 @@
-"""What Spark starts in place of Python where `tests.support.servers.spark_forks` serves.
+"""What is started in place of Python where `tests.support.servers.spark_forks` serves, or
+`tests.support.servers.forked_commands`: ``python_forked.py -m MODULE ARGUMENT ...``.
 
 It runs without the site's packages, and imports little.
 """
@@ -9,11 +10,13 @@ import signal
 import socket
 import sys
 
+VARIABLE = "KEROLOX_FORKS"
+
 
 def main() -> None:
     """Have a module run with our arguments, variables, folder and files; end as it ends."""
     with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as asking:
-        asking.connect(os.environ["KEROLOX_SPARK_FORKS"])
+        asking.connect(os.environ[VARIABLE])
         os.umask(umask := os.umask(0o077))
         request = [sys.argv[2:], dict(os.environ), os.getcwd(), umask]
         for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):

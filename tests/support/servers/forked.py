@@ -63,7 +63,7 @@ def start(
     Args:
         environment: all of its variables.
         fresh: with an interpreter of its own. Benchmarks and measures of coverage always have one.
-        files: ``stdin``, ``stdout``, ``stderr`` and ``text``, as for ``subprocess.Popen``.
+        files: ``stdin``, ``stdout``, ``stderr``, ``text`` and ``cwd``, as for ``subprocess.Popen``.
     """
     command = [module, *map(str, arguments)]
     is_measured = any(name.startswith("COVERAGE_PROCESS") for name in environment)
@@ -77,12 +77,12 @@ class _Forked(subprocess.Popen[Any]):
 
     def _execute_child(self, args: list[str], *rest: Any) -> None:
         """What ``Popen`` calls to have its child, in each version of Python so far."""
-        environment, pipes = rest[5], rest[9:15]
+        folder, environment, pipes = rest[4], rest[5], rest[9:15]
         stdin, _, _, stdout, _, stderr = pipes
         files = [own if pipe == -1 else pipe for own, pipe in enumerate((stdin, stdout, stderr))]
         inherited = {n: v for n, v in environment.items() if n.startswith(INHERITED)}
         server = _fork_server(tuple(sorted(inherited.items())))
-        self.pid = server.fork(args, environment, files)
+        self.pid = server.fork(args, environment, files, str(folder or os.getcwd()))
         self._child_created = True
         self._close_pipe_fds(*pipes)  # type: ignore[attr-defined]
 
@@ -106,11 +106,13 @@ class _ForkServer:
         self._socket.close()
         self._process.wait()
 
-    def fork(self, command: list[str], environment: Mapping[str, str], files: list[int]) -> int:
+    def fork(
+        self, command: list[str], environment: Mapping[str, str], files: list[int], folder: str
+    ) -> int:
         """Begin a process; its number."""
-        os.umask(umask := os.umask(0o077))
-        request = json.dumps([command, dict(environment), os.getcwd(), umask]).encode()
         with _adopting():
+            os.umask(umask := os.umask(0o077))
+            request = json.dumps([command, dict(environment), folder, umask]).encode()
             socket.send_fds(self._socket, [request], files)
             answer = self._socket.recv(REQUEST_BYTES_MAX)
         assert answer, "the fork server ended"

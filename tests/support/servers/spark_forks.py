@@ -17,14 +17,14 @@ import socket
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from tests.support.servers.forked import REQUEST_BYTES_MAX, STANDARD_FILES, become, preload
 
-__all__ = ["VARIABLE", "forks"]
+__all__ = ["VARIABLE", "forks", "guard"]
 
-VARIABLE = "KEROLOX_SPARK_FORKS"
+VARIABLE = "KEROLOX_FORKS"
 """Where the socket is; without it each process is started as Spark asks."""
 
 PROGRAM = "pyspark.sql.streaming.python_streaming_source_runner"
@@ -74,7 +74,8 @@ def main() -> None:
     if child:
         for file in files:
             os.close(file)
-        _guard(connection, child)
+        guard(connection, child, lambda: os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+        os._exit(0)
     connection.close()
     command, environment, folder, umask = json.loads(data)
     for path in environment.get("PYTHONPATH", "").split(os.pathsep):
@@ -83,20 +84,21 @@ def main() -> None:
     become(files, command, environment, folder, umask)
 
 
-def _guard(connection: socket.socket, child: int) -> None:
-    """Pass on signals, and how the child ended."""
+def guard(connection: socket.socket, child: int, wait: Callable[[], int]) -> None:
+    """Pass on signals, and how the child ended: what ``wait`` returns. It ends with the asker."""
     with open(os.pidfd_open(child), "rb", closefd=True) as ended:
         while True:
             ready, _, _ = select.select([ended, connection], [], [])
             if ended in ready:
-                status = os.waitpid(child, 0)[1]
+                status = wait()
                 with contextlib.suppress(OSError):
-                    connection.send(b"%d" % os.waitstatus_to_exitcode(status))
-                os._exit(0)
+                    connection.send(b"%d" % status)
+                return
             number = connection.recv(64)
             os.kill(child, int(number) if number else signal.SIGKILL)
             if not number:
-                os._exit(0)
+                wait()
+                return
 
 
 if __name__ == "__main__":
