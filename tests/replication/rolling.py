@@ -44,15 +44,27 @@ class Diary:
     def __init__(self, path: Path) -> None:
         self.path = path
         path.touch()
+        self._words: dict[str, dict[str, list[str]]] = defaultdict(lambda: defaultdict(list))
+        self._read = 0
 
     def words(self, kind: str) -> dict[str, list[str]]:
-        """By client: what follows in the lines of a kind."""
-        found = defaultdict(list)
-        for line in self.path.read_text().split("\n")[:-1]:
+        """By client: what follows in the lines of a kind. Each line is read once."""
+        with self.path.open("rb") as file:
+            file.seek(self._read)
+            whole, newline, _ = file.read().rpartition(b"\n")
+        self._read += len(whole) + len(newline)
+        for line in filter(None, whole.decode().split("\n")):
             first, client, rest = line.split(" ", 2)
-            if first == kind:
-                found[client].append(rest)
-        return found
+            self._words[first][client].append(rest)
+        return self._words[kind]
+
+    def counts(self, *kinds: str) -> dict[tuple[str, str], int]:
+        """By kind and client: how many lines there are."""
+        return {
+            (kind, client): len(words)
+            for kind in kinds
+            for client, words in self.words(kind).items()
+        }
 
     def note(self, line: str) -> None:
         with self.path.open("a") as file:
@@ -145,13 +157,13 @@ def clients_of(namesrv: str, topic: str, diary: Diary) -> Iterator[Sequence[Prog
 
 async def until_busy(diary: Diary, share: int) -> None:
     """Wait until each client has sent and taken so many more messages."""
-    before = {kind: diary.words(kind) for kind in ("sent", "took")}
+    before = diary.counts("sent", "took")
 
     def is_busy() -> bool:
-        now = {kind: diary.words(kind) for kind in before}
+        now = diary.counts("sent", "took")
         return all(
-            len(now[kind][client]) >= len(before[kind][client]) + share
-            for kind in before
+            now.get((kind, client), 0) >= before.get((kind, client), 0) + share
+            for kind in ("sent", "took")
             for client in KINDS
         )
 

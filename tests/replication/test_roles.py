@@ -32,6 +32,8 @@ pytestmark = [pytest.mark.asyncio, pytest.mark.timeout(600)]
 
 NAME, TOPIC, QUEUES = "broker-a", "T", 4
 RETRY_SECONDS = 0.1
+PAUSE_SECONDS = 0.01
+"""Between two messages of a sender: four of them are some hundred a second, amid each step."""
 STEPS = (
     "takes its master's tables",
     "comes near",
@@ -175,6 +177,7 @@ class Load:
                 await asyncio.sleep(RETRY_SECONDS)
             else:
                 self.acknowledged[number].append(body)
+                await asyncio.sleep(PAUSE_SECONDS)
 
 
 async def test_ten_changes_under_load_lose_nothing_and_no_sender_sees_an_error(
