@@ -1,8 +1,11 @@
-"""The built wheels alone are a working Kerolox: no checkout, no cargo, on each Python here."""
+"""The built wheels alone are a working Kerolox: no checkout, no cargo, on each Python here.
+
+Those between the oldest and the newest Python are tried with ``KEROLOX_SOFTWARE=all``."""
 
 from __future__ import annotations
 
 import contextlib
+import functools
 import json
 import os
 import shutil
@@ -19,9 +22,15 @@ from tests.support.eventually import wait_until
 from tests.support.servers.up import free_port
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
 pytestmark = [pytest.mark.xdist_group("wheels"), pytest.mark.timeout(SECONDS_MAX)]
+
+ENDS = (next(iter(PYTHONS)), next(reversed(PYTHONS)), OWN)
+EACH_PYTHON = [
+    pytest.param(version, marks=() if version in ENDS else pytest.mark.software)
+    for version in PYTHONS
+]
 
 IS_COMPLETE = os.environ.get("KEROLOX_WHEELS") == "all"
 """Install Spark on each Python; else on the one of this run."""
@@ -61,6 +70,22 @@ def wheels(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
     return build(tmp_path_factory.mktemp("dist"))
 
 
+@pytest.fixture(scope="module")
+def complete(
+    wheels: list[Path], tmp_path_factory: pytest.TempPathFactory
+) -> Callable[[str], Environment]:
+    """The environment with all wheels, of a version of Python: one for all tests."""
+
+    @functools.cache
+    def made(version: str) -> Environment:
+        folder = tmp_path_factory.mktemp("complete") / "environment"
+        environment = Environment(folder, PYTHONS[version])
+        environment.install(*wheels)
+        return environment
+
+    return made
+
+
 @contextlib.contextmanager
 def served(environment: Environment, folder: Path) -> Iterator[str]:
     """``kerolox up`` of an environment; the name server's address."""
@@ -89,10 +114,11 @@ def send_and_tail(environment: Environment, name_server: str) -> None:
     assert (message["body"], message["tags"]) == ("hello", "new")
 
 
-@pytest.mark.parametrize("python", PYTHONS.values(), ids=PYTHONS.keys())
-def test_the_wheels_send_and_receive(python: str, wheels: list[Path], tmp_path: Path) -> None:
-    environment = Environment(tmp_path / "environment", python)
-    environment.install(*wheels)
+@pytest.mark.parametrize("version", EACH_PYTHON)
+def test_the_wheels_send_and_receive(
+    version: str, complete: Callable[[str], Environment], wheels: list[Path], tmp_path: Path
+) -> None:
+    environment = complete(version)
     engine = "kerolox_kernel" if len(wheels) == 2 else "kerolox._pykernel"
     for file in environment.run("python", "-c", WHERE, engine).split():
         assert Path(file).is_relative_to(environment.folder)
@@ -100,16 +126,14 @@ def test_the_wheels_send_and_receive(python: str, wheels: list[Path], tmp_path: 
         send_and_tail(environment, name_server)
 
 
-def test_the_pure_wheel_is_complete_by_itself(wheels: list[Path], tmp_path: Path) -> None:
+def test_the_pure_wheel_is_complete_and_has_fixtures_of_pytest(
+    wheels: list[Path], tmp_path: Path
+) -> None:
     environment = Environment(tmp_path / "environment", next(iter(PYTHONS.values())))
     environment.install(wheels[0])
     with served(environment, tmp_path) as name_server:
         send_and_tail(environment, name_server)
-
-
-def test_the_fixtures_of_pytest_come_with_the_wheel(wheels: list[Path], tmp_path: Path) -> None:
-    environment = Environment(tmp_path / "environment", next(iter(PYTHONS.values())))
-    environment.install(wheels[0], "pytest")
+    environment.install("pytest")
     test = tmp_path / "test_fixtures.py"
     test.write_text(FIXTURES)
     assert "1 passed" in environment.run("python", "-m", "pytest", "-q", "-W", "error", test)
@@ -118,9 +142,10 @@ def test_the_fixtures_of_pytest_come_with_the_wheel(wheels: list[Path], tmp_path
 @pytest.mark.spark
 @pytest.mark.timeout(3 * SECONDS_MAX)
 @pytest.mark.parametrize("version", PYTHONS if IS_COMPLETE else [OWN])
-def test_spark_reads_with_the_wheels(version: str, wheels: list[Path], tmp_path: Path) -> None:
-    environment = Environment(tmp_path / "environment", PYTHONS[version])
-    environment.install(*wheels[1:])
+def test_spark_reads_with_the_wheels(
+    version: str, complete: Callable[[str], Environment], wheels: list[Path], tmp_path: Path
+) -> None:
+    environment = complete(version)
     environment.install(wheels[0], extra="[spark]")
     java = shutil.which("java")
     assert java is not None
