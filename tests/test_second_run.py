@@ -40,14 +40,6 @@ def test_odd(value): assert IS_ALONE, value
 def test_of_a_server(server): assert server == 7
 """
 
-PLANTED = """
-import os, pytest
-@pytest.mark.parametrize("number", range(4))
-def test_flaky(number):
-    beside = "PYTEST_XDIST_WORKER" in os.environ
-    assert number >= int(os.environ["KEROLOX_PLANTED"]) or not beside
-"""
-
 DIES = """
 import os
 def test_dies():
@@ -82,10 +74,10 @@ class Suite:
         self.lines: list[str] = []
         self.first: Any = None
 
-    def judged(self, *options: str) -> Any:
+    def judged(self, *options: str, workers: int = 1) -> Any:
         """The verdict after both runs."""
         self.first = self.tool.run_pytest(
-            "-n", "2", *options, folder=self.folder, told=self.lines.append
+            "-n", str(workers), *options, folder=self.folder, told=self.lines.append
         )
         return self.tool.again(self.first, folder=self.folder, told=self.lines.append)
 
@@ -98,7 +90,7 @@ def test_what_passes_alone_is_flaky_and_what_fails_twice_has_failed(
     tool: ModuleType, tmp_path: Path
 ) -> None:
     suite = Suite(tool, tmp_path, test_mixed=MIXED)
-    verdict = suite.judged()
+    verdict = suite.judged(workers=2)
     flaky = {failure.name: failure.text for failure in verdict.flaky}
     odd = [name for name in flaky if "test_odd" in name]
     assert odd == [r"test_mixed.py::test_odd[a::b]@c [d]", r"test_mixed.py::test_odd[\xe9\n]"]
@@ -118,25 +110,18 @@ def test_what_passes_alone_is_flaky_and_what_fails_twice_has_failed(
     assert "failed again: test_mixed.py::test_fails_twice" in told
 
 
-@pytest.mark.parametrize(("planted", "is_good"), [(3, True), (4, False)])
-def test_three_flaky_tests_do_not_fail_a_run_and_a_fourth_does(
-    tool: ModuleType,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    planted: int,
-    is_good: bool,
-) -> None:
-    monkeypatch.setenv("KEROLOX_PLANTED", str(planted))
-    verdict = Suite(tool, tmp_path, test_planted=PLANTED).judged()
-    assert len(verdict.flaky) == planted
-    assert (verdict.failed, verdict.is_good) == ((), is_good)
+def test_three_flaky_tests_do_not_fail_a_run_and_a_fourth_does(tool: ModuleType) -> None:
+    failures = tuple(tool.Failure("test", f"a.py::b[{number}]", "x") for number in range(4))
+    assert tool.Verdict(flaky=failures[:3]).is_good
+    assert not tool.Verdict(flaky=failures).is_good
+    assert not tool.Verdict(failed=failures[:1]).is_good
 
 
 def test_a_test_whose_worker_dies_has_failed_and_runs_no_second_time(
     tool: ModuleType, tmp_path: Path
 ) -> None:
     suite = Suite(tool, tmp_path, test_dies=DIES)
-    verdict = suite.judged()
+    verdict = suite.judged(workers=2)
     assert not verdict.is_good
     assert not verdict.flaky
     failed = names(verdict.failed)
