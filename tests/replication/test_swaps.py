@@ -1,5 +1,10 @@
 """A Java pair becomes ours part by part, and Java's again, while clients of three kinds send and
-consume: none sees an error that its own retries do not mend, and nothing is lost."""
+consume: none sees an error that its own retries do not mend, and nothing is lost.
+
+It runs with ``KEROLOX_SOFTWARE=all`` alone. The ordinary run holds each part of it:
+``tests/docs/test_operations.py`` a Java broker that becomes ours and Java's again under load,
+``test_roles.py`` clients of all kinds while roles change, and ``test_pairs.py`` the same files of
+pairs with Java."""
 
 from __future__ import annotations
 
@@ -28,6 +33,7 @@ pytestmark = [
     pytest.mark.asyncio,
     pytest.mark.java,
     pytest.mark.go,
+    pytest.mark.software,
     pytest.mark.timeout(600),
 ]
 
