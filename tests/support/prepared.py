@@ -22,6 +22,7 @@ import pytest
 
 from tests.support import programs, spark_versions
 from tests.support.built import LIBRARIES, built
+from tests.support.java_classes import build_java_with_classes
 
 __all__ = [
     "BUILDS",
@@ -92,7 +93,7 @@ def _other_spark() -> None:
 BUILDS = (
     # What takes longest on a new machine comes first: Go compiles its libraries, Maven downloads.
     Build("Go programs", "go", programs.build_go_clients, "go"),
-    Build("Java programs", "java", programs.build_java, "java"),
+    Build("Java programs", "java", build_java_with_classes, "java"),
     Build("Go program with TLS", "go", programs.build_go_tls_clients, "gotls"),
     Build("Node.js programs", "node", programs.build_node_clients, "node"),
     Build("mqadmin 4.6", "java", programs.build_mqadmin_46, "mqadmin46"),

@@ -5,19 +5,25 @@
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
+import hashlib
 import os
 import re
 import shutil
 import subprocess
 import sys
+import tempfile
+import zipfile
 from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 
 from tests.support.kept import digest_of, forget_old, kept_folder
 
 __all__ = [
     "JAVA_VERSIONS",
+    "QUICK_JAVA",
     "RUNS_ALL",
     "RUN_STARTERS",
     "RUN_VARIABLE",
@@ -35,6 +41,7 @@ __all__ = [
     "build_proxy",
     "build_python_clients",
     "build_rust_client",
+    "classes_of",
     "is_built",
     "java_command",
     "java_of",
@@ -55,6 +62,14 @@ built again."""
 
 MAVEN = ("mvn", "-B", "-q", "-ntp", "process-classes")
 MAVEN_OPTIONS = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+
+QUICK_JAVA = (
+    *("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-XX:-UsePerfData"),
+    *("-XX:+UnlockDiagnosticVMOptions", "-XX:-BytecodeVerificationRemote"),
+    *("-Xlog:cds=off", "-Xlog:cds+dynamic=off", "-Xlog:class+path=off"),
+)
+"""Options of a Java process that lives for a minute: quickly compiled code, no second look at the
+jars' bytecode, and no word of shared classes that do not fit."""
 
 RUNS_ALL = os.environ.get("KEROLOX_SOFTWARE") == "all"
 """Whether all versions run, and all contract tests, against the Java broker too; it takes some ten
@@ -205,11 +220,12 @@ def java_of(
         options: of Java.
         classes: another such folder whose classes come first, without its libraries.
     """
-    target = built / "target"
-    classpath = f"{target / 'classes'}:{target / 'lib'}/*"
+    classpath = f"{_jar_of(built)}:{built / 'target' / 'lib'}/*"
+    java = ["java", "-Xmx512m", *QUICK_JAVA]
     if classes is not None:
-        classpath = f"{classes / 'target' / 'classes'}:{classpath}"
-    java = ["java", "-Xmx512m", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC"]
+        classpath = f"{_jar_of(classes)}:{classpath}"
+    elif (shared := classes_of(built)).exists():
+        java.append(f"-XX:SharedArchiveFile={shared}")
     java.append("-Drocketmq.client.logLevel=ERROR")
     # A client that hangs up when an answer is late leaves its groups for a while.
     java.append("-Dcom.rocketmq.remoting.client.closeSocketIfTimeout=false")
@@ -218,6 +234,33 @@ def java_of(
     java += [f"--add-opens=java.base/{package}=ALL-UNNAMED" for package in opened]
     java.append("--add-exports=java.base/jdk.internal.ref=ALL-UNNAMED")
     return [*java, *options, "-cp", classpath, main_class, *arguments]
+
+
+def _jar_of(built: Path) -> Path:
+    """The classes of a folder that Maven built: classes of folders can't be shared."""
+    folder, jar = built / "target" / "classes", built / "target" / "classes.jar"
+    if not jar.exists():
+        with tempfile.NamedTemporaryFile(dir=jar.parent) as made:
+            with zipfile.ZipFile(made, "w") as archive:
+                for path in sorted(folder.rglob("*")):
+                    archive.write(path, path.relative_to(folder))
+            # Who comes first makes it: shared classes fit the jar that they were loaded from alone.
+            with contextlib.suppress(FileExistsError):
+                os.link(made.name, jar)
+    return jar
+
+
+@cache
+def _java_version() -> str:
+    """Changes with the Java of this machine, and with the options that shared classes depend on."""
+    java = Path(shutil.which("java") or "java").resolve()
+    changed = java.stat().st_mtime_ns if java.exists() else 0
+    return hashlib.sha256(f"{java} {changed} {QUICK_JAVA}".encode()).hexdigest()[:8]
+
+
+def classes_of(built: Path) -> Path:
+    """Where the shared classes of a folder that Maven built are, or are to be."""
+    return built / "target" / f"classes-{_java_version()}.jsa"
 
 
 def build_mqadmin_46() -> Path:

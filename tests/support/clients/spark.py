@@ -33,6 +33,7 @@ from tests.support.clients.patient import PatientConnection
 from tests.support.clients.requests import topic_fields
 from tests.support.eventually import SECONDS_MAX, wait_until
 from tests.support.kept import forget_old, kept_folder
+from tests.support.programs import QUICK_JAVA
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -79,14 +80,9 @@ _HOME = _home()
 SHARED_CLASSES = _HOME / "classes.jsa"
 """Spark's classes as Java has loaded them once; Java does without where they do not fit."""
 
-_JAVA_OPTIONS = (
-    "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC "
-    "-XX:+UnlockDiagnosticVMOptions -XX:-BytecodeVerificationRemote "
-    "-Xlog:cds=off -Xlog:cds+dynamic=off -Xlog:class+path=off "
-)
+_JAVA_OPTIONS = " ".join(QUICK_JAVA)
 
 QUICK = {
-    # Quickly compiled code, no second look at the jars' bytecode: a session lives for a minute.
     "spark.driver.extraJavaOptions": f"{_JAVA_OPTIONS} -XX:SharedArchiveFile={SHARED_CLASSES}",
     "spark.ui.enabled": "false",
     "spark.log.level": "ERROR",
