@@ -52,6 +52,8 @@ SIZES = (100, 400, 900, 2_000, 5_000, 12_000, 30_000, 70_000)
 BIG_BYTES = 700_000
 CONCURRENCY = 32
 RETRY_SECONDS = 0.05
+WAIT_SECONDS_MAX = 0.25
+"""Of a sender that is ahead of the rate."""
 _NOISE = random.Random(5).randbytes(2 * BIG_BYTES)
 
 
@@ -186,8 +188,9 @@ class Load:
     async def _send_on(self, peer: Peer) -> None:
         while True:
             await self._may_send.wait()
-            if self.size > self._rate * (time.monotonic() - self._began):
-                await asyncio.sleep(RETRY_SECONDS)
+            ahead = self.size / self._rate - (time.monotonic() - self._began)
+            if ahead > 0:
+                await asyncio.sleep(min(max(ahead, RETRY_SECONDS), WAIT_SECONDS_MAX))
                 continue
             number, self._next = self._next, self._next + 1
             self._in_flight += 1

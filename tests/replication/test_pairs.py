@@ -33,10 +33,10 @@ if TYPE_CHECKING:
     from tests.replication.members import Member
 
 MIB = 1 << 20
-SIZE = int(os.environ.get("KEROLOX_REPLICATED_MIB", "32")) * MIB
+SIZE = int(os.environ.get("KEROLOX_REPLICATED_MIB", "16")) * MIB
 """Bodies of a run; the long run has 1024 MiB."""
 IS_LONG = SIZE >= 253 * MIB
-FILE_SIZE = 64 * MIB if IS_LONG else 4 * MIB
+FILE_SIZE = 64 * MIB if IS_LONG else 2 * MIB
 KILLS = ("slave", "master") * (4 if IS_LONG else 1)
 RUN_SECONDS_MAX = 3_000 if IS_LONG else 600
 BYTES_A_SECOND = (8 if IS_LONG else 3) * MIB
@@ -159,9 +159,11 @@ async def test_a_pair_has_one_log_and_all_it_promised_over_kills(pair: Pair, tmp
             await load.rest()
             await load.end_transactions()
         loaded = time.monotonic()
-        # It asks its master for the tables soon after a start.
-        await asyncio.to_thread(slave.stop)
-        await asyncio.to_thread(slave.start)
+        if pair.slave == "ours":
+            # It asks its master for the tables soon after a start; Java's does each ten seconds,
+            # and needs more of a processor for its start than for all else.
+            await asyncio.to_thread(slave.stop)
+            await asyncio.to_thread(slave.start)
         async with peer_at(master.address) as one, peer_at(slave.address) as other:
             await until_delivered(master.address)
             end = await until_equal(one, other, slave.store)

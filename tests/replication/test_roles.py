@@ -292,10 +292,15 @@ async def test_a_java_application_sees_no_error_while_roles_change(tmp_path: Pat
 @pytest.mark.java
 @pytest.mark.go
 @pytest.mark.xdist_group("java")
-@pytest.mark.parametrize("kinds", [("java",), ("ours", "java")], ids="-and-".join)
+@pytest.mark.parametrize(
+    "kinds",
+    [("java",), pytest.param(("ours", "java"), marks=pytest.mark.software)],
+    ids="-and-".join,
+)
 async def test_clients_of_all_languages_see_no_error_at_java_name_servers(
     tmp_path: Path, kinds: tuple[str, ...]
 ) -> None:
+    """Beside one of ours with ``KEROLOX_SOFTWARE=all``: ours alone are in the tests above."""
     diary = Diary(tmp_path / "diary")
     async with pair_of(tmp_path, kinds) as pair:
         with clients_of(pair.namesrv, TOPIC, diary) as clients:
