@@ -25,11 +25,11 @@ class MqAdminProcess:
     Args:
         home: folder for what it writes, and for ``conf/tools.yml``, which it reads each time.
         options: of the Java process.
-        tools: the program of ``tests/interop/java`` whose version of the tools it is.
+        tools: a folder that Maven built, whose version of the tools it is; 4.9 by default.
     """
 
     def __init__(
-        self, home: Path, *, options: tuple[str, ...] = (), tools: str = "clients"
+        self, home: Path, *, options: tuple[str, ...] = (), tools: Path | None = None
     ) -> None:
         self.home, self.options, self.tools = home, options, tools
 
@@ -37,8 +37,9 @@ class MqAdminProcess:
         (self.home / "conf").mkdir(parents=True, exist_ok=True)
         (self.home / "conf" / "logback_tools.xml").write_text("<configuration/>")
         options = (f"-Drocketmq.home.dir={self.home}", f"-Duser.home={self.home}", *self.options)
+        clients = build_java()
         self._process = subprocess.Popen(
-            java_of(build_java(self.tools), "interop.Admin", options=options, classes=build_java()),
+            java_of(self.tools or clients, "interop.Admin", options=options, classes=clients),
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,

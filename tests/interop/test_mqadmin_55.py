@@ -21,6 +21,7 @@ from kerolox.protocol.command import RemotingCommand
 from tests.interop.mqadmin import MqAdminProcess
 from tests.support.clients.patient import PatientConnection
 from tests.support.eventually import wait_until
+from tests.support.programs import build_java
 from tests.support.servers.up import Up
 
 if TYPE_CHECKING:
@@ -214,7 +215,7 @@ def asked(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Asked]:
     with (
         Up(folder / "up", settings={"brokerName": "broker-a"}) as up,
         Producer("senders", up.namesrv) as producer,
-        MqAdminProcess(folder / "home", tools="versions-5.5.0") as process,
+        MqAdminProcess(folder / "home", tools=build_java("versions-5.5.0")) as process,
     ):
         for topic in ("Read", "Sent", "Closed", "Gone"):
             producer.create_topic(topic, queues=4)

@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import subprocess
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import pytest
 
+from tests.interop.mqadmin import MqAdminProcess
 from tests.interop.secured import OPERATOR, WORKER, accounts_file
-from tests.support.eventually import SECONDS_MAX
-from tests.support.programs import build_mqadmin_46, java_of
+from tests.support.programs import build_mqadmin_46
 from tests.support.servers.up import Up
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from pathlib import Path
 
     from kerolox.client import Credentials
 
@@ -25,29 +23,19 @@ ACCOUNTS = accounts_file(("Orders=PUB|SUB",), ("billing=SUB",)).replace(
 )
 
 
-class Tools:
-    """Commands of mqadmin, each a Java process."""
+class Tools(NamedTuple):
+    """Commands of mqadmin to one cluster."""
 
-    def __init__(self, home: Path, up: Up) -> None:
-        self.home, self.up = home, up
-        (home / "conf").mkdir(parents=True)
-        (home / "conf" / "logback_tools.xml").write_text("<configuration/>")
+    process: MqAdminProcess
+    up: Up
 
     def __call__(self, by: Credentials | None, command: str, *arguments: str) -> str:
         """What a command printed."""
-        tools = self.home / "conf" / "tools.yml"
+        tools = self.process.home / "conf" / "tools.yml"
         tools.unlink(missing_ok=True)
         if by is not None:
             tools.write_text(f"accessKey: {by.access_key}\nsecretKey: {by.secret_key}\n")
-        done = subprocess.run(
-            java_of(
-                build_mqadmin_46(), "org.apache.rocketmq.tools.command.MQAdminStartup",
-                command, "-n", self.up.namesrv, *arguments,
-                options=(f"-Drocketmq.home.dir={self.home}", f"-Duser.home={self.home}"),
-            ),
-            capture_output=True, text=True, timeout=2 * SECONDS_MAX,
-        )  # fmt: skip
-        return done.stdout + done.stderr
+        return self.process.ask(command, "-n", self.up.namesrv, *arguments)
 
 
 @pytest.fixture(scope="module")
@@ -55,8 +43,11 @@ def tools(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Tools]:
     folder = tmp_path_factory.mktemp("old")
     accounts = folder / "plain_acl.yml"
     accounts.write_text(ACCOUNTS)
-    with Up(folder, settings={"aclEnable": "true", "aclFile": accounts}) as up:
-        yield Tools(folder / "home", up)
+    with (
+        Up(folder, settings={"aclEnable": "true", "aclFile": accounts}) as up,
+        MqAdminProcess(folder / "home", tools=build_mqadmin_46()) as process,
+    ):
+        yield Tools(process, up)
 
 
 @pytest.mark.parametrize("place", ["-b", "-c"])

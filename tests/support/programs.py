@@ -220,11 +220,11 @@ def java_of(
         options: of Java.
         classes: another such folder whose classes come first, without its libraries.
     """
-    classpath = f"{_jar_of(built)}:{built / 'target' / 'lib'}/*"
+    folders = dict.fromkeys(each for each in (classes, built) if each is not None)
+    jars = [str(_jar_of(each)) for each in folders if (each / "target" / "classes").exists()]
+    classpath = ":".join([*jars, f"{built / 'target' / 'lib'}/*"])
     java = ["java", "-Xmx512m", *QUICK_JAVA]
-    if classes is not None:
-        classpath = f"{_jar_of(classes)}:{classpath}"
-    elif (shared := classes_of(built)).exists():
+    if len(folders) == 1 and (shared := classes_of(built)).exists():
         java.append(f"-XX:SharedArchiveFile={shared}")
     java.append("-Drocketmq.client.logLevel=ERROR")
     # A client that hangs up when an answer is late leaves its groups for a while.
