@@ -32,6 +32,9 @@ __all__ = [
     "until_busy",
 ]
 
+PAUSE_SECONDS = 0.03
+"""Between two messages of ours."""
+
 KINDS = ("java", "go", "ours")
 
 
@@ -115,7 +118,7 @@ class OurClients:
 
     def _send(self) -> None:
         number = 0
-        while not self._stopping.wait(0.01):
+        while not self._stopping.wait(PAUSE_SECONDS):
             body = f"ours{number}"
             number += 1
             try:
