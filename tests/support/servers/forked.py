@@ -45,6 +45,9 @@ INHERITED = ("PYTHON", "LD_", "MALLOC_", "GLIBC_")
 """Prefixes of the names of variables that are read when an interpreter starts, or before: each set
 of them has a fork server."""
 
+SERVERS_OPTION = "--ready-file"
+"""Who has it serves, and ends as any interpreter."""
+
 REQUEST_BYTES_MAX = 1 << 17
 STANDARD_FILES = 3
 PR_SET_CHILD_SUBREAPER = 36
@@ -212,7 +215,26 @@ def become(
         setattr(sys, name, stream)
         setattr(sys, f"__{name}__", stream)
     module, *sys.argv[1:] = command
-    runpy.run_module(module, run_name="__main__", alter_sys=True)
+    status: object = None
+    try:
+        runpy.run_module(module, run_name="__main__", alter_sys=True)
+    except SystemExit as error:
+        status = error.code
+    if SERVERS_OPTION not in command and (status is None or isinstance(status, int)):
+        _end(status or 0)
+    sys.exit(status)  # type: ignore[arg-type]
+
+
+def _end(status: int) -> None:
+    """End as an interpreter does, but for what it does to each object that it has: most of the time
+    of a short command, since all of them are copied then. It returns where its output can't be
+    written: Python has words and a status for that."""
+    threading._shutdown()  # type: ignore[attr-defined]
+    atexit._run_exitfuncs()
+    with contextlib.suppress(OSError, ValueError):
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(status & 0xFF)
 
 
 if __name__ == "__main__":
