@@ -16,6 +16,7 @@ from kerolox.errors import BrokerError
 from kerolox.security.access.accounts import Accounts
 from kerolox.security.access.files import AclFiles, Places
 from tests.interop.mqadmin import MqAdminProcess
+from tests.support.eventually import wait_until
 from tests.support.servers.clusters import JavaPeer
 from tests.support.servers.up import Up
 
@@ -82,9 +83,21 @@ def mqadmin(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MqAdminProcess
 
 
 def say(mqadmin: MqAdminProcess, side: Side) -> None:
-    for command, *arguments in COMMANDS:
-        output = mqadmin.ask(command, "-n", side.name_server, "-b", side.broker, *arguments)
-        side.said.append(output)
+    def said(command: str, *arguments: str) -> str:
+        return mqadmin.ask(command, "-n", side.name_server, "-b", side.broker, *arguments)
+
+    side.said.extend(said(*words) for words in COMMANDS[:-1])
+    [counter] = re.findall(r"counter: (\d+)", side.file.read_text())
+
+    def shows_the_file() -> bool:
+        shown = said(*COMMANDS[-1])
+        is_shown = re.search(rf"plain_acl\.yml +{counter} ", shown) is not None
+        if is_shown:
+            side.said.append(shown)
+        return is_shown
+
+    # A Java broker that read its file while a command changed it has the version before.
+    wait_until(shows_the_file, what=f"version {counter} of the accounts")
 
 
 @pytest.fixture(scope="module")
