@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from kerolox.admin.sync import Admin
+from kerolox.errors import BrokerError
 from tests.docs.examples import ROOT, blocks_of
 from tests.docs.shell import PageShell
 from tests.replication.rolling import Diary, OurClients
@@ -87,6 +88,21 @@ def assert_known(name_servers: str, brokers: set[str]) -> None:
                 } <= brokers
 
 
+def until_counting(name_server: str, broker: str) -> None:
+    """Wait until a Java broker tells its figures: in the second after its start it has none, and
+    answers with a NoSuchElementException."""
+
+    def is_counting() -> bool:
+        try:
+            admin.broker_runtime(broker)
+        except BrokerError:
+            return False
+        return True
+
+    with Admin(name_server) as admin:
+        wait_until(is_counting, what="figures of a Java broker")
+
+
 @pytest.mark.java
 def test_no_client_has_an_error_while_a_java_broker_becomes_ours_and_javas_again(
     tmp_path: Path,
@@ -97,6 +113,7 @@ def test_no_client_has_an_error_while_a_java_broker_becomes_ours_and_javas_again
     with PageShell(tmp_path, QUIET="1") as shell:
         at = f"127.0.0.1:{shell.ports['9876']}"
         shell.run(first)
+        until_counting(at, f"127.0.0.1:{shell.ports['10911']}")
         clients = OurClients(at, TOPIC, diary)
         try:
             for block in others:
