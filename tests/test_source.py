@@ -62,15 +62,6 @@ def test_public_names_are_exactly_those_that_all_lists(package: str) -> None:
         assert getattr(module, name) is not None
 
 
-def test_every_module_says_what_it_promises() -> None:
-    silent = [
-        str(path.relative_to(ROOT))
-        for path in tracked("src/*.py")
-        if path.read_text().strip() and ast.get_docstring(ast.parse(path.read_text())) is None
-    ]
-    assert not silent
-
-
 def test_no_machine_path_or_download_address_is_recorded() -> None:
     pattern = re.compile(
         r"(?<![\w.])/(?:work|root|home)/\w|https?://[^\s\"']*/(?:simple|packages)/"
@@ -86,13 +77,12 @@ def test_no_machine_path_or_download_address_is_recorded() -> None:
 
 
 def test_names_of_tests_are_short_enough_to_read() -> None:
+    pattern = re.compile(r"^\s*(?:async )?def (test_\w+)", re.MULTILINE)
     long_names = [
-        f"{path.relative_to(ROOT)}: {node.name}"
+        f"{path.relative_to(ROOT)}: {name}"
         for path in tracked("tests/*.py")
-        for node in ast.walk(ast.parse(path.read_text()))
-        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef))
-        and node.name.startswith("test_")
-        and len(node.name) > NAME_CHARACTERS_MAX
+        for name in pattern.findall(path.read_text())
+        if len(name) > NAME_CHARACTERS_MAX
     ]
     assert not long_names
 

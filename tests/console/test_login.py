@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 import httpx
 import pytest
 
+from kerolox.console.security import users as users_module
 from kerolox.console.security.attempts import (
     DELAY_SECONDS,
     DELAYED_OF_USER_MAX,
@@ -112,6 +113,14 @@ async def test_a_page_asked_for_without_a_session_is_shown_after_the_login(
     assert parts.headers["hx-refresh"] == "true"
 
 
+@pytest.fixture
+def cheap_guesses(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The password of an unknown name costs as little as those of ``site.hashed``."""
+    for name in ("SCRYPT_LOG_N", "SCRYPT_R", "SCRYPT_P"):
+        monkeypatch.setattr(users_module, name, 1)
+
+
+@pytest.mark.usefixtures("cheap_guesses")
 async def test_who_guesses_has_to_wait_and_others_do_not(console: Console) -> None:
     console.attempts = Attempts(clock=lambda: 0.0)
     guesser = Visitor(console)

@@ -153,7 +153,7 @@ BODIES = [
     b'{"consumerGroup":"g","clientId":"c","mqSet":[{"topic":"T","brokerName":"b","queueId":1e99}]}',
     b"\x00\x00\x00\x10" * 20,
 ]
-TRIES_PER_CODE = 40
+TRIES_PER_CODE = 20
 
 
 def request_members(code: int) -> dict[str, str]:
@@ -195,7 +195,7 @@ async def answer_to(
     return None
 
 
-@pytest.mark.parametrize("seed", [1, 2])
+@pytest.mark.parametrize("seed", [2, 3])
 async def test_wrong_types_are_answered_and_logged_as_no_fault_of_the_broker(
     broker: Broker, peer: Peer, seed: int, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -262,4 +262,5 @@ def name_server_config(folder: Path) -> NamesrvConfig:
         listen_port=0,
         kv_config_path=folder / "kv.json",
         config_store_path=folder / "namesrv.properties",
+        tls_server_handshake_timeout_millis=1_000,
     )

@@ -16,7 +16,7 @@ from kerolox.client.core.consuming.outcome import Outcome
 from kerolox.client.core.consuming.process_queue import ProcessQueue
 from kerolox.message import MessageExt, MessageQueue
 
-SCHEDULES = 5_000
+SCHEDULES = 2_500
 """For each of the two kinds of queues."""
 
 SHARDS = 4

@@ -26,7 +26,7 @@ from kerolox.protocol.framing import FrameDecoder
 from kerolox.remoting.client_connection import ClientConnection
 from kerolox.remoting.connection import Shared
 
-SCHEDULES, PARTS = 3_000, 3
+SCHEDULES, PARTS = 1_500, 3
 STEPS = 25
 TURN_BYTES = 1_500
 """A turn is full so soon."""
