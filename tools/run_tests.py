@@ -52,7 +52,7 @@ more what all processors do takes each test longer than the time limits of the p
 FAILED_COLUMNS = 160
 """Of the line of a test that failed, what the summary repeats: its name and some of its error."""
 
-SIMULATION_SECONDS = "60"
+SIMULATION_SECONDS = "30"
 
 QUICK, ANEW = "--quick", "--anew"
 
