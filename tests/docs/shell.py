@@ -53,9 +53,11 @@ class PageShell:
         return (self._folder / "output").read_text(errors="replace")
 
     def __enter__(self) -> Self:
-        self._forks = forked_commands(self._path)
-        variables = self._forks.__enter__()
-        with (self._folder / "output").open("wb") as output:
+        with (
+            contextlib.ExitStack() as forks,
+            (self._folder / "output").open("wb") as output,
+        ):
+            variables = forks.enter_context(forked_commands(self._path))
             self._process = subprocess.Popen(
                 ["bash", "-eu", "-s"],
                 cwd=self._folder,
@@ -67,15 +69,16 @@ class PageShell:
                 # So that its servers can be ended with it.
                 start_new_session=True,
             )
+            self._forks = forks.pop_all()
         return self
 
     def __exit__(self, *_: object) -> None:
-        for number in (signal.SIGTERM, signal.SIGKILL):
-            with contextlib.suppress(ProcessLookupError):
-                os.killpg(self._process.pid, number)
-            with contextlib.suppress(subprocess.TimeoutExpired):
-                self._process.communicate(timeout=30)
-        self._forks.__exit__(None, None, None)
+        with self._forks:
+            for number in (signal.SIGTERM, signal.SIGKILL):
+                with contextlib.suppress(ProcessLookupError):
+                    os.killpg(self._process.pid, number)
+                with contextlib.suppress(subprocess.TimeoutExpired):
+                    self._process.communicate(timeout=30)
 
     def run(self, block: Block) -> None:
         """Run a block; its last command has ended then, and its servers go on."""

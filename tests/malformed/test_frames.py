@@ -153,7 +153,7 @@ BODIES = [
     b'{"consumerGroup":"g","clientId":"c","mqSet":[{"topic":"T","brokerName":"b","queueId":1e99}]}',
     b"\x00\x00\x00\x10" * 20,
 ]
-TRIES_PER_CODE = 20
+TRIES_PER_CODE = 40
 
 
 def request_members(code: int) -> dict[str, str]:
@@ -195,7 +195,7 @@ async def answer_to(
     return None
 
 
-@pytest.mark.parametrize("seed", [2, 3])
+@pytest.mark.parametrize("seed", [1, 2])
 async def test_wrong_types_are_answered_and_logged_as_no_fault_of_the_broker(
     broker: Broker, peer: Peer, seed: int, caplog: pytest.LogCaptureFixture
 ) -> None:

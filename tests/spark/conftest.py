@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from tests.support.clients import python_forked
 from tests.support.clients.spark import QUICK, Topics, spark_variables
-from tests.support.servers.spark_forks import VARIABLE as VARIABLE_OF_FORKS
 from tests.support.servers.spark_forks import forks
 from tests.support.servers.up import Up
 from tests.support.spark_versions import VARIABLE
@@ -78,9 +78,9 @@ def spark(
                 }
             )
             # For Java alone: drivers that tests start have whole Python processes.
-            os.environ[VARIABLE_OF_FORKS] = path
+            os.environ[python_forked.VARIABLE] = path
             session = builder.getOrCreate()
-            del os.environ[VARIABLE_OF_FORKS]
+            del os.environ[python_forked.VARIABLE]
         yield session
         session.stop()
 

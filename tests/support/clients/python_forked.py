@@ -11,6 +11,7 @@ import socket
 import sys
 
 VARIABLE = "KEROLOX_FORKS"
+"""Where the socket is; without it each process is started as Spark asks."""
 
 
 def main() -> None:
@@ -32,4 +33,5 @@ def main() -> None:
     sys.exit(status)
 
 
-main()
+if __name__ == "__main__":
+    main()

@@ -18,15 +18,14 @@ import threading
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from tests.support.clients import python_forked
 from tests.support.servers import forked
-from tests.support.servers.spark_forks import VARIABLE, guard
+from tests.support.servers.spark_forks import guard
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
 __all__ = ["forked_commands"]
-
-ASKER = Path(__file__).parents[1] / "clients" / "python_forked.py"
 
 
 @contextlib.contextmanager
@@ -36,7 +35,9 @@ def forked_commands(path: str) -> Iterator[dict[str, str]]:
         tempfile.TemporaryDirectory(prefix="kerolox-forks-") as folder,
         socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as listening,
     ):
-        asker = shlex.join((sys.executable, "-I", "-S", str(ASKER), "-m", "kerolox.cli"))
+        asker = shlex.join(
+            (sys.executable, "-I", "-S", python_forked.__file__, "-m", "kerolox.cli")
+        )
         script = Path(folder) / "kerolox"
         script.write_text(f'#!/bin/sh\nexec {asker} "$@"\n')
         script.chmod(0o755)
@@ -45,7 +46,7 @@ def forked_commands(path: str) -> Iterator[dict[str, str]]:
         serving = threading.Thread(target=_serve, args=[listening])
         serving.start()
         try:
-            yield {"PATH": f"{folder}{os.pathsep}{path}", VARIABLE: address}
+            yield {"PATH": f"{folder}{os.pathsep}{path}", python_forked.VARIABLE: address}
         finally:
             listening.shutdown(socket.SHUT_RDWR)
             serving.join()

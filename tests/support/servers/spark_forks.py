@@ -22,10 +22,7 @@ from pathlib import Path
 
 from tests.support.servers.forked import REQUEST_BYTES_MAX, STANDARD_FILES, become, preload
 
-__all__ = ["VARIABLE", "forks", "guard"]
-
-VARIABLE = "KEROLOX_FORKS"
-"""Where the socket is; without it each process is started as Spark asks."""
+__all__ = ["forks", "guard"]
 
 PROGRAM = "pyspark.sql.streaming.python_streaming_source_runner"
 """What it imports is there, but the program itself is not: it is to run."""

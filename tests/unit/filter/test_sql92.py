@@ -59,7 +59,7 @@ def test_what_is_no_expression_is_refused(text: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "part", ["(", "not ", "- ", "a = 1 and ", "a,", "'", "/*", "1", "a = (", "a in ("]
+    "part", ["(", "not ", "- ", "a = 1 and ", "a = 1 or ", "a,", "'", "/*", "1", "a = (", "a in ("]
 )
 def test_an_expression_of_any_size_takes_no_long_time(part: str) -> None:
     text = (part * EXPRESSION_CHARACTERS_MAX)[:EXPRESSION_CHARACTERS_MAX]
@@ -104,7 +104,7 @@ BOMBS = [
     "(" * 30_000 + "a = 1" + ")" * 30_000,
     "+" * 60_000 + "a = 1",
     "a = " * 15_000 + "1",
-    " OR ".join(f"a = --{number}" for number in range(2_000)),
+    " OR ".join(f"a = --{number}" for number in range(4_000)),
     "a IN (" + ",".join(["''"] * 20_000) + ")",
     "/*" * 30_000,
     "a = 1 " + "/**/" * 15_000,
