@@ -40,10 +40,10 @@ def main() -> None:
                 with Probe(up) as probe:
                     scenario.play(up)
                 assert probe.seen is not None
-                print(f"{kernel + ' ' + name:<48}{told(probe.seen)}", flush=True)
+                print(f"{kernel + ' ' + name:<48}{described(probe.seen)}", flush=True)
 
 
-def told(seen: Seen) -> str:
+def described(seen: Seen) -> str:
     """The figures of one scenario."""
     if seen.wrong:
         return f" {seen.wrong}"

@@ -27,7 +27,7 @@ from benchmarks.peers import our_broker
 from kerolox.message import MessageId, encode_properties
 from kerolox.protocol.codes import RequestCode
 from kerolox.protocol.command import RemotingCommand
-from kerolox.protocol.own.half_messages import (
+from kerolox.protocol.extensions.half_messages import (
     EndedHalves,
     HalfSelection,
     end_half_messages_request,

@@ -228,7 +228,7 @@ def row(name: str, java: list[float], ours: list[float]) -> str:
     return f"| {name} | {text(java)} | {text(ours)} | {ratio:.2f} |"
 
 
-def judge(name: str, value: float, floor: float, *, at_least: bool) -> bool:
+def check_floor(name: str, value: float, floor: float, *, at_least: bool) -> bool:
     """Tell how a floor is met; whether it is."""
     is_met = value >= floor if at_least else value <= floor
     kind = "at least" if at_least else "at most"
@@ -236,7 +236,7 @@ def judge(name: str, value: float, floor: float, *, at_least: bool) -> bool:
     return is_met
 
 
-def tell_sends(role: str, all_runs: dict[tuple[int, int], Runs]) -> bool:
+def report_sends(role: str, all_runs: dict[tuple[int, int], Runs]) -> bool:
     is_met = True
     print("| case | Java | Kerolox | to Java |\n|---|---|---|---|")
     for (connections, in_flight), runs in all_runs.items():
@@ -248,7 +248,7 @@ def tell_sends(role: str, all_runs: dict[tuple[int, int], Runs]) -> bool:
             ours, java = (statistics.median(runs[each][figure]) for each in ("native", "java"))
             floor = RATE_FLOOR if figure == "rate" else CPU_FLOOR
             name = f"{role} {shape[0]}x{shape[1]} {figure}"
-            is_met &= judge(name, ours / java, floor, at_least=figure == "rate")
+            is_met &= check_floor(name, ours / java, floor, at_least=figure == "rate")
     return is_met
 
 
@@ -271,7 +271,7 @@ def main() -> int:
             runs = measure_sends(
                 loadgen, role, chosen.passes, chosen.seconds, Path(name), cold=chosen.cold
             )
-        is_met &= tell_sends(role, runs)
+        is_met &= report_sends(role, runs)
         saved[role] = {f"{shape[0]}x{shape[1]}": found for shape, found in runs.items()}
     figures: dict[str, list[float]] = {}
     quiet: dict[str, list[float]] = {}
@@ -289,10 +289,10 @@ def main() -> int:
         rate = figures["native"][0] / figures["java"][0]
         mib = {label: round(found[0] / (1 << 20), 1) for label, found in figures.items()}
         print(f"catch-up, MiB/s: {mib}; CPU s/GiB: { {k: v[1:] for k, v in figures.items()} }")
-        is_met &= judge("catch-up rate to Java's", rate, CATCH_UP_FLOOR, at_least=True)
+        is_met &= check_floor("catch-up rate to Java's", rate, CATCH_UP_FLOOR, at_least=True)
     for place, name in enumerate(("master", "slave") if quiet else ()):
         print(f"idle {name}: Java {quiet['java'][place]:.4f} of a core")
-        is_met &= judge(f"idle {name}", quiet["native"][place], IDLE_FLOOR, at_least=False)
+        is_met &= check_floor(f"idle {name}", quiet["native"][place], IDLE_FLOOR, at_least=False)
     print(json.dumps({"sends": saved, "catch-up": figures, "idle": quiet}))
     return 0 if is_met else 1
 

@@ -32,7 +32,7 @@ SMALL, LARGE = 128, 8_192
 
 
 class Hook:
-    """A hook of requests, or of sends, that looks at nothing."""
+    """A hook of requests, or of sends, that examines nothing."""
 
     def before_request(self, address: str, request: object) -> None: ...
 

@@ -115,7 +115,7 @@ def frame(reader: Any, system: str, options: argparse.Namespace, topic: str = ""
 
 
 def run_once(spark: Any, system: str, mode: str, sink: str, options: argparse.Namespace) -> int:  # noqa: ANN401
-    """Read all of the topic; how many rows the stream said it read (a batch does not tell)."""
+    """Read all of the topic; how many rows the stream said it read (a batch does not report)."""
     with tempfile.TemporaryDirectory(dir=options.temporary) as folder:
         target = str(Path(folder, "rows"))
         if mode == "batch":
@@ -153,7 +153,7 @@ def read(options: argparse.Namespace) -> None:
                         cpu[system].append(used)
             for system in systems:
                 median = statistics.median(seconds[system])
-                tell(
+                report(
                     options,
                     "read",
                     system=system,
@@ -172,7 +172,7 @@ def read(options: argparse.Namespace) -> None:
     spark.stop()
 
 
-def tell(options: argparse.Namespace, case: str, **facts: object) -> None:
+def report(options: argparse.Namespace, case: str, **facts: object) -> None:
     told = {"benchmark": "spark_against_kafka", "case": case, "rows": options.rows}
     told |= {"size": options.size, "kernel": kernel_name(), "load": os.getloadavg()[0]}
     print(json.dumps(told | facts), flush=True)
@@ -237,7 +237,7 @@ def first(options: argparse.Namespace) -> None:
             seconds = [round(run[place][0], 3) for run in runs]
             facts |= {f"{name}_seconds": seconds, f"{name}_median": statistics.median(seconds)}
             facts[f"{name}_cpu"] = round(statistics.median(run[place][1] for run in runs), 2)
-        tell(options, "first", system=system, **how, **facts)
+        report(options, "first", system=system, **how, **facts)
 
 
 def send(options: argparse.Namespace) -> None:
@@ -328,7 +328,7 @@ def latency(options: argparse.Namespace) -> None:
     for _ in range(options.runs):
         for system in systems:
             found[system].append(latencies(spark, system, options))
-            tell(options, "latency", system=system, **found[system][-1])
+            report(options, "latency", system=system, **found[system][-1])
     spark.stop()
 
 

@@ -6,7 +6,7 @@ import contextlib
 import threading
 from pathlib import Path
 
-LOOK_SECONDS = 0.2
+SAMPLE_SECONDS = 0.2
 
 
 class Memory:
@@ -40,10 +40,10 @@ class Memory:
         return {"jvm_mib": jvm, "driver_mib": driver, "worker_mib": workers[:6]}
 
     def _watch(self) -> None:
-        while not self._over.wait(LOOK_SECONDS):
-            self._look()
+        while not self._over.wait(SAMPLE_SECONDS):
+            self._sample()
 
-    def _look(self) -> None:
+    def _sample(self) -> None:
         pending = [self._pid]
         while pending:
             pid = pending.pop()

@@ -1,7 +1,7 @@
 """Claim: at 100 MB/s of 1 KiB for a minute, default flush: p99.9 of 5 ms, memory that stays.
 
 The load generator sends at a fixed rate, and counts each latency from when its message was due. The
-broker's own memory (``RssAnon``) is looked at all the while; its maps of files are page cache.
+broker's own memory (``RssAnon``) is examined all the while; its maps of files are page cache.
 
     python benchmarks/steady.py [--seconds 60] [--megabytes 100] [--broker native|python|java]
         [--folder /tmp] [--setting transientStorePoolEnable=true] [--cold]
@@ -43,7 +43,7 @@ def memory(pid: int) -> dict[str, int]:
 
 
 class Sampler(threading.Thread):
-    """Looks at a process's memory until it is stopped."""
+    """Examines a process's memory until it is stopped."""
 
     def __init__(self, pid: int) -> None:
         super().__init__(daemon=True)

@@ -125,7 +125,7 @@ def place_of(item: pytest.Item) -> int:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_collection() -> Generator[None, object, object]:
-    """What is collected stays to the end: the garbage collector need not look at it again."""
+    """What is collected stays to the end: the garbage collector need not examine it again."""
     gc.disable()
     try:
         return (yield)

@@ -77,9 +77,9 @@ class Suite:
     def judged(self, *options: str, workers: int = 1) -> Any:
         """The verdict after both runs."""
         self.first = self.tool.run_pytest(
-            "-n", str(workers), *options, folder=self.folder, told=self.lines.append
+            "-n", str(workers), *options, folder=self.folder, report=self.lines.append
         )
-        return self.tool.again(self.first, folder=self.folder, told=self.lines.append)
+        return self.tool.again(self.first, folder=self.folder, report=self.lines.append)
 
 
 def names(failures: Any) -> list[str]:
@@ -166,7 +166,7 @@ def test_what_is_no_failed_test_is_a_failure_at_once(
 def test_many_failures_are_not_chance(tool: ModuleType) -> None:
     failures = tuple(tool.Failure("test", f"a.py::b[{n}]", "x") for n in range(tool.AGAIN_MAX + 1))
     lines: list[str] = []
-    verdict = tool.again(tool.Run(1, 0, failures, 1.0), told=lines.append)
+    verdict = tool.again(tool.Run(1, 0, failures, 1.0), report=lines.append)
     assert verdict == tool.Verdict(failed=failures)
     assert len(lines) == 1
 

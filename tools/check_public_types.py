@@ -2,7 +2,7 @@
 
     python tools/check_public_types.py
 
-Asks ``pyright --verifytypes`` about the package and looks at what the public modules export; other
+Asks ``pyright --verifytypes`` about the package and examines what the public modules export; other
 modules are internal (docs/reference/index.md), and mypy checks those.
 """
 

@@ -1,4 +1,4 @@
-"""A plugin of pytest: each failure is told when it happens, not only at the end of a run.
+"""A plugin of pytest: each failure is reported when it happens, not only at the end of a run.
 
     python -m pytest -p tools.failures ...
 
@@ -65,7 +65,7 @@ def text_of(longrepr: object) -> str:
 
 
 class Failures:
-    """Tells of failures, on the terminal and in a file."""
+    """Reports failures, on the terminal and in a file."""
 
     def __init__(self, config: pytest.Config, path: str) -> None:
         """``path``: the file."""

@@ -1,11 +1,11 @@
-"""Make the methods of ``Admin`` and its blocking twin from the functions of ``kerolox.admin``.
+"""Make the methods of ``Admin`` and its blocking client from the functions of ``kerolox.admin``.
 
     python tools/generate_admin.py            writes the files
     python tools/generate_admin.py --check    exits 1 when one of them would change
 
 A public function whose first parameter is ``access: Access`` becomes a method of the same name
-without it, on a class for its subject. The twin of each method runs it in the portal's loop; what
-gives its results one by one becomes an iterator there.
+without it, on a class for its subject. The counterpart of each method runs it in the portal's loop;
+what gives its results one by one becomes an iterator there.
 """
 
 from __future__ import annotations
@@ -229,13 +229,13 @@ def files() -> dict[Path, str]:
     """All generated files."""
     public = exported()
     found: dict[Path, str] = {}
-    twin = Writer()
+    blocking = Writer()
     for name, (title, what, modules) in SUBJECTS.items():
         writer = Writer()
         for source in (Source(module, public) for module in modules):
             for node in source.functions:
                 writer.add(source, node, blocking=False)
-                twin.add(source, node, blocking=True)
+                blocking.add(source, node, blocking=True)
         writer.used["Access"] = "kerolox.client.aio.network.access"
         writer.used["checked"] = "kerolox.client.core.checking"
         text = (
@@ -247,10 +247,10 @@ def files() -> dict[Path, str]:
         found[ADMIN / "_requests" / f"{name}.py"] = text
     found[ADMIN / "sync" / "_generated.py"] = (
         f'"""The blocking methods of ``Admin``.\n\n{NOTE}\n"""\n\n{FUTURE}\n'
-        f"{twin.imports()}\nfrom kerolox.admin.admin import Admin as _Admin\n"
+        f"{blocking.imports()}\nfrom kerolox.admin.admin import Admin as _Admin\n"
         "from kerolox.client.sync._portal import Portal\n\n"
         'class AdminRequests:\n    """Its methods; the blocking ``Admin`` inherits them."""\n\n'
-        "    _admin: _Admin\n    _portal: Portal\n\n" + "\n".join(twin.methods)
+        "    _admin: _Admin\n    _portal: Portal\n\n" + "\n".join(blocking.methods)
     )
     return {path: formatted(text, path) for path, text in found.items()}
 

@@ -36,8 +36,8 @@ from typing import Any, final
 from typing_extensions import Buffer
 
 from kerolox.codec.pulling import PullAnswer
-from kerolox.codec.row_twin import RowColumns, RowIds, RowRules, TextColumn
-from kerolox.codec.sending import BatchOwner, OpenSend, SendFuture, Turns
+from kerolox.codec.python_rows import RowColumns, RowIds, RowRules, TextColumn
+from kerolox.codec.sending import BatchOwner, OpenSend, QueueRotation, SendFuture
 from kerolox.kernel import {names}
 from kerolox.message import Message, MessageExt, MessageQueue, RecordParts
 from kerolox.protocol.command import RemotingCommand
@@ -51,7 +51,7 @@ CLASSES = (
     ("MessageIds", sending.MessageIds, sending.MakeIds),
     ("Opaques", sending.Opaques, sending.MakeOpaques),
     ("Sender", sending.Sender, sending.MakeSender),
-    ("SendLane", sending.SendLane, sending.MakeLane),
+    ("TopicSender", sending.TopicSender, sending.MakeTopicSender),
     ("SendBatch", sending.SendBatch, sending.MakeBatch),
     ("SendChannel", sending.SendChannel, sending.MakeChannel),
 )

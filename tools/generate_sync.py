@@ -3,11 +3,11 @@
     python tools/generate_sync.py            writes src/kerolox/client/sync/_generated.py
     python tools/generate_sync.py --check    exits 1 when that file would change
 
-Each public class of the asyncio sources gets a twin with the same name, base, signatures and
-docstrings. A twin has the asyncio client and a portal (``_portal.py``): ``async def`` methods run
-in the portal's loop, plain ones are called there, properties that compute something are
-read there. Arguments of a
-callback type (one that may give an ``Awaitable``) are called in listener threads.
+Each public class of the asyncio sources gets a counterpart with the same name, base, signatures and
+docstrings. A counterpart has the asyncio client and a portal (``_portal.py``): ``async def``
+methods run in the portal's loop, plain ones are called there, properties that compute something are
+read there. Arguments of a callback type (one that may give an ``Awaitable``) are called in listener
+threads.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ MEMBERS = (
     "PushConsumer",
     "LitePullConsumer",
 )
-"""Classes whose twins a twin of a connection makes too, on its own event loop."""
+"""Classes whose counterparts a blocking client of a connection makes too, on its own event loop."""
 
 CLASSES = (*BASES, *MEMBERS, "Connection")
 
@@ -53,10 +53,10 @@ LEFT_OUT = frozenset(("access",))
 """Public names that are of use on asyncio alone."""
 
 THREADS = {"TransactionProducer": "transaction_concurrency", "PushConsumer": "consume_concurrency"}
-"""The setting that says how many listener threads the twin of a class has."""
+"""The setting that says how many listener threads the blocking client of a class has."""
 
 KEPT = ("__init__", "__repr__", "__enter__", "__exit__", "__iter__", "__next__")
-"""Names with an underscore that twins have."""
+"""Names with an underscore that counterparts have."""
 
 PLAIN = {
     "__aenter__": "__enter__",
@@ -67,8 +67,8 @@ PLAIN = {
 """What they are called there."""
 
 BLOCKS = {"Transaction": "kerolox.client.sync.transactions", "Future": "concurrent.futures"}
-"""Classes with a twin that is written by hand, made of a portal and the asyncio one, or that Python
-has; its module."""
+"""Classes with a counterpart that is written by hand, made of a portal and the asyncio one, or that
+Python has; its module."""
 
 SETTLED = {("Producer", "send"): "self._client.submit"}
 """Methods that wait for the future of another one, which costs less than a task. Where that takes
@@ -129,7 +129,7 @@ class Module:
 
 
 class Generator:
-    """Collects the twins and the names that they need."""
+    """Collects the counterpart and the names that they need."""
 
     def __init__(self) -> None:
         self.modules = [Module(name) for name in SOURCES]
@@ -141,7 +141,9 @@ class Generator:
         parts = [self._callback(m, name) for m in self.modules for name in m.callbacks]
         for module in self.modules:
             parts += [
-                self._twin(module, node) for name, node in module.classes.items() if name in CLASSES
+                self._blocking_class(module, node)
+                for name, node in module.classes.items()
+                if name in CLASSES
             ]
             if module.connect is not None:
                 parts.append(self._connect(module, module.connect))
@@ -171,7 +173,7 @@ class Generator:
         return f'{name} = {value}\n"""{_reworded(module.texts[name])}"""'
 
     def _connect(self, module: Module, node: ast.FunctionDef) -> str:
-        """The twin of the function that makes a connection: that one is started at once."""
+        """The counterpart of the function that makes a connection: that one is started at once."""
         self._use(module, node.args)
         arguments = self._arguments(node.args)
         return (
@@ -182,7 +184,7 @@ class Generator:
             "    return made\n"
         )
 
-    def _twin(self, module: Module, node: ast.ClassDef) -> str:
+    def _blocking_class(self, module: Module, node: ast.ClassDef) -> str:
         bases = ", ".join(ast.unparse(base) for base in node.bases)
         lines = [f"class {node.name}({bases}):" if bases else f"class {node.name}:"]
         lines.append(_docstring(node, 4))
@@ -274,7 +276,7 @@ class Generator:
         return f"        {returned}self._portal.call({call}{comma}{arguments})"
 
     def _made(self, name: str, call: str) -> str:
-        """The twin of a client that another one makes."""
+        """The blocking client of a client that another one makes."""
         return (
             f"        portal = Portal({name!r}, of=self._portal)\n"
             f"        made = {name}.__new__({name})\n"
@@ -303,10 +305,12 @@ class Generator:
             passed.append(f"{argument.arg}={value}" if named else value)
         return ", ".join(passed)
 
-    def _threads(self, name: str, twin: str) -> str:
+    def _threads(self, name: str, blocking: str) -> str:
         setting = THREADS.get(name)
         return (
-            f"\n        {twin}._portal.threads_max = {twin}.settings.{setting}" if setting else ""
+            f"\n        {blocking}._portal.threads_max = {blocking}.settings.{setting}"
+            if setting
+            else ""
         )
 
 
@@ -323,7 +327,7 @@ def _reworded(text: str) -> str:
     for old, new in WORDS:
         text = text.replace(old, new)
     if re.search(r"\b(async|await|asyncio|event loop)\b", text):
-        raise SystemExit(f"a blocking twin's text still speaks of asyncio:\n{text}")
+        raise SystemExit(f"a blocking client's text still speaks of asyncio:\n{text}")
     return text
 
 

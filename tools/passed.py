@@ -12,7 +12,7 @@ import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
-from steps import ROOT, Outcome, Step
+from steps import ROOT, Step, StepOutcome
 
 sys.path.insert(0, str(ROOT))
 
@@ -68,7 +68,7 @@ class Passed:
         """Those that have not passed with these files."""
         return [step for step in steps if self._states.get(step.name) != self._state]
 
-    def note(self, outcome: Outcome) -> None:
+    def note(self, outcome: StepOutcome) -> None:
         """A step was run."""
         if outcome.succeeded:
             self._states[outcome.name] = self._state

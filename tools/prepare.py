@@ -11,7 +11,7 @@ import sys
 import time
 from collections.abc import Iterable
 
-from steps import ROOT, Outcome
+from steps import ROOT, StepOutcome
 
 sys.path.insert(0, str(ROOT))
 
@@ -23,7 +23,7 @@ SHOWN_SECONDS = 1.0
 """What is there already takes less, and no line."""
 
 
-def told(made: Made) -> None:
+def report(made: Made) -> None:
     """A line for a build."""
     if made.error:
         print(f"prepare: {made.name}: failed after {made.seconds:.0f} s\n{made.error}", flush=True)
@@ -31,13 +31,13 @@ def told(made: Made) -> None:
         print(f"prepare: {made.name}: {made.seconds:.0f} s", flush=True)
 
 
-def prepared(left_out: list[str], builds: Iterable[Build] = BUILDS) -> list[Outcome]:
+def prepared(left_out: list[str], builds: Iterable[Build] = BUILDS) -> list[StepOutcome]:
     """Make all of some builds but those of tests that are left out; one outcome."""
     started = time.monotonic()
-    made = prepare(left_out, told, builds)
+    made = prepare(left_out, report, builds)
     failed = "\n".join(f"{each.name}: {each.error}" for each in made if each.error)
     name = "builds for the tests" if builds is BUILDS else "first builds"
-    return [Outcome(name, not failed, time.monotonic() - started, failed)]
+    return [StepOutcome(name, not failed, time.monotonic() - started, failed)]
 
 
 if __name__ == "__main__":

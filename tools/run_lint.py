@@ -12,7 +12,7 @@ import sys
 from concurrent.futures import ThreadPoolExecutor
 from importlib.util import find_spec
 
-from steps import BIN, ROOT, Outcome, Step, has_rust, lane
+from steps import BIN, ROOT, Step, StepOutcome, has_rust, sequence
 
 sys.path.insert(0, str(ROOT))
 
@@ -77,7 +77,7 @@ def kernel_checks() -> list[Step]:
 
 
 def main() -> int:
-    def told(outcome: Outcome) -> None:
+    def report(outcome: StepOutcome) -> None:
         print(f"lint: {outcome}", flush=True)
 
     kernel = [] if "--python" in sys.argv[1:] else kernel_checks()
@@ -85,8 +85,8 @@ def main() -> int:
         print("lint: cargo is not here; the kernel's checks (clippy, rustfmt) are left out")
     with ThreadPoolExecutor() as pool:
         python = [*quick_checks(), *python_checks(), *built_checks()]
-        lanes = [lane(pool, python, told), lane(pool, kernel, told)]
-    failed = [each.name for one in lanes for each in one.result() if not each.succeeded]
+        sequences = [sequence(pool, python, report), sequence(pool, kernel, report)]
+    failed = [each.name for one in sequences for each in one.result() if not each.succeeded]
     if failed:
         print(f"lint: failed: {', '.join(failed)}")
     return 1 if failed else 0

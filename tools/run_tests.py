@@ -35,7 +35,7 @@ from passed import Passed, compiler, kernel_files, state_of
 from prepare import prepared
 from run_lint import built_checks, kernel_checks, python_checks, quick_checks
 from second_run import FLAKY_MAX, Run, Runs, Verdict, again, run_pytest
-from steps import ROOT, Outcome, Step, has_rust, lane, run_step
+from steps import ROOT, Step, StepOutcome, has_rust, run_step, sequence
 
 sys.path.insert(0, str(ROOT))
 
@@ -67,7 +67,7 @@ STARTED_VARIABLE = "KEROLOX_STARTED"
 class Result:
     """How the steps of a run went, and what became of the tests that failed."""
 
-    outcomes: list[Outcome]
+    outcomes: list[StepOutcome]
     verdict: Verdict
 
 
@@ -129,7 +129,7 @@ def simulation() -> Step:
     return Step("simulation", command)
 
 
-def build_kernel() -> Outcome:
+def build_kernel() -> StepOutcome:
     """``make setup``, which builds the native kernel when its sources have changed."""
     outcome = run_step(Step("native kernel", ["make", "--no-print-directory", "setup"]))
     print(outcome.output, end="", flush=True)
@@ -140,8 +140,8 @@ def build_kernel() -> Outcome:
     return outcome
 
 
-def kernel_lane() -> tuple[list[Step], Callable[[Outcome], None]]:
-    """The checks of the kernel that are left to do, and who is told of them."""
+def kernel_sequence() -> tuple[list[Step], Callable[[StepOutcome], None]]:
+    """The checks of the kernel that are left to do, and who is notified of them."""
     steps = [*kernel_checks(), *kernel_tests()]
     if not steps:
         return [], lambda outcome: None
@@ -157,7 +157,7 @@ def kernel_lane() -> tuple[list[Step], Callable[[Outcome], None]]:
     return steps, passed.note
 
 
-def type_checks(kernel: Future[Outcome]) -> Iterator[Step]:
+def type_checks(kernel: Future[StepOutcome]) -> Iterator[Step]:
     """All checks of types; the last ones wait for the kernel."""
     yield from python_checks()
     if kernel.result().succeeded:
@@ -168,36 +168,36 @@ def run_tests(*options: str) -> Run:
     """Tests in Python beside each other, printed as they go."""
     colours = ["--color=yes"] if sys.stdout.isatty() else []
 
-    def told(line: str) -> None:
+    def report(line: str) -> None:
         print(line, end="", flush=True)
 
-    return run_pytest(*colours, *options, told=told)
+    return run_pytest(*colours, *options, report=report)
 
 
-def told_again(line: str) -> None:
+def report_rerun(line: str) -> None:
     """What the second run of a test says."""
     print(f"tests: {line}", flush=True)
 
 
-def judged(run: Run | None, outcomes: list[Outcome]) -> Result:
+def judged(run: Run | None, outcomes: list[StepOutcome]) -> Result:
     """Try the tests that failed again, now that nothing else runs; ``outcomes`` are of the rest.
 
     ``run`` is None where it could not begin.
     """
     if run is None:
         return Result(outcomes, Verdict())
-    verdict = again(run, told=told_again)
+    verdict = again(run, report=report_rerun)
     failed = "\n".join(f"{each.name}: {each.text}"[:FAILED_COLUMNS] for each in verdict.failed)
     if len(verdict.flaky) > FLAKY_MAX:
         failed += f"\nmore than {FLAKY_MAX} tests are flaky"
-    pytest = Outcome("pytest", verdict.is_good, run.seconds, failed.strip())
+    pytest = StepOutcome("pytest", verdict.is_good, run.seconds, failed.strip())
     return Result([*outcomes, pytest], verdict)
 
 
 def run_quick() -> Result:
     """Formatting, types, structure and the unit tests."""
     with ThreadPoolExecutor() as pool:
-        types = lane(pool, [*python_checks()[:1], *kernel_checks()[:1]])
+        types = sequence(pool, [*python_checks()[:1], *kernel_checks()[:1]])
         run = run_tests("-n", "auto", "tests/unit", *options_given())
         outcomes = types.result()
     return judged(run, outcomes)
@@ -211,18 +211,18 @@ def run_all(missing: list[tuple[str, str]]) -> Result:
         options += ["-m", " and ".join(f"not {marker}" for marker, _ in missing)]
     with ThreadPoolExecutor() as pool:
         kernel = pool.submit(build_kernel)
-        lanes = [pool.submit(prepared, left_out)]
+        sequences = [pool.submit(prepared, left_out)]
         outcomes = [*prepared(left_out, FIRST_BUILDS), kernel.result()]
-        lanes.append(lane(pool, type_checks(kernel)))
-        lanes.append(lane(pool, [simulation()]))
+        sequences.append(sequence(pool, type_checks(kernel)))
+        sequences.append(sequence(pool, [simulation()]))
         run = None
         if kernel.result().succeeded:
-            lanes.append(lane(pool, *kernel_lane()))
+            sequences.append(sequence(pool, *kernel_sequence()))
             if late := late_builds(left_out):
                 print(f"tests: what needs them comes last: {', '.join(late)}", flush=True)
                 os.environ[LATE_VARIABLE] = "1"
             run = run_tests(*options, *options_given())
-        outcomes += [outcome for one in lanes for outcome in one.result()]
+        outcomes += [outcome for one in sequences for outcome in one.result()]
     return judged(run, outcomes)
 
 
@@ -252,7 +252,7 @@ def main() -> int:
     if missing and os.environ.get("CI") == "true":
         print("tests: CI=true, so nothing may be left out")
         return 1
-    outcomes = [Outcome("set-up", True, before, "")]
+    outcomes = [StepOutcome("set-up", True, before, "")]
     for step in quick_checks():
         outcomes.append(run_step(step))
         if not outcomes[-1].succeeded:

@@ -1,8 +1,8 @@
-"""The order of the rooms of `kernel/core/src`, and no circle among its files.
+"""The order of the layers of `kernel/core/src`, and no circle among its files.
 
-A room is a folder or a file at the top. It uses rooms that stand before it in `ROOMS`, never one
-that stands after it. The files of all rooms together have no circle either. Tests may use anything.
-A `mod` declaration and a re-export of a room's own (`pub use self::x`) are no use.
+A layer is a folder or a file at the top. It uses layers that stand before it in `LAYERS`, never
+one that stands after it. The files of all layers together have no circle either. Tests may use
+anything. A `mod` declaration and a re-export of a layer's own (`pub use self::x`) are no use.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 SOURCE = Path(__file__).resolve().parent.parent / "kernel" / "core" / "src"
-ROOMS = (
+LAYERS = (
     "protocol error settings record files index shared log queues state flush recovery replica"
     " store wire client columns access fast_path lib"
 ).split()
@@ -106,26 +106,28 @@ def circle(graph: dict[str, set[str]]) -> list[str] | None:
     return next((found for name in sorted(graph) if (found := walk(name, []))), None)
 
 
-def complaints(source: Path, rooms: list[str]) -> list[str]:
+def complaints(source: Path, layers: list[str]) -> list[str]:
     """What is wrong, a line each."""
     graph = uses(source)
     wrong = []
     for module, targets in graph.items():
-        room = module.partition("::")[0]
-        if room not in rooms:
-            wrong.append(f"{room}: not in ROOMS of tools/rust_modules.py; put it where it belongs")
+        layer = module.partition("::")[0]
+        if layer not in layers:
+            wrong.append(
+                f"{layer}: not in LAYERS of tools/rust_modules.py; put it where it belongs"
+            )
             continue
         for target in sorted(targets):
             other = target.partition("::")[0]
-            if other in rooms and rooms.index(other) > rooms.index(room):
-                wrong.append(f"{module} uses {target}, but {room} stands below {other}")
+            if other in layers and layers.index(other) > layers.index(layer):
+                wrong.append(f"{module} uses {target}, but {layer} stands below {other}")
     if found := circle(graph):
         wrong.append("circle: " + " -> ".join(found))
     return wrong
 
 
 def main() -> int:
-    wrong = complaints(SOURCE, ROOMS)
+    wrong = complaints(SOURCE, LAYERS)
     for line in wrong:
         print(line)
     return 1 if wrong else 0

@@ -95,8 +95,8 @@ def read(path: Path) -> tuple[list[Failure], int | None, int]:
     return list(failures.values()), status, passed
 
 
-def run_pytest(*options: str, folder: Path = ROOT, told: Callable[[str], None]) -> Run:
-    """Run tests; ``told`` hears each line of pytest as it comes."""
+def run_pytest(*options: str, folder: Path = ROOT, report: Callable[[str], None]) -> Run:
+    """Run tests; ``report`` hears each line of pytest as it comes."""
     command = [sys.executable, "-m", "pytest", "-p", "tools.failures", "-q", *options]
     started = time.monotonic()
     with tempfile.TemporaryDirectory(prefix="kerolox-tests-") as temporary:
@@ -115,7 +115,7 @@ def run_pytest(*options: str, folder: Path = ROOT, told: Callable[[str], None]) 
             errors="replace",
         ) as process:
             for line in process.stdout or ():
-                told(line)
+                report(line)
         failures, status, passed = read(path)
     if process.returncode != 0 and (status is None or not failures):
         text = f"it ended with status {process.returncode}"
@@ -124,7 +124,7 @@ def run_pytest(*options: str, folder: Path = ROOT, told: Callable[[str], None]) 
 
 
 def again(
-    first: Run, *, folder: Path = ROOT, options: Sequence[str] = (), told: Callable[[str], None]
+    first: Run, *, folder: Path = ROOT, options: Sequence[str] = (), report: Callable[[str], None]
 ) -> Verdict:
     """Run each test that failed once more, alone.
 
@@ -132,7 +132,7 @@ def again(
         first: the run that they failed in.
         folder: where pytest runs.
         options: for pytest.
-        told: hears a line, without its end, for each of them as it ends.
+        report: hears a line, without its end, for each of them as it ends.
     """
     tried = {failure.name: failure for failure in first.failures if failure.kind == TEST}
     for failure in first.failures:
@@ -141,21 +141,21 @@ def again(
     if first.status != TESTS_FAILED or not tried:
         return Verdict(failed=first.failures)
     if len(tried) > AGAIN_MAX:
-        told(f"{len(tried)} tests failed: more than {AGAIN_MAX}, so none of them runs again")
+        report(f"{len(tried)} tests failed: more than {AGAIN_MAX}, so none of them runs again")
         return Verdict(failed=first.failures)
     flaky = []
     failed = [failure for failure in first.failures if failure.name not in tried]
     for name, failure in tried.items():
-        told(f"again, alone: {name}")
+        report(f"again, alone: {name}")
         lines: list[str] = []
-        run = run_pytest(*options, name, folder=folder, told=lines.append)
+        run = run_pytest(*options, name, folder=folder, report=lines.append)
         if run.is_good and run.passed:
             flaky.append(failure)
-            told(f"passed alone: {name} ({run.seconds:.1f} s)")
+            report(f"passed alone: {name} ({run.seconds:.1f} s)")
         else:
             texts = [each.text for each in run.failures] or ["it did not run"]
             failed.append(Failure(TEST, name, texts[0]))
-            told(f"{''.join(lines).rstrip()}\nfailed again: {name}: {texts[0]}")
+            report(f"{''.join(lines).rstrip()}\nfailed again: {name}: {texts[0]}")
     return Verdict(tuple(flaky), tuple(failed))
 
 

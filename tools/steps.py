@@ -12,7 +12,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 
-__all__ = ["BIN", "ROOT", "Outcome", "Step", "has_rust", "lane", "run_step"]
+__all__ = ["BIN", "ROOT", "Step", "StepOutcome", "has_rust", "run_step", "sequence"]
 
 ROOT = Path(__file__).resolve().parent.parent
 BIN = Path(sys.executable).parent
@@ -35,7 +35,7 @@ class Step:
 
 
 @dataclass(frozen=True)
-class Outcome:
+class StepOutcome:
     """How a step went."""
 
     name: str
@@ -48,7 +48,7 @@ class Outcome:
         return line if self.succeeded else f"{line}\n{self.output[-OUTPUT_CHARACTERS_MAX:]}"
 
 
-def run_step(step: Step) -> Outcome:
+def run_step(step: Step) -> StepOutcome:
     """Run a step to its end."""
     environment = {**os.environ, "PYTHONPATH": str(ROOT / "src"), **step.environment}
     started = time.monotonic()
@@ -63,21 +63,21 @@ def run_step(step: Step) -> Outcome:
         errors="replace",
     )
     seconds = time.monotonic() - started
-    return Outcome(step.name, done.returncode == 0, seconds, done.stdout)
+    return StepOutcome(step.name, done.returncode == 0, seconds, done.stdout)
 
 
-def lane(
+def sequence(
     pool: ThreadPoolExecutor,
     steps: Iterable[Step],
-    told: Callable[[Outcome], None] = lambda outcome: None,
-) -> Future[list[Outcome]]:
-    """Run steps one after the other beside other work; ``told`` hears of each as it ends."""
+    report: Callable[[StepOutcome], None] = lambda outcome: None,
+) -> Future[list[StepOutcome]]:
+    """Run steps one after the other beside other work; ``report`` hears of each as it ends."""
 
-    def run() -> list[Outcome]:
+    def run() -> list[StepOutcome]:
         outcomes = []
         for step in steps:
             outcomes.append(run_step(step))
-            told(outcomes[-1])
+            report(outcomes[-1])
         return outcomes
 
     return pool.submit(run)

@@ -9,8 +9,8 @@ from typing import Any, final
 from typing_extensions import Buffer
 
 from kerolox.codec.pulling import PullAnswer
-from kerolox.codec.row_twin import RowColumns, RowIds, RowRules, TextColumn
-from kerolox.codec.sending import BatchOwner, OpenSend, SendFuture, Turns
+from kerolox.codec.python_rows import RowColumns, RowIds, RowRules, TextColumn
+from kerolox.codec.sending import BatchOwner, OpenSend, QueueRotation, SendFuture
 from kerolox.kernel import (
     AccountRules,
     Appended,
@@ -28,7 +28,7 @@ from kerolox.kernel import (
     Record,
     RecoveryReport,
     StoreSettings,
-    StreamStanding,
+    StreamPosition,
     TopicChoice,
 )
 from kerolox.message import Message, MessageExt, MessageQueue, RecordParts
@@ -40,9 +40,9 @@ __all__ = [
     "Opaques",
     "SendBatch",
     "SendChannel",
-    "SendLane",
     "Sender",
     "Store",
+    "TopicSender",
     "cut_messages",
     "decode_columns",
     "decode_properties",
@@ -85,7 +85,7 @@ class Store:
     def read_log(self, offset: int, max_bytes: int) -> bytes: ...
     def append_log(self, offset: int, data: bytes | memoryview) -> int: ...
     def read_master(
-        self, descriptor: int, standing: StreamStanding, frame_bytes: int, read_bytes: int
+        self, descriptor: int, stream_position: StreamPosition, frame_bytes: int, read_bytes: int
     ) -> MasterStream | None: ...
     def set_identity(
         self, *, cluster: str, region: str, trace_on: bool, store_host: bytes, broker_id: int
@@ -212,19 +212,19 @@ class Sender:
     def open_count(self) -> int: ...
 
 @final
-class SendLane:
+class TopicSender:
     def __new__(
         cls,
         sender: Sender,
         make_future: Callable[[], SendFuture],
-        turns: Turns,
+        rotation: QueueRotation,
         queues: Sequence[MessageQueue],
         group: str,
         topic: str,
         create_topic_key: str,
         default_topic_queue_nums: int,
         unit_mode: bool,
-    ) -> SendLane: ...
+    ) -> TopicSender: ...
     batch: SendBatch | None
     @property
     def opaque(self) -> int: ...
@@ -243,7 +243,7 @@ class SendLane:
 class SendBatch:
     def __new__(
         cls,
-        lane: SendLane,
+        topic_sender: TopicSender,
         wait: bool,
         is_given: bool,
         bytes_max: int,
@@ -276,9 +276,9 @@ class SendChannel:
         calls: Sequence[dict[int, Any]],
         queue: dict[int, Any],
         calls_max: int,
-        turn_bytes_max: int,
+        buffer_bytes_max: int,
         time: Callable[[], float],
-        begin_turn: Callable[[], object],
+        schedule_flush: Callable[[], object],
         flush: Callable[[], object],
         arm: Callable[[float], object],
         admit: Callable[[], object],
@@ -291,10 +291,10 @@ class SendChannel:
     def __len__(self) -> int: ...
     def __contains__(self, opaque: object, /) -> bool: ...
     @property
-    def turn_bytes(self) -> int: ...
+    def buffered_bytes(self) -> int: ...
     @property
-    def turn_frames(self) -> int: ...
-    def has_room(self) -> bool: ...
+    def buffered_frames(self) -> int: ...
+    def has_capacity(self) -> bool: ...
     def takes_more(self) -> bool: ...
     def write(self, frame: bytes) -> None: ...
     def take(self) -> bytes: ...

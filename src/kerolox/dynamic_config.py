@@ -45,7 +45,7 @@ HEADER = """\
 # reads FILE alone, and requests then write to that.
 """
 
-Told = Callable[[str, Mapping[str, str], Mapping[str, str]], object]
+OnChange = Callable[[str, Mapping[str, str], Mapping[str, str]], object]
 """Hears of changed settings."""
 
 _log = logging.getLogger(__name__)
@@ -82,13 +82,13 @@ class DynamicConfig(Generic[_Settings]):
         return shown
 
     # -- requests -----------------------------------------------------------------------------
-    async def change(self, body: bytes, asker: str, told: Told | None = None) -> str:
+    async def change(self, body: bytes, asker: str, on_change: OnChange | None = None) -> str:
         """Take over other values, given as ``key=value`` lines, and write them to the file.
 
         Args:
             body: the lines, UTF-8.
             asker: who wants it, for the log and errors.
-            told: called when it is done, with the keys, and key → text before and after. What
+            on_change: called when it is done, with the keys, and key → text before and after. What
                 waited for the next start before counts as what was there.
 
         Returns:
@@ -115,7 +115,7 @@ class DynamicConfig(Generic[_Settings]):
         if len(self._tasks) >= WAITING_MAX:
             raise BrokerBusyError(f"{WAITING_MAX} changes of settings wait already; try again")
         # A task of its own: a request that is cancelled leaves nothing half done.
-        task = asyncio.get_running_loop().create_task(self._change(values, asker, told))
+        task = asyncio.get_running_loop().create_task(self._change(values, asker, on_change))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
         remark = await asyncio.shield(task)
@@ -147,7 +147,9 @@ class DynamicConfig(Generic[_Settings]):
                     f"Can not update config in black list. No request changes {key}: {hint}{_EDIT}"
                 )
 
-    async def _change(self, values: Mapping[str, str], asker: str, told: Told | None) -> str:
+    async def _change(
+        self, values: Mapping[str, str], asker: str, on_change: OnChange | None
+    ) -> str:
         config = self._config
         failure: OSError | None = None
         async with self._writing:
@@ -164,10 +166,10 @@ class DynamicConfig(Generic[_Settings]):
             if failure is None:
                 self._set_pending(wanted, later.values())
             self._new_version()
-        if told is not None:
+        if on_change is not None:
             kept = [key for key in values if failure is None or key not in later]
             new = self._texts(wanted, {key: names[key] for key in kept})
-            told(", ".join(kept), {key: old[key] for key in kept}, new)
+            on_change(", ".join(kept), {key: old[key] for key in kept}, new)
         for key, text in values.items():
             when = "at the next start" if key in later else "now"
             _log.info("%s set %s=%s, in force %s", asker, key, printable(text), when)

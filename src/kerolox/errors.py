@@ -184,7 +184,7 @@ class AccessDeniedError(BrokerSystemError):
     """The broker's access control (``aclEnable``) refused the account, its signature, or what it
     asked for; the remark says which."""
 
-    hint = "look at credentials (access key, secret key), and at what the account may do there"
+    hint = "examine credentials (access key, secret key), and at what the account may do there"
 
 
 class BrokerBusyError(BrokerError, code=2):

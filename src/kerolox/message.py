@@ -245,7 +245,7 @@ class MessageExt(Received):
     ``body`` is inflated. Where it can't be (corrupt, or compressed in a way that needs a package
     which is not installed) it is as stored, and ``body_error`` says why; else that is empty.
 
-    The properties and numbers of a pulled message are made when they are first looked at. It holds
+    The properties and numbers of a pulled message are made when they are first read. It holds
     a copy of its own record for that, so it keeps nothing of the messages that came with it.
     """
 
@@ -341,7 +341,7 @@ _LATE_PARTS = frozenset(MessageExt.__slots__) - {"topic", "body", "broker_name",
 def received_message(
     topic: str, body: bytes, queue_offset: int, broker_name: str, kept: bytes, parts: RecordParts
 ) -> MessageExt:
-    """A message whose other parts are made from ``kept`` when they are looked at."""
+    """A message whose other parts are made from ``kept`` when they are read."""
     message = MessageExt.__new__(MessageExt)
     message.topic = topic
     message.body = body

@@ -55,7 +55,7 @@ DISABLED, PERMISSIVE, ENFORCING = "disabled", "permissive", "enforcing"
 """``TlsMode``: no TLS, TLS and plain text on one port, TLS only."""
 
 EXPORTERS = ("DISABLE", "PROM", "OTLP_GRPC", "OTLP_HTTP")
-"""What becomes of figures (``MetricsExporterType``)."""
+"""What becomes of metrics (``MetricsExporterType``)."""
 
 LOG_LEVELS = ("debug", "info", "warning", "error")
 
@@ -161,7 +161,7 @@ class Source:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MetricsSettings(TlsServerSettings):
-    """Figures for Prometheus, and health, over HTTP: off until they are asked for. The keys are
+    """Metrics for Prometheus, and health, over HTTP: off until they are asked for. The keys are
     those of RocketMQ 5."""
 
     metrics_exporter_type: str = field(
@@ -169,7 +169,7 @@ class MetricsSettings(TlsServerSettings):
         metadata={"choices": (*EXPORTERS, *(name.lower() for name in EXPORTERS))},
     )
     """PROM: serve ``/metrics``, ``/health/live`` and ``/health/ready``. OTLP_GRPC, OTLP_HTTP: send
-    figures to an OpenTelemetry collector; OTLP_HTTP is ours."""
+    metrics to an OpenTelemetry collector; OTLP_HTTP is ours."""
     metrics_prom_exporter_host: str = "127.0.0.1"
     """Addresses to listen on, joined by ``;``. Whoever reaches them sees all names of topics and
     groups: there are no accounts. RocketMQ listens on all addresses."""
@@ -192,21 +192,21 @@ class MetricsSettings(TlsServerSettings):
     metric_grpc_exporter_interval_in_mills: int = field(
         default=60_000, metadata={"min": 100, "max": 86_400_000}
     )
-    """From one time that figures are sent to the next."""
+    """From one time that metrics are sent to the next."""
 
     @property
     def serves_metrics(self) -> bool:
-        """Whether figures are served over HTTP."""
+        """Whether metrics are served over HTTP."""
         return self.metrics_exporter_type.upper() == "PROM"
 
     @property
     def is_exported_by_http(self) -> bool:
-        """Whether figures go to a collector over HTTP."""
+        """Whether metrics go to a collector over HTTP."""
         return self.metrics_exporter_type.upper() == "OTLP_HTTP"
 
     @property
     def measures(self) -> bool:
-        """Whether figures are asked for."""
+        """Whether metrics are asked for."""
         return self.metrics_exporter_type.upper() != EXPORTERS[0]
 
 

@@ -18,8 +18,8 @@ from kerolox.broker.requests import ROUTER
 from kerolox.namesrv import handlers as namesrv_handlers
 from kerolox.protocol.bodies import DataVersion, TopicConfig, TopicConfigTable, encode_body
 from kerolox.protocol.codes import RequestCode
+from kerolox.protocol.extensions.roles import RoleAction
 from kerolox.protocol.headers import SEND_LONG_NAMES, Header
-from kerolox.protocol.own.roles import RoleAction
 from kerolox.protocol.records import encode_batch
 from kerolox.protocol.registration import RegisterBody, encode_registration
 from tests.support.clients.requests import heartbeat_body
@@ -67,7 +67,7 @@ VALUES = {
     "haServerAddr": "10.0.0.9:10912",
     "brokerId": "0",
 }
-"""Members that a handler looks at, by their wire names; others get what fits their type."""
+"""Members that a handler examines, by their wire names; others get what fits their type."""
 
 _LOCK = {"clientId": "abuser", "consumerGroup": GROUP}
 _QUEUE = {"brokerName": "b", "queueId": 0, "topic": TOPIC}

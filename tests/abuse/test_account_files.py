@@ -254,7 +254,7 @@ async def test_any_value_at_any_place_is_taken_or_refused_with_its_line(
                 for line in GOOD.splitlines()
             ]
             text("\n".join(lines) + "\n")(path)
-            files.look(at_once=True)
+            files.poll(at_once=True)
             [why] = [*files.wrong.values()] or [""]
             assert why.isprintable()
             assert SECRET not in why

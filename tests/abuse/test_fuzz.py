@@ -1,7 +1,7 @@
 """What nobody ever sent: frames, headers, bodies, expressions and properties by Hypothesis.
 
 Each example is a connection of its own to a broker process, which reads it to its end and answers;
-a probe is served all the while, and the log tells of nothing unforeseen. Examples are the same
+a probe is served all the while, and the log reports nothing unforeseen. Examples are the same
 in each run; ``KEROLOX_FUZZ_EXAMPLES=5000`` takes so many, and others each time.
 """
 

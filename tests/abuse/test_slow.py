@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 KEPT_MIB_MAX = 512 + 96
-"""MEMORY_BYTES_MAX, and what comes between two looks of the watch and until a cut one is gone."""
+"""MEMORY_BYTES_MAX, and what comes between two checks by the watch and until a cut one is gone."""
 
 FRAME_BYTES = 15 << 20
 TLS_CONNECTIONS = 100

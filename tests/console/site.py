@@ -76,7 +76,7 @@ class Visitor:
         return await self.client.post(path, data={TOKEN_FIELD: self.token, **fields})
 
     async def act(self, path: str, **fields: object) -> str:
-        """Do an action that is to succeed; what the next page tells of it."""
+        """Do an action that is to succeed; what the next page reports it."""
         done = await self.post(path, **fields)
         assert done.status_code == 303, done.text
         page = await self.client.get(done.headers["location"])

@@ -51,7 +51,7 @@ def browser() -> Iterator[Browser]:
 
 def wait_in(page: Page, condition: str) -> None:
     """Wait until a JavaScript expression holds. Not by the page itself (``wait_for_function``):
-    the second look would be an ``eval``, which the policy of its content forbids."""
+    the second check would be an ``eval``, which the policy of its content forbids."""
     wait_until(lambda: page.evaluate(condition), what=condition)
 
 

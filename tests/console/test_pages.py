@@ -261,7 +261,7 @@ async def test_a_setting_of_a_broker_is_shown_and_changed(site: Console, cluster
     assert unknown.status_code == 400
 
 
-async def test_the_overview_has_figures_now_and_over_time(site: Console, cluster: Cluster) -> None:
+async def test_the_overview_has_metrics_now_and_over_time(site: Console, cluster: Cluster) -> None:
     viewer = Visitor(site, "viewer")
     page = await viewer.look("/")
     assert cluster.broker in page.text

@@ -248,7 +248,7 @@ def test_a_body_that_a_form_would_change_is_not_edited_there(stored: bytes) -> N
         typed_body(b"x", stored)
 
 
-def test_figures_are_written_for_people() -> None:
+def test_metrics_are_written_for_people() -> None:
     assert [size_text(n) for n in (0, 1023, 1024, 5 << 30)] == [
         *("0 bytes", "1023 bytes", "1.0 KiB", "5.0 GiB")
     ]

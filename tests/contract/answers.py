@@ -37,7 +37,7 @@ class Case:
     after: tuple[str, Callable[[RemotingCommand], dict[str, str]]] | None = None
     """The name of an earlier case, and what its answer gives for further fields of this one."""
     reads_back: bool = False
-    """It looks at what was just sent: the Java broker shows that a little after it answered."""
+    """It examines what was just sent: the Java broker shows that a little after it answered."""
     version: int | None = None
     language: LanguageCode | None = None
 
@@ -283,7 +283,7 @@ def _offsets() -> Iterator[Case]:
     other = {**group, "consumerGroup": SPOILED_GROUP, "commitOffset": "2"}
     yield from spoiled(Case("tell a spoiled offset", told, other))
     yield Case("tell a group's offset", told, {**group, "commitOffset": "2"})
-    yield Case("ask for what was told", asked, group)
+    yield Case("ask for what was reported", asked, group)
     yield Case("tell a smaller one", told, {**group, "commitOffset": "1"})
     yield Case("tell a negative one", told, {**group, "commitOffset": "-7"})
     yield Case("ask for the negative one", asked, group)

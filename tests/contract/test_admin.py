@@ -272,7 +272,7 @@ async def test_offsets_of_a_group_that_is_online_go_to_its_members(
 
 
 # -- brokers and name servers -------------------------------------------------------------------
-async def test_a_broker_tells_its_figures(admin: Admin, scene: Scene, broker: str) -> None:
+async def test_a_broker_tells_its_metrics(admin: Admin, scene: Scene, broker: str) -> None:
     runtime = await admin.broker_runtime(broker)
     assert runtime.version.startswith("V4_9")
     assert runtime.log_max_offset > runtime.log_min_offset >= 0

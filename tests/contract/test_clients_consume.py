@@ -108,7 +108,7 @@ async def test_two_members_share_and_the_rest_take_over_at_once(
     await until(lambda: len(got_first) + len(got_second) >= 200)
     assert bodies(got_first + got_second) == sent
     assert len(got_first) == len(got_second) == 100
-    # The last offsets are told one-way: they have to be there before the other member asks.
+    # The last offsets are reported one-way: they have to be there before the other member asks.
     await until_committed(cluster, group, topic, ([50] * 4).__eq__)
     await second.close()
     # Without a word from the broker a member looks every 20 s.

@@ -248,7 +248,7 @@ async def test_names_are_those_of_the_namespace_and_polls_are_traced(
         assert await outside.committed(MessageQueue(f"ns%{topic}", result.queue[1], 0)) == 1
 
 
-async def test_the_blocking_twin_does_the_same(
+async def test_the_blocking_client_does_the_same(
     cluster: Cluster, producer: Producer, topic: str, group: str
 ) -> None:
     sent = await send(producer, topic, 30)

@@ -79,7 +79,7 @@ async def test_noted_offsets_are_there_for_the_next_member(
         assert await consumer.fetch_consume_offset(sent.queue) == 1
 
 
-async def test_the_blocking_twin_does_the_same(
+async def test_the_blocking_client_does_the_same(
     cluster: Cluster, producer: Producer, topic: str, group: str
 ) -> None:
     sent = await producer.send(Message(topic, b"x"))

@@ -76,11 +76,11 @@ def send(connection: PatientConnection) -> None:
     assert connection.invoke(asked).code == ResponseCode.SUCCESS
 
 
-def test_the_figures_have_the_names_and_forms_of_rocketmq(cluster: Cluster) -> None:
+def test_the_metrics_have_the_names_and_forms_of_rocketmq(cluster: Cluster) -> None:
     grown: list[int] = []
 
     def counted(connection: PatientConnection) -> bool:
-        """Messages of other tests, traces for example, may still come between the two looks."""
+        """Messages of other tests, traces for example, may still come between the two checks."""
         before = ask(connection)
         for _ in range(3):
             send(connection)

@@ -17,7 +17,7 @@ from kerolox.admin.sync import Admin
 from kerolox.client import ClientSettings
 from kerolox.client.sync import Producer, PullConsumer
 from kerolox.doctor import Severity, check_file
-from kerolox.doctor.judgments.brokers import FILES_WANTED
+from kerolox.doctor.checks.brokers import FILES_WANTED
 from kerolox.errors import ClientError
 from tests.deploy.composed import COMPOSE, DEPLOY, Composed, read_compose, wait_for_route
 from tests.support.eventually import wait_until
@@ -150,7 +150,7 @@ def test_the_console_of_the_composed_cluster_answers(composed: Composed) -> None
     assert kerolox("console", "user", "list", "--users", users).stdout == "anna admin\n"
 
 
-def test_prometheus_finds_figures_under_each_of_its_targets(composed: Composed) -> None:
+def test_prometheus_finds_metrics_under_each_of_its_targets(composed: Composed) -> None:
     read = yaml.safe_load((COMPOSE.parent / "prometheus.yml").read_text())
     [job] = read["scrape_configs"]
     alerts = (DEPLOY / "prometheus" / "alerts.yml").read_text()
@@ -163,7 +163,7 @@ def test_prometheus_finds_figures_under_each_of_its_targets(composed: Composed) 
     assert f"../prometheus/alerts.yml:{rules}:ro" in str(read_compose()["services"]["prometheus"])
 
 
-def test_grafana_is_given_our_board_and_the_source_of_its_figures() -> None:
+def test_grafana_is_given_our_board_and_the_source_of_its_metrics() -> None:
     services = read_compose()["services"]
     folder = COMPOSE.parent / "grafana"
     [provider] = yaml.safe_load((folder / "dashboards.yaml").read_text())["providers"]

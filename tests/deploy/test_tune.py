@@ -12,7 +12,7 @@ from click.testing import CliRunner
 
 from kerolox.cli.app import cli
 from kerolox.doctor import tuning
-from kerolox.doctor.judgments.brokers import FILES_WANTED, MAPS_WANTED
+from kerolox.doctor.checks.brokers import FILES_WANTED, MAPS_WANTED
 
 AS_LINUX_HAS_IT = {
     "vm/max_map_count": "65530",
@@ -54,7 +54,7 @@ def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     link = root / "sys" / "dev" / "block" / f"{os.major(device)}:{os.minor(device)}"
     link.parent.mkdir(parents=True)
     link.symlink_to(partition)
-    monkeypatch.setattr(tuning, "look", functools.partial(tuning.look, root=root))
+    monkeypatch.setattr(tuning, "read_knobs", functools.partial(tuning.read_knobs, root=root))
     monkeypatch.setattr(tuning, "_files", functools.partial(limited, tuning._files()))
     return root
 
@@ -138,19 +138,19 @@ def test_dirty_pages_that_are_limited_in_bytes_are_left_alone(
     machine: Path, tmp_path: Path
 ) -> None:
     put(machine / "proc/sys/vm/dirty_ratio", "0")
-    [knob] = [each for each in tuning.look(tmp_path) if each.name == "vm.dirty_ratio"]
+    [knob] = [each for each in tuning.read_knobs(tmp_path) if each.name == "vm.dirty_ratio"]
     assert knob.is_right
     assert "vm.dirty_ratio" not in tuning.sysctl_text([knob])
 
 
 def test_a_machine_that_shows_nothing_has_nothing_wrong(tmp_path: Path) -> None:
-    knobs = tuning.look(tmp_path, root=tmp_path / "empty")
+    knobs = tuning.read_knobs(tmp_path, root=tmp_path / "empty")
     assert [each.name for each in knobs if not each.is_right and each.name != "open files"] == []
     assert {each.now for each in knobs if each.is_sysctl} == {""}
 
 
 def test_tune_and_doctor_want_the_same_limits() -> None:
-    knobs = {each.name: each for each in tuning.look(Path.home())}
+    knobs = {each.name: each for each in tuning.read_knobs(Path.home())}
     assert knobs["vm.max_map_count"].wanted == str(MAPS_WANTED)
     assert knobs["open files"].wanted == knobs["fs.nr_open"].wanted == str(FILES_WANTED)
     unit = Path(__file__).parents[2] / "deploy" / "systemd" / "kerolox-broker@.service"

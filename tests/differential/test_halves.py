@@ -8,7 +8,7 @@ import pytest
 
 from kerolox.message import encode_properties
 from kerolox.protocol.codes import RequestCode, SerializeType
-from kerolox.protocol.own.half_messages import HalfSelection, end_half_messages_request
+from kerolox.protocol.extensions.half_messages import HalfSelection, end_half_messages_request
 from kerolox.protocol.records import encode_batch
 from tests.differential.pair import CLOSED, NOW_MS, Pair
 from tests.support.clients.requests import send_fields, topic_fields

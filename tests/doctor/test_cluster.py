@@ -1,4 +1,4 @@
-"""One cluster with many illnesses, looked at once; each is named with its place and its cure."""
+"""One cluster with many illnesses, examined once; each is named with its place and its cure."""
 
 from __future__ import annotations
 

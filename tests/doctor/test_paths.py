@@ -18,7 +18,7 @@ import pytest
 
 from kerolox.addresses import local_address
 from kerolox.admin import Admin
-from kerolox.doctor.judgments.paths import path_findings
+from kerolox.doctor.checks.paths import path_findings
 from kerolox.doctor.paths import try_path
 from kerolox.protocol.codes import RequestCode, ResponseCode
 from kerolox.protocol.fastjson import dumps

@@ -42,7 +42,7 @@ def test_a_disk_that_fills_up_is_named_by_its_levels(tmp_path: Path) -> None:
                 fill(disk, 0.95)
             else:
                 admin.update_broker_settings({"diskSpaceWarningLevelRatio": "0.001"})
-            named(said(found(up.namesrv), "disk-full", up.broker), "no messages", "make room")
+            named(said(found(up.namesrv), "disk-full", up.broker), "no messages", "make space")
             (disk / "filler").unlink(missing_ok=True)
 
 

@@ -49,7 +49,7 @@ from kerolox.errors import (
 )
 from kerolox.message import Message, MessageExt
 from kerolox.remoting.client import RemotingClient
-from kerolox.spark.network.cluster import Cluster as SparkCluster
+from kerolox.spark.network.cluster import ClusterView as SparkCluster
 from kerolox.spark.network.connecting import Connector
 from kerolox.spark.network.pull import RangePuller
 from kerolox.spark.options import SourceOptions

@@ -57,7 +57,7 @@ def test_mqadmin_cluster_list_shows_the_broker(up: Up, mqadmin: MqAdmin) -> None
     assert row[4] == "V4_9_8"
 
 
-def test_mqadmin_broker_status_shows_the_figures_of_the_store(up: Up, mqadmin: MqAdmin) -> None:
+def test_mqadmin_broker_status_shows_the_metrics_of_the_store(up: Up, mqadmin: MqAdmin) -> None:
     lines = mqadmin("brokerStatus", "-b", up.broker).splitlines()
     shown = {
         key.strip(): value.strip() for key, _, value in (each.partition(":") for each in lines)

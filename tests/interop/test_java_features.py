@@ -63,7 +63,7 @@ def up(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Up]:
 
 @pytest.fixture(scope="module")
 def replies() -> dict[str, str]:
-    """What our client was told by the Java process, by what it asked."""
+    """What our client learned by the Java process, by what it asked."""
     return {}
 
 

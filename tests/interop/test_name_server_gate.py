@@ -124,7 +124,7 @@ def test_mqadmin_changes_a_name_server_with_an_administrators_account(tmp_path: 
 
 
 def lines_of(audit: Path, outcome: str) -> list[dict[str, str]]:
-    """What an audit log tells of an outcome; registrations aside, which come by themselves."""
+    """What an audit log reports an outcome; registrations aside, which come by themselves."""
     lines = (json.loads(line[line.index("{") :]) for line in audit.read_text().splitlines())
     told = (line for line in lines if line["outcome"] == outcome)
     return [line for line in told if line.get("request") != "REGISTER_BROKER"]

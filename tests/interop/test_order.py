@@ -220,7 +220,7 @@ def idle_connections(port: int) -> int:
 
 def numbers_of(diary: Diary, *, until: str = "", what: str = "begin") -> list[list[int]]:
     """By queue: the numbers as they were consumed, up to an event that was noted; ``what``: those
-    of members that read in order, or of their twins (``took``)."""
+    of members that read in order, or of their counterpart (``took``)."""
     numbers: list[list[int]] = [[] for _ in range(QUEUES)]
     for kind, *words in diary.lines:
         if kind == until:

@@ -1,4 +1,5 @@
-"""Clients of others where an account may ask so often a second: they are told, and lose nothing.
+"""Clients of others where an account may ask so often a second: they are notified, and lose
+nothing.
 
 Code 2 (SYSTEM_BUSY) is what RocketMQ's own flow control answers. No client tries such a send again
 by itself; each reports it, and what it sends after a pause is taken.

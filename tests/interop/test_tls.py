@@ -196,7 +196,7 @@ CASES = [
     Case("require", "trusting", "unknown", ours="refuses our side", told="no TLS connection"),
     Case("expired", "trusting", ours="not valid any more", told=REFUSES_OURS),
     Case("expired", "unchecked"),
-    # Java's client looks at no name.
+    # Java's client examines no name.
     Case("elsewhere", "trusting", ours="for another name", told=REFUSES_OURS, java=True),
     Case("elsewhere", "unchecked"),
 ]

@@ -266,7 +266,7 @@ def bit_map(*positions: int) -> bytes:
 def bodies_by_bits(bench: Bench, bits: tuple[int, int, list[int]], *tags: str) -> list[bytes]:
     codes = [java_hash(wanted) for wanted in tags] or None
     read = bench.store.read("T", 0, 0, 32, codes, None, bits)
-    assert read[1] == read[3], "all was looked at"
+    assert read[1] == read[3], "all was examined"
     return [message.body for message in decode_records(read[6])]
 
 

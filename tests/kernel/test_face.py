@@ -234,7 +234,7 @@ def test_a_tags_code_beyond_32_bits_is_compared_by_its_low_half(bench: Bench) ->
     assert bench.store.read("T", 0, 0, 32, [-0x8000_0000])[5] == 1
 
 
-def test_a_read_looks_at_a_bounded_part_of_the_queue(bench: Bench) -> None:
+def test_a_read_examines_a_bounded_part_of_the_queue(bench: Bench) -> None:
     for _ in range(900):
         bench.append(b"", "TAGS\x01a")
     first = bench.store.read("T", 0, 0, 32, [1])

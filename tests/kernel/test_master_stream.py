@@ -18,7 +18,7 @@ from kerolox.kernel import (
     STREAM_CLOSED,
     STREAM_OTHER,
     STREAM_TIME,
-    StreamStanding,
+    StreamPosition,
     load_kernel,
 )
 from tests.kernel.test_raw_log import Pair, fill, raw
@@ -78,8 +78,8 @@ def reading(
     slave: Bench, ends: tuple[socket.socket, socket.socket], left: int = 0, rest: bytes = b""
 ) -> Reading:
     end = slave.store.max_physical_offset
-    standing = StreamStanding(end, end, left, end, rest)
-    stream = slave.store.read_master(ends[0].fileno(), standing, FRAME_BYTES, READ_BYTES)
+    stream_position = StreamPosition(end, end, left, end, rest)
+    stream = slave.store.read_master(ends[0].fileno(), stream_position, FRAME_BYTES, READ_BYTES)
     return Reading(slave, stream, ends[1])
 
 
@@ -97,10 +97,12 @@ def framed(data: bytes, source: random.Random, at: int = 0) -> bytes:
 
 def test_only_the_native_kernel_reads_connections(pair: Pair, ends: Any) -> None:
     master, slave = pair
-    standing = StreamStanding(0, 0, 0, 0, b"")
-    assert master.store.read_master(ends[0].fileno(), standing, FRAME_BYTES, READ_BYTES) is None
+    stream_position = StreamPosition(0, 0, 0, 0, b"")
+    assert (
+        master.store.read_master(ends[0].fileno(), stream_position, FRAME_BYTES, READ_BYTES) is None
+    )
     with pytest.raises(OSError, match="closed"):
-        slave.store.read_master(-1, standing, FRAME_BYTES, READ_BYTES)
+        slave.store.read_master(-1, stream_position, FRAME_BYTES, READ_BYTES)
 
 
 @pytest.mark.parametrize("seed", range(3))
@@ -125,9 +127,9 @@ def test_a_log_is_appended_and_reported_however_it_is_cut(pair: Pair, ends: Any,
         pass
     sender.join()
     assert pause == STREAM_CLOSED
-    assert there.stream.has_heard()
-    assert not there.stream.has_heard()
-    assert there.stream.standing() == StreamStanding(len(log), len(log), 0, len(log), b"")
+    assert there.stream.has_received()
+    assert not there.stream.has_received()
+    assert there.stream.stream_position() == StreamPosition(len(log), len(log), 0, len(log), b"")
     reports = there.reports(len(log))
     assert reports == sorted(set(reports))
     for bench in pair:
@@ -142,14 +144,18 @@ def test_a_connection_is_taken_over_in_a_frame_or_a_head(pair: Pair, ends: Any) 
     log = raw(master)
     slave.store.append_log(0, log[:100])
     end = slave.store.max_physical_offset
-    standing = StreamStanding(100, end, 50, end, b"")
-    stream = slave.store.read_master(ends[0].fileno(), standing, FRAME_BYTES, READ_BYTES)
+    stream_position = StreamPosition(100, end, 50, end, b"")
+    stream = slave.store.read_master(ends[0].fileno(), stream_position, FRAME_BYTES, READ_BYTES)
     head = HEAD.pack(150, len(log) - 150)
     ends[1].sendall(log[100:150] + head[:7])
     assert stream.follow(0.05) == STREAM_TIME
-    standing = stream.standing()
-    assert (standing.position, standing.left, standing.rest) == (150, 0, head[:7])
-    again = slave.store.read_master(ends[0].fileno(), standing, FRAME_BYTES, READ_BYTES)
+    stream_position = stream.stream_position()
+    assert (stream_position.position, stream_position.left, stream_position.rest) == (
+        150,
+        0,
+        head[:7],
+    )
+    again = slave.store.read_master(ends[0].fileno(), stream_position, FRAME_BYTES, READ_BYTES)
     sender = threading.Thread(target=ends[1].sendall, args=(head[7:] + log[150:],))
     sender.start()
     while slave.store.max_physical_offset < len(log):
@@ -176,10 +182,14 @@ def test_what_is_not_the_next_part_of_the_log_is_given_back(
     log = raw(master)[:PART]
     there.master_end.sendall(HEAD.pack(0, len(log)) + log + other)
     assert there.stream.follow(SECONDS) == STREAM_OTHER
-    standing = there.stream.standing()
-    assert (standing.position, standing.left, standing.rest) == (len(log), 0, other)
-    assert 0 < standing.end == slave.store.max_physical_offset
-    assert there.reports(standing.end)
+    stream_position = there.stream.stream_position()
+    assert (stream_position.position, stream_position.left, stream_position.rest) == (
+        len(log),
+        0,
+        other,
+    )
+    assert 0 < stream_position.end == slave.store.max_physical_offset
+    assert there.reports(stream_position.end)
 
 
 def test_bytes_that_are_no_records_end_it_and_what_was_before_is_kept(
@@ -214,7 +224,7 @@ def test_a_master_that_takes_no_reports_is_read_on(pair: Pair, ends: Any) -> Non
     while slave.store.max_physical_offset < len(log):
         assert there.stream.follow(0.001) == STREAM_TIME
     sender.join()
-    assert there.stream.standing().reported < len(log)
+    assert there.stream.stream_position().reported < len(log)
     while filler:
         filler -= len(ends[1].recv(min(filler, 1 << 16)))
     assert there.stream.follow(0.05) == STREAM_TIME

@@ -221,7 +221,7 @@ def test_how_far_readers_are_behind_is_kept_by_group_and_queue(bench: Bench) -> 
     bench.store.read("T", 0, 1, 1, None, "fast")
     bench.store.read("T", 0, 0, 1, None)
     found = {(group, queue): size for group, _, queue, size in bench.store.lag()}
-    # The entry that ends a batch counts as looked at, as in RocketMQ.
+    # The entry that ends a batch counts as examined, as in RocketMQ.
     assert found == {("slow", 0): end - second[1], ("fast", 0): end - second[1]}
     bench.append(b"3" * 100, queue_id=1)
     bench.store.read("T", 0, 1, 1, None, "fast")

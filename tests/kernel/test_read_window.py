@@ -1,4 +1,4 @@
-"""How much of a queue one read looks at when nothing matches."""
+"""How much of a queue one read examines when nothing matches."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ MESSAGES = 1_100
 @pytest.mark.parametrize(
     ("wanted", "looked_at"), [(1, 800), (32, 800), (800, 800), (801, 801), (1_024, 1_024)]
 )
-def test_a_read_looks_at_16_000_bytes_or_20_for_each_message_wanted(
+def test_a_read_examines_16_000_bytes_or_20_for_each_message_wanted(
     closed_bench: Bench, wanted: int, looked_at: int
 ) -> None:
     closed_bench.open(mapped_file_size_consume_queue=20 * 2_000)

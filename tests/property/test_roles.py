@@ -14,7 +14,7 @@ from kerolox.admin.roles.steps import PAUSE_MS, PlannedChange
 from kerolox.broker.roles.record import RoleRecord
 from kerolox.broker.roles.state import RoleError, RoleState
 from kerolox.errors import ClientError, ConnectionLostError, KeroloxError
-from kerolox.protocol.own.roles import SLAVE, RoleAction, RoleChange, RoleStatus
+from kerolox.protocol.extensions.roles import SLAVE, RoleAction, RoleChange, RoleStatus
 
 MASTER = "ASYNC_MASTER"
 BAD = ("lost", "late", "unheard", "killed", "killed after", "full")

@@ -348,7 +348,7 @@ def test_blocking_sends_and_closes_end_in_their_time_while_a_broker_is_stopped(
         client = producer._client
 
         def open_sends() -> int:
-            plain = 0 if client._plain is None else client._plain.open_count
+            plain = 0 if client._fast_sends is None else client._fast_sends.open_count
             return plain + client._delivery.open_count
 
         wait_until(lambda: producer._portal.call(open_sends) == 16)

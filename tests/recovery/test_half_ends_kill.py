@@ -19,12 +19,12 @@ from kerolox.broker.broker import Broker
 from kerolox.errors import KeroloxError
 from kerolox.message import MessageId, encode_properties
 from kerolox.protocol.codes import RequestCode, ResponseCode
-from kerolox.protocol.names import HALF_TOPIC, OP_HALF_TOPIC
-from kerolox.protocol.own.half_messages import (
+from kerolox.protocol.extensions.half_messages import (
     EndedHalves,
     HalfSelection,
     end_half_messages_request,
 )
+from kerolox.protocol.names import HALF_TOPIC, OP_HALF_TOPIC
 from kerolox.protocol.records import encode_batch, parse_record
 from kerolox.remoting.client import RemotingClient
 from tests.support.clients.peer import Peer, peer_of, small_config

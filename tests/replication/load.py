@@ -125,7 +125,7 @@ class Load:
         refused: other answers to messages, by code and reason.
         size: bytes of the bodies that were acknowledged.
         ended: transactions whose end was acknowledged.
-        ended_again: those whose end was told twice, so that RocketMQ may commit them twice.
+        ended_again: those whose end was reported twice, so that RocketMQ may commit them twice.
     """
 
     def __init__(self, address: str, *, bytes_a_second: int) -> None:

@@ -18,7 +18,7 @@ from kerolox.errors import ClientError, KeroloxError
 from kerolox.message import Message, MessageQueue
 from kerolox.protocol.bodies import decode_body
 from kerolox.protocol.codes import RequestCode
-from kerolox.protocol.own.roles import RoleStatus
+from kerolox.protocol.extensions.roles import RoleStatus
 from kerolox.remoting.client import RemotingClient
 from tests.replication.members import NameServerProcess, OurMember
 from tests.replication.rolling import Diary, clients_of, until_all_came, until_busy

@@ -26,7 +26,7 @@ async def test_a_slave_finds_its_master_at_a_name_server_of_rocketmq(tmp_path: P
         slave = small_config(tmp_path / "s", broker_role="SLAVE", broker_id=1, **common)
         master = small_config(tmp_path / "m", **common)
         async with Broker(slave) as follower:
-            await follower.parts.roles.search.look()
+            await follower.parts.roles.search.poll()
             async with Broker(master) as leader:
                 status = follower.parts.roles.status
                 await until(lambda: status().is_following, seconds=SECONDS)

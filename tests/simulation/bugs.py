@@ -191,7 +191,7 @@ def answer_before_slave(patches: Patches) -> None:
 @_bug("a slave acknowledges what it has not appended")
 def slave_acknowledges_too_much(patches: Patches) -> None:
     def received(self: Any, data: bytes, now_ms: int) -> bytes:
-        self._heard_ms = now_ms
+        self._received_ms = now_ms
         before = self._position
         for piece in self._frames.feed(data):
             if self._position < 0:
@@ -416,7 +416,7 @@ def retry_queues_not_read(patches: Patches) -> None:
 
 @_bug("of two subscriptions that of the highest version counts, though nobody has it any more")
 def highest_version_counts(patches: Patches) -> None:
-    real = GroupSubscriptions._judge
+    real = GroupSubscriptions._recount
 
     def judge(self: Any, topics: Any, updated: Any) -> Any:
         before = dict(self.current)
@@ -427,7 +427,7 @@ def highest_version_counts(patches: Patches) -> None:
                 self.current[topic] = old
         return changes
 
-    patches.set(GroupSubscriptions, "_judge", judge)
+    patches.set(GroupSubscriptions, "_recount", judge)
 
 
 # -- producers and name servers ---------------------------------------------------------

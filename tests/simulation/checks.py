@@ -1,6 +1,6 @@
 """What must hold after a run, when all faults are healed and the cluster is at rest.
 
-:func:`check` compares what clients were told (:mod:`tests.simulation.history`) with what the stores
+:func:`check` compares what clients learned (:mod:`tests.simulation.history`) with what the stores
 have, and the stores with each other. What may be lost, and only that, follows from the settings:
 
 ======================  ==========================================================================
@@ -386,7 +386,7 @@ def passed_by(
     group: Group, history: History, contents: Contents
 ) -> dict[tuple[str, str, int], int]:
     """Queues that lost messages which the group had been given, each with the offset up to which it
-    may not look again: others came to their places, and a client that has read on cannot know. A
+    may not check again: others came to their places, and a client that has read on cannot know. A
     topic that is deleted and made again is no such loss: its groups begin anew."""
     has_lost = _lost_anything(history)
     place = _places_of(group, contents)

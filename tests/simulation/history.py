@@ -31,7 +31,7 @@ class Sent:
     kind: str
     began: float
     status: str = ""
-    """What the client was told: the name of a ``SendStatus``; empty: an error, or nothing yet."""
+    """What the client learned: the name of a ``SendStatus``; empty: an error, or nothing yet."""
     ended: float = -1.0
     error: str = ""
     broker: str = ""

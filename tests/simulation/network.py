@@ -278,7 +278,7 @@ class Transport(asyncio.Transport):
 
     # -- the network's side ---------------------------------------------------------------------
     def lost(self, error: OSError) -> None:
-        """The system tells of the end of the connection."""
+        """The system reports the end of the connection."""
         if not self.is_gone:
             self._is_closing = True
             self.sends.unsent.clear()
@@ -542,7 +542,7 @@ class Network:
         return ours, ours.protocol
 
     def _made(self, transport: Transport) -> None:
-        # Of one that was lost meanwhile, too: its loss is told next.
+        # Of one that was lost meanwhile, too: its loss is reported next.
         transport.protocol.connection_made(transport)
         transport.read_soon()
 

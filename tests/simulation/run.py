@@ -2,7 +2,7 @@
 
 The servers start, then the clients; faults come and go; then everything is healed, every process
 runs again, and the cluster has to come to rest: all is sent, consumed and resolved. Then
-:mod:`tests.simulation.checks` looks at the history and the stores, everything is stopped in order,
+:mod:`tests.simulation.checks` examines the history and the stores, everything is stopped in order,
 and nothing may be left.
 """
 
@@ -43,7 +43,7 @@ FOLLOW_SECONDS = 15.0
 """A slave that does not follow its master so long after all is healed needs its operator."""
 HELD_SECONDS = 8.0
 """Longer than a broker holds a pull whose queue has other messages than it asks for."""
-LOOK_SECONDS = 0.5
+POLL_SECONDS = 0.5
 QUIET_LOOKS = 3
 """Looks that find nothing to wait for, before the last one."""
 STOP_SECONDS_MAX = 20.0
@@ -202,7 +202,7 @@ class Run:
         while True:
             reason = self._unrest()
             quiet = 0 if reason else quiet + 1
-            # Nothing happens between this look and the check.
+            # Nothing happens between this check and the check.
             if quiet > QUIET_LOOKS:
                 return
             if reason and self.loop.time() > deadline - REST_SECONDS_MAX + FOLLOW_SECONDS:
@@ -210,7 +210,7 @@ class Run:
             if self.loop.time() > deadline:
                 self.faults.append(f"no rest after {REST_SECONDS_MAX:g} s: {reason}")
                 return
-            await asyncio.sleep(LOOK_SECONDS)
+            await asyncio.sleep(POLL_SECONDS)
 
     def _unrest(self) -> str:
         """Why the cluster is not at rest; empty: it is."""

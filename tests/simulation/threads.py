@@ -37,7 +37,7 @@ WAKE_SECONDS_MAX = 0.001
 LATE_SECONDS_MAX = 0.05
 """One in a while is that late."""
 INDEX_PAUSE_SECONDS = 0.7
-"""What follows the log into the index looks so often: each look costs the test time."""
+"""What follows the log into the index looks so often: each check costs the test time."""
 
 _Done = Callable[[object, BaseException | None], None]
 

@@ -19,7 +19,7 @@ __all__ = ["MESSAGES", "SECRET", "check_found", "fill_store", "run_pipeline"]
 
 MESSAGES = 300
 SECRET = "not-to-be-shown"
-"""Of the account that signs, which brokers without accounts do not look at."""
+"""Of the account that signs, which brokers without accounts do not examine."""
 
 _PROGRAM = Path(__file__).with_name("pipeline.py")
 

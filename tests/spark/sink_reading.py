@@ -39,7 +39,7 @@ def java_bodies(name_server: str, topic: str) -> list[str]:
 
 
 class Watch:
-    """Looks at a topic all the time, while drivers write to it and die: rows are seen of decided
+    """Examines a topic all the time, while drivers write to it and die: rows are seen of decided
     batches alone.
 
     Args:
@@ -56,7 +56,7 @@ class Watch:
         self._broker, self._topic, self._queues = broker, topic, queues
         self._decisions, self._per_batch = decisions, per_batch
         self.looks_before_a_decision = 0
-        """Looks at halves of a batch that was not decided then."""
+        """Examines halves of a batch that was not decided then."""
         self.early = ""
         """What was seen before its batch was decided."""
         self._ending = threading.Event()

@@ -1,4 +1,5 @@
-"""Log files that are deleted under a stream: each message is there once, or its loss is told."""
+"""Log files that are deleted under a stream: each message is there once, or its loss is
+reported."""
 
 from __future__ import annotations
 

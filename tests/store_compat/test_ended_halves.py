@@ -9,7 +9,7 @@ import pytest
 
 from kerolox.message import encode_properties
 from kerolox.protocol.codes import RequestCode, ResponseCode
-from kerolox.protocol.own.half_messages import HalfSelection, end_half_messages_request
+from kerolox.protocol.extensions.half_messages import HalfSelection, end_half_messages_request
 from kerolox.protocol.records import decode_record, encode_batch
 from tests.support.clients.peer import Peer, peer_at
 from tests.support.clients.requests import send_fields

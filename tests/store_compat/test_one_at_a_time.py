@@ -45,7 +45,7 @@ def log_files(data: Path) -> list[str]:
     return [f"{folder}/{start // SIZE}" for start, folder in sorted(found)]
 
 
-def in_turn(count: int) -> list[str]:
+def in_order(count: int) -> list[str]:
     return [f"log-{'ab'[number % 2]}/{number}" for number in range(count)]
 
 
@@ -63,7 +63,7 @@ def test_java_and_ours_keep_each_other_out_and_read_each_others_folders(tmp_path
     tell(up.broker, "second", seen)
     seen = look(up.broker, seen)
     assert len(log_files(data)) > count
-    assert log_files(data) == in_turn(len(log_files(data)))
+    assert log_files(data) == in_order(len(log_files(data)))
     wait_until(lambda: tables_on_disk(data, seen), what="the tables on disk")
     up.kill()
     assert_clean(data)
@@ -88,7 +88,7 @@ def test_java_and_ours_keep_each_other_out_and_read_each_others_folders(tmp_path
         assert log_files(data) == before
         tell(address, "third", seen)
         seen = look(address, seen)
-    assert log_files(data) == in_turn(len(log_files(data)))
+    assert log_files(data) == in_order(len(log_files(data)))
     assert_clean(data)
 
     for number, name in enumerate(KERNELS):

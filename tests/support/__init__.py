@@ -13,7 +13,7 @@
 ``servers/``       processes and brokers: ``kerolox`` (``command``, ``up``, both ``forked``),
                    Java's (``clusters``, ``software``), Spark's (``sparks``), those of a few lines
                    (``fake_broker`` in the test's loop, ``threaded_broker`` for blocking clients);
-                   ``probe`` looks at a server beside a test, ``counted`` counts the server's work
+                   ``probe`` examines a server beside a test, ``counted`` counts the server's work
 ``clients/``       what asks them: ``requests`` (fields and bodies), ``peer`` (asyncio), ``raw``
                    (sockets and frames), ``spark`` (topics for Spark); ``delays`` and
                    ``transactions`` are loads whose outcome is judged at the end

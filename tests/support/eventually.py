@@ -13,7 +13,7 @@ SECONDS_MAX = 120.0
 """A deadline for whatever comes in the end; no judgement of how soon it does."""
 
 PAUSE_SECONDS, PAUSE_SECONDS_MAX = 0.002, 0.02
-"""Between two looks. It grows with the wait, so that a long one leaves the processor to others."""
+"""Between two checks. It grows with the wait, so that a long one leaves the processor to others."""
 
 PAUSE_SHARE = 0.02
 """Of the time waited so far: so much later than needed a wait may end."""

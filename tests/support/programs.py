@@ -68,7 +68,7 @@ QUICK_JAVA = (
     *("-XX:+UnlockDiagnosticVMOptions", "-XX:-BytecodeVerificationRemote"),
     *("-Xlog:cds=off", "-Xlog:cds+dynamic=off", "-Xlog:class+path=off"),
 )
-"""Options of a Java process that lives for a minute: quickly compiled code, no second look at the
+"""Options of a Java process that lives for a minute: quickly compiled code, no second check of the
 jars' bytecode, and no word of shared classes that do not fit."""
 
 RUNS_ALL = os.environ.get("KEROLOX_SOFTWARE") == "all"

@@ -65,7 +65,7 @@ class Case:
     commands: list[str] = field(default_factory=list)
     """Each command that was run, without ``kerolox``."""
     sections: set[str] = field(default_factory=set)
-    """The parts of the console in which pages were looked at, by the names in its navigation."""
+    """The parts of the console in which pages were examined, by the names in its navigation."""
 
     async def __aenter__(self) -> Self:
         self.stack = AsyncExitStack()
@@ -100,7 +100,7 @@ class Case:
     # -- the console ------------------------------------------------------------------------
 
     async def look(self, path: str, **parameters: object) -> str:
-        """A page as it is when somebody looks at it."""
+        """A page as it is when somebody examines it."""
         asked = {name: str(value) for name, value in parameters.items()}
         answer = await self.http.get(path, params=asked or None)
         assert answer.status_code == 200, (answer.status_code, answer.text)
@@ -115,7 +115,7 @@ class Case:
         return found[0]
 
     async def send_form(self, form: Form, **fields: object) -> str:
-        """Fill a form in and send it; what the next page tells of it."""
+        """Fill a form in and send it; what the next page reports it."""
         answer = await self.http.post(
             form.action,
             content=form.filled({name: value for name, value in fields.items()}),

@@ -117,8 +117,8 @@ pub fn properties(text: &[u8]) -> impl Iterator<Item = (&[u8], &[u8])> {
     })
 }
 
-/// When a record of [`SCHEDULE_TOPIC`] is to be delivered, by the level in its property text and the
-/// delays of the levels; `None` when it names no level.
+/// When a record of [`SCHEDULE_TOPIC`] is to be delivered, by the level in its property text and
+/// the delays of the levels; `None` when it names no level.
 pub fn deliver_time(text: &[u8], store_timestamp: i64, delays_ms: &[i64]) -> Option<i64> {
     let (_, level) = properties(text).filter(|(name, _)| *name == property::DELAY).last()?;
     if !level.iter().all(u8::is_ascii_digit) {
@@ -341,7 +341,7 @@ pub(crate) fn store_time_of(record: &[u8]) -> Option<i64> {
 }
 
 /// Takes a record apart that has all these bytes; `None` when its lengths do not add up to them.
-/// Size and magic are for the caller to look at.
+/// Size and magic are for the caller to examine.
 pub(crate) fn view(record: &[u8]) -> Option<RecordView<'_>> {
     let mut rest = Rest { bytes: record.get(8..)? };
     let body_crc = rest.int()?;

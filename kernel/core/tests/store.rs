@@ -380,7 +380,7 @@ fn a_store_that_closes_under_readers_gives_them_whole_messages_or_nothing() {
                 }
                 drop(core);
                 offset = (offset + 1) % 20;
-                // Kept over the end of the store, and looked at after it.
+                // Kept over the end of the store, and examined after it.
                 found.push(answer);
                 found.truncate(64);
             }

@@ -158,8 +158,9 @@ pub fn access(data: &[u8]) {
     });
 }
 
-/// Chunks of one connection, split by [`CUT`]s. Fed as one chunk to one fast path and in their pieces
-/// to its twin, they give the same answers, frames for the slow path and errors; all answers are frames.
+/// Chunks of one connection, split by [`CUT`]s. Fed as one chunk to one fast path and in their
+/// pieces to its counterpart, they give the same answers, frames for the slow path and errors; all
+/// answers are frames.
 pub fn feed(data: &[u8]) {
     let pieces: Vec<&[u8]> = data.split(|byte| *byte == CUT).collect();
     let whole = pieces.concat();
@@ -221,9 +222,9 @@ pub fn record(data: &[u8]) {
     }
 }
 
-/// A damaged store: what [`record`]'s bytes stand for is written over the log, from a place that the
-/// first two bytes name. It opens; what it says afterwards is whole; it takes messages, and opens
-/// once more without a loss.
+/// A damaged store: what [`record`]'s bytes stand for is written over the log, from a place that
+/// the first two bytes name. It opens; what it says afterwards is whole; it takes messages, and
+/// opens once more without a loss.
 pub fn recovery(data: &[u8]) {
     let Some((place, damage)) = data.split_first_chunk::<2>() else { return };
     let folder = temporary_folder();

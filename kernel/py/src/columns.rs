@@ -50,7 +50,7 @@ pub fn decode_columns<'py>(
 }
 
 /// Bytes of a log to Arrow buffers, as far as whole records follow each other: (row count,
-/// {column: buffers}, where the next call goes on, records looked at, whether something else than a
+/// {column: buffers}, where the next call goes on, records examined, whether something else than a
 /// whole record stands there).
 #[pyfunction]
 #[pyo3(signature = (

@@ -4,13 +4,13 @@ use std::os::fd::{BorrowedFd, RawFd};
 use std::sync::Arc;
 use std::time::Duration;
 
-use kerolox_core::fast_path::{FastPath, Following, Pause, Standing};
+use kerolox_core::fast_path::{FastPath, Following, Pause, StreamPosition};
 use pyo3::exceptions::{PyOSError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::PyTuple;
 
 use crate::errors::to_python;
-use crate::shapes::STREAM_STANDING;
+use crate::shapes::STREAM_POSITION;
 
 /// `MasterStream.follow`: why it paused.
 const STREAM_TIME: u8 = 0;
@@ -29,7 +29,7 @@ impl MasterStream {
     pub fn new(
         fast: Arc<FastPath>,
         descriptor: RawFd,
-        standing: &Bound<'_, PyTuple>,
+        stream_position: &Bound<'_, PyTuple>,
         frame_bytes: usize,
         read_bytes: usize,
     ) -> PyResult<Self> {
@@ -39,9 +39,9 @@ impl MasterStream {
         // SAFETY: the caller's descriptor is open during the call.
         let socket = unsafe { BorrowedFd::borrow_raw(descriptor) }.try_clone_to_owned()?;
         let (position, end, left, reported, rest) =
-            standing.extract::<(i64, i64, usize, i64, Vec<u8>)>()?;
-        let standing = Standing { position, end, left, reported };
-        let following = Following::new(socket, standing, &rest, frame_bytes, read_bytes);
+            stream_position.extract::<(i64, i64, usize, i64, Vec<u8>)>()?;
+        let stream_position = StreamPosition { position, end, left, reported };
+        let following = Following::new(socket, stream_position, &rest, frame_bytes, read_bytes);
         Ok(Self { fast, following })
     }
 }
@@ -62,13 +62,13 @@ impl MasterStream {
     }
 
     /// Where it stands, while `follow` does not run.
-    fn standing<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
-        let Standing { position, end, left, reported } = self.following.standing();
-        STREAM_STANDING.make(py, (position, end, left, reported, self.following.rest()))
+    fn stream_position<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        let StreamPosition { position, end, left, reported } = self.following.stream_position();
+        STREAM_POSITION.make(py, (position, end, left, reported, self.following.rest()))
     }
 
     /// Whether anything came since this was asked last.
-    fn has_heard(&mut self) -> bool {
-        self.following.has_heard()
+    fn has_received(&mut self) -> bool {
+        self.following.has_received()
     }
 }

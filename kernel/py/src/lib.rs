@@ -38,9 +38,9 @@ mod _kernel {
     #[pymodule_export]
     use crate::sending::counters::Opaques;
     #[pymodule_export]
-    use crate::sending::lane::SendLane;
-    #[pymodule_export]
     use crate::sending::sender::Sender;
+    #[pymodule_export]
+    use crate::sending::topic_sender::TopicSender;
     #[pymodule_export]
     use crate::store::Store;
 }

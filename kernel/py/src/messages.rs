@@ -149,8 +149,8 @@ fn repaired<'py>(py: Python<'py>, bytes: &[u8]) -> Bound<'py, PyString> {
 struct Slots(Option<[usize; ATTRIBUTES.len()]>);
 
 impl Slots {
-    /// Looks at messages that have one attribute each. Where an attribute is not found by its value,
-    /// in an interpreter that lays objects out in another way, all are set by name.
+    /// Examines messages that have one attribute each. Where an attribute is not found by its
+    /// value, in an interpreter that lays objects out in another way, all are set by name.
     fn find(class: &Bound<'_, PyType>) -> PyResult<Self> {
         let words = class.getattr("__basicsize__")?.extract::<usize>()? / size_of::<usize>();
         let mut found = [0; ATTRIBUTES.len()];

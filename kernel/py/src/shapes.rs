@@ -19,7 +19,7 @@ pub static READ: Shape = Shape::new("Read");
 pub static QUEUE_BOUNDS: Shape = Shape::new("QueueBounds");
 pub static HALF_RUN: Shape = Shape::new("HalfRun");
 pub static HALVES_ENDED: Shape = Shape::new("HalvesEnded");
-pub static STREAM_STANDING: Shape = Shape::new("StreamStanding");
+pub static STREAM_POSITION: Shape = Shape::new("StreamPosition");
 pub static RECOVERY_REPORT: Shape = Shape::new("RecoveryReport");
 
 impl Shape {

@@ -316,11 +316,17 @@ impl Store {
     fn read_master(
         &self,
         descriptor: i32,
-        standing: &Bound<'_, PyTuple>,
+        stream_position: &Bound<'_, PyTuple>,
         frame_bytes: usize,
         read_bytes: usize,
     ) -> PyResult<MasterStream> {
-        MasterStream::new(Arc::clone(&self.fast), descriptor, standing, frame_bytes, read_bytes)
+        MasterStream::new(
+            Arc::clone(&self.fast),
+            descriptor,
+            stream_position,
+            frame_bytes,
+            read_bytes,
+        )
     }
 
     /// Append the items of a batch as records that follow each other, or none.
@@ -545,7 +551,8 @@ impl Store {
         self.fast.drain_put_times()
     }
 
-    /// (flushes of the log by `LATENCY_ENDS_MS`, the sum of their times in microseconds) since open.
+    /// (flushes of the log by `LATENCY_ENDS_MS`, the sum of their times in microseconds) since
+    /// open.
     fn flush_times(&self) -> (Vec<u64>, u64) {
         self.fast.store().flush_times()
     }

@@ -88,8 +88,8 @@ def decode_columns(
     while position < len(whole):
         record = _parse_one(whole, position)
         if "body" in columns:
-            room = max(body_bytes_max - body_bytes, 0) if records else None
-            body, is_taken = _body(record, room, odd_body, record.record.queue_offset)
+            free = max(body_bytes_max - body_bytes, 0) if records else None
+            body, is_taken = _body(record, free, odd_body, record.record.queue_offset)
             if not is_taken:
                 break
             record = record._replace(body=body)
@@ -115,13 +115,13 @@ def scan_columns(
     odd_body: OddBody | None = None,
 ) -> tuple[int, dict[str, ColumnBuffers], int, int, bool]:
     """A piece of a log to Arrow buffers, as far as whole records follow each other: (row count,
-    {column: buffers}, where the next call goes on, records looked at, whether something else than a
+    {column: buffers}, where the next call goes on, records examined, whether something else than a
     whole record stands there).
 
     Args:
         data: the piece; ``columns`` and ``body_bytes_max`` are as for :func:`decode_columns`.
         start: where the first record begins.
-        stop: no record that begins here or later is looked at.
+        stop: no record that begins here or later is examined.
         log_offset: the physical offset of the first byte of ``data``: a record that says that it
             stands elsewhere, or has no topic, is none. None: records of anywhere.
         rows_max: most rows.
@@ -148,8 +148,8 @@ def scan_columns(
             if checks_crc and not _has_right_crc(record):
                 break
             if "body" in columns:
-                room = max(body_bytes_max - body_bytes, 0) if records else None
-                body, is_taken = _body(record, room, odd_body, view.physical_offset)
+                free = max(body_bytes_max - body_bytes, 0) if records else None
+                body, is_taken = _body(record, free, odd_body, view.physical_offset)
                 if not is_taken:
                     return len(records), _buffers(records, columns), position, looked_at, False
                 body_bytes += len(body or b"")
@@ -261,9 +261,9 @@ def _host_text(host: bytes) -> str:
 
 
 def _body(
-    record: _Record, room: int | None, odd_body: OddBody | None, place: int
+    record: _Record, free: int | None, odd_body: OddBody | None, place: int
 ) -> tuple[bytes | None, bool]:
-    """(the body as its producer gave it, whether it has at most ``room`` bytes); room None: any.
+    """(the body as its producer gave it, whether it has at most ``free`` bytes); None: any.
     ``place`` is the offset that ``odd_body`` is given."""
     stored, flags = record.stored, record.record.sys_flag
     body: bytes | None = stored
@@ -274,17 +274,17 @@ def _body(
                     f"compressed with type {(flags & COMPRESSION_TYPE_MASK) >> 8}, "
                     "which the kernel does not know"
                 )
-            limit = INFLATED_BYTES_MAX if room is None else min(room, INFLATED_BYTES_MAX)
+            limit = INFLATED_BYTES_MAX if free is None else min(free, INFLATED_BYTES_MAX)
             body = inflate_body(stored, flags, bytes_max=limit)
         except RemoteProtocolError as error:
             is_too_large = isinstance(error, BodyTooLargeError)
-            if is_too_large and room is not None and room < INFLATED_BYTES_MAX:
+            if is_too_large and free is not None and free < INFLATED_BYTES_MAX:
                 return None, False
             if odd_body is None:
                 where = f"body of the record at commit log offset {record.record.physical_offset}"
                 raise ValueError(f"{where}: {error}") from None
             body = odd_body(stored, flags, place)
-    return body, room is None or len(body or b"") <= room
+    return body, free is None or len(body or b"") <= free
 
 
 def _properties(records: _Records, texts: _Properties) -> tuple[bytes, bytes, bytes, bytes, bytes]:

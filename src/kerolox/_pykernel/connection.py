@@ -204,7 +204,7 @@ class Connection:
                 pass
             frames.append((header, position, body, next_position))
             position = next_position
-        self._needed, self._error = _judge_rest(chunk, position) if position < end else (0, "")
+        self._needed, self._error = _check_rest(chunk, position) if position < end else (0, "")
         return frames, end if self._error else position
 
     def _take(
@@ -250,7 +250,7 @@ class Connection:
         store = self._store
         shape_of, take_properties = store.tables.send_shape, store.tables.properties.take
         body_limit = store.files.settings.max_message_size
-        room = store.files.settings.mapped_file_size_commit_log - BLANK_BYTES - self._record_fixed()
+        free = store.files.settings.mapped_file_size_commit_log - BLANK_BYTES - self._record_fixed()
         writable = store.writable and not store.files.failure and store.files.transient_buffers != 0
         has_accounts = store.accounts is not None
         items: list[ChunkItem] = []
@@ -281,7 +281,7 @@ class Connection:
                 or not _INT32_MIN <= header.opaque < _INT32_END
                 or not writable
                 or len(properties[0]) > PROPERTIES_BYTES_MAX
-                or size + len(properties[0]) + shape.topic_size > room
+                or size + len(properties[0]) + shape.topic_size > free
                 or born_timestamp is None
                 or (has_accounts and not self._may_send(header, chunk, position, body, end))
             ):
@@ -376,9 +376,9 @@ class Connection:
             or not self._may_send(header, chunk, position, body, end)
         ):
             return None
-        room = store.files.settings.mapped_file_size_commit_log - BLANK_BYTES
+        free = store.files.settings.mapped_file_size_commit_log - BLANK_BYTES
         fixed = self._record_fixed() + shape.topic_size
-        items = _batch_items(chunk, body, end, properties[0], room, fixed)
+        items = _batch_items(chunk, body, end, properties[0], free, fixed)
         if items is None:
             return None
         batch = Batch(
@@ -454,7 +454,7 @@ class Connection:
             return None
         may_hold = code == PULL_NOT_FOUND and bool(shape.hold_ms)
         if may_hold and (
-            shape.hold_ms < 0 or not store.held.has_room_for(self._connection_id, shape.tags)
+            shape.hold_ms < 0 or not store.held.has_capacity_for(self._connection_id, shape.tags)
         ):
             return None
         if commits:
@@ -506,7 +506,7 @@ def _within(allowance: int, frames: list[_Frame]) -> list[_Frame]:
     return limited
 
 
-def _judge_rest(chunk: bytes, position: int) -> tuple[int, str]:
+def _check_rest(chunk: bytes, position: int) -> tuple[int, str]:
     """(bytes needed from ``position`` on before it is worth looking again, what is wrong)."""
     size = len(chunk) - position
     if size < _LENGTH.size:
@@ -527,11 +527,11 @@ def _judge_rest(chunk: bytes, position: int) -> tuple[int, str]:
 
 
 def _batch_items(
-    chunk: bytes, position: int, end: int, common: bytes, room: int, fixed: int
+    chunk: bytes, position: int, end: int, common: bytes, free: int, fixed: int
 ) -> list[tuple[int, bytes, bytes]] | None:
     """The (flag, body, property text) items of a batch, as they are stored.
 
-    None when they are malformed, too many, or may be more than ``room`` bytes as records, each
+    None when they are malformed, too many, or may be more than ``free`` bytes as records, each
     ``fixed`` bytes longer than its body and text.
     """
     try:
@@ -540,7 +540,7 @@ def _batch_items(
         return None
     if (
         stop < end
-        or end - position + len(items) * (fixed + len(common)) > room
+        or end - position + len(items) * (fixed + len(common)) > free
         or not all(map(_BODY, items))
         or max(map(len, map(_TEXT, items))) > PROPERTIES_BYTES_MAX
     ):

@@ -116,7 +116,7 @@ class HeldPulls:
     def __len__(self) -> int:
         return self._count
 
-    def has_room_for(self, connection_id: int, tags: frozenset[int] | None) -> bool:
+    def has_capacity_for(self, connection_id: int, tags: frozenset[int] | None) -> bool:
         """Another pull of that connection may be held, with those tags."""
         of_connection = self._connections.get(connection_id, ())
         return (
@@ -127,7 +127,7 @@ class HeldPulls:
 
     def add(self, pull: HeldPull) -> bool:
         """Hold a pull; False when the table is full."""
-        if not self.has_room_for(pull.connection_id, pull.tags):
+        if not self.has_capacity_for(pull.connection_id, pull.tags):
             return False
         self._sequence += 1
         pull.sequence = self._sequence

@@ -45,7 +45,7 @@ class _Answer:
 
 
 @dataclass(slots=True)
-class _Line:
+class _AnswerQueue:
     """The waiting answers of one connection."""
 
     answers: deque[_Answer] = field(default_factory=deque)
@@ -71,7 +71,7 @@ class PendingAnswers:
         is_sync = settings.flush_disk_type == "SYNC_FLUSH"
         self._disk_timeout_ms = settings.sync_flush_timeout if is_sync else None
         self._flushed = 0
-        self._lines: dict[int, _Line] = {}
+        self._queues: dict[int, _AnswerQueue] = {}
         self.slave_timeout_ms: int | None = None
         self.replicated = self.available_below = 0
         self.slave_wanted = False
@@ -101,7 +101,7 @@ class PendingAnswers:
         if self.count >= PENDING_ANSWERS_MAX:
             answer.code = max(code, _SLAVE_LATE if for_slave else _DISK_LATE)
             return answer.frame()
-        self._lines.setdefault(connection_id, _Line()).answers.append(answer)
+        self._queues.setdefault(connection_id, _AnswerQueue()).answers.append(answer)
         self.count += 1
         self.slave_wanted |= for_slave
         return b""
@@ -110,47 +110,47 @@ class PendingAnswers:
         """Take the answers whose records are safe, by connection."""
         self._flushed = flushed_offset
         ready = []
-        for connection_id, line in list(self._lines.items()):
-            if frames := self._released(line, note):
+        for connection_id, queue in list(self._queues.items()):
+            if frames := self._released(queue, note):
                 ready.append((connection_id, b"".join(frames)))
-            if not line.answers:
-                del self._lines[connection_id]
+            if not queue.answers:
+                del self._queues[connection_id]
         return ready
 
     def expire(self, now_ms: int, has_failed: bool) -> None:
         """End the waits whose time is over, or for the disk when no flush will come; ``release``
         takes the answers. Each wait that ends so gives its code, of which the slave's counts
         more."""
-        for line in self._lines.values():
+        for queue in self._queues.values():
             if self._disk_timeout_ms is not None:
-                while (late := line.late_for_disk) < len(line.answers):
-                    answer = line.answers[late]
+                while (late := queue.late_for_disk) < len(queue.answers):
+                    answer = queue.answers[late]
                     if not has_failed and answer.begin_ms + self._disk_timeout_ms > now_ms:
                         break
                     if answer.for_disk and answer.end_offset > self._flushed:
                         answer.code = max(answer.code, _DISK_LATE)
                     answer.for_disk = False
-                    line.late_for_disk += 1
+                    queue.late_for_disk += 1
             timeout_ms = self.slave_timeout_ms
-            while (late := line.late_for_slave) < len(line.answers):
-                answer = line.answers[late]
+            while (late := queue.late_for_slave) < len(queue.answers):
+                answer = queue.answers[late]
                 # Without one nobody is waited for any more.
                 if timeout_ms is not None and answer.begin_ms + timeout_ms > now_ms:
                     break
                 if answer.for_slave and answer.end_offset > self.replicated:
                     answer.code = max(answer.code, _SLAVE_LATE)
                 answer.for_slave = False
-                line.late_for_slave += 1
+                queue.late_for_slave += 1
 
     def forget(self, connection_id: int) -> None:
         """Drop the answers of a connection that is gone."""
-        line = self._lines.pop(connection_id, None)
-        if line is not None:
-            self.count -= len(line.answers)
+        queue = self._queues.pop(connection_id, None)
+        if queue is not None:
+            self.count -= len(queue.answers)
 
-    def _released(self, line: _Line, note: Note) -> list[bytes]:
+    def _released(self, queue: _AnswerQueue, note: Note) -> list[bytes]:
         frames = []
-        answers = line.answers
+        answers = queue.answers
         while answers:
             answer = answers[0]
             if (answer.for_disk and answer.end_offset > self._flushed) or (
@@ -160,6 +160,6 @@ class PendingAnswers:
             frames.append(answers.popleft().frame())
             note(answer.begin_ms)
         self.count -= len(frames)
-        line.late_for_disk = max(line.late_for_disk - len(frames), 0)
-        line.late_for_slave = max(line.late_for_slave - len(frames), 0)
+        queue.late_for_disk = max(queue.late_for_disk - len(frames), 0)
+        queue.late_for_slave = max(queue.late_for_slave - len(frames), 0)
         return frames

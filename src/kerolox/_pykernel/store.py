@@ -33,7 +33,7 @@ from kerolox.kernel import (
     HalvesEnded,
     Read,
     Record,
-    StreamStanding,
+    StreamPosition,
 )
 from kerolox.kernel.metrics import Latencies, LatencyCounts
 from kerolox.kernel.settings import StoreSettings
@@ -73,14 +73,14 @@ class Store(MessageStore):
         self.commits: dict[tuple[str, str, int], int] = {}
         self.arrived: dict[QueueKey, set[int]] = {}
         self._waking: deque[HeldPull] = deque()
-        """Pulls that what arrived may satisfy, and that have not been looked at."""
+        """Pulls that what arrived may satisfy, and that have not been examined."""
         """Tags codes of new records in queues with held pulls, until ``wake``."""
         self.held = HeldPulls()
         self._waits = OffsetWaits()
         self.ended = Ended()
         self.accounts: Accounts | None = None
         self._ticked_ms = -1
-        self._looked_ms = 0
+        self._checked_ms = 0
         """When pulls that were passed over were looked for."""
         self._staged: deque[tuple[int, QueueKey, Sequence[int]]] = deque()
         """(end of the log, queue, tags codes) of what waits in a transient pool."""
@@ -250,7 +250,7 @@ class Store(MessageStore):
                 self._wake_and_notify()
 
     def read_master(
-        self, descriptor: int, standing: StreamStanding, frame_bytes: int, read_bytes: int
+        self, descriptor: int, stream_position: StreamPosition, frame_bytes: int, read_bytes: int
     ) -> None:
         """See ``RawLog``. Whoever asks goes on reading: that does the same, and is the oracle."""
 
@@ -432,7 +432,7 @@ class Store(MessageStore):
         """Answer the held pulls that what arrived can satisfy.
 
         Those of ``connection_id`` are returned, the others wait for ``drain_ready``. A pull whose
-        read finds nothing new stays held. At most ``ANSWERED_AT_ONCE_MAX`` are looked at; the rest
+        read finds nothing new stays held. At most ``ANSWERED_AT_ONCE_MAX`` are examined; the rest
         follows in ``drain_ready``, once for each of its turns.
         """
         while self.arrived:
@@ -489,8 +489,8 @@ class Store(MessageStore):
     def _expire_some(self) -> None:
         """Answer some of the pulls whose time was over at the last tick; the rest follows in
         ``drain_ready``, once for each of its turns."""
-        room = max(ANSWERED_AT_ONCE_MAX - len(self._ready), 0)
-        for pull in self.held.expired(self._ticked_ms, room):
+        free = max(ANSWERED_AT_ONCE_MAX - len(self._ready), 0)
+        for pull in self.held.expired(self._ticked_ms, free):
             result = (
                 self._nothing_for(pull)
                 if pull.deadline_ms == ENDED_MS
@@ -510,10 +510,10 @@ class Store(MessageStore):
 
     def _end_passed_over(self, now_ms: int) -> None:
         """The pulls whose tags none of the messages had that came meanwhile, now and then."""
-        last_ms = self._looked_ms
+        last_ms = self._checked_ms
         if last_ms <= now_ms < last_ms + PASSED_OVER_MS:
             return
-        self._looked_ms = now_ms
+        self._checked_ms = now_ms
         if last_ms:
             self.held.end_where(
                 lambda pull: (
@@ -530,7 +530,7 @@ class Store(MessageStore):
     def _nothing_for(self, pull: HeldPull) -> ReadResult:
         """What an ended pull is told: that it found nothing, at the offset that it asked for."""
         low, high = self.queue_bounds(*pull.key)
-        # It looked at no entry: what the last read was behind is none of its own.
+        # It examined no entry: what the last read was behind is none of its own.
         self.reader.last_behind = -1
         return _OVERFLOW_ONE, pull.offset, low, high, False, 0, b""
 

@@ -123,7 +123,7 @@ class Tables:
         self.forget_shapes()
 
     def forget_shapes(self) -> None:
-        """A table changed: judge anew."""
+        """A table changed: check anew."""
         self._send_shapes.clear()
         self._pull_shapes.clear()
 

@@ -1,4 +1,4 @@
-"""Waits for an offset of a queue: whoever reads for himself is told when it is there.
+"""Waits for an offset of a queue: whoever reads for himself is notified when it is there.
 
 Plain data, as :mod:`kerolox._pykernel.holds`. A wait has a number and no answer.
 """

@@ -9,7 +9,7 @@
 The same as functions, for who has an :class:`Access` already: their first argument. Every answer is
 a frozen dataclass, or a frozen struct where it is RocketMQ's own table of settings. Times are
 milliseconds since the epoch where a name ends in ``_ms``, and sizes are bytes unless the name says
-otherwise. An address is ``host:port``. Blocking twins are in :mod:`kerolox.admin.sync`.
+otherwise. An address is ``host:port``. Blocking counterparts are in :mod:`kerolox.admin.sync`.
 """
 
 from kerolox.admin.acl import (
@@ -236,7 +236,7 @@ from kerolox.protocol.bodies import (
     SubscriptionGroupConfig,
     TopicConfig,
 )
-from kerolox.protocol.own.half_messages import EndedHalves
+from kerolox.protocol.extensions.half_messages import EndedHalves
 
 __all__ = [
     "END",

@@ -21,7 +21,8 @@ if TYPE_CHECKING:
     from kerolox.client.aio.network.access import Access
 
 KEY_CHARACTERS_MIN = 7
-"""Shortest access key and secret key (``AclConstants.ACCESS_KEY_MIN_LENGTH`` and its twin)."""
+"""Shortest access key and secret key (``AclConstants.ACCESS_KEY_MIN_LENGTH`` and its
+counterpart)."""
 
 PERMISSIONS = ("DENY", "PUB", "SUB", "PUB|SUB", "SUB|PUB")
 """What an account may do with a topic or group."""

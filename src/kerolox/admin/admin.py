@@ -64,7 +64,7 @@ class Admin(TopicRequests, ConsumerRequests, ServerRequests, MessageRequests, Re
             )
         self.timeout_seconds = timeout_seconds
         self._where = name_server_text(name_server) or f"${NAME_SERVER_VARIABLE}"
-        self._connection: _Own | None = _Own(name_server, settings=settings)
+        self._connection: _AdminConnection | None = _AdminConnection(name_server, settings=settings)
         self._shared: Access | Connection | None = None
         self._access: Access | None = None
         self._closed = False
@@ -140,7 +140,7 @@ class Admin(TopicRequests, ConsumerRequests, ServerRequests, MessageRequests, Re
         return access
 
 
-class _Own(Connection):
+class _AdminConnection(Connection):
     """The connections of one ``Admin``."""
 
     @property

@@ -1,7 +1,8 @@
 """Answers of servers, read with checks: a server may be of any version, broken or hostile.
 
 :func:`read_object` reads a body in either form of JSON, up to a length, off the event loop where
-that takes long. Each look at a :class:`Members` checks what it finds, and an error names the place.
+that takes long. Each check of a :class:`Members` checks what it finds, and an error names the
+place.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Brokers: figures, settings, cleaning, replication, and the entries of consume queues."""
+"""Brokers: metrics, settings, cleaning, replication, and the entries of consume queues."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from kerolox.message import MessageQueue
 
 _VERSION = "brokerVersionDesc"
-"""Among the figures of each broker."""
+"""Among the metrics of each broker."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +64,7 @@ class PoolQueue:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BrokerRuntime:
-    """A broker's figures (``brokerStatus``); 0 where it does not say one."""
+    """A broker's metrics (``brokerStatus``); 0 where it does not say one."""
 
     address: str
     version: str
@@ -179,7 +179,7 @@ class QueueEntries:
 
 
 async def broker_runtime(access: Access, broker: str) -> BrokerRuntime:
-    """A broker's figures (code 28).
+    """A broker's metrics (code 28).
 
     Args:
         access: the cluster.
@@ -188,7 +188,7 @@ async def broker_runtime(access: Access, broker: str) -> BrokerRuntime:
     Raises:
         BrokerError: it refused.
         RemotingError: it does not answer, or with something else: a name server of Kerolox has
-            figures, too, and they are none of a broker.
+            metrics, too, and they are none of a broker.
     """
     response = await access.ask(broker, RequestCode.GET_BROKER_RUNTIME_INFO)
     answer = await read_object(response, "the runtime info", broker)

@@ -35,7 +35,9 @@ async def put_key_value(access: Access, namespace: str, key: str, value: str) ->
         BrokerError, RemotingError: none took it.
     """
     header = KeyValueHeader(namespace=namespace, key=key, value=value).encode()
-    return await _tell_all(access, RequestCode.PUT_KV_CONFIG, header, f"{key!r} could not be set")
+    return await _send_to_all(
+        access, RequestCode.PUT_KV_CONFIG, header, f"{key!r} could not be set"
+    )
 
 
 async def get_key_value(access: Access, namespace: str, key: str) -> str | None:
@@ -55,7 +57,7 @@ async def delete_key_value(access: Access, namespace: str, key: str) -> list[str
     :func:`put_key_value`."""
     header = KeyHeader(namespace=namespace, key=key).encode()
     what = f"{key!r} could not be deleted"
-    return await _tell_all(access, RequestCode.DELETE_KV_CONFIG, header, what)
+    return await _send_to_all(access, RequestCode.DELETE_KV_CONFIG, header, what)
 
 
 async def key_values(access: Access, namespace: str) -> dict[str, str]:
@@ -157,7 +159,7 @@ async def update_name_server_settings(access: Access, settings: Mapping[str, str
     )
 
 
-async def _tell_all(
+async def _send_to_all(
     access: Access, code: RequestCode, header: Mapping[str, str], what: str
 ) -> list[str]:
     return await do_on_each(access.name_servers, lambda a: access.ask(a, code, header), what)

@@ -56,7 +56,7 @@ async def move_offsets(
     dry_run: bool = False,
 ) -> list[OffsetMove]:
     """Have a group go on at a position of each queue; sorted by queue. Members that are online are
-    told (code 222) and go on there; where nobody is, the broker is told (code 15).
+    told (code 222) and go on there; where nobody is, the broker is notified (code 15).
 
     A time is the first message from then on. Members that are online at a broker of RocketMQ 4 go
     to the message nearest to the time, which may be one that is older: so that broker does it, and
@@ -148,16 +148,16 @@ async def _move(
     message that is nearest to it."""
     addresses = {at[each.queue] for each in moves}
     online = await all_answers(addresses, lambda address: _is_online(access, group, address))
-    told_a_time: list[str] = []
+    time_moves: list[str] = []
     for address, has_members in online.items():
         if not has_members:
             continue
         if timestamp_ms in (0, END):
-            told_a_time.append(address)
+            time_moves.append(address)
         elif await is_kerolox(access, address):
             continue
         elif timestamp_ms is not None:
-            told_a_time.append(address)
+            time_moves.append(address)
         else:
             raise ClientError(
                 f"members of group {group!r} are online at {address}, a broker of RocketMQ 4, "
@@ -165,7 +165,7 @@ async def _move(
                 "reset the group to a time"
             )
 
-    async def tell(address: str, queue_id: int, offset: int) -> None:
+    async def send(address: str, queue_id: int, offset: int) -> None:
         header = ResetOffsetHeader(
             topic=topic,
             group=group,
@@ -188,11 +188,11 @@ async def _move(
                 continue
             if not online[address]:
                 await set_offset(access, group, each.queue, each.new)
-            elif address not in told_a_time:
-                await tell(address, each.queue.queue_id, each.new)
+            elif address not in time_moves:
+                await send(address, each.queue.queue_id, each.new)
 
     await all_answers(addresses, move_on)
-    await all_answers(told_a_time, lambda address: tell(address, -1, -1))
+    await all_answers(time_moves, lambda address: send(address, -1, -1))
 
 
 async def _is_online(access: Access, group: str, address: str) -> bool:

@@ -224,11 +224,11 @@ async def topics_with_groups(access: Access) -> list[TopicGroups]:
         if not topic.startswith((RETRY_PREFIX, DLQ_PREFIX))
     ]
 
-    async def look(topic: str) -> TopicGroups:
+    async def query(topic: str) -> TopicGroups:
         clusters = _clusters(info, await current_route(access, topic))
         return TopicGroups(topic, tuple(clusters), tuple(await groups_of_topic(access, topic)))
 
-    found, _ = await answers_of(topics, look)
+    found, _ = await answers_of(topics, query)
     return [found.get(topic) or TopicGroups(topic, (), ()) for topic in topics]
 
 

@@ -251,7 +251,7 @@ async def brokers_of(
     """
     found: dict[str, tuple[BrokerAddresses, ...]] = {}
 
-    async def look(name_server: str) -> None:
+    async def query(name_server: str) -> None:
         route = await access.fetch_route_from(name_server, topic)
         if route is not None:
             found[name_server] = route.brokers
@@ -260,7 +260,7 @@ async def brokers_of(
             await access.ask(name_server, RequestCode.GET_KV_CONFIG, order_entry(topic))
             found[name_server] = ()
 
-    _, silent = await ask_each(access.name_servers, look)
+    _, silent = await ask_each(access.name_servers, query)
     if not found and len(silent) < len(access.name_servers):
         raise _no_such_topic(access, topic)
     if not found:

@@ -29,12 +29,12 @@ from kerolox.broker.hooks import PullHook
 from kerolox.broker.identity import Identity
 from kerolox.broker.metrics.broker_stats import SAMPLE_SECONDS as BROKER_STATS_SECONDS
 from kerolox.broker.metrics.broker_stats import BrokerStats
-from kerolox.broker.metrics.exposition import BrokerFigures
+from kerolox.broker.metrics.exposition import BrokerExposition
 from kerolox.broker.metrics.store_stats import SAMPLE_SECONDS, StoreStats
-from kerolox.broker.opening import open_store, tell_cut
+from kerolox.broker.opening import open_store, report_cut
 from kerolox.broker.ports import Ports
 from kerolox.broker.replication.replication import Replication
-from kerolox.broker.replication.resync import CutWish
+from kerolox.broker.replication.resync import CutRequest
 from kerolox.broker.roles.parts import RoleParts
 from kerolox.broker.roles.roles import Roles
 from kerolox.broker.roles.searching import SEARCH_SECONDS
@@ -79,11 +79,11 @@ from kerolox.remoting.limits.requests import RequestLimits
 from kerolox.remoting.tls.server_tls import ServerTls
 from kerolox.remoting.unserved import UnservedCodes
 from kerolox.security.access.files import AclFiles, Places
-from kerolox.security.access.watching import LOOK_SECONDS, AccountsWatch
+from kerolox.security.access.watching import POLL_SECONDS, AccountsWatch
 from kerolox.store.recovery.log_cut import cut_log
 
 TICK_SECONDS = 0.1
-"""How often held pulls and flush answers are looked at for their deadlines."""
+"""How often held pulls and flush answers are examined for their deadlines."""
 
 DELIVER_SECONDS = 0.1
 EXPIRE_SECONDS = 10.0
@@ -99,7 +99,7 @@ CUT_AGAIN_SECONDS = 600.0
 START_AGAIN_SECONDS = 5.0
 """After a start within the process failed."""
 
-HELD_SECONDS_MAX, HELD_LOOK_SECONDS = 1.0, 0.005
+HELD_SECONDS_MAX, HELD_POLL_SECONDS = 1.0, 0.005
 """How long a stop waits for the disk and for slaves, and how often it looks."""
 
 _log = logging.getLogger(__name__)
@@ -165,7 +165,7 @@ class Broker:
 
     @property
     def metrics_port(self) -> int:
-        """Where its figures are (after the start); 0: nowhere."""
+        """Where its metrics are (after the start); 0: nowhere."""
         return self._metrics.port
 
     @property
@@ -198,7 +198,7 @@ class Broker:
             role = StartingRole(self.config)
             store, self.recovery = open_store(self.config, kernel)
             self._cleanup.callback(self._close_store, store)
-            await role.look()
+            await role.poll()
             self.parts = self._made_parts(store, role)
             self._load_tables()
             if self.parts.accounts is not None:
@@ -215,8 +215,8 @@ class Broker:
             self._cleanup.push_async_callback(self.parts.background.stop)
             self._cleanup.push_async_callback(self.parts.roles.stop)
             await self._ports.open()
-            # Whoever looks at figures sees the broker end.
-            self._metrics = MetricsEndpoint(self.config, _figures_of(self.parts, self._ports))
+            # Whoever examines metrics sees the broker end.
+            self._metrics = MetricsEndpoint(self.config, _metrics_of(self.parts, self._ports))
             self._cleanup.push_async_callback(self._metrics.stop)
             await self._metrics.start()
             await self.parts.replication.start()
@@ -392,7 +392,7 @@ class Broker:
             (TICK_SECONDS, self._tick),
             (EXPIRE_SECONDS, self._expire),
             (SAMPLE_SECONDS, self._sample),
-            (BROKER_STATS_SECONDS, parts.broker_stats.sample_in_turns),
+            (BROKER_STATS_SECONDS, parts.broker_stats.sample_in_slices),
             (config.flush_consumer_offset_interval / 1000, parts.offsets.persist),
             (config.flush_delay_offset_interval / 1000, parts.schedule.persist),
             (FILTER_SECONDS, parts.filters.persist),
@@ -400,12 +400,12 @@ class Broker:
             (PROTECT_SECONDS, self._protect),
             (DELIVER_SECONDS, parts.schedule.deliver_due),
             (config.transaction_check_interval / 1000, self._check_transactions),
-            (SEARCH_SECONDS, parts.roles.search.look),
+            (SEARCH_SECONDS, parts.roles.search.poll),
         ):
             parts.background.repeat(seconds, work)
         parts.background.repeat(CHECK_SECONDS, parts.cleaner.check_disk, first=FIRST_CHECK_SECONDS)
         if parts.accounts is not None:
-            parts.background.repeat(LOOK_SECONDS, parts.accounts.look)
+            parts.background.repeat(POLL_SECONDS, parts.accounts.poll)
         clean_seconds = config.clean_resource_interval / 1000
         parts.background.repeat(clean_seconds, parts.cleaner.clean, first=FIRST_CLEAN_SECONDS)
 
@@ -421,7 +421,7 @@ class Broker:
             self._ports.deliver_ready()
 
     async def _retry_writes(self) -> None:
-        self.parts.cleaner.tell_trouble()
+        self.parts.cleaner.log_trouble()
         await self.parts.topics.file.retry()
         await self.parts.groups.file.retry()
 
@@ -441,20 +441,20 @@ class Broker:
         self.parts.store_stats.sample()
 
     # -- a slave whose log is not its master's ------------------------------------------------
-    def _cut(self, wish: CutWish) -> str:
+    def _cut(self, request: CutRequest) -> str:
         """Close the store, have its log cut, start again; why not, empty: it is under way."""
         if self._restarting is not None:
             return ""
         if self._stopping.is_set() or not self._is_started:
-            return "The broker is being started or stopped; the next try looks again"
+            return "The broker is being started or stopped; the next try checks again"
         if asyncio.get_running_loop().time() < self._cut_again_at:
             return f"It could not be cut, which is tried again after {CUT_AGAIN_SECONDS:g} s"
-        self._restarting = asyncio.get_running_loop().create_task(self._restart(wish))
+        self._restarting = asyncio.get_running_loop().create_task(self._restart(request))
         return ""
 
-    async def _restart(self, wish: CutWish) -> None:
+    async def _restart(self, request: CutRequest) -> None:
         config = self.config
-        _log.warning("the broker restarts in its process, to cut its log: %s", wish.why)
+        _log.warning("the broker restarts in its process, to cut its log: %s", request.why)
         try:
             self._is_started = False
             try:
@@ -466,12 +466,12 @@ class Broker:
                 cut = await asyncio.to_thread(
                     cut_log,
                     config.store_settings(),
-                    wish.equal_to,
-                    why=wish.why,
-                    master=wish.master,
+                    request.equal_to,
+                    why=request.why,
+                    master=request.master,
                 )
                 if cut is not None:
-                    tell_cut(config.store_path_root_dir, cut)
+                    report_cut(config.store_path_root_dir, cut)
             except (OSError, ValueError) as error:
                 self._cut_again_at = asyncio.get_running_loop().time() + CUT_AGAIN_SECONDS
                 _log.error("the log of the slave is not cut: %s", error)
@@ -514,13 +514,13 @@ class Broker:
         store, replicated = parts.store, parts.replication.waits.replicated
         parts.gate.close()
         end = store.max_physical_offset
-        for _ in range(int(HELD_SECONDS_MAX / HELD_LOOK_SECONDS)):
+        for _ in range(int(HELD_SECONDS_MAX / HELD_POLL_SECONDS)):
             is_flushed = self.config.flush_disk_type != "SYNC_FLUSH" or store.flushed_offset >= end
             is_copied = not replicated.slaves or replicated.offset >= end
             self._ports.deliver_ready()
             if is_flushed and (is_copied or not self.config.is_sync_master):
                 break
-            await asyncio.sleep(HELD_LOOK_SECONDS)
+            await asyncio.sleep(HELD_POLL_SECONDS)
         if isinstance(store, ReplicationKernel):
             # What waits is late with the next tick. Nothing is taken that could come after it.
             store.set_slave_timeout(None)
@@ -555,8 +555,8 @@ def _accounts_watch(config: BrokerConfig, access: AccessGate) -> AccountsWatch |
     return AccountsWatch(AclFiles(places), access.use)
 
 
-def _figures_of(parts: Context, ports: Ports) -> BrokerFigures:
-    return BrokerFigures(
+def _metrics_of(parts: Context, ports: Ports) -> BrokerExposition:
+    return BrokerExposition(
         config=parts.config,
         now_ms=parts.now_ms,
         kernel=parts.kernel,

@@ -113,7 +113,7 @@ class BrokerConfig(HaSettings):
     vip_port_enable: bool = True
     gather_time_micros: int = field(default=250, metadata=LATER | {"min": 0, "max": 10_000})
     """Microseconds that the loop rests between turns while it is busy with small requests and loses
-    none by it (see ``kerolox.remoting.gathering``); 0: never."""
+    none by it (see ``kerolox.remoting.coalescing``); 0: never."""
     namesrv_addr: str = field(
         default_factory=lambda: os.environ.get(NAMESRV_VARIABLE, ""),
         metadata={"live": True, "wire_if": "update_namesrv_addr_enable", "bytes": 4096},

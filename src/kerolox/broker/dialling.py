@@ -1,7 +1,7 @@
 """How a broker speaks to its name servers: with TLS, and with an account.
 
 RocketMQ's broker takes the first from system properties and from ``tls.config.file``, as its
-clients do (``tls.enable``, ``tls.client.*``), and signs nothing. Files are looked at whenever a
+clients do (``tls.enable``, ``tls.client.*``), and signs nothing. Files are examined whenever a
 connection or a registration is made: what was renewed counts from then on.
 """
 
@@ -69,7 +69,7 @@ class DialSettings(RoleSettings):
         return self.tls_server_mode == ENFORCING
 
     def tls_to_name_servers(self) -> Tls:
-        """How they are encrypted; no file is looked at.
+        """How they are encrypted; no file is examined.
 
         Raises:
             ConfigError: a key is given and no certificate.
@@ -77,7 +77,7 @@ class DialSettings(RoleSettings):
         return self.tls_dialled() if self.speaks_tls_to_name_servers else False
 
     def tls_dialled(self) -> TlsSettings:
-        """How connections of the broker are encrypted that are; no file is looked at.
+        """How connections of the broker are encrypted that are; no file is examined.
 
         Raises:
             ConfigError: a key is given and no certificate.
@@ -120,7 +120,7 @@ class AccountHook:
     def before_request(self, address: str, request: RemotingCommand) -> None:
         """Sign it. A file that changed is read; one that can't be is a warning, and the account
         that was read before stays."""
-        if self._look() != self._seen:
+        if self._read_stamp() != self._seen:
             try:
                 self._read()
             except ConfigError as error:
@@ -134,11 +134,11 @@ class AccountHook:
         """Nothing."""
 
     def _read(self) -> None:
-        self._seen = self._look()
+        self._seen = self._read_stamp()
         path, _ = self._seen
         self._signer = None if path is None else Signer(_credentials(path))
 
-    def _look(self) -> tuple[Path | None, tuple[int, ...]]:
+    def _read_stamp(self) -> tuple[Path | None, tuple[int, ...]]:
         """The file, and what is different when it was written or replaced."""
         path = _path(self._settings.namesrv_credentials_file)
         if path is None:

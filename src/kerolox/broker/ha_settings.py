@@ -44,7 +44,7 @@ class HaSettings(DialSettings):
     ha_transfer_batch_size: int = field(
         default=32 * 1024, metadata=LATER | {"min": 1_024, "max": 4 * 1024 * 1024 - 12}
     )
-    """Most bytes of the log in one frame; a Java slave has room for 4 MiB with its head."""
+    """Most bytes of the log in one frame; a Java slave has space for 4 MiB with its head."""
     ha_slave_fallbehind_max: int = field(default=256 << 20, metadata=LATER | {"min": 0} | _INT)
     """A SYNC_MASTER does not wait for slaves that are further behind."""
     slave_timeout: int = field(default=3_000, metadata=LATER | {"min": 1} | _INT)
@@ -62,7 +62,7 @@ class HaSettings(DialSettings):
     another one, puts it aside as a whole and begins with an empty one."""
 
     def tls_to_master(self) -> Tls:
-        """How a slave speaks to its master's port; no file is looked at.
+        """How a slave speaks to its master's port; no file is examined.
 
         Raises:
             ConfigError: a key is given and no certificate.

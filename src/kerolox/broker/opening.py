@@ -46,15 +46,15 @@ def open_store(config: BrokerConfig, kernel: Kernel) -> tuple[StoreKernel, Recov
     except ValueError as error:
         raise StoreError(f"store {root} can't be opened: {error}") from error
     if cut is not None:
-        tell_cut(root, cut)
+        report_cut(root, cut)
     for note in report.notes:
         _log.warning("store %s: %s", root, note)
     _log.info("store %s: %s", root, report.summary())
     return store, report
 
 
-def tell_cut(root: Path, cut: LogCut) -> None:
-    """Say what was cut off a slave's log, and how to look at it."""
+def report_cut(root: Path, cut: LogCut) -> None:
+    """Say what was cut off a slave's log, and how to examine it."""
     where = "begins anew" if cut.kept == EVERYTHING else f"ends at {cut.kept} now"
     _log.warning(
         "store %s: its log %s, and the bytes from %d to %d are kept in %s: %s (master %s); "

@@ -16,9 +16,9 @@ from kerolox.kernel import ALLOWANCE_MAX, ConnectionKernel
 from kerolox.protocol.codes import RequestCode
 from kerolox.protocol.command import RemotingCommand
 from kerolox.protocol.framing import FrameDecoder
-from kerolox.remoting.gathering import Gathering
+from kerolox.remoting.coalescing import RequestCoalescer
 from kerolox.remoting.server import Handler, RemotingServer, ServerConnection
-from kerolox.remoting.turns import TURN_SECONDS_MAX
+from kerolox.remoting.time_slices import SLICE_SECONDS_MAX
 from kerolox.remoting.unserved import UnservedCodes
 
 if TYPE_CHECKING:
@@ -42,7 +42,9 @@ class Ports:
         self._main: RemotingServer | None = None
         self._servers: list[RemotingServer] = []
         self._unserved_by_vip = UnservedCodes("VIP port of the broker")
-        self._gathering = Gathering(broker.config.gather_time_micros / 1e6, self._messages_moved)
+        self._coalescer = RequestCoalescer(
+            broker.config.gather_time_micros / 1e6, self._messages_moved
+        )
         self._cleanup = contextlib.AsyncExitStack()
 
     @property
@@ -61,8 +63,8 @@ class Ports:
         if self._broker.tls is not None:
             self._broker.tls.start()
             self._cleanup.push_async_callback(self._broker.tls.stop)
-        self._gathering.start()
-        self._cleanup.callback(self._gathering.stop)
+        self._coalescer.start()
+        self._cleanup.callback(self._coalescer.stop)
         try:
             self._main = await self._listen(identity.port, self._handle, self._kernel_of)
         except ConfigError as error:
@@ -95,7 +97,7 @@ class Ports:
         access = self._broker.access
         if access.fast_path is not None:
             access.fast_path.opened(connection_id, kernel)
-        return _Unhurried(kernel) if access.is_on and access.fast_path is None else kernel
+        return _SlowPathConnection(kernel) if access.is_on and access.fast_path is None else kernel
 
     def _connection_closed(self, connection: ServerConnection) -> None:
         if self._broker.access.fast_path is not None:
@@ -106,7 +108,7 @@ class Ports:
 
     def _leave(self, connection: ServerConnection) -> None:
         """The clients of a closed connection leave their groups, as many as one turn takes."""
-        end = time.monotonic() + TURN_SECONDS_MAX
+        end = time.monotonic() + SLICE_SECONDS_MAX
         for _ in self._broker.clients.leaving(connection):
             if time.monotonic() >= end:
                 asyncio.get_running_loop().call_soon(self._leave, connection)
@@ -141,7 +143,7 @@ class Ports:
             backlog=config.server_socket_backlog,
             connections_max=config.max_connections,
             connections_per_address_max=config.max_connections_per_address,
-            gathering=self._gathering,
+            coalescer=self._coalescer,
             tls=self._broker.tls,
             limits=self._broker.limits,
         )
@@ -154,13 +156,13 @@ class Ports:
         self, command: RemotingCommand, connection: ServerConnection
     ) -> RemotingCommand | None:
         broker = self._broker
-        account = await broker.access.admit_in_turns(command, connection)
+        account = await broker.access.admit_in_slices(command, connection)
         busy = broker.limits.refuse_account(command, account, connection.remote_address)
         if busy is not None:
             return busy
-        if broker.roles.detour.is_on:
+        if broker.roles.forwarder.is_on:
             try:
-                passed = await broker.roles.detour.take(command)
+                passed = await broker.roles.forwarder.take(command)
             except BrokerError as error:
                 return command.response(error.code, error.remark)
             if passed is not None:
@@ -180,7 +182,7 @@ class Ports:
         return stats["put_count"] + stats["get_count"]
 
 
-class _Unhurried:
+class _SlowPathConnection:
     """A connection whose kernel knows no access control: every frame goes to its handler."""
 
     allowance = ALLOWANCE_MAX

@@ -3,7 +3,7 @@
 A log file is deleted when it is old enough (``fileReservedTime``) and there is a reason to delete
 now: the hour (``deleteWhen``), the disk (``diskMaxUsedSpaceRatio``), or an operator. Where the disk
 is fuller than ``diskSpaceCleanForciblyRatio`` age no longer matters (``cleanFileForciblyEnable``),
-and beyond ``diskSpaceWarningLevelRatio`` the store takes no writes until there is room again.
+and beyond ``diskSpaceWarningLevelRatio`` the store takes no writes until there is space again.
 
 Ratios are of 1 here, as RocketMQ counts them: whole per cents, rounded up.
 """
@@ -19,7 +19,7 @@ DELETE_FILES_MAX = 10
 MANUAL_RUNS = 20
 """Runs that an operator's request is good for (``MAX_MANUAL_DELETE_FILE_TIMES``)."""
 HOUR_MS = 3_600_000
-ROOM_RATIO = 0.02
+HYSTERESIS_RATIO = 0.02
 """So far below a border a disk has to be before it counts as less full again."""
 USED_RATIO_BOUNDS = (10, 95)
 """Per cents that ``diskMaxUsedSpaceRatio`` is brought into, as RocketMQ does."""
@@ -94,7 +94,7 @@ class CleanUp:
     """What one run shall do."""
 
     reasons: tuple[str, ...]
-    """Why log files are looked at: ``time``, ``space``, ``manual``. Empty: they are not."""
+    """Why log files are examined: ``time``, ``space``, ``manual``. Empty: they are not."""
     at_once: bool
     """Their age does not matter."""
 
@@ -110,7 +110,7 @@ class Retention:
         self._log_ratio = self._queue_ratio = 0.0
         self.is_nearly_full = False
         """A disk is fuller than ``diskMaxUsedSpaceRatio``, or was and is not yet
-        :data:`ROOM_RATIO` below: at the border it is one crossing, not many."""
+        :data:`HYSTERESIS_RATIO` below: at the border it is one crossing, not many."""
 
     def delete_manually(self) -> None:
         """Let the next runs delete whatever the hour (code 329)."""
@@ -122,7 +122,7 @@ class Retention:
         self._log_ratio = min(log_ratios)
         self._queue_ratio = queue_ratio
         before = self.is_disk_full
-        most = self.rules.disk_max_used_ratio - (ROOM_RATIO if self.is_nearly_full else 0)
+        most = self.rules.disk_max_used_ratio - (HYSTERESIS_RATIO if self.is_nearly_full else 0)
         self.is_nearly_full = self._is_beyond(most)
         self.is_disk_full = self._is_beyond(self.rules.warning_ratio)
         return self.is_disk_full != before
@@ -137,7 +137,7 @@ class Retention:
 
     @property
     def is_space_wanted(self) -> bool:
-        """A disk is fuller than ``diskMaxUsedSpaceRatio``, or can't be looked at."""
+        """A disk is fuller than ``diskMaxUsedSpaceRatio``, or can't be examined."""
         is_unknown = self._log_ratio < 0 or self._queue_ratio < 0
         return is_unknown or self._is_beyond(self.rules.disk_max_used_ratio)
 

@@ -71,7 +71,7 @@ def confirm(question: str, consent: Consent, output: str, name_server: str) -> b
         click.Abort: the answer is no.
     """
     if consent.dry_run:
-        say_dry_run(output)
+        print_dry_run(output)
         return False
     if consent.yes:
         return True
@@ -83,7 +83,7 @@ def confirm(question: str, consent: Consent, output: str, name_server: str) -> b
     return True
 
 
-def say_dry_run(output: str) -> None:
+def print_dry_run(output: str) -> None:
     """Say to people that nothing was changed; what is printed for programs has ``done`` false."""
     if is_text(output):
         print_line("nothing was changed (--dry-run)")

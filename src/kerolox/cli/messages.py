@@ -207,7 +207,7 @@ def searching(pattern: str | None) -> Callable[[MessageExt], bool]:
 async def first_matching(
     messages: AsyncIterator[MessageExt], has: Callable[[MessageExt], bool], count: int
 ) -> tuple[list[MessageExt], int]:
-    """The first ``count`` messages that ``has`` wants, and how many were looked at."""
+    """The first ``count`` messages that ``has`` wants, and how many were examined."""
     found: list[MessageExt] = []
     looked_at = 0
     async for each in messages:

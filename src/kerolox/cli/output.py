@@ -143,11 +143,11 @@ def complain_of(error: Exception, text: str) -> None:
         said = shaded("kerolox: error:", Shade.ERROR, sys.stderr)
         click.echo(f"{said} {one_line(text)}", err=True)
         return
-    told: dict[str, object] = {"type": type(error).__name__, "message": one_line(text)}
+    members: dict[str, object] = {"type": type(error).__name__, "message": one_line(text)}
     code = getattr(error, "code", None)
     if isinstance(code, int):
-        told["code"] = code
-    click.echo(json_text({"error": told}), err=True)
+        members["code"] = code
+    click.echo(json_text({"error": members}), err=True)
 
 
 def one_line(text: str) -> str:
@@ -162,8 +162,8 @@ def show_usage_error(error: click.ClickException) -> None:
     ``-o json`` and ``ndjson`` it is an object, as other errors are.
     """
     if _chosen.get() in (JSON, NDJSON):
-        told = {"type": type(error).__name__, "message": one_line(error.format_message())}
-        click.echo(json_text({"error": told}), err=True)
+        members = {"type": type(error).__name__, "message": one_line(error.format_message())}
+        click.echo(json_text({"error": members}), err=True)
         return
     written = io.StringIO()
     error.show(written)

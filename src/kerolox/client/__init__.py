@@ -1,4 +1,4 @@
-"""The clients: producers and consumers for asyncio; their blocking twins are in ``.sync``.
+"""The clients: producers and consumers for asyncio; their blocking counterparts are in ``.sync``.
 
 The names are imported when they are first asked for. So modules of :mod:`kerolox.client.core` can
 be had without the clients, which commands and the workers of Spark start faster by.

@@ -36,7 +36,7 @@ def start(thread: threading.Thread, what: str) -> None:
 
     Raises:
         ClientError: CPython gives none: at the end of the interpreter, or since the machine has no
-            room for it.
+            capacity for it.
     """
     if sys.is_finalizing():  # it would never run, and the start would wait for it for ever
         raise ClientError(ending(what))

@@ -19,6 +19,6 @@ def send_codec(name: str | None = None) -> SendCodec:
     if chosen == "native":
         kernel = load_kernel(chosen)
         # A native kernel that was built before it had a codec has none.
-        if hasattr(kernel, "SendLane"):
+        if hasattr(kernel, "TopicSender"):
             return cast("SendCodec", kernel)
     return cast("SendCodec", python_sending)

@@ -1,4 +1,4 @@
-"""Request ids and message ids, counted in Python: the twins of the native classes."""
+"""Request ids and message ids, counted in Python: the counterpart of the native classes."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""Pulled records to messages whose parts are made when they are looked at.
+"""Pulled records to messages whose parts are made when they are read.
 
-A consumer looks at few parts of most messages. So of each record the body and what consuming needs
+A consumer reads few parts of most messages. So of each record the body and what consuming needs
 are taken at once; the rest is copied as it is and decoded on the first look. A message thereby
 owns its bytes: one that is kept for long keeps no other message of its pull in memory.
 """
@@ -11,7 +11,7 @@ from functools import cache
 from operator import lt
 from typing import TYPE_CHECKING, NamedTuple, Protocol, cast
 
-from kerolox.codec import message_twin
+from kerolox.codec import python_messages
 from kerolox.errors import RemoteProtocolError
 from kerolox.kernel.choice import kernel_name, load_kernel
 from kerolox.protocol.compression import inflate_body
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 class MessageCodec(Protocol):
-    """What differs between the native decoder and its twin in Python."""
+    """What differs between the native decoder and its Python implementation."""
 
     @staticmethod
     def pull_answer(frame: bytes) -> PullAnswer | None:
@@ -38,7 +38,7 @@ class MessageCodec(Protocol):
 
         Args:
             data: what ends with the records.
-            parts: makes what is not looked at yet.
+            parts: makes what is not read yet.
             broker_name: of all the messages.
             tags: only messages with one of these are made; empty: all.
             start: where in ``data`` the first record begins.
@@ -61,9 +61,9 @@ def message_codec() -> MessageCodec:
     Raises:
         ConfigError: see :func:`kerolox.kernel.choice.load_kernel`.
     """
-    kernel = load_kernel() if kernel_name() == "native" else message_twin
+    kernel = load_kernel() if kernel_name() == "native" else python_messages
     # An older kerolox-kernel does not have it, or has less of it.
-    return cast("MessageCodec", kernel if hasattr(kernel, "pull_answer") else message_twin)
+    return cast("MessageCodec", kernel if hasattr(kernel, "pull_answer") else python_messages)
 
 
 class _PulledParts:
@@ -147,7 +147,7 @@ def decode_pulled(
         data, parts, broker_name, tags, start
     )
     if end < len(data):
-        # The general way states what is wrong, and where among the records.
+        # The slow path states what is wrong, and where among the records.
         records = data[start:]
         decode_record(records, end - start, inflate=False)
         raise RemoteProtocolError(record_fault(records, end - start))

@@ -1,4 +1,4 @@
-"""Plain pulls: requests of which only four numbers change, and what their answers say."""
+"""Fast-path pulls: requests of which only four numbers change, and what their answers say."""
 
 from __future__ import annotations
 
@@ -13,15 +13,16 @@ CHANGING_FIELDS = ("queueOffset", "sysFlag", "commitOffset")
 """Fields of a pull that change from pull to pull, in the order of its header."""
 
 PullAnswer = tuple[int, int, int, int, str, str, int]
-"""What a plain answer to a pull says: opaque, response code, the offset to go on at, the id of the
-node to ask next, the queue's first offset and the one behind its last (both as they are written),
-and where in the frame the records begin. The code is one of the four that are no error."""
+"""What a fast-path answer to a pull says: opaque, response code, the offset to go on at, the id of
+the node to ask next, the queue's first offset and the one behind its last (both as they are
+written), and where in the frame the records begin. The code is one of the four that are no
+error."""
 
 _to_json = msgspec.json.Encoder().encode
 
 
 class PullFrames:
-    """Makes the frames of one queue's pulls, as the general way does for JSON, unsigned."""
+    """Makes the frames of one queue's pulls, as the slow path does for JSON, unsigned."""
 
     __slots__ = ("_at_commit", "_at_flags", "_at_offset", "_at_opaque", "_tail")
 

@@ -1,4 +1,4 @@
-"""The channel of a connection in Python: the twin of the native one, and its oracle."""
+"""The channel of a connection in Python: the counterpart of the native one, and its oracle."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from math import inf
 from time import monotonic
 from typing import TYPE_CHECKING, Any, Final
 
-from kerolox.codec.python_frames import SendAnswer, plain_answer, plain_header
-from kerolox.codec.sending import CLOCK_SECONDS_MAX, PLAIN_HEADER_BYTES_MAX, OpenSend, SendFuture
+from kerolox.codec.python_frames import SendAnswer, fast_answer, fast_header
+from kerolox.codec.sending import CLOCK_SECONDS_MAX, FAST_HEADER_BYTES_MAX, OpenSend, SendFuture
 from kerolox.errors import RemoteProtocolError
 from kerolox.protocol.framing import LENGTHS, FrameDecoder
 
@@ -24,7 +24,7 @@ _new = tuple.__new__
 
 
 class Sender:
-    """What all plain sends of one producer share; see :class:`kerolox.codec.sending.Sender`."""
+    """What all fast-path sends of one producer share; see :class:`kerolox.codec.sending.Sender`."""
 
     def __init__(
         self,
@@ -81,7 +81,7 @@ _DEADLINE: Final = 5
 
 
 class SendChannel:
-    """One connection's plain sends; see :class:`kerolox.codec.sending.SendChannel`."""
+    """One connection's fast-path sends; see :class:`kerolox.codec.sending.SendChannel`."""
 
     def __init__(
         self,
@@ -89,9 +89,9 @@ class SendChannel:
         calls: Sequence[dict[int, Any]],
         queue: dict[int, Any],
         calls_max: int,
-        turn_bytes_max: int,
+        buffer_bytes_max: int,
         time: Callable[[], float],
-        begin_turn: Callable[[], object],
+        schedule_flush: Callable[[], object],
         flush: Callable[[], object],
         arm: Callable[[float], object],
         admit: Callable[[], object],
@@ -101,17 +101,17 @@ class SendChannel:
         self.blocked = False
         self.calls_max = calls_max
         self.armed_at = inf
-        self.turn_bytes = 0
-        self.turn: list[bytes] = []
-        """What is gathered."""
+        self.buffered_bytes = 0
+        self.buffered: list[bytes] = []
+        """What is buffered."""
         self.open: dict[int, Entry] = {}
         """By opaque."""
         self._allocate = opaques.allocate
         self._calls = calls
         self.queue = queue
-        self._turn_bytes_max = turn_bytes_max
+        self._buffer_bytes_max = buffer_bytes_max
         self.time = time
-        self.begin_turn = begin_turn
+        self.schedule_flush = schedule_flush
         self._flush = flush
         self.arm = arm
         self._admit = admit
@@ -127,12 +127,12 @@ class SendChannel:
         return opaque in self.open
 
     @property
-    def turn_frames(self) -> int:
-        """How many frames are gathered."""
-        return len(self.turn)
+    def buffered_frames(self) -> int:
+        """How many frames are buffered."""
+        return len(self.buffered)
 
     # -- writing ------------------------------------------------------------------------------
-    def has_room(self) -> bool:
+    def has_capacity(self) -> bool:
         """A request may be written at once."""
         return not self.queue and self.takes_more()
 
@@ -143,7 +143,7 @@ class SendChannel:
             count += len(table)
         if self.blocked or self.closed or count >= self.calls_max:
             return False
-        if self.turn_bytes >= self._turn_bytes_max:
+        if self.buffered_bytes >= self._buffer_bytes_max:
             self._flush()
             return not (self.blocked or self.closed)
         return True
@@ -161,45 +161,45 @@ class SendChannel:
                 return opaque
 
     def claim(self) -> int | None:
-        """The opaque of a send that may be written at once; None: there is no room."""
+        """The opaque of a send that may be written at once; None: there is no capacity."""
         for table in self._calls:
-            if table:  # mostly there are none: then less has to be looked at
-                return self.new_opaque() if self.has_room() else None
+            if table:  # mostly there are none: then less has to be read
+                return self.new_opaque() if self.has_capacity() else None
         if (
             self.queue
             or self.blocked
             or self.closed
             or len(self.open) >= self.calls_max
-            or self.turn_bytes >= self._turn_bytes_max
+            or self.buffered_bytes >= self._buffer_bytes_max
         ):
-            return self.new_opaque() if self.has_room() else None
+            return self.new_opaque() if self.has_capacity() else None
         opaque = self._allocate()
         return opaque if opaque not in self.open else self.new_opaque()
 
     def write(self, frame: bytes) -> None:
-        """Gather a frame of another kind."""
-        turn = self.turn
-        if not turn:
-            self.begin_turn()
-        turn.append(frame)
-        self.turn_bytes += len(frame)
+        """Buffer a frame of another kind."""
+        buffered = self.buffered
+        if not buffered:
+            self.schedule_flush()
+        buffered.append(frame)
+        self.buffered_bytes += len(frame)
 
     def take(self) -> bytes:
-        """What was gathered; the next turn begins."""
-        data = b"".join(self.turn)
-        self.turn.clear()
-        self.turn_bytes = 0
+        """What was buffered; the next iteration begins."""
+        data = b"".join(self.buffered)
+        self.buffered.clear()
+        self.buffered_bytes = 0
         return data
 
     def enter(self, frame: bytes, opaque: int, entry: Entry) -> None:
-        """Gather the frame of a send, which is open from now on."""
-        turn, is_alone = self.turn, False
-        if not turn:
+        """Buffer the frame of a send, which is open from now on."""
+        buffered, is_alone = self.buffered, False
+        if not buffered:
             is_alone = self._prompt and not self.open and self._settled <= 1
             if not is_alone:
-                self.begin_turn()
-        turn.append(frame)
-        self.turn_bytes += len(frame)
+                self.schedule_flush()
+        buffered.append(frame)
+        self.buffered_bytes += len(frame)
         self.open[opaque] = entry
         if entry[_DEADLINE] < self.armed_at:
             self.arm(entry[_DEADLINE])
@@ -217,14 +217,14 @@ class SendChannel:
             while self.open and at < size and (lacking := decoder.lacking_bytes):
                 at += self._feed_slowly(buffer[at : min(at + lacking, size)], others)
             if self.open and decoder.error is None:
-                at += self._settle_plain(bytes(buffer[at:size]))
+                at += self._settle_fast(bytes(buffer[at:size]))
             if at < size:
                 self._feed_slowly(buffer[at:size], others)
         self._settled = before - len(self.open) or self._settled
         return others, None if decoder.error is None else str(decoder.error)
 
-    def _settle_plain(self, chunk: bytes) -> int:
-        """Complete the futures of all plain answers before anything else; their bytes.
+    def _settle_fast(self, chunk: bytes) -> int:
+        """Complete the futures of all fast-path answers before anything else; their bytes.
 
         Each is cut and read at once, without the copies and lists that any frames need.
         """
@@ -232,9 +232,9 @@ class SendChannel:
         while size - at >= _LENGTHS_BYTES:
             frame_size, header_size = _read_lengths(chunk, at)
             end = at + 4 + frame_size
-            if frame_size != header_size + 4 or end > size or header_size > PLAIN_HEADER_BYTES_MAX:
+            if frame_size != header_size + 4 or end > size or header_size > FAST_HEADER_BYTES_MAX:
                 break  # it has a body, or another encoding, or is not whole
-            answer = plain_answer(chunk[at + _LENGTHS_BYTES : end])
+            answer = fast_answer(chunk[at + _LENGTHS_BYTES : end])
             if answer is None or not self._settle(answer):
                 break
             at = end
@@ -246,8 +246,8 @@ class SendChannel:
             size = len(view)
             frames = self._decoder.feed(view)
         for frame in frames:
-            header = plain_header(frame) if self.open else None
-            answer = None if header is None else plain_answer(header)
+            header = fast_header(frame) if self.open else None
+            answer = None if header is None else fast_answer(header)
             if answer is None or not self._settle(answer):
                 others.append(frame)
         return size

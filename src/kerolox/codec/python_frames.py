@@ -1,4 +1,4 @@
-"""Frames of sends in Python, and their plain answers."""
+"""Frames of sends in Python, and their fast-path answers."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from kerolox.codec.sending import PLAIN_HEADER_BYTES_MAX
+from kerolox.codec.sending import FAST_HEADER_BYTES_MAX
 from kerolox.message import ITEM_END, NAME_END, PropertyKey, encode_properties
 from kerolox.protocol.codes import (
     FLAG_RESPONSE,
@@ -26,8 +26,9 @@ if TYPE_CHECKING:
     from kerolox.message import Message
 
 SendAnswer = tuple[int, int, int, str, str, bool]
-"""What a plain answer says: opaque, queue id, queue offset, the broker's message id, its region,
-and whether it wants traces. The message is stored as safely as the broker is set to (code 0)."""
+"""What a fast-path answer says: opaque, queue id, queue offset, the broker's message id, its
+region, and whether it wants traces. The message is stored as safely as the broker is set to (code
+0)."""
 
 _HEADER_WORD = struct.Struct(">I")
 _STORED = int(ResponseCode.SUCCESS)
@@ -228,14 +229,14 @@ def _remembered(rests: dict[str, str], tags: str, wait: bool) -> str | None:
     return rest
 
 
-def plain_header(frame: bytes) -> bytes | None:
-    """The header of a frame without its length, if a plain answer may have such a one."""
+def fast_header(frame: bytes) -> bytes | None:
+    """The header of a frame without its length, if a fast-path answer may have such a one."""
     (header_size,) = _HEADER_WORD.unpack_from(frame)
     # Larger than any is another encoding than JSON, too.
-    return frame[4 : 4 + header_size] if header_size <= PLAIN_HEADER_BYTES_MAX else None
+    return frame[4 : 4 + header_size] if header_size <= FAST_HEADER_BYTES_MAX else None
 
 
-def plain_answer(header: bytes) -> SendAnswer | None:
+def fast_answer(header: bytes) -> SendAnswer | None:
     """What an answer says that stored a message; None: the header is that of anything else."""
     try:
         answer = _read_answer(header)

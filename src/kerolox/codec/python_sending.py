@@ -1,4 +1,4 @@
-"""The codec of sends in Python: the complete twin of the native one, and its oracle."""
+"""The codec of sends in Python: the complete counterpart of the native one, and its oracle."""
 
 from __future__ import annotations
 
@@ -15,20 +15,21 @@ from kerolox.protocol.records import encode_batch
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from kerolox.codec.sending import BatchOwner, Turns
+    from kerolox.codec.sending import BatchOwner, QueueRotation
     from kerolox.message import Message, MessageQueue
 
-__all__ = ["MessageIds", "Opaques", "SendBatch", "SendChannel", "SendLane", "Sender"]
+__all__ = ["MessageIds", "Opaques", "SendBatch", "SendChannel", "Sender", "TopicSender"]
 
 
-class SendLane:
-    """The plain sends of one producer to one topic; see :class:`kerolox.codec.sending.SendLane`."""
+class TopicSender:
+    """The fast-path sends of one producer to one topic; see
+    :class:`kerolox.codec.sending.TopicSender`."""
 
     def __init__(
         self,
         sender: Sender,
         make_future: Callable[[], SendFuture],
-        turns: Turns,
+        rotation: QueueRotation,
         queues: Sequence[MessageQueue],
         group: str,
         topic: str,
@@ -46,7 +47,7 @@ class SendLane:
         self._oneway = FrameHead(RequestCode.SEND_MESSAGE_V2, *common, FLAG_ONEWAY)
         self.batch_head = FrameHead(RequestCode.SEND_BATCH_MESSAGE, *common)
         self._starts = [self._single.start(queue.queue_id) for queue in self.queues]
-        self._turns = turns
+        self._rotation = rotation
         self._index_of = {queue: index for index, queue in enumerate(self.queues)}
         self.channels: list[SendChannel | None] = [None] * len(self.queues)
 
@@ -82,9 +83,9 @@ class SendLane:
         if sender.is_batching:
             return self._join(message, queue, timeout_ms)
         ms = sender.timeout_ms if timeout_ms is None else timeout_ms
-        turns = self._turns
+        rotation = self._rotation
         if queue is None:
-            index = (turns.index + 1) % len(self.queues)
+            index = (rotation.index + 1) % len(self.queues)
         else:
             index = self._index_of.get(queue, -1)
         if index < 0 or ms <= 0 or (channel := self.channels[index]) is None:
@@ -92,7 +93,7 @@ class SendLane:
         opaque = channel.claim()
         if opaque is None:
             return None
-        if not channel.turn:
+        if not channel.buffered:
             sender.check()
         now_ms, now = sender.time_ms(), channel.time()
         message_id = sender.next_id(now_ms)
@@ -100,7 +101,7 @@ class SendLane:
         if frame is None:
             return None
         if queue is None:
-            turns.index = index
+            rotation.index = index
         future = self.make_future()
         goes_to, deadline, is_given = self.queues[index], now + ms / 1000, queue is not None
         # fmt: off
@@ -128,7 +129,7 @@ class SendLane:
         return future
 
     def admit(self, message: Message, index: int, opaque: int, send: OpenSend) -> bool:
-        """Write a message that waited for room; False: it is not plain."""
+        """Write a message that waited for capacity; False: it is not for the fast path."""
         sender, channel, future = self.sender, self.channels[index], send.future
         if channel is None or future is None or future.done():
             return True
@@ -152,7 +153,7 @@ class SendLane:
 
     def write_oneway(self, message: Message, queue: MessageQueue | None) -> int:
         """Write a message that nobody answers; 0: it can't be, nothing was done."""
-        sender, turns, body = self.sender, self._turns, message.body
+        sender, rotation, body = self.sender, self._rotation, message.body
         if (
             type(message) is not sender.message_type
             or type(body) is not bytes
@@ -162,7 +163,7 @@ class SendLane:
         ):
             return 0
         if queue is None:
-            index = (turns.index + 1) % len(self.queues)
+            index = (rotation.index + 1) % len(self.queues)
         else:
             index = self._index_of.get(queue, -1)
         if index < 0 or (channel := self.channels[index]) is None:
@@ -170,7 +171,7 @@ class SendLane:
         opaque = channel.claim()
         if opaque is None:
             return 0
-        if not channel.turn:
+        if not channel.buffered:
             sender.check()
         now_ms = sender.time_ms()
         message_id = sender.next_id(now_ms)
@@ -178,9 +179,9 @@ class SendLane:
         if frame is None:
             return 0
         if queue is None:
-            turns.index = index
+            rotation.index = index
         channel.write(frame)
-        return len(channel.turn)
+        return len(channel.buffered)
 
     def _frame(
         self,
@@ -191,7 +192,7 @@ class SendLane:
         now_ms: int,
         message_id: str,
     ) -> bytes | None:
-        keys = _plain_keys(message)
+        keys = _keys_text(message)
         if keys is None:
             return None
         start = self._starts[index]
@@ -201,7 +202,7 @@ class SendLane:
             return None
 
 
-def _plain_keys(message: Message) -> str | None:
+def _keys_text(message: Message) -> str | None:
     """Keys as one text; None: the message is made of odd things. Keys that can be gone through only
     once are left alone."""
     keys = message.keys
@@ -227,7 +228,7 @@ class SendBatch:
 
     def __init__(
         self,
-        lane: SendLane,
+        topic_sender: TopicSender,
         wait: bool,
         is_given: bool,
         bytes_max: int,
@@ -239,7 +240,7 @@ class SendBatch:
         self.refused = False
         self.message_ids: list[str] = []
         self.futures: list[SendFuture] = []
-        self._lane = lane
+        self._topic_sender = topic_sender
         self._is_given = is_given
         self._bytes_max = bytes_max
         self._count_max = count_max
@@ -255,10 +256,11 @@ class SendBatch:
         return b"".join(self._items)
 
     def add(self, message: Message) -> SendFuture | None:
-        """Take in a message; None: there is no room (``refused``), or it is not plain."""
+        """Take in a message; None: there is no capacity (``refused``), or it is not for the fast
+        path."""
         self.refused = False
-        lane, body = self._lane, message.body
-        sender = lane.sender
+        topic_sender, body = self._topic_sender, message.body
+        sender = topic_sender.sender
         if (
             type(message) is not sender.message_type
             or type(body) is not bytes
@@ -266,7 +268,7 @@ class SendBatch:
             or message.delay_level
         ):
             return None
-        keys = _plain_keys(message)
+        keys = _keys_text(message)
         if keys is None:
             return None
         message_id = sender.next_id(sender.time_ms())
@@ -282,7 +284,7 @@ class SendBatch:
         if count and (size > self._bytes_max or count >= self._count_max):
             self.refused = True
             return None
-        future = lane.make_future()
+        future = topic_sender.make_future()
         self._items.append(item)
         self._size = size
         self.message_ids.append(message_id)
@@ -302,19 +304,19 @@ class SendBatch:
         return len(kept)
 
     def post(self, index: int, timeout_ms: int, deadline: float) -> bool:
-        """Write the batch for a queue; False: there is no room, or no frame holds it."""
-        channel = self._lane.channels[index]
-        if channel is None or not channel.has_room():
+        """Write the batch for a queue; False: there is no capacity, or no frame holds it."""
+        channel = self._topic_sender.channels[index]
+        if channel is None or not channel.has_capacity():
             return False
         return self.admit(index, timeout_ms, deadline, channel.new_opaque())
 
     def admit(self, index: int, timeout_ms: int, deadline: float, opaque: int) -> bool:
-        """Write one that waited for room; False: no frame holds it."""
-        lane = self._lane
-        channel, sender = lane.channels[index], lane.sender
+        """Write one that waited for capacity; False: no frame holds it."""
+        topic_sender = self._topic_sender
+        channel, sender = topic_sender.channels[index], topic_sender.sender
         if channel is None:
             return False
-        queue, head = lane.queues[index], lane.batch_head
+        queue, head = topic_sender.queues[index], topic_sender.batch_head
         start, text = head.start(queue.queue_id), json_text(wait_text(self.wait))
         frame = head.frame(start, opaque, sender.time_ms(), 0, text, self.body)
         if frame is None:

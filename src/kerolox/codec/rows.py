@@ -5,27 +5,27 @@ from __future__ import annotations
 from functools import cache
 from typing import Protocol, cast
 
-from kerolox.codec import row_twin
-from kerolox.codec.row_twin import RowColumns, RowIds, RowRules, TextColumn
+from kerolox.codec import python_rows
+from kerolox.codec.python_rows import RowColumns, RowIds, RowRules, TextColumn
 from kerolox.kernel.choice import kernel_name, load_kernel
 
 
 class RowCodec(Protocol):
-    """What differs between the native encoder and its twin in Python."""
+    """What differs between the native encoder and its Python implementation."""
 
     @staticmethod
     def first_fault(columns: RowColumns, start: int, stop: int, rules: RowRules) -> int:
-        """See :func:`kerolox.codec.row_twin.first_fault`."""
+        """See :func:`kerolox.codec.python_rows.first_fault`."""
 
     @staticmethod
     def encode_rows(
         columns: RowColumns, start: int, stop: int, rules: RowRules, ids: RowIds
     ) -> tuple[bytes, bytes]:
-        """See :func:`kerolox.codec.row_twin.encode_rows`."""
+        """See :func:`kerolox.codec.python_rows.encode_rows`."""
 
     @staticmethod
     def hash_texts(texts: TextColumn, count: int) -> bytes:
-        """See :func:`kerolox.codec.row_twin.hash_texts`."""
+        """See :func:`kerolox.codec.python_rows.hash_texts`."""
 
 
 @cache
@@ -41,4 +41,4 @@ def row_codec(name: str | None = None) -> RowCodec:
         # A native kernel that was built before it had an encoder of rows has none.
         if hasattr(kernel, "encode_rows"):
             return cast("RowCodec", kernel)
-    return cast("RowCodec", row_twin)
+    return cast("RowCodec", python_rows)

@@ -1,10 +1,10 @@
 """The interface of the codec of sends.
 
-A producer has a ``Sender``, each topic a ``SendLane``, each connection a ``SendChannel``. Beginning
-a send is one call: it reads the message, makes id and opaque, writes the request into what its
-connection gathers in this turn of the loop, and makes the future of the result. What a connection
-brings is one call for each chunk: it completes the futures of all sends that are stored. Whatever
-else happens to a send is handed out as an :class:`OpenSend`.
+A producer has a ``Sender``, each topic a ``TopicSender``, each connection a ``SendChannel``.
+Beginning a send is one call: it reads the message, makes id and opaque, writes the request into
+what its connection buffers in this iteration of the event loop, and makes the future of the result.
+What a connection brings is one call for each chunk: it completes the futures of all sends that are
+stored. Whatever else happens to a send is handed out as an :class:`OpenSend`.
 
 None of it does I/O. Time comes from functions that are given.
 """
@@ -19,14 +19,14 @@ from kerolox.message import Message, MessageQueue
 if TYPE_CHECKING:
     from kerolox.protocol.command import RemotingCommand
 
-PLAIN_HEADER_BYTES_MAX = 65_536
+FAST_HEADER_BYTES_MAX = 65_536
 """Longest header of an answer that a codec reads; that of a batch has an id for each message."""
 
 CLOCK_SECONDS_MAX = 0.0005
 """A codec may take the time for the same for so long."""
 
 NO_OPAQUE = 1 << 40
-"""What :attr:`SendLane.opaque` is behind a send that has none, since it is part of a batch."""
+"""What :attr:`TopicSender.opaque` is behind a send that has none, since it is part of a batch."""
 
 
 class SendFuture(Protocol):
@@ -120,7 +120,7 @@ class MessageIds(Protocol):
         """The next id; ``now_ms`` is milliseconds since the epoch."""
 
 
-class Turns(Protocol):
+class QueueRotation(Protocol):
     """Whose turn it is among queues."""
 
     index: int
@@ -128,7 +128,7 @@ class Turns(Protocol):
 
 
 class SendChannel(Protocol):
-    """One connection's plain sends: what is to be written, and what waits for an answer."""
+    """One connection's fast-path sends: what is to be written, and what waits for an answer."""
 
     closed: bool
     """Nothing is written any more."""
@@ -144,24 +144,24 @@ class SendChannel(Protocol):
     def __contains__(self, opaque: object, /) -> bool: ...
 
     @property
-    def turn_bytes(self) -> int:
-        """What is gathered in this turn."""
+    def buffered_bytes(self) -> int:
+        """What is buffered in this iteration."""
 
     @property
-    def turn_frames(self) -> int:
+    def buffered_frames(self) -> int:
         """How many frames that are."""
 
-    def has_room(self) -> bool:
+    def has_capacity(self) -> bool:
         """A request may be written at once."""
 
     def takes_more(self) -> bool:
         """Nothing but those that wait already stands before a further request."""
 
     def write(self, frame: bytes) -> None:
-        """Gather a frame of another kind."""
+        """Buffer a frame of another kind."""
 
     def take(self) -> bytes:
-        """What was gathered; the next turn begins."""
+        """What was buffered; the next iteration begins."""
 
     def feed(self, data: bytearray, size: int) -> tuple[list[bytes], str | None]:
         """Take ``data[:size]``: complete the futures of what is stored.
@@ -188,7 +188,7 @@ class SendChannel(Protocol):
 
 
 class Sender(Protocol):
-    """What all plain sends of one producer share."""
+    """What all fast-path sends of one producer share."""
 
     @property
     def open_count(self) -> int:
@@ -215,7 +215,7 @@ class SendBatch(Protocol):
 
     @property
     def refused(self) -> bool:
-        """The last message found no room."""
+        """The last message found no capacity."""
 
     @property
     def message_ids(self) -> list[str]:
@@ -232,21 +232,21 @@ class SendBatch(Protocol):
     def __len__(self) -> int: ...
 
     def add(self, message: Message) -> SendFuture | None:
-        """Take in a message with the same WAIT: the future of its result. None: there is no room
-        (``refused``), or it is not plain."""
+        """Take in a message with the same WAIT: the future of its result. None: there is no
+        capacity (``refused``), or it is not for the fast path."""
 
     def seal(self) -> int:
         """Leave out messages whose callers went away; how many are left."""
 
     def post(self, index: int, timeout_ms: int, deadline: float) -> bool:
-        """Write the batch for a queue; False: there is no room, or no frame holds it."""
+        """Write the batch for a queue; False: there is no capacity, or no frame holds it."""
 
     def admit(self, index: int, timeout_ms: int, deadline: float, opaque: int) -> bool:
-        """Write one that waited for room; False: no frame holds it."""
+        """Write one that waited for capacity; False: no frame holds it."""
 
 
-class SendLane(Protocol):
-    """The plain sends of one producer to one topic."""
+class TopicSender(Protocol):
+    """The fast-path sends of one producer to one topic."""
 
     batch: SendBatch | None
     """What messages for any queue with the producer's time limit join."""
@@ -270,7 +270,7 @@ class SendLane(Protocol):
 
         Returns:
             The future of its result, which is an :class:`OpenSend` when it is not stored; None:
-            there is no connection, no room, or it is not plain. Nothing was done.
+            there is no connection, no capacity, or it is not for the fast path. Nothing was done.
         """
 
     def submit(
@@ -286,8 +286,8 @@ class SendLane(Protocol):
             queue: where to; None: the next in turn.
 
         Returns:
-            How many frames its connection has gathered in this turn; 0: there is no connection, no
-            room, or it is not plain. Nothing was done.
+            How many frames its connection has buffered in this iteration; 0: there is no
+            connection, no capacity, or it is not for the fast path. Nothing was done.
         """
 
     def admit(
@@ -297,8 +297,8 @@ class SendLane(Protocol):
         opaque: int,
         send: OpenSend,
     ) -> bool:
-        """Write a message that waited for room, unless its future is done; False: it is not
-        plain."""
+        """Write a message that waited for capacity, unless its future is done; False: it is not
+        for the fast path."""
 
     def withdraw(self, opaque: int) -> None:
         """A caller went away: forget its send."""
@@ -324,7 +324,7 @@ class SendCodec(Protocol):
         """Made for each producer."""
 
     @property
-    def SendLane(self) -> MakeLane:
+    def TopicSender(self) -> MakeTopicSender:
         """Made for each topic of a producer."""
 
     @property
@@ -355,28 +355,28 @@ class MakeChannel(Protocol):
         calls: Sequence[dict[int, Any]],
         queue: dict[int, Any],
         calls_max: int,
-        turn_bytes_max: int,
+        buffer_bytes_max: int,
         time: Callable[[], float],
-        begin_turn: Callable[[], object],
+        schedule_flush: Callable[[], object],
         flush: Callable[[], object],
         arm: Callable[[float], object],
         admit: Callable[[], object],
         prompt: bool = False,
     ) -> SendChannel:
-        """Nothing is gathered or open.
+        """Nothing is buffered or open.
 
         Args:
             opaques: of all connections of a client.
             calls: tables of requests of other kinds that wait for a response, by opaque.
-            queue: requests that wait for room, by opaque.
+            queue: requests that wait for capacity, by opaque.
             calls_max: requests that may wait for a response.
-            turn_bytes_max: bytes at which a turn is full.
+            buffer_bytes_max: bytes at which an iteration is full.
             time: the loop's.
-            begin_turn: called when the first bytes of a turn are gathered.
-            flush: called when a turn is full: it takes what is gathered and writes it.
+            schedule_flush: called when the first bytes of an iteration are buffered.
+            flush: called when an iteration is full: it takes what is buffered and writes it.
             arm: called with a deadline that is earlier than ``armed_at``.
-            admit: called when there may be room for those that wait.
-            prompt: a send is flushed at once where others will hardly join it: nothing is gathered
+            admit: called when there may be capacity for those that wait.
+            prompt: a send is flushed at once where others will hardly join it: nothing is buffered
                 or open, and the last answers were to no more than one.
         """
 
@@ -402,38 +402,38 @@ class MakeSender(Protocol):
         Args:
             ids: makes the messages' ids.
             now_ms: milliseconds since the epoch.
-            check: called before the first send of a turn; it raises what speaks against it.
+            check: called before the first send of an iteration; it raises what speaks against it.
             go_on: called with batches and submitted sends that are not stored.
             message_type: the only class of messages that are plain.
             result_type: the named tuple of a result.
             status: that of a message that is stored.
-            body_bytes_max: longer bodies are not plain.
+            body_bytes_max: longer bodies are not for the fast path.
             timeout_ms: the time limit of sends that have none.
             is_batching: messages join batches.
         """
 
 
-class MakeLane(Protocol):
-    """Makes the lane of a topic."""
+class MakeTopicSender(Protocol):
+    """Makes the topic sender of a topic."""
 
     def __call__(
         self,
         sender: Sender,
         make_future: Callable[[], SendFuture],
-        turns: Turns,
+        rotation: QueueRotation,
         queues: Sequence[MessageQueue],
         group: str,
         topic: str,
         create_topic_key: str,
         default_topic_queue_nums: int,
         unit_mode: bool,
-    ) -> SendLane:
+    ) -> TopicSender:
         """No connection is known.
 
         Args:
             sender: the producer's.
             make_future: makes futures of the loop.
-            turns: whose turn it is among the queues.
+            rotation: whose turn it is among the queues.
             queues: those of the topic.
             group: the producer's group.
             topic: the topic.
@@ -448,7 +448,7 @@ class MakeBatch(Protocol):
 
     def __call__(
         self,
-        lane: SendLane,
+        topic_sender: TopicSender,
         wait: bool,
         is_given: bool,
         bytes_max: int,
@@ -458,7 +458,7 @@ class MakeBatch(Protocol):
         """Nobody waits.
 
         Args:
-            lane: the lane of its topic.
+            topic_sender: the topic sender of its topic.
             wait: the messages' WAIT.
             is_given: the callers chose the queue.
             bytes_max: about how large its body may be; a single larger message goes alone.

@@ -19,7 +19,7 @@ from kerolox.console.routes import ROUTES, Route
 from kerolox.console.security.guard import Guard
 from kerolox.console.security.roles import Role
 from kerolox.console.static_files import VersionedFiles
-from kerolox.console.visit import COOKIE, TOKEN_FIELD, Done, Visit, parsed_form
+from kerolox.console.visit import COOKIE, TOKEN_FIELD, ActionResult, Visit, parsed_form
 from kerolox.errors import KeroloxError
 
 if TYPE_CHECKING:
@@ -100,7 +100,7 @@ async def _check(route: Route, visit: Visit) -> None:
 
 async def _answer(route: Route, visit: Visit) -> Response:
     answer = await route.answer(visit)
-    if not isinstance(answer, Done):
+    if not isinstance(answer, ActionResult):
         return answer
     assert visit.session is not None
     what = {**answer.target, "old": answer.old, "new": answer.new}

@@ -57,5 +57,5 @@ async def _awaited(make: Callable[[], Awaitable[_Result]]) -> _Result:
 
 
 def _is_bad(task: asyncio.Task[object]) -> bool:
-    """Whether it ended with an error, which is looked at."""
+    """Whether it ended with an error, which is examined."""
     return task.done() and (task.cancelled() or task.exception() is not None)

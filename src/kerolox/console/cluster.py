@@ -15,13 +15,13 @@ from kerolox.admin.consumers.groups import group_states_told
 from kerolox.console.cache import Cache
 from kerolox.errors import ClientError, KeroloxError, NotFoundError
 
-__all__ = ["Cluster"]
+__all__ = ["ClusterQuestions"]
 
 KEPT_SECONDS = 5.0
 """How old an answer may be that a page shows."""
 
 
-class Cluster:
+class ClusterQuestions:
     """Questions with answers for all pages."""
 
     def __init__(self, admin: Admin, cache: Cache) -> None:
@@ -47,7 +47,7 @@ class Cluster:
     async def group_states_told(
         self, *, internal: bool = False
     ) -> tuple[dict[str, GroupState], dict[str, KeroloxError]]:
-        """The same, and why the other masters do not tell, by broker's name."""
+        """The same, and why the other masters do not report, by broker's name."""
         return await self._cache.get(
             ("groups", internal),
             KEPT_SECONDS,

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from kerolox.admin import Admin
 from kerolox.client import ClientSettings
 from kerolox.console.cache import Cache
-from kerolox.console.cluster import Cluster
+from kerolox.console.cluster import ClusterQuestions
 from kerolox.console.history.sampler import Sampler
 from kerolox.console.history.store import History
 from kerolox.console.rendering import environment
@@ -46,7 +46,7 @@ class Console:
             settings.name_server, settings=client_settings, timeout_seconds=ASK_SECONDS
         )
         self.cache = Cache()
-        self.cluster = Cluster(self.admin, self.cache)
+        self.cluster = ClusterQuestions(self.admin, self.cache)
         self.history = History(settings.history)
         self.sampler = Sampler(self.admin, self.history, interval_seconds=settings.sample_seconds)
 

@@ -1,4 +1,4 @@
-"""Templates, and what they share: how figures, times and bytes are shown."""
+"""Templates, and what they share: how metrics, times and bytes are shown."""
 
 from __future__ import annotations
 

@@ -24,7 +24,7 @@ from kerolox.console.pages import (
     waiting,
 )
 from kerolox.console.security.roles import Role
-from kerolox.console.visit import Done, Visit
+from kerolox.console.visit import ActionResult, Visit
 
 __all__ = ["ROUTES", "Route"]
 
@@ -44,13 +44,13 @@ class Route:
     path: str
     method: str
     role: Role
-    answer: Callable[[Visit], Awaitable[Response | Done]]
+    answer: Callable[[Visit], Awaitable[Response | ActionResult]]
     is_action: bool = False
     body_bytes_max: int = BODY_BYTES_MAX
     seconds_max: float = SECONDS_MAX
 
 
-def look(path: str, answer: Callable[[Visit], Awaitable[Response]]) -> Route:
+def view(path: str, answer: Callable[[Visit], Awaitable[Response]]) -> Route:
     """A page for everybody who is logged in."""
     return Route(path, "GET", Role.VIEWER, answer)
 
@@ -58,7 +58,7 @@ def look(path: str, answer: Callable[[Visit], Awaitable[Response]]) -> Route:
 def act(
     path: str,
     role: Role,
-    answer: Callable[[Visit], Awaitable[Done]],
+    answer: Callable[[Visit], Awaitable[ActionResult]],
     body_bytes_max: int = BODY_BYTES_MAX,
     seconds_max: float = SECONDS_MAX,
 ) -> Route:
@@ -71,31 +71,31 @@ ROUTES = (
     Route("/login", "POST", Role.NOBODY, login.log_in),
     Route("/health", "GET", Role.NOBODY, login.health),
     Route("/logout", "POST", Role.VIEWER, login.log_out),
-    look("/", overview.overview),
-    look("/history.json", overview.history),
-    look("/topics", topics.listed),
-    look("/topic", topics.described),
+    view("/", overview.overview),
+    view("/history.json", overview.history),
+    view("/topics", topics.listed),
+    view("/topic", topics.described),
     act("/topic/send", Role.OPERATOR, topics.send, MESSAGE_BODY_BYTES_MAX),
     act("/topic/create", Role.ADMIN, topics.create),
     act("/topic/update", Role.ADMIN, topics.update),
     act("/topic/delete", Role.ADMIN, topics.delete, seconds_max=LONG_SECONDS_MAX),
-    look("/groups", groups.listed),
-    look("/group", groups.described),
-    look("/group/member", groups.member),
-    look("/group/reset", groups.plan_reset),
+    view("/groups", groups.listed),
+    view("/group", groups.described),
+    view("/group/member", groups.member),
+    view("/group/reset", groups.plan_reset),
     act("/group/reset", Role.OPERATOR, groups.reset),
     act("/group/update", Role.ADMIN, groups.update),
     act("/group/clone", Role.OPERATOR, groups.clone),
     act("/group/pause", Role.OPERATOR, groups.pause),
     act("/group/resume", Role.OPERATOR, groups.resume),
     act("/group/delete", Role.ADMIN, groups.delete, seconds_max=LONG_SECONDS_MAX),
-    look("/messages", messages.browse),
-    look("/messages/tail", messages.tail),
-    look("/message", messages.described),
+    view("/messages", messages.browse),
+    view("/messages/tail", messages.tail),
+    view("/message", messages.described),
     act("/message/resend", Role.OPERATOR, messages.resend, MESSAGE_BODY_BYTES_MAX),
-    look("/dead-letters", dead_letters.listed),
-    look("/dead-letter", dead_letters.browse),
-    look("/dead-letter/export", dead_letters.export),
+    view("/dead-letters", dead_letters.listed),
+    view("/dead-letter", dead_letters.browse),
+    view("/dead-letter/export", dead_letters.export),
     act("/dead-letter/resend", Role.OPERATOR, dead_letters.resend, MESSAGE_BODY_BYTES_MAX),
     act(
         "/dead-letter/resend-all",
@@ -104,18 +104,18 @@ ROUTES = (
         seconds_max=LONG_SECONDS_MAX,
     ),
     act("/dead-letter/purge", Role.OPERATOR, dead_letters.purge),
-    look("/delayed", waiting.delayed),
-    look("/transactions", waiting.transactions),
-    look("/trace", traces.show),
-    look("/acl", acl.show),
+    view("/delayed", waiting.delayed),
+    view("/transactions", waiting.transactions),
+    view("/trace", traces.show),
+    view("/acl", acl.show),
     act("/acl/put", Role.ADMIN, acl.put),
     act("/acl/delete", Role.ADMIN, acl.delete),
     act("/acl/white-list", Role.ADMIN, acl.set_white_list),
-    look("/brokers", brokers.listed),
-    look("/broker", brokers.described),
+    view("/brokers", brokers.listed),
+    view("/broker", brokers.described),
     act("/broker/set", Role.ADMIN, brokers.change_setting),
     act("/broker/retire", Role.ADMIN, brokers.retire),
     act("/broker/return", Role.ADMIN, brokers.bring_back),
-    look("/broker/promote", brokers.plan_promotion),
+    view("/broker/promote", brokers.plan_promotion),
     act("/broker/promote", Role.ADMIN, brokers.promote, seconds_max=LONG_SECONDS_MAX),
 )

@@ -30,8 +30,8 @@ REQUEST_SECONDS_MAX = 15.0
 """From a connection's begin, or its last answer, to the end of the next request's head."""
 ANSWER_SECONDS_MAX = 120.0
 """From there to the last byte of the answer: an export to somebody who reads slowly."""
-LOOKS_OF_TIME = 3
-"""How often a connection is looked at within the shorter of these times."""
+CHECKS_PER_TIMEOUT = 3
+"""How often a connection is examined within the shorter of these times."""
 
 
 class ConsoleServer:
@@ -47,7 +47,7 @@ class ConsoleServer:
                 log_config=None,
                 access_log=False,
                 lifespan="off",
-                http=_Connection,
+                http=_TimedConnection,
                 ws="none",
                 server_header=False,
                 proxy_headers=bool(settings.trusted_proxies),
@@ -104,17 +104,17 @@ class ConsoleServer:
         """Nothing: the users' file is read again by itself when it changes."""
 
 
-class _Connection(H11Protocol):
+class _TimedConnection(H11Protocol):
     """uvicorn's, which waits for ever for a first request, or for the rest of one."""
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        """Begin to look at it."""
+        """Begin to examine it."""
         super().connection_made(transport)
         self._state: tuple[object, bool] = (None, False)
         self._since = self.loop.time()
-        self._look()
+        self._check()
 
-    def _look(self) -> None:
+    def _check(self) -> None:
         """Close it where the same request, or none, has been under way for too long."""
         if self.transport.is_closing():
             return
@@ -126,7 +126,7 @@ class _Connection(H11Protocol):
         if now - self._since > (ANSWER_SECONDS_MAX if is_answering else REQUEST_SECONDS_MAX):
             self.transport.abort()
             return
-        self.loop.call_later(REQUEST_SECONDS_MAX / LOOKS_OF_TIME, self._look)
+        self.loop.call_later(REQUEST_SECONDS_MAX / CHECKS_PER_TIMEOUT, self._check)
 
 
 class _Server(uvicorn.Server):

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from kerolox.console.console import Console
     from kerolox.console.security.sessions import Session
 
-__all__ = ["COOKIE", "TOKEN_FIELD", "Done", "Visit"]
+__all__ = ["COOKIE", "TOKEN_FIELD", "ActionResult", "Visit"]
 
 COOKIE = "kerolox_console"
 TOKEN_FIELD = "csrf"
@@ -31,7 +31,7 @@ Values = str | Mapping[str, object] | None
 
 
 @dataclass(frozen=True, slots=True)
-class Done:
+class ActionResult:
     """What an action did: told on the next page and in the audit line."""
 
     text: str

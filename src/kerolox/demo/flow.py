@@ -103,15 +103,15 @@ async def _send_and_count(
 async def _send_all(producer: Producer, messages: Iterable[Message], counts: FlowCounts) -> None:
     batches = split_batches(messages, count_max=BATCH_MESSAGES)
 
-    async def lane() -> None:
-        # Lanes share one iterator, so that only as many batches exist as are in flight.
+    async def worker() -> None:
+        # Workers share one iterator, so that only as many batches exist as are in flight.
         for batch in batches:
             result = await producer.send_batch(batch)
             if not result.is_ok:
                 raise KeroloxError(f"a batch was answered {result.status.name}")
             counts.acknowledged += len(result.offset_message_id.split(","))
 
-    await asyncio.gather(*(lane() for _ in range(BATCHES_IN_FLIGHT)))
+    await asyncio.gather(*(worker() for _ in range(BATCHES_IN_FLIGHT)))
 
 
 def _consumer(name_server: str, topic: str, index: int, counts: FlowCounts) -> PushConsumer:

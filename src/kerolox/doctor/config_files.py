@@ -1,5 +1,5 @@
-"""Files of settings, accounts and keys, judged without a server: ``broker.conf``, ``namesrv.conf``,
-``tls.properties``, ``plain_acl.yml``, ``tools.yml``. No finding has a secret."""
+"""Files of settings, accounts and keys, checked without a server: ``broker.conf``,
+``namesrv.conf``, ``tls.properties``, ``plain_acl.yml``, ``tools.yml``. No finding has a secret."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import Path
 
 from kerolox.config import nearest, read_properties, setting_keys
 from kerolox.doctor.findings import Finding, worst_first
-from kerolox.doctor.settings_file import Lines, check_settings, judge_keys
+from kerolox.doctor.settings_file import Lines, check_keys, check_settings
 from kerolox.errors import ConfigError
 from kerolox.namesrv.config import NamesrvConfig
 from kerolox.role_settings import TLS_CLIENT_KEYS, RoleSettings, TlsServerSettings
@@ -102,7 +102,7 @@ def _tls(path: Path, _: bytes) -> Iterator[Finding]:
             f"write {best}, if that is what is meant" if best else "take the line out",
         )
     known = {key: text for key, text in values.items() if key in _TLS_KEYS and text.strip()}
-    yield from judge_keys(lines, known, _TlsFile)
+    yield from check_keys(lines, known, _TlsFile)
     yield from _tls_files(path, lines, known)
     for side in ("server", "client"):
         if known.get(f"tls.{side}.keyPath") and not known.get(f"tls.{side}.certPath"):
@@ -147,7 +147,7 @@ def _role(path: Path, settings: type[RoleSettings]) -> Iterator[Finding]:
     except ConfigError as error:
         yield Finding("setting-wrong", str(path), str(error), "correct the file")
         return
-    yield from judge_keys(lines, values, settings)
+    yield from check_keys(lines, values, settings)
 
 
 def _accounts(path: Path, data: bytes) -> Iterator[Finding]:

@@ -1,4 +1,4 @@
-"""What was seen of a cluster: values alone, which :mod:`kerolox.doctor.judgments` judge.
+"""What was seen of a cluster: values alone, which :mod:`kerolox.doctor.checks` check.
 
 Times are milliseconds since the epoch unless the name says otherwise.
 """
@@ -47,7 +47,7 @@ class PathFacts:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class NameServerLook:
+class NameServerSnapshot:
     """What one name server says at one time."""
 
     info: ClusterInfo | None = None
@@ -62,11 +62,11 @@ class NameServerLook:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NameServerFacts:
-    """A name server, looked at twice."""
+    """A name server, examined twice."""
 
     path: PathFacts
-    first: NameServerLook
-    second: NameServerLook
+    first: NameServerSnapshot
+    second: NameServerSnapshot
 
     @property
     def address(self) -> str:
@@ -131,14 +131,14 @@ class BrokerFacts:
     vip_name: str | None = None
     """``brokerName`` of who answers there."""
     machine: MachineFacts | None = None
-    """None: it is on another machine, or its process can't be looked at."""
+    """None: it is on another machine, or its process can't be examined."""
     faults: tuple[KeroloxError, ...] = ()
     """Why it did not say something."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupFacts:
-    """A consumer group, looked at twice."""
+    """A consumer group, examined twice."""
 
     group: str
     first: GroupProgress | None
@@ -148,7 +148,7 @@ class GroupFacts:
     """None: no member is online."""
     waits_ms: Mapping[tuple[str, str, int], int] = field(default_factory=dict)
     """How long the next message of a queue has waited, by topic, broker and queue id; of queues
-    that did not move between the two looks."""
+    that did not move between the two checks."""
 
     state: GroupState | None = None
     """Where it is paused; None: no broker said."""
@@ -156,7 +156,7 @@ class GroupFacts:
     """Those that were neither sent again nor marked as done."""
 
     @property
-    def standing(self) -> list[MessageQueue]:
+    def stalled(self) -> list[MessageQueue]:
         """Queues with messages left in which the group is where it was before."""
         if self.first is None or self.second is None:
             return []
@@ -169,7 +169,7 @@ class GroupFacts:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Survey:
+class ClusterSnapshot:
     """All that was seen."""
 
     now_ms: int
@@ -182,9 +182,9 @@ class Survey:
     brokers: tuple[BrokerFacts, ...] = ()
     groups: tuple[GroupFacts, ...] = ()
     left_out: tuple[str, ...] = ()
-    """What was too much to look at."""
+    """What was too much to examine."""
     unseen: Mapping[str, str] = field(default_factory=dict)
-    """What could not be looked at, and why."""
+    """What could not be examined, and why."""
 
     def masters(self) -> list[BrokerFacts]:
         """The registered masters."""

@@ -11,7 +11,7 @@ class Severity(IntEnum):
     """How bad it is; a greater one is worse."""
 
     NOTE = 0
-    """Something could not be looked at. No sign of illness."""
+    """Something could not be examined. No sign of illness."""
     WARNING = 1
     """It works, and will hurt."""
     ERROR = 2

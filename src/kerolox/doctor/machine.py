@@ -17,7 +17,7 @@ _UNLIMITED = 1 << 63
 
 
 def machine_facts(port: int, proc: Path = PROC) -> MachineFacts | None:
-    """The process that listens on a port; None: there is none, or this user can't look at it."""
+    """The process that listens on a port; None: there is none, or this user can't examine it."""
     inodes = _listening_inodes(port, proc)
     pid = _owner(inodes, proc) if inodes else None
     if pid is None:

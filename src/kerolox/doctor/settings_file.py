@@ -20,8 +20,8 @@ from kerolox.config import (
     setting_rules,
     setting_text,
 )
+from kerolox.doctor.checks.settings import hurtful_settings
 from kerolox.doctor.findings import Finding, worst_first
-from kerolox.doctor.judgments.settings import hurtful_settings
 from kerolox.errors import ConfigError
 from kerolox.role_settings import RoleSettings
 
@@ -61,7 +61,7 @@ def check_settings(path: Path, running: Iterable[Mapping[str, str]] = ()) -> lis
         values, lines = read_properties(path), Lines.of_file(path)
     except ConfigError as error:
         return [Finding("setting-wrong", where, str(error), "correct the file")]
-    findings = [*judge_keys(lines, values, BrokerConfig), *_contradictions(lines, values)]
+    findings = [*check_keys(lines, values, BrokerConfig), *_contradictions(lines, values)]
     findings += hurtful_settings(where, values, now_ms())
     findings += _addresses(lines, values)
     place = values.get("brokerName", "").strip(), values.get("brokerId", "0").strip()
@@ -71,7 +71,7 @@ def check_settings(path: Path, running: Iterable[Mapping[str, str]] = ()) -> lis
     return worst_first(findings)
 
 
-def judge_keys(
+def check_keys(
     lines: Lines, values: Mapping[str, str], settings: type[RoleSettings]
 ) -> Iterator[Finding]:
     """Keys that nobody knows, that have no effect or stand twice, and values that don't fit: each

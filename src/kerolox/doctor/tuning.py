@@ -1,6 +1,6 @@
 """Limits and habits of a machine that a broker wants otherwise than Linux has them.
 
-:func:`look` says what there is, what is wanted and why; :func:`apply` changes it, and
+:func:`read_knobs` says what there is, what is wanted and why; :func:`apply` changes it, and
 :func:`sysctl_text` is what keeps it. The values are those of RocketMQ's ``os.sh``, except for what
 its broker needs and ours does not: ``vm.drop_caches`` (an order, no setting),
 ``vm.dirty_writeback_centisecs`` (an hour, in which a crash costs all programs of the machine what
@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from kerolox.broker.config import BrokerConfig
-from kerolox.doctor.judgments.brokers import FILES_MIN, FILES_WANTED, MAPS_WANTED
+from kerolox.doctor.checks.brokers import FILES_MIN, FILES_WANTED, MAPS_WANTED
 
 ROOT = Path("/")
 
@@ -66,11 +66,11 @@ class Knob:
         return not self.advice
 
 
-def look(folder: Path, root: Path = ROOT) -> list[Knob]:
+def read_knobs(folder: Path, root: Path = ROOT) -> list[Knob]:
     """All settings, as they are now. Nothing is changed.
 
     Args:
-        folder: of the store; it, or one above it, is on the disk that is looked at.
+        folder: of the store; it, or one above it, is on the disk that is examined.
         root: of the file system, where ``proc`` and ``sys`` are.
     """
     return [*_sysctls(root), _files(), _huge_pages(root), *_scheduler(folder, root)]

@@ -9,7 +9,7 @@ calls of those. The rules are RocketMQ's, also where they surprise:
 - Integer literals are ``Integer`` or, where that is too small, ``Long``: the text beside them must
   be an integer of that range. ``a > 10`` fails on ``"10.5"``, ``a > 10.0`` does not.
 - Three values of truth: what is not there is null, and so is a comparison with it.
-- What follows a complete expression, and could not continue it, is not looked at: ``a = 1 b`` is
+- What follows a complete expression, and could not continue it, is not examined: ``a = 1 b`` is
   ``a = 1``.
 """
 

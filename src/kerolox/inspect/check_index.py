@@ -34,11 +34,11 @@ CHAIN_FINDINGS_MAX = 50
 """Broken chains told of one file."""
 _END = (1 << 63, 0, 0, 0, None)
 
-_Entry = tuple[int, int, int, int, "_File | None"]
+_Entry = tuple[int, int, int, int, "_OpenIndexFile | None"]
 """(physical offset, key hash, seconds, number in its file, file)."""
 
 
-class _File:
+class _OpenIndexFile:
     """One file of the index that is being read."""
 
     def __init__(self, path: str, descriptor: int, shape: IndexShape, header: IndexHeader) -> None:
@@ -158,7 +158,7 @@ class IndexCheck:
         )
         allowed = {self._hasher.hash(topic, key) for key in all_keys}
         has_entries = len(keys) < len(all_keys) or bool(seen)
-        strangers: list[tuple[int, int, _File]] = []
+        strangers: list[tuple[int, int, _OpenIndexFile]] = []
         while self._current[0] == offset:
             _offset, key_hash, _seconds, number, file = self._current
             assert file is not None
@@ -224,7 +224,7 @@ class IndexCheck:
         self._findings.add("index", self._path_near(), -1, text)
 
     def finish(self, log_end: int) -> None:
-        """Look at what is left after the last record."""
+        """Examine what is left after the last record."""
         while self._current[0] < _END[0]:
             if self._places.is_in_use and self._current[0] >= log_end:
                 self._advance()
@@ -234,7 +234,7 @@ class IndexCheck:
 
     # -- the files --------------------------------------------------------------------------
     def _all_entries(self) -> Iterator[_Entry]:
-        """The entries of all files, in order; looks at slots and chains on the way."""
+        """The entries of all files, in order; examines slots and chains on the way."""
         before = -1
         for path in self._paths:
             try:
@@ -254,7 +254,7 @@ class IndexCheck:
             finally:
                 os.close(descriptor)
 
-    def _open(self, path: str, descriptor: int) -> _File | None:
+    def _open(self, path: str, descriptor: int) -> _OpenIndexFile | None:
         header = read_header(descriptor)
         size = os.fstat(descriptor).st_size
         if header.entry_count <= 1:
@@ -269,9 +269,9 @@ class IndexCheck:
             self._findings.add("index", path, -1, text)
             self._is_unreadable = True
             return None
-        return _File(path, descriptor, shape, header)
+        return _OpenIndexFile(path, descriptor, shape, header)
 
-    def _file_entries(self, file: _File) -> Iterator[_Entry]:
+    def _file_entries(self, file: _OpenIndexFile) -> Iterator[_Entry]:
         header = file.header
         offset = header.begin_offset
         number = 1
@@ -300,23 +300,23 @@ class IndexCheck:
         self._check_slots(file)
         self._check_header(file, offset)
 
-    def _check_slots(self, file: _File) -> None:
+    def _check_slots(self, file: _OpenIndexFile) -> None:
         data = os.pread(file.descriptor, SLOT_BYTES * file.shape.slots, HEADER_BYTES)
         found = array("i", data)
         found.byteswap()
         if found == file.last:
             return
-        told = 0
+        reported = 0
         for slot, (is_there, wanted) in enumerate(zip(found, file.last, strict=True)):
             if is_there == wanted or self._leads_to(file, is_there, wanted):
                 continue
-            told += 1
-            if told > CHAIN_FINDINGS_MAX:
+            reported += 1
+            if reported > CHAIN_FINDINGS_MAX:
                 continue
             text = f"slot {slot} leads to entry {is_there}, its last one is {wanted}"
             self._findings.add("index", file.path, HEADER_BYTES + slot * SLOT_BYTES, text)
 
-    def _leads_to(self, file: _File, number: int, wanted: int) -> bool:
+    def _leads_to(self, file: _OpenIndexFile, number: int, wanted: int) -> bool:
         """Beside a broker: the slot's newer entries, which came meanwhile, lead to ``wanted``.
 
         After a crash: so does an entry that was linked and not counted any more.
@@ -331,7 +331,7 @@ class IndexCheck:
             number = before
         return number == wanted
 
-    def _check_header(self, file: _File, end_offset: int) -> None:
+    def _check_header(self, file: _OpenIndexFile, end_offset: int) -> None:
         header = file.header
         if self._places.is_in_use:
             return

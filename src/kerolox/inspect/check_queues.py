@@ -2,7 +2,7 @@
 
 The log is walked once. For each queue the entries that its records should have are gathered and
 compared with the queue's files in runs. A healthy store costs one comparison of bytes per run.
-What differs is looked at entry by entry.
+What differs is examined entry by entry.
 
 A topic that was deleted and made again leaves records whose offsets were given again. A
 record that goes back to a lower offset, and whose entry there names it, starts the queue anew.
@@ -184,7 +184,7 @@ class QueueCheck:
         for name, number, at in further:
             if offset < self._over.get(name, 0):
                 continue
-            # A client may have written the properties where no broker looks at them.
+            # A client may have written the properties where no broker examines them.
             is_sure = options.multi_dispatch or (name, number) in self._queues
             if is_sure or os.path.isdir(self._places.queue_path(name, number)):
                 self._expect(name, number, at, offset, record.size, code)

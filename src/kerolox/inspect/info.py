@@ -112,7 +112,7 @@ class StoreInfo:
 
 
 def describe_store(places: StorePlaces) -> StoreInfo:
-    """Look at a store; reads file sizes, queue ends and two records.
+    """Examine a store; reads file sizes, queue ends and two records.
 
     Raises:
         OSError: something can't be read.

@@ -150,7 +150,7 @@ class LogWalk:
             if used:
                 position += used
                 continue
-            after = self._look_after(file, descriptor, position, limit, is_last=is_last)
+            after = self._resume_position(file, descriptor, position, limit, is_last=is_last)
             if after < 0:
                 return
             position = after
@@ -188,7 +188,7 @@ class LogWalk:
         self._catch_up_seconds -= CATCH_UP_STEP_SECONDS
         return True
 
-    def _look_after(
+    def _resume_position(
         self, file: LogFile, descriptor: int, position: int, limit: int, *, is_last: bool
     ) -> int:
         """No record stands at ``position``: where to go on in this file, -1: nowhere."""

@@ -31,7 +31,7 @@ _FLOCK = struct.Struct("hhqqi4x")
 
 @dataclass(frozen=True, kw_only=True)
 class StoreOptions:
-    """What the files do not tell. The defaults are RocketMQ's."""
+    """What the files do not report. The defaults are RocketMQ's."""
 
     log_folders: tuple[str, ...] = ()
     """Folders of the commit log; none: ``commitlog`` below the root."""
@@ -52,7 +52,7 @@ class StoreOptions:
 
     @classmethod
     def of_settings(cls, path: Path) -> Self:
-        """What a ``broker.conf`` says of the store; its other keys are not looked at.
+        """What a ``broker.conf`` says of the store; its other keys are not examined.
 
         Raises:
             ConfigError: the file can't be read, or a value is none.

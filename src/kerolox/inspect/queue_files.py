@@ -23,12 +23,12 @@ class QueueFiles:
         self.reload()
 
     def reload(self) -> None:
-        """Look at the folder anew."""
+        """Examine the folder anew."""
         self.files = _files_in(self.folder)
 
     @property
     def first(self) -> int:
-        """Offset of the first entry that the files have room for; 0 without files."""
+        """Offset of the first entry that the files have space for; 0 without files."""
         return self.files[0].start // ENTRY_BYTES if self.files else 0
 
     def read(self, offset: int, count: int) -> bytes:

@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 PENDING_BYTES_MAX = 8 << 20
 """Queue entries that wait in memory, over all queues."""
 INDEX_RUN_RECORDS = 512
-LOOKS_MAX, LOOK_SECONDS = 100, 0.01
+TRIES_MAX, TRY_SECONDS = 100, 0.01
 """At an index file that is written meanwhile."""
 
 
@@ -309,7 +309,7 @@ def index_shape(places: StorePlaces) -> IndexShape:
     """``maxHashSlotNum`` and ``maxIndexNum``: as told, as the present files have, or the defaults.
 
     Raises:
-        StoreError: files are there and do not tell.
+        StoreError: files are there and do not report.
     """
     options = places.options
     hint = IndexShape(options.index_slots, options.index_entries)
@@ -318,13 +318,13 @@ def index_shape(places: StorePlaces) -> IndexShape:
     paths = places.index_paths()
     for path in paths:
         # A broker that runs may be between two steps of a write.
-        for look in range(LOOKS_MAX if places.is_in_use else 1):
-            time.sleep(LOOK_SECONDS * (look > 0))
+        for attempt in range(TRIES_MAX if places.is_in_use else 1):
+            time.sleep(TRY_SECONDS * (attempt > 0))
             if shape := _shape_of(path, hint):
                 return shape
     if paths:
         raise StoreError(
-            f"{paths[0]} does not tell how many slots it has; give -c broker.conf with "
+            f"{paths[0]} does not report how many slots it has; give -c broker.conf with "
             "maxHashSlotNum and maxIndexNum"
         )
     return IndexShape(

@@ -109,7 +109,7 @@ from kerolox.kernel.values import (
     Read,
     Record,
     RecoveryReport,
-    StreamStanding,
+    StreamPosition,
 )
 
 __all__ = [
@@ -176,7 +176,7 @@ __all__ = [
     "StoreMetrics",
     "StoreRetention",
     "StoreSettings",
-    "StreamStanding",
+    "StreamPosition",
     "TopicChoice",
     "kernel_in_use",
     "kernel_name",

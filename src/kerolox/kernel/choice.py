@@ -82,10 +82,10 @@ class Kernel(Protocol):
         odd_body: OddBody | None = None,
     ) -> tuple[int, dict[str, ColumnBuffers], int, int, bool]:
         """Bytes of a log to Arrow buffers, as far as whole records follow each other: (row count,
-        {column: buffers}, where the next call goes on, records looked at, whether something else
+        {column: buffers}, where the next call goes on, records examined, whether something else
         than a whole record stands there). Nothing that the bytes hold is an error.
 
-        Records that begin at ``stop`` or later are not looked at. Those of other times or topics
+        Records that begin at ``stop`` or later are not examined. Those of other times or topics
         make no rows. ``log_offset`` is the physical offset of the first byte, against which each
         record is held; None: records of anywhere. ``checks_crc``: a record of a row with a wrong
         CRC counts as not whole. ``odd_body`` is given the physical offset.

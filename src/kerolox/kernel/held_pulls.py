@@ -24,7 +24,7 @@ OFFSET_WAITS_MAX = 10_000
 """Waits for offsets that there may be."""
 
 ARRIVED_AT_ONCE_MAX = 250
-"""Those of them that ``drain_arrived`` tells of at once: what follows is work of the loop."""
+"""Those of them that ``drain_arrived`` reports at once: what follows is work of the loop."""
 
 
 @runtime_checkable

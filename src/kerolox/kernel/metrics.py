@@ -70,5 +70,5 @@ class StoreMetrics(Protocol):
 
     def lag(self) -> list[tuple[str, str, int, int]]:
         """(group, topic, queue id, bytes): how far behind the end of the log the last entry was
-        that a group's last read of a queue looked at (GROUP_GET_FALL_SIZE). Empty without
+        that a group's last read of a queue examined (GROUP_GET_FALL_SIZE). Empty without
         ``disk_fall_recorded``."""

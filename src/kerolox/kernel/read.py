@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Protocol, runtime_checkable
 
-from kerolox.kernel.values import QueueBounds, Read, StreamStanding
+from kerolox.kernel.values import QueueBounds, Read, StreamPosition
 
 COLUMN_MS_MIN = -9_214_560_000_000
 """1678-01-01: columns of times have no earlier one, whatever a producer wrote. So pandas, whose
@@ -114,13 +114,13 @@ class RawLog(Protocol):
         """
 
     def read_master(
-        self, descriptor: int, standing: StreamStanding, frame_bytes: int, read_bytes: int
+        self, descriptor: int, stream_position: StreamPosition, frame_bytes: int, read_bytes: int
     ) -> MasterStream | None:
         """Take over a connection that brings a master's log; None: this kernel reads none.
 
         Args:
             descriptor: of a socket that does not block; a copy is made.
-            standing: where it stands; the log ends at ``end``.
+            stream_position: where it stands; the log ends at ``end``.
             frame_bytes: where the log has a multiple of these a frame ends.
             read_bytes: asked of the socket at once, at most; more than ``frame_bytes``.
 
@@ -131,8 +131,8 @@ class RawLog(Protocol):
 
 @runtime_checkable
 class MasterStream(Protocol):
-    """The frames of a master (:mod:`kerolox.broker.replication.wire`), read and appended without a
-    turn of the event loop for each."""
+    """The frames of a master (:mod:`kerolox.broker.replication.wire`), read and appended without an
+    iteration of the event loop for each."""
 
     def follow(self, seconds: float) -> int:
         """Append what comes, as ``append_log`` does, and report it with each read. Blocks without
@@ -151,8 +151,8 @@ class MasterStream(Protocol):
             OSError: they can't be written, or the connection broke.
         """
 
-    def standing(self) -> StreamStanding:
+    def stream_position(self) -> StreamPosition:
         """Where it stands, while ``follow`` does not run."""
 
-    def has_heard(self) -> bool:
+    def has_received(self) -> bool:
         """Whether anything came since this was asked last, while ``follow`` does not run."""

@@ -76,7 +76,7 @@ class StoreSettings:
     max_lmq_consume_queue_num: int = 20_000
     disk_fall_recorded: bool = True
     latency_recorded: bool = False
-    """Flushes and deliveries are timed, for figures."""
+    """Flushes and deliveries are timed, for metrics."""
     enable_consume_queue_ext: bool = False
     mapped_file_size_consume_queue_ext: int = 48 << 20
     bit_map_length_consume_queue_ext: int = 0

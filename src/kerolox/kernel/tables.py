@@ -37,7 +37,7 @@ class FastPathTables(Protocol):
 
     def set_group(self, group: str, fast: bool, slow_broker_id: int) -> None:
         """Put a consumer group into the table. ``fast=False``: its pulls are slow, and those that
-        are held are answered with the next tick, so that they come again and are judged anew.
+        are held are answered with the next tick, so that they come again and are checked anew.
 
         ``slow_broker_id`` (whichBrokerWhenConsumeSlowly) is suggested when a read falls far back.
         """

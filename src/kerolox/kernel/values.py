@@ -94,7 +94,7 @@ class QueueBounds(NamedTuple):
     max_offset: int
 
 
-class StreamStanding(NamedTuple):
+class StreamPosition(NamedTuple):
     """Where a connection that brings a master's log stands, between two reads."""
 
     position: int

@@ -1,1 +1,1 @@
-"""Figures of a server for Prometheus, and whether it lives and is ready, over HTTP."""
+"""Metrics of a server for Prometheus, and whether it lives and is ready, over HTTP."""

@@ -1,7 +1,7 @@
-"""Figures of one role: on when ``metricsExporterType`` asks for them.
+"""Metrics of one role: on when ``metricsExporterType`` asks for them.
 
 What serves them is imported then alone: the libraries for it take longer to load than the rest of a
-name server, and most servers run without figures.
+name server, and most servers run without metrics.
 """
 
 from __future__ import annotations
@@ -11,20 +11,20 @@ from typing import TYPE_CHECKING
 from kerolox.errors import ConfigError
 
 if TYPE_CHECKING:
-    from kerolox.metrics.otlp import FiguresExporter
+    from kerolox.metrics.otlp import MetricsExporter
     from kerolox.metrics.role import MeasuredRole
-    from kerolox.metrics.serving import FiguresServer
+    from kerolox.metrics.serving import MetricsServer
     from kerolox.role_settings import MetricsSettings
 
 
 class MetricsEndpoint:
-    """The figures of one role; with ``metricsExporterType=DISABLE`` it does nothing."""
+    """The metrics of one role; with ``metricsExporterType=DISABLE`` it does nothing."""
 
     def __init__(self, settings: MetricsSettings, role: MeasuredRole) -> None:
         """Nothing is opened before :meth:`start`."""
         self._settings = settings
         self._role = role
-        self._started: FiguresServer | FiguresExporter | None = None
+        self._started: MetricsServer | MetricsExporter | None = None
 
     @property
     def port(self) -> int:
@@ -32,7 +32,7 @@ class MetricsEndpoint:
         return getattr(self._started, "port", 0)
 
     async def start(self) -> None:
-        """Serve or send figures, if they are asked for.
+        """Serve or send metrics, if they are asked for.
 
         Raises:
             ConfigError: the port can't be opened, a setting of the collector is wrong, or the extra
@@ -52,19 +52,19 @@ class MetricsEndpoint:
             self._started = None
 
 
-# Not at the top: 50 ms of each start, and nobody without figures needs them.
-def _server() -> type[FiguresServer]:
-    from kerolox.metrics.serving import FiguresServer
+# Not at the top: 50 ms of each start, and nobody without metrics needs them.
+def _server() -> type[MetricsServer]:
+    from kerolox.metrics.serving import MetricsServer
 
-    return FiguresServer
+    return MetricsServer
 
 
-def _exporter() -> type[FiguresExporter]:
+def _exporter() -> type[MetricsExporter]:
     try:
-        from kerolox.metrics.otlp import FiguresExporter
+        from kerolox.metrics.otlp import MetricsExporter
     except ImportError as error:
         raise ConfigError(
             f"metricsExporterType: OpenTelemetry is not installed ({error.name}); "
             "pip install 'kerolox[otel]'"
         ) from error
-    return FiguresExporter
+    return MetricsExporter

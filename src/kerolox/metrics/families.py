@@ -1,4 +1,4 @@
-"""Families of figures, bounded: what would be one more series is counted and left out.
+"""Families of metrics, bounded: what would be one more series is counted and left out.
 
 Each is kept as two columns, the values of the labels and the numbers. A broker has a series for
 each queue of each group, and an object for each would be most of what a scrape costs.
@@ -60,7 +60,7 @@ class Family:
 
 
 class Families:
-    """What one look at a server finds.
+    """What one snapshot of a server finds.
 
     Args:
         shared: labels that all series have.

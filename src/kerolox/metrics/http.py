@@ -1,4 +1,4 @@
-"""A small HTTP server for figures: GET and HEAD of a few fixed paths.
+"""A small HTTP server for metrics: GET and HEAD of a few fixed paths.
 
 Whoever connects is a stranger: connections, their time and the size of a request are bounded, and a
 request with a body is refused.
@@ -117,7 +117,7 @@ class HttpServer:
             # Gone, too slow, no HTTP, or the server stops: nothing can be said to it any more.
             pass
         except Exception:
-            _log.exception("a request for figures failed")
+            _log.exception("a request for metrics failed")
         finally:
             self._tasks.discard(task)
             writer.transport.abort()

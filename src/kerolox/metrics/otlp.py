@@ -1,4 +1,4 @@
-"""The figures of one role sent to an OpenTelemetry collector, over gRPC or HTTP.
+"""The metrics of one role sent to an OpenTelemetry collector, over gRPC or HTTP.
 
 The same families as at ``/metrics``, under the same names, cumulative. What certificates, proxies
 and compression the connection has is for OpenTelemetry's own variables
@@ -39,7 +39,7 @@ from opentelemetry.sdk.resources import Resource
 from opentelemetry.sdk.util.instrumentation import InstrumentationScope
 
 from kerolox.errors import ConfigError
-from kerolox.metrics.looks import Looks
+from kerolox.metrics.snapshots import Snapshots
 from kerolox.text import printable
 
 if TYPE_CHECKING:
@@ -57,8 +57,8 @@ HTTP_PATH = "/v1/metrics"
 _log = logging.getLogger(__name__)
 
 
-class FiguresExporter:
-    """Sends the figures of one role at an interval."""
+class MetricsExporter:
+    """Sends the metrics of one role at an interval."""
 
     def __init__(self, settings: MetricsSettings, role: MeasuredRole) -> None:
         """Nothing is sent before :meth:`start`.
@@ -68,7 +68,7 @@ class FiguresExporter:
         """
         self._target = target_of(settings)
         self._interval = settings.metric_grpc_exporter_interval_in_mills / 1000
-        self._looks = Looks(settings, role)
+        self._snapshots = Snapshots(settings, role)
         self._exporter = _exporter(settings, self._target)
         self._began_ns = time.time_ns()
         self._sending: asyncio.Task[None] | None = None
@@ -76,9 +76,9 @@ class FiguresExporter:
 
     async def start(self) -> None:
         """Send from now on; whether the collector is there does not matter."""
-        self._looks.start()
+        self._snapshots.start()
         self._sending = asyncio.get_running_loop().create_task(self._send_always())
-        _log.info("figures go to %s every %g s", self._target, self._interval)
+        _log.info("metrics go to %s every %g s", self._target, self._interval)
 
     async def stop(self) -> None:
         """Send no more; waits for a request under way. Idempotent."""
@@ -87,7 +87,7 @@ class FiguresExporter:
         self._sending.cancel()
         await asyncio.wait([self._sending])
         self._sending = None
-        await self._looks.stop()
+        await self._snapshots.stop()
         # It ends the wait before another try; a request under way has its time limit.
         await asyncio.to_thread(self._exporter.shutdown)
         if self._request is not None:
@@ -99,16 +99,16 @@ class FiguresExporter:
             try:
                 await self._send()
             except Exception:
-                _log.exception("figures could not be sent to %s", self._target)
+                _log.exception("metrics could not be sent to %s", self._target)
 
     async def _send(self) -> None:
-        families = await self._looks.look()
+        families = await self._snapshots.take()
         loop = asyncio.get_running_loop()
         self._request = loop.run_in_executor(None, self._export, families)
         # Who is cancelled here leaves the thread to itself.
         result = await asyncio.shield(self._request)
         if result is not MetricExportResult.SUCCESS:
-            _log.warning("figures were not taken by %s; the next ones will be tried", self._target)
+            _log.warning("metrics were not taken by %s; the next ones will be tried", self._target)
 
     def _export(self, families: Families) -> MetricExportResult:
         return self._exporter.export(metrics_data(families, self._began_ns, time.time_ns()))

@@ -1,4 +1,4 @@
-"""Figures of the process, by the names that Prometheus's clients give them."""
+"""Metrics of the process, by the names that Prometheus's clients give them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Figures of connections and requests, which all roles have."""
+"""Metrics of connections and requests, which all roles have."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a role is to those who look at its figures."""
+"""What a role is to those who examine its metrics."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ if TYPE_CHECKING:
 
 
 class MeasuredRole(Protocol):
-    """What a role tells of itself."""
+    """What a role reports about itself."""
 
     @property
     def shared_labels(self) -> Mapping[str, str]:
@@ -21,7 +21,7 @@ class MeasuredRole(Protocol):
         """More labels of ``kerolox_build_info``."""
 
     async def measure(self, families: Families) -> None:
-        """Add its figures, in turns with other work of the loop."""
+        """Add its metrics, in time slices with other work of the loop."""
 
     def unready(self) -> list[str]:
         """Why nobody should be sent here now; empty: it is ready."""

@@ -35,7 +35,7 @@ _PLAIN_MAX = 1e6
 
 
 class TextEncoder:
-    """Writes looks as text, one after the other."""
+    """Writes snapshots as text, one after the other."""
 
     def __init__(self) -> None:
         """Nothing is kept yet."""
@@ -82,24 +82,24 @@ class TextEncoder:
     def _labels(self, names: Row, shared: Row) -> _Labels:
         labels = self._kept.get((names, shared))
         if labels is None:
-            labels = self._kept[names, shared] = _Labels(names, shared, self._has_room)
+            labels = self._kept[names, shared] = _Labels(names, shared, self._has_capacity)
         return labels
 
-    def _has_room(self) -> bool:
+    def _has_capacity(self) -> bool:
         return sum(map(len, self._kept.values())) < LABELS_KEPT_MAX
 
 
 class _Labels(dict[Row, str]):
     """Row → the labels of its series as text, in braces, with a space behind."""
 
-    def __init__(self, names: Row, shared: Row, has_room: Callable[[], bool]) -> None:
-        """Empty. ``has_room``: whether one more may be kept."""
+    def __init__(self, names: Row, shared: Row, has_capacity: Callable[[], bool]) -> None:
+        """Empty. ``has_capacity``: whether one more may be kept."""
         super().__init__()
-        self._names, self._shared, self._has_room = names, shared, has_room
+        self._names, self._shared, self._has_capacity = names, shared, has_capacity
 
     def __missing__(self, row: Row) -> str:
         text = _labels_text(zip(self._names, (*self._shared, *row), strict=True))
-        if self._has_room():
+        if self._has_capacity():
             self[row] = text
         return text
 

@@ -5,7 +5,7 @@ it is, whoever else claims its place (another machine with the same ``brokerName
 
 - ``brokerName`` + ``brokerId`` belong to the address that registered them, and an address to the
   name that it registered, as long as that broker is alive. It is alive while its connection is open
-  and it was heard of within ``TAKEOVER_MS``. A claim over another connection is refused.
+  and it was seen within ``TAKEOVER_MS``. A claim over another connection is refused.
 - The same broker at the same address may come on another connection, since clients reconnect. It
   may come from the same host at any time, from another one when the old connection is closed or
   silent. It is there as long as one of its connections is. Until the others are closed or silent,
@@ -75,7 +75,7 @@ class Claim:
 
 @dataclass(slots=True)
 class LiveBroker:
-    """When and how a broker address was last heard of."""
+    """When and how a broker address was last seen."""
 
     address: str
     counted_at: str = ""
@@ -105,7 +105,7 @@ class LiveBroker:
         """The newest of its connections."""
         return next(reversed(self.connections))
 
-    def heard(self, claim: Claim, now_ms: int) -> list[int]:
+    def renew(self, claim: Claim, now_ms: int) -> list[int]:
         """It registered; the connections that are not remembered any more."""
         self.cluster, self.ha_address = claim.cluster, claim.ha_address
         self.broker_name, self.broker_id = claim.broker_name, claim.broker_id
@@ -122,13 +122,13 @@ class LiveBroker:
         """A connection of it closed; whether it is gone with that."""
         self.connections.pop(connection, None)
         lately = self.last_update_ms - TAKEOVER_MS
-        return not any(heard_ms >= lately for heard_ms in self.connections.values())
+        return not any(renewed_ms >= lately for renewed_ms in self.connections.values())
 
     def others(self, connection: int, now_ms: int) -> int:
         """On how many other connections than this one it is alive."""
         lately = now_ms - TAKEOVER_MS
-        heard = (ms for other, ms in self.connections.items() if other != connection)
-        return sum(heard_ms >= lately for heard_ms in heard)
+        renew = (ms for other, ms in self.connections.items() if other != connection)
+        return sum(renewed_ms >= lately for renewed_ms in renew)
 
     def is_claimed_by(self, claim: Claim) -> bool:
         """The claim is of this very broker, and comes from where it is."""

@@ -39,7 +39,7 @@ class Gate:
         self._audit = audit
         self._control: AccessControl | None = None
         self.accounts: AccountsWatch | None = None
-        """Of whom the accounts are; to be looked at again and again."""
+        """Of whom the accounts are; to be examined again and again."""
         if config.writer_accounts is not None:
             self._control = AccessControl(Accounts(), is_strict=True)
             files = AclFiles(Places.of("", str(config.writer_accounts)))

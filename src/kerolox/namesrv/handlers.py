@@ -37,6 +37,7 @@ from kerolox.protocol.codes import (
     ResponseCode,
 )
 from kerolox.protocol.command import RemotingCommand
+from kerolox.protocol.extensions.roles import NEWEST_EPOCH
 from kerolox.protocol.headers import EmptyHeader
 from kerolox.protocol.namesrv import (
     CHALLENGED_BY,
@@ -52,14 +53,13 @@ from kerolox.protocol.namesrv import (
     RegisterHeader,
     RouteHeader,
 )
-from kerolox.protocol.own.roles import NEWEST_EPOCH
 from kerolox.protocol.registration import RegistrationReader
 from kerolox.release import __version__
 from kerolox.remoting.audit import Audit
 from kerolox.remoting.limits.requests import RequestLimits
 from kerolox.remoting.router import Reply, Request, Router
 from kerolox.remoting.server import ServerConnection
-from kerolox.remoting.turns import SharedTurns
+from kerolox.remoting.time_slices import SharedTimeSlices
 from kerolox.remoting.unserved import UnservedCodes
 
 VERSION_OF_REGISTER_BODY = 37
@@ -100,7 +100,7 @@ class NameServerHandlers:
         self._routes = routes
         self._key_values = key_values
         self._clock_ms = clock_ms
-        self._turns = SharedTurns()
+        self._slices = SharedTimeSlices()
         self.unserved = UnservedCodes("name server")
         self.audit = Audit("name server")
         self.gate = Gate(config, self.audit)
@@ -137,8 +137,8 @@ class NameServerHandlers:
         self._routes.connection_closed(connection_id)
 
     async def sweep(self) -> None:
-        """Take what gone brokers left out of memory, in turns."""
-        await self._turns.run(self._routes.sweep(), _pass)
+        """Take what gone brokers left out of memory, in time slices."""
+        await self._slices.run(self._routes.sweep(), _pass)
 
     async def _apply(self, fields: frozenset[str]) -> None:
         """Settings have changed."""
@@ -149,8 +149,8 @@ class NameServerHandlers:
     async def _put_key_value(self, header: KeyValueHeader, request: Request) -> Reply:
         old = self._key_values.get(header.namespace, header.key)
         name = f"{header.namespace}:{header.key}"
-        told = partial(self.audit.changed, request, "keyValue", name, old, header.value)
-        await self._key_values.put(header.namespace, header.key, header.value, told)
+        on_change = partial(self.audit.changed, request, "keyValue", name, old, header.value)
+        await self._key_values.put(header.namespace, header.key, header.value, on_change)
         return Reply()
 
     @router.on(RequestCode.GET_KV_CONFIG, KeyHeader.decode)
@@ -167,8 +167,8 @@ class NameServerHandlers:
     async def _delete_key_value(self, header: KeyHeader, request: Request) -> Reply:
         old = self._key_values.get(header.namespace, header.key)
         name = f"{header.namespace}:{header.key}"
-        told = partial(self.audit.changed, request, "keyValue", name, old)
-        await self._key_values.delete(header.namespace, header.key, told)
+        on_change = partial(self.audit.changed, request, "keyValue", name, old)
+        await self._key_values.delete(header.namespace, header.key, on_change)
         return Reply()
 
     @router.on(RequestCode.GET_KVLIST_BY_NAMESPACE, NamespaceHeader.decode)
@@ -216,8 +216,8 @@ class NameServerHandlers:
             compressed=header.compressed,
             is_wrapped=request.command.version >= VERSION_OF_REGISTER_BODY,
         )
-        # All of it is looked at before any of it counts.
-        await self._turns.run(reader.pieces(), _pass)
+        # All of it is examined before any of it counts.
+        await self._slices.run(reader.pieces(), _pass)
         if request.connection.closed:
             return Reply(ResponseCode.SYSTEM_ERROR, "the connection is closed")
         routes = self._routes
@@ -228,7 +228,7 @@ class NameServerHandlers:
         self.audit.changed(request, "broker", name, before, after)
         if routes.wants_topics(live, reader.data_version):
             put = (routes.put_topics(live, piece) for piece in reader.pieces())
-            await self._turns.run(itertools.takewhile(bool, put), _pass)
+            await self._slices.run(itertools.takewhile(bool, put), _pass)
         result = routes.finish_registration(live, reader.data_version, reader.filter_servers)
         if result.challenger is not None:
             _log.warning("%s is claimed by %s, which is refused", claim.text, result.challenger)
@@ -248,7 +248,7 @@ class NameServerHandlers:
             nonlocal crc
             crc = zlib.crc32(memoryview(body)[start : start + CRC_STEP_BYTES], crc)
 
-        await self._turns.run(range(0, len(body), CRC_STEP_BYTES), add)
+        await self._slices.run(range(0, len(body), CRC_STEP_BYTES), add)
         return crc & 0x7FFFFFFF
 
     @router.on(RequestCode.UNREGISTER_BROKER, BrokerAddressHeader.decode, changes=True)
@@ -317,7 +317,7 @@ class NameServerHandlers:
             nonlocal total
             total += count
 
-        await self._turns.run(steps, add)
+        await self._slices.run(steps, add)
         return total
 
     # -- topics -------------------------------------------------------------------------------
@@ -354,7 +354,7 @@ class NameServerHandlers:
             return b",".join([dumps(value)[1:-1] for value in values])
         parts: list[bytes] = []
         async with self._route_lock:
-            await self._turns.run(values, lambda value: parts.append(dumps(value)[1:-1]))
+            await self._slices.run(values, lambda value: parts.append(dumps(value)[1:-1]))
             return b",".join(parts)
 
     @router.on(RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER, EmptyHeader.decode)
@@ -389,8 +389,8 @@ class NameServerHandlers:
         if not request.body:
             return Reply()
         asker = f"request of {request.connection.remote_address}"
-        told = partial(self.audit.changed, request, "settings")
-        remark = await self.dynamic_config.change(request.body, asker, told)
+        on_change = partial(self.audit.changed, request, "settings")
+        remark = await self.dynamic_config.change(request.body, asker, on_change)
         return Reply(remark=remark or None)
 
     @router.on(RequestCode.GET_NAMESRV_CONFIG, EmptyHeader.decode)
@@ -410,7 +410,7 @@ class NameServerHandlers:
         if self._key_values.namespace(namespace) is None:
             return b""
         parts: list[bytes] = []
-        await self._turns.run(self._key_values.namespace_pieces(namespace), parts.append)
+        await self._slices.run(self._key_values.namespace_pieces(namespace), parts.append)
         return b'{"table":{%s}}' % b",".join(parts)
 
     async def _order_table(self) -> bytes:
@@ -434,7 +434,7 @@ class NameServerHandlers:
                 raise BodyError("the list of topics is longer than a frame may be")
 
         async with self._list_lock:
-            await self._turns.run(names, add)
+            await self._slices.run(names, add)
             head = b"" if address is None else b'"brokerAddr":%s,' % _encode(address)
             return Reply(body=b'{%s"topicList":[%s]}' % (head, b",".join(parts)))
 

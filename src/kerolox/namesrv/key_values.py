@@ -56,11 +56,11 @@ _encode = msgspec.json.Encoder().encode
 _decode_line = msgspec.json.Decoder(list[str]).decode
 
 
-class _File(msgspec.Struct, rename="camel"):
+class _KeyValueFile(msgspec.Struct, rename="camel"):
     config_table: dict[str, dict[str, str]] = {}
 
 
-def _tell_nobody() -> None:
+def _ignore() -> None:
     pass
 
 
@@ -93,7 +93,7 @@ class KeyValues:
         data = _read(self._path, f"put {self._path.name}.bak in its place")
         if data.strip():
             try:
-                self._table = decode_body(data, _File).config_table
+                self._table = decode_body(data, _KeyValueFile).config_table
             except BodyError as error:
                 raise ConfigError(
                     f"{self._path}: {error}; mend it, or put {self._path.name}.bak in its place"
@@ -158,9 +158,9 @@ class KeyValues:
             yield _encode(piece)[1:-1]
 
     async def put(
-        self, namespace: str, key: str, value: str, told: Callable[[], object] = _tell_nobody
+        self, namespace: str, key: str, value: str, on_change: Callable[[], object] = _ignore
     ) -> None:
-        """Set a value. ``told`` is called as soon as it counts, before it is in the file.
+        """Set a value. ``on_change`` is called as soon as it counts, before it is in the file.
 
         Raises:
             ConfigError: the table is full, or the value too long.
@@ -191,13 +191,13 @@ class KeyValues:
         self._bytes += more
         table[key] = value
         self._lines.append(_encode((namespace, key, value)) + b"\n")
-        told()
+        on_change()
         await self._save()
 
     async def delete(
-        self, namespace: str, key: str, told: Callable[[], object] = _tell_nobody
+        self, namespace: str, key: str, on_change: Callable[[], object] = _ignore
     ) -> None:
-        """Remove a value; one that is not there is no error. ``told``: as of :meth:`put`.
+        """Remove a value; one that is not there is no error. ``on_change``: as of :meth:`put`.
 
         Raises:
             OSError: the file can't be written; the value is gone until the next start.
@@ -207,7 +207,7 @@ class KeyValues:
             self._count -= 1
             self._bytes -= _entry_bytes(key, old)
             self._lines.append(_encode((namespace, key)) + b"\n")
-            told()
+            on_change()
         await self._save(is_changed=old is not None)
 
     def _new_namespace(self, namespace: str) -> dict[str, str]:

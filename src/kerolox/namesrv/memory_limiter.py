@@ -60,7 +60,7 @@ class MemoryLimiter:
         """host → what is its part of these."""
 
     def check_address(self, host: str, of_connection: int, who: str) -> None:
-        """Whether one more broker of that host, and on a connection with so many, has room.
+        """Whether one more broker of that host, and on a connection with so many, has space.
 
         Raises:
             TablesFullError: it has none.
@@ -68,8 +68,8 @@ class MemoryLimiter:
         own = self._share(host).addresses
         if not _fits(own, self.addresses, 1, BROKERS_MAX):
             raise TablesFullError(
-                f"{self.addresses} brokers are registered, {own} from {host}, and there is no room "
-                f"for {who}"
+                f"{self.addresses} brokers are registered, {own} from {host}, and there is no "
+                f"space for {who}"
             )
         if of_connection >= BROKERS_OF_CONNECTION_MAX:
             raise TablesFullError(
@@ -81,13 +81,13 @@ class MemoryLimiter:
         """Count one more topic of a broker that has so many; ``new``: no broker has it yet.
 
         Raises:
-            TablesFullError: it has no room.
+            TablesFullError: it has no space.
         """
         advice = "delete topics that nobody uses"
         if of_broker >= ENTRIES_OF_BROKER_MAX:
             raise TablesFullError(
                 f"broker {printable(broker_name)} has {of_broker} topics at this name server, and "
-                f"no room for another one; {advice}"
+                f"no space for another one; {advice}"
             )
         cost = _cost(topic, new)
         own = self._share(host)
@@ -97,7 +97,7 @@ class MemoryLimiter:
         ):
             raise TablesFullError(
                 f"this name server has {self.entries} topics of all brokers, {self.bytes} bytes, "
-                f"{own.entries} of brokers from {host}, and no room for another one; {advice}"
+                f"{own.entries} of brokers from {host}, and no space for another one; {advice}"
             )
         self._count(host, entries=1, cost=cost)
 

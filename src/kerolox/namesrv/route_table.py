@@ -114,7 +114,7 @@ class TopicRoute:
 
 @dataclass(slots=True)
 class RegisterResult:
-    """What a slave is told of its master, both None for a master or when there is none. And who
+    """What a slave learns of its master, both None for a master or when there is none. And who
     claimed the broker's place since its last registration."""
 
     ha_address: str | None = None
@@ -133,7 +133,7 @@ class RouteTable:
         self.clusters: dict[str, set[str]] = {}
         """cluster → broker names."""
         self.live: dict[str, LiveBroker] = {}
-        """broker address → when it was last heard of."""
+        """broker address → when it was last seen."""
         self.filter_servers: dict[str, list[str]] = {}
         """broker address → filter servers; legacy."""
         self.limiter = MemoryLimiter()
@@ -191,7 +191,7 @@ class RouteTable:
                 claim.host,
             )
         self._of_connection.setdefault(claim.connection, set()).add(address)
-        for dropped in live.heard(claim, now_ms):
+        for dropped in live.renew(claim, now_ms):
             self._drop_claim(dropped, address)
         return live
 
@@ -255,7 +255,7 @@ class RouteTable:
         return None if live is None else live.data_version
 
     def touch(self, address: str, connection: int, now_ms: int) -> bool:
-        """A broker was heard of; False when it did not register on that connection."""
+        """A broker was seen; False when it did not register on that connection."""
         live = self.live.get(address)
         if live is None or connection not in live.connections:
             return False

@@ -16,14 +16,14 @@ from typing import Self
 from kerolox import clock
 from kerolox.metrics.endpoint import MetricsEndpoint
 from kerolox.namesrv.config import NamesrvConfig
-from kerolox.namesrv.figures import NameServerFigures
 from kerolox.namesrv.handlers import NameServerHandlers
 from kerolox.namesrv.key_values import KeyValues
+from kerolox.namesrv.metrics import NameServerExposition
 from kerolox.namesrv.route_table import RouteTable
 from kerolox.release import __version__
 from kerolox.remoting.server import RemotingServer, ServerConnection
 from kerolox.remoting.tls.server_tls import ServerTls
-from kerolox.security.access.watching import LOOK_SECONDS
+from kerolox.security.access.watching import POLL_SECONDS
 from kerolox.text import printable
 
 SCAN_FIRST_SECONDS = 5.0
@@ -57,7 +57,7 @@ class NameServer:
             limits=self._handlers.limits,
         )
         self._metrics = MetricsEndpoint(
-            config, NameServerFigures(self._handlers, self.routes, self._server.memory_limiter)
+            config, NameServerExposition(self._handlers, self.routes, self._server.memory_limiter)
         )
         self._scanning: asyncio.Task[None] | None = None
         self._watching: asyncio.Task[None]
@@ -70,7 +70,7 @@ class NameServer:
 
     @property
     def metrics_port(self) -> int:
-        """Where its figures are (after the start); 0: nowhere."""
+        """Where its metrics are (after the start); 0: nowhere."""
         return self._metrics.port
 
     @property
@@ -165,8 +165,8 @@ class NameServer:
     async def _watch_accounts(self) -> None:
         accounts = self._handlers.gate.accounts
         while accounts is not None:
-            await asyncio.sleep(LOOK_SECONDS)
-            await accounts.look()
+            await asyncio.sleep(POLL_SECONDS)
+            await accounts.poll()
 
     def _on_close(self, connection: ServerConnection) -> None:
         self._handlers.connection_closed(connection.connection_id)

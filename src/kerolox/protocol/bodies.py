@@ -173,7 +173,7 @@ class HeartbeatData(_Struct, frozen=True, kw_only=True):
     ] = []
 
 
-class Connection(_Struct, frozen=True, kw_only=True):
+class ConnectedClient(_Struct, frozen=True, kw_only=True):
     """One client in the answers of 203 and 204."""
 
     client_addr: Address

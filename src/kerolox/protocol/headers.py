@@ -251,11 +251,11 @@ class EndTransactionHeader(Header, frozen=True, kw_only=True):
 
 
 class EndHalfMessagesHeader(Header, frozen=True, kw_only=True):
-    """END_HALF_MESSAGES (31037), see :mod:`kerolox.protocol.own.half_messages`."""
+    """END_HALF_MESSAGES (31037), see :mod:`kerolox.protocol.extensions.half_messages`."""
 
     producer_group: Name
     from_offset: Int64
-    """First offset of the half queue that is looked at."""
+    """First offset of the half queue that is examined."""
     to_offset: Int64
     """Before it the request ends; it may lie behind the end of the queue."""
     commit_or_rollback: Int32
@@ -263,7 +263,7 @@ class EndHalfMessagesHeader(Header, frozen=True, kw_only=True):
 
 
 class RoleHeader(Header, frozen=True, kw_only=True):
-    """GET_BROKER_ROLE (31038), see :mod:`kerolox.protocol.own.roles`."""
+    """GET_BROKER_ROLE (31038), see :mod:`kerolox.protocol.extensions.roles`."""
 
     tail_from: Int64 = -1
     """Where the compared end of the log begins at the earliest."""

@@ -112,9 +112,9 @@ CONSUME_ACTIVELY, CONSUME_PASSIVELY = "CONSUME_ACTIVELY", "CONSUME_PASSIVELY"
 """How a member of a group consumes: pulling as it likes, or pushed (``ConsumeType``)."""
 
 TOPIC_PUT_NUMS = "TOPIC_PUT_NUMS"
-"""The figure of messages stored, by topic (``Stats``)."""
+"""The metric of messages stored, by topic (``Stats``)."""
 GROUP_GET_NUMS = "GROUP_GET_NUMS"
-"""The figure of messages delivered, by ``topic@group``."""
+"""The metric of messages delivered, by ``topic@group``."""
 
 DEFAULT_REGION = "DefaultRegion"
 """The region of a broker that is given none."""
@@ -158,7 +158,7 @@ Name = Annotated[str, TextBound(NAME_BYTES_MAX)]
 TopicName = Annotated[str, TextBound(NAME_BYTES_MAX, is_topic=True)]
 """A topic, also that of a group's retries."""
 Names = Annotated[str, TextBound(NAMES_BYTES_MAX)]
-"""Several names with commas, or names put together as the key of a figure."""
+"""Several names with commas, or names put together as the key of a metric."""
 Address = Annotated[str, TextBound(ADDRESS_BYTES_MAX)]
 """``host:port``."""
 Keys = Annotated[str, TextBound(PROPERTIES_BYTES_MAX)]
@@ -167,7 +167,7 @@ Expression = Annotated[str, TextBound(EXPRESSION_BYTES_MAX)]
 """What a consumer subscribes to."""
 Properties = Annotated[str, TextBound(4 * PROPERTIES_BYTES_MAX)]
 """A message's properties. Those that are too long for a record are refused by who stores it, with
-code 13, and after something was taken out of them; much longer ones are not even looked at."""
+code 13, and after something was taken out of them; much longer ones are not even examined."""
 LongText = Annotated[str, TextBound(HEADER_BYTES_MAX)]
 """A text that its handler bounds."""
 
@@ -274,7 +274,7 @@ def _inner_structs(members: list[object]) -> list[object]:
 def text_bounds(
     struct: type[msgspec.Struct],
 ) -> tuple[tuple[str, str, TextBound | None, bool], ...]:
-    """The members of a struct that :func:`text_fault` looks at.
+    """The members of a struct that :func:`text_fault` examines.
 
     Returns:
         Of each its name, its wire name, the bound of its text (of each text of a list, of each key

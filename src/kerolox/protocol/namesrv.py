@@ -50,9 +50,9 @@ class RegisterHeader(Header, frozen=True, kw_only=True):
     compressed: bool = False
     body_crc32: Int32 = 0
     role_epoch: Int64 | None = None
-    """Kerolox's own (:data:`~kerolox.protocol.own.roles.ROLE_EPOCH`); None: it has none."""
+    """Kerolox's own (:data:`~kerolox.protocol.extensions.roles.ROLE_EPOCH`); None: it has none."""
     successor: Address = ""
-    """Kerolox's own (:data:`~kerolox.protocol.own.roles.SUCCESSOR`)."""
+    """Kerolox's own (:data:`~kerolox.protocol.extensions.roles.SUCCESSOR`)."""
 
 
 class BrokerAddressHeader(Header, frozen=True, kw_only=True):

@@ -94,7 +94,7 @@ def body_crc(body: bytes | memoryview) -> int:
 
 
 def is_body_right(body: bytes | memoryview, crc: int) -> bool:
-    """The body has the CRC that its record keeps. That of no bytes is not looked at."""
+    """The body has the CRC that its record keeps. That of no bytes is not examined."""
     return not len(body) or body_crc(body) == crc
 
 
@@ -124,7 +124,7 @@ def parse_record(
 
     Never raises on garbage. Of a log, ``physical_offset`` is where ``position`` is in it: a record
     that names another one is left over from an older use of the file, and one without a topic is
-    none either. The body's CRC is not looked at.
+    none either. The body's CRC is not examined.
     """
     if position + RECORD_BYTES_MIN > limit:
         return None

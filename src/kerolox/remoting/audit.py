@@ -147,7 +147,7 @@ class Audit:
         automatic: bool = False,
     ) -> None:
         """Something was changed by a request: call it when it is so. Without a difference between
-        ``old`` and ``new`` nothing is told.
+        ``old`` and ``new`` nothing is reported.
 
         Args:
             request: who wanted it.
@@ -200,7 +200,7 @@ class Audit:
         """Tell what was left out up to now."""
         if self._timer is not None:
             self._timer.cancel()
-            self._tell_left_out()
+            self._log_left_out()
 
     def _refusal(
         self,
@@ -248,9 +248,9 @@ class Audit:
         self._left_out[outcome] += 1
         if self._timer is None:
             loop = asyncio.get_running_loop()
-            self._timer = loop.call_later(LEFT_OUT_SECONDS, self._tell_left_out)
+            self._timer = loop.call_later(LEFT_OUT_SECONDS, self._log_left_out)
 
-    def _tell_left_out(self) -> None:
+    def _log_left_out(self) -> None:
         self._timer = None
         left_out = {outcome: count for outcome, count in self._left_out.items() if count}
         self._left_out = dict.fromkeys(self._left_out, 0)
@@ -268,7 +268,7 @@ def _members(values: Values) -> object:
 
 
 def without_secrets(name: str, value: object) -> object:
-    """What may be told of a value of that name, or of its members."""
+    """What may be said of a value of that name, or of its members."""
     if isinstance(value, Mapping):
         return {each: without_secrets(each, member) for each, member in value.items()}
     return HIDDEN if is_secret(name) and value is not None else value

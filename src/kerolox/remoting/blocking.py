@@ -95,7 +95,7 @@ class BlockingConnection:
         self._buffer = bytearray()
         # What has arrived and is not taken yet.
         self._start = self._end = 0
-        self._is_heard = False
+        self._has_received = False
         try:
             place = split_address(address)
         except ValueError as error:
@@ -282,7 +282,8 @@ class BlockingConnection:
         with contextlib.suppress(OSError):
             if isinstance(self._socket, ssl.SSLSocket):
                 keep_session(self._socket)
-                # Without a farewell the session would be of no use; nobody waits for theirs.
+                # Without a close notification the session would be of no use; nobody waits for
+                # theirs.
                 self._socket.settimeout(0)
                 with contextlib.suppress(OSError, ValueError):
                     self._socket.unwrap()
@@ -360,7 +361,7 @@ class BlockingConnection:
             count = self._socket.recv_into(view[held : held + RECEIVE_BYTES])
         if not count:
             raise self._lost()
-        self._is_heard = True
+        self._has_received = True
         self._end += count
 
     def _check_open(self) -> None:
@@ -370,7 +371,7 @@ class BlockingConnection:
     def _lost(self, error: OSError | None = None) -> ConnectionLostError:
         reason = str(error) if error else ""
         if isinstance(self._socket, ssl.SSLSocket):
-            reason = why_closed(error, is_heard=self._is_heard)
+            reason = why_closed(error, has_received=self._has_received)
         self.close()
         return ConnectionLostError(
             f"connection to {self.address} lost: {reason or 'the peer closed it'}"

@@ -33,7 +33,7 @@ from kerolox.remoting.client_connection import (
     RequestHandler,
 )
 from kerolox.remoting.connection import IdleWatch, Shared
-from kerolox.remoting.core.line import Queued
+from kerolox.remoting.core.request_queue import Queued
 from kerolox.security.contexts import TlsContexts
 from kerolox.security.credentials import Credentials, Signer
 from kerolox.security.tls import Tls, handshake_fault, is_handshake_error
@@ -112,7 +112,7 @@ class RemotingClient:
         self._prepares = self._signer is not None or serialize_type is not SerializeType.JSON
         self._tls = tls if isinstance(tls, TlsContexts) else TlsContexts(tls)
         self.codec: SendCodec = send_codec()
-        """What makes and reads plain sends."""
+        """What makes and reads fast-path sends."""
         self._opaques = self.codec.Opaques()
         self._connections: dict[str, ClientConnection] = {}
         self._connecting: dict[str, asyncio.Task[ClientConnection]] = {}
@@ -141,8 +141,8 @@ class RemotingClient:
         Args:
             address: whom to ask.
             command: the request.
-            timeout_seconds: time limit, connecting and waiting for room included.
-            ahead: do not wait for room; for few and small ones that must not be late.
+            timeout_seconds: time limit, connecting and waiting for capacity included.
+            ahead: do not wait for capacity; for few and small ones that must not be late.
 
         Raises:
             ConnectError: no connection to ``address`` ("host:port") in time, or no TLS with it.
@@ -162,7 +162,7 @@ class RemotingClient:
         what = f"request {command.code} to {address}"
         asked_at: float | None = self._loop.time()
         queued: Queued | None = None
-        if ahead or connection.has_room():
+        if ahead or connection.has_capacity():
             data = command.encode()
             future = connection.wait_for(opaque, deadline, what)
             connection.write(data)
@@ -186,8 +186,8 @@ class RemotingClient:
     async def invoke_oneway(
         self, address: str, command: RemotingCommand, *, timeout_seconds: float = 3.0
     ) -> None:
-        """Send a request that gets no response; waits only for the connection and for room in
-        it, and lets the loop have a turn after ``ONEWAY_PER_TURN_MAX`` of them. Sets the opaque
+        """Send a request that gets no response; waits only for the connection and for capacity in
+        it, and yields to the event loop after ``ONEWAY_PER_ITERATION_MAX`` of them. Sets the opaque
         and the one-way flag. Errors as those of :meth:`invoke`.
         """
         connection, deadline = await self._ready(address, timeout_seconds)
@@ -197,9 +197,9 @@ class RemotingClient:
             _run(self._rpc_hook.before_request, address, command)
         if self._prepares:
             self._prepare(command)
-        if connection.has_room():
+        if connection.has_capacity():
             connection.write(command.encode())
-            if connection.is_turn_full():
+            if connection.should_yield():
                 await asyncio.sleep(0)
             return
         what = f"one-way request {command.code} to {address}"
@@ -225,9 +225,9 @@ class RemotingClient:
         connection = self._connections.get(address)
         return None if connection is None or connection.closed else connection
 
-    def plain_connection(self, address: str) -> ClientConnection | None:
+    def fast_connection(self, address: str) -> ClientConnection | None:
         """The open connection to an address, for a send that a codec makes; None: it takes the
-        general way, since there is none yet, or requests are not plain."""
+        slow path, since there is none yet, or requests are not for the fast path."""
         if not self.is_plain or self._closed:
             return None
         connection = self._connections.get(address)
@@ -240,7 +240,7 @@ class RemotingClient:
             connection.close()
 
     def sends_of(self, sender: Sender) -> list[SendFuture]:
-        """The futures of a producer's plain sends that wait for an answer."""
+        """The futures of a producer's fast-path sends that wait for an answer."""
         return [f for each in self._connections.values() for f in each.sends.futures(sender)]
 
     async def drain(self, timeout_seconds: float) -> None:

@@ -1,13 +1,13 @@
 """A client's connection to one address: the socket of its requests.
 
-What becomes of the requests is decided in ``remoting/core``: who has room, who waits, whose time is
-over, when the peer is silent. Here bytes come and go, timers fire and futures are made.
+What becomes of the requests is decided in ``remoting/core``: who has capacity, who waits, whose
+time is over, when the peer is silent. Here bytes come and go, timers fire and futures are made.
 
-Requests of one turn of the loop leave in one write, or in one for each ``TURN_BYTES_MAX``. A plain
-send that nothing else waits for on its connection is written at once. While a
-connection has no room, that is while ``OPEN_CALLS_MAX`` requests wait for a response, or the peer
-has left ``WRITE_HIGH_WATER_BYTES`` unread, further requests wait in the order in which they came,
-each within its own time limit. So unsent are at most 5 MiB and two frames.
+Requests of one iteration of the event loop leave in one write, or in one for each
+``BUFFER_BYTES_MAX``. A fast-path send that nothing else waits for on its connection is written at
+once. While a connection has no capacity, that is while ``OPEN_CALLS_MAX`` requests wait for a
+response, or the peer has left ``WRITE_HIGH_WATER_BYTES`` unread, further requests wait in the order
+in which they came, each within its own time limit. So unsent are at most 5 MiB and two frames.
 """
 
 from __future__ import annotations
@@ -25,22 +25,22 @@ from kerolox.codec.sending import Opaques, SendChannel, SendCodec
 from kerolox.protocol.command import RemotingCommand
 from kerolox.remoting.connection import FrameConnection, Handling, Shared
 from kerolox.remoting.core.client_requests import ClientRequests
-from kerolox.remoting.core.line import Queued, WriteSend
+from kerolox.remoting.core.request_queue import Queued, WriteSend
 from kerolox.security.tls import keep_session, why_closed
 
 OPEN_CALLS_MAX = 65535
 """Requests of one connection that may wait for a response (clientAsyncSemaphoreValue)."""
 
-TURN_BYTES_MAX = 1024 * 1024
-"""Bytes of requests that a connection gathers; then it writes them before the turn is over."""
+BUFFER_BYTES_MAX = 1024 * 1024
+"""Bytes of requests that a connection buffers; then it writes them before the iteration is over."""
 
-ONEWAY_PER_TURN_MAX = 64
-"""One-way requests after which their sender lets the loop have a turn."""
+ONEWAY_PER_ITERATION_MAX = 64
+"""One-way requests after which their sender yields to the event loop."""
 
 TLS_ALERT = 0x15
 """First byte of what a TLS server answers to anything else; no frame that we take begins so."""
 
-_SECOND_LOOK_SECONDS = 0.1
+_SECOND_CHECK_SECONDS = 0.1
 
 _log = logging.getLogger("kerolox.remoting.client")  # one name for all of the client's side
 
@@ -71,18 +71,18 @@ class ClientConnection(FrameConnection):
         self._seal = seal
         self._pull_answer = message_codec().pull_answer
         loop = shared.loop
-        actions = (self._arm, self._another_turn, self._suspect)
+        actions = (self._arm, self._next_iteration, self._suspect)
         self.requests: ClientRequests = ClientRequests(
             address,
-            lambda calls, line: codec.SendChannel(
+            lambda calls, request_queue: codec.SendChannel(
                 opaques,
                 calls,
-                line,
+                request_queue,
                 open_calls_max,
-                TURN_BYTES_MAX,
+                BUFFER_BYTES_MAX,
                 loop.time,
-                partial(loop.call_soon, self._end_turn),
-                self._write_gathered,
+                partial(loop.call_soon, self._end_iteration),
+                self._write_buffered,
                 self._arm,
                 self.admit,
                 prompt=True,
@@ -90,9 +90,9 @@ class ClientConnection(FrameConnection):
             *actions,
         )
         self.sends: SendChannel = self.requests.sends
-        """The plain sends, and all that is to be written."""
+        """The fast-path sends, and all that is to be written."""
         self._silence = self.requests.silence
-        self._line = self.requests.line.entries
+        self._request_queue = self.requests.request_queue.entries
         self._open_pulls = self.requests.pulls.opaques
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -119,8 +119,8 @@ class ClientConnection(FrameConnection):
 
     def _why_lost(self, exc: Exception | None) -> str:
         if self._transport.get_extra_info("ssl_object") is not None:
-            told = why_closed(exc, is_heard=bool(self._silence.received_at))
-            return f" ({told})" if told else ""
+            cause = why_closed(exc, has_received=bool(self._silence.received_at))
+            return f" ({cause})" if cause else ""
         reason = super()._why_lost(exc)
         if self._speaks_tls:
             return f"{reason} (it speaks TLS; set tls in the settings)"
@@ -152,7 +152,7 @@ class ClientConnection(FrameConnection):
             self._speaks_tls = self._read_buffer[0] == TLS_ALERT
         silence.received_at = self.loop.time()
         frames, fault = self.sends.feed(self._read_buffer, nbytes)
-        if self._line:
+        if self._request_queue:
             self.admit()
         if frames and self._open_pulls:
             frames = self._take_pull_answers(frames)
@@ -162,7 +162,7 @@ class ClientConnection(FrameConnection):
             self._refuse(fault)
 
     def _take_pull_answers(self, frames: list[bytes]) -> list[bytes]:
-        """Hand plain answers of pulls to who waits for them; the other frames."""
+        """Hand fast-path answers of pulls to who waits for them; the other frames."""
         others: list[bytes] = []
         pulls = self.requests.pulls
         for frame in frames:
@@ -173,32 +173,33 @@ class ClientConnection(FrameConnection):
                 opaque, code, next_offset, broker_id, least, most, start = answer
                 pulled = code, next_offset, broker_id, (least, most), frame, start
                 pulls.complete(opaque, pulled)
-        if self._line:
+        if self._request_queue:
             self.admit()
         return others
 
     def _take_response(self, response: RemotingCommand) -> None:
         self.requests.complete(response)
-        if self._line:
+        if self._request_queue:
             self.admit()
 
     # -- writing ------------------------------------------------------------------------------
-    def has_room(self) -> bool:
+    def has_capacity(self) -> bool:
         """A request may be written at once."""
-        return self.sends.has_room()
+        return self.sends.has_capacity()
 
     def write(self, data: bytes) -> None:
-        """Write a frame together with the others of this turn of the loop."""
+        """Write a frame together with the others of this iteration of the event loop."""
         self.sends.write(data)
 
-    def is_turn_full(self) -> bool:
-        """So many one-way requests are written in this turn that the loop should have another."""
-        return self.sends.turn_frames >= ONEWAY_PER_TURN_MAX
+    def should_yield(self) -> bool:
+        """So many one-way requests are written in this iteration that the caller should yield to
+        the event loop."""
+        return self.sends.buffered_frames >= ONEWAY_PER_ITERATION_MAX
 
     def queue(
         self, command: RemotingCommand, deadline: float, what: str
     ) -> tuple[asyncio.Future[RemotingCommand], Queued]:
-        """Let a request wait until there is room; :meth:`forget` it whatever comes.
+        """Let a request wait until there is capacity; :meth:`forget` it whatever comes.
 
         Its future ends with its response, or, if it is one-way, when it is written.
         """
@@ -208,10 +209,10 @@ class ClientConnection(FrameConnection):
     def post_later(
         self, write: WriteSend, opaque: int, deadline: float, what: str
     ) -> asyncio.Future[None]:
-        """Let a send wait until there is room.
+        """Let a send wait until there is capacity.
 
-        The future ends when it is written or withdrawn, or with why it was not: NotPlainError, or
-        the end of its time or of the connection.
+        The future ends when it is written or withdrawn, or with why it was not:
+        SlowPathNeededError, or the end of its time or of the connection.
         """
         future: asyncio.Future[None] = self.loop.create_future()
         self.requests.post_later(write, opaque, deadline, what, future)
@@ -220,33 +221,33 @@ class ClientConnection(FrameConnection):
     def give_up(self, opaque: int) -> None:
         """Nobody waits for the answer to a pull; requests that wait may go on."""
         self.requests.pulls.drop(opaque)
-        if self._line:
+        if self._request_queue:
             self.admit()
 
     def withdraw(self, opaque: int) -> None:
-        """The caller of a send that waits for room went away; others may go on."""
-        if self._line:
+        """The caller of a send that waits for capacity went away; others may go on."""
+        if self._request_queue:
             self.requests.withdraw(opaque)
             self.admit()
 
     def forget(self, opaque: int) -> None:
         """A request is answered, or its caller went away; those that wait may go on."""
         self.requests.forget(opaque)
-        if self._line:
+        if self._request_queue:
             self.admit()
 
     def admit(self) -> None:
-        """There may be room for requests that wait."""
+        """There may be capacity for requests that wait."""
         self.requests.admit(self.loop.time())
 
-    def _write_gathered(self) -> None:
-        if self.sends.turn_bytes:
+    def _write_buffered(self) -> None:
+        if self.sends.buffered_bytes:
             data = self.sends.take()
             self.send(data if self._seal is None else self._seal(data))
 
-    def _end_turn(self) -> None:
-        self._write_gathered()
-        if self._line:
+    def _end_iteration(self) -> None:
+        self._write_buffered()
+        if self._request_queue:
             self.admit()
 
     # -- closing ------------------------------------------------------------------------------
@@ -257,7 +258,7 @@ class ClientConnection(FrameConnection):
 
     def _suspect(self, since: float) -> None:
         # When it was our own loop that stood still, what the peer sent meanwhile is read first.
-        self.loop.call_later(_SECOND_LOOK_SECONDS, self._close_if_silent, since)
+        self.loop.call_later(_SECOND_CHECK_SECONDS, self._close_if_silent, since)
 
     def _close_if_silent(self, since: float) -> None:
         if self._silence.lasts(since) and not self.closed:
@@ -268,7 +269,7 @@ class ClientConnection(FrameConnection):
 
     def close(self) -> None:
         """Send what is buffered (for a bounded time), then close. Idempotent."""
-        self._write_gathered()
+        self._write_buffered()
         self.sends.closed = True
         super().close()
 

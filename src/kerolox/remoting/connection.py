@@ -69,13 +69,13 @@ LEAVE_SECONDS_MAX = 0.25
 """How long a closing TLS connection waits, all sent, for the peer to take leave too. Java's servers
 do not."""
 
-TURN_SECONDS_MAX = 0.002
+SLICE_SECONDS_MAX = 0.002
 """How long the frames of one connection may be handled before the others get their turn."""
 
 PAUSED_BY_WRITES = 1
 PAUSED_BY_ANSWERS = 2
 PAUSED_BY_HANDLERS = 4
-PAUSED_BY_TURN = 8
+PAUSED_BY_SLICE = 8
 PAUSED_BY_STOP = 16
 
 Handling = Coroutine[object, None, RemotingCommand | None]
@@ -110,7 +110,7 @@ class FrameConnection(asyncio.BufferedProtocol):
         loop = self.loop
         self.peer: tuple[str, int] = ("", 0)
         self.remote_address: str = ""
-        """``ip:port`` of the peer; ``:0`` where it was gone before the socket was looked at."""
+        """``ip:port`` of the peer; ``:0`` where it was gone before the socket was examined."""
         self.closed: bool = False
         self.active: bool = True
         """Set by every read and write, cleared by :class:`IdleWatch`."""
@@ -208,15 +208,15 @@ class FrameConnection(asyncio.BufferedProtocol):
         """The earliest deadline is this one."""
         if self._deadline_timer is not None:
             self._deadline_timer.cancel()
-        when = self.requests.look_at(deadline, self.loop.time())
+        when = self.requests.next_check(deadline, self.loop.time())
         self._deadline_timer = self.loop.call_at(when, self._expire)
 
     def _expire(self) -> None:
         self._deadline_timer = None
         self.requests.expire(self.loop.time())
 
-    def _another_turn(self) -> None:
-        """Requests that end with an error do so in several turns."""
+    def _next_iteration(self) -> None:
+        """Requests that end with an error do so in several iterations."""
         self.loop.call_soon(self.requests.go_on)
 
     # -- what users of a connection call ------------------------------------------------------
@@ -313,10 +313,10 @@ class FrameConnection(asyncio.BufferedProtocol):
             return
         answers: list[bytes] = []
         broken: RemoteProtocolError | None = None
-        # Not the loop's time, which stands still until this turn is over.
-        turn_end = monotonic() + TURN_SECONDS_MAX
+        # Not the loop's time, which stands still until this iteration is over.
+        slice_end = monotonic() + SLICE_SECONDS_MAX
         for index, frame in enumerate(frames):
-            is_over = monotonic() >= turn_end
+            is_over = monotonic() >= slice_end
             if is_over or self._is_full():
                 self._waiting.extend(frames[index:])
                 self._pause(PAUSED_BY_HANDLERS)
@@ -382,7 +382,7 @@ class FrameConnection(asyncio.BufferedProtocol):
             self._in_flight_bytes -= size
         if answer:
             self.send(answer)
-        # Once, however many end in this turn: each slice has TURN_SECONDS_MAX.
+        # Once, however many end in this iteration: each slice has SLICE_SECONDS_MAX.
         if self._waiting and not self._drains_soon and not self._is_full():
             self._drain_soon()
 
@@ -426,13 +426,13 @@ class IdleWatch:
         self._loop = loop
         self._connections = connections
         self._idle_seconds_max = idle_seconds_max
-        self._timer = loop.call_later(idle_seconds_max / 8, self._look)
+        self._timer = loop.call_later(idle_seconds_max / 8, self._check)
 
     def stop(self) -> None:
         """Stop watching."""
         self._timer.cancel()
 
-    def _look(self) -> None:
+    def _check(self) -> None:
         now = self._loop.time()
         for connection in self._connections():
             if connection.active:
@@ -441,7 +441,7 @@ class IdleWatch:
             elif now - connection.idle_since >= self._idle_seconds_max:
                 _log.info("closing %s: idle", connection.remote_address)
                 connection.close()
-        self._timer = self._loop.call_later(self._idle_seconds_max / 8, self._look)
+        self._timer = self._loop.call_later(self._idle_seconds_max / 8, self._check)
 
 
 @types.coroutine

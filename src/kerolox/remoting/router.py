@@ -166,7 +166,7 @@ class Router(Generic[_Role]):
                 role.audit.refused(request, ResponseCode.SYSTEM_ERROR, str(error))
             raise
         if begin is not None:
-            _tell_slow(request, reply, time.perf_counter() - begin)
+            _log_slow(request, reply, time.perf_counter() - begin)
         if reply is None:
             return None
         if route.changes and reply.code != ResponseCode.SUCCESS:
@@ -179,7 +179,7 @@ class Router(Generic[_Role]):
         self._routes[code] = route
 
 
-def _tell_slow(request: Request, reply: Reply | None, seconds: float) -> None:
+def _log_slow(request: Request, reply: Reply | None, seconds: float) -> None:
     if seconds < SLOW_SECONDS:
         return
     command, code = request.command, None if reply is None else int(reply.code)

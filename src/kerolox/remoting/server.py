@@ -21,9 +21,10 @@ from kerolox.kernel import ALLOWANCE_MAX, FED_MORE, FED_READY, FED_WAITS, Connec
 from kerolox.message import pack_host
 from kerolox.protocol.command import RemotingCommand
 from kerolox.protocol.framing import FrameDecoder
+from kerolox.remoting.coalescing import RequestCoalescer
 from kerolox.remoting.connection import (
     PAUSED_BY_ANSWERS,
-    PAUSED_BY_TURN,
+    PAUSED_BY_SLICE,
     PAUSED_BY_WRITES,
     FrameConnection,
     Handling,
@@ -31,7 +32,6 @@ from kerolox.remoting.connection import (
     Shared,
 )
 from kerolox.remoting.core.requests import Requests
-from kerolox.remoting.gathering import Gathering
 from kerolox.remoting.limits.admission import CONNECTIONS_MAX, Admission
 from kerolox.remoting.limits.memory_limiter import MEMORY_BYTES_MAX, MemoryLimiter
 from kerolox.remoting.limits.requests import Feeder, LimitedFeeder, RequestLimits
@@ -46,14 +46,14 @@ IDLE_SECONDS_MAX = 120.0
 
 IN_FLIGHT_MAX = 256
 """Requests of one connection whose handlers may be waiting at the same time. What they wait for,
-a flush for instance, may let all of them go on in one turn of the loop."""
+a flush for instance, may let all of them go on in one iteration of the event loop."""
 
 BIG_CHUNK_BYTES = 64 * 1024
 """After a chunk of so many bytes a connection waits for its turn before it is read again."""
 
-BIG_CHUNKS_PER_TURN = 4
-"""So many of those that wait are read in one turn of the loop: a MiB at most. Where the system has
-to make room for it first, a MiB takes some milliseconds."""
+BIG_CHUNKS_PER_ITERATION = 4
+"""So many of those that wait are read in one iteration of the event loop: a MiB at most. Where the
+system has to make room for it first, a MiB takes some milliseconds."""
 
 HANDLERS_SECONDS_MAX = 0.3
 """How long ``stop`` lets handlers finish before it cancels them."""
@@ -61,8 +61,8 @@ HANDLERS_SECONDS_MAX = 0.3
 STOP_SECONDS_MAX = 1.5
 """How long ``stop`` lets connections send what they still have."""
 
-STOP_LOOK_SECONDS = 0.005
-"""How often it looks whether that has arrived."""
+STOP_POLL_SECONDS = 0.005
+"""How often it checks whether that has arrived."""
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
@@ -79,14 +79,14 @@ class ServerConnection(FrameConnection):
 
     def __init__(self, server: RemotingServer, shared: Shared, connection_id: int) -> None:
         super().__init__(shared)
-        self.requests = Requests(self._arm, self._another_turn)
+        self.requests = Requests(self._arm, self._next_iteration)
         self.connection_id = connection_id
         self.is_counted = False
         self.memory_before = 0
-        self.looks_without_progress = 0
+        self.checks_without_progress = 0
         self._server = server
         self._handler = server.handler
-        self._gathering = server.gathering
+        self._coalescer = server.coalescer
         self._opaques = Opaques()
         self._network = ""
         # Until the connection is taken, and where it is not: its end must find one.
@@ -104,7 +104,7 @@ class ServerConnection(FrameConnection):
         if kernel is None:
             self.abort()
         elif self._server.tls is not None:
-            self._server.tls.look(self, self._transport)
+            self._server.tls.detect(self, self._transport)
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Called by the loop: the socket is closed; its kernel drops what it holds."""
@@ -118,19 +118,19 @@ class ServerConnection(FrameConnection):
         self.active = True
         if not self.is_counted:
             self._server.memory_limiter.add(self)
-        gathering = self._gathering
-        gathering.chunks += 1
-        gathering.bytes += nbytes
-        if gathering.is_resting and not gathering.is_armed:
-            gathering.arm()
+        coalescer = self._coalescer
+        coalescer.chunks += 1
+        coalescer.bytes += nbytes
+        if coalescer.is_resting and not coalescer.is_armed:
+            coalescer.arm()
         answers, slow, flags, error = self._kernel.feed(self._read_buffer, nbytes)
         if answers:
             self._transport.write(answers)
         if slow or flags or error:
             self._after_feed(slow, flags, error)
         if nbytes >= BIG_CHUNK_BYTES and not self.closed:
-            self._pause(PAUSED_BY_TURN)
-            self._server.read_in_turn(self, nbytes)
+            self._pause(PAUSED_BY_SLICE)
+            self._server.queue_read(self, nbytes)
 
     def limit_requests(self) -> None:
         """Called when other limits of requests are in force: have them be so here."""
@@ -164,9 +164,9 @@ class ServerConnection(FrameConnection):
             self._server.memory_limiter.add(self)
         super().send(data)
 
-    def take_turn(self) -> None:
+    def resume_reading(self) -> None:
         """Called by the server: what comes is read again."""
-        self._resume(PAUSED_BY_TURN)
+        self._resume(PAUSED_BY_SLICE)
 
     def resume_writing(self) -> None:
         """Called by the loop: the peer took enough; frames that the kernel kept go on."""
@@ -210,7 +210,7 @@ class ServerConnection(FrameConnection):
             self._refuse(error)
         elif flags & FED_MORE and not self.closed:
             # Reading waits until the frames that the kernel kept are done: what it keeps is bounded
-            # by one chunk. The loop gets a turn in between, so that others are served too.
+            # by one chunk. The loop gets an iteration in between, so that others are served too.
             self._pause(PAUSED_BY_ANSWERS)
             if not self._paused & PAUSED_BY_WRITES:
                 self.loop.call_soon(self._feed_more)
@@ -251,7 +251,7 @@ class RemotingServer:
         connections_max: int = CONNECTIONS_MAX,
         connections_per_address_max: int = 0,
         memory_bytes_max: int = MEMORY_BYTES_MAX,
-        gathering: Gathering | None = None,
+        coalescer: RequestCoalescer | None = None,
         tls: ServerTls | None = None,
         limits: RequestLimits | None = None,
     ) -> None:
@@ -271,7 +271,7 @@ class RemotingServer:
             connections_max: open connections; see :mod:`kerolox.remoting.limits.admission`.
             connections_per_address_max: those of one address; 0: as many as are still free.
             memory_bytes_max: see :class:`~kerolox.remoting.limits.memory_limiter.MemoryLimiter`.
-            gathering: told what comes in.
+            coalescer: told what comes in.
             tls: how connections are encrypted; None: not at all.
             limits: how many requests are taken; None: any number.
 
@@ -285,7 +285,7 @@ class RemotingServer:
         self._feeder, self._on_close = feeder, on_close
         self._idle_seconds_max, self._in_flight_max = idle_seconds_max, in_flight_max
         self.memory_limiter = MemoryLimiter(memory_bytes_max)
-        self.gathering = gathering or Gathering()
+        self.coalescer = coalescer or RequestCoalescer()
         self.limits = limits = limits or RequestLimits()
         limits.on_switch(self._limit_requests)
         per_address = connections_per_address_max
@@ -374,11 +374,11 @@ class RemotingServer:
         for connection in self._connections.values():
             connection.limit_requests()
 
-    def read_in_turn(self, connection: ServerConnection, nbytes: int) -> None:
+    def queue_read(self, connection: ServerConnection, nbytes: int) -> None:
         """Let a connection that brought a big chunk be read again after those that wait already."""
         self.memory_limiter.count(nbytes)
         if not self._waiting:
-            self._shared.loop.call_soon(self._next_turn)
+            self._shared.loop.call_soon(self._read_queued)
         self._waiting.append(connection)
 
     async def stop(self) -> None:
@@ -415,7 +415,7 @@ class RemotingServer:
         while connections := [each for each in connections if not each.reset_when_sent()]:
             if now() >= end:
                 break
-            await asyncio.sleep(STOP_LOOK_SECONDS)
+            await asyncio.sleep(STOP_POLL_SECONDS)
         for connection in connections:
             connection.abort()
         _, late = await asyncio.wait(gone, timeout=max(0.5, end - now()))
@@ -424,11 +424,11 @@ class RemotingServer:
                 connection.abort()
             await asyncio.wait(late, timeout=0.5)
 
-    def _next_turn(self) -> None:
-        for _ in range(min(BIG_CHUNKS_PER_TURN, len(self._waiting))):
-            self._waiting.popleft().take_turn()
+    def _read_queued(self) -> None:
+        for _ in range(min(BIG_CHUNKS_PER_ITERATION, len(self._waiting))):
+            self._waiting.popleft().resume_reading()
         if self._waiting:
-            self._shared.loop.call_soon(self._next_turn)
+            self._shared.loop.call_soon(self._read_queued)
 
     def _make_connection(self) -> ServerConnection:
         return ServerConnection(self, self._shared, next(_connection_ids))

@@ -13,7 +13,7 @@ from kerolox.protocol.command import RemotingCommand
 from kerolox.remoting.server import ServerConnection
 from kerolox.text import printable
 
-TOLD_MAX = 1_024
+LOGGED_MAX = 1_024
 """Pairs of code and client that are remembered; what others ask is not told any more."""
 
 _log = logging.getLogger(__name__)
@@ -25,7 +25,7 @@ class UnservedCodes:
     def __init__(self, role: str) -> None:
         """``role``: who does not serve it, for the log."""
         self._role = role
-        self._told: set[tuple[int, str, int, int]] = set()
+        self._logged: set[tuple[int, str, int, int]] = set()
         self._topics: set[str] = set()
 
     def answer(self, command: RemotingCommand, connection: ServerConnection) -> RemotingCommand:
@@ -35,24 +35,24 @@ class UnservedCodes:
         """
         host = connection.peer[0]
         client = (command.code, host, int(command.language), command.version)
-        if client not in self._told and len(self._told) <= TOLD_MAX:
-            self._told.add(client)
-            self._tell(command, connection)
+        if client not in self._logged and len(self._logged) <= LOGGED_MAX:
+            self._logged.add(client)
+            self._log_once(command, connection)
         return command.not_supported()
 
-    def tell_of_topic(self, topic: str, what: str) -> None:
+    def report_topic(self, topic: str, what: str) -> None:
         """Say, once for each topic, what of its messages is not done here."""
-        if topic in self._topics or len(self._topics) >= TOLD_MAX:
+        if topic in self._topics or len(self._topics) >= LOGGED_MAX:
             return
         self._topics.add(topic)
         _log.warning("%s: topic %s: %s", self._role, printable(topic), what)
 
-    def _tell(self, command: RemotingCommand, connection: ServerConnection) -> None:
-        if len(self._told) > TOLD_MAX:
+    def _log_once(self, command: RemotingCommand, connection: ServerConnection) -> None:
+        if len(self._logged) > LOGGED_MAX:
             _log.warning(
                 "%s: %d requests of codes that are not served were told; further ones are not",
                 self._role,
-                TOLD_MAX,
+                LOGGED_MAX,
             )
             return
         newer = ", newer than 4.9" if command.version > VERSION else ""

@@ -47,7 +47,7 @@ def certificate_fault(error: ssl.SSLCertVerificationError, *, authority_advice: 
                 f"its certificate is not valid any more ({text}); renew it there, or set the clock"
             )
         case CertificateFault.NOT_YET:
-            return f"its certificate is not valid yet ({text}); look at the clocks of both sides"
+            return f"its certificate is not valid yet ({text}); examine the clocks of both sides"
         case CertificateFault.AUTHORITY:
             return (
                 f"its certificate is signed by nobody that is trusted here ({text});"

@@ -1,6 +1,6 @@
 """TLS of connections that are made again and again: files that were renewed count from then on.
 
-Certificates are renewed while a client or a broker runs. Each new connection looks whether one of
+Certificates are renewed while a client or a broker runs. Each new connection checks whether one of
 the files changed, and has what they say now. Connections that are there stay as they are.
 """
 
@@ -43,7 +43,7 @@ class TlsContexts:
         Files that can't be used now, as halfway through a renewal, are a warning: connections have
         what was read before, and the files are read again when they change.
         """
-        if self._look(self._given()) == self._seen:
+        if self._read_stamp(self._given()) == self._seen:
             return self._context
         try:
             self._read()
@@ -58,11 +58,11 @@ class TlsContexts:
     def _read(self) -> None:
         tls = self._given()
         # What changes while it is read is read once more.
-        self._seen = self._look(tls)
+        self._seen = self._read_stamp(tls)
         self._context = context_of(tls)
 
     @staticmethod
-    def _look(tls: Tls) -> tuple[object, ...]:
+    def _read_stamp(tls: Tls) -> tuple[object, ...]:
         """What is different when settings changed, or a file was written or replaced."""
         if not isinstance(tls, TlsSettings):
             return (tls,)

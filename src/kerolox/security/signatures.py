@@ -53,11 +53,11 @@ class SignedOrder:
         values = self._known.get(names)
         if values is None:
             values = self._order(names)
-            if remember and self._has_room_for(names):
+            if remember and self._has_capacity_for(names):
                 self._known[names] = values
         return "".join(values(fields)).encode("utf-8", "replace")
 
-    def _has_room_for(self, names: tuple[str, ...]) -> bool:
+    def _has_capacity_for(self, names: tuple[str, ...]) -> bool:
         return (
             len(self._known) < ORDERS_MAX
             and len(names) <= ORDERED_FIELDS_MAX

@@ -198,7 +198,7 @@ def context_of(tls: Tls) -> ssl.SSLContext | None:
 
 
 def check_tls(tls: object) -> None:
-    """Refuse what ``tls=`` can't be; files are not looked at.
+    """Refuse what ``tls=`` can't be; files are not examined.
 
     Raises:
         ConfigError: it is something else, or a context for servers.
@@ -237,26 +237,26 @@ def handshake_fault(error: OSError) -> str:
     )
 
 
-def why_closed(error: Exception | None, *, is_heard: bool) -> str:
+def why_closed(error: Exception | None, *, has_received: bool) -> str:
     """What is known of the end of a connection with TLS; empty: nothing.
 
-    With TLS 1.3 our side is done before the server has looked at our certificate. What it finds
+    With TLS 1.3 our side is done before the server has examined our certificate. What it finds
     comes with the first read, or is never said.
 
     Args:
         error: with which it ended.
-        is_heard: something has come from there.
+        has_received: something has come from there.
     """
     if isinstance(error, ssl.SSLError) and "ALERT" in (error.reason or ""):
         return handshake_fault(error)
-    told = str(error) if error else ""
-    if is_heard:
-        return told
+    cause = str(error) if error else ""
+    if has_received:
+        return cause
     hint = (
         "it closed right after the TLS handshake; does it want a certificate of ours"
         " (TlsSettings.certificate, tls.client.certPath), or refuse the one that it got?"
     )
-    return f"{told}; {hint}" if told else hint
+    return f"{cause}; {hint}" if cause else hint
 
 
 _PLAIN = frozenset(

@@ -39,7 +39,7 @@ def require_java() -> str:
         raise ConfigError(f"{java} can't be run: {error}; {_ADVICE}") from error
     found = re.search(r'version "(?:1\.)?(\d+)', shown.stderr + shown.stdout)
     if found is None:
-        raise ConfigError(f"{java} -version does not tell a version; {_ADVICE}")
+        raise ConfigError(f"{java} -version does not report a version; {_ADVICE}")
     if int(found.group(1)) < JAVA_VERSION_MIN:
         raise ConfigError(f"{java} is Java {found.group(1)}; {_ADVICE}")
     return java

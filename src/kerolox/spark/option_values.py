@@ -54,7 +54,7 @@ WAIT_MS_MAX = 30 * 24 * 60 * 60 * 1000
 """Thirty days; much longer waits are none that a system can time."""
 
 ERROR_CHARACTERS_MAX = 600
-"""Of what is told of a file, whose path may be long."""
+"""Of what is reported of a file, whose path may be long."""
 
 _BOOLEANS = {"true": True, "false": False}
 _UNIT_MS = {"ms": 1, "s": 1000, "m": 60_000, "min": 60_000, "h": 3_600_000, "d": 86_400_000}
@@ -306,8 +306,8 @@ class OptionValues:
         try:
             return read(path)
         except ConfigError as error:
-            told = printable(str(error), characters_max=ERROR_CHARACTERS_MAX)
-            raise ConfigError(f"option {name}: {told}") from None
+            reason = printable(str(error), characters_max=ERROR_CHARACTERS_MAX)
+            raise ConfigError(f"option {name}: {reason}") from None
 
     def _check_files(self, settings: TlsSettings, *names: str) -> None:
         try:

@@ -67,7 +67,7 @@ OPTIONS = {
     "namespace": "before topics and groups, as the clients have it",
     "readFromSlaves": "true: read from the slave that a broker suggests, or if its master is away",
     "pollTimeoutMs": "longest wait for a broker to come back or to answer, default 120000",
-    "pollIntervalMs": "stream: time between looks while nothing comes, default 250, later twice",
+    "pollIntervalMs": "stream: time between checks while nothing comes, default 250, later twice",
     **CONNECTION_OPTIONS,
 }
 """Every option with its meaning."""

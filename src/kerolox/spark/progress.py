@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Protocol
 from pyspark.sql.streaming import StreamingQueryListener
 
 from kerolox.errors import ConfigError
-from kerolox.spark.positions.position import Position
+from kerolox.spark.positions.position import SourcePosition
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -38,7 +38,7 @@ class Source(Protocol):
 
 
 class Progress(Protocol):
-    """What Spark tells of a batch (``StreamingQueryProgress``)."""
+    """What Spark reports about a batch (``StreamingQueryProgress``)."""
 
     sources: Iterable[Source]
 
@@ -126,7 +126,7 @@ class ProgressListener(StreamingQueryListener):  # type: ignore[misc]
         now = time.monotonic()
         if now - self._logged_at.get(query, now - self._log_seconds) >= self._log_seconds:
             self._logged_at[query] = now
-            self._tell(figures)
+            self._log_progress(figures)
 
     def onQueryIdle(self, event: object) -> None:
         """Nothing has come; the figures stay."""
@@ -134,7 +134,7 @@ class ProgressListener(StreamingQueryListener):  # type: ignore[misc]
     def onQueryTerminated(self, event: object) -> None:
         """A query has ended; its last figures stay."""
 
-    def _tell(self, figures: Figures) -> None:
+    def _log_progress(self, figures: Figures) -> None:
         worst = max(figures.lag.items(), key=lambda each: each[1], default=None)
         where = ""
         if worst is not None and worst[1]:
@@ -169,6 +169,6 @@ def _offsets(given: object) -> Offsets:
     """The offsets of one end of a source; none when it is a source of another format."""
     try:
         document = json.loads(given) if isinstance(given, str) else given
-        return Position.parse(document).offsets if isinstance(document, dict) else {}
+        return SourcePosition.parse(document).offsets if isinstance(document, dict) else {}
     except (ValueError, RecursionError, ConfigError):
         return {}

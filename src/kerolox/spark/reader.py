@@ -10,7 +10,7 @@ from pyspark.sql.datasource import DataSourceReader, InputPartition
 
 from kerolox.errors import ConfigError
 from kerolox.spark.bounds import Bound
-from kerolox.spark.network.cluster import Cluster
+from kerolox.spark.network.cluster import ClusterView
 from kerolox.spark.network.connecting import Connector
 from kerolox.spark.network.starts import resolved
 from kerolox.spark.option_values import WHOLE_MAX
@@ -28,7 +28,7 @@ from kerolox.spark.positions.offsets import (
 from kerolox.spark.positions.planned import QueuePartition
 from kerolox.spark.positions.pushed import Pushed, pushed_of
 from kerolox.spark.rows.schema import check_schema
-from kerolox.spark.worker import packed, plain_errors
+from kerolox.spark.worker import packed, short_errors
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
@@ -55,13 +55,13 @@ class BatchReader(DataSourceReader):  # type: ignore[misc]
     def __reduce__(self) -> tuple[object, ...]:
         return packed(self._options, self._schema)
 
-    @plain_errors
+    @short_errors
     def partitions(self) -> list[InputPartition]:
         """Ask for routes and bounds, cut them into partitions."""
         options = self._options
         wait_seconds = options.poll_timeout_ms / 1000
         connector = Connector(options.credentials, options.tls)
-        with Cluster(
+        with ClusterView(
             options.name_servers,
             wait_seconds=wait_seconds,
             connector=connector,
@@ -100,7 +100,7 @@ class BatchReader(DataSourceReader):  # type: ignore[misc]
         start: Offsets,
         end: Offsets,
         bounds: Mapping[MessageQueue, Bounds],
-        cluster: Cluster,
+        cluster: ClusterView,
     ) -> tuple[Offsets, Offsets]:
         """Start and end without what the query's filters leave out in any case."""
         options = self._options
@@ -129,7 +129,7 @@ class PushingReader(BatchReader):
     set, so it is one of its own, by option ``pushFilters``.
     """
 
-    @plain_errors
+    @short_errors
     def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:
         """Take note of the filters. All are left to Spark too: what is read is only narrower."""
         options, pushed = self._options, pushed_of(filters)
@@ -164,7 +164,7 @@ def plan(
 
 
 def check_filter(
-    options: SourceOptions, cluster: Cluster, held: Mapping[MessageQueue, Bounds]
+    options: SourceOptions, cluster: ClusterView, held: Mapping[MessageQueue, Bounds]
 ) -> None:
     """Refuse a condition (SQL92) that a broker would not take, before anything is read.
 

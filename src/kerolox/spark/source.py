@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from pyspark import cloudpickle
 from pyspark.sql.datasource import DataSource
 
-from kerolox.spark.worker import LateStreamReader, packed, plain_errors, require_kerolox
+from kerolox.spark.worker import LateStreamReader, packed, require_kerolox, short_errors
 from kerolox.spark.writer import BatchWriter, CarriedOptions, StreamWriter
 
 if TYPE_CHECKING:
@@ -48,7 +48,7 @@ class RocketMQDataSource(DataSource):  # type: ignore[misc]
         """The format's name."""
         return FORMAT
 
-    @plain_errors
+    @short_errors
     def schema(self) -> StructType:
         """All columns, or those of option ``columns``."""
         require_kerolox()
@@ -58,7 +58,7 @@ class RocketMQDataSource(DataSource):  # type: ignore[misc]
         columns = SourceOptions.parse(self.options).columns
         return full_schema() if columns is None else schema_of(columns)
 
-    @plain_errors
+    @short_errors
     def reader(self, schema: StructType) -> BatchReader:
         """A reader for a batch query."""
         require_kerolox()
@@ -85,13 +85,13 @@ class RocketMQDataSource(DataSource):  # type: ignore[misc]
 
         return LateStreamReader(make, carry)
 
-    @plain_errors
+    @short_errors
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceArrowWriter:
         """A writer for a batch (``mode("append")``)."""
         options = _checked_write(self.options, schema, overwrite, is_stream=False)
         return BatchWriter(CarriedOptions(options))
 
-    @plain_errors
+    @short_errors
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamArrowWriter:
         """A writer for a stream (``outputMode("append")`` or ``update``)."""
         options = _checked_write(self.options, schema, overwrite, is_stream=True)

@@ -17,7 +17,7 @@ time of the last message that the checkpoint knows of: an error, or with ``failO
 the query goes on with the first message of the new life.
 
 Spark asks for the latest offset every 10 ms while nothing comes. The brokers are asked every
-``pollIntervalMs`` then, half as often after ``IDLE_LOOKS_MAX`` times; the call waits for that.
+``pollIntervalMs`` then, half as often after ``IDLE_POLLS_MAX`` times; the call waits for that.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from typing import TYPE_CHECKING
 
 from kerolox.errors import ConnectError
 from kerolox.spark.bounds import EARLIEST, Bound
-from kerolox.spark.network.cluster import AwayError, Cluster
+from kerolox.spark.network.cluster import AwayError, ClusterView
 from kerolox.spark.network.connecting import Connector
 from kerolox.spark.network.starts import resolved
 from kerolox.spark.options import SourceOptions
@@ -42,7 +42,7 @@ from kerolox.spark.positions.offsets import (
     OffsetsJson,
     to_json,
 )
-from kerolox.spark.positions.position import Document, Position, marked
+from kerolox.spark.positions.position import Document, SourcePosition, marked
 from kerolox.spark.positions.read_limits import (
     HAS_READ_LIMITS,
     ReadAllAvailable,
@@ -52,7 +52,7 @@ from kerolox.spark.positions.read_limits import (
 from kerolox.spark.positions.triggers import Threshold
 from kerolox.spark.reader import check_filter, check_start, checked_queues, plan
 from kerolox.spark.rows.schema import check_schema
-from kerolox.spark.worker import plain_errors
+from kerolox.spark.worker import short_errors
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
@@ -65,8 +65,8 @@ if TYPE_CHECKING:
 LOST_SECONDS = 30.0
 """How often is looked for new messages in queues that their topics have lost."""
 
-IDLE_LOOKS_MAX = 40
-"""After so many looks that found nothing the next ones are half as frequent."""
+IDLE_POLLS_MAX = 40
+"""After so many checks that found nothing the next ones are half as frequent."""
 
 _log = logging.getLogger(__name__)
 
@@ -81,28 +81,28 @@ class StreamPlanner:
         check_limit("maxOffsetsPerTrigger", limit, has_limits=HAS_READ_LIMITS)
         self._options = options
         self._schema = schema
-        self._cluster: Cluster | None = None
-        self._target: Position | None = None
+        self._cluster: ClusterView | None = None
+        self._target: SourcePosition | None = None
         """Where a run with an end ends."""
         self._newest: Offsets | None = None
         self._initial: Document | None = None
         self._last: Document | None = None
-        """Where the newest batch ends; PySpark 4.1 does not tell."""
+        """Where the newest batch ends; PySpark 4.1 does not report."""
         self._made: Document | None = None
         """The newest document of this process."""
         self._committed: Offsets = {}
         """Of the group, by this process."""
         self._threshold = Threshold(options.min_offsets_per_trigger, options.max_trigger_delay_ms)
         self._asked_at = 0.0
-        self._idle_looks = 0
-        self._parsed: tuple[Document, Position] | None = None
+        self._idle_polls = 0
+        self._parsed: tuple[Document, SourcePosition] | None = None
         self._lost: set[MessageQueue] = set()
-        """Queues that their topics had no more when that was looked at last."""
+        """Queues that their topics had no more when that was examined last."""
         self._lost_at = 0.0
-        self._lost_told: set[MessageQueue] = set()
+        self._lost_reported: set[MessageQueue] = set()
 
     # -- called by Spark, by way of LateStreamReader ------------------------------------------
-    @plain_errors
+    @short_errors
     def initialOffset(self) -> Document:
         """Where a query without a checkpoint starts: ``startingOffsets``, default latest.
 
@@ -115,7 +115,7 @@ class StreamPlanner:
             start = resolved(starting, held, cluster, options, option="startingOffsets")
             loss_is_error = self._options.fail_on_data_loss
             start = check_start(start, held, fail_on_data_loss=loss_is_error)
-            self._initial = Position(start, first=True).to_json()
+            self._initial = SourcePosition(start, first=True).to_json()
         return self._initial
 
     def getDefaultReadLimit(self) -> object:
@@ -123,14 +123,14 @@ class StreamPlanner:
         limit = self._options.max_offsets_per_trigger
         return ReadMaxRows(limit) if limit else ReadAllAvailable()
 
-    @plain_errors
+    @short_errors
     def prepareForTriggerAvailableNow(self) -> None:
         """Remember where the queues end now; this run reads no further."""
         held = self._all_queues()
         ends = {queue: now.maximum for queue, now in held.items()}
-        self._target = Position(ends, marks=marked({}, held, ends))
+        self._target = SourcePosition(ends, marks=marked({}, held, ends))
 
-    @plain_errors
+    @short_errors
     def latestOffset(
         self,
         start: Document | None = None,
@@ -149,7 +149,7 @@ class StreamPlanner:
             replaced, answering = self._found_replaced(begin, held)
             if HAS_READ_LIMITS:
                 self._commit_group(begin, replaced)
-            self._tell(replaced)
+            self._report_loss(replaced)
             self._move_target(replaced, answering)
             end, answered = self._end_of_batch(begin, answering, replaced, rows_max)
             is_idle = not begin.first and not end.starts and end.offsets == begin.offsets
@@ -158,7 +158,7 @@ class StreamPlanner:
                 break
             self._wait_for_rest(away, deadline)
         is_idle = is_idle or self._is_held_back(begin, held)
-        self._idle_looks = self._idle_looks + 1 if is_idle else 0
+        self._idle_polls = self._idle_polls + 1 if is_idle else 0
         if not is_idle:
             self._threshold.released(time.monotonic())
         # Spark compares the text, and an older version of it is as good.
@@ -169,13 +169,13 @@ class StreamPlanner:
         """The newest bounds seen, for the query's progress report."""
         return None if self._newest is None else to_json(self._newest)
 
-    @plain_errors
+    @short_errors
     def partitions(self, start: Document, end: Document) -> list[InputPartition]:
         """The partitions of a batch."""
         self._last = end
         if start == end:
             return []
-        begin, stop = Position.parse(start), Position.parse(end)
+        begin, stop = SourcePosition.parse(start), SourcePosition.parse(end)
         first = {
             queue: stop.starts.get(queue, begin.offsets.get(queue, EARLIEST))
             for queue in stop.offsets
@@ -203,11 +203,11 @@ class StreamPlanner:
         ends = {queue: max(stop.offsets[queue], offset) for queue, offset in wanted.items()}
         return plan(wanted, ends, addresses, self._options, known)
 
-    @plain_errors
+    @short_errors
     def commit(self, end: Document) -> None:
         """A batch is done. PySpark 4.1 says so here; later ones by asking for the next batch."""
         if not HAS_READ_LIMITS and self._options.commit_group_offsets:
-            done = Position.parse(end)
+            done = SourcePosition.parse(end)
             replaced, _ = self._found_replaced(done, self._held_now())
             self._commit_group(done, replaced)
 
@@ -218,7 +218,7 @@ class StreamPlanner:
             self._cluster = None
 
     # -- parts -------------------------------------------------------------------------------
-    def _check_lost(self, begin: Position, held: Mapping[MessageQueue, Bounds]) -> None:
+    def _check_lost(self, begin: SourcePosition, held: Mapping[MessageQueue, Bounds]) -> None:
         """Whether queues that their topic has no more hold what was not read. A run with an end
         does not wait for them.
 
@@ -239,7 +239,7 @@ class StreamPlanner:
         ends = self._connected().lost(lost, self._options.consumer_group)
         for queue in sorted(ends):
             offset = begin.offsets[queue]
-            if ends[queue] <= offset or queue in self._lost_told:
+            if ends[queue] <= offset or queue in self._lost_reported:
                 continue
             what = (
                 f"{queue.topic} has no queue {queue.queue_id} on {queue.broker_name} any more, and "
@@ -250,11 +250,11 @@ class StreamPlanner:
             if self._options.fail_on_data_loss:
                 self._lost = set()
                 raise DataLossError(what)
-            self._lost_told.add(queue)
+            self._lost_reported.add(queue)
             _log.warning("data lost: %s", what)
         if self._target is not None:
             rest = {q: end for q, end in self._target.offsets.items() if q not in ends}
-            self._target = Position(rest, marks=self._target.marks)
+            self._target = SourcePosition(rest, marks=self._target.marks)
 
     def _held_now(self) -> dict[MessageQueue, Bounds]:
         """What the queues hold whose brokers answer."""
@@ -263,7 +263,7 @@ class StreamPlanner:
         self._newest = {queue: now.maximum for queue, now in held.items()}
         return held
 
-    def _unread(self, begin: Position) -> set[MessageQueue]:
+    def _unread(self, begin: SourcePosition) -> set[MessageQueue]:
         """The queues that an AvailableNow run has not read to its end."""
         target = self._target.offsets if self._target else {}
         return {queue for queue, end in target.items() if begin.offsets.get(queue, 0) < end}
@@ -285,11 +285,11 @@ class StreamPlanner:
 
     def _end_of_batch(
         self,
-        begin: Position,
+        begin: SourcePosition,
         held: dict[MessageQueue, Bounds],
         replaced: Mapping[MessageQueue, Replaced],
         rows_max: int | None,
-    ) -> tuple[Position, Collection[MessageQueue]]:
+    ) -> tuple[SourcePosition, Collection[MessageQueue]]:
         """Where a batch ends, and which queues have answered."""
         selection = self._options.selection
         # Queues whose broker is away keep their place; those that are not read any more go.
@@ -317,9 +317,9 @@ class StreamPlanner:
                 end[queue] = max(min(end[queue], target), offset)
         if rows_max is not None:
             end = limit_offsets(place, end, rows_max)
-        return Position(end, starts, marked(begin.marks, held, end)), held.keys()
+        return SourcePosition(end, starts, marked(begin.marks, held, end)), held.keys()
 
-    def _is_held_back(self, begin: Position, held: dict[MessageQueue, Bounds]) -> bool:
+    def _is_held_back(self, begin: SourcePosition, held: dict[MessageQueue, Bounds]) -> bool:
         """Whether too little waits for a batch (``minOffsetsPerTrigger``); never with an end."""
         if begin.first or self._target is not None:
             return False
@@ -329,7 +329,7 @@ class StreamPlanner:
         )
         return self._threshold.holds_back(waiting, time.monotonic())
 
-    def _commit_group(self, done: Position, replaced: Collection[MessageQueue]) -> None:
+    def _commit_group(self, done: SourcePosition, replaced: Collection[MessageQueue]) -> None:
         """Store the end of the newest batch that is done as offsets of the group, but not those of
         a queue that is another one now.
 
@@ -349,7 +349,7 @@ class StreamPlanner:
             self._committed.update({queue: changed[queue] for queue in stored})
 
     def _found_replaced(
-        self, position: Position, held: dict[MessageQueue, Bounds]
+        self, position: SourcePosition, held: dict[MessageQueue, Bounds]
     ) -> tuple[dict[MessageQueue, Replaced], dict[MessageQueue, Bounds]]:
         """Queues that are not those of ``position`` any more, nor those that a run with an end saw
         when it began; and ``held`` without the brokers that went away meanwhile.
@@ -358,13 +358,13 @@ class StreamPlanner:
         while True:
             try:
                 found = replaced_queues(position, held, cluster, group)
-                unseen = self._target.ahead_of(position) if self._target else Position({})
+                unseen = self._target.ahead_of(position) if self._target else SourcePosition({})
                 rest = {q: now for q, now in held.items() if q in unseen.offsets and q not in found}
                 return found | replaced_queues(unseen, rest, cluster, group), held
             except AwayError as away:
                 held = {q: now for q, now in held.items() if q.broker_name != away.broker_name}
 
-    def _tell(self, replaced: Mapping[MessageQueue, Replaced]) -> None:
+    def _report_loss(self, replaced: Mapping[MessageQueue, Replaced]) -> None:
         """Raises DataLossError if loss is an error."""
         for each in replaced.values():
             if self._options.fail_on_data_loss:
@@ -378,15 +378,15 @@ class StreamPlanner:
         if self._target is not None and replaced:
             now = {queue: held[queue] for queue in replaced}
             ends = self._target.offsets | {queue: each.maximum for queue, each in now.items()}
-            self._target = Position(ends, marks=marked(self._target.marks, now, ends))
+            self._target = SourcePosition(ends, marks=marked(self._target.marks, now, ends))
 
     def _without_replaced(
-        self, position: Position, held: dict[MessageQueue, Bounds]
+        self, position: SourcePosition, held: dict[MessageQueue, Bounds]
     ) -> dict[MessageQueue, Bounds]:
         deadline = time.monotonic() + self._options.poll_timeout_ms / 1000
         while True:
             replaced, answered = self._found_replaced(position, held)
-            self._tell(replaced)
+            self._report_loss(replaced)
             if len(answered) == len(held) or time.monotonic() >= deadline:
                 return {queue: now for queue, now in held.items() if queue not in replaced}
             held = self._wait_for(held)
@@ -407,7 +407,7 @@ class StreamPlanner:
         held = self._connected().complete(topics, queues)
         return {queue: held[queue] for queue in queues}
 
-    def _starts_at_minimum(self, begin: Position, queue: MessageQueue) -> bool:
+    def _starts_at_minimum(self, begin: SourcePosition, queue: MessageQueue) -> bool:
         starting = self._options.starting_offsets
         if isinstance(starting, dict):
             starting = Bound.EARLIEST if starting.get(queue) == EARLIEST else None
@@ -429,22 +429,22 @@ class StreamPlanner:
 
     def _pause(self) -> None:
         """Not more often than every ``pollIntervalMs`` while nothing comes, and later half that."""
-        if self._idle_looks and self._target is None:
+        if self._idle_polls and self._target is None:
             pause = self._options.poll_interval_ms / 1000
-            due = self._asked_at + pause * (2 if self._idle_looks > IDLE_LOOKS_MAX else 1)
+            due = self._asked_at + pause * (2 if self._idle_polls > IDLE_POLLS_MAX else 1)
             time.sleep(max(due - time.monotonic(), 0.0))
         self._asked_at = time.monotonic()
 
-    def _parse(self, document: Document) -> Position:
+    def _parse(self, document: Document) -> SourcePosition:
         # An idle query asks with the same document four times a second.
         if self._parsed is None or self._parsed[0] != document:
-            self._parsed = document, Position.parse(document)
+            self._parsed = document, SourcePosition.parse(document)
         return self._parsed[1]
 
-    def _connected(self) -> Cluster:
+    def _connected(self) -> ClusterView:
         if self._cluster is None:
             options = self._options
-            self._cluster = Cluster(
+            self._cluster = ClusterView(
                 options.name_servers,
                 wait_seconds=options.poll_timeout_ms / 1000,
                 connector=Connector(options.credentials, options.tls),

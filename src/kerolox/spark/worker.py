@@ -69,7 +69,7 @@ class WorkerReader:
             options, schema = pickle.loads(self._payload)
             yield from reading.read_partition(partition, options, schema)
         except Exception as error:
-            show_plainly(error)
+            show_short(error)
             raise
 
 
@@ -83,15 +83,15 @@ def packed(options: object, schema: StructType, module: str = READING_MODULE) ->
     return WorkerReader, (kerolox.__version__, pickle.dumps((options, schema)), module)
 
 
-def plain_errors(function: Callable[_Arguments, _Result]) -> Callable[_Arguments, _Result]:
-    """Makes errors of a method that Spark calls look plain: see :func:`show_plainly`."""
+def short_errors(function: Callable[_Arguments, _Result]) -> Callable[_Arguments, _Result]:
+    """Makes errors of a method that Spark calls look plain: see :func:`show_short`."""
 
     @functools.wraps(function)
     def called(*args: _Arguments.args, **kwargs: _Arguments.kwargs) -> _Result:
         try:
             return function(*args, **kwargs)
         except Exception as error:
-            show_plainly(error)
+            show_short(error)
             raise
 
     return called
@@ -188,7 +188,7 @@ class LateStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # 
         if self._made is not None:
             self._made.stop()
 
-    @plain_errors
+    @short_errors
     def _planning(self) -> StreamPlanning:
         if self._made is None:
             self._made = self._make()
@@ -222,7 +222,7 @@ def require_kerolox(
     return found
 
 
-def show_plainly(error: Exception) -> None:
+def show_short(error: Exception) -> None:
     """See to it that the user is shown the error's own text, without a traceback before it.
 
     Of an exception in one of its Python processes PySpark shows the traceback, unless this variable

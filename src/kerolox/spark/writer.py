@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from pyspark import cloudpickle
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter
 
-from kerolox.spark.worker import require_kerolox, show_plainly
+from kerolox.spark.worker import require_kerolox, show_short
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -44,7 +44,7 @@ class CarriedOptions:
             function: Callable[..., object] = getattr(job, name)
             return function(pickle.loads(self._payload), *arguments)
         except Exception as error:
-            show_plainly(error)
+            show_short(error)
             raise
 
 

@@ -124,16 +124,16 @@ class Appender:
             return results[:kept]
         return results
 
-    def _make_room(self, size: int) -> PutMessageStatus:
+    def _ensure_space(self, size: int) -> PutMessageStatus:
         """See to it that ``size`` bytes fit the last file of the log; else see ``refusal``."""
-        if self._log.room_for(size) == AppendMessageStatus.PUT_OK:
+        if self._log.space_for(size) == AppendMessageStatus.PUT_OK:
             return PutMessageStatus.PUT_OK
         return self._roll(size)
 
     def _roll(self, size: int) -> PutMessageStatus:
         """Go on in the next file of the log; what is not PUT_OK has its ``refusal``."""
         log = self._log
-        if log.room_for(size) == AppendMessageStatus.MESSAGE_SIZE_EXCEEDED:
+        if log.space_for(size) == AppendMessageStatus.MESSAGE_SIZE_EXCEEDED:
             self._files.refusal = (
                 f"record of {size} bytes, a file of the commit log takes "
                 f"{log.record_bytes_max}; raise mappedFileSizeCommitLog"
@@ -238,7 +238,7 @@ class Appender:
         queue = queues[0]
         pack, host_bits, fixed_bytes = head_packer(record.born_host, record.store_host)
         size = fixed_bytes + len(record.body) + len(topic) + len(properties)
-        if status := self._make_room(size):
+        if status := self._ensure_space(size):
             return Appended(status, 0, 0, 0, 0)
         now = self._files.now_ms()
         position = self._log.end_offset
@@ -280,7 +280,7 @@ class Appender:
         pack, host_bits, fixed_bytes = head_packer(batch.born_host, batch.store_host)
         fixed_bytes += len(topic)
         total = sum(fixed_bytes + len(body) + len(text) for _, body, text in items)
-        if status := self._make_room(total):
+        if status := self._ensure_space(total):
             return BatchAppended(status, [], 0, 0, 0)
         now = self._files.now_ms()
         position = self._log.end_offset

@@ -23,7 +23,7 @@ QUERY_BYTES_MAX = 8 << 20
 """Of records in one answer by key: it has to fit a frame, and others wait while it is made."""
 """A query waits for the index to take in so many records, not for more."""
 SCAN_BYTES_MIN = 16_000
-"""``maxFilterMessageCount`` of RocketMQ: bytes of a queue that one read looks at."""
+"""``maxFilterMessageCount`` of RocketMQ: bytes of a queue that one read examines."""
 
 _MAY_MATCH = frozenset((0,))
 """Tags code of entries that were judged, see :func:`_judged`."""
@@ -87,7 +87,7 @@ class StoreReader:
         """``read`` for a queue at hand; a plain tuple shaped as ``kernel.Read``.
 
         ``last_behind`` says afterwards how far behind the end of the log the last entry was that
-        it looked at; -1 when it looked at none. ``last_read_ms`` is how long the read took.
+        it examined; -1 when it examined none. ``last_read_ms`` is how long the read took.
         """
         begin_ns = time.monotonic_ns()
         result = self._read_queue(queue, offset, max_count, tag_codes, bits)
@@ -140,10 +140,10 @@ class StoreReader:
         tag_codes: AbstractSet[int] | None,
         bits: BitFilter | None,
     ) -> tuple[int, int, bool, int, bytes] | None:
-        """(status, entries looked at, suggest slave, count, records); None: the file is gone."""
+        """(status, entries examined, suggest slave, count, records); None: the file is gone."""
         scan_entries = max(SCAN_BYTES_MIN, max_count * ENTRY_BYTES) // ENTRY_BYTES
         # Without a filter the first entries nearly always do; when they do not (their records
-        # are gone), the scan begins again with all that it may look at.
+        # are gone), the scan begins again with all that it may examine.
         ext = None if tag_codes is None and bits is None else queue.ext
         wanted = max(max_count, 1) + 1 if tag_codes is None and ext is None else scan_entries
         data = queue.read_entries(offset, min(wanted, high - offset))
@@ -194,7 +194,7 @@ class StoreReader:
         view = file.view
         base = file.start
         at = count * ENTRY_BYTES
-        # As in RocketMQ's loop, the entry that ended the batch counts as looked at.
+        # As in RocketMQ's loop, the entry that ended the batch counts as examined.
         last = int.from_bytes(data[at : at + 8], "big") if at < len(data) else positions[-1]
         self.last_behind = log.max_offset - last
         if end - start == total:

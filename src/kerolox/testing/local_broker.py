@@ -42,10 +42,10 @@ SMALL_FILES: Mapping[str, object] = {
 CLOCK_SECONDS = 0.01
 """How often the store hears of the time after the clock was turned."""
 
-LOOK_SECONDS = 0.02
-"""How often the store is looked at while messages are waited for."""
+POLL_SECONDS = 0.02
+"""How often the store is examined while messages are waited for."""
 
-GREETING_SECONDS_MAX = 5.0
+HEARTBEAT_SECONDS_MAX = 5.0
 """How long producers of open transactions are waited for."""
 
 READER_GROUP = "kerolox-testing"
@@ -283,22 +283,22 @@ class LocalBroker:
         parts.locks.turned(turned_ms)
         await _TellTime(self.clock, up.broker)()
         await parts.schedule.deliver_due()
-        await self._greeted(up)
+        await self._has_heartbeats(up)
         await parts.transactions.check()
         parts.cleaner.retention.delete_manually()
         await parts.cleaner.clean()
 
-    async def _greeted(self, up: _Running) -> None:
+    async def _has_heartbeats(self, up: _Running) -> None:
         """Producers introduce themselves a second after their start; wait for those that are to be
         asked about transactions, once for each group."""
         parts = up.broker.parts
         groups = parts.transactions.open_groups() - self._missed
-        deadline = asyncio.get_running_loop().time() + GREETING_SECONDS_MAX
+        deadline = asyncio.get_running_loop().time() + HEARTBEAT_SECONDS_MAX
         while not all(parts.clients.producers(group) for group in groups):
             if asyncio.get_running_loop().time() > deadline:
                 self._missed |= groups
                 return
-            await asyncio.sleep(LOOK_SECONDS)
+            await asyncio.sleep(POLL_SECONDS)
 
     async def _messages(
         self, up: _Running, topic: str, count: int, timeout_seconds: float
@@ -313,7 +313,7 @@ class LocalBroker:
                     f"topic {topic!r} has {len(found)} messages after {timeout_seconds} s,"
                     f" not {count}"
                 )
-            await asyncio.sleep(LOOK_SECONDS)
+            await asyncio.sleep(POLL_SECONDS)
 
 
 class _TellTime:

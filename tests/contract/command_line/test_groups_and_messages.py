@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from kerolox.admin import Admin, Position, PositionKind
-from kerolox.admin.messages.sending import Sender, writable_queues
+from kerolox.admin.messages.sending import QueueSender, writable_queues
 from kerolox.client import (
     Outcome,
     Producer,
@@ -129,7 +129,7 @@ async def test_a_message_with_an_empty_body_is_sent_again(
         for name in (topic, dead):
             route = await admin.access.route(name)
             queue = writable_queues(route, name)[0]
-            sender = Sender(admin.access, "writes-empty")
+            sender = QueueSender(admin.access, "writes-empty")
             await sender.send(Message(name, b"", keys="k"), queue, route)
             await until(partial(_has, bodies, name, [b""]), what="the message")
         [row] = await shell.json("message", "list", topic)

@@ -16,7 +16,7 @@ const logger = { debug: quiet, info: quiet, warn: quiet, error: quiet };
 let count = 0;
 let producer;
 
-// A client that asks for routes, greets brokers and shares queues every 300 ms instead of every 10 to 30 s.
+// A client that asks for routes, sends heartbeats to brokers and shares queues every 300 ms instead of every 10 to 30 s.
 function options(more) {
   return {
     httpclient: {}, // for the cloud's address service only
@@ -259,7 +259,7 @@ const onDemand = {
     try {
       await put('NodeForbidden', 'T', 'never');
     } catch (error) {
-      return; // it does not tell why
+      return; // it does not report why
     }
     check(false, 'it was taken');
   },

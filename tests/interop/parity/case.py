@@ -30,10 +30,10 @@ class Case:
         effect: what there is to see afterwards.
         then: what has to be seen, at both clusters.
         lines: a command that goes on for ever is interrupted after so many.
-        fails: an error is told.
+        fails: an error is reported.
         until: asked again until its output has this.
         shown: what is compared in place of the output.
-        moving: patterns; the number behind each changes with each look.
+        moving: patterns; the number behind each changes with each check.
         sorted: lines come in any order.
         late: the effect shows some time later; it is looked for when all cases have run.
         only: the kind of cluster that the effect is looked for at; empty: both.

@@ -1,7 +1,7 @@
 """Invocations of all commands of mqadmin 4.9, with what they have to bring about.
 
 They run in this order: what is made by one is shown by the next, and the last ones delete the
-messages that the others look at.
+messages that the others examine.
 """
 
 from __future__ import annotations
@@ -396,7 +396,7 @@ CASES = (
     Case("getAclConfig -b {broker}"),
     Case(f"getAclConfig -c {CLUSTER}"),
     # A Java broker that reads the file again after the first change shows an old version until the
-    # next look at it, half a second later.
+    # next check of it, half a second later.
     Case("clusterAclConfigVersion -b {broker}", until="<accounts> 2 "),
     Case(f"clusterAclConfigVersion -c {CLUSTER}", until="<accounts> 2 "),
     Case("updateGlobalWhiteAddr -b {broker} -g 127.0.0.1,10.1.2.*", accounts, (True, True)),
@@ -410,4 +410,4 @@ CASES = (
     Case("deleteExpiredCommitLog -b {broker}", log_begins_later, True, only="ours", late=True),
     Case(f"deleteExpiredCommitLog -c {CLUSTER}"),
 )
-"""A log is deleted at ours alone: a Java broker looks at its files a minute after its start."""
+"""A log is deleted at ours alone: a Java broker examines its files a minute after its start."""

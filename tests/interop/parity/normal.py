@@ -48,7 +48,7 @@ def normal(text: str, side: Side, moving: Iterable[str] = ()) -> str:
     Args:
         text: what was printed.
         side: where.
-        moving: patterns of figures that change with each look; the text before stays.
+        moving: patterns of figures that change with each check; the text before stays.
     """
     for value, name in (
         (str(side.home), "<home>"),

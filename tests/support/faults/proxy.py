@@ -24,7 +24,7 @@ class _Pair:
     def __init__(self, client: asyncio.StreamWriter, target: asyncio.StreamWriter) -> None:
         self.ends = client, target
         self.is_deaf = False
-        """Half open: nothing is forwarded any more, in either direction, and nobody is told."""
+        """Half open: nothing is forwarded any more, in either direction, and nobody is notified."""
         self.is_left = False
         """The client has closed its end."""
         self.bytes_left: int | None = None

@@ -146,7 +146,7 @@ def _adopting() -> Iterator[None]:
 # -- the fork server ----------------------------------------------------------------------------
 def preload(packages: Iterable[str], modules: Iterable[str]) -> None:
     """Import packages with all their modules, and single modules; what is not here is left out. The
-    garbage collector of children need not look at it."""
+    garbage collector of children need not examine it."""
     names = [*packages, *modules]
     for name in packages:
         path = importlib.import_module(name).__path__

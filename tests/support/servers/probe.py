@@ -1,4 +1,4 @@
-"""A well-behaved client and broker that run beside hostile ones, and look at every answer.
+"""A well-behaved client and broker that run beside hostile ones, and examine every answer.
 
 It is a process of its own, so that nothing that the scenario does holds it up: one after the other
 it sends a message, pulls it, says a heartbeat, asks the name server for a route, and now and then
@@ -216,7 +216,8 @@ class Probe:
             f"a callback of the loop executed {most} lines, among others at\n{places}"
         )
         assert figures.lines_most <= LINES_PER_TURN_MAX, (
-            f"a turn of the loop executed {figures.lines_most} lines, among others at\n{places}"
+            f"an iteration of the event loop executed {figures.lines_most} lines, among others "
+            f"at\n{places}"
         )
         inflated = figures.inflated_bytes_most
         assert inflated <= INFLATED_PER_TURN_MAX, f"a turn inflated {inflated} bytes"
@@ -226,7 +227,7 @@ class Probe:
             waited = figures.waited.get(client, 0)
             is_registrar = client == seen.registrar
             most = REGISTRATION_TURNS_WAITED_MAX if is_registrar else TURNS_WAITED_MAX
-            assert waited <= most, f"an answer came after {waited} turns of the loop"
+            assert waited <= most, f"an answer came after {waited} iterations of the event loop"
 
     def _judge_log(self, log_lines_max: int) -> None:
         lines = self.log_lines()

@@ -33,7 +33,7 @@ TOPIC = "reloaded"
 STEADY = Credentials("steady-account", "the same all the time")
 CHANGED = "changed-account"
 
-LOOK_SECONDS = 0.01
+POLL_SECONDS = 0.01
 """Between two questions whether a change is in force."""
 
 SENDERS = 2
@@ -170,7 +170,7 @@ class Changing:
                     while not is_there(address, number):
                         if time.monotonic() - begin > SECONDS_MAX:
                             raise TimeoutError(f"change {number} by {make.__name__}")
-                        time.sleep(LOOK_SECONDS)
+                        time.sleep(POLL_SECONDS)
                     times.append(time.monotonic() - begin)
             except BaseException as error:
                 failures.append(error)

@@ -22,7 +22,7 @@ ROOM_BYTES_MIN = 2 << 30
 """Free bytes below which a folder comes from the disk: each worker's test may take a part."""
 
 
-def _has_room() -> bool:
+def _has_capacity() -> bool:
     try:
         return shutil.disk_usage(MEMORY).free >= ROOM_BYTES_MIN
     except OSError:
@@ -32,7 +32,7 @@ def _has_room() -> bool:
 @pytest.fixture
 def tmp_path(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """A folder of this test's own, which ends with it when it is in memory."""
-    if not _has_room():
+    if not _has_capacity():
         yield tmp_path_factory.mktemp("disk")
         return
     folder = tempfile.mkdtemp(prefix="kerolox-test-", dir=MEMORY)

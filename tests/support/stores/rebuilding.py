@@ -9,11 +9,11 @@ import pyarrow
 
 from kerolox.spark.jobs.rebuild import RebuildOptions
 from kerolox.spark.jobs.rebuild.index import IndexWriter, index_parts
+from kerolox.spark.jobs.rebuild.log_summary import Surveyor
 from kerolox.spark.jobs.rebuild.queues import OddQueueWriter, QueueFileWriter
 from kerolox.spark.jobs.rebuild.reading import LogSplits, PlaceReader
-from kerolox.spark.jobs.rebuild.source import Source, look_at, settings_of
-from kerolox.spark.jobs.rebuild.survey import Surveyor
-from kerolox.spark.jobs.rebuild.target import Target, check_files, target_of
+from kerolox.spark.jobs.rebuild.source import Source, examine, settings_of
+from kerolox.spark.jobs.rebuild.target import RebuildTarget, check_files, target_of
 from kerolox.spark.store.scan import plan_splits
 from tests.support.stores.bench import files
 
@@ -31,14 +31,14 @@ class Local:
 
     def __init__(self, root: Path, to: Path, **options: Any) -> None:
         given = RebuildOptions(store=str(root), to=str(to), **options)
-        self.source: Source = look_at(given, settings_of(given), is_ours=False)
-        self.target: Target = target_of(given, settings_of(given))
+        self.source: Source = examine(given, settings_of(given), is_ours=False)
+        self.target: RebuildTarget = target_of(given, settings_of(given))
         listing, end = self.source.listing, self.source.end.offset
         splits = plan_splits(listing.start, end, listing.files, SPLIT_BYTES)
         self.log = LogSplits(str(root), listing.files, end, tuple(splits))
         self.file_bytes = self.source.queue_file_bytes
 
-    def survey(self) -> list[dict[str, Any]]:
+    def totals(self) -> list[dict[str, Any]]:
         shape = self.source.index_shape
         surveyor = Surveyor(self.log, self.source.rules, shape is not None)
         return rows(surveyor(numbers(len(self.log.splits))))
@@ -65,7 +65,7 @@ class Local:
     def write_index(self) -> list[dict[str, Any]]:
         shape = self.source.index_shape
         assert shape is not None
-        keys = [row["keys"] for row in self.survey() if row["kind"] == "split"]
+        keys = [row["keys"] for row in self.totals() if row["kind"] == "split"]
         parts = tuple(index_parts(keys, shape, 1_763_715_347_123))
         folders = (self.target.index_folder, self.target.scratch)
         writer = IndexWriter(self.log, False, parts, shape, *folders)

@@ -32,7 +32,7 @@ def answer(body: bytes) -> RemotingCommand:
     return RemotingCommand(0, {}, body)
 
 
-# -- one look -----------------------------------------------------------------------------------
+# -- one check -----------------------------------------------------------------------------------
 LOOKS: dict[str, tuple[Callable[[Members], object], object]] = {
     "text": (lambda m: m.text("a"), "x"),
     "number": (lambda m: m.number("a"), 5),

@@ -14,7 +14,7 @@ from kerolox.admin import (
     half_message_support,
 )
 from kerolox.errors import BrokerError, RemoteProtocolError
-from kerolox.protocol.own.half_messages import HalfSelection
+from kerolox.protocol.extensions.half_messages import HalfSelection
 
 if TYPE_CHECKING:
     from kerolox.protocol.command import RemotingCommand

@@ -61,7 +61,7 @@ class Java(FakeClient):
 
 @pytest.fixture
 def java(monkeypatch: pytest.MonkeyPatch) -> Java:
-    monkeypatch.setattr(deletion, "LOOK_SECONDS", 0.001)
+    monkeypatch.setattr(deletion, "POLL_SECONDS", 0.001)
     monkeypatch.setattr(deletion, "PRODUCERS_SECONDS", 0.001)
     return Java()
 

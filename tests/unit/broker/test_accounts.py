@@ -397,7 +397,7 @@ async def test_a_change_has_an_audit_line_without_the_secret(
     assert "Geheimnis" not in caplog.text
 
 
-async def test_figures_say_how_many_accounts_and_wrong_files_there_are(
+async def test_metrics_say_how_many_accounts_and_wrong_files_there_are(
     operator: Peer, path: Path
 ) -> None:
     async def figures() -> list[str]:

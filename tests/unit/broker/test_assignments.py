@@ -1,4 +1,4 @@
-"""A member of 5.x that leaves the sharing of queues to its broker is told its queues."""
+"""A member of 5.x that leaves the sharing of queues to its broker gets its queues."""
 
 from __future__ import annotations
 

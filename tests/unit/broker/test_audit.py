@@ -57,11 +57,11 @@ OF_ACCOUNT_FILES = frozenset(
         RequestCode.UPDATE_GLOBAL_WHITE_ADDRS_CONFIG,
     )
 )
-"""Their lines are looked at where the files are."""
+"""Their lines are examined where the files are."""
 
 
 class Told:
-    """The audit lines since the last look."""
+    """The audit lines since the last check."""
 
     def __init__(self, caplog: pytest.LogCaptureFixture) -> None:
         self._caplog = caplog

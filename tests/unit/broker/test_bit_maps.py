@@ -96,7 +96,7 @@ async def test_a_map_has_the_bits_of_the_groups_that_want_the_message(
     assert await bodies(peer, "high") == [b"1", b"2", b"3"]
 
 
-async def test_what_the_map_rules_out_is_not_looked_at(
+async def test_what_the_map_rules_out_is_not_examined(
     broker: Broker, peer: Peer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await subscribe(peer, "readers", "n = 2")

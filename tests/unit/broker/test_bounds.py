@@ -25,7 +25,7 @@ async def test_a_group_too_many_is_not_made(
     monkeypatch.setattr(groups, "GROUPS_MAX", len(broker.parts.groups.names))
     refused = await peer.heartbeat("c", "second")
     assert refused.code == ResponseCode.SYSTEM_ERROR
-    assert "no room for another one" in (refused.remark or "")
+    assert "no space for another one" in (refused.remark or "")
     assert (await peer.heartbeat("c", "first")).code == ResponseCode.SUCCESS
     assert "second" not in broker.parts.groups.names
 
@@ -37,7 +37,7 @@ async def test_a_topic_too_many_is_not_made(
     monkeypatch.setattr(topics, "TOPICS_MAX", len(broker.parts.topics.names))
     for refused in (await peer.send("Second"), await peer.create_topic("Third")):
         assert refused.code == ResponseCode.SYSTEM_ERROR
-        assert "no room for another one" in (refused.remark or "")
+        assert "no space for another one" in (refused.remark or "")
     assert (await peer.send("First")).code == ResponseCode.SUCCESS
     assert (await peer.create_topic("First", 8)).code == ResponseCode.SUCCESS
 
@@ -148,7 +148,7 @@ async def test_the_progress_of_many_groups_is_one_look_and_others_have_their_tur
         return pairs()
 
     monkeypatch.setattr(broker.parts.offsets._drained, "pairs", counted)
-    monkeypatch.setattr("kerolox.remoting.turns.TURN_SECONDS_MAX", 0.0)
+    monkeypatch.setattr("kerolox.remoting.time_slices.SLICE_SECONDS_MAX", 0.0)
     done: list[str] = []
 
     async def ask(client: Peer, code: RequestCode, fields: dict[str, object]) -> int:
@@ -186,7 +186,7 @@ async def test_who_asks_about_many_queues_or_topics_lets_others_have_their_turns
     for number in range(100):
         broker.parts.topics.put(bodies.TopicConfig(topic_name=f"T{number}", read_queue_nums=1))
         broker.parts.offsets.commit("G", f"T{number}", 0, 1, "a test")
-    monkeypatch.setattr("kerolox.remoting.turns.TURN_SECONDS_MAX", 0.0)
+    monkeypatch.setattr("kerolox.remoting.time_slices.SLICE_SECONDS_MAX", 0.0)
     done: list[RequestCode] = []
 
     async def ask(client: Peer, code: RequestCode, fields: dict[str, object]) -> None:

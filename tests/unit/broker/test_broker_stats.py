@@ -1,4 +1,4 @@
-"""Figures of what is put and got: by topic, group and broker, over a minute, an hour and a day."""
+"""Metrics of what is put and got: by topic, group and broker, over a minute, an hour and a day."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from kerolox.broker.metrics import broker_stats
 from kerolox.broker.metrics.broker_stats import BrokerStats
 from kerolox.protocol.codes import RequestCode
 from kerolox.protocol.records import decode_records
-from kerolox.remoting import turns
+from kerolox.remoting import time_slices
 from tests.support.clients.peer import Peer, peer_of, small_config
 from tests.support.eventually import until
 
@@ -145,7 +145,7 @@ def test_a_counter_that_began_anew_adds_what_it_has(bench: Bench) -> None:
 
 
 @pytest.mark.parametrize("goes", [True, False])
-def test_figures_of_what_was_deleted_go_if_that_is_wanted(tmp_path: Path, goes: bool) -> None:
+def test_metrics_of_what_was_deleted_go_if_that_is_wanted(tmp_path: Path, goes: bool) -> None:
     bench = Bench(tmp_path, auto_delete_unused_stats=goes)
     bench.kernel.topics.update(T=(1, 1), Other=(1, 1))
     bench.kernel.groups["G", "T", 0] = 1, 1, 1, 1
@@ -160,7 +160,7 @@ def test_figures_of_what_was_deleted_go_if_that_is_wanted(tmp_path: Path, goes: 
     assert bench.stats.view("GROUP_GET_NUMS", "Other@G") is not None
 
 
-def test_figures_are_bounded(
+def test_metrics_are_bounded(
     bench: Bench, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(broker_stats, "METRICS_MAX", 2)
@@ -174,13 +174,13 @@ def test_figures_are_bounded(
 @pytest.fixture
 def busy(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> Bench:
     """A kernel with 3,000 counters, and turns of one step each."""
-    monkeypatch.setattr(turns, "TURN_SECONDS_MAX", 0.0)
+    monkeypatch.setattr(time_slices, "SLICE_SECONDS_MAX", 0.0)
     bench.kernel.topics.update({f"T{number}": (10, 100) for number in range(1_000)})
     bench.kernel.groups.update({("G", f"T{number}", 0): (1, 10, 100, 1) for number in range(2_000)})
     return bench
 
 
-async def test_requests_share_one_look_at_many_counters(busy: Bench) -> None:
+async def test_requests_share_one_examine_many_counters(busy: Bench) -> None:
     for _ in range(2):
         await asyncio.gather(*(busy.stats.refresh() for _ in range(100)))
     assert busy.kernel.looks == 1
@@ -196,12 +196,12 @@ async def test_requests_share_one_look_at_many_counters(busy: Bench) -> None:
 
 
 @pytest.mark.parametrize("what", ["refresh", "sample", "forget_topic", "forget_group"])
-async def test_others_have_turns_while_many_counters_are_looked_at(busy: Bench, what: str) -> None:
+async def test_others_have_turns_while_many_counters_are_examined(busy: Bench, what: str) -> None:
     await busy.stats.refresh()
     busy.now_ms += 10_000
     work = {
         "refresh": busy.stats.refresh,
-        "sample": busy.stats.sample_in_turns,
+        "sample": busy.stats.sample_in_slices,
         "forget_topic": lambda: busy.stats.forget_topic("T5"),
         "forget_group": lambda: busy.stats.forget_group("G"),
     }[what]
@@ -281,7 +281,7 @@ async def test_a_broker_counts_hot_pulls_filtered_ones_and_what_is_given_back(
         }
 
 
-async def test_what_was_counted_before_a_deletion_is_part_of_the_figures(
+async def test_what_was_counted_before_a_deletion_is_part_of_the_metrics(
     tmp_path: Path, kernel: str
 ) -> None:
     async with Broker(small_config(tmp_path), kernel=kernel) as broker, peer_of(broker) as peer:

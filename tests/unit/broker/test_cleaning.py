@@ -214,7 +214,7 @@ async def test_operators_clean_through_their_commands(
     assert len(await peer.messages("T", 0, broker.parts.store.queue_bounds("T", 0)[0])) > 0
 
 
-async def test_halves_are_looked_at_after_expired_queues_were_deleted(
+async def test_halves_are_examined_after_expired_queues_were_deleted(
     broker: Broker, peer: Peer, disk: Disk
 ) -> None:
     half = "TRAN_MSG\x01true\x02PGROUP\x01nobody"

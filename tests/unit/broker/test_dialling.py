@@ -33,7 +33,7 @@ def authority(tmp_path_factory: pytest.TempPathFactory) -> Authority:
 def soon(monkeypatch: pytest.MonkeyPatch) -> None:
     """What failed is tried again at once."""
     monkeypatch.setattr("kerolox.broker.services.registration.RETRY_SECONDS_MIN", 0.01)
-    monkeypatch.setattr("kerolox.broker.services.registration.TOLD_SECONDS", 0.0)
+    monkeypatch.setattr("kerolox.broker.services.registration.LOG_SECONDS", 0.0)
 
 
 @asynccontextmanager
@@ -100,8 +100,8 @@ async def test_an_authority_that_comes_later_is_enough(
         async with Broker(config) as broker:
             registration = broker.parts.registration
             assert "signed by nobody that is trusted here" in registration.reasons[proxy.address]
-            tries = registration._turns
-            await until(lambda: registration._turns > tries + 2)
+            tries = registration._rounds
+            await until(lambda: registration._rounds > tries + 2)
             assert caplog.text.count("signed by nobody") == 1
             shutil.copyfile(authority.ca, ca)
             await until(lambda: registration.registered)

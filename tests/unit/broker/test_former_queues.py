@@ -284,7 +284,7 @@ async def test_a_broker_without_room_for_more_queues_takes_back_all_the_same(
     body = encode_body({"groupName": "readers", "retryQueueNums": 5})
     answer = await peer.ask(RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, body=body)
     assert answer.code == ResponseCode.SYSTEM_ERROR
-    assert "no room for another one" in (answer.remark or "")
+    assert "no space for another one" in (answer.remark or "")
     group = broker.parts.groups.get("readers")
     assert group is not None
     assert group.retry_queue_nums == 4
@@ -301,7 +301,7 @@ async def test_a_number_of_retry_queues_out_of_range_is_refused(
     assert broker.parts.groups.get("readers") is None
 
 
-# -- what is told of queues that are gone --------------------------------------------------------
+# -- what is reported of queues that are gone ------------------------------------------------------
 async def commit(peer: Peer, queue_id: int, offset: int) -> None:
     fields = {
         "consumerGroup": "readers",

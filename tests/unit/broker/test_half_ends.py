@@ -9,13 +9,13 @@ import pytest
 
 from kerolox.broker.broker import Broker
 from kerolox.protocol.codes import RequestCode, ResponseCode
-from kerolox.protocol.names import CHECK_MAX_TIME_TOPIC, HALF_TOPIC, OP_HALF_TOPIC
-from kerolox.protocol.own.half_messages import (
+from kerolox.protocol.extensions.half_messages import (
     ATTEMPTS_MAX,
     EndedHalves,
     HalfSelection,
     end_half_messages_request,
 )
+from kerolox.protocol.names import CHECK_MAX_TIME_TOPIC, HALF_TOPIC, OP_HALF_TOPIC
 from tests.support.clients.peer import peer_of, small_config
 from tests.support.eventually import until
 from tests.unit.broker.test_transactions import (
@@ -276,7 +276,7 @@ async def test_a_request_that_means_nothing_is_refused(
     assert remark in (answer.remark or "")
 
 
-@pytest.mark.parametrize("bound", ["REQUEST_HALVES_MAX", "TURN_BYTES", "TURN_HALVES"])
+@pytest.mark.parametrize("bound", ["REQUEST_HALVES_MAX", "SLICE_BYTES", "SLICE_HALVES"])
 async def test_one_request_does_so_much_and_tells_how_far_it_came(
     any_peer: Peer, monkeypatch: pytest.MonkeyPatch, bound: str
 ) -> None:

@@ -1,4 +1,4 @@
-"""Administration over a real socket: topics, groups, figures, and what is passed on to clients."""
+"""Administration over a real socket: topics, groups, metrics, and what is passed on to clients."""
 
 from __future__ import annotations
 

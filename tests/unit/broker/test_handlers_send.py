@@ -286,7 +286,7 @@ async def test_others_get_their_turn_while_a_large_batch_is_read(any_peer: Peer,
 
     monkeypatch.setattr(send_module, "decode_batch", decode)
     other = asyncio.create_task(take_turns())
-    monkeypatch.setattr(send_module, "BATCH_TURN_ITEMS", 10)
+    monkeypatch.setattr(send_module, "BATCH_SLICE_ITEMS", 10)
     body = encode_batch((0, b"x", b"") for _ in range(100))
     answer = await any_peer.send("New", body, code=RequestCode.SEND_BATCH_MESSAGE, m=True)
     other.cancel()

@@ -13,7 +13,7 @@ import pytest
 from kerolox.broker.broker import Broker
 from kerolox.protocol.codes import PullSysFlag, RequestCode, ResponseCode
 from kerolox.protocol.command import RemotingCommand
-from kerolox.protocol.own.dead_letter_marks import DONE_GROUP, run_groups
+from kerolox.protocol.extensions.dead_letter_marks import DONE_GROUP, run_groups
 from kerolox.protocol.records import decode_records
 from tests.support.clients.peer import Peer, peer_of, small_config
 from tests.support.eventually import until
@@ -82,7 +82,7 @@ async def made_again(peer: Peer, *, queues: int = 1, new: int = NEW) -> None:
 
 
 async def assert_begun(peer: Peer, broker: Broker) -> None:
-    """A pull at the start finds all, commits count, and nothing is looked at any more."""
+    """A pull at the start finds all, commits count, and nothing is examined any more."""
     answer = await pull(peer, 0)
     assert len(decode_records(answer.body)) == NEW
     assert await commit(peer, OLD, oneway=True) == 0

@@ -257,7 +257,7 @@ async def test_a_name_server_that_was_restarted_hears_of_the_broker_soon(tmp_pat
 async def test_two_brokers_of_one_name_are_told_and_the_first_stays(tmp_path, monkeypatch, caplog):
     monkeypatch.setattr("kerolox.broker.services.registration.PERIOD_SECONDS_MIN", 0.02)
     monkeypatch.setattr("kerolox.broker.services.registration.RETRY_SECONDS_MIN", 0.02)
-    monkeypatch.setattr("kerolox.broker.services.registration.TOLD_SECONDS", 0.0)
+    monkeypatch.setattr("kerolox.broker.services.registration.LOG_SECONDS", 0.0)
     namesrv_config = NamesrvConfig(
         listen_port=0,
         listen_host="127.0.0.1",
@@ -316,7 +316,7 @@ def test_a_registration_that_no_frame_might_hold_is_compressed(monkeypatch):
     body = RegisterBody(topic_config_serialize_wrapper=TopicConfigTable(topic_config_table=topics))
     plain, is_compressed = registration._encoded(body, False)
     assert (plain[:1], is_compressed) == (b"{", False)
-    monkeypatch.setattr(registration, "PLAIN_BYTES_MAX", len(plain) - 1)
+    monkeypatch.setattr(registration, "UNCOMPRESSED_BYTES_MAX", len(plain) - 1)
     data, is_compressed = registration._encoded(body, False)
     assert is_compressed
     assert len(data) < len(plain) // 10

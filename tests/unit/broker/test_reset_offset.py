@@ -1,4 +1,4 @@
-"""Offsets that an operator resets (222), and what the consumers are told (220)."""
+"""Offsets that an operator resets (222), and what the consumers learn (220)."""
 
 from __future__ import annotations
 

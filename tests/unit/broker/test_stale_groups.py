@@ -31,10 +31,10 @@ def test_a_group_is_stale_in_each_queue_until_it_is_heard_there() -> None:
     found = [told.groups.is_stale("T", "G", queue_id) for queue_id in (-1, 0, 1, 2, 1 << 40)]
     assert found == [False, True, True, False, False]
     assert not told.groups.is_stale("T", "H", 0)
-    told.groups.heard("T", "G", 0)
+    told.groups.refresh("T", "G", 0)
     assert told.take() == []
     assert [told.groups.is_stale("T", "G", queue_id) for queue_id in (0, 1)] == [False, True]
-    told.groups.heard("T", "G", 1)
+    told.groups.refresh("T", "G", 1)
     assert told.take() == [(("T", "G"), False)]
     assert not told.groups
 
@@ -44,11 +44,11 @@ def test_pulls_are_fast_where_a_group_is_stale_in_queues_that_are_gone() -> None
     told.groups.begin("T", "G", bits_of([0, 5]))
     assert told.take() == [(("T", "G"), True)], "the topic may be made at any time"
     told.queues = 1
-    told.groups.heard("T", "G", 0)
+    told.groups.refresh("T", "G", 0)
     assert told.take() == [(("T", "G"), False)]
     assert told.groups.is_stale("T", "G", 5)
     told.queues = 6
-    told.groups.look_again("T")
+    told.groups.recheck("T")
     assert told.take() == [(("T", "G"), True)]
 
 
@@ -65,7 +65,7 @@ def test_connections_are_stale_by_themselves_as_long_as_they_live() -> None:
     told.groups.begin("T", "G", 1, [7, 8])
     assert [told.groups.is_stale("T", "G", 0, each) for each in (7, 8, 9)] == [True, True, False]
     assert told.groups.shown() == {}, "nobody else knows these connections"
-    told.groups.heard("T", "G", 0, 7)
+    told.groups.refresh("T", "G", 0, 7)
     assert [told.groups.is_stale("T", "G", 0, each) for each in (7, 8)] == [False, True]
     told.groups.connection_closed(8)
     assert not told.groups
@@ -78,7 +78,7 @@ def test_a_group_that_only_read_is_stale_over_every_connection_and_in_no_file() 
     assert [told.groups.is_stale("T", "G", 0, each) for each in (stale.ANYBODY, 7)] == [True, True]
     assert not told.groups.is_known("T", "G", 0)
     assert told.groups.shown() == {}
-    told.groups.heard("T", "G", 0, 7)
+    told.groups.refresh("T", "G", 0, 7)
     assert not told.groups
 
 
@@ -113,5 +113,5 @@ def test_the_oldest_are_forgotten_when_there_are_too_many(monkeypatch: pytest.Mo
     assert not told.groups.is_stale("T0", "G", 0)
     assert told.take()[-1] == (("T0", "G"), False)
     for number in range(1, 4):
-        told.groups.heard(f"T{number}", "G", 0)
+        told.groups.refresh(f"T{number}", "G", 0)
     assert not told.groups

@@ -73,9 +73,9 @@ def test_the_times_of_sends_are_told_for_the_last_whole_minute():
 def test_a_latency_is_read_off_between_the_ends_of_its_bucket():
     times = PutTimes()
     times.add([(0, 90), (3, 5), (25, 5)])
-    times.turn()
+    times.roll()
     assert times.percentile_ms(0.45) == 0.5
     assert times.percentile_ms(0.95) == 3.0
     assert times.percentile_ms(0.99) == pytest.approx(24 + 2 * 4 / 5)
-    times.turn()
+    times.roll()
     assert times.percentile_ms(0.99) == 0.0

@@ -39,9 +39,9 @@ class Group:
         self.now = NOW
         self.table = GroupSubscriptions()
 
-    def tell(self, member: str, *wanted: SubscriptionData, client_id: str = "") -> None:
+    def declare(self, member: str, *wanted: SubscriptionData, client_id: str = "") -> None:
         self.now += 1
-        self.table.tell(member, client_id or member, wanted, self.now)
+        self.table.declare(member, client_id or member, wanted, self.now)
 
     def leave(self, member: str) -> None:
         self.table.leave(member, member)
@@ -54,19 +54,19 @@ class Group:
 
 def test_a_change_counts_though_its_version_is_lower() -> None:
     group = Group()
-    group.tell("c", of("a", NOW))
-    group.tell("c", of("b", NOW - HOUR))
+    group.declare("c", of("a", NOW))
+    group.declare("c", of("b", NOW - HOUR))
     assert group.counts == "b"
     assert group.table.newest["T"] == NOW, "pulls that were made before are no earlier than this"
-    group.tell("c", of("b", NOW - HOUR))
-    group.tell("c", of("a", NOW - 2 * HOUR))
+    group.declare("c", of("b", NOW - HOUR))
+    group.declare("c", of("a", NOW - 2 * HOUR))
     assert group.counts == "a"
 
 
 def test_the_others_subscription_counts_when_the_member_that_was_later_left() -> None:
     group = Group()
-    group.tell("ahead", of("a", NOW + HOUR))
-    group.tell("right", of("b", NOW - 1))
+    group.declare("ahead", of("a", NOW + HOUR))
+    group.declare("right", of("b", NOW - 1))
     assert group.counts == "a"
     group.leave("ahead")
     assert group.counts == "b"
@@ -78,18 +78,18 @@ def test_the_others_subscription_counts_when_the_member_that_was_later_left() ->
 @pytest.mark.parametrize("ahead", [NOW + HOUR, GO_VERSION, 2**63 - 1])
 def test_no_version_makes_a_subscription_later_than_its_arrival(ahead: int) -> None:
     group = Group()
-    group.tell("ahead", of("a", ahead))
+    group.declare("ahead", of("a", ahead))
     group.now += 60_000
-    group.tell("next", of("b", NOW + 30_000))
+    group.declare("next", of("b", NOW + 30_000))
     assert group.counts == "b"
 
 
 def test_new_members_count_by_their_versions_as_after_a_restart() -> None:
     group = Group()
-    group.tell("later", of("b", NOW - 1_000))
-    group.tell("earlier", of("a", NOW - 2_000))
+    group.declare("later", of("b", NOW - 1_000))
+    group.declare("earlier", of("a", NOW - 2_000))
     assert group.counts == "b"
-    group.tell("latest", of("c", NOW - 500))
+    group.declare("latest", of("c", NOW - 500))
     assert group.counts == "c"
     group.leave("latest")
     assert group.counts == "b"
@@ -97,19 +97,19 @@ def test_new_members_count_by_their_versions_as_after_a_restart() -> None:
 
 def test_what_a_member_repeats_does_not_undo_the_change_of_another() -> None:
     group = Group()
-    group.tell("x", of("a", NOW))
-    group.tell("y", of("a", NOW + 5))
-    group.tell("x", of("b", NOW - HOUR))
-    group.tell("y", of("a", NOW + 5))
+    group.declare("x", of("a", NOW))
+    group.declare("y", of("a", NOW + 5))
+    group.declare("x", of("b", NOW - HOUR))
+    group.declare("y", of("a", NOW + 5))
     assert group.counts == "b"
-    group.tell("y", of("a", NOW + 6))
+    group.declare("y", of("a", NOW + 6))
     assert group.counts == "a", "it subscribed anew"
 
 
 def test_a_change_after_a_reconnect_counts_beside_the_old_connection() -> None:
     group = Group()
-    group.tell("connection 1", of("a", NOW), client_id="c")
-    group.tell("connection 2", of("b", NOW - HOUR), client_id="c")
+    group.declare("connection 1", of("a", NOW), client_id="c")
+    group.declare("connection 2", of("b", NOW - HOUR), client_id="c")
     assert group.counts == "b"
     group.leave("connection 1")
     assert group.counts == "b"
@@ -118,23 +118,23 @@ def test_a_change_after_a_reconnect_counts_beside_the_old_connection() -> None:
 @pytest.mark.parametrize("step", [-HOUR, HOUR])
 def test_a_step_of_the_brokers_clock_changes_no_order(step: int) -> None:
     group = Group()
-    group.tell("c", of("a", NOW))
-    group.tell("d", of("a", NOW))
+    group.declare("c", of("a", NOW))
+    group.declare("d", of("a", NOW))
     group.now += step
-    group.tell("c", of("b", NOW + 10))
+    group.declare("c", of("b", NOW + 10))
     assert group.counts == "b"
-    group.tell("new", of("n", NOW + 20 + max(step, 0)))
+    group.declare("new", of("n", NOW + 20 + max(step, 0)))
     assert group.counts == "n"
-    group.tell("d", of("c", NOW + 30))
+    group.declare("d", of("c", NOW + 30))
     assert group.counts == "c"
 
 
 def test_a_topic_stays_as_long_as_a_member_wants_it() -> None:
     group = Group()
-    group.tell("x", of("a", NOW), of("*", NOW, "U"))
-    group.tell("y", of("a", NOW + 1))
+    group.declare("x", of("a", NOW), of("*", NOW, "U"))
+    group.declare("y", of("a", NOW + 1))
     assert set(group.table.current) == {"T", "U"}
-    group.tell("x", of("a", NOW))
+    group.declare("x", of("a", NOW))
     assert set(group.table.current) == {"T"}
 
 
@@ -151,7 +151,7 @@ def test_growth_says_what_a_heartbeat_adds_and_no_more() -> None:
     for member, wanted in tellings:
         growth = table.growth(member, wanted)
         before = table.count, table.size
-        group.tell(member, *wanted)
+        group.declare(member, *wanted)
         assert (table.count, table.size) == (before[0] + growth[0], before[1] + growth[1])
     assert table.growth("z", (of("c", 1),)).fullest == 2
 
@@ -160,7 +160,7 @@ def test_growth_says_what_a_heartbeat_adds_and_no_more() -> None:
 
 
 class Member:
-    """A client of Java's shape: it tells of tags, and pulls without them."""
+    """A client of Java's shape: it reports tags, and pulls without them."""
 
     def __init__(self, peer: Peer, client_id: str) -> None:
         self.peer, self.client_id = peer, client_id

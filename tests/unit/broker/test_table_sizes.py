@@ -92,7 +92,7 @@ async def test_offsets_are_bounded_by_what_they_take(
     refused = _refused(
         lambda n: table.commit(f"{n:03}{WORST[3:]}", WORST, n, 1 << 62, "a test"), 1_000
     )
-    assert "no room for another one" in refused
+    assert "no space for another one" in refused
     assert table._drained._bytes <= 200_000
     # What is there goes on, what is forgotten makes room.
     table.commit("000" + WORST[3:], WORST, 0, 5, "a test")
@@ -133,7 +133,7 @@ async def test_a_clone_of_offsets_has_the_same_bounds(
         table.commit("from", "T", queue_id, queue_id, "a test")
     table.commit("to", "T", 0, 9, "a test")
     monkeypatch.setattr(offsets, "OFFSETS_MAX", 5)
-    with pytest.raises(BrokerError, match="no room"):
+    with pytest.raises(BrokerError, match="no space"):
         table.clone("from", "to", "T")
     assert table.of_topic("to", "T") == {0: 9}
     monkeypatch.setattr(offsets, "OFFSETS_MAX", 6)
@@ -214,7 +214,7 @@ async def test_topics_are_bounded_by_what_they_take(
     table.load()
     monkeypatch.setattr(topics, "TABLE_BYTES_MAX", 100_000)
     refused = _refused(lambda n: table.create_for_group(f"{n:02}" + "\x01" * 125, 1), 100)
-    assert re.search(r"topics that take \d+ bytes, and no room", refused)
+    assert re.search(r"topics that take \d+ bytes, and no space", refused)
     assert table._bytes <= 100_000
     await table.file.flush()
     assert table.file.path.stat().st_size <= table._bytes
@@ -230,9 +230,9 @@ async def test_the_queues_of_all_topics_are_bounded(
     table.load()
     monkeypatch.setattr(topics, "QUEUES_OF_ALL_MAX", table._queues + 10)
     table.put(TopicConfig(topic_name="A", read_queue_nums=2, write_queue_nums=8))
-    with pytest.raises(BrokerError, match="and no room for another one"):
+    with pytest.raises(BrokerError, match="and no space for another one"):
         table.put(TopicConfig(topic_name="B", read_queue_nums=3, write_queue_nums=1))
-    with pytest.raises(BrokerError, match="and no room for another one"):
+    with pytest.raises(BrokerError, match="and no space for another one"):
         table.put(TopicConfig(topic_name="A", read_queue_nums=11, write_queue_nums=8))
     table.put(TopicConfig(topic_name="A", read_queue_nums=8, write_queue_nums=4))
     table.delete("A")
@@ -254,7 +254,7 @@ async def test_groups_are_bounded_by_what_they_take(
     refused = _refused(
         lambda n: table.put(SubscriptionGroupConfig(group_name=f"{n:02}{WORST[2:]}")), 100
     )
-    assert re.search(r"which take \d+ bytes, and no room", refused)
+    assert re.search(r"which take \d+ bytes, and no space", refused)
     assert table._bytes <= 100_000
     await table.file.flush()
     assert table.file.path.stat().st_size <= table._bytes
@@ -338,7 +338,7 @@ async def test_a_full_table_has_room_for_the_brokers_own_offsets(
     monkeypatch.setattr(offsets, "OFFSETS_MAX", 1)
     table = OffsetTable(tmp_path, RecordingStore())
     table.commit("g", "T", 0, 1, "a test")
-    with pytest.raises(BrokerError, match="no room"):
+    with pytest.raises(BrokerError, match="no space"):
         table.commit("h", "T", 0, 1, "a test")
     table.commit("CID_RMQ_SYS_TRANS", "T", 0, 1, "the broker", is_own=True)
     assert table.query("CID_RMQ_SYS_TRANS", "T", 0) == 1

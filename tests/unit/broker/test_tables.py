@@ -189,7 +189,7 @@ async def test_only_system_groups_are_made_without_leave(tmp_path):
         (lambda table: dict(table.snapshot()["offsetTable"]), {"T@G": {0: 7}}),
     ],
 )
-async def test_every_look_at_offsets_sees_what_fast_pulls_committed(tmp_path, look, found):
+async def test_every_examine_offsets_sees_what_fast_pulls_committed(tmp_path, look, found):
     store = RecordingStore()
     table = OffsetTable(tmp_path, store)
     store.commits = [("G", "T", 0, 7)]

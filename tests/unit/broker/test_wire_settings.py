@@ -75,7 +75,7 @@ def test_only_settings_outside_that_list_are_on_the_allow_list() -> None:
 
 def test_what_the_store_has_a_copy_of_is_live_only_if_it_is_told() -> None:
     copied = {each.name for each in dataclasses.fields(StoreSettings)} & set(FIELDS)
-    # The broker tells the store the first, and the store doesn't look at the second.
+    # The broker tells the store the first, and the store doesn't examine the second.
     told = {"max_message_size", "default_query_max_num"}
     assert {name for name in copied if BrokerConfig.is_live(name)} == told
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 import pytest
 
 BOUNDS = (
-    "core.life.FAREWELL_SECONDS",
+    "core.life.UNREGISTER_SECONDS",
     "aio.life.CLOSE_SECONDS_MAX",
     "aio.consumers.lite.member.OFFSETS_SECONDS_MAX",
     "aio.consumers.lite_pull_consumer.PARTING_SECONDS_MAX",
     "aio.consumers.pull_consumer.OFFSETS_SECONDS_MAX",
-    "aio.consumers.push.owning.ownership.OFFSETS_SECONDS_MAX",
-    "aio.network.instance.FAREWELL_SECONDS_MAX",
+    "aio.consumers.push.ownership.ownership.OFFSETS_SECONDS_MAX",
+    "aio.network.instance.UNREGISTER_SECONDS_MAX",
 )
 
 

@@ -107,7 +107,7 @@ async def test_heartbeats_go_on_by_themselves_after_one_failed(caplog: Any) -> N
         assert f"to {CLOSED_PORT} failed" in caplog.text
 
 
-async def test_producers_greet_masters_and_consumers_all_nodes(
+async def test_heartbeats_of_producers_go_to_masters_those_of_consumers_to_all_nodes(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr("kerolox.client.aio.producers.producer.HEARTBEAT_FIRST_MS", 3_600_000)

@@ -11,9 +11,9 @@ from kerolox.client import Producer, ProducerSettings
 from kerolox.errors import RequestTimeoutError
 from kerolox.message import Message, MessageQueue
 from kerolox.protocol.codes import RequestCode
-from kerolox.remoting.client_connection import TURN_BYTES_MAX
+from kerolox.remoting.client_connection import BUFFER_BYTES_MAX
 from kerolox.remoting.connection import WRITE_HIGH_WATER_BYTES
-from kerolox.remoting.core.line import QueuedSend
+from kerolox.remoting.core.request_queue import QueuedSend
 from tests.support.eventually import SECONDS_MAX, until
 from tests.support.servers.fake_broker import FakeBroker, route_body
 
@@ -59,11 +59,11 @@ async def test_a_burst_to_a_broker_that_reads_nothing_leaves_little_unsent(batch
             ]
             await until(lambda: connection.blocked)
             unsent = connection._transport.get_write_buffer_size()
-            assert unsent < WRITE_HIGH_WATER_BYTES + TURN_BYTES_MAX + MIB
+            assert unsent < WRITE_HIGH_WATER_BYTES + BUFFER_BYTES_MAX + MIB
             outcomes = await asyncio.gather(*sends, return_exceptions=True)
             assert {type(each) for each in outcomes} == {RequestTimeoutError}
             assert len(connection.sends) == 0
-            waiting = connection.requests.line.entries.values()
+            waiting = connection.requests.request_queue.entries.values()
             assert not any(isinstance(each, QueuedSend) for each in waiting)
             server._transport.resume_reading()
             assert (await producer.send(Message("T", b"last"))).is_ok

@@ -58,7 +58,7 @@ async def nothing_waits(client: LifeCycle) -> None:
         return [future for each in connections for future in each.waiting()]
 
     await until(lambda: not waiting(), what="no request is open")
-    assert not any(each.requests.line for each in cluster.remoting._connections.values())
+    assert not any(each.requests.request_queue for each in cluster.remoting._connections.values())
 
 
 # -- sends ----------------------------------------------------------------------------------------
@@ -135,7 +135,7 @@ async def test_a_send_that_is_cancelled_anywhere_leaves_nothing_behind(
         async def check() -> None:
             await nothing_waits(producer)
             assert producer._delivery.open_count == 0
-            assert producer._plain is None or producer._plain.open_count == 0
+            assert producer._fast_sends is None or producer._fast_sends.open_count == 0
             assert len(producer._requests) == 0
             assert (await producer.send(MESSAGE)).is_ok
             await producer.close()
@@ -156,7 +156,7 @@ async def test_a_send_that_waits_for_room_may_be_cancelled_anywhere(broker: Queu
         async def attempt() -> Attempt:
             connection.pause_writing()
             sends = [asyncio.ensure_future(producer.send(MESSAGE)) for _ in range(3)]
-            await until(lambda: len(connection.requests.line) >= 3)
+            await until(lambda: len(connection.requests.request_queue) >= 3)
 
             async def check() -> None:
                 timer.cancel()

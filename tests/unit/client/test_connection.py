@@ -66,7 +66,7 @@ async def test_all_that_a_connection_makes_shares_it(broker: QueueBroker) -> Non
             assert {each.client_id for each in (producer, consumer, puller)} == {
                 connection.client_id
             }
-            await connection._instance.greet()
+            await connection._instance.send_heartbeat()
             body = loads(broker.seen[BEAT][-1].body)
             assert [each["groupName"] for each in body["producerDataSet"]] == ["p"]
             assert [each["groupName"] for each in body["consumerDataSet"]] == ["c", "r"]
@@ -159,7 +159,7 @@ async def test_a_connection_to_a_frozen_broker_closes_in_its_time(
     await producer.send(Message("T", b"x"))
     for module in ("client.aio.life", "client.aio.connection", "client.core.life"):
         monkeypatch.setattr(f"kerolox.{module}.CLOSE_SECONDS_MAX", 0.3)
-    monkeypatch.setattr("kerolox.client.core.life.FAREWELL_SECONDS", 0.1)
+    monkeypatch.setattr("kerolox.client.core.life.UNREGISTER_SECONDS", 0.1)
     monkeypatch.setattr("kerolox.client.aio.connection.SENDS_SECONDS_MAX", 0.2)
 
     async def never(command: RemotingCommand) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from kerolox.client.sync._handover import (
-    LOOK_SECONDS,
+    POLL_SECONDS,
     STARTED_AT_ONCE_MAX,
     WAKING_AT_ONCE,
     WOKEN_AT_ONCE_MAX,
@@ -39,7 +39,7 @@ class Loop:
         self.soon.append(call)
 
     def call_later(self, seconds: float, call: Callable[[], None], *, context: object) -> object:
-        assert seconds == LOOK_SECONDS
+        assert seconds == POLL_SECONDS
         self.later.append(call)
         return call
 
@@ -83,7 +83,7 @@ class Scene:
         self.handover = Handover(self.loop, self.calls)  # type: ignore[arg-type]
 
     def end(self, count: int = MANY) -> None:
-        """So many calls end in one turn of the loop."""
+        """So many calls end in one iteration of the event loop."""
         for call in self.calls[:count]:
             self.handover.ended(call)
         assert self.said == []

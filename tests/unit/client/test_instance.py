@@ -76,7 +76,7 @@ async def test_clients_with_the_same_id_share_connections_and_one_heartbeat(
         assert producer.client_id == consumer.client_id
         beats, asked = len(broker.seen[BEAT]), len(broker.seen[ROUTE])
         topics = producer._instance.topics()
-        await producer._instance.greet()
+        await producer._instance.send_heartbeat()
         await producer._instance.poll()
         assert groups(broker) == (["p"], ["c"])
         assert len(broker.seen[BEAT]) == beats + 1
@@ -94,7 +94,7 @@ async def test_a_member_that_leaves_takes_only_its_own_group_with_it(broker: Que
         [left] = broker.seen[LEAVE]
         assert left.ext_fields["consumerGroup"] == "c"
         assert "producerGroup" not in left.ext_fields
-        await producer._instance.greet()
+        await producer._instance.send_heartbeat()
         assert groups(broker) == (["p"], [])
         await producer.send(Message("T", b"y"))
         assert len(broker.connections) == 1

@@ -131,7 +131,7 @@ async def test_a_close_is_bounded_when_no_broker_answers(
     broker: QueueBroker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("kerolox.client.core.life.CLOSE_SECONDS_MAX", 0.1)
-    monkeypatch.setattr("kerolox.client.core.life.FAREWELL_SECONDS", 0.1)
+    monkeypatch.setattr("kerolox.client.core.life.UNREGISTER_SECONDS", 0.1)
     monkeypatch.setattr("kerolox.client.aio.life.CLOSE_SECONDS_MAX", 0.1)
     hour = 3_600_000
     consumer = Consumer(broker, api_timeout_ms=hour, close_timeout_ms=0)
@@ -156,8 +156,8 @@ async def test_a_frozen_broker_keeps_no_offset_of_another_from_being_stored(
     broker: QueueBroker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name in (
-        "consumers.push.owning.ownership.OFFSETS_SECONDS_MAX",
-        "network.instance.FAREWELL_SECONDS_MAX",
+        "consumers.push.ownership.ownership.OFFSETS_SECONDS_MAX",
+        "network.instance.UNREGISTER_SECONDS_MAX",
     ):
         monkeypatch.setattr(f"kerolox.client.aio.{name}", 1.0)
     async with QueueBroker() as frozen:

@@ -219,7 +219,7 @@ def test_a_full_queue_waits_for_room(limits: FlowLimits, result: PullResult) -> 
     machine = Machine(limits)
     item = machine.started(A)
     machine.pulled(item, item.epoch, result)
-    assert machine.next_pull(item) is Wait.ROOM
+    assert machine.next_pull(item) is Wait.CAPACITY
     machine.woken.clear()
     machine.polled()
     assert machine.woken == [A]
@@ -232,7 +232,7 @@ def test_queues_with_messages_wait_while_too_much_is_cached_in_all(limits: FlowL
     items = {queue: machine.started(queue) for queue in (A, B)}
     machine.pulled(items[A], 0, found(0, 1, 2, 3, size=1024 * 1024))
     machine.pulled(items[B], 0, found(0, size=1024 * 1024))
-    assert [machine.next_pull(item) for item in items.values()] == [Wait.ROOM_IN_ALL] * 2
+    assert [machine.next_pull(item) for item in items.values()] == [Wait.TOTAL_CAPACITY] * 2
     # One that has nothing may: what is cached of queues that are paused must starve no other.
     assert machine.next_pull(machine.started(C)) == 0
     machine.woken.clear()

@@ -144,7 +144,7 @@ async def test_what_a_caller_asks_may_be_cancelled_anywhere(broker: Broker, kind
 async def test_a_close_is_bounded_while_the_broker_says_nothing(
     broker: Broker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for bound in ("consumers.lite.member.OFFSETS", "network.instance.FAREWELL"):
+    for bound in ("consumers.lite.member.OFFSETS", "network.instance.UNREGISTER"):
         monkeypatch.setattr(f"kerolox.client.aio.{bound}_SECONDS_MAX", 0.05)
     consumer = subscribed(broker)
     await consumer.start()

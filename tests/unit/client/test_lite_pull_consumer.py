@@ -155,7 +155,7 @@ async def test_a_cancelled_poll_takes_no_message(broker: Broker) -> None:
     async with subscribed(broker) as consumer:
         waiting = asyncio.ensure_future(consumer.poll(LONG_MS))
         await until(lambda: broker.seen[PULL])
-        # Both in one turn of the loop: it has messages, and is cancelled.
+        # Both in one iteration of the event loop: it has messages, and is cancelled.
         broker.add(3)
         await until(lambda: consumer._machine.message_count or waiting.done())
         waiting.cancel()
@@ -205,8 +205,8 @@ async def test_close_commits_all_but_what_the_last_poll_returned(broker: Broker)
     async with subscribed(broker) as consumer:
         assert len(await polled(consumer, 20)) == 20
     assert broker.committed["T", 0] == 10
-    [farewell] = broker.seen[RequestCode.UNREGISTER_CLIENT]
-    assert farewell.ext_fields["consumerGroup"] == "g"
+    [unregistered] = broker.seen[RequestCode.UNREGISTER_CLIENT]
+    assert unregistered.ext_fields["consumerGroup"] == "g"
 
 
 async def test_auto_commit_stores_what_counts_as_consumed_while_it_runs(broker: Broker) -> None:
@@ -576,8 +576,8 @@ async def test_operators_see_it_and_may_move_its_offsets(broker: Broker) -> None
     assert data["consumeType"] == "CONSUME_ACTIVELY"
 
 
-# -- the blocking twin ----------------------------------------------------------------------------
-async def test_the_blocking_twin_polls_iterates_and_tells(broker: Broker) -> None:
+# -- the blocking client ---------------------------------------------------------------------------
+async def test_the_blocking_client_polls_iterates_and_tells(broker: Broker) -> None:
     broker.count = 25
     given = blocking.LitePullConsumerSettings(
         consume_from_where=ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET

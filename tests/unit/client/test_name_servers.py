@@ -13,14 +13,14 @@ from kerolox.protocol.codes import ResponseCode
 
 
 def test_all_are_asked_once_round_from_the_first() -> None:
-    assert NameServers(["a:1", "b:2", "c:3"], first=4).in_turn() == ("b:2", "c:3", "a:1")
-    assert NameServers([]).in_turn() == ()
+    assert NameServers(["a:1", "b:2", "c:3"], first=4).in_order() == ("b:2", "c:3", "a:1")
+    assert NameServers([]).in_order() == ()
 
 
 def test_the_one_that_answered_is_asked_first_next_time() -> None:
     servers = NameServers(["a:1", "b:2", "c:3"])
     servers.prefer("c:3")
-    assert servers.in_turn() == ("c:3", "a:1", "b:2")
+    assert servers.in_order() == ("c:3", "a:1", "b:2")
 
 
 def test_silent_ones_leave_time_for_the_others() -> None:
@@ -32,7 +32,7 @@ def test_addresses_that_are_replaced_leave_nobody_out() -> None:
     servers = NameServers(["a:1", "b:2", "c:3"], first=2)
     servers.addresses = ("d:4", "e:5")
     servers.prefer("c:3")
-    assert set(servers.in_turn()) == {"d:4", "e:5"}
+    assert set(servers.in_order()) == {"d:4", "e:5"}
 
 
 def test_a_route_answer_is_a_route_or_unknown_or_an_error() -> None:

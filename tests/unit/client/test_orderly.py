@@ -230,7 +230,7 @@ async def test_broadcasting_reads_in_order_without_locks(broker: LockBroker, tmp
 async def test_a_listener_that_cancels_its_own_task_stops_no_queue(
     broker: LockBroker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(orderly, "TURNS_BACK_SECONDS", 0.01)
+    monkeypatch.setattr(orderly, "RESTART_SECONDS", 0.01)
     broker.count = 2
     consumer = Orderly(broker)
     cancelled: list[int] = []

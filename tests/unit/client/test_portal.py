@@ -238,7 +238,7 @@ def test_a_consumer_that_was_never_started_can_be_closed() -> None:
         consumer.start()
 
 
-def test_properties_that_look_at_tables_are_read_in_the_loops_thread(portal: Portal) -> None:
+def test_properties_that_examine_tables_are_read_in_the_loops_thread(portal: Portal) -> None:
     consumer = PushConsumer("g", "127.0.0.1:1")
     consumer._portal = portal
 

@@ -344,9 +344,9 @@ async def test_a_producer_is_used_between_start_and_close(
         await made.send(Message("T", b"x"))
     with pytest.raises(ClientClosedError):
         await made.start()
-    farewell = [c for broker in pair for c in broker.seen[RequestCode.UNREGISTER_CLIENT]]
-    assert {c.ext_fields["producerGroup"] for c in farewell} == {"group"}
-    assert {c.ext_fields["clientID"] for c in farewell} == {made.client_id}
+    unregistered = [c for broker in pair for c in broker.seen[RequestCode.UNREGISTER_CLIENT]]
+    assert {c.ext_fields["producerGroup"] for c in unregistered} == {"group"}
+    assert {c.ext_fields["clientID"] for c in unregistered} == {made.client_id}
 
 
 async def test_heartbeats_name_the_group(

@@ -52,7 +52,7 @@ def test_a_held_pull_with_a_commit() -> None:
     }
 
 
-def test_a_plain_pull_brings_its_subscription() -> None:
+def test_a_fast_pull_brings_its_subscription() -> None:
     subscription = subscription_of("T", "a || b", version=1)
     fields = pull_request(
         "g", QUEUE, 0, subscription, max_messages=1, with_subscription=True

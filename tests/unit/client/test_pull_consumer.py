@@ -54,7 +54,7 @@ async def test_noted_offsets_are_stored_from_time_to_time_and_at_close(broker: Q
         consumer.update_consume_offset(QUEUE, 4)
 
 
-async def test_an_offset_that_is_only_looked_at_is_not_stored_again(broker: QueueBroker) -> None:
+async def test_an_offset_that_is_only_examined_is_not_stored_again(broker: QueueBroker) -> None:
     broker.committed["T", 0] = 1
     async with consumer_of(broker, persist_interval_ms=10) as consumer:
         assert await consumer.fetch_consume_offset(QUEUE) == 1

@@ -173,8 +173,8 @@ async def test_close_waits_for_running_listeners_and_commits_them(broker: QueueB
     await closing
     assert len(consumer.got) == 2
     assert broker.committed["T", 0] == 2
-    [farewell] = broker.seen[RequestCode.UNREGISTER_CLIENT]
-    assert farewell.ext_fields == {"clientID": consumer.client_id, "consumerGroup": "g"}
+    [unregistered] = broker.seen[RequestCode.UNREGISTER_CLIENT]
+    assert unregistered.ext_fields == {"clientID": consumer.client_id, "consumerGroup": "g"}
 
 
 async def test_close_gives_up_on_a_listener_that_never_ends(broker: QueueBroker) -> None:
@@ -222,7 +222,7 @@ def looks_of(consumer: Consumer, monkeypatch: pytest.MonkeyPatch) -> list[Assign
 async def test_pulling_pauses_at_the_limit_of_cached_messages(
     broker: QueueBroker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("kerolox.client.aio.consumers.push.pulling.ROOM_SECONDS_MAX", 0.001)
+    monkeypatch.setattr("kerolox.client.aio.consumers.push.pulling.CAPACITY_SECONDS_MAX", 0.001)
     broker.count = 1_000
     consumer = Consumer(broker, cached_messages_max=40, pull_batch_size=10, consume_concurrency=1)
     consumer.gate.clear()
@@ -502,7 +502,7 @@ async def test_a_notice_of_the_broker_leads_to_a_rebalance_at_once(broker: Queue
     # A topic without route would be looked for again and again.
     broker.routes["%RETRY%g"] = broker.routes["T"]
     async with Consumer(broker, rebalance_interval_ms=3_600_000) as consumer:
-        # The look that the start itself wanted would see the change as well.
+        # The check that the start itself wanted would see the change as well.
         await until(lambda: not consumer._rebalance_wanted.is_set())
         await consumer.rebalance()
         assert len(consumer.assigned_queues) == 2
@@ -585,7 +585,7 @@ async def test_a_refused_list_of_members_is_told_and_not_taken_for_an_empty_one(
         assert len(consumer.assigned_queues) == 1
         assert len(broker.seen[RequestCode.HEART_BEAT]) == beats
     assert "No accessKey" in caplog.text
-    assert "look at credentials" in caplog.text
+    assert "examine credentials" in caplog.text
 
 
 async def test_a_rebalance_that_failed_is_repeated_soon(broker: QueueBroker) -> None:

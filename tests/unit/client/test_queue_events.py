@@ -1,4 +1,4 @@
-"""What users are told of their queues, and stores of offsets that they bring."""
+"""What users learn of their queues, and stores of offsets that they bring."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest_asyncio
 
 from kerolox.client import PushConsumerSettings, QueueChange, sync
 from kerolox.client.aio.consumers import queue_events
-from kerolox.client.aio.consumers.push.owning import ownership
+from kerolox.client.aio.consumers.push.ownership import ownership
 from kerolox.message import MessageQueue
 from kerolox.protocol.codes import RequestCode
 from tests.support.eventually import until

@@ -112,18 +112,18 @@ async def test_a_pushed_reply_is_a_message() -> None:
 
 # -- the table ------------------------------------------------------------------------------------
 async def test_overdue_requests_are_found_by_the_look_of_each_second() -> None:
-    """One look arms a timer for what comes due before the next one, and for nothing else."""
+    """One check arms a timer for what comes due before the next one, and for nothing else."""
     table, now = OpenRequests(), asyncio.get_running_loop().time()
     soon = table.open("soon", now + 0.05, "request 1")
     later = table.open("later", now + 3_600, "request 2")
     assert not table._timers
-    await table.look()
+    await table.check_deadlines()
     assert list(table._timers) == ["soon"]
-    # Without another look.
+    # Without another check.
     with pytest.raises(RequestTimeoutError, match="no reply in time to request 1"):
         await asyncio.wait_for(soon, SECONDS_MAX)
     next_one = table.open("next", now + 0.2, "request 3")
-    assert "next" in table._timers, "due before the next look"
+    assert "next" in table._timers, "due before the next check"
     for name in ("soon", "later", "next"):
         table.drop(name)
     assert not len(table)

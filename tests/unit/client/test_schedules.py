@@ -11,7 +11,7 @@ import pytest
 from kerolox.client.core.consuming.flow import FlowControl, FlowLimits
 from kerolox.client.core.consuming.offsets import OffsetTable
 from kerolox.client.core.consuming.ordered.locks import LOCK_LIVE_MS, QueueLock
-from kerolox.client.core.consuming.ordered.turns import OrderlyQueue
+from kerolox.client.core.consuming.ordered.orderly_queue import OrderlyQueue
 from kerolox.client.core.consuming.outcome import Outcome
 from kerolox.client.core.consuming.process_queue import ProcessQueue
 from kerolox.message import MessageExt, MessageQueue

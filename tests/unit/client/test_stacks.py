@@ -1,4 +1,4 @@
-"""What a consumer tells of the stacks of its process."""
+"""What a consumer reports the stacks of its process."""
 
 from __future__ import annotations
 

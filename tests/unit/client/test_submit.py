@@ -137,23 +137,23 @@ async def test_submits_that_wait_for_room_keep_their_order() -> None:
         connection.sends.calls_max = 2
         futures = [producer.submit(Message("T", b"%d" % number)) for number in range(50)]
         results = await asyncio.gather(*futures)
-        assert len(connection.requests.line) == len(connection.sends) == 0
+        assert len(connection.requests.request_queue) == len(connection.sends) == 0
         assert [each.body for each in broker.seen[SEND][1:]] == [b"%d" % n for n in range(50)]
         assert [each.queue_offset for each in results] == list(range(2, 52))
 
 
-async def test_a_submitted_send_that_finds_no_room_in_time_says_so() -> None:
+async def test_a_submitted_send_that_finds_no_capacity_in_time_says_so() -> None:
     async with producing() as (producer, broker):
         broker.answers[SEND] = never
         connection = producer._open_cluster().remoting.connection(broker.address)
         assert connection is not None
         connection.sends.calls_max = 1
         first = producer.submit(Message("T", b"x"))
-        with pytest.raises(RequestTimeoutError, match="no room in time"):
+        with pytest.raises(RequestTimeoutError, match="no capacity in time"):
             await producer.submit(Message("T", b"x"), timeout_ms=50)
         cancelled = producer.submit(Message("T", b"x"))
         cancelled.cancel()
-        await until(lambda: not connection.requests.line)
+        await until(lambda: not connection.requests.request_queue)
         first.cancel()
         assert not connection.waiting()
 

@@ -1,11 +1,11 @@
-"""What brokers are told of the expression that a user gives."""
+"""What brokers learn of the expression that a user gives."""
 
 from __future__ import annotations
 
 import pytest
 
 from kerolox.client.aio.consumers.push.listening import Listeners
-from kerolox.client.aio.consumers.push.owning.subscriptions import Subscriptions
+from kerolox.client.aio.consumers.push.ownership.subscriptions import Subscriptions
 from kerolox.client.aio.consumers.push.stream import MessageStream
 from kerolox.client.aio.settings import PushConsumerSettings
 from kerolox.client.core.consuming.subscribing import Versions, wanted

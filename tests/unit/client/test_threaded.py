@@ -137,7 +137,7 @@ async def test_no_more_is_handed_over_than_there_is_room_for(
     bench.act = lambda given: gate.wait(SECONDS_MAX) and None
     first = asyncio.ensure_future(bench.hand_over(*range(20)))
     cancelled = asyncio.ensure_future(bench.hand_over(100))
-    await until(lambda: len(bench.calls._room) == 2)
+    await until(lambda: len(bench.calls._waiters) == 2)
     assert len(bench.running) == 8
     cancelled.cancel()
     with pytest.raises(asyncio.CancelledError):
@@ -156,8 +156,8 @@ async def test_who_is_cancelled_as_there_is_room_lets_the_next_one_in(
     bench.act = lambda given: gate.wait(SECONDS_MAX) and None
     await bench.hand_over(0)
     first, second = (asyncio.ensure_future(bench.hand_over(offset)) for offset in (1, 2))
-    await until(lambda: len(bench.calls._room) == 2)
-    place = bench.calls._room[0]
+    await until(lambda: len(bench.calls._waiters) == 2)
+    place = bench.calls._waiters[0]
     gate.set()
     await until(place.done)
     first.cancel()

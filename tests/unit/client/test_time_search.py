@@ -13,7 +13,7 @@ def search(stored: list[int], time: int, hint: int, *, minimum: int = 0) -> tupl
     asked = 0
     while (probe := made.probe()) is not None:
         assert minimum <= probe < minimum + len(stored)
-        made.heard(stored[probe - minimum])
+        made.probed(stored[probe - minimum])
         asked += 1
         assert asked <= len(stored)
     return made.result, asked
@@ -58,7 +58,7 @@ def test_messages_that_are_gone_count_as_older():
     asked = []
     while (probe := made.probe()) is not None:
         asked.append(probe)
-        made.heard(None if probe < 6 else 1000)
+        made.probed(None if probe < 6 else 1000)
     assert made.result == 6
 
 

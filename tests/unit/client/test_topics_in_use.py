@@ -15,7 +15,7 @@ from tests.support.eventually import until
 from tests.support.servers.fake_broker import FakeBroker, route_body
 from tests.unit.client.test_push_consumer import Consumer, QueueBroker
 
-BEAT, FAREWELL = RequestCode.HEART_BEAT, RequestCode.UNREGISTER_CLIENT
+BEAT, UNREGISTER = RequestCode.HEART_BEAT, RequestCode.UNREGISTER_CLIENT
 ROUTE = RequestCode.GET_ROUTEINFO_BY_TOPIC
 QUEUE = MessageQueue("T", "a", 0)
 
@@ -43,12 +43,12 @@ async def test_a_broker_of_an_unsubscribed_topic_is_told_once_and_not_greeted_ag
     async with consumer:
         assert other.seen[BEAT]
         consumer.unsubscribe("U")
-        await until(lambda: other.seen[FAREWELL])
+        await until(lambda: other.seen[UNREGISTER])
         assert b'"topic":"U"' not in other.seen[BEAT][-1].body
         greeted, known = len(other.seen[BEAT]), len(broker.seen[BEAT])
         await consumer._heartbeat()
         assert (len(other.seen[BEAT]), len(broker.seen[BEAT])) == (greeted, known + 1)
-    assert (len(other.seen[FAREWELL]), len(broker.seen[FAREWELL])) == (1, 1)
+    assert (len(other.seen[UNREGISTER]), len(broker.seen[UNREGISTER])) == (1, 1)
 
 
 async def test_a_topic_that_is_only_asked_about_has_no_broker_greeted(
@@ -62,7 +62,7 @@ async def test_a_topic_that_is_only_asked_about_has_no_broker_greeted(
         await producer.queues("U")
         await producer._heartbeat()
     assert not other.seen[BEAT]
-    assert not other.seen[FAREWELL]
+    assert not other.seen[UNREGISTER]
 
 
 async def test_a_topic_that_is_subscribed_again_has_its_brokers_greeted_again(
@@ -74,7 +74,7 @@ async def test_a_topic_that_is_subscribed_again_has_its_brokers_greeted_again(
     other.members = broker.members
     async with consumer:
         consumer.unsubscribe("U")
-        await until(lambda: other.seen[FAREWELL])
+        await until(lambda: other.seen[UNREGISTER])
         greeted = len(other.seen[BEAT])
         consumer.subscribe("U", "*", consumer.listen)
         await until(lambda: len(other.seen[BEAT]) > greeted)
@@ -112,11 +112,11 @@ async def test_a_pull_consumer_is_known_to_the_brokers_it_pulls_from_and_leaves_
     [data] = loads(broker.seen[BEAT][-1].body)["consumerDataSet"]
     assert (data["groupName"], data["consumeType"]) == ("g", "CONSUME_ACTIVELY")
     assert [each["topic"] for each in data["subscriptionDataSet"]] == ["T"]
-    [farewell] = broker.seen[FAREWELL]
-    assert farewell.ext_fields == {"clientID": me, "consumerGroup": "g"}
+    [unregistered] = broker.seen[UNREGISTER]
+    assert unregistered.ext_fields == {"clientID": me, "consumerGroup": "g"}
 
 
-async def test_a_pull_consumer_that_only_looks_at_offsets_joins_no_group(
+async def test_a_pull_consumer_that_only_examines_offsets_joins_no_group(
     broker: QueueBroker,
 ) -> None:
     async with PullConsumer("g", broker.address) as pull:
@@ -124,4 +124,4 @@ async def test_a_pull_consumer_that_only_looks_at_offsets_joins_no_group(
         assert await pull.committed(QUEUE) == 1
         await pull._heartbeat()
     assert not broker.seen[BEAT]
-    assert not broker.seen[FAREWELL]
+    assert not broker.seen[UNREGISTER]

@@ -44,7 +44,7 @@ class Bench:
         self.calls: list[tuple[int, ...]] = []
         self.tasks: list[asyncio.Task[None]] = []
         self.settled: list[int] = []
-        """How many calls had ended at each look."""
+        """How many calls had ended at each check."""
         self.ended = 0
         self.workers = Workers(count, self.consume, lambda: self.settled.append(self.ended))
         self.workers.start()
@@ -55,12 +55,12 @@ class Bench:
     async def consume(
         self, worker: asyncio.Task[None], entry: Ready[Assignment], turn_ends_ms: int
     ) -> None:
-        self.workers.see_turn()
+        self.workers.schedule_check()
         self.calls.append(tuple(message.queue_offset for message in entry.take()))
         self.tasks.append(worker)
         await self.act(self.calls[-1][0])
         self.ended += 1
-        self.workers.see_turn()
+        self.workers.schedule_check()
 
 
 @pytest_asyncio.fixture
@@ -74,7 +74,7 @@ async def bench() -> AsyncIterator[Bench]:
 async def test_listeners_that_do_not_wait_run_in_one_task_and_are_settled_once(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(module, "TURN_MS_MAX", 60_000)  # the machine may stand still
+    monkeypatch.setattr(module, "SLICE_MS_MAX", 60_000)  # the machine may stand still
     bench.workers.add(assignment(), messages(*range(50)), 1)
     await until(lambda: bench.ended == 50)
     await until(lambda: bench.settled[-1] == 50)
@@ -120,7 +120,7 @@ async def test_one_slow_listener_stops_no_other(bench: Bench) -> None:
 async def test_listeners_that_never_wait_let_the_loop_have_its_turn(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(module, "TURN_MS_MAX", -1)
+    monkeypatch.setattr(module, "SLICE_MS_MAX", -1)
     others: list[int] = []
 
     async def ask_for_a_turn(offset: int) -> None:

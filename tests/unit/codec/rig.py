@@ -57,14 +57,14 @@ class Rig:
     queue_ids: tuple[int, ...] = (0,)
     first_opaque: int = 77
     calls_max: int = 100
-    turn_bytes_max: int = 1 << 30
+    buffer_bytes_max: int = 1 << 30
     body_bytes_max: int = 1 << 30
     timeout_ms: int = 3_000
     batching: bool = False
     prompt: bool = False
     now: float = 10.0
     now_ms: int = 1_700_000_000_000
-    turns_begun: int = 0
+    flushes_scheduled: int = 0
     checks: int = 0
     admits: int = 0
     full: int = 0
@@ -92,7 +92,7 @@ class Rig:
         )
         self.queues = [MessageQueue(TOPIC, "b", number) for number in self.queue_ids]
         self.chooser = QueueChooser(self.queues, start=len(self.queues) - 1)
-        self.lane = codec.SendLane(
+        self.lane = codec.TopicSender(
             self.sender,
             self.make_future,
             self.chooser,
@@ -108,9 +108,9 @@ class Rig:
             ({}, self.calls),
             self.waiting,
             self.calls_max,
-            self.turn_bytes_max,
+            self.buffer_bytes_max,
             lambda: self.now,
-            lambda: self._count("turns_begun"),
+            lambda: self._count("flushes_scheduled"),
             self._flush,
             self.armed.append,
             lambda: self._count("admits"),

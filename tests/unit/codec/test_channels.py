@@ -60,11 +60,11 @@ def test_the_first_of_a_turn_is_checked_and_begins_it(codec: SendCodec) -> None:
     rig = Rig(codec)
     rig.begin(MESSAGE)
     rig.begin(MESSAGE)
-    assert (rig.checks, rig.turns_begun, rig.channel.turn_frames) == (1, 1, 2)
+    assert (rig.checks, rig.flushes_scheduled, rig.channel.buffered_frames) == (1, 1, 2)
     rig.channel.take()
     rig.channel.write(b"other")
     rig.begin(MESSAGE)
-    assert (rig.checks, rig.turns_begun) == (1, 2)
+    assert (rig.checks, rig.flushes_scheduled) == (1, 2)
 
 
 @both
@@ -72,28 +72,32 @@ def test_a_send_that_will_hardly_be_joined_by_others_is_flushed_at_once(codec: S
     rig = Rig(codec, prompt=True)
     for opaque in (77, 78):
         rig.begin(MESSAGE)
-        assert (len(rig.flushed), rig.turns_begun, rig.channel.turn_bytes) == (opaque - 76, 0, 0)
+        assert (len(rig.flushed), rig.flushes_scheduled, rig.channel.buffered_bytes) == (
+            opaque - 76,
+            0,
+            0,
+        )
         rig.feed(answer(opaque))
     for _ in range(3):  # the second and the third have one that is open beside them
         rig.begin(MESSAGE)
-    assert (len(rig.flushed), rig.turns_begun, rig.channel.turn_frames) == (3, 1, 2)
+    assert (len(rig.flushed), rig.flushes_scheduled, rig.channel.buffered_frames) == (3, 1, 2)
     rig.channel.take()
     rig.feed(answer(79) + answer(80) + answer(81))
     rig.begin(MESSAGE)  # the callers of two others go on in this turn, too
-    assert (len(rig.flushed), rig.turns_begun) == (3, 2)
+    assert (len(rig.flushed), rig.flushes_scheduled) == (3, 2)
 
 
 @both
 def test_there_is_room_within_the_bounds_and_behind_nobody(codec: SendCodec) -> None:
-    rig = Rig(codec, calls_max=2, turn_bytes_max=1_000)
+    rig = Rig(codec, calls_max=2, buffer_bytes_max=1_000)
     channel = rig.channel
     rig.calls[1] = None
     assert rig.begin(MESSAGE)
-    assert not channel.has_room()
+    assert not channel.has_capacity()
     assert rig.begin(MESSAGE) is None
     rig.calls.clear()
     rig.waiting[5] = None
-    assert (channel.has_room(), channel.takes_more()) == (False, True)
+    assert (channel.has_capacity(), channel.takes_more()) == (False, True)
     rig.waiting.clear()
     channel.take()
     channel.write(bytes(1_000))
@@ -101,11 +105,11 @@ def test_there_is_room_within_the_bounds_and_behind_nobody(codec: SendCodec) -> 
     assert rig.flushed == [bytes(1_000)]
     for name in ("closed", "blocked"):
         setattr(channel, name, True)
-        assert not channel.has_room()
+        assert not channel.has_capacity()
         setattr(channel, name, False)
-    assert channel.has_room()
+    assert channel.has_capacity()
     channel.calls_max = 1
-    assert not channel.has_room()
+    assert not channel.has_capacity()
 
 
 @both
@@ -272,7 +276,7 @@ STEPS = st.lists(
 
 def story(codec: SendCodec, steps: list[tuple[str, int]], prompt: bool) -> list[object]:
     """What can be seen of a channel as steps are made."""
-    rig = Rig(codec, queue_ids=(0, 1), calls_max=6, turn_bytes_max=3_000, prompt=prompt)
+    rig = Rig(codec, queue_ids=(0, 1), calls_max=6, buffer_bytes_max=3_000, prompt=prompt)
     futures: list[Any] = []
     seen: list[object] = []
     for step, number in steps:
@@ -305,9 +309,9 @@ def story(codec: SendCodec, steps: list[tuple[str, int]], prompt: bool) -> list[
             rig.channel.armed_at = earliest
             seen.append((len(overdue), earliest))
         seen.append(
-            [rig.channel.has_room(), len(rig.channel), rig.sender.open_count, rig.chooser.index]
+            [rig.channel.has_capacity(), len(rig.channel), rig.sender.open_count, rig.chooser.index]
         )
-    seen += [rig.armed, rig.flushed, rig.turns_begun, rig.checks, len(rig.gone_on)]
+    seen += [rig.armed, rig.flushed, rig.flushes_scheduled, rig.checks, len(rig.gone_on)]
     seen += [shown(None if future is None else future.result) for future in futures]
     return seen
 

@@ -1,4 +1,4 @@
-"""Requests and answers of plain pulls: each codec against the general way, which is complete."""
+"""Requests and answers of fast-path pulls: each codec against the slow path, which is complete."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def codec(request: pytest.FixtureRequest) -> MessageCodec:
     commit_offset=st.integers(-1, 2**63 - 1),
     suspend_timeout_ms=st.sampled_from([0, 15_000]),
 )
-def test_a_frame_is_that_of_the_general_way(
+def test_a_frame_is_that_of_the_slow_path(
     group: str,
     topic: str,
     queue_id: int,
@@ -76,7 +76,7 @@ def test_a_frame_is_that_of_the_general_way(
 
 
 def check(codec: MessageCodec, frame: bytes) -> bool:
-    """A plain answer says what the general way reads; whether it is one."""
+    """A fast-path answer says what the slow path reads; whether it is one."""
     answer = codec.pull_answer(frame)
     if answer is None:
         return False
@@ -123,7 +123,7 @@ ANSWERS = st.builds(
 
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(ANSWERS)
-def test_a_plain_answer_says_what_the_general_way_reads(
+def test_a_fast_answer_says_what_the_slow_path_reads(
     codec: MessageCodec, answer: RemotingCommand
 ) -> None:
     check(codec, answer.encode()[4:])
@@ -156,7 +156,7 @@ def framed(header: bytes, body: bytes = b"") -> bytes:
     return len(header).to_bytes(4, "big") + header + body
 
 
-def test_what_brokers_write_is_plain(codec: MessageCodec) -> None:
+def test_what_brokers_write_fits_the_fast_path(codec: MessageCodec) -> None:
     frame = framed(JAVA, b"records")
     start = len(frame) - len(b"records")
     assert codec.pull_answer(frame) == (77, 0, 12, 0, "3", "20", start)
@@ -177,9 +177,7 @@ def test_what_brokers_write_is_plain(codec: MessageCodec) -> None:
         (b"399}", b"399"),
     ],
 )
-def test_what_is_odd_is_left_to_the_general_way(
-    codec: MessageCodec, old: bytes, new: bytes
-) -> None:
+def test_what_is_odd_is_left_to_the_slow_path(codec: MessageCodec, old: bytes, new: bytes) -> None:
     header = JAVA.replace(old, new)
     assert header != JAVA
     assert codec.pull_answer(framed(header)) is None

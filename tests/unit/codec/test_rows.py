@@ -1,4 +1,4 @@
-"""The encoders of rows against each other and against the general way."""
+"""The encoders of rows against each other and against the slow path."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kerolox.client.core.sending.send import outgoing_batch
-from kerolox.codec import row_twin
-from kerolox.codec.row_twin import (
+from kerolox.codec import python_rows
+from kerolox.codec.python_rows import (
     PROPERTIES_RESERVE_BYTES,
     RowColumns,
     RowIds,
@@ -70,14 +70,14 @@ def columns_of(rows: list[Row]) -> RowColumns:
         text_column(pyarrow.array(tags, pyarrow.string())),
         text_column(pyarrow.array(keys, pyarrow.string())),
         pyarrow.array(flags, pyarrow.int32()).buffers()[1] or b"",
-        row_twin.MapColumn(validity, offsets or bytes(4), names, values),
+        python_rows.MapColumn(validity, offsets or bytes(4), names, values),
     )
 
 
 @given(rows=LEGAL, first=st.integers(0, 0xFFFF))
 def test_rows_are_encoded_as_the_messages_of_a_batch(rows: list[Message], first: int):
     columns = columns_of([(m.body, m.tags, m.keys, m.flag, m.properties) for m in rows])
-    ids = [row_twin.id_of(RowIds(HEAD, first), index).decode() for index in range(len(rows))]
+    ids = [python_rows.id_of(RowIds(HEAD, first), index).decode() for index in range(len(rows))]
     for codec in CODECS:
         assert codec.first_fault(columns, 0, len(rows), RULES) == -1
         items, ends = codec.encode_rows(columns, 0, len(rows), RULES, RowIds(HEAD, first))
@@ -149,7 +149,7 @@ def test_texts_have_the_hash_of_java(texts: list[str | None]):
         assert found == [java_hash(text or "") for text in texts]
 
 
-@pytest.mark.parametrize("codec", [each for each in CODECS if each is not row_twin])
+@pytest.mark.parametrize("codec", [each for each in CODECS if each is not python_rows])
 def test_buffers_that_contradict_each_other_are_an_error(codec: RowCodec):
     columns = columns_of([(b"b", None, None, 0, None)])
     torn = columns._replace(body=columns.body._replace(data=b""))

@@ -1,4 +1,4 @@
-"""The codecs of sends against each other and against the general way, which is complete."""
+"""The codecs of sends against each other and against the slow path, which is complete."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def in_general(
 
 @pytest.mark.parametrize("codec", CODECS, ids=NAMES)
 @given(HEADERS, MESSAGES, INTS, INTS, st.integers(0, 2**62))
-def test_a_codec_makes_the_frame_of_the_general_way_or_declines(
+def test_a_codec_makes_the_frame_of_the_slow_path_or_declines(
     codec: SendCodec, header: SendHeader, message: Message, queue_id: int, opaque: int, now_ms: int
 ) -> None:
     frame = encoded(codec, header, message, queue_id, opaque, now_ms)
@@ -78,7 +78,7 @@ def test_a_codec_makes_the_frame_of_the_general_way_or_declines(
 
 @pytest.mark.parametrize("codec", CODECS, ids=NAMES)
 @given(HEADERS, MESSAGES, INTS, INTS)
-def test_a_codec_makes_the_one_way_frame_of_the_general_way_or_declines(
+def test_a_codec_makes_the_one_way_frame_of_the_slow_path_or_declines(
     codec: SendCodec, header: SendHeader, message: Message, queue_id: int, opaque: int
 ) -> None:
     rig = Rig(codec, header, queue_ids=(queue_id,), first_opaque=opaque, now_ms=12)
@@ -95,11 +95,11 @@ def test_a_codec_makes_the_one_way_frame_of_the_general_way_or_declines(
 
 @pytest.mark.parametrize("codec", CODECS, ids=NAMES)
 def test_one_way_messages_take_turns_while_there_is_room(codec: SendCodec) -> None:
-    rig = Rig(codec, queue_ids=(3, 5), turn_bytes_max=400)
+    rig = Rig(codec, queue_ids=(3, 5), buffer_bytes_max=400)
     message, other = Message("T-1", b"x"), MessageQueue("T-1", "b", 9)
     assert [rig.lane.write_oneway(message, None) for _ in range(2)] == [1, 2]
     assert rig.lane.write_oneway(message, rig.queues[1]) == 1, "the turn before was full"
-    assert (rig.turns_begun, rig.checks, len(rig.flushed)) == (2, 2, 1)
+    assert (rig.flushes_scheduled, rig.checks, len(rig.flushed)) == (2, 2, 1)
     frames = b"".join([*rig.flushed, rig.channel.take()])
     seen = [RemotingCommand.decode(each) for each in FrameDecoder().feed(memoryview(frames))]
     assert [(each.is_oneway, each.ext_fields["e"]) for each in seen] == [
@@ -130,7 +130,7 @@ def test_a_codec_takes_every_text_that_is_legal(
 
 @pytest.mark.parametrize("codec", CODECS, ids=NAMES)
 @given(HEADERS, st.lists(MESSAGES, min_size=1, max_size=4), INTS, INTS, st.booleans())
-def test_a_codec_makes_the_batch_of_the_general_way_or_declines(
+def test_a_codec_makes_the_batch_of_the_slow_path_or_declines(
     codec: SendCodec,
     header: SendHeader,
     messages: list[Message],
@@ -192,11 +192,11 @@ ODD_MESSAGES = {
 
 @pytest.mark.parametrize("codec", CODECS, ids=NAMES)
 @pytest.mark.parametrize("why", ODD_MESSAGES)
-def test_a_codec_leaves_what_is_illegal_to_the_general_way(codec: SendCodec, why: str) -> None:
+def test_a_codec_leaves_what_is_illegal_to_the_slow_path(codec: SendCodec, why: str) -> None:
     header = SendHeader("g", "TBW102", 4)
     rig = Rig(codec, header)
     assert rig.begin(ODD_MESSAGES[why]) is None
-    assert (len(rig.channel), rig.channel.turn_bytes, rig.sender.open_count) == (0, 0, 0)
+    assert (len(rig.channel), rig.channel.buffered_bytes, rig.sender.open_count) == (0, 0, 0)
     assert rig.batch().add(ODD_MESSAGES[why]) is None or why == "a body that no frame holds"
     assert encoded(codec, header, ODD_MESSAGES[why], 0, 1, 2) is None
     with pytest.raises((KeroloxError, UnicodeEncodeError)):
@@ -258,7 +258,7 @@ def check_answers(codec: SendCodec, data: bytes, cuts: list[int]) -> None:
 
 @pytest.mark.parametrize("codec", CODECS, ids=NAMES)
 @given(st.lists(ANSWERS, max_size=5), st.lists(st.integers(0, 10_000), max_size=4))
-def test_a_plain_answer_says_what_the_general_way_reads(
+def test_a_fast_answer_says_what_the_slow_path_reads(
     codec: SendCodec, answers: list[RemotingCommand], cuts: list[int]
 ) -> None:
     check_answers(codec, b"".join(answer.encode() for answer in answers), cuts)
@@ -290,7 +290,7 @@ ODD_HEADERS = {
 
 @pytest.mark.parametrize("codec", CODECS, ids=NAMES)
 @pytest.mark.parametrize("how", ODD_HEADERS)
-def test_an_odd_answer_is_read_as_the_general_way_reads_it_or_left_to_it(
+def test_an_odd_answer_is_read_as_the_slow_path_reads_it_or_left_to_it(
     codec: SendCodec, how: str
 ) -> None:
     header = ODD_HEADERS[how]
@@ -314,7 +314,7 @@ def framed(header: bytes) -> tuple[bytes, bytes]:
 
 
 @pytest.mark.parametrize("codec", CODECS, ids=NAMES)
-def test_what_brokers_write_is_a_plain_answer_to_an_open_send_only(codec: SendCodec) -> None:
+def test_what_brokers_write_is_a_fast_answer_to_an_open_send_only(codec: SendCodec) -> None:
     frame, data = framed(JAVA)
     rig = Rig(codec, queue_ids=(3,))
     assert rig.feed(data) == ([frame], None)

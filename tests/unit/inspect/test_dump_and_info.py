@@ -1,4 +1,4 @@
-"""``kerolox store dump`` and ``info``: what is told is what the store holds."""
+"""``kerolox store dump`` and ``info``: what is reported is what the store holds."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The board and the alert rules: each expression is PromQL, and of figures that servers have.
+"""The board and the alert rules: each expression is PromQL, and of metrics that servers have.
 
 That the rules fire when they should is for ``promtool test rules``, with ``alerts_test.yml``.
 """
@@ -24,7 +24,7 @@ from tests.support.clients.peer import peer_of
 from tests.support.clients.requests import heartbeat_body
 from tests.support.kernels import KERNELS
 from tests.unit.broker.replication.pairs import fill, pair
-from tests.unit.broker.test_figures import HOST, PROM, fetch
+from tests.unit.broker.test_exposition import HOST, PROM, fetch
 
 DEPLOY = Path(__file__).resolve().parents[3] / "deploy"
 BOARD: dict[str, Any] = json.loads((DEPLOY / "grafana" / "kerolox.json").read_text())
@@ -37,7 +37,7 @@ OF_SCRAPES = {"job", "instance"}
 """Labels that Prometheus adds."""
 
 Labels = dict[str, set[str]]
-"""Name of a figure → the labels that its series have."""
+"""Name of a metric → the labels that its series have."""
 
 
 def expressions() -> list[str]:
@@ -62,7 +62,7 @@ def parts(expression: Any) -> Iterator[Any]:
 
 
 def used(text: str) -> tuple[Labels, set[str]]:
-    """Figures of an expression with the labels that it picks by, and labels that it groups by."""
+    """Metrics of an expression with the labels that it picks by, and labels that it groups by."""
     picked: Labels = {}
     grouped: set[str] = set()
     for part in parts(promql.parse(text)):
@@ -76,7 +76,7 @@ def used(text: str) -> tuple[Labels, set[str]]:
 
 
 async def scraped(folder: Path) -> Labels:
-    """What a name server, a master and its slave show once each kind of figure has a series."""
+    """What a name server, a master and its slave show once each kind of metric has a series."""
     settings = NamesrvConfig.load(
         None, listen_host=HOST, listen_port=0, kv_config_path=folder / "kv.json", **PROM
     )
@@ -108,7 +108,7 @@ async def scraped(folder: Path) -> Labels:
     return found
 
 
-async def test_expressions_are_of_figures_and_labels_that_servers_have(tmp_path: Path) -> None:
+async def test_expressions_are_of_metrics_and_labels_that_servers_have(tmp_path: Path) -> None:
     found = await scraped(tmp_path)
     for text in expressions():
         picked, grouped = used(text)

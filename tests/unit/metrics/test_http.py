@@ -1,4 +1,4 @@
-"""The HTTP server of figures: what it answers, and what strangers can't do with it."""
+"""The HTTP server of metrics: what it answers, and what strangers can't do with it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Figures sent to an OpenTelemetry collector: what a receiver of the protocol reads."""
+"""Metrics sent to an OpenTelemetry collector: what a receiver of the protocol reads."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from kerolox.namesrv.config import NamesrvConfig
 from kerolox.namesrv.server import NameServer
 from tests.support.clients.peer import peer_of, small_config
 from tests.support.eventually import SECONDS_MAX, until
-from tests.unit.broker.test_figures import HOST, PROM, fetch
+from tests.unit.broker.test_exposition import HOST, PROM, fetch
 
 
 class Received:
@@ -118,7 +118,7 @@ async def sender(folder: Path, kind: str, target: str, **more: Any) -> AsyncIter
 @pytest.mark.parametrize(
     ("kind", "collector"), [("OTLP_HTTP", http_collector), ("OTLP_GRPC", grpc_collector)]
 )
-async def test_a_collector_gets_the_figures_of_a_scrape(
+async def test_a_collector_gets_the_metrics_of_a_scrape(
     tmp_path: Path, kind: str, collector: Any
 ) -> None:
     with collector() as received:
@@ -172,7 +172,7 @@ async def scraped_names(folder: Path) -> set[str]:
     }
 
 
-async def test_a_name_server_sends_its_figures_too(tmp_path: Path) -> None:
+async def test_a_name_server_sends_its_metrics_too(tmp_path: Path) -> None:
     with http_collector() as received:
         config = NamesrvConfig.load(
             None,
@@ -192,7 +192,7 @@ async def test_a_collector_that_refuses_is_a_warning_and_tried_again(
     with http_collector(status=400) as received:
         async with sender(tmp_path, "OTLP_HTTP", received.target):
             await until(lambda: len(received.requests) >= 2)
-            await until(lambda: "figures were not taken" in caplog.text)
+            await until(lambda: "metrics were not taken" in caplog.text)
 
 
 async def test_a_stop_waits_for_a_silent_collector_no_longer_than_its_limit(tmp_path: Path) -> None:

@@ -319,8 +319,8 @@ async def test_a_5_3_broker_registers_asks_and_leaves(server: Server) -> None:
 
 def each_step_is_a_turn(monkeypatch: pytest.MonkeyPatch) -> None:
     """Whatever the machine's pace is."""
-    monkeypatch.setattr("kerolox.remoting.turns.TURN_SECONDS_MAX", 0.0)
-    monkeypatch.setattr("kerolox.remoting.turns.START_SECONDS_MAX", 0.0)
+    monkeypatch.setattr("kerolox.remoting.time_slices.SLICE_SECONDS_MAX", 0.0)
+    monkeypatch.setattr("kerolox.remoting.time_slices.START_SECONDS_MAX", 0.0)
 
 
 class TurnOfOthers:
@@ -412,7 +412,7 @@ async def test_a_registration_beyond_the_room_is_code_1_and_the_broker_stays(
     answer = await server.register("A", "B", "C", "D")
     assert answer.code == 1
     assert answer.remark is not None
-    assert "no room for another one; delete topics" in answer.remark
+    assert "no space for another one; delete topics" in answer.remark
     assert "not taken as a whole" in caplog.text
     assert (await server.ask(RequestCode.GET_ROUTEINFO_BY_TOPIC, topic="A")).code == 0
 

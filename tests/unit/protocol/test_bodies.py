@@ -23,7 +23,7 @@ from kerolox.protocol.bodies import (
     permission_text,
     wire_value,
 )
-from kerolox.protocol.own.roles import RoleChange
+from kerolox.protocol.extensions.roles import RoleChange
 
 
 def test_members_stand_in_alphabetical_order_as_fastjson_writes_them() -> None:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
+from kerolox.protocol.extensions.dead_letter_marks import DoneOffsets, is_marks_group
 from kerolox.protocol.names import is_system_group
-from kerolox.protocol.own.dead_letter_marks import DoneOffsets, is_marks_group
 
 END = 40
 RANGES = st.tuples(st.integers(0, END), st.integers(0, END)).map(lambda pair: tuple(sorted(pair)))

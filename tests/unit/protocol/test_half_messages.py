@@ -9,8 +9,7 @@ from hypothesis import strategies as st
 from kerolox.errors import RemoteProtocolError
 from kerolox.protocol.codes import RequestCode
 from kerolox.protocol.command import RemotingCommand, wire_fields
-from kerolox.protocol.headers import EndHalfMessagesHeader
-from kerolox.protocol.own.half_messages import (
+from kerolox.protocol.extensions.half_messages import (
     ATTEMPTS_MAX,
     Attempt,
     EndedHalves,
@@ -18,6 +17,7 @@ from kerolox.protocol.own.half_messages import (
     HalfSelector,
     end_half_messages_request,
 )
+from kerolox.protocol.headers import EndHalfMessagesHeader
 
 NUMBERS = st.integers(0, 10**19 - 1)
 QUERIES = st.text("abcdefghijklmnopqrstuvwxyz0123456789-_ ä", min_size=1, max_size=60)

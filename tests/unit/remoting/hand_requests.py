@@ -14,13 +14,13 @@ from kerolox.protocol.codes import FLAG_ONEWAY, RequestCode
 from kerolox.protocol.command import RemotingCommand
 from kerolox.protocol.framing import FrameDecoder
 from kerolox.remoting.core.client_requests import ClientRequests
-from kerolox.remoting.core.line import Queued
+from kerolox.remoting.core.request_queue import Queued
 
 __all__ = ["HandRequests", "HandWaiter", "answer_to", "command_of"]
 
 
 class HandWaiter:
-    """A future that a test looks at."""
+    """A future that a test examines."""
 
     def __init__(self) -> None:
         self.result: Any = None
@@ -70,7 +70,7 @@ class HandRequests:
     """The requests, and what a connection does for them."""
 
     def __init__(
-        self, *, codec: SendCodec = CODECS[0], calls_max: int = 2, turn_bytes_max: int = 1 << 20
+        self, *, codec: SendCodec = CODECS[0], calls_max: int = 2, buffer_bytes_max: int = 1 << 20
     ) -> None:
         self.now = 100.0
         self.wake_at = inf
@@ -81,18 +81,20 @@ class HandRequests:
         self._decoder = FrameDecoder()
         self._codec = codec
         self._opaques = codec.Opaques()
-        self._bounds = (calls_max, turn_bytes_max)
+        self._bounds = (calls_max, buffer_bytes_max)
         self.requests = ClientRequests(
-            "peer:1", self._make_sends, self._arm, self._another_turn, self.suspected.append
+            "peer:1", self._make_sends, self._arm, self._next_iteration, self.suspected.append
         )
         self.rig = Rig(codec, make_future=HandWaiter)
         self.rig.lane.aim(0, self.requests.sends)
 
-    def _make_sends(self, calls: Sequence[dict[int, Any]], line: dict[int, Any]) -> SendChannel:
+    def _make_sends(
+        self, calls: Sequence[dict[int, Any]], request_queue: dict[int, Any]
+    ) -> SendChannel:
         return self._codec.SendChannel(
             self._opaques,
             calls,
-            line,
+            request_queue,
             *self._bounds,
             lambda: self.now,
             lambda: None,
@@ -105,9 +107,9 @@ class HandRequests:
         self._flushed.append(self.requests.sends.take())
 
     def _arm(self, deadline: float) -> None:
-        self.wake_at = self.requests.look_at(deadline, self.now)
+        self.wake_at = self.requests.next_check(deadline, self.now)
 
-    def _another_turn(self) -> None:
+    def _next_iteration(self) -> None:
         self.turns += 1
 
     # -- events -----------------------------------------------------------------------------------
@@ -116,8 +118,8 @@ class HandRequests:
     ) -> tuple[int, HandWaiter]:
         """What a client does with an open connection: its opaque, and who waits."""
         requests, deadline = self.requests, self.now + seconds
-        has_room = requests.sends.has_room()
-        if kind == "send" and has_room:
+        has_capacity = requests.sends.has_capacity()
+        if kind == "send" and has_capacity:
             requests.sends.feed(bytearray(), 0)  # so that the time is read anew
             begun: Any = self.rig.lane.begin(Message(TOPIC, body), None, round(seconds * 1000))
             return self.rig.lane.opaque, begun
@@ -126,12 +128,12 @@ class HandRequests:
         command = command_of(opaque, kind, body)
         if kind == "send":
             self._post_later(opaque, waiter, deadline, what, body)
-        elif kind == "oneway" and has_room:
+        elif kind == "oneway" and has_capacity:
             requests.sends.write(command.encode())
             waiter.set_result(command)
-        elif kind == "pull" and has_room:
+        elif kind == "pull" and has_capacity:
             requests.pull(command.encode(), opaque, deadline, what, waiter)
-        elif kind == "ahead" or has_room:
+        elif kind == "ahead" or has_capacity:
             requests.calls.wait(waiter, opaque, deadline, what)
             requests.sends.write(command.encode())
         else:
@@ -191,16 +193,16 @@ class HandRequests:
             self.requests.expire(self.now)
 
     def written(self) -> list[int]:
-        """The opaques of what was written since the last look."""
+        """The opaques of what was written since the last check."""
         data = b"".join([*self._flushed, self.requests.sends.take()])
         self._flushed.clear()
         return [RemotingCommand.decode(frame).opaque for frame in self._decoder.feed(data)]
 
-    def line(self) -> list[int]:
+    def request_queue(self) -> list[int]:
         """The opaques of those that wait for room, in order."""
-        return list(self.requests.line.entries)
+        return list(self.requests.request_queue.entries)
 
     def queued(self, opaque: int) -> Queued:
-        queued = self.requests.line.entries[opaque]
+        queued = self.requests.request_queue.entries[opaque]
         assert isinstance(queued, Queued)
         return queued

@@ -9,7 +9,7 @@ import pytest
 from tests.support.eventually import SECONDS_MAX, until
 
 from kerolox.remoting.limits import admission
-from kerolox.remoting.limits.admission import TOLD_SECONDS, Admission
+from kerolox.remoting.limits.admission import LOG_SECONDS, Admission
 from kerolox.remoting.server import RemotingServer
 
 
@@ -81,7 +81,7 @@ def test_refusals_of_a_kind_are_told_once_in_some_seconds_with_their_number(
     assert taken(admitting, "10.0.0.1", 1001) == 1
     assert len(caplog.records) == 1
     assert "10.0.0.1: it has 1 connections already (maxConnectionsPerAddress)" in caplog.text
-    now = TOLD_SECONDS
+    now = LOG_SECONDS
     assert not admitting.admit("10.0.0.1", 10)
     assert len(caplog.records) == 2
     assert "(999 more refused since the last such line)" in caplog.text

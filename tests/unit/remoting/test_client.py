@@ -266,7 +266,7 @@ async def test_a_connection_that_leads_nowhere_is_replaced_though_requests_wait_
 
 async def test_one_slow_answer_does_not_cost_a_connection_that_is_alive(monkeypatch) -> None:
     monkeypatch.setattr("kerolox.remoting.core.silence.SILENT_SECONDS_MAX", 0.05)
-    monkeypatch.setattr("kerolox.remoting.client_connection._SECOND_LOOK_SECONDS", 0.0)
+    monkeypatch.setattr("kerolox.remoting.client_connection._SECOND_CHECK_SECONDS", 0.0)
     async with pair() as (server, client, address):
         slow = asyncio.ensure_future(
             client.invoke(address, RemotingCommand(NOTHING), timeout_seconds=0.3)
@@ -277,7 +277,7 @@ async def test_one_slow_answer_does_not_cost_a_connection_that_is_alive(monkeypa
         with pytest.raises(RequestTimeoutError):
             await slow
         [connection] = client._connections.values()
-        # A second look would be over with the answer.
+        # A second check would be over with the answer.
         assert (await client.invoke(address, RemotingCommand(ECHO))).code == 0
         assert not connection.closed
         assert len(server.connections) == 1

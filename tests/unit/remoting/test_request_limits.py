@@ -1,4 +1,4 @@
-"""Limits of requests a second: who is counted with whom, what is told, and switching."""
+"""Limits of requests a second: who is counted with whom, what is reported, and switching."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 from kerolox.kernel import ALLOWANCE_MAX
 from kerolox.protocol.codes import RequestCode
 from kerolox.protocol.command import RemotingCommand
-from kerolox.remoting.limits.requests import TOLD_SECONDS, RequestLimits
+from kerolox.remoting.limits.requests import LOG_SECONDS, RequestLimits
 
 COMMAND = RemotingCommand.request(RequestCode.SEND_MESSAGE_V2)
 ADDRESS = "10.0.0.1:40000"
@@ -100,7 +100,7 @@ def test_refusals_are_told_now_and_then_with_their_number(
     limits = RequestLimits(clock=clock)
     limits.use(Settings(1))
     taken(limits, "a", 1000)
-    clock.now = TOLD_SECONDS
+    clock.now = LOG_SECONDS
     taken(limits, "a", 3)
     assert len(caplog.messages) == 2
     assert "refused as busy" in caplog.messages[0]

@@ -40,20 +40,20 @@ class Model:
         self.calls_max = calls_max
         self.now = 0
         self.open: dict[int, Asked] = {}
-        self.line: list[Asked] = []
+        self.request_queue: list[Asked] = []
         self.written: list[int] = []
         self.is_blocked = self.is_closed = False
 
-    def has_room(self) -> bool:
+    def has_capacity(self) -> bool:
         return not (self.is_blocked or self.is_closed) and len(self.open) < self.calls_max
 
     def ask(self, asked: Asked) -> None:
-        if asked.kind == "ahead" or (not self.line and self.has_room()):
+        if asked.kind == "ahead" or (not self.request_queue and self.has_capacity()):
             self._write(asked)
         elif asked.kind == "pull":
             asked.end = "none"  # a pull asks for room before
         else:
-            self.line.append(asked)
+            self.request_queue.append(asked)
 
     def _write(self, asked: Asked) -> None:
         self.written.append(asked.opaque)
@@ -63,8 +63,8 @@ class Model:
             self.open[asked.opaque] = asked
 
     def admit(self) -> None:
-        while self.line and self.has_room():
-            asked = self.line.pop(0)
+        while self.request_queue and self.has_capacity():
+            asked = self.request_queue.pop(0)
             if asked.deadline <= self.now:
                 asked.end = "late unsent"
             else:
@@ -78,8 +78,8 @@ class Model:
     def cancel(self, asked: Asked) -> None:
         asked.end = "cancelled"
         self.open.pop(asked.opaque, None)
-        if asked in self.line:
-            self.line.remove(asked)
+        if asked in self.request_queue:
+            self.request_queue.remove(asked)
         self.admit()
 
     def pass_time(self, steps: int) -> None:
@@ -87,23 +87,23 @@ class Model:
         for asked in [each for each in self.open.values() if each.deadline <= self.now]:
             asked.end = "late"
             del self.open[asked.opaque]
-        for asked in [each for each in self.line if each.deadline <= self.now]:
+        for asked in [each for each in self.request_queue if each.deadline <= self.now]:
             asked.end = "late unsent"
-            self.line.remove(asked)
+            self.request_queue.remove(asked)
         self.admit()
 
     def lose(self, how: str) -> None:
         self.is_closed = True
         for asked in self.open.values():
             asked.end = how
-        for asked in self.line:
+        for asked in self.request_queue:
             asked.end = f"{how} unsent"
         self.open.clear()
-        self.line.clear()
+        self.request_queue.clear()
 
 
 def end_of(waiter: HandWaiter) -> str:
-    """What a caller was told, in the model's words."""
+    """What a caller learned, in the model's words."""
     if not waiter.done():
         return ""
     error = waiter.error
@@ -120,9 +120,9 @@ class Schedule:
     def __init__(self, seed: int) -> None:
         self.dice = random.Random(seed)
         most = self.dice.randint(1, 5)
-        turn_bytes_max = self.dice.choice((500, 1 << 20))
+        buffer_bytes_max = self.dice.choice((500, 1 << 20))
         codec = CODECS[seed % len(CODECS)]
-        self.scene = HandRequests(codec=codec, calls_max=most, turn_bytes_max=turn_bytes_max)
+        self.scene = HandRequests(codec=codec, calls_max=most, buffer_bytes_max=buffer_bytes_max)
         self.model = Model(most)
         self.asked: list[Asked] = []
         self.written: list[int] = []
@@ -134,9 +134,9 @@ class Schedule:
 
     def ask(self) -> None:
         kind = self.dice.choices(KINDS, (40, 30, 10, 10, 3))[0]
-        if self.scene.requests.sends.closed or (kind == "pull" and not self.model.has_room()):
+        if self.scene.requests.sends.closed or (kind == "pull" and not self.model.has_capacity()):
             return
-        if kind == "pull" and self.model.line:
+        if kind == "pull" and self.model.request_queue:
             return
         steps = self.dice.choice((1, 2, 5, 40))
         opaque, waiter = self.scene.ask(kind, seconds=steps * GRID_SECONDS)
@@ -194,7 +194,7 @@ class Schedule:
         assert [end_of(each.waiter) for each in self.asked] == [each.end for each in self.asked]
         self.written += scene.written()
         assert self.written == model.written
-        assert scene.line() == [each.opaque for each in model.line]
+        assert scene.request_queue() == [each.opaque for each in model.request_queue]
         for asked in self.asked:
             assert scene.requests.is_open(asked.opaque) is not bool(asked.end)
         requests = scene.requests

@@ -18,7 +18,7 @@ from kerolox.errors import (
 from kerolox.protocol.command import RemotingCommand
 from kerolox.remoting.core import requests as module
 from kerolox.remoting.core.endings import ENDED_AT_ONCE_MAX, Endings
-from kerolox.remoting.core.line import NotPlainError
+from kerolox.remoting.core.request_queue import SlowPathNeededError
 from kerolox.remoting.core.requests import Requests
 from kerolox.remoting.core.silence import SILENT_SECONDS_MAX
 
@@ -90,11 +90,11 @@ def test_one_timer_is_armed_for_the_earliest_of_all_kinds() -> None:
 
 def test_a_timer_of_many_requests_fires_seldomer() -> None:
     scene = HandRequests()
-    assert scene.requests.look_at(scene.now, scene.now) == scene.now + module.LOOK_SECONDS_MIN
+    assert scene.requests.next_check(scene.now, scene.now) == scene.now + module.CHECK_SECONDS_MIN
     for opaque in range(50_000):
         scene.requests.calls.wait(HandWaiter(), opaque, scene.now + 60, "a call")
-    later = scene.requests.look_at(scene.now, scene.now) - scene.now
-    assert later == pytest.approx(50_000 * module.LOOK_SECONDS_PER_CALL)
+    later = scene.requests.next_check(scene.now, scene.now) - scene.now
+    assert later == pytest.approx(50_000 * module.CHECK_SECONDS_PER_CALL)
 
 
 def test_an_answer_that_was_never_asked_for_changes_nothing() -> None:
@@ -111,7 +111,7 @@ def test_room_goes_to_who_came_first(codec: SendCodec, kind: str) -> None:
     scene = HandRequests(codec=codec, calls_max=1)
     first, *others = [scene.ask(each)[0] for each in ("call", kind, "oneway", kind)]
     assert scene.written() == [first]
-    assert scene.line() == others
+    assert scene.request_queue() == others
     scene.answer(first)
     assert scene.written() == others[:1]
     scene.answer(others[0])
@@ -172,7 +172,7 @@ def test_requests_wait_while_the_peer_takes_no_more_and_go_on_in_order() -> None
 
 
 def test_a_full_turn_is_written_before_the_next_request() -> None:
-    scene = HandRequests(calls_max=10, turn_bytes_max=1_000)
+    scene = HandRequests(calls_max=10, buffer_bytes_max=1_000)
     asked = [scene.ask("call", body=bytes(600))[0] for _ in range(4)]
     assert len(scene._flushed) == 1
     assert scene.written() == asked
@@ -205,7 +205,7 @@ def test_a_send_that_proves_not_plain_says_so_and_the_next_goes_on() -> None:
     scene.requests.post_later(lambda: False, 900, scene.now + 1, "a send", waiter)
     third, _ = scene.ask()
     scene.answer(first)
-    assert isinstance(waiter.error, NotPlainError)
+    assert isinstance(waiter.error, SlowPathNeededError)
     assert scene.written() == [first, third]
 
 

@@ -1,5 +1,5 @@
 """What a connection costs that is reset before the server took it up, or that can't be served: it
-is not counted, no failure is told, and others are served."""
+is not counted, no failure is reported, and others are served."""
 
 from __future__ import annotations
 
@@ -200,7 +200,7 @@ def test_a_broker_forgets_connections_that_are_reset_at_once(
 
 
 @pytest.mark.asyncio
-async def test_resets_take_no_room_on_the_port_of_figures() -> None:
+async def test_resets_take_no_room_on_the_port_of_metrics() -> None:
     async def figures(request: HttpRequest) -> HttpAnswer:
         return HttpAnswer(b"1")
 

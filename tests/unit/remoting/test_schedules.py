@@ -28,7 +28,7 @@ from kerolox.remoting.connection import Shared
 
 SCHEDULES, PARTS = 1_500, 3
 STEPS = 25
-TURN_BYTES = 1_500
+SLICE_BYTES = 1_500
 """A turn is full so soon."""
 
 LATE_SECONDS = 0.011
@@ -108,24 +108,24 @@ class Schedule:
             return
         seconds = self.dice.choice((0.001, 0.05, 0.3, 2.0, 10.0))
         deadline = loop.now + seconds
-        has_room = connection.has_room()
+        has_capacity = connection.has_capacity()
         # A send that is written at once gets its opaque from the codec.
-        opaque = len(self.calls) if kind == "send" and has_room else self.opaques.allocate()
+        opaque = len(self.calls) if kind == "send" and has_capacity else self.opaques.allocate()
         assert opaque == len(self.calls)
         call = Call(opaque, kind, deadline, bytes(self.dice.choice((1, 50, 300))))
         self.calls[opaque] = call
         what = f"{kind} {opaque}"
         message = Message(TOPIC, call.body)
-        if kind == "send" and has_room:
+        if kind == "send" and has_capacity:
             connection.sends.feed(bytearray(), 0)  # so that the time is read anew
             begun = self.rig.lane.begin(message, None, round(seconds * 1_000))
             assert self.rig.lane.opaque == opaque
             call.future = begun  # type: ignore[assignment]
         elif kind == "send":
             call.future = self.post_later(message, opaque, deadline, what)
-        elif kind == "oneway" and connection.has_room():
+        elif kind == "oneway" and connection.has_capacity():
             connection.write(command_of(call).encode())
-        elif kind == "ahead" or connection.has_room():
+        elif kind == "ahead" or connection.has_capacity():
             call.future = connection.wait_for(opaque, deadline, what)
             connection.write(command_of(call).encode())
         else:
@@ -136,7 +136,7 @@ class Schedule:
     def post_later(
         self, message: Message, opaque: int, deadline: float, what: str
     ) -> asyncio.Future[Any]:
-        """As ``PlainSends`` does it."""
+        """As ``FastSends`` does it."""
         future = self.loop.create_future()
         queue, ends = self.rig.queues[0], (self.loop.now, deadline, 1)
         send = OpenSend(future, None, None, None, "", queue, False, *ends)  # type: ignore[arg-type]
@@ -257,7 +257,7 @@ class Schedule:
         self.loop.run()
         connection = self.connection
         if not connection.closed:
-            assert connection.has_room() or not connection.sends.takes_more()
+            assert connection.has_capacity() or not connection.sends.takes_more()
         assert not any(future.done() for future in connection.waiting())
         assert not connection.waiting() or not connection.gone.done()
         late = self.loop.now - LATE_SECONDS
@@ -279,9 +279,9 @@ class Schedule:
             if call.future is not None:
                 self._check_outcome(call, call.future)
         connection = self.connection
-        assert not connection.requests.line
+        assert not connection.requests.request_queue
         assert not connection.waiting()
-        assert not connection.sends.turn_bytes
+        assert not connection.sends.buffered_bytes
         assert self.rig.sender.open_count == len(connection.sends) == 0
         assert self.loop.timers <= 1  # that of the deadlines, which finds nothing
         if self.transport.is_gone:
@@ -290,8 +290,8 @@ class Schedule:
     def _check_order(self) -> None:
         """Each was written at most once, in the order in which they came."""
         assert len(set(self.seen)) == len(self.seen)
-        in_turn = [o for o in self.seen if self.calls[o].kind != "ahead"]
-        assert in_turn == sorted(in_turn)
+        in_order = [o for o in self.seen if self.calls[o].kind != "ahead"]
+        assert in_order == sorted(in_order)
 
     def _check_outcome(self, call: Call, future: asyncio.Future[Any]) -> None:
         assert future.done(), f"{call.kind} {call.opaque} hangs"
@@ -309,8 +309,8 @@ class Schedule:
 
 def by_hand(monkeypatch: pytest.MonkeyPatch) -> None:
     """Small turns, and none that the clock of the machine cuts short."""
-    monkeypatch.setattr("kerolox.remoting.client_connection.TURN_BYTES_MAX", TURN_BYTES)
-    monkeypatch.setattr("kerolox.remoting.connection.TURN_SECONDS_MAX", 3600.0)
+    monkeypatch.setattr("kerolox.remoting.client_connection.BUFFER_BYTES_MAX", SLICE_BYTES)
+    monkeypatch.setattr("kerolox.remoting.connection.SLICE_SECONDS_MAX", 3600.0)
 
 
 def run(seed: int) -> Schedule:

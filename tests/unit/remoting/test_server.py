@@ -273,12 +273,12 @@ async def test_big_chunks_are_read_a_few_in_each_turn_of_the_loop_and_in_order()
         def __init__(self, number: int) -> None:
             self.number = number
 
-        def take_turn(self) -> None:
+        def resume_reading(self) -> None:
             resumed.append((turns[0], self.number))
 
     async with serving() as (server, _, _):
         for number in range(10):
-            server.read_in_turn(Waiting(number), 1 << 18)
+            server.queue_read(Waiting(number), 1 << 18)
         assert not resumed
         while len(resumed) < 10:
             turns[0] += 1
@@ -288,21 +288,21 @@ async def test_big_chunks_are_read_a_few_in_each_turn_of_the_loop_and_in_order()
     assert resumed == [(first + number // 4, number) for number in range(10)]
 
 
-async def test_a_connection_is_looked_at_again_when_something_comes_or_goes() -> None:
+async def test_a_connection_is_examined_again_when_something_comes_or_goes() -> None:
     async with serving() as (server, handler, connect):
         peer = await connect()
         peer.send(request(ECHO, 1))
         await peer.receive()
         [connection] = server.connections
         assert connection.is_counted
-        server.memory_limiter.look()
+        server.memory_limiter.check()
         assert not connection.is_counted
         peer.send(request(WAIT, 2, body=bytes(1000)))
         await until(lambda: handler.calls == 2)
-        assert server.memory_limiter.look() >= 1000
+        assert server.memory_limiter.check() >= 1000
         handler.gate.set()
         await peer.receive()
-        assert server.memory_limiter.look() == 0
+        assert server.memory_limiter.check() == 0
         connection.send(request(ECHO, 3).encode())
         assert connection.is_counted
 

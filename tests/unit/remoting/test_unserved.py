@@ -44,11 +44,11 @@ def test_each_code_of_a_client_is_told_once(caplog: pytest.LogCaptureFixture) ->
 def test_what_was_told_is_bounded(
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(unserved, "TOLD_MAX", 3)
+    monkeypatch.setattr(unserved, "LOGGED_MAX", 3)
     codes = UnservedCodes("name server")
     for code in range(1_000, 1_010):
         answer = codes.answer(asked(code), FromHost("10.0.0.1"))
         assert answer.code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED
     assert len(caplog.messages) == 4
     assert "further ones are not" in caplog.messages[-1]
-    assert len(codes._told) == 4
+    assert len(codes._logged) == 4

@@ -21,7 +21,7 @@ def error_of(code: int) -> ssl.SSLCertVerificationError:
 @pytest.mark.parametrize(
     ("code", "says"),
     [
-        (9, "not valid yet (as OpenSSL has it.); look at the clocks"),
+        (9, "not valid yet (as OpenSSL has it.); examine the clocks"),
         (10, "not valid any more (as OpenSSL has it.); renew it there"),
         (62, "for another name (as OpenSSL has it); add this one"),
         (64, "for another name (as OpenSSL has it); add this one"),

@@ -7,7 +7,7 @@ from kerolox.errors import BrokerError, ConnectError, RemoteProtocolError, Topic
 from kerolox.message import MessageQueue
 from kerolox.protocol.codes import RequestCode, ResponseCode
 from kerolox.spark.network import cluster as cluster_module
-from kerolox.spark.network.cluster import Cluster
+from kerolox.spark.network.cluster import ClusterView
 from tests.support.eventually import wait_until
 from tests.support.servers.threaded_broker import ThreadedBroker, record
 from tests.support.servers.up import deaf_address
@@ -107,8 +107,8 @@ def route(address: str, *, broker_name: str = "b", **queue_data: object) -> dict
     return {"queueDatas": [{**queues, **queue_data}], "brokerDatas": [brokers]}
 
 
-def made(*addresses: str, wait_seconds: float = 0.0) -> Cluster:
-    return Cluster(addresses, wait_seconds=wait_seconds)
+def made(*addresses: str, wait_seconds: float = 0.0) -> ClusterView:
+    return ClusterView(addresses, wait_seconds=wait_seconds)
 
 
 def test_read_queues_of_masters_are_found_with_their_bounds(answers, broker):
@@ -237,7 +237,7 @@ def test_a_name_server_that_is_down_is_an_error_after_the_wait():
 def test_the_name_server_that_answered_is_asked_first_the_next_time(answers, broker):
     with deaf_address() as down, made(down, broker.address) as cluster:
         cluster.complete(["t"])
-        assert cluster._finder.name_servers.in_turn() == (broker.address, down)
+        assert cluster._finder.name_servers.in_order() == (broker.address, down)
 
 
 @pytest.mark.parametrize("state", ["down", "empty", "without the broker"])
@@ -263,7 +263,7 @@ def test_a_broker_that_is_away_holds_up_nobody_and_is_back_when_it_answers(answe
         answers.route = {key: both[key] + more[key] for key in both}
         assert cluster.view(["t"]).keys() == {Q0, Q1}
         assert cluster.view(["t"]).keys() == {Q0, Q1}
-        # It comes back elsewhere; any of the next looks sees the new route.
+        # It comes back elsewhere; any of the next checks sees the new route.
         more["brokerDatas"][0]["brokerAddrs"]["0"] = broker.address
         back = {Q0, Q1, MessageQueue("t", "away", 0), MessageQueue("t", "away", 1)}
         wait_until(lambda: cluster.view(["t"]).keys() == back, what="the queues of both")

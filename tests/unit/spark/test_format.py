@@ -15,7 +15,7 @@ import pytest
 from kerolox.kernel import load_kernel
 from kerolox.message import MessageQueue
 from kerolox.spark.positions.offsets import Mark
-from kerolox.spark.positions.position import VERSION, Position
+from kerolox.spark.positions.position import VERSION, SourcePosition
 from kerolox.spark.rows.decoding import ColumnDecoder
 from kerolox.spark.rows.schema import full_schema, schema_of
 
@@ -56,14 +56,14 @@ def test_columns_keep_their_meaning(kernel: str):
 
 
 def test_a_checkpoint_of_version_1_is_read():
-    position = Position.parse(golden("position-1.json"))
+    position = SourcePosition.parse(golden("position-1.json"))
     assert position.offsets == {Q0: 7, Q1: 0, MessageQueue("version", "b", 0): 4}
     assert (position.starts, position.marks, position.first) == ({}, {}, False)
 
 
 def test_a_checkpoint_of_version_2_is_read_and_written_the_same():
     document = golden("position-2.json")
-    position = Position.parse(document)
+    position = SourcePosition.parse(document)
     assert position.offsets == {Q0: 7, Q1: 0}
     assert position.starts == {Q0: -2, Q1: 0}
     assert position.marks == {Q0: Mark(9, 1_700_000_000_456)}

@@ -7,12 +7,12 @@ import pytest
 from kerolox.message import MessageQueue
 from kerolox.spark import progress as progress_module
 from kerolox.spark.positions.offsets import Mark, to_json
-from kerolox.spark.positions.position import Position
+from kerolox.spark.positions.position import SourcePosition
 from kerolox.spark.progress import ProgressListener, lag
 
 Q0, Q1, OTHER = (MessageQueue("t", "b", 0), MessageQueue("t", "b", 1), MessageQueue("u", "c", 0))
 
-END = Position({Q0: 90, Q1: 50}, {Q0: -2}, {Q0: Mark(100, 5)}).to_json()
+END = SourcePosition({Q0: 90, Q1: 50}, {Q0: -2}, {Q0: Mark(100, 5)}).to_json()
 NEWEST = to_json({Q0: 120, Q1: 50})
 
 
@@ -31,7 +31,7 @@ def test_lag_is_what_lies_behind_the_batch_in_each_queue():
 
 
 def test_lag_of_several_sources_is_one_table():
-    other = source(Position({OTHER: 3, Q0: 100}).to_json(), to_json({OTHER: 8, Q0: 120}))
+    other = source(SourcePosition({OTHER: 3, Q0: 100}).to_json(), to_json({OTHER: 8, Q0: 120}))
     assert lag(progress(source(), other)) == {Q0: 50, Q1: 0, OTHER: 5}
 
 

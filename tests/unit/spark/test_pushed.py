@@ -153,7 +153,7 @@ def planned(*filters: object, **given: str) -> list[tuple[MessageQueue, int, int
 
 
 def test_a_batch_reads_only_what_its_filters_may_want(monkeypatch):
-    monkeypatch.setattr(reader, "Cluster", Held)
+    monkeypatch.setattr(reader, "ClusterView", Held)
     assert len(planned()) == 3
     assert planned(EqualTo(("queueId",), 1)) == [(Q1, 0, 100)]
     narrow = [EqualTo(("topic",), "u"), GreaterThan(("queueOffset",), 97)]

@@ -53,7 +53,7 @@ class OneQueue:
 
 @pytest.fixture(autouse=True)
 def one_queue(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(reader, "Cluster", OneQueue)
+    monkeypatch.setattr(reader, "ClusterView", OneQueue)
 
 
 def planned(start: int, end: int, **given: str) -> list[tuple[int, int]]:

@@ -125,7 +125,7 @@ def test_what_looks_like_a_record_within_a_body_is_none_for_any_cut() -> None:
 def test_a_record_larger_than_a_window_and_two_larger_than_the_look_back(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(scanning, "LOOK_BACK_BYTES", 50)
+    monkeypatch.setattr(scanning, "LOOKBACK_BYTES", 50)
     parts = [{"body": b"a" * 900}, {}, {"body": b"b" * 700}]
     files, contents, offsets = log_of(parts, FILE_BYTES)
     log = LogScan(MemoryDisk(contents), files)

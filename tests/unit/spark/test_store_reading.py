@@ -279,7 +279,7 @@ def test_the_end_is_found_wherever_the_search_begins(
     end = rows[-1]["commitLogOffset"] + rows[-1]["size"]
     listing = list_store(str(made))
     for back in (100, 2_000, 1 << 23):
-        monkeypatch.setattr(ends, "LOOK_BACK_BYTES", back)
+        monkeypatch.setattr(ends, "LOOKBACK_BYTES", back)
         assert find_log_end(listing).offset == end
         for row in rows[::29]:
             assert find_log_end(listing, row["commitLogOffset"]).offset == end

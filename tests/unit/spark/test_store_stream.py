@@ -263,16 +263,16 @@ def test_pyspark_4_1_takes_no_bound_and_reads_all_at_once(
     assert made.latestOffset() == end
 
 
-def test_a_query_looks_at_the_log_once_until_its_first_batch(
+def test_a_query_examines_the_log_once_until_its_first_batch(
     store: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     looks: list[int] = []
 
-    def look_at(options: StoreOptions, number: int, *known: int | None) -> object:
+    def examine(options: StoreOptions, number: int, *known: int | None) -> object:
         looks.append(number)
-        return plan.look_at(options, number, *known)
+        return plan.examine(options, number, *known)
 
-    monkeypatch.setattr(stream, "look_at", look_at)
+    monkeypatch.setattr(stream, "examine", examine)
     source = reader(store)
     first = source.latestOffset(source.initialOffset())
     assert looks == [0]
@@ -282,7 +282,7 @@ def test_a_query_looks_at_the_log_once_until_its_first_batch(
     assert source.latestOffset(second) == second
 
 
-def test_an_idle_look_at_a_live_log_reads_little_more_than_a_page_of_it(
+def test_an_idle_examine_a_live_log_reads_little_more_than_a_page_of_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     sizes: list[int] = []

@@ -12,7 +12,7 @@ from kerolox.spark.network.cluster import AwayError
 from kerolox.spark.network.connecting import Connector
 from kerolox.spark.options import SourceOptions
 from kerolox.spark.positions.offsets import Bounds, DataLossError, to_json
-from kerolox.spark.positions.position import Document, Position
+from kerolox.spark.positions.position import Document, SourcePosition
 from kerolox.spark.rows.schema import schema_of
 from kerolox.spark.selection import Selection
 from kerolox.spark.stream import StreamPlanner
@@ -113,7 +113,7 @@ def held(monkeypatch: pytest.MonkeyPatch) -> dict[MessageQueue, Bounds]:
     monkeypatch.setattr(FakeCluster, "looks", 0, raising=False)
     monkeypatch.setattr(FakeCluster, "stored", {}, raising=False)
     monkeypatch.setattr(FakeCluster, "ends", {}, raising=False)
-    monkeypatch.setattr(stream, "Cluster", FakeCluster)
+    monkeypatch.setattr(stream, "ClusterView", FakeCluster)
     return FakeCluster.held
 
 
@@ -135,12 +135,14 @@ def kept(document: Document) -> Document:
 
 
 def offsets(document: Document) -> dict[MessageQueue, int]:
-    return Position.parse(kept(document)).offsets
+    return SourcePosition.parse(kept(document)).offsets
 
 
 def at(**marks: int) -> Document:
     """A position of a query that has read, by the number of each queue (q0, q1)."""
-    return Position({MessageQueue("t", "b", int(q[1:])): o for q, o in marks.items()}).to_json()
+    return SourcePosition(
+        {MessageQueue("t", "b", int(q[1:])): o for q, o in marks.items()}
+    ).to_json()
 
 
 def read_so_far(made: StreamPlanner, *, limit: object = None) -> Document:
@@ -500,7 +502,7 @@ def test_a_broker_that_goes_away_between_two_questions_keeps_its_place(held, mon
 
 
 def test_a_topic_that_is_not_subscribed_any_more_is_dropped(held):
-    start = Position({Q0: 40, Q1: 10, OTHER: 3}).to_json()
+    start = SourcePosition({Q0: 40, Q1: 10, OTHER: 3}).to_json()
     end = reader().latestOffset(start, ReadAllAvailable())
     assert offsets(end) == {Q0: 100, Q1: 50}
 
@@ -552,11 +554,11 @@ def test_while_nothing_comes_the_next_look_waits(held, monkeypatch):
     start = read_so_far(made)
     now[0] = 1.0
     made.latestOffset(start, ReadAllAvailable())
-    assert pauses == []  # The look before found something.
+    assert pauses == []  # The check before found something.
     now[0] = 1.01
     made.latestOffset(start, ReadAllAvailable())
     assert pauses == [pytest.approx(0.24)]
-    for _ in range(stream.IDLE_LOOKS_MAX):
+    for _ in range(stream.IDLE_POLLS_MAX):
         made.latestOffset(start, ReadAllAvailable())
     assert pauses[-1] == pytest.approx(0.5)
     held[Q0] = Bounds(5, 101)
@@ -759,7 +761,7 @@ def test_a_checkpoint_of_version_1_is_read_on(held):
     made = reader()
     end = kept(made.latestOffset(start, ReadAllAvailable()))
     assert ranges(made.partitions(start, end)) == [(Q0, 90, 100)]
-    assert Position.parse(end).marks.keys() == {Q0, Q1}
+    assert SourcePosition.parse(end).marks.keys() == {Q0, Q1}
 
 
 def test_a_checkpoint_of_version_1_stays_as_it_is_while_nothing_comes(held):
@@ -785,7 +787,7 @@ def test_a_checkpoint_of_a_newer_version_is_refused(held):
 
 def test_a_topic_may_be_called_version(held):
     queue = MessageQueue("version", "b", 0)
-    assert Position.parse(kept(to_json({queue: 4}))).offsets == {queue: 4}
+    assert SourcePosition.parse(kept(to_json({queue: 4}))).offsets == {queue: 4}
 
 
 # -- other things ----------------------------------------------------------------------------

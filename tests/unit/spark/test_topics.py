@@ -58,7 +58,7 @@ def test_a_name_server_that_goes_away_or_starts_empty_changes_nothing(monkeypatc
         made = topics(server.address)
         assert made.now() == ("t1",)
         asked, names.topics = names.asked, []
-        wait_until(lambda: made.now() == ("t1",) and names.asked > asked + 1, what="two looks")
+        wait_until(lambda: made.now() == ("t1",) and names.asked > asked + 1, what="two checks")
     for _ in range(20):
         assert made.now() == ("t1",)
     made.close()

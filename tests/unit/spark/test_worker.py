@@ -155,7 +155,7 @@ def test_only_errors_on_purpose_hide_their_traceback_and_only_in_spark(monkeypat
             call()
     assert not os.environ[HIDE]
     monkeypatch.setenv("PYTHON_WORKER_FACTORY_SECRET", "x")
-    worker.show_plainly(ValueError("a defect"))
+    worker.show_short(ValueError("a defect"))
     assert not os.environ[HIDE]
     with pytest.raises(ConfigError):
         source.schema()

@@ -98,7 +98,7 @@ def test_whoever_waits_for_a_file_in_vain_makes_the_others_find_the_store_busy(
         for _ in range(2):
             put(store, body=b"x" * 20_000)
         assert gate.begun.wait(60)
-        assert store.files.log.room_for(30_000) == AppendMessageStatus.END_OF_FILE
+        assert store.files.log.space_for(30_000) == AppendMessageStatus.END_OF_FILE
         late = put(store, body=b"y" * 30_000)
         assert late.status == PutMessageStatus.CREATE_MAPEDFILE_FAILED
         assert "still being made" in store.files.refusal
@@ -118,10 +118,10 @@ def test_the_log_tells_what_an_append_of_a_size_needs(tmp_path: Path) -> None:
     with opened(small_settings(tmp_path)) as store:
         put(store)
         room = store.files.log.limit - store.files.log.max_offset
-        assert store.files.log.room_for(room) == AppendMessageStatus.PUT_OK
-        assert store.files.log.room_for(room + 1) == AppendMessageStatus.END_OF_FILE
-        assert store.files.log.room_for(SIZE - 8) == AppendMessageStatus.END_OF_FILE
-        assert store.files.log.room_for(SIZE - 7) == AppendMessageStatus.MESSAGE_SIZE_EXCEEDED
+        assert store.files.log.space_for(room) == AppendMessageStatus.PUT_OK
+        assert store.files.log.space_for(room + 1) == AppendMessageStatus.END_OF_FILE
+        assert store.files.log.space_for(SIZE - 8) == AppendMessageStatus.END_OF_FILE
+        assert store.files.log.space_for(SIZE - 7) == AppendMessageStatus.MESSAGE_SIZE_EXCEEDED
     assert [status.name for status in AppendMessageStatus] == [
         "PUT_OK",
         "END_OF_FILE",

@@ -29,7 +29,7 @@ def test_what_passed_is_left_out_until_the_files_change(
     path = tmp_path / "cache" / "passed.json"
     first = tool.Passed(path, "state")
     assert first.left(steps) == steps
-    first.note(tool.Outcome("clippy", True, 1.0, ""))
+    first.note(tool.StepOutcome("clippy", True, 1.0, ""))
     assert tool.Passed(path, "state").left(steps) == steps[1:]
     assert tool.Passed(path, "other").left(steps) == steps
     path.write_text("{")
@@ -40,9 +40,9 @@ def test_what_failed_runs_again(tool: ModuleType, steps: list[Any], tmp_path: Pa
     path = tmp_path / "passed.json"
     passed = tool.Passed(path, "state")
     for step in steps:
-        passed.note(tool.Outcome(step.name, True, 1.0, ""))
+        passed.note(tool.StepOutcome(step.name, True, 1.0, ""))
     assert passed.left(steps) == []
-    passed.note(tool.Outcome("clippy", False, 1.0, ""))
+    passed.note(tool.StepOutcome("clippy", False, 1.0, ""))
     assert tool.Passed(path, "state").left(steps) == steps[:1]
 
 

@@ -88,10 +88,10 @@ def test_builds_go_on_side_by_side_and_one_that_fails_stops_no_other() -> None:
 
     builds = [prepared.Build("a", "java", fail), prepared.Build("b", None, meet)]
     builds += [prepared.Build("c", "go", fail)]
-    told: list[prepared.Made] = []
-    made = prepared.prepare(["go"], told.append, builds)
+    report: list[prepared.Made] = []
+    made = prepared.prepare(["go"], report.append, builds)
     assert [(each.name, each.error) for each in made] == [("a", "no network"), ("b", "")]
-    assert sorted(each.name for each in told) == ["a", "b"]
+    assert sorted(each.name for each in report) == ["a", "b"]
 
 
 def test_only_builds_of_tests_that_run_are_missing(folder: Path) -> None:

@@ -31,7 +31,7 @@ def crate(folder: Path, **files: str) -> Path:
 
 
 def test_the_engine_has_its_order_and_no_circle(tool: ModuleType) -> None:
-    assert tool.complaints(tool.SOURCE, tool.ROOMS) == []
+    assert tool.complaints(tool.SOURCE, tool.LAYERS) == []
     assert set(tool.uses(tool.SOURCE)["queues::consume_queue"]) >= {"files::map", "queues::entry"}
 
 
@@ -45,7 +45,7 @@ def test_the_engine_has_its_order_and_no_circle(tool: ModuleType) -> None:
         "use super::high;\nfn f() { super::super::high::thing::f() }",
     ],
 )
-def test_a_use_of_a_room_above_is_named_with_both_modules(
+def test_a_use_of_a_layer_above_is_named_with_both_modules(
     tool: ModuleType, tmp_path: Path, use: str
 ) -> None:
     source = crate(tmp_path, low__mod="mod part;", low__part=use, high__mod="", high__thing="")
@@ -58,24 +58,26 @@ def test_a_use_of_a_room_above_is_named_with_both_modules(
     ("one", "other"),
     [
         ("use super::other::Y;", "use super::one::X;"),
-        ("use crate::room::{other};", "fn f() { super::one::g(); }"),
+        ("use crate::layer::{other};", "fn f() { super::one::g(); }"),
     ],
 )
-def test_a_circle_inside_a_room_is_found(
+def test_a_circle_inside_a_layer_is_found(
     tool: ModuleType, tmp_path: Path, one: str, other: str
 ) -> None:
-    source = crate(tmp_path, room__mod="mod one;\nmod other;", room__one=one, room__other=other)
-    assert tool.complaints(source, ["room"]) == ["circle: room::one -> room::other -> room::one"]
+    source = crate(tmp_path, layer__mod="mod one;\nmod other;", layer__one=one, layer__other=other)
+    assert tool.complaints(source, ["layer"]) == [
+        "circle: layer::one -> layer::other -> layer::one"
+    ]
 
 
 def test_a_child_that_uses_its_folder_is_a_circle_when_used_by_it(
     tool: ModuleType, tmp_path: Path
 ) -> None:
     mod = "mod part;\npub use self::part::Name;\nstruct Whole;"
-    source = crate(tmp_path, room__mod=mod, room__part="use super::Whole;")
-    assert tool.complaints(source, ["room"]) == []
-    (tmp_path / "room/mod.rs").write_text(mod + "\nfn f() { part::g() }")
-    assert tool.complaints(source, ["room"]) == ["circle: room -> room::part -> room"]
+    source = crate(tmp_path, layer__mod=mod, layer__part="use super::Whole;")
+    assert tool.complaints(source, ["layer"]) == []
+    (tmp_path / "layer/mod.rs").write_text(mod + "\nfn f() { part::g() }")
+    assert tool.complaints(source, ["layer"]) == ["circle: layer -> layer::part -> layer"]
 
 
 def test_comments_tests_and_other_crates_do_not_count(tool: ModuleType, tmp_path: Path) -> None:
@@ -86,6 +88,6 @@ def test_comments_tests_and_other_crates_do_not_count(tool: ModuleType, tmp_path
     assert tool.complaints(source, ["low", "high"]) == []
 
 
-def test_a_room_without_a_place_in_the_order_is_refused(tool: ModuleType, tmp_path: Path) -> None:
+def test_a_layer_without_a_place_in_the_order_is_refused(tool: ModuleType, tmp_path: Path) -> None:
     [line] = tool.complaints(crate(tmp_path, fresh=""), ["other"])
-    assert line.startswith("fresh: not in ROOMS")
+    assert line.startswith("fresh: not in LAYERS")

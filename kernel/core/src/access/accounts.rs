@@ -10,7 +10,7 @@ use crate::protocol::{MAY_DENY, RETRY_PREFIX};
 /// Number of an account that there is none of.
 pub const NO_ACCOUNT: u32 = u32::MAX;
 
-/// One account as the broker tells of it.
+/// One account as the broker reports it.
 #[allow(missing_docs)] // the names are those of the Python interface
 pub struct AccountRules {
     pub access_key: String,
@@ -124,7 +124,7 @@ impl Accounts {
         accounts
     }
 
-    /// The account of a key; `hint` is looked at first, and becomes its number.
+    /// The account of a key; `hint` is examined first, and becomes its number.
     #[inline]
     #[must_use]
     pub fn find(&self, key: &[u8], hint: &mut u32) -> Option<&Account> {

@@ -100,7 +100,7 @@ impl<'a> Check<'a> {
 }
 
 /// Whether each of these signatures is right; false where there is none to check. How long it takes
-/// does not tell where one is wrong.
+/// does not report where one is wrong.
 #[must_use]
 pub fn are_right<const N: usize>(checks: &[Option<Check<'_>>; N]) -> [bool; N] {
     let mut lanes = checks.each_ref().map(|check| match check {
@@ -186,7 +186,8 @@ fn base64(hash: &[u8; HASH_BYTES]) -> [u8; SIGNATURE_BYTES] {
     out
 }
 
-/// The letter of six bits; computed, so that many are at once and no place of memory depends on them.
+/// The letter of six bits; computed, so that many are at once and no place of memory depends on
+/// them.
 fn letter(value: u8) -> u8 {
     let above = |bound: u8| u8::from(value > bound);
     value + b'A' + 6 * above(25) - 75 * above(51) - 15 * above(61) + 3 * above(62)

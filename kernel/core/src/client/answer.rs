@@ -5,7 +5,7 @@ use crate::wire::frame::Frame;
 use crate::wire::json::Json;
 use crate::wire::numbers::integer;
 
-/// Longest header that is looked at; that of a batch has an id for each message.
+/// Longest header that is examined; that of a batch has an id for each message.
 const HEADER_BYTES_MAX: usize = 65_536;
 
 /// Most fields of one; brokers write five.
@@ -27,14 +27,14 @@ pub struct Answer {
 /// `take` is called with the name and the value of each field, the last one of a name last. It is
 /// called for headers that turn out to be none, too.
 pub fn answer<'a>(frame: &Frame<'a>, take: impl FnMut(&'a [u8], &'a str)) -> Option<Answer> {
-    if !is_looked_at(frame) {
+    if !is_readable(frame) {
         return None;
     }
     read(std::str::from_utf8(frame.header).ok()?, take)
 }
 
 /// A header may be an answer's.
-pub fn is_looked_at(frame: &Frame<'_>) -> bool {
+pub fn is_readable(frame: &Frame<'_>) -> bool {
     frame.serialize_type == SERIALIZE_JSON && frame.header.len() <= HEADER_BYTES_MAX
 }
 

@@ -1,4 +1,5 @@
-//! One connection's plain sends: what is gathered in this turn, and what waits for an answer.
+//! One connection's fast-path sends: what is buffered in this iteration, and what waits for an
+//! answer.
 
 use hashbrown::HashMap;
 
@@ -6,7 +7,7 @@ use crate::client::sent::{Answers, Sent};
 use crate::client::stream::FrameStream;
 use crate::wire::frame::FrameError;
 
-/// The buffer of a turn is given back when it was larger than this.
+/// The buffer of an iteration is given back when it was larger than this.
 const KEPT_BYTES_MAX: usize = 4 << 20;
 
 /// A send without an answer.
@@ -20,7 +21,7 @@ pub struct Open<T> {
     number: u64,
 }
 
-/// What a connection gathers and waits for.
+/// What a connection buffers and waits for.
 #[derive(Debug)]
 pub struct Channel<T> {
     /// Nothing is written any more.
@@ -31,8 +32,8 @@ pub struct Channel<T> {
     pub calls_max: usize,
     /// When the timer of the deadlines fires.
     pub armed_at: f64,
-    turn_bytes_max: usize,
-    turn: Vec<u8>,
+    buffer_bytes_max: usize,
+    buffered: Vec<u8>,
     frames: usize,
     entered: u64,
     /// How many sends the last answers were to.
@@ -43,16 +44,16 @@ pub struct Channel<T> {
 }
 
 impl<T> Channel<T> {
-    /// Nothing is gathered or open.
+    /// Nothing is buffered or open.
     #[must_use]
-    pub fn new(calls_max: usize, turn_bytes_max: usize) -> Self {
+    pub fn new(calls_max: usize, buffer_bytes_max: usize) -> Self {
         Self {
             is_closed: false,
             is_blocked: false,
             calls_max,
             armed_at: f64::INFINITY,
-            turn_bytes_max,
-            turn: Vec::new(),
+            buffer_bytes_max,
+            buffered: Vec::new(),
             frames: 0,
             entered: 0,
             settled: 0,
@@ -62,16 +63,16 @@ impl<T> Channel<T> {
         }
     }
 
-    /// A request may be gathered, given the calls of other kinds that are open.
+    /// A request may be buffered, given the calls of other kinds that are open.
     #[must_use]
-    pub fn has_room(&self, calls: usize) -> bool {
+    pub fn has_capacity(&self, calls: usize) -> bool {
         !self.is_closed && !self.is_blocked && self.open.len() + calls < self.calls_max
     }
 
-    /// What is gathered should be written before anything else is gathered.
+    /// What is buffered should be written before anything else is buffered.
     #[must_use]
-    pub fn is_turn_full(&self) -> bool {
-        self.turn.len() >= self.turn_bytes_max
+    pub fn is_buffer_full(&self) -> bool {
+        self.buffered.len() >= self.buffer_bytes_max
     }
 
     /// How many sends are open.
@@ -86,10 +87,10 @@ impl<T> Channel<T> {
         self.open.is_empty()
     }
 
-    /// A send that is gathered now will hardly be joined by others.
+    /// A send that is buffered now will hardly be joined by others.
     #[must_use]
     pub fn is_alone(&self) -> bool {
-        self.turn.is_empty() && self.open.is_empty() && self.settled <= 1
+        self.buffered.is_empty() && self.open.is_empty() && self.settled <= 1
     }
 
     /// A send with this opaque is open.
@@ -98,22 +99,22 @@ impl<T> Channel<T> {
         self.open.contains_key(&opaque)
     }
 
-    /// Bytes that are gathered.
+    /// Bytes that are buffered.
     #[must_use]
-    pub fn turn_bytes(&self) -> usize {
-        self.turn.len()
+    pub fn buffered_bytes(&self) -> usize {
+        self.buffered.len()
     }
 
-    /// Frames that are gathered.
+    /// Frames that are buffered.
     #[must_use]
-    pub fn turn_frames(&self) -> usize {
+    pub fn buffered_frames(&self) -> usize {
         self.frames
     }
 
-    /// Gathers what `push` appends, unless it declines: whether it is the first of this turn.
-    pub fn gather(&mut self, push: impl FnOnce(&mut Vec<u8>) -> Option<()>) -> Option<bool> {
-        let is_first = self.turn.is_empty();
-        push(&mut self.turn)?;
+    /// Buffers what `push` appends, unless it declines: whether it is the first of this iteration.
+    pub fn buffer_frame(&mut self, push: impl FnOnce(&mut Vec<u8>) -> Option<()>) -> Option<bool> {
+        let is_first = self.buffered.is_empty();
+        push(&mut self.buffered)?;
         self.frames += 1;
         Some(is_first)
     }
@@ -125,14 +126,14 @@ impl<T> Channel<T> {
         deadline < self.armed_at
     }
 
-    /// Gives what was gathered to `take`; the next turn begins.
+    /// Gives what was buffered to `take`; the next iteration begins.
     pub fn take<R>(&mut self, take: impl FnOnce(&[u8]) -> R) -> R {
-        let taken = take(&self.turn);
+        let taken = take(&self.buffered);
         self.frames = 0;
-        if self.turn.capacity() > KEPT_BYTES_MAX {
-            self.turn = Vec::new();
+        if self.buffered.capacity() > KEPT_BYTES_MAX {
+            self.buffered = Vec::new();
         } else {
-            self.turn.clear();
+            self.buffered.clear();
         }
         taken
     }
@@ -233,26 +234,26 @@ mod tests {
     #[test]
     fn room_is_bounded_by_count_and_a_turn_by_bytes() {
         let mut channel = Channel::new(2, 3);
-        assert!(channel.has_room(1));
-        assert!(!channel.has_room(2));
+        assert!(channel.has_capacity(1));
+        assert!(!channel.has_capacity(2));
         let push = |out: &mut Vec<u8>| {
             out.extend_from_slice(b"abc");
             Some(())
         };
-        assert_eq!(channel.gather(push), Some(true));
-        assert!(channel.is_turn_full());
-        assert_eq!(channel.gather(push), Some(false));
+        assert_eq!(channel.buffer_frame(push), Some(true));
+        assert!(channel.is_buffer_full());
+        assert_eq!(channel.buffer_frame(push), Some(false));
         assert_eq!(channel.take(<[u8]>::to_vec), b"abcabc");
         channel.enter(1, 0.0, ());
-        assert!(channel.has_room(0));
-        assert!(!channel.has_room(1));
+        assert!(channel.has_capacity(0));
+        assert!(!channel.has_capacity(1));
     }
 
     #[test]
     fn what_is_declined_is_not_gathered() {
         let mut channel = Channel::<()>::new(2, 3);
-        assert_eq!(channel.gather(|_| None), None);
-        assert_eq!((channel.turn_bytes(), channel.turn_frames()), (0, 0));
+        assert_eq!(channel.buffer_frame(|_| None), None);
+        assert_eq!((channel.buffered_bytes(), channel.buffered_frames()), (0, 0));
     }
 
     #[test]

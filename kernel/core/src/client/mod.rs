@@ -1,6 +1,6 @@
-//! What clients encode and decode for each message; the twin of `kerolox.codec`.
+//! What clients encode and decode for each message; the counterpart of `kerolox.codec`.
 //!
-//! All of it is free to decline: whoever calls takes the general way in Python then.
+//! All of it is free to decline: whoever calls takes the slow path in Python then.
 
 pub mod answer;
 pub mod channel;

@@ -1,5 +1,5 @@
-//! Rows of a table as messages of batches, from columns in Arrow's layout: the twin of
-//! `kerolox.codec.row_twin`.
+//! Rows of a table as messages of batches, from columns in Arrow's layout: the counterpart of
+//! `kerolox.codec.python_rows`.
 
 use std::collections::HashSet;
 

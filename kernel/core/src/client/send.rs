@@ -1,4 +1,4 @@
-//! Frames of plain sends: `SEND_MESSAGE_V2` with a JSON header, as the general way writes them.
+//! Frames of fast-path sends: `SEND_MESSAGE_V2` with a JSON header, as the slow path writes them.
 
 use crate::protocol::{
     FLAG_ONEWAY, FRAME_BYTES_MAX, ITEM_END, JSON_TAIL, NAME_END, PROPERTIES_BYTES_MAX, property,
@@ -11,8 +11,8 @@ use crate::wire::swar;
 const OWN_NAMES: [&[u8]; 4] =
     [property::KEYS, property::TAGS, property::WAIT, property::UNIQUE_KEY];
 
-/// Longer keys and tags take the general way, which knows how long a property text may be.
-const PLAIN_BYTES_MAX: usize = 1_024;
+/// Longer keys and tags take the slow path, which knows how long a property text may be.
+const FAST_BYTES_MAX: usize = 1_024;
 
 /// A batch's item without body and properties.
 const BATCH_ITEM_BYTES: usize = 22;
@@ -51,9 +51,9 @@ pub struct OwnProperties<'a> {
 impl OwnProperties<'_> {
     /// The property text is short, and has nothing to escape but what ends names and values.
     #[must_use]
-    pub fn is_plain(&self) -> bool {
+    pub fn is_fast(&self) -> bool {
         let mut texts = [self.keys, self.tags, self.message_id].into_iter().map(str::as_bytes);
-        texts.all(|text| text.len() <= PLAIN_BYTES_MAX && find_escaped(text, 0) == text.len())
+        texts.all(|text| text.len() <= FAST_BYTES_MAX && find_escaped(text, 0) == text.len())
     }
 }
 
@@ -118,8 +118,8 @@ impl SendHead {
         self.push_frame(out, numbers, body, |out| push_escaped(out, properties))
     }
 
-    /// As [`SendHead::push`], with properties that are plain.
-    pub fn push_plain(
+    /// As [`SendHead::push`], with properties that are for the fast path.
+    pub fn push_fast(
         &self,
         out: &mut Vec<u8>,
         numbers: Numbers,
@@ -314,6 +314,6 @@ fn find_escaped(text: &[u8], from: usize) -> usize {
         }
         at += 8;
     }
-    let is_plain = |byte: &&u8| !matches!(**byte, b'"' | b'\\' | 0..=0x1F);
-    at + text[at..].iter().take_while(is_plain).count()
+    let is_fast = |byte: &&u8| !matches!(**byte, b'"' | b'\\' | 0..=0x1F);
+    at + text[at..].iter().take_while(is_fast).count()
 }

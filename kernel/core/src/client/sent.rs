@@ -1,6 +1,6 @@
 //! Answers of brokers that say where a message is stored.
 
-use super::answer::{answer, digits, is_looked_at};
+use super::answer::{answer, digits, is_readable};
 use crate::protocol::{property, response};
 use crate::wire::frame::Frame;
 use crate::wire::json::Json;
@@ -82,7 +82,7 @@ impl Answers {
 
     /// What [`read`] would find in a header with the text of the last one.
     fn values_of<'a>(&self, frame: &Frame<'a>) -> Option<Values<'a>> {
-        if self.text.is_empty() || !is_looked_at(frame) {
+        if self.text.is_empty() || !is_readable(frame) {
             return None;
         }
         let (mut rest, mut start) = (frame.header, 0);

@@ -245,14 +245,14 @@ proptest! {
     ) {
         let own = OwnProperties { keys: &keys, tags: &tags, is_waiting, message_id: &message_id };
         let needs = |text: &str| text.chars().any(|it| it < ' ' || it == '"' || it == '\\');
-        prop_assert_eq!(own.is_plain(), !needs(&keys) && !needs(&tags));
-        if own.is_plain() {
+        prop_assert_eq!(own.is_fast(), !needs(&keys) && !needs(&tags));
+        if own.is_fast() {
             let head = SendHead::new("g", "T", "TBW102", 4, false, false, false);
             let numbers = Numbers { queue_id: 1, opaque: -2, now_ms: 3, flag: 4 };
             let (mut text, mut plain, mut general) = (Vec::new(), vec![7], vec![7]);
             let building = PropertyText::begin(&mut text);
             building.end(&keys, &tags, is_waiting, &message_id).unwrap();
-            head.push_plain(&mut plain, numbers, own, b"body").unwrap();
+            head.push_fast(&mut plain, numbers, own, b"body").unwrap();
             head.push(&mut general, numbers, &text, b"body").unwrap();
             prop_assert_eq!(plain, general);
         }

@@ -94,7 +94,7 @@ impl Offsets {
     }
 }
 
-/// Room for rows that are about as long as the first one, which `data` holds. No value is longer
+/// Space for rows that are about as long as the first one, which `data` holds. No value is longer
 /// than its record, so that is at most what the records have together.
 pub(super) fn reserve_alike(data: &mut Vec<u8>, rows: usize) {
     data.reserve(data.len().saturating_mul(rows.saturating_sub(1)).min(COLUMN_BYTES_MAX));

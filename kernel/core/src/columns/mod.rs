@@ -1,9 +1,9 @@
 //! Raw records into Arrow buffers.
 //!
-//! One pass over the records: each is checked, its property text is taken apart once for all columns
-//! that need it, and every wanted column gets its value. All numbers are little-endian; offsets are
-//! 32 bits, so a column holds less than 2 GiB. The records of one call end where their bodies would
-//! be too large together; the next call goes on there.
+//! One pass over the records: each is checked, its property text is taken apart once for all
+//! columns that need it, and every wanted column gets its value. All numbers are little-endian;
+//! offsets are 32 bits, so a column holds less than 2 GiB. The records of one call end where their
+//! bodies would be too large together; the next call goes on there.
 
 mod arrow;
 pub mod bodies;
@@ -71,7 +71,7 @@ pub fn decode_columns(
     while position < data.len() {
         let malformed = |reason| ColumnError::Malformed { position, reason };
         let record = record_at(&data[position..]).map_err(malformed)?;
-        // Records are mostly alike: room for all of them at once.
+        // Records are mostly alike: space for all of them at once.
         if !making.add(&record, (data.len() - position) / record.size, odd)? {
             break;
         }
@@ -113,7 +113,8 @@ impl Making {
         Ok(Self { wanted, body_at, body_bytes_max, has_text, fillers, items, rows: 0 })
     }
 
-    /// Adds a row; false when its body has no place any more. `rows_hint` is how many there will be.
+    /// Adds a row; false when its body has no place any more. `rows_hint` is how many there will
+    /// be.
     #[inline]
     fn add(
         &mut self,

@@ -14,12 +14,12 @@ use crate::record::RecordView;
 /// Says whether the records of a topic make rows.
 pub type TopicChoice<'a> = dyn FnMut(&[u8]) -> Result<bool, ColumnError> + 'a;
 
-/// Which bytes are looked at, and which records make rows.
+/// Which bytes are examined, and which records make rows.
 #[derive(Clone, Copy, Debug)]
 pub struct Scan {
     /// Where the first record begins.
     pub start: usize,
-    /// No record that begins here or later is looked at.
+    /// No record that begins here or later is examined.
     pub stop: usize,
     /// The physical offset of the first byte; None: records of anywhere.
     pub log_offset: Option<i64>,
@@ -40,7 +40,7 @@ pub struct Scan {
 pub struct Scanned {
     /// The rows, and where the next call goes on.
     pub decoded: Decoded,
-    /// Records looked at.
+    /// Records examined.
     pub looked_at: usize,
     /// Something else than a whole record stands where the next call would go on.
     pub is_broken: bool,

@@ -12,7 +12,7 @@ pub struct Request<'a> {
     pub header: &'a Header,
     pub header_bytes: &'a [u8],
     pub body: &'a [u8],
-    /// Whether its signature is right; None: it was not looked at.
+    /// Whether its signature is right; None: it was not examined.
     pub is_signed: Option<bool>,
 }
 
@@ -23,7 +23,7 @@ pub struct Access {
     is_white: bool,
     /// Accounts whose white lists have it.
     white_keys: HashSet<Box<[u8]>>,
-    /// Number of the last account, looked at first.
+    /// Number of the last account, examined first.
     last_account: u32,
     order: Order,
 }
@@ -40,7 +40,7 @@ impl Default for Access {
 }
 
 impl Access {
-    /// Whether the global white list has the peer's address, as far as the kernel was told.
+    /// Whether the global white list has the peer's address, as far as the kernel was notified.
     #[inline]
     pub const fn is_white(&self) -> bool {
         self.is_white
@@ -128,7 +128,7 @@ impl Access {
         })
     }
 
-    /// The check of a request's signature, before anything else of it is looked at; None when there
+    /// The check of a request's signature, before anything else of it is examined; None when there
     /// is none to make. The text that was signed is put into `text`.
     pub fn check<'a>(
         &mut self,

@@ -18,7 +18,7 @@ pub struct Slot {
     header: Header,
     /// Whether the header is one for the fast path.
     is_read: bool,
-    /// Whether the signature is right; None: it was not looked at.
+    /// Whether the signature is right; None: it was not examined.
     is_signed: Option<bool>,
     /// The text that was signed.
     text: Vec<u8>,

@@ -281,6 +281,6 @@ enum Step {
     Taken(usize),
     /// This many bytes are needed.
     Partial(usize),
-    /// A frame is there, but no room for answers.
+    /// A frame is there, but no space for answers.
     Full,
 }

@@ -1,8 +1,9 @@
 //! A connection that brings a master's log, read by a thread of its own.
 //!
-//! The slow path greets and compares. When both logs are equal it hands the connection over: frames
-//! are read, appended and reported here, without a turn of the event loop for each. What is not the
-//! next part of the log goes back to the slow path, which knows what it is or what is wrong with it.
+//! The slow path sends heartbeats to and compares. When both logs are equal it hands the connection
+//! over: frames are read, appended and reported here, without an iteration of the event loop for
+//! each. What is not the next part of the log goes back to the slow path, which knows what it is or
+//! what is wrong with it.
 
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::TcpStream;
@@ -17,7 +18,7 @@ const HEAD: usize = 12;
 
 /// Where a connection stands, between two reads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Standing {
+pub struct StreamPosition {
     /// The physical offset of the byte that comes next.
     pub position: i64,
     /// The end of the slave's log.
@@ -46,21 +47,21 @@ pub struct Following {
     buffer: Vec<u8>,
     /// Bytes at the start of the buffer that came and are not taken.
     filled: usize,
-    standing: Standing,
+    stream_position: StreamPosition,
     /// Where the log has a multiple of so many bytes a frame ends.
     frame_bytes: usize,
-    has_heard: bool,
+    has_received: bool,
 }
 
 impl Following {
     /// Takes over a connection that does not block.
     ///
-    /// `rest` is what came of the head of the next frame, and `read_bytes` how many are asked of the
-    /// socket at once, at most.
+    /// `rest` is what came of the head of the next frame, and `read_bytes` how many are asked of
+    /// the socket at once, at most.
     #[must_use]
     pub fn new(
         socket: OwnedFd,
-        standing: Standing,
+        stream_position: StreamPosition,
         rest: &[u8],
         frame_bytes: usize,
         read_bytes: usize,
@@ -68,13 +69,20 @@ impl Following {
         let mut buffer = vec![0; read_bytes.max(HEAD + rest.len())];
         buffer[..rest.len()].copy_from_slice(rest);
         let socket = TcpStream::from(socket);
-        Following { socket, buffer, filled: rest.len(), standing, frame_bytes, has_heard: false }
+        Following {
+            socket,
+            buffer,
+            filled: rest.len(),
+            stream_position,
+            frame_bytes,
+            has_received: false,
+        }
     }
 
     /// Where it stands.
     #[must_use]
-    pub fn standing(&self) -> Standing {
-        self.standing
+    pub fn stream_position(&self) -> StreamPosition {
+        self.stream_position
     }
 
     /// What came and was not taken.
@@ -84,8 +92,8 @@ impl Following {
     }
 
     /// Whether anything came since this was asked last.
-    pub fn has_heard(&mut self) -> bool {
-        std::mem::take(&mut self.has_heard)
+    pub fn has_received(&mut self) -> bool {
+        std::mem::take(&mut self.has_received)
     }
 
     /// Takes what came; false: something else than the next part of the log stands first.
@@ -94,21 +102,22 @@ impl Following {
         let mut is_next = true;
         while at < self.filled {
             let bytes = &self.buffer[at..self.filled];
-            let standing = &mut self.standing;
-            if standing.left == 0 {
+            let stream_position = &mut self.stream_position;
+            if stream_position.left == 0 {
                 let Some((offset, size)) = head_of(bytes) else { break };
-                let (true, Ok(size)) = (offset == standing.position, usize::try_from(size)) else {
+                let (true, Ok(size)) = (offset == stream_position.position, usize::try_from(size))
+                else {
                     is_next = false;
                     break;
                 };
-                standing.left = size;
+                stream_position.left = size;
                 at += HEAD;
                 continue;
             }
-            let body = &bytes[..standing.left.min(bytes.len())];
-            standing.end = path.append_log(standing.position, body)?;
-            standing.position += body.len() as i64;
-            standing.left -= body.len();
+            let body = &bytes[..stream_position.left.min(bytes.len())];
+            stream_position.end = path.append_log(stream_position.position, body)?;
+            stream_position.position += body.len() as i64;
+            stream_position.left -= body.len();
             at += body.len();
         }
         self.buffer.copy_within(at..self.filled, 0);
@@ -118,8 +127,8 @@ impl Following {
 
     /// Reports how far the log is. A master that takes no report now gets a later one.
     fn report(&mut self, until: Instant) -> io::Result<()> {
-        let reached = self.standing.position.min(self.standing.end);
-        if reached <= self.standing.reported {
+        let reached = self.stream_position.position.min(self.stream_position.end);
+        if reached <= self.stream_position.reported {
             return Ok(());
         }
         let bytes = reached.to_be_bytes();
@@ -140,7 +149,7 @@ impl Following {
                 Err(error) => return Err(error),
             }
         }
-        self.standing.reported = reached;
+        self.stream_position.reported = reached;
         Ok(())
     }
 
@@ -165,14 +174,15 @@ impl Following {
     fn read(&mut self) -> io::Result<bool> {
         let room = self.buffer.len() - self.filled;
         // What is read ends with a frame of the usual size, so that whole pages are written.
-        let after_next = self.standing.left + HEAD - self.filled.min(HEAD) + self.frame_bytes;
+        let after_next =
+            self.stream_position.left + HEAD - self.filled.min(HEAD) + self.frame_bytes;
         let wanted =
-            if after_next <= room { after_next } else { self.standing.left.clamp(1, room) };
+            if after_next <= room { after_next } else { self.stream_position.left.clamp(1, room) };
         match self.socket.read(&mut self.buffer[self.filled..][..wanted]) {
             Ok(0) => Ok(false),
             Ok(count) => {
                 self.filled += count;
-                self.has_heard = true;
+                self.has_received = true;
                 Ok(true)
             }
             Err(error)

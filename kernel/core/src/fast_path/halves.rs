@@ -54,7 +54,7 @@ impl FastPath {
     /// Whether sends of half messages may be fast.
     pub fn set_halves(&self, fast: bool) {
         let mut state = self.state.lock();
-        state.make_room_for_names();
+        state.evict_names();
         state.tables.set_halves(fast);
     }
 

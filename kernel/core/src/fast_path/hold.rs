@@ -1,7 +1,7 @@
 //! Held pulls (long polling): who waits for which queue, and until when.
 //!
 //! A held pull lies in one slab and in three places that name it: the list of its queue, which a
-//! wake-up walks without a look at any other queue; the list of its connection, for closing; and a
+//! wake-up walks without a check of any other queue; the list of its connection, for closing; and a
 //! heap of deadlines, whose entries are dropped lazily. The lists belong to the queues and
 //! connections; all of them are in the order of holding.
 
@@ -148,11 +148,12 @@ impl Holds {
 
     /// Whether another pull may be held.
     #[must_use]
-    pub const fn has_room(&self) -> bool {
+    pub const fn has_capacity(&self) -> bool {
         self.count < HELD_PULLS_MAX
     }
 
-    /// Holds a pull in the lists of its queue and its connection. The caller checked `has_room`.
+    /// Holds a pull in the lists of its queue and its connection. The caller checked
+    /// `has_capacity`.
     pub fn hold(&mut self, pull: HeldPull, queue: &mut List, connection: &mut List) -> u32 {
         let deadline = pull.deadline_ms;
         let apart = Link { previous: NONE, next: NONE };

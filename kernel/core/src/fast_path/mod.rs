@@ -1,8 +1,8 @@
 //! The broker's fast path: frames of a connection in, answers out, on top of the store.
 //!
 //! [`FastPath`] joins the store with the tables that the broker pushes and with what waits: held
-//! pulls and answers that wait for a flush. [`Connection::feed`] takes a chunk of bytes, under one lock of
-//! the store. Policy is data here; whatever is unusual is handed back to the slow path.
+//! pulls and answers that wait for a flush. [`Connection::feed`] takes a chunk of bytes, under one
+//! lock of the store. Policy is data here; whatever is unusual is handed back to the slow path.
 //!
 //! Locks: the state's, then the store's. Neither is held while a thread waits.
 
@@ -26,7 +26,7 @@ mod times;
 mod waits;
 
 pub use self::connection::{Connection, Fed};
-pub use self::following::{Following, Pause, Standing};
+pub use self::following::{Following, Pause, StreamPosition};
 pub use self::halves::{HalfRun, HalvesEnded};
 pub use self::path::{Commit, FastPath, GroupStats, Lag, NewHold, NewWait};
 pub use self::peers::READY_BYTES_MAX;

@@ -100,7 +100,7 @@ impl FastPath {
         fast: bool,
     ) {
         let mut state = self.state.lock();
-        state.make_room_for_names();
+        state.evict_names();
         state.tables.set_topic(topic.as_bytes(), read_queues, write_queues, perm, fast);
         if perm & PERM_READ == 0 {
             state.end_topic(topic.as_bytes());
@@ -117,7 +117,7 @@ impl FastPath {
     /// Puts a group into the table.
     pub fn set_group(&self, group: &str, fast: bool, slow_broker_id: i64) {
         let mut state = self.state.lock();
-        state.make_room_for_names();
+        state.evict_names();
         state.tables.set_group(group.as_bytes(), fast, slow_broker_id);
         if !fast {
             state.end_group(group.as_bytes());
@@ -134,7 +134,7 @@ impl FastPath {
     /// Puts a subscription into the table.
     pub fn set_subscription(&self, group: &str, topic: &str, subscription: Subscription) {
         let mut state = self.state.lock();
-        state.make_room_for_names();
+        state.evict_names();
         let tables = &mut state.tables;
         let other = tables.set_subscription(group.as_bytes(), topic.as_bytes(), subscription);
         state.ended.subscriptions.extend(other);
@@ -150,7 +150,7 @@ impl FastPath {
     /// Whether the pulls of a group of a topic are slow; its held ones end then.
     pub fn set_slow_pulls(&self, group: &str, topic: &str, slow: bool) {
         let mut state = self.state.lock();
-        state.make_room_for_names();
+        state.evict_names();
         let slots = state.tables.set_slow_pulls(group.as_bytes(), topic.as_bytes(), slow);
         state.ended.subscriptions.extend(slots.filter(|_| slow));
     }
@@ -170,8 +170,8 @@ impl FastPath {
         self.state.lock().tables.takes_commits = takes_commits;
     }
 
-    /// For how long sends wait for a slave; None: not at all. Those that wait then end with the next
-    /// tick.
+    /// For how long sends wait for a slave; None: not at all. Those that wait then end with the
+    /// next tick.
     pub fn set_slave_timeout(&self, timeout_ms: Option<i64>) {
         self.state.lock().safety.slave_timeout_ms = timeout_ms;
     }
@@ -275,7 +275,8 @@ impl FastPath {
         appended
     }
 
-    /// Ends an append: answers what it woke, gives the locks back, and tells that there are answers.
+    /// Ends an append: answers what it woke, gives the locks back, and tells that there are
+    /// answers.
     pub(super) fn end_append(&self, mut state: MutexGuard<'_, State>, mut core: Guard<'_>) {
         let woken = state.has_arrivals();
         if woken {
@@ -324,8 +325,8 @@ impl FastPath {
         appended
     }
 
-    /// `getMessage` of RocketMQ; raw records are appended to `records`. With a `group` it counts for
-    /// that group.
+    /// `getMessage` of RocketMQ; raw records are appended to `records`. With a `group` it counts
+    /// for that group.
     #[allow(clippy::too_many_arguments)] // the fields of a pull
     pub fn read(
         &self,
@@ -351,7 +352,7 @@ impl FastPath {
         };
         if let Some(group) = group.filter(|_| outcome.lag >= 0) {
             let mut state = self.state.lock();
-            state.make_room_for_names();
+            state.evict_names();
             let tables = &mut state.tables;
             if let Some((group, topic)) = tables.intern(group.as_bytes(), topic.as_bytes()) {
                 tables.note_got(group, topic, queue_id, &outcome);
@@ -363,7 +364,7 @@ impl FastPath {
     /// Holds a pull; false when the table is full. A later record wakes it, not one that is there.
     pub fn hold(&self, hold: &NewHold<'_>) -> bool {
         let mut state = self.state.lock();
-        state.make_room_for_names();
+        state.evict_names();
         let Some((group, topic)) = state.tables.intern(hold.group, hold.topic) else {
             return false;
         };
@@ -378,7 +379,7 @@ impl FastPath {
     pub fn wait_for_offset(&self, new: &NewWait<'_>) -> bool {
         let mut guard = self.state.lock();
         let state = &mut *guard;
-        state.make_room_for_names();
+        state.evict_names();
         let tables = &mut state.tables;
         let Some((group, topic)) = tables.intern(new.group, new.topic) else {
             return false;

@@ -6,7 +6,7 @@ use hashbrown::HashMap;
 use super::hold::List;
 use super::pending::{Awaited, PENDING_ANSWERS_MAX, Pending, Safety};
 
-/// Ready answers above this are not made yet: woken pulls wait until `drain_ready` made room.
+/// Ready answers above this are not made yet: woken pulls wait until `drain_ready` made space.
 pub const READY_BYTES_MAX: usize = 64 << 20;
 
 /// One connection.
@@ -64,7 +64,7 @@ impl Peers {
 
     /// Whether more ready answers may be made.
     #[must_use]
-    pub const fn has_room(&self) -> bool {
+    pub const fn has_capacity(&self) -> bool {
         self.ready_bytes < READY_BYTES_MAX
     }
 

@@ -26,8 +26,8 @@ pub const NAMES_MAX: usize = 262_144;
 /// Bytes of all these names together, of topics or of groups.
 pub const NAMES_BYTES_MAX: usize = 32 << 20;
 
-/// Names made and deleted between two sweeps for slots to give back: so many deleted names may still
-/// take up room.
+/// Names made and deleted between two sweeps for slots to give back: so many deleted names may
+/// still take up space.
 const SWEEP_CHANGES: usize = 4_096;
 
 /// Number of a topic or group that is in no table.
@@ -197,7 +197,7 @@ impl<T> DerefMut for Slots<T> {
 }
 
 impl<T: Named> Slots<T> {
-    /// The slot of a name, if it has one; `hint` is looked at first.
+    /// The slot of a name, if it has one; `hint` is examined first.
     #[inline]
     #[must_use]
     pub fn find(&self, name: &[u8], hint: u32) -> Option<u32> {
@@ -207,7 +207,7 @@ impl<T: Named> Slots<T> {
         }
     }
 
-    /// The slot of a name, made when it is new; None without room for it.
+    /// The slot of a name, made when it is new; None without space for it.
     pub fn intern(&mut self, name: &[u8]) -> Option<u32> {
         if let Some(slot) = self.by_name.get(name) {
             return Some(*slot);
@@ -338,12 +338,12 @@ impl Tables {
         self.takes_commits && sys_flag & PULL_COMMIT_OFFSET != 0
     }
 
-    /// The slots of a group and a topic, made when they are new; None without room for them.
+    /// The slots of a group and a topic, made when they are new; None without space for them.
     pub fn intern(&mut self, group: &[u8], topic: &[u8]) -> Option<(u32, u32)> {
         Some((self.groups.intern(group)?, self.topics.intern(topic)?))
     }
 
-    /// Puts a topic into the table, or changes it; without room for its name it stays unknown, and
+    /// Puts a topic into the table, or changes it; without space for its name it stays unknown, and
     /// so on the slow path.
     pub fn set_topic(
         &mut self,
@@ -444,7 +444,7 @@ impl Tables {
         Some((group, topic))
     }
 
-    /// Whether the pulls of a group of a topic are slow; the slots of both. None without room for
+    /// Whether the pulls of a group of a topic are slow; the slots of both. None without space for
     /// them: then nothing of them is fast.
     pub fn set_slow_pulls(&mut self, group: &[u8], topic: &[u8], slow: bool) -> Option<(u32, u32)> {
         let (group, topic) = self.intern(group, topic)?;
@@ -490,7 +490,7 @@ impl Tables {
         self.groups.sweep(&used.groups);
     }
 
-    /// Counts a read that looked at entries of a queue.
+    /// Counts a read that examined entries of a queue.
     #[inline]
     pub fn note_got(&mut self, group: u32, topic: u32, queue_id: i32, outcome: &ReadOutcome) {
         let all = &mut self.groups[group as usize].got;

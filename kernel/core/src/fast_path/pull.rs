@@ -18,7 +18,7 @@ const KNOWN_FLAGS: i32 = PULL_COMMIT_OFFSET | PULL_SUSPEND | PULL_SUBSCRIPTION |
 /// What a pull needs to know of its connection.
 pub struct Puller<'a> {
     pub connection: u64,
-    /// Slots of the last topic and group, looked at first.
+    /// Slots of the last topic and group, examined first.
     pub last_topic: &'a mut u32,
     pub last_group: &'a mut u32,
     pub tag_codes: &'a mut Vec<i32>,
@@ -51,7 +51,7 @@ pub fn pull(
     }
     let commit_key = (group_slot, topic_slot, fields.queue_id);
     let commits = fields.commit_offset >= 0 && state.tables.takes_commit(fields.sys_flag);
-    if commits && !state.has_room_to_commit(&commit_key) {
+    if commits && !state.has_capacity_to_commit(&commit_key) {
         return None;
     }
     let tables = &mut state.tables;
@@ -77,7 +77,7 @@ pub fn pull(
     let may_hold = may_wait && fields.suspend_timeout_ms > 0;
     // How long a pull waits without long polling is for Python to say.
     if may_wait && !state.long_polling
-        || may_hold && !state.has_room_to_hold(puller.connection, tag_codes)
+        || may_hold && !state.has_capacity_to_hold(puller.connection, tag_codes)
     {
         return None;
     }

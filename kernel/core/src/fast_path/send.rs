@@ -23,7 +23,7 @@ const ITEM_FIXED_BYTES: usize = 20;
 pub struct Sender<'a> {
     pub connection: u64,
     pub born_host: &'a [u8],
-    /// Slot of the last topic, looked at first.
+    /// Slot of the last topic, examined first.
     pub last_topic: &'a mut u32,
     pub access: &'a mut Access,
 }

@@ -101,7 +101,7 @@ pub struct State {
     pub batch: BatchBuffers,
     pub scratch: Vec<u8>,
     answer_header: AnswerHeader,
-    /// Queues whose held pulls are looked at next, in the order of their first record.
+    /// Queues whose held pulls are examined next, in the order of their first record.
     arrived: Vec<Arrived>,
     /// What was appended and is not committed by a transient pool, in log order: it arrives then.
     staged: VecDeque<Staged>,
@@ -142,20 +142,21 @@ impl State {
 
     /// Whether another offset may be committed; those that are there may be replaced.
     #[inline]
-    pub fn has_room_to_commit(&self, key: &(u32, u32, i32)) -> bool {
+    pub fn has_capacity_to_commit(&self, key: &(u32, u32, i32)) -> bool {
         self.commits.len() < COMMITS_MAX || self.commits.contains_key(key)
     }
 
     /// Whether another pull of a connection may be held, with those tags.
-    pub fn has_room_to_hold(&mut self, connection: u64, tag_codes: Option<&[i32]>) -> bool {
+    pub fn has_capacity_to_hold(&mut self, connection: u64, tag_codes: Option<&[i32]>) -> bool {
         let held = self.peers.known(connection).map_or(0, |peer| peer.holds.len());
         let codes = self.holds.codes() + tag_codes.map_or(0, <[i32]>::len);
-        self.holds.has_room() && held < HELD_OF_CONNECTION_MAX && codes <= HELD_CODES_MAX
+        self.holds.has_capacity() && held < HELD_OF_CONNECTION_MAX && codes <= HELD_CODES_MAX
     }
 
-    /// Holds a pull; false when the table or the connection's share of it is full, or the queue id is outside the limits.
+    /// Holds a pull; false when the table or the connection's share of it is full, or the queue id
+    /// is outside the limits.
     pub fn hold(&mut self, pull: HeldPull) -> bool {
-        if !self.has_room_to_hold(pull.asked.connection, pull.tag_codes.as_deref()) {
+        if !self.has_capacity_to_hold(pull.asked.connection, pull.tag_codes.as_deref()) {
             return false;
         }
         let topic = &mut self.tables.topics[pull.asked.topic as usize];
@@ -207,7 +208,7 @@ impl State {
 
     /// Gives back the slots of deleted names, when many names were made and deleted. What waits for
     /// something, or will be told, keeps its slots. To be called before a name gets a slot.
-    pub fn make_room_for_names(&mut self) {
+    pub fn evict_names(&mut self) {
         if !self.tables.needs_sweep() {
             return;
         }
@@ -281,7 +282,8 @@ impl State {
         !self.staged.is_empty()
     }
 
-    /// Notes a record that can be read in a queue; `answer_arrivals` looks at the pulls that wait for it.
+    /// Notes a record that can be read in a queue; `answer_arrivals` examines the pulls that wait
+    /// for it.
     #[inline]
     fn note_arrival(&mut self, topic: u32, queue_id: i32, tags_code: i64) {
         self.waits.touch(topic, queue_id);
@@ -313,7 +315,7 @@ impl State {
     }
 
     /// Reads for the pulls that wait for what arrived, and answers those that found something:
-    /// into `own` for that connection, else into the ready answers. Without room for these the
+    /// into `own` for that connection, else into the ready answers. Without space for these the
     /// rest is left for the next call.
     pub fn answer_arrivals(&mut self, core: &mut Core, mut own: Option<(u64, &mut Vec<u8>)>) {
         let Self { waits, tables, .. } = self;
@@ -327,7 +329,7 @@ impl State {
             queue.arrived = 0;
             let mut next = queue.holds.first();
             while let Some(index) = next {
-                if !self.peers.has_room() {
+                if !self.peers.has_capacity() {
                     self.leave(arrival);
                     break;
                 }
@@ -380,7 +382,7 @@ impl State {
         }
     }
 
-    /// Answers the pulls whose time is over. Without room for the answers the rest is left for
+    /// Answers the pulls whose time is over. Without space for the answers the rest is left for
     /// the next call; a closed store has no answer, all its queues look empty.
     pub fn expire_holds(&mut self, core: &mut Core, now_ms: i64) {
         if !core.is_open() {
@@ -389,7 +391,7 @@ impl State {
         self.end_holds();
         self.end_passed_over(core, now_ms);
         self.waits.end_where(|wait| wait.deadline_ms <= now_ms);
-        while self.peers.has_room() {
+        while self.peers.has_capacity() {
             let Some(index) = self.holds.next_expired(now_ms) else {
                 break;
             };

@@ -1,6 +1,6 @@
 //! How long sends took, in whole milliseconds: what the store's statistics are made of.
 //!
-//! One look at the clock per chunk of a socket, not per message: the sends of a chunk are answered
+//! One check of the clock per chunk of a socket, not per message: the sends of a chunk are answered
 //! together.
 
 use std::collections::BTreeMap;

@@ -1,4 +1,4 @@
-//! Waits for an offset of a queue: whoever reads by himself is told when there is something to
+//! Waits for an offset of a queue: whoever reads by himself is notified when there is something to
 //! read. A wait has a number and no answer; what it was for is its owner's affair.
 
 use std::collections::VecDeque;

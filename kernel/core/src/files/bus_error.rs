@@ -10,7 +10,7 @@ use std::mem::MaybeUninit;
 use std::sync::Once;
 use std::sync::atomic::{AtomicPtr, Ordering};
 
-/// Longest line of `/proc/self/maps` that is looked at; of a longer path the end is not told.
+/// Longest line of `/proc/self/maps` that is examined; of a longer path the end is not reported.
 const LINE_MAX: usize = 1_024;
 const READ_SIZE: usize = 2_048;
 
@@ -18,7 +18,7 @@ const READ_SIZE: usize = 2_048;
 static BEFORE: AtomicPtr<libc::sigaction> = AtomicPtr::new(std::ptr::null_mut());
 
 /// Lets the process say which file it died of; the first call counts.
-pub(crate) fn tell_of_bus_errors() {
+pub(crate) fn report_bus_errors() {
     static INSTALLED: Once = Once::new();
     INSTALLED.call_once(|| {
         let mut before = MaybeUninit::<libc::sigaction>::zeroed();
@@ -82,7 +82,8 @@ extern "C" fn on_bus_error(signal: c_int, info: *mut libc::siginfo_t, _context: 
 }
 
 fn say(text: &[u8]) {
-    // SAFETY: plain system call on a slice that lives through it. Nobody could be told of an error.
+    // SAFETY: plain system call on a slice that lives through it. Nobody could be notified of an
+    // error.
     let _ = unsafe { libc::write(libc::STDERR_FILENO, text.as_ptr().cast(), text.len()) };
 }
 
@@ -127,8 +128,8 @@ fn find_place(address: usize, line: &mut [u8; LINE_MAX]) -> Option<(&[u8], usize
     }
 }
 
-/// Of a line `start-end rights offset device inode path`: where the path starts, and the position in
-/// the file, when the address lies in it and it is of a file.
+/// Of a line `start-end rights offset device inode path`: where the path starts, and the position
+/// in the file, when the address lies in it and it is of a file.
 fn place_in(line: &[u8], address: usize) -> Option<(usize, usize)> {
     let path = line.iter().position(|&byte| byte == b'/')?;
     let mut fields = line.get(..path)?.split(|&byte| byte == b' ' || byte == b'-');

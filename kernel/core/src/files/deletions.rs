@@ -80,7 +80,7 @@ impl Deletions {
         self.is_dirty = true;
     }
 
-    /// After a file was deleted: there may be room now for what could not be noted.
+    /// After a file was deleted: there may be space now for what could not be noted.
     pub(crate) fn retry(&mut self) {
         if self.is_lost {
             let _ = self.write_anew();
@@ -109,7 +109,8 @@ impl Deletions {
     }
 
     /// What has to be waited for to bring the file to the disk, without this value's lock. An error
-    /// of writing it anew is left for the next call, and [`Self::note_lost`] tells of one of waiting.
+    /// of writing it anew is left for the next call, and [`Self::note_lost`] reports one of
+    /// waiting.
     pub(crate) fn start_sync(&mut self) -> Option<PathBuf> {
         if self.is_lost || self.is_too_large() {
             let _ = self.write_anew();

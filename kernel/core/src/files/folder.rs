@@ -90,7 +90,7 @@ pub(crate) struct Boot {
 }
 
 impl Boot {
-    /// Looks at both; what can't be read is empty.
+    /// Examines both; what can't be read is empty.
     pub(crate) fn find(root: &Path) -> Self {
         let read = |path: &Path| fs::read_to_string(path).unwrap_or_default().trim().to_owned();
         let path = root.join("boot");

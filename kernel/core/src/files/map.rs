@@ -5,8 +5,8 @@
 //! without a lock. Another process is kept out by the store's lock file.
 //!
 //! A write to a hole of a sparse file on a full disk is a SIGBUS. So nothing is written to a page
-//! before the kernel was asked to back it (`MADV_POPULATE_WRITE`), which reports the full disk as an
-//! error instead; that is also what keeps page faults out of the append.
+//! before the kernel was asked to back it (`MADV_POPULATE_WRITE`), which reports the full disk as
+//! an error instead; that is also what keeps page faults out of the append.
 
 use std::ffi::CString;
 use std::fmt::Write;
@@ -170,7 +170,8 @@ impl MappedFile {
     }
 
     /// What the file held from a position on when it was opened, without the hole at its end: where
-    /// a file system gives a page to whoever reads a hole, reading there on a full disk is a SIGBUS.
+    /// a file system gives a page to whoever reads a hole, reading there on a full disk is a
+    /// SIGBUS.
     pub(crate) fn data_from(&self, position: u64) -> &[u8] {
         self.bytes(position, self.data_end.saturating_sub(position) as usize)
     }
@@ -270,8 +271,8 @@ impl MappedFile {
         }
     }
 
-    /// Does not let the kernel read around a page that is missed: for files that are written in small
-    /// steps, or in no order. It would make megabytes of pages where one is needed.
+    /// Does not let the kernel read around a page that is missed: for files that are written in
+    /// small steps, or in no order. It would make megabytes of pages where one is needed.
     pub(crate) fn advise_random(&self) {
         // SAFETY: our own mapping; the advice changes no content.
         unsafe { libc::madvise(self.base.cast(), self.size as usize, libc::MADV_RANDOM) };
@@ -340,7 +341,8 @@ impl MappedFile {
         }
         self.reserve(from, to)?;
         for page in (from..to).step_by(PAGE as usize) {
-            // SAFETY: inside the mapping. An atomic "or 0" changes nothing, whoever writes beside it.
+            // SAFETY: inside the mapping. An atomic "or 0" changes nothing, whoever writes beside
+            // it.
             unsafe { AtomicU8::from_ptr(self.base.add(page as usize)) }
                 .fetch_or(0, Ordering::Relaxed);
         }
@@ -356,12 +358,12 @@ impl MappedFile {
         // SAFETY: a text with its end and a struct that live through the call.
         let is_known = unsafe { libc::statvfs(path.as_ptr(), &raw mut found) } == 0;
         let free = found.f_bavail.saturating_mul(found.f_frsize);
-        let has_room = is_known && free > length.saturating_add(ROOM_MIN);
-        io::Error::from_raw_os_error(if has_room { libc::EIO } else { libc::ENOSPC })
+        let has_capacity = is_known && free > length.saturating_add(ROOM_MIN);
+        io::Error::from_raw_os_error(if has_capacity { libc::EIO } else { libc::ENOSPC })
     }
 
-    /// Gives these bytes blocks: ahead of writes, or where pages can't be asked for, since on a full
-    /// disk touching a hole is a SIGBUS. A file system that can't do it is taken at its luck.
+    /// Gives these bytes blocks: ahead of writes, or where pages can't be asked for, since on a
+    /// full disk touching a hole is a SIGBUS. A file system that can't do it is taken at its luck.
     #[cold]
     pub(crate) fn reserve(&self, from: u64, to: u64) -> io::Result<()> {
         let file = OpenOptions::new().write(true).open(&self.path)?;

@@ -1,7 +1,7 @@
-//! The thread that preallocates for the append: it backs the pages it will write next, and makes the next
-//! files of the commit log (RocketMQ's `AllocateMappedFileService`). The append waits for it only
-//! where a file that it needs is being made at that moment; where the thread lags, the append
-//! does the work itself, in small portions.
+//! The thread that preallocates for the append: it backs the pages it will write next, and makes
+//! the next files of the commit log (RocketMQ's `AllocateMappedFileService`). The append waits for
+//! it only where a file that it needs is being made at that moment; where the thread lags, the
+//! append does the work itself, in small portions.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -14,7 +14,7 @@ use parking_lot::{Condvar, Mutex};
 
 use crate::files::map::{MappedFile, PAGE};
 
-/// Bytes backed between two looks at the queue of requests.
+/// Bytes backed between two checks of the queue of requests.
 const SLICE: u64 = 1 << 20;
 /// Requests for queues that may wait; more are dropped (the append then backs by itself).
 const QUEUE_REQUESTS_MAX: usize = 4_096;
@@ -134,7 +134,7 @@ impl Default for Preallocator {
 }
 
 impl Preallocator {
-    /// Back a log file up to a position; false: ask again, the thread is looking at the requests. An
+    /// Back a log file up to a position; false: ask again, the thread is examining the requests. An
     /// append must not wait for it: woken, but not running yet, it may have the lock.
     pub(crate) fn back_log(&self, file: &Arc<MappedFile>, end: u64, pace: Pace) -> bool {
         let Some(mut requests) = self.requests.try_lock() else { return false };

@@ -14,11 +14,11 @@ use crate::files::threads::in_threads;
 
 /// Bytes that are read at a time: they stay in the processor's cache.
 const BLOCK: usize = 256 << 10;
-/// Bytes that one thread looks at before it takes others.
+/// Bytes that one thread examines before it takes others.
 const SEGMENT: u64 = 8 << 20;
 
-/// The offset after the last byte from `from` to `size` that is not zero; `from` when all are. Holes
-/// are not read. Read, not mapped: a page that can't be read is an error then, and no signal.
+/// The offset after the last byte from `from` to `size` that is not zero; `from` when all are.
+/// Holes are not read. Read, not mapped: a page that can't be read is an error then, and no signal.
 pub(crate) fn data_end(file: &File, from: u64, size: u64) -> io::Result<u64> {
     let mut segments = Vec::new();
     for (start, end) in data_ranges(file, from, size) {

@@ -46,7 +46,7 @@ pub(crate) struct CommitLog {
     pool: Option<Arc<Pool>>,
     /// Physical offset after the last record.
     pub(super) write: u64,
-    /// Up to here a record can be written without a second look: it leaves room for the blank,
+    /// Up to here a record can be written without a second check: it leaves space for the blank,
     /// its pages are backed, and the helper needs no word.
     pub(super) safe_end: u64,
     window: u64,
@@ -233,7 +233,7 @@ impl CommitLog {
         (self.files.len() > 1 && is_whole).then(|| self.files.remove(0))
     }
 
-    /// Finds room for `size` bytes in one file and makes it writable.
+    /// Finds space for `size` bytes in one file and makes it writable.
     #[inline]
     pub(crate) fn place(
         &mut self,
@@ -248,7 +248,7 @@ impl CommitLog {
     }
 
     /// The bytes to be written, which start `after` bytes after the last record; empty where
-    /// [`Self::place`] did not make room.
+    /// [`Self::place`] did not make space.
     #[inline]
     pub(crate) fn room(&mut self, after: u64, size: u64) -> &mut [u8] {
         let Some(file) = &self.tail else { return &mut [] };
@@ -327,7 +327,7 @@ impl CommitLog {
             }
         }
         if self.asked >= file.end() {
-            // Nothing more to ask for in this file: no need to look again before it is full.
+            // Nothing more to ask for in this file: no need to check again before it is full.
             self.asked = u64::MAX;
         }
     }

@@ -55,7 +55,7 @@ impl CommitLog {
                 )));
             }
             match files.pop_if(|last| last.start() == start) {
-                Some(twin) => files.push(one_of(twin, file, notes)?),
+                Some(kept) => files.push(one_of(kept, file, notes)?),
                 None => files.push(file),
             }
         }
@@ -65,8 +65,8 @@ impl CommitLog {
     }
 }
 
-/// Which of two files with the same name in different folders is the log's: one that was preallocated
-/// and never written is removed.
+/// Which of two files with the same name in different folders is the log's: one that was
+/// preallocated and never written is removed.
 fn one_of(
     one: Arc<MappedFile>,
     other: Arc<MappedFile>,
@@ -87,7 +87,8 @@ fn one_of(
     Ok(kept)
 }
 
-/// Removes the files at the end that were preallocated and never written: the log goes on in new ones.
+/// Removes the files at the end that were preallocated and never written: the log goes on in new
+/// ones.
 fn drop_unwritten(files: &mut Vec<Arc<MappedFile>>) {
     while files.len() > 1
         && let Some(file) = files.pop_if(|last| last.is_unwritten())

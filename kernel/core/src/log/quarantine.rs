@@ -1,7 +1,7 @@
 //! What is done with what stands after the end of the log.
 //!
 //! Torn records are cleared. Whole ones are somebody's messages, after damage: they are kept for
-//! people to look at, in a folder beside that of their file whose name ends in `-cut`.
+//! people to read, in a folder beside that of their file whose name ends in `-cut`.
 
 use crate::protocol::MESSAGE_MAGIC;
 use std::fs::{self, OpenOptions};
@@ -13,7 +13,7 @@ use crate::files::map::MappedFile;
 use crate::files::zeros::is_zero;
 use crate::record::{Parsed, parse};
 
-/// Bytes that are looked at together.
+/// Bytes that are examined together.
 const BLOCK: usize = 4_096;
 
 /// What ending the log took off.

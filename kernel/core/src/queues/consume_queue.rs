@@ -19,7 +19,7 @@ use crate::queues::queue_ext::QueueExt;
 
 /// The setting that fixes the size of the files.
 pub(crate) const SIZE_SETTING: &str = "mappedFileSizeConsumeQueue";
-/// Files at the end of a queue whose every entry is looked at after a crash of the machine.
+/// Files at the end of a queue whose every entry is examined after a crash of the machine.
 pub(super) const FILES_SCANNED: usize = 3;
 /// A queue that fills a page within this time gets pages backed in advance by the helper.
 const BUSY_MS: i64 = 1_000;
@@ -41,7 +41,7 @@ pub(crate) struct ConsumeQueue {
     tail: Option<Arc<MappedFile>>,
     pub(super) min: i64,
     pub(super) max: i64,
-    /// Up to this byte an entry can be written without a second look.
+    /// Up to this byte an entry can be written without a second check.
     pub(super) safe_end: u64,
     asked: u64,
     page_ms: i64,
@@ -121,7 +121,7 @@ impl ConsumeQueue {
     }
 
     /// Up to `count` entries from an offset, within one file. Read, not mapped: most queues are
-    /// looked at once and never touched again.
+    /// examined once and never touched again.
     fn read_entries(&self, offset: i64, count: u64) -> Result<Vec<u8>, StoreError> {
         let byte = offset as u64 * ENTRY_SIZE;
         let Some(file) = self.files.at(byte) else {
@@ -177,8 +177,8 @@ impl ConsumeQueue {
         self.max
     }
 
-    /// The max offset of what can be read of a log that is readable up to there: records that wait in
-    /// a transient pool have their entries already.
+    /// The max offset of what can be read of a log that is readable up to there: records that wait
+    /// in a transient pool have their entries already.
     #[inline]
     pub(crate) fn readable_max(&mut self, readable: i64) -> i64 {
         if self.max_physical <= readable { self.max } else { self.search_readable(readable) }
@@ -329,7 +329,7 @@ impl ConsumeQueue {
         unsafe { file.patch(0, &bytes) }.during("writing", file.path())
     }
 
-    /// Appends an entry; its room was reserved.
+    /// Appends an entry; its space was reserved.
     #[inline]
     pub(crate) fn push(&mut self, entry: Entry) {
         let byte = self.max as u64 * ENTRY_SIZE;
@@ -483,8 +483,8 @@ impl ConsumeQueue {
             return false;
         }
         let is_whole = is_full || least_pages == 0;
-        // Without the page that is being written: an append would have to ask for the right to write
-        // it again, and perhaps to wait for the file system.
+        // Without the page that is being written: an append would have to ask for the right to
+        // write it again, and perhaps to wait for the file system.
         let start = end / self.files.size * self.files.size;
         let target = if is_whole { end } else { start + (end - start) / PAGE * PAGE };
         let end = target.max(self.flushed);

@@ -6,7 +6,7 @@ use crate::queues::entry::{ENTRY_SIZE, Entry};
 use crate::queues::queue_ext::{Filter, QueueExt, is_ext_address};
 
 /// Entries at the end of a queue that are searched for the last address.
-const ENTRIES_LOOKED_AT: i64 = 3_277;
+const ENTRIES_SCANNED: i64 = 3_277;
 
 impl ConsumeQueue {
     /// Gives a queue that was loaded its units.
@@ -25,7 +25,7 @@ impl ConsumeQueue {
         if self.ext.is_none() {
             return Ok(());
         }
-        let start = self.min().max(self.max() - ENTRIES_LOOKED_AT);
+        let start = self.min().max(self.max() - ENTRIES_SCANNED);
         let mut last_address = None;
         for offset in (start..self.max()).rev() {
             if let Some(entry) = self.entry(offset)?
@@ -75,8 +75,8 @@ impl ConsumeQueue {
         Ok(entries.into_iter().map(judge).collect())
     }
 
-    /// Appends the entry of a record that is long stored; its room was reserved. With a `unit_time`,
-    /// the time of storing, it gets a unit if the queue has any.
+    /// Appends the entry of a record that is long stored; its space was reserved. With a
+    /// `unit_time`, the time of storing, it gets a unit if the queue has any.
     pub(crate) fn push_again(&mut self, entry: Entry, unit_time: Option<i64>) {
         let address = match (&mut self.ext, unit_time) {
             (Some(ext), Some(time)) => ext.put_again(entry.tags_code, time),

@@ -8,8 +8,8 @@ use crate::queues::entry::Entry;
 use crate::state::types::QueueHandle;
 
 impl Recovery<'_> {
-    /// Looks at the entries that no record claimed: the offset of the first record whose queue knows
-    /// it otherwise than it says itself. Entries that belong to no record are dropped.
+    /// Examines the entries that no record claimed: the offset of the first record whose queue
+    /// knows it otherwise than it says itself. Entries that belong to no record are dropped.
     pub(super) fn find_disowned(&mut self, start: u64) -> Result<Option<u64>, StoreError> {
         let log = std::mem::take(&mut self.core.log);
         let result = self.find_disowned_in(&log, start as i64);

@@ -39,7 +39,7 @@ use crate::shared::Shared;
 use crate::state::Core;
 use crate::state::types::QueueHandle;
 
-/// Files of the log that are read after a clean stop when the queues do not tell where it ends.
+/// Files of the log that are read after a clean stop when the queues do not report where it ends.
 const FILES_READ: usize = 3;
 
 /// Loads and recovers; leaves the core ready, but not open.
@@ -236,8 +236,8 @@ impl Recovery<'_> {
         Ok(Found { flushed, last_timestamp })
     }
 
-    /// A time that is not far ahead of the clock; one that is would hold all later ones up. RocketMQ
-    /// lets times fall behind over a restart.
+    /// A time that is not far ahead of the clock; one that is would hold all later ones up.
+    /// RocketMQ lets times fall behind over a restart.
     fn believable(&self, timestamp: i64) -> i64 {
         believable(timestamp, self.now_ms)
     }

@@ -1,10 +1,11 @@
 //! The log of a slave: bytes of its master's log, appended as they come, with the queue entries and
 //! keys of each record that became whole.
 //!
-//! A record says at which offset of its queue it stands. That is where the queue goes on, or its topic
-//! was deleted and made anew (offset 0), or the queue is new here, since the slave began in the middle
-//! of its master's log. Anything else is a log that is not the one this one is a part of. Of a topic
-//! that was made anew each queue goes by itself: others may have entries of the new life already.
+//! A record says at which offset of its queue it stands. That is where the queue goes on, or its
+//! topic was deleted and made anew (offset 0), or the queue is new here, since the slave began in
+//! the middle of its master's log. Anything else is a log that is not the one this one is a part
+//! of. Of a topic that was made anew each queue goes by itself: others may have entries of the new
+//! life already.
 
 use crate::error::StoreError;
 use crate::index::{PendingKey, for_each_key};
@@ -124,7 +125,7 @@ impl Core {
         let marks = Marks::scan(view.properties);
         let tags_code = tags_code_with(view, delays, &marks);
         for place in places.iter() {
-            match self.room_for(view, place) {
+            match self.space_for(view, place) {
                 Ok(handle) => arrived.push((handle, tags_code)),
                 Err(refusal) => {
                     arrived.truncate(first);
@@ -150,8 +151,8 @@ impl Core {
         Ok(())
     }
 
-    /// The queue of a place, with room for the entry that comes next there.
-    fn room_for(
+    /// The queue of a place, with space for the entry that comes next there.
+    fn space_for(
         &mut self,
         view: &RecordView<'_>,
         place: Place<'_>,

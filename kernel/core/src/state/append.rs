@@ -1,6 +1,6 @@
 //! Writing: one record or a batch, with their queue entries and index keys.
 //!
-//! Whatever can fail comes first: limits, room in the queue, room in the log. Then record, queue
+//! Whatever can fail comes first: limits, space in the queue, space in the log. Then record, queue
 //! entry and position are written without a way to fail between them.
 
 use crate::error::{PutStatus, StoreError};
@@ -160,7 +160,7 @@ impl Parts<'_> {
     }
 
     /// Writes a record `after` bytes after the end of the log, its queue entry and its keys. The
-    /// room for both was made.
+    /// space for both was made.
     #[inline]
     #[allow(clippy::too_many_arguments)] // one step of a inner loop, inlined into its two callers
     fn store(

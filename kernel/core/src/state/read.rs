@@ -9,7 +9,7 @@ use crate::record::{RecordView, java_hash, store_time_of};
 use crate::state::Core;
 use crate::state::types::{QueueHandle, ReadOutcome};
 
-/// Bytes of queue entries that one read looks at, at least.
+/// Bytes of queue entries that one read examines, at least.
 const SCAN_BYTES: usize = 16_000;
 /// Rounds in which a query by key goes back in time when no record of a round exists any more.
 const QUERY_ROUNDS: usize = 3;
@@ -256,7 +256,7 @@ impl Core {
         }
     }
 
-    /// The queue file to search: (offset where it starts, first and last offset to look at).
+    /// The queue file to search: (offset where it starts, first and last offset to examine).
     fn file_by_time(&mut self, handle: QueueHandle, timestamp_ms: i64) -> (i64, i64, i64) {
         let (min, max) = self.readable_bounds(handle);
         let Some(slot) = self.slot(handle) else { return (0, 0, -1) };
@@ -303,7 +303,7 @@ struct Scan<'a> {
 }
 
 impl Scan<'_> {
-    /// Appends the wanted records to `answer` until it is full; (status, records, entries looked at,
+    /// Appends the wanted records to `answer` until it is full; (status, records, entries examined,
     /// physical offset in the last one). Values, not references, keep its state in registers.
     #[allow(clippy::inline_always)] // a call costs a quarter of a pull by tag
     #[inline(always)]

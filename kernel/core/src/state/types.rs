@@ -128,7 +128,7 @@ pub struct ReadOutcome {
     pub count: u32,
     /// Bytes appended to the buffer; 0 unless `Found`.
     pub bytes: usize,
-    /// Bytes between the last entry looked at and the end of the log; -1 when none was.
+    /// Bytes between the last entry examined and the end of the log; -1 when none was.
     pub lag: i64,
     /// How long the read took.
     pub milliseconds: u64,

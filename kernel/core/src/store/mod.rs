@@ -13,7 +13,7 @@ use std::thread::{self, JoinHandle};
 use parking_lot::{Mutex, MutexGuard};
 
 use crate::error::{During, StoreError};
-use crate::files::bus_error::tell_of_bus_errors;
+use crate::files::bus_error::report_bus_errors;
 use crate::files::folder::{FolderLock, abort_path};
 use crate::files::inventory::Inventory;
 use crate::flush;
@@ -75,7 +75,7 @@ impl Store {
         if running.is_some() {
             return Ok(RecoveryReport::default());
         }
-        tell_of_bus_errors();
+        report_bus_errors();
         let lock = FolderLock::take(&self.shared.settings.store_path_root_dir)?;
         let recovered = recovery::recover(&mut self.core.lock(), &self.shared);
         let recovered = recovered.and_then(|report| self.start_pool().map(|()| report));
@@ -217,8 +217,8 @@ impl Store {
         Guard { core }
     }
 
-    /// An eventfd (non-blocking), valid as long as the `Store`; readable when `flushed_offset` moved
-    /// or [`Store::notify`] was called. -1 when the system had no descriptor left.
+    /// An eventfd (non-blocking), valid as long as the `Store`; readable when `flushed_offset`
+    /// moved or [`Store::notify`] was called. -1 when the system had no descriptor left.
     pub fn notify_fd(&self) -> RawFd {
         self.shared.notify.raw()
     }

@@ -224,7 +224,7 @@ fn push_number_field(out: &mut Vec<u8>, key: &[u8], value: i64) {
     end_field(out, at);
 }
 
-/// Writes a key and room for the size of its value; the position of that size.
+/// Writes a key and space for the size of its value; the position of that size.
 fn start_field(out: &mut Vec<u8>, key: &[u8]) -> usize {
     out.extend_from_slice(&(key.len() as u16).to_be_bytes());
     out.extend_from_slice(key);

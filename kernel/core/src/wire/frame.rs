@@ -66,7 +66,7 @@ impl fmt::Display for FrameError {
 impl std::error::Error for FrameError {}
 
 /// What to do when the four bytes that should be a length start another protocol; empty when they
-/// tell of none. The twin of `foreign_protocol` in `protocol/framing.py`.
+/// tell of none. The counterpart of `foreign_protocol` in `protocol/framing.py`.
 fn foreign_protocol(length: i64) -> &'static str {
     match (length as u32).to_be_bytes() {
         [0x16, 3, 0..=4, _] => {
@@ -88,7 +88,7 @@ fn u32_at(data: &[u8], at: usize) -> Option<u32> {
     Some(u32::from_be_bytes([bytes[0], bytes[1], bytes[2], bytes[3]]))
 }
 
-/// Looks at the first frame of `data`.
+/// Examines the first frame of `data`.
 ///
 /// # Errors
 ///

@@ -75,7 +75,8 @@ pub struct Header {
     /// Whether a field is there without a value: which of two is meant is for Python to say.
     has_null: bool,
     spans: [Span; COUNT],
-    /// The unescaped property text or subscription; as long as the longest header, only the first bytes count.
+    /// The unescaped property text or subscription; as long as the longest header, only the first
+    /// bytes count.
     unescaped: Vec<u8>,
     unescaped_size: usize,
 }
@@ -308,7 +309,7 @@ impl Header {
             }
             size += end - start;
         }
-        // Escapes stand for whole characters: no more than the header itself has to be looked at.
+        // Escapes stand for whole characters: no more than the header itself has to be examined.
         let is_text = |field: &u8| std::str::from_utf8(self.long_text(header, *field)).is_ok();
         (swar::is_ascii(header) || fields.iter().all(is_text)).then_some(size)
     }

@@ -31,8 +31,8 @@ impl Json<'_> {
         (self.next()? == byte).then_some(())
     }
 
-    /// The commonest start of a field, a letter from a to n: `"x":"` taken, the letter's number, and
-    /// whether the value is a single character. Anything else is left for the general way.
+    /// The commonest start of a field, a letter from a to n: `"x":"` taken, the letter's number,
+    /// and whether the value is a single character. Anything else is left for the slow path.
     #[inline]
     pub(crate) fn letter(&mut self) -> Option<(u8, bool)> {
         let word = swar::word_at(self.data, self.at)?;

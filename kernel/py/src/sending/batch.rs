@@ -14,10 +14,10 @@ use pyo3::types::{PyBytes, PyList, PyString};
 
 use crate::sending::channel::{Kind, Send};
 use crate::sending::counters::Id;
-use crate::sending::lane::SendLane;
 use crate::sending::message::Parts;
 use crate::sending::results::{Stored, is_done, set_result};
 use crate::sending::sender::Sender;
+use crate::sending::topic_sender::TopicSender;
 
 /// A buffer of property texts above this is given back.
 const KEPT_BYTES_MAX: usize = 1 << 20;
@@ -44,7 +44,7 @@ struct Items {
 /// Messages that wait for each other.
 #[pyclass(module = "kerolox_kernel", frozen)]
 pub struct SendBatch {
-    lane: Py<SendLane>,
+    topic_sender: Py<TopicSender>,
     wait: bool,
     is_given: bool,
     bytes_max: usize,
@@ -58,7 +58,7 @@ pub struct SendBatch {
 impl SendBatch {
     #[new]
     fn new(
-        lane: Py<SendLane>,
+        topic_sender: Py<TopicSender>,
         wait: bool,
         is_given: bool,
         bytes_max: usize,
@@ -66,7 +66,7 @@ impl SendBatch {
         owner: Py<PyAny>,
     ) -> Self {
         let (items, is_refused) = (Mutex::default(), AtomicBool::new(false));
-        Self { lane, wait, is_given, bytes_max, count_max, owner, items, is_refused }
+        Self { topic_sender, wait, is_given, bytes_max, count_max, owner, items, is_refused }
     }
 
     /// Whoever sends it.
@@ -81,7 +81,7 @@ impl SendBatch {
         self.wait
     }
 
-    /// The last message found no room.
+    /// The last message found no capacity.
     #[getter]
     fn refused(&self) -> bool {
         self.is_refused.load(Ordering::Relaxed)
@@ -144,18 +144,20 @@ impl SendBatch {
         self.count()
     }
 
-    /// Write the batch for a queue; False: there is no room, or no frame holds it.
+    /// Write the batch for a queue; False: there is no capacity, or no frame holds it.
     fn post(slf: &Bound<'_, Self>, index: usize, timeout_ms: i64, deadline: f64) -> PyResult<bool> {
         let py = slf.py();
-        let Some(channel) = slf.get().lane.get().channel(py, index) else { return Ok(false) };
-        if !channel.get().has_room(py)? {
+        let Some(channel) = slf.get().topic_sender.get().channel(py, index) else {
+            return Ok(false);
+        };
+        if !channel.get().has_capacity(py)? {
             return Ok(false);
         }
         let opaque = channel.get().new_opaque(py)?;
         Self::admit(slf, index, timeout_ms, deadline, opaque)
     }
 
-    /// Write one that waited for room; False: no frame holds it.
+    /// Write one that waited for capacity; False: no frame holds it.
     fn admit(
         slf: &Bound<'_, Self>,
         index: usize,
@@ -164,21 +166,27 @@ impl SendBatch {
         opaque: i32,
     ) -> PyResult<bool> {
         let (py, batch) = (slf.py(), slf.get());
-        let lane = batch.lane.get();
-        let Some(channel) = lane.channel(py, index) else { return Ok(false) };
+        let topic_sender = batch.topic_sender.get();
+        let Some(channel) = topic_sender.channel(py, index) else { return Ok(false) };
         let (at, channel) = (Instant::now(), channel.bind(py).get());
-        let now_ms = lane.sender.get().now_ms(py, at)?;
+        let now_ms = topic_sender.sender.get().now_ms(py, at)?;
         let asked_at = channel.time(py, at)?;
-        let queue_id = lane.queues[index].queue_id;
+        let queue_id = topic_sender.queues[index].queue_id;
         let numbers = Numbers { queue_id, opaque: i64::from(opaque), now_ms, flag: 0 };
         let mut text = Vec::new();
         push_wait(&mut text, batch.wait);
         let kind = Kind::Batch(slf.clone().unbind());
         let is_given = batch.is_given;
-        let send =
-            Send { lane: batch.lane.clone_ref(py), kind, index, is_given, asked_at, timeout_ms };
-        channel.post(py, opaque, deadline, send, |turn| {
-            lane.batch_head.push(turn, numbers, &text, &batch.items.lock().body)
+        let send = Send {
+            topic_sender: batch.topic_sender.clone_ref(py),
+            kind,
+            index,
+            is_given,
+            asked_at,
+            timeout_ms,
+        };
+        channel.post(py, opaque, deadline, send, |buffered| {
+            topic_sender.batch_head.push(buffered, numbers, &text, &batch.items.lock().body)
         })
     }
 
@@ -189,7 +197,7 @@ impl SendBatch {
             }
         }
         visit.call(&self.owner)?;
-        visit.call(&self.lane)
+        visit.call(&self.topic_sender)
     }
 }
 
@@ -211,8 +219,8 @@ impl SendBatch {
         is_wait_its_own: bool,
     ) -> PyResult<Option<Bound<'py, PyAny>>> {
         let (py, batch) = (slf.py(), slf.get());
-        let lane = batch.lane.get();
-        let sender = lane.sender.get();
+        let topic_sender = batch.topic_sender.get();
+        let sender = topic_sender.sender.get();
         batch.is_refused.store(false, Ordering::Relaxed);
         let Some(mut parts) = Parts::of(sender, message) else { return Ok(None) };
         let Ok(flag) = i32::try_from(parts.flag) else { return Ok(None) };
@@ -222,7 +230,7 @@ impl SendBatch {
         parts.wait = batch.wait;
         let now_ms = sender.now_ms(py, Instant::now())?;
         let id = sender.ids.get().next(py, now_ms)?;
-        let future = lane.new_future(py)?;
+        let future = topic_sender.new_future(py)?;
         let mut text = TEXT.take();
         text.clear();
         let is_text = parts.push_properties(&mut text, &id).is_some();
@@ -242,7 +250,8 @@ impl SendBatch {
         }
     }
 
-    /// Appends a message: whether it fills the batch. The future comes back when there is no room.
+    /// Appends a message: whether it fills the batch. The future comes back when there is no
+    /// capacity.
     fn push(
         &self,
         flag: i32,

@@ -15,18 +15,18 @@ use pyo3::types::{PyBytes, PyDict, PyList, PyString};
 use crate::buffer::with_bytes;
 use crate::sending::batch::SendBatch;
 use crate::sending::counters::Opaques;
-use crate::sending::lane::SendLane;
 use crate::sending::results::{Stored, is_done, open_send, set_result};
 use crate::sending::sender::{CLOCK_MAX, Sender};
+use crate::sending::topic_sender::TopicSender;
 
 /// What `feed` returns: frames that say anything else, and why the stream ended.
 type Fed<'py> = (Bound<'py, PyList>, Option<String>);
 
 /// A send that waits for its answer.
 pub struct Send {
-    pub lane: Py<SendLane>,
+    pub topic_sender: Py<TopicSender>,
     pub kind: Kind,
-    /// Its queue's number among those of the lane.
+    /// Its queue's number among those of the topic sender.
     pub index: usize,
     /// The caller chose the queue.
     pub is_given: bool,
@@ -50,7 +50,7 @@ impl Send {
     }
 
     fn sender(&self) -> &Sender {
-        self.lane.get().sender.get()
+        self.topic_sender.get().sender.get()
     }
 
     /// It is on its way no more.
@@ -85,7 +85,7 @@ impl State {
     }
 }
 
-/// The plain sends of one connection.
+/// The fast-path sends of one connection.
 #[pyclass(module = "kerolox_kernel", frozen)]
 pub struct SendChannel {
     state: Mutex<State>,
@@ -93,7 +93,7 @@ pub struct SendChannel {
     calls: Vec<Py<PyDict>>,
     queue: Py<PyDict>,
     time: Py<PyAny>,
-    begin_turn: Py<PyAny>,
+    schedule_flush: Py<PyAny>,
     flush: Py<PyAny>,
     arm: Py<PyAny>,
     admit: Py<PyAny>,
@@ -103,9 +103,9 @@ pub struct SendChannel {
 #[pymethods]
 impl SendChannel {
     #[new]
-    #[allow(clippy::too_many_arguments)] // as its twin in Python
+    #[allow(clippy::too_many_arguments)] // as in Python
     #[pyo3(signature = (
-        opaques, calls, queue, calls_max, turn_bytes_max, time, begin_turn, flush, arm, admit,
+        opaques, calls, queue, calls_max, buffer_bytes_max, time, schedule_flush, flush, arm, admit,
         prompt = false
     ))]
     fn new(
@@ -113,18 +113,18 @@ impl SendChannel {
         calls: Vec<Py<PyDict>>,
         queue: Py<PyDict>,
         calls_max: usize,
-        turn_bytes_max: usize,
+        buffer_bytes_max: usize,
         time: Py<PyAny>,
-        begin_turn: Py<PyAny>,
+        schedule_flush: Py<PyAny>,
         flush: Py<PyAny>,
         arm: Py<PyAny>,
         admit: Py<PyAny>,
         prompt: bool,
     ) -> Self {
-        let channel = Channel::new(calls_max, turn_bytes_max);
+        let channel = Channel::new(calls_max, buffer_bytes_max);
         let state = Mutex::new(State { channel, said: None, region: None });
         let is_prompt = prompt;
-        Self { state, opaques, calls, queue, time, begin_turn, flush, arm, admit, is_prompt }
+        Self { state, opaques, calls, queue, time, schedule_flush, flush, arm, admit, is_prompt }
     }
 
     #[getter]
@@ -175,49 +175,49 @@ impl SendChannel {
         self.state.lock().channel.has(opaque)
     }
 
-    /// What is gathered in this turn.
+    /// What is buffered in this iteration.
     #[getter]
-    pub fn turn_bytes(&self) -> usize {
-        self.state.lock().channel.turn_bytes()
+    pub fn buffered_bytes(&self) -> usize {
+        self.state.lock().channel.buffered_bytes()
     }
 
     /// How many frames that are.
     #[getter]
-    fn turn_frames(&self) -> usize {
-        self.state.lock().channel.turn_frames()
+    fn buffered_frames(&self) -> usize {
+        self.state.lock().channel.buffered_frames()
     }
 
     /// A request may be written at once.
-    pub fn has_room(&self, py: Python<'_>) -> PyResult<bool> {
+    pub fn has_capacity(&self, py: Python<'_>) -> PyResult<bool> {
         Ok(self.queue.bind(py).is_empty() && self.takes_more(py)?)
     }
 
     /// Nothing but those that wait already stands before a further request.
     fn takes_more(&self, py: Python<'_>) -> PyResult<bool> {
         let calls = self.other_calls(py);
-        let (has_room, is_full) = {
+        let (has_capacity, is_full) = {
             let state = self.state.lock();
-            (state.channel.has_room(calls), state.channel.is_turn_full())
+            (state.channel.has_capacity(calls), state.channel.is_buffer_full())
         };
-        if has_room && is_full {
+        if has_capacity && is_full {
             self.flush.bind(py).call0()?;
-            return Ok(self.state.lock().channel.has_room(calls));
+            return Ok(self.state.lock().channel.has_capacity(calls));
         }
-        Ok(has_room)
+        Ok(has_capacity)
     }
 
-    /// Gather a frame of another kind.
+    /// Buffer a frame of another kind.
     fn write(&self, py: Python<'_>, frame: &Bound<'_, PyBytes>) -> PyResult<()> {
-        self.push(py, |turn| {
-            turn.extend_from_slice(frame.as_bytes());
+        self.push(py, |buffered| {
+            buffered.extend_from_slice(frame.as_bytes());
             Some(())
         })?;
         Ok(())
     }
 
-    /// What was gathered; the next turn begins.
+    /// What was buffered; the next iteration begins.
     fn take<'py>(&self, py: Python<'py>) -> Bound<'py, PyBytes> {
-        self.state.lock().channel.take(|turn| PyBytes::new(py, turn))
+        self.state.lock().channel.take(|buffered| PyBytes::new(py, buffered))
     }
 
     /// Take `data[:size]`.
@@ -291,7 +291,7 @@ impl SendChannel {
         let (mut found, mut batches) = (Vec::new(), Vec::new());
         let state = self.state.lock();
         for send in state.channel.sends() {
-            if sender.is_none_or(|sender| send.lane.get().sender.is(sender)) {
+            if sender.is_none_or(|sender| send.topic_sender.get().sender.is(sender)) {
                 match &send.kind {
                     Kind::Awaited(future, _) | Kind::Submitted(future, ..) => {
                         found.push(future.bind(py).clone());
@@ -311,7 +311,7 @@ impl SendChannel {
     fn __traverse__(&self, visit: PyVisit<'_>) -> Result<(), PyTraverseError> {
         if let Some(state) = self.state.try_lock() {
             for send in state.channel.sends() {
-                visit.call(&send.lane)?;
+                visit.call(&send.topic_sender)?;
                 match &send.kind {
                     Kind::Awaited(future, _) => visit.call(future)?,
                     Kind::Submitted(future, _, message) => {
@@ -322,7 +322,7 @@ impl SendChannel {
                 }
             }
         }
-        for object in [&self.time, &self.begin_turn, &self.flush, &self.arm, &self.admit] {
+        for object in [&self.time, &self.schedule_flush, &self.flush, &self.arm, &self.admit] {
             visit.call(object)?;
         }
         visit.call(&self.opaques)?;
@@ -359,7 +359,7 @@ impl SendChannel {
         }
     }
 
-    /// A request has it that is no send, or that waits for room.
+    /// A request has it that is no send, or that waits for capacity.
     fn is_elsewhere(&self, py: Python<'_>, opaque: i32) -> PyResult<bool> {
         for table in self.calls.iter().chain([&self.queue]) {
             let table = table.bind(py);
@@ -375,7 +375,7 @@ impl SendChannel {
         self.calls.iter().map(|table| table.bind(py).len()).sum()
     }
 
-    /// Gathers a frame: how many are gathered now; 0: none could be made.
+    /// Buffers a frame: how many are buffered now; 0: none could be made.
     pub fn push(
         &self,
         py: Python<'_>,
@@ -383,17 +383,17 @@ impl SendChannel {
     ) -> PyResult<usize> {
         let (gathered, count) = {
             let channel = &mut self.state.lock().channel;
-            (channel.gather(push), channel.turn_frames())
+            (channel.buffer_frame(push), channel.buffered_frames())
         };
         let Some(is_first) = gathered else { return Ok(0) };
         if is_first {
-            self.begin_turn.bind(py).call0()?;
+            self.schedule_flush.bind(py).call0()?;
         }
         Ok(count)
     }
 
     /// What a send needs that begins now: an opaque, and the loop's time about `at`. None: there is
-    /// no room. `check` is called before the first of a turn.
+    /// no capacity. `check` is called before the first of an iteration.
     pub fn place(
         &self,
         py: Python<'_>,
@@ -407,8 +407,9 @@ impl SendChannel {
         let (opaque, time) = {
             let state = self.state.lock();
             let channel = &state.channel;
-            let is_simple =
-                channel.has_room(calls) && channel.turn_bytes() > 0 && !channel.is_turn_full();
+            let is_simple = channel.has_capacity(calls)
+                && channel.buffered_bytes() > 0
+                && !channel.is_buffer_full();
             (is_simple.then(|| self.unused_opaque(channel)), state.time_at(at))
         };
         let opaque = match opaque {
@@ -418,7 +419,7 @@ impl SendChannel {
                 if !self.takes_more(py)? {
                     return Ok(None);
                 }
-                if self.turn_bytes() == 0 {
+                if self.buffered_bytes() == 0 {
                     check.bind(py).call0()?;
                 }
                 self.new_opaque(py)?
@@ -440,8 +441,8 @@ impl SendChannel {
         Ok(time)
     }
 
-    /// Gathers the frame of a send, whose opaque is new; it waits for its answer from now on. False:
-    /// `push` declined.
+    /// Buffers the frame of a send, whose opaque is new; it waits for its answer from now on.
+    /// False: `push` declined.
     pub fn post(
         &self,
         py: Python<'_>,
@@ -454,7 +455,7 @@ impl SendChannel {
         let posted = {
             let channel = &mut self.state.lock().channel;
             let is_alone = self.is_prompt && channel.is_alone();
-            match channel.gather(push) {
+            match channel.buffer_frame(push) {
                 Some(is_first) => Ok((is_alone, is_first, channel.enter(opaque, deadline, send))),
                 None => Err(send),
             }
@@ -467,7 +468,7 @@ impl SendChannel {
             }
         };
         if is_first && !is_alone {
-            self.begin_turn.bind(py).call0()?;
+            self.schedule_flush.bind(py).call0()?;
         }
         if is_earliest {
             self.arm.bind(py).call1((deadline,))?;
@@ -526,15 +527,15 @@ fn fits(send: &Send, answer: &Sent<'_>) -> bool {
 fn settle(py: Python<'_>, settled: Settled<'_>) -> PyResult<()> {
     let Settled { send, queue_id, queue_offset, message_id, region, is_traced } = settled;
     send.leave();
-    let lane = send.lane.get();
-    let target = &lane.queues[send.index];
+    let topic_sender = send.topic_sender.get();
+    let target = &topic_sender.queues[send.index];
     let mut queue = target.queue.bind(py).clone();
     if i64::from(queue_id) != target.queue_id {
         let (topic, broker) = (queue.get_item(0)?, queue.get_item(1)?);
         queue = queue.get_type().call1((topic, broker, queue_id))?;
     }
     let stored = Stored { queue, region, is_traced };
-    let sender = lane.sender.get();
+    let sender = topic_sender.sender.get();
     match &send.kind {
         Kind::Awaited(future, id) | Kind::Submitted(future, id, _) => {
             let id = id.bind(py).clone();

@@ -9,7 +9,7 @@ use pyo3::{PyTraverseError, ffi, intern};
 use crate::sending::counters::Id;
 use crate::sending::sender::Sender;
 
-/// What is read of a plain message.
+/// What is read of a fast-path message.
 pub struct Parts<'py> {
     /// Its body, neither empty nor too long.
     pub body: Bound<'py, PyBytes>,
@@ -56,8 +56,8 @@ impl Members {
         }
         let member = |index: usize| {
             let Some(slots) = &self.slots else { return message.getattr(NAMES[index]).ok() };
-            // SAFETY: the thread is attached. The message is an instance of the class itself, all of
-            // whose instances have a slot at this place: a reference that it owns, or null.
+            // SAFETY: the thread is attached. The message is an instance of the class itself, all
+            // of whose instances have a slot at this place: a reference that it owns, or null.
             unsafe {
                 let slot = message.as_ptr().byte_add(slots[index]).cast::<*mut ffi::PyObject>();
                 Bound::from_borrowed_ptr_or_opt(message.py(), slot.read())
@@ -93,7 +93,7 @@ fn place_of(class: &Bound<'_, PyType>, name: &str) -> PyResult<Option<usize>> {
 }
 
 impl<'py> Parts<'py> {
-    /// Reads a message; None: it is not plain, or is made of odd things.
+    /// Reads a message; None: it is not for the fast path, or is made of odd things.
     pub fn of(sender: &Sender, message: &Bound<'py, PyAny>) -> Option<Self> {
         let [body, delay, wait, flag, keys, tags, properties] = sender.members.read(message)?;
         let body = body.cast_into_exact::<PyBytes>().ok()?;
@@ -111,14 +111,14 @@ impl<'py> Parts<'py> {
         })
     }
 
-    /// Its properties, if they are plain.
-    pub fn plain_properties<'a>(&'a self, message_id: &'a str) -> Option<OwnProperties<'a>> {
+    /// Its properties, if they are for the fast path.
+    pub fn fast_properties<'a>(&'a self, message_id: &'a str) -> Option<OwnProperties<'a>> {
         if !self.properties.is_empty() {
             return None;
         }
         let (keys, tags) = (self.keys.to_str().ok()?, self.tags.to_str().ok()?);
         let own = OwnProperties { keys, tags, is_waiting: self.wait, message_id };
-        own.is_plain().then_some(own)
+        own.is_fast().then_some(own)
     }
 
     /// Appends the property text; None: it can't be made here.

@@ -6,7 +6,7 @@
 pub mod batch;
 pub mod channel;
 pub mod counters;
-pub mod lane;
 mod message;
 mod results;
 pub mod sender;
+pub mod topic_sender;

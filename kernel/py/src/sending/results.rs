@@ -50,8 +50,8 @@ impl<'py> Stored<'py> {
             for (index, member) in members.into_iter().enumerate() {
                 ffi::PyTuple_SetItem(result.as_ptr(), index as ffi::Py_ssize_t, member.into_ptr());
             }
-            // It can be part of no cycle: texts, numbers, and a queue and a status that know nothing.
-            // Where thousands of sends are open, collections are half of what each costs.
+            // It can be part of no cycle: texts, numbers, and a queue and a status that know
+            // nothing. Where thousands of sends are open, collections are half of what each costs.
             ffi::PyObject_GC_UnTrack(result.as_ptr().cast());
             Ok(result)
         }
@@ -93,11 +93,11 @@ pub fn is_done(future: &Bound<'_, PyAny>) -> bool {
 /// A send that is open no more, as Python's `OpenSend`.
 pub fn open_send<'py>(py: Python<'py>, send: &Send, deadline: f64) -> PyResult<Bound<'py, PyAny>> {
     let class = OPEN_SEND.import(py, "kerolox.codec.sending", "OpenSend")?;
-    let lane = send.lane.get();
-    let sender = lane.sender.get();
+    let topic_sender = send.topic_sender.get();
+    let sender = topic_sender.sender.get();
     let go_on = sender.go_on.bind(py);
     let none = || py.None().into_bound(py);
-    let queue = lane.queues[send.index].queue.bind(py);
+    let queue = topic_sender.queues[send.index].queue.bind(py);
     let (future, go_on, message, batch, id) = match &send.kind {
         Kind::Awaited(future, id) => {
             let id = id.bind(py).clone().into_any();

@@ -17,7 +17,7 @@ use crate::sending::results::RESULT_MEMBERS;
 /// A time is taken for the same for so long (`CLOCK_SECONDS_MAX`).
 pub const CLOCK_MAX: Duration = Duration::from_micros(500);
 
-/// What all plain sends of one producer share.
+/// What all fast-path sends of one producer share.
 #[pyclass(module = "kerolox_kernel", frozen)]
 pub struct Sender {
     pub ids: Py<MessageIds>,

@@ -69,8 +69,8 @@ from kerolox.client.core.checking import checked
 from kerolox.client.core.sending.send import SendResult
 from kerolox.client.core.tracing.trace import TraceView
 from kerolox.message import ALL_TAGS, Message, MessageExt, MessageQueue
+from kerolox.protocol.extensions.half_messages import EndedHalves
 from kerolox.protocol.names import TOOLS_GROUP, TRACE_TOPIC
-from kerolox.protocol.own.half_messages import EndedHalves
 
 
 @checked()

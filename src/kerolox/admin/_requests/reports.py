@@ -36,22 +36,22 @@ class ReportRequests:
         raise NotImplementedError
 
     async def broker_stats(self, broker: str, name: str, key: str) -> BrokerStats:
-        """A figure of a broker over the last minute, hour and day (code 315).
+        """A metric of a broker over the last minute, hour and day (code 315).
 
         Args:
             broker: ``host:port``.
             name: for example TOPIC_PUT_NUMS, TOPIC_PUT_SIZE, GROUP_GET_NUMS, SNDBCK_PUT_NUMS.
-            key: a topic, or ``topic@group``, as the figure needs it.
+            key: a topic, or ``topic@group``, as the metric needs it.
 
         Raises:
-            BrokerSystemError: the broker has no such figure (yet).
+            BrokerSystemError: the broker has no such metric (yet).
             RemotingError: it does not answer, or with something else.
         """
         return await broker_stats(self._open(), broker, name, key)
 
     async def traffic(self, *, topic: str = "", active_only: bool = False) -> list[TopicTraffic]:
         """How much goes into topics and out to their groups (``statsAll``), sorted by topic and
-        group; figures that a broker does not tell count as 0.
+        group; metrics that a broker does not report count as 0.
 
         Args:
             topic: only this one; empty: all but those of retries and dead letters.
@@ -63,7 +63,7 @@ class ReportRequests:
         return await traffic(self._open(), topic=topic, active_only=active_only)
 
     async def cluster_status(self, *, cluster: str = "") -> list[BrokerStatus]:
-        """All nodes of a cluster with their figures (``clusterList``), sorted by cluster, name and
+        """All nodes of a cluster with their metrics (``clusterList``), sorted by cluster, name and
         id.
 
         Args:
@@ -133,7 +133,7 @@ class ReportRequests:
         return await export_metrics(self._open(), cluster=cluster)
 
     def monitor(self, *, interval_seconds: float = ROUND_SECONDS) -> AsyncIterator[MonitorRound]:
-        """Look at all groups again and again (``startMonitoring``); the first round comes at once.
+        """Examine all groups again and again (``startMonitoring``); the first round comes at once.
 
         A round that fails because no name server answers raises; the loop may be started again.
 
@@ -146,7 +146,7 @@ class ReportRequests:
         return monitor(self._open(), interval_seconds=interval_seconds)
 
     async def monitor_round(self, *, since_ms: int) -> MonitorRound:
-        """Look at all groups once.
+        """Examine all groups once.
 
         Args:
             since_ms: events from then on (since the epoch).

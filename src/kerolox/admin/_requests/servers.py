@@ -73,7 +73,7 @@ class ServerRequests:
         raise NotImplementedError
 
     async def broker_runtime(self, broker: str) -> BrokerRuntime:
-        """A broker's figures (code 28).
+        """A broker's metrics (code 28).
 
         Args:
             broker: ``host:port``.
@@ -81,7 +81,7 @@ class ServerRequests:
         Raises:
             BrokerError: it refused.
             RemotingError: it does not answer, or with something else: a name server of Kerolox has
-                figures, too, and they are none of a broker.
+                metrics, too, and they are none of a broker.
         """
         return await broker_runtime(self._open(), broker)
 
@@ -326,10 +326,10 @@ class ServerRequests:
             quiet_seconds: how long nothing must have been stored.
             timeout_seconds: most seconds to wait; None: no limit.
             ignored: groups whose messages may be left.
-            on_look: called with each look.
+            on_look: called with each check.
 
         Returns:
-            The last look.
+            The last check.
 
         Raises:
             ClientError: the time is over: the text says what is left.

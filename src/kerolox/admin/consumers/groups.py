@@ -28,13 +28,13 @@ from kerolox.errors import (
 )
 from kerolox.protocol.bodies import SubscriptionGroupConfig, SubscriptionGroupTable, encode_body
 from kerolox.protocol.codes import RequestCode
+from kerolox.protocol.extensions.dead_letter_marks import is_marks_group
 from kerolox.protocol.headers import DeleteGroupHeader, GroupsHeader
 from kerolox.protocol.names import (
     DLQ_PREFIX,
     RETRY_PREFIX,
     is_system_group,
 )
-from kerolox.protocol.own.dead_letter_marks import is_marks_group
 
 RETRY_QUEUES_MAX = 65_535
 """Of a group; brokers have room for one more."""
@@ -152,7 +152,7 @@ async def group_states_told(
         if node.addresses.get(MASTER_ID)
     }
 
-    async def look(address: str) -> tuple[dict[str, SubscriptionGroupConfig], set[str]]:
+    async def query(address: str) -> tuple[dict[str, SubscriptionGroupConfig], set[str]]:
         return (
             await all_group_settings(access, address, internal=internal),
             await _groups_with_offsets(access, address),
@@ -161,7 +161,7 @@ async def group_states_told(
     delivering: dict[str, list[str]] = {}
     paused: dict[str, list[str]] = {}
     names: set[str] = set()
-    found, failed = await answers_of(masters, look)
+    found, failed = await answers_of(masters, query)
     for address, (table, others) in found.items():
         names.update(table, (each for each in others if internal or not is_system_group(each)))
         for name, settings in table.items():

@@ -174,7 +174,7 @@ class ConsumerStatus:
     has_same_subscriptions: bool
     """False: members of one group subscribe to different things, so some messages get lost."""
     findings: tuple[str, ...]
-    """Queues that stand still, as ``mqadmin`` tells of them."""
+    """Queues that stand still, as ``mqadmin`` reports them."""
 
     @property
     def software(self) -> dict[str, str]:

@@ -1,4 +1,4 @@
-"""Offsets of consumer groups: reset to a time, skip what is left, copy, set, look at."""
+"""Offsets of consumer groups: reset to a time, skip what is left, copy, set, examine."""
 
 from __future__ import annotations
 
@@ -49,7 +49,8 @@ class OffsetReset:
     offset: int
     """Where the group goes on."""
     is_online: bool
-    """True: its members were told and go on there. False: nobody was online, so the broker was."""
+    """True: its members were notified and go on there. False: nobody was online, so the broker
+    was."""
 
 
 async def reset_offsets(

@@ -271,7 +271,7 @@ async def _with_clients(access: Access, progress: GroupProgress) -> GroupProgres
 
 
 async def _summary(access: Access, group: str) -> GroupSummary:
-    async def look() -> tuple[GroupProgress | None, bool]:
+    async def query() -> tuple[GroupProgress | None, bool]:
         try:
             return await group_progress(access, group), True
         except ConsumerNotOnlineError:
@@ -285,7 +285,7 @@ async def _summary(access: Access, group: str) -> GroupSummary:
         except KeroloxError:
             return None
 
-    (progress, is_known), online = await asyncio.gather(look(), members())
+    (progress, is_known), online = await asyncio.gather(query(), members())
     return GroupSummary(
         group=group,
         members=len(online.members) if online else 0,

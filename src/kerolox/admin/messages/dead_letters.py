@@ -2,7 +2,7 @@
 
 A dead letter stays where it is (``%DLQ%group``) whatever becomes of it. That it was sent again, or
 is not wanted any more, is kept by its broker beside the offsets of groups
-(:mod:`kerolox.protocol.own.dead_letter_marks`), RocketMQ's broker or ours.
+(:mod:`kerolox.protocol.extensions.dead_letter_marks`), RocketMQ's broker or ours.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from kerolox.admin.consumers.groups import put_group
 from kerolox.admin.consumers.offsets import get_offset, set_offset
 from kerolox.admin.messages.reading import bounds_of, read_messages, read_queue
 from kerolox.admin.messages.resending import send_copy
-from kerolox.admin.messages.sending import GROUP, Sender, writable_queues
+from kerolox.admin.messages.sending import GROUP, QueueSender, writable_queues
 from kerolox.admin.topics import list_topics, queue_statuses
 from kerolox.client.core.routes import MASTER_ID
 from kerolox.client.core.sending.send import passed_on_message
@@ -30,8 +30,13 @@ from kerolox.errors import (
 )
 from kerolox.message import MessageExt, MessageQueue, PropertyKey
 from kerolox.protocol.bodies import SubscriptionGroupConfig
+from kerolox.protocol.extensions.dead_letter_marks import (
+    DONE_GROUP,
+    RUNS_MAX,
+    DoneOffsets,
+    run_groups,
+)
 from kerolox.protocol.names import DLQ_PREFIX, RETRY_PREFIX
-from kerolox.protocol.own.dead_letter_marks import DONE_GROUP, RUNS_MAX, DoneOffsets, run_groups
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
@@ -144,7 +149,7 @@ async def dead_letter_queues(access: Access, group: str) -> list[DeadLetterQueue
     addresses = [address for broker in route.brokers if (address := broker.any_address())]
     masters = {broker.addresses.get(MASTER_ID) for broker in route.brokers}
 
-    async def look(address: str) -> list[DeadLetterQueue]:
+    async def query(address: str) -> list[DeadLetterQueue]:
         statuses = await queue_statuses(access, address, topic)
         return [
             DeadLetterQueue(
@@ -159,7 +164,7 @@ async def dead_letter_queues(access: Access, group: str) -> list[DeadLetterQueue
             for queue, status in statuses.items()
         ]
 
-    found = await all_answers(addresses, look)
+    found = await all_answers(addresses, query)
     return sorted((each for one in found.values() for each in one), key=lambda each: each.queue)
 
 
@@ -261,14 +266,14 @@ async def resend_dead_letters(
                 is_left_out = queue.is_done(message) and not again
                 if is_left_out and not tell_done:
                     continue
-                told = ResentLetter(message=message, topic=_origin(message), state="chosen")
+                letter = ResentLetter(message=message, topic=_origin(message), state="chosen")
                 if is_left_out:
-                    yield replace(told, state="done before")
+                    yield replace(letter, state="done before")
                     continue
                 left = None if left is None else left - 1
                 if not dry_run:
-                    told, queue = await _resent(access, group, queue, told, to_topic=to_topic)
-                yield told
+                    letter, queue = await _resent(access, group, queue, letter, to_topic=to_topic)
+                yield letter
 
 
 async def purge_dead_letters(
@@ -356,15 +361,15 @@ def _check_markable(queue: DeadLetterQueue, new: DoneOffsets) -> None:
 
 
 async def _resent(
-    access: Access, group: str, queue: DeadLetterQueue, told: ResentLetter, *, to_topic: bool
+    access: Access, group: str, queue: DeadLetterQueue, letter: ResentLetter, *, to_topic: bool
 ) -> tuple[ResentLetter, DeadLetterQueue]:
     try:
         result, queue, error = await _send_and_mark(
-            access, group, queue, told.message, to_topic=to_topic
+            access, group, queue, letter.message, to_topic=to_topic
         )
     except KeroloxError as failure:
-        return replace(told, state="failed", error=str(failure)), queue
-    return replace(told, state="sent", result=result, error=error), queue
+        return replace(letter, state="failed", error=str(failure)), queue
+    return replace(letter, state="sent", result=result, error=error), queue
 
 
 async def _send_and_mark(
@@ -409,7 +414,7 @@ async def _send_to_group(
     topic = RETRY_PREFIX + group
     route = await current_route(access, topic)
     queue = random.choice(writable_queues(route, topic))
-    return await Sender(access, GROUP).send_outgoing(outgoing, queue, route)
+    return await QueueSender(access, GROUP).send_outgoing(outgoing, queue, route)
 
 
 def _origin(message: MessageExt) -> str:

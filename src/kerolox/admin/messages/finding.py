@@ -262,7 +262,7 @@ async def _track(access: Access, message: MessageExt, group: str) -> MessageTrac
 async def _track_offline(
     access: Access, message: MessageExt, group: str, offline: ConsumerNotOnlineError
 ) -> MessageTrack:
-    """By its offsets, which brokers keep; what it subscribes to they do not tell."""
+    """By its offsets, which brokers keep; what it subscribes to they do not report."""
     try:
         is_past = await _is_past(access, message, group)
     except ConsumerNotOnlineError:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from kerolox.errors import BrokerError, RemoteProtocolError
 from kerolox.protocol.codes import ResponseCode
-from kerolox.protocol.own.half_messages import (
+from kerolox.protocol.extensions.half_messages import (
     EndedHalves,
     HalfSelection,
     end_half_messages_request,

@@ -6,7 +6,7 @@ import random
 from typing import TYPE_CHECKING
 
 from kerolox.admin.asking import current_route
-from kerolox.admin.messages.sending import GROUP, Sender, writable_queues
+from kerolox.admin.messages.sending import GROUP, QueueSender, writable_queues
 from kerolox.client.core.validate import check_send_topic
 from kerolox.message import (
     DEAD_LETTER_REASON,
@@ -71,4 +71,4 @@ async def send_copy(
     check_send_topic(copy.topic)
     route = await current_route(access, copy.topic)
     queue = random.choice(writable_queues(route, copy.topic))
-    return await Sender(access, GROUP).send(copy, queue, route)
+    return await QueueSender(access, GROUP).send(copy, queue, route)

@@ -97,7 +97,7 @@ async def send_message(
     check_body(message.body, bytes_max=FRAME_BYTES_MAX)
     route = await current_route(access, message.topic)
     queue = random.choice(writable_queues(route, message.topic, broker_name, queue_id))
-    return await Sender(access, group).send(message, queue, route)
+    return await QueueSender(access, group).send(message, queue, route)
 
 
 async def time_sends(
@@ -124,7 +124,7 @@ async def time_sends(
     check_body(message.body, bytes_max=FRAME_BYTES_MAX)
     route = await current_route(access, topic)
     queues = writable_queues(route, topic, broker_name, None)
-    sender = Sender(access, GROUP)
+    sender = QueueSender(access, GROUP)
     sends: list[SendTiming] = []
     for number in range(count):
         queue = queues[number % len(queues)]
@@ -169,7 +169,7 @@ async def time_cluster_sends(
     }
 
 
-class Sender:
+class QueueSender:
     """Sends to given queues, each message once."""
 
     def __init__(self, access: Access, group: str) -> None:

@@ -51,7 +51,7 @@ class OpenHalves:
     halves: tuple[MessageExt, ...]
     """Half messages that are neither committed nor rolled back, oldest first."""
     read: int
-    """How many half messages were looked at."""
+    """How many half messages were examined."""
     is_all: bool
     """False: there was more than is read, and some of ``halves`` may be ended."""
 
@@ -79,9 +79,9 @@ async def delay_levels(access: Access, broker: str) -> list[DelayLevel]:
     for number in sorted({*range(1, len(delays) + 1), *(queue + 1 for queue in bounds)}):
         first, end = bounds.get(number - 1, (0, 0))
         # A broker tells no offset of a level of which it has delivered nothing yet.
-        told = values.get(f"{_LEVEL_OFFSET}{number}", "").partition(",")[0]
-        is_number = told.isascii() and told.isdigit() and len(told) < 20
-        begin = max(int(told), first) if is_number else first
+        value = values.get(f"{_LEVEL_OFFSET}{number}", "").partition(",")[0]
+        is_number = value.isascii() and value.isdigit() and len(value) < 20
+        begin = max(int(value), first) if is_number else first
         delay_ms = _duration(delays[number - 1]) if number <= len(delays) else 0
         levels.append(DelayLevel(broker, name, number, delay_ms, begin, end))
     return levels

@@ -1,4 +1,4 @@
-"""What a cluster is made of and does, in one piece each: topics and groups, settings, figures.
+"""What a cluster is made of and does, in one piece each: topics and groups, settings, metrics.
 
 Each has ``to_json``, the text that ``mqadmin`` writes into a file.
 """

@@ -32,7 +32,7 @@ ROUND_SECONDS = 60.0
 """Default time from the start of a round to the next one's (``MonitorConfig.roundInterval``)."""
 
 EVENTS_MAX = 10_000
-"""Most events that one round tells of."""
+"""Most events that one round reports."""
 
 EVENT_BYTES_MAX = 64 * 1024
 """A longer message is no such event."""
@@ -66,7 +66,7 @@ class OffsetMoved:
 
 @dataclass(frozen=True, slots=True)
 class MonitorRound:
-    """What one look at all groups found."""
+    """What one check of all groups found."""
 
     started_ms: int
     """Since the epoch."""
@@ -77,13 +77,13 @@ class MonitorRound:
     offsets_moved: tuple[OffsetMoved, ...]
     """What happened since the round before."""
     failed: Mapping[str, str]
-    """Why a group that is online could not be looked at, by group."""
+    """Why a group that is online could not be examined, by group."""
 
 
 async def monitor(
     access: Access, *, interval_seconds: float = ROUND_SECONDS
 ) -> AsyncIterator[MonitorRound]:
-    """Look at all groups again and again (``startMonitoring``); the first round comes at once.
+    """Examine all groups again and again (``startMonitoring``); the first round comes at once.
 
     A round that fails because no name server answers raises; the loop may be started again.
 
@@ -105,7 +105,7 @@ async def monitor(
 
 
 async def monitor_round(access: Access, *, since_ms: int) -> MonitorRound:
-    """Look at all groups once.
+    """Examine all groups once.
 
     Args:
         access: the cluster.

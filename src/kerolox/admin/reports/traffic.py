@@ -1,4 +1,4 @@
-"""How much goes through: figures of brokers, topics with their groups, nodes of clusters."""
+"""How much goes through: metrics of brokers, topics with their groups, nodes of clusters."""
 
 from __future__ import annotations
 
@@ -24,19 +24,19 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class StatsItem:
-    """A figure over a time."""
+    """A metric over a time."""
 
     total: int = 0
     """``sum``."""
     per_second: float = 0.0
     """``tps``."""
     mean: float = 0.0
-    """``avgpt``: of one count; milliseconds or bytes, as the figure is."""
+    """``avgpt``: of one count; milliseconds or bytes, as the metric is."""
 
 
 @dataclass(frozen=True, slots=True)
 class BrokerStats:
-    """A figure over the last minute, hour and day (``BrokerStatsData``)."""
+    """A metric over the last minute, hour and day (``BrokerStatsData``)."""
 
     minute: StatsItem
     hour: StatsItem
@@ -66,7 +66,7 @@ class TopicTraffic:
 
 @dataclass(frozen=True, slots=True)
 class BrokerStatus:
-    """A node of a cluster with its figures (``clusterList``)."""
+    """A node of a cluster with its metrics (``clusterList``)."""
 
     cluster: str
     broker_name: str
@@ -79,21 +79,21 @@ class BrokerStatus:
 
 
 async def broker_stats(access: Access, broker: str, name: str, key: str) -> BrokerStats:
-    """A figure of a broker over the last minute, hour and day (code 315).
+    """A metric of a broker over the last minute, hour and day (code 315).
 
     Args:
         access: the cluster.
         broker: ``host:port``.
         name: for example TOPIC_PUT_NUMS, TOPIC_PUT_SIZE, GROUP_GET_NUMS, SNDBCK_PUT_NUMS.
-        key: a topic, or ``topic@group``, as the figure needs it.
+        key: a topic, or ``topic@group``, as the metric needs it.
 
     Raises:
-        BrokerSystemError: the broker has no such figure (yet).
+        BrokerSystemError: the broker has no such metric (yet).
         RemotingError: it does not answer, or with something else.
     """
     header = ViewBrokerStatsHeader(stats_name=name, stats_key=key).encode()
     response = await access.ask(broker, RequestCode.VIEW_BROKER_STATS_DATA, header)
-    answer = await read_object(response, "the figure", broker)
+    answer = await read_object(response, "the metric", broker)
     return BrokerStats(
         _item(answer.members("statsMinute")),
         _item(answer.members("statsHour")),
@@ -105,7 +105,7 @@ async def traffic(
     access: Access, *, topic: str = "", active_only: bool = False
 ) -> list[TopicTraffic]:
     """How much goes into topics and out to their groups (``statsAll``), sorted by topic and group;
-    figures that a broker does not tell count as 0.
+    metrics that a broker does not report count as 0.
 
     Args:
         access: the cluster.
@@ -132,7 +132,7 @@ async def traffic(
 
 
 async def cluster_status(access: Access, *, cluster: str = "") -> list[BrokerStatus]:
-    """All nodes of a cluster with their figures (``clusterList``), sorted by cluster, name and id.
+    """All nodes of a cluster with their metrics (``clusterList``), sorted by cluster, name and id.
 
     Args:
         access: the cluster.

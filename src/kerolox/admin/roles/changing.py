@@ -11,7 +11,7 @@ from kerolox.admin.asking import answers_of
 from kerolox.admin.cluster import cluster_info
 from kerolox.admin.roles.listing import not_listed_at
 from kerolox.admin.roles.loss import check_furthest, what_may_be_lost
-from kerolox.admin.roles.steps import PlannedChange, tell_slaves
+from kerolox.admin.roles.steps import PlannedChange, notify_slaves
 from kerolox.client.core.routes import MASTER_ID
 from kerolox.clock import now_ms
 from kerolox.errors import (
@@ -21,7 +21,7 @@ from kerolox.errors import (
 )
 from kerolox.protocol.bodies import BodyError, decode_body, encode_body
 from kerolox.protocol.codes import RequestCode
-from kerolox.protocol.own.roles import ASYNC_MASTER, RoleAction, RoleChange, RoleStatus
+from kerolox.protocol.extensions.roles import ASYNC_MASTER, RoleAction, RoleChange, RoleStatus
 
 if TYPE_CHECKING:
     from kerolox.client.aio.network.access import Access
@@ -85,7 +85,7 @@ class RoleChanged:
     former_master: str = ""
     """Which is its slave now; empty: it was gone."""
     not_told: dict[str, str] = field(default_factory=dict)
-    """Slaves that could not be told of it → why; name servers tell them."""
+    """Slaves that could not be notified of it → why; name servers tell them."""
     not_listed_at: dict[str, str] = field(default_factory=dict)
     """Name servers that do not list it as the master yet → what they say; clients that ask these
     do not find it."""
@@ -172,7 +172,7 @@ async def promote_broker(
     """
     asked = _Asked(access)
     status = await _slave(asked, broker)
-    told = on_step or (lambda step: None)
+    report = on_step or (lambda step: None)
     found = await _found(access, asked, status)
     master = found.master
     if master is not None:
@@ -180,7 +180,7 @@ async def promote_broker(
             raise ClientError(f"its master is {master.broker_role}; it becomes the same")
         others = [each for each in found.statuses if each != master.address]
         done = await PlannedChange(
-            asked, master, status, others, timeout_seconds=timeout_seconds, on_step=told
+            asked, master, status, others, timeout_seconds=timeout_seconds, on_step=report
         ).run()
         return await _changed(access, done.master, master.address, done.not_told)
     lost = _loss(status, found)
@@ -191,10 +191,10 @@ async def promote_broker(
         epoch=_epoch_of_emergency([status, *found.statuses.values()]),
         broker_role=role or status.master_role or status.remembered_role or ASYNC_MASTER,
     )
-    told(f"{broker} becomes the master")
+    report(f"{broker} becomes the master")
     promoted = await asked.change(broker, change)
-    told("all slaves follow it")
-    not_told = await tell_slaves(asked, promoted, found.statuses)
+    report("all slaves follow it")
+    not_told = await notify_slaves(asked, promoted, found.statuses)
     return await _changed(access, promoted, "", not_told)
 
 

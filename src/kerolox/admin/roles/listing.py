@@ -11,12 +11,12 @@ from kerolox.client.core.routes import MASTER_ID
 
 if TYPE_CHECKING:
     from kerolox.client.aio.network.access import Access
-    from kerolox.protocol.own.roles import RoleStatus
+    from kerolox.protocol.extensions.roles import RoleStatus
 
 LISTED_SECONDS = 5.0
 """How long name servers may take to list a master that has registered."""
 
-LOOK_SECONDS = 0.1
+POLL_SECONDS = 0.1
 
 
 async def not_listed_at(access: Access, master: RoleStatus) -> dict[str, str]:
@@ -46,6 +46,6 @@ async def not_listed_at(access: Access, master: RoleStatus) -> dict[str, str]:
                 if not found:
                     return silent
                 found |= silent
-                await asyncio.sleep(LOOK_SECONDS)
+                await asyncio.sleep(POLL_SECONDS)
     except TimeoutError:
         return found or dict.fromkeys(access.name_servers, "it does not answer")

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from kerolox.errors import ClientError
-from kerolox.protocol.own.roles import SYNC_MASTER, RoleStatus
+from kerolox.protocol.extensions.roles import SYNC_MASTER, RoleStatus
 
 
 def check_furthest(slave: RoleStatus, others: Mapping[str, int]) -> None:

@@ -41,8 +41,8 @@ if TYPE_CHECKING:
 QUIET_SECONDS = 40.0
 """Default of how long nothing must be stored: clients look for new routes every 30 s."""
 
-LOOK_SECONDS = 2.0
-"""Between two looks at a broker that drains."""
+POLL_SECONDS = 2.0
+"""Between two checks of a broker that drains."""
 
 ROUTE_SECONDS_MAX = 10.0
 """How long name servers may take to hear of a broker's permission from it."""
@@ -182,10 +182,10 @@ async def wait_until_drained(
         quiet_seconds: how long nothing must have been stored.
         timeout_seconds: most seconds to wait; None: no limit.
         ignored: groups whose messages may be left.
-        on_look: called with each look.
+        on_look: called with each check.
 
     Returns:
-        The last look.
+        The last check.
 
     Raises:
         ClientError: the time is over: the text says what is left.
@@ -204,10 +204,10 @@ async def wait_until_drained(
             quiet_since, log_end = now, found.log_end
         if found.is_drained and now - quiet_since >= quiet_seconds:
             return found
-        left = LOOK_SECONDS if timeout_seconds is None else begin + timeout_seconds - now
+        left = POLL_SECONDS if timeout_seconds is None else begin + timeout_seconds - now
         if left <= 0:
             raise ClientError(_still(found, quiet_seconds))
-        await asyncio.sleep(min(left, LOOK_SECONDS, max(quiet_seconds, 0.1)))
+        await asyncio.sleep(min(left, POLL_SECONDS, max(quiet_seconds, 0.1)))
 
 
 def _still(found: BrokerDrain, quiet_seconds: float) -> str:
@@ -266,7 +266,7 @@ async def _wait_for_routes(
         found = await _routes_that_differ(access, node, topics, is_writable=is_writable)
         if not found or time.monotonic() >= deadline:
             return found
-        await asyncio.sleep(LOOK_SECONDS / 10)
+        await asyncio.sleep(POLL_SECONDS / 10)
 
 
 async def _routes_that_differ(

@@ -23,7 +23,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from kerolox.errors import ClientError, KeroloxError
-from kerolox.protocol.own.roles import RoleAction, RoleChange, RoleStatus
+from kerolox.protocol.extensions.roles import RoleAction, RoleChange, RoleStatus
 
 PAUSE_MS = 15_000
 """How long a master is paused when whoever does this dies."""
@@ -34,7 +34,7 @@ CATCH_UP_SECONDS = 5.0
 NEAR_BYTES = 4 << 20
 """A slave this far from the end is near enough for a pause."""
 
-LOOK_SECONDS = 0.02
+POLL_SECONDS = 0.02
 
 
 class Brokers(Protocol):
@@ -48,13 +48,13 @@ class Brokers(Protocol):
 
 
 @dataclass(slots=True)
-class Done:
+class ChangeOutcome:
     """What became of a change."""
 
     master: RoleStatus
     """The new master."""
     not_told: dict[str, str]
-    """Slaves that could not be told of it → why; name servers tell them."""
+    """Slaves that could not be notified of it → why; name servers tell them."""
 
 
 class PlannedChange:
@@ -88,7 +88,7 @@ class PlannedChange:
         self._token = secrets.token_hex(8)
         self._epoch = max(old.epoch, new.epoch) + 1
 
-    async def run(self) -> Done:
+    async def run(self) -> ChangeOutcome:
         """Do it.
 
         Raises:
@@ -99,11 +99,11 @@ class PlannedChange:
         await self._demote()
         master = await self._promote()
         self._on_step("all slaves follow it")
-        return Done(master, await self.tell(master, (self._old.address, *self._others)))
+        return ChangeOutcome(master, await self.notify(master, (self._old.address, *self._others)))
 
-    async def tell(self, master: RoleStatus, slaves: Iterable[str]) -> dict[str, str]:
-        """Have slaves follow a master; those that could not be told, and why."""
-        return await tell_slaves(self._brokers, master, slaves)
+    async def notify(self, master: RoleStatus, slaves: Iterable[str]) -> dict[str, str]:
+        """Have slaves follow a master; those that could not be notified, and why."""
+        return await notify_slaves(self._brokers, master, slaves)
 
     def _check(self) -> None:
         old, new = self._old, self._new
@@ -205,7 +205,7 @@ class PlannedChange:
                     behind = old.log_end - new.log_end
                     if behind <= most:
                         return
-                    await asyncio.sleep(LOOK_SECONDS)
+                    await asyncio.sleep(POLL_SECONDS)
         except TimeoutError:
             raise ClientError(f"after {seconds:g} s it is {behind} bytes behind") from None
 
@@ -226,7 +226,7 @@ class PlannedChange:
             if status is None:
                 raise ClientError(
                     f"{self._old.address} does not say whether it became a slave: {error}; when it "
-                    "answers again, look at it (kerolox broker role) and promote the one or the "
+                    "answers again, examine it (kerolox broker role) and promote the one or the "
                     "other again"
                 ) from error
             if status.is_master:
@@ -276,14 +276,14 @@ class PlannedChange:
                 f"{new} did not become the master: {error}; and {old}, which is a slave now, could "
                 f"not become the master again: {other}; promote one of them"
             ) from error
-        await self.tell(master, (new, *self._others))
+        await self.notify(master, (new, *self._others))
         raise ClientError(f"{new} did not become the master: {error}; {old} is the master again")
 
 
-async def tell_slaves(
+async def notify_slaves(
     brokers: Brokers, master: RoleStatus, slaves: Iterable[str]
 ) -> dict[str, str]:
-    """Have slaves follow a master; those that could not be told, and why."""
+    """Have slaves follow a master; those that could not be notified, and why."""
     change = RoleChange(
         action=RoleAction.FOLLOW,
         epoch=master.epoch,

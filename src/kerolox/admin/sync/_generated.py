@@ -56,8 +56,8 @@ from kerolox.client.sync._portal import Portal
 from kerolox.message import ALL_TAGS, Message, MessageExt, MessageQueue
 from kerolox.protocol.bodies import SubscriptionGroupConfig, TopicConfig
 from kerolox.protocol.codes import Perm
+from kerolox.protocol.extensions.half_messages import EndedHalves
 from kerolox.protocol.names import TOOLS_GROUP, TRACE_TOPIC
-from kerolox.protocol.own.half_messages import EndedHalves
 
 
 class AdminRequests:
@@ -529,7 +529,7 @@ class AdminRequests:
         dry_run: bool = False,
     ) -> list[OffsetMove]:
         """Have a group go on at a position of each queue; sorted by queue. Members that are online
-        are told (code 222) and go on there; where nobody is, the broker is told (code 15).
+        are told (code 222) and go on there; where nobody is, the broker is notified (code 15).
 
         See ``kerolox.admin.Admin.move_offsets``.
         """
@@ -538,7 +538,7 @@ class AdminRequests:
         )
 
     def broker_runtime(self, broker: str) -> BrokerRuntime:
-        """A broker's figures (code 28).
+        """A broker's metrics (code 28).
 
         See ``kerolox.admin.Admin.broker_runtime``.
         """
@@ -1220,7 +1220,7 @@ class AdminRequests:
         return self._portal.run(self._admin.open_halves(broker))
 
     def broker_stats(self, broker: str, name: str, key: str) -> BrokerStats:
-        """A figure of a broker over the last minute, hour and day (code 315).
+        """A metric of a broker over the last minute, hour and day (code 315).
 
         See ``kerolox.admin.Admin.broker_stats``.
         """
@@ -1228,14 +1228,14 @@ class AdminRequests:
 
     def traffic(self, *, topic: str = "", active_only: bool = False) -> list[TopicTraffic]:
         """How much goes into topics and out to their groups (``statsAll``), sorted by topic and
-        group; figures that a broker does not tell count as 0.
+        group; metrics that a broker does not report count as 0.
 
         See ``kerolox.admin.Admin.traffic``.
         """
         return self._portal.run(self._admin.traffic(topic=topic, active_only=active_only))
 
     def cluster_status(self, *, cluster: str = "") -> list[BrokerStatus]:
-        """All nodes of a cluster with their figures (``clusterList``), sorted by cluster, name and
+        """All nodes of a cluster with their metrics (``clusterList``), sorted by cluster, name and
         id.
 
         See ``kerolox.admin.Admin.cluster_status``.
@@ -1278,14 +1278,14 @@ class AdminRequests:
         return self._portal.run(self._admin.export_metrics(cluster=cluster))
 
     def monitor(self, *, interval_seconds: float = ROUND_SECONDS) -> Iterator[MonitorRound]:
-        """Look at all groups again and again (``startMonitoring``); the first round comes at once.
+        """Examine all groups again and again (``startMonitoring``); the first round comes at once.
 
         See ``kerolox.admin.Admin.monitor``.
         """
         return self._portal.iterate(lambda: self._admin.monitor(interval_seconds=interval_seconds))
 
     def monitor_round(self, *, since_ms: int) -> MonitorRound:
-        """Look at all groups once.
+        """Examine all groups once.
 
         See ``kerolox.admin.Admin.monitor_round``.
         """

@@ -16,9 +16,9 @@ from kerolox.client.aio.network.lookups import queue_number
 from kerolox.errors import BrokerError, ClientError, KeroloxError, RemotingError
 from kerolox.message import MessageQueue
 from kerolox.protocol.codes import Perm, RequestCode
+from kerolox.protocol.extensions.dead_letter_marks import DONE_GROUP, run_groups
 from kerolox.protocol.headers import UpdateConsumerOffsetHeader
 from kerolox.protocol.names import DLQ_PREFIX
-from kerolox.protocol.own.dead_letter_marks import DONE_GROUP, run_groups
 
 if TYPE_CHECKING:
     from kerolox.client.aio.network.access import Access
@@ -29,9 +29,9 @@ and of transactions, is little."""
 PRODUCERS_SECONDS = 31.0
 """How long producers take to see that a topic takes nothing: their ``pollNameServerInterval`` is 30
 s. A broker that makes topics by itself would make one anew in the middle of its deletion."""
-LOOK_SECONDS = 0.1
-STILL_LOOKS = 3
-"""After so many looks at the same offsets no message is on its way to a queue any more."""
+POLL_SECONDS = 0.1
+STABLE_POLLS = 3
+"""After so many checks of the same offsets no message is on its way to a queue any more."""
 
 _Offsets = dict[MessageQueue, int]
 
@@ -116,7 +116,7 @@ async def _delete(access: Access, address: str, topic: str) -> None:
     queues = [MessageQueue(topic, "", queue_id) for queue_id in range(queue_count)]
     try:
         before = await _offsets(access, address, queues)
-        await asyncio.sleep(LOOK_SECONDS)
+        await asyncio.sleep(POLL_SECONDS)
         await access.put_topic(address, closed)
         if await _at_rest(access, address, queues) != before:
             settings = await broker_settings(access, address)
@@ -148,22 +148,22 @@ async def _forget_marks(access: Access, address: str, queues: list[MessageQueue]
 async def _at_rest(access: Access, address: str, queues: list[MessageQueue]) -> _Offsets:
     """Wait until no message is on its way to the log, and all of the log are in their queues, or
     the time is over; the offsets when they stood still."""
-    looks, end = 0, 0
+    polls, end = 0, 0
     now: _Offsets = {}
     with contextlib.suppress(TimeoutError):
         async with asyncio.timeout(REST_SECONDS_MAX):
-            while looks < STILL_LOOKS:
-                await asyncio.sleep(LOOK_SECONDS)
+            while polls < STABLE_POLLS:
+                await asyncio.sleep(POLL_SECONDS)
                 before, now = now, await _offsets(access, address, queues)
-                looks = looks + 1 if now == before else 0
+                polls = polls + 1 if now == before else 0
             while True:
-                # Java's has no figures in its first seconds.
+                # Java's has no metrics in its first seconds.
                 with contextlib.suppress(BrokerError):
                     runtime = await broker_runtime(access, address)
                     end = end or runtime.log_max_offset
                     if runtime.log_max_offset - runtime.dispatch_behind_bytes >= end:
                         break
-                await asyncio.sleep(LOOK_SECONDS)
+                await asyncio.sleep(POLL_SECONDS)
     return now
 
 

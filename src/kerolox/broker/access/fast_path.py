@@ -1,4 +1,4 @@
-"""What the kernel is told of access control, so that what is allowed stays on the fast path.
+"""What the kernel knows of access control, so that what is allowed stays on the fast path.
 
 The kernel gets all accounts. Of addresses it is told what was found when a request came through the
 gate: the first request of a connection from a white list is slow, those that follow are fast. So a
@@ -26,7 +26,7 @@ class FastAccess:
         store.set_accounts([])
 
     def replace(self, accounts: Accounts) -> None:
-        """Have other accounts be in force. Held pulls come again, and are judged anew."""
+        """Have other accounts be in force. Held pulls come again, and are checked anew."""
         for connection_id in self._white | self._white_keys.keys():
             self._connections[connection_id].set_white(False, ())
         self._white.clear()

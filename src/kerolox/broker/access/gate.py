@@ -17,7 +17,7 @@ from kerolox.protocol.command import RemotingCommand
 from kerolox.protocol.names import ACCESS_KEY_FIELD
 from kerolox.remoting.audit import Audit
 from kerolox.remoting.server import ServerConnection
-from kerolox.remoting.turns import Turns
+from kerolox.remoting.time_slices import TimeSlices
 from kerolox.security.access.accounts import Accounts
 from kerolox.security.access.check import AccessControl, Refusal
 from kerolox.security.access.needs import Need
@@ -25,7 +25,7 @@ from kerolox.security.access.permissions import Permission
 from kerolox.security.slave_proof import proof_refusal
 
 SHORT_BODY_BYTES_MAX = 16 << 10
-"""What a body up to this long needs is looked at in one turn."""
+"""What a body up to this long needs is examined in one time slice."""
 
 
 class AccessGate:
@@ -52,7 +52,7 @@ class AccessGate:
 
     def use(self, accounts: Accounts) -> None:
         """Have other accounts be in force with the next request, whatever the connection. Held
-        pulls are judged anew before they deliver anything."""
+        pulls are checked anew before they deliver anything."""
         self._control.replace(accounts)
         if self.fast_path is not None:
             self.fast_path.replace(accounts)
@@ -71,12 +71,12 @@ class AccessGate:
         refusal = self._control.refusal(command, connection.peer[0])
         return self._decided(refusal, command, connection)
 
-    async def admit_in_turns(self, command: RemotingCommand, connection: ServerConnection) -> str:
+    async def admit_in_slices(self, command: RemotingCommand, connection: ServerConnection) -> str:
         """As :meth:`admit`, for a request of any size: others are served before it is decided, and
         before its handler begins."""
         if not self.is_on or len(command.body) <= SHORT_BODY_BYTES_MAX:
             return self.admit(command, connection)
-        turns = Turns()
+        slices = TimeSlices()
         steps = self._control.refusal_in_steps(command, connection.peer[0])
         while True:
             try:
@@ -84,7 +84,7 @@ class AccessGate:
             except StopIteration as end:
                 account = self._decided(end.value, command, connection)
                 break
-            await turns.give()
+            await slices.checkpoint()
         await asyncio.sleep(0)
         return account
 

@@ -23,7 +23,7 @@ from kerolox.protocol.names import (
     SCHEDULE_TOPIC,
     TOPIC_PUT_NUMS,
 )
-from kerolox.remoting.turns import Turns
+from kerolox.remoting.time_slices import TimeSlices
 
 SAMPLE_SECONDS = 10.0
 SAMPLES_PER_TEN_MINUTES, SAMPLES_PER_HOUR = 60, 360
@@ -32,7 +32,7 @@ METRICS_MAX = 200_000
 """Metrics that are kept, of some 2 KB each; what would be one more is not counted."""
 
 COUNTERS_PER_MS = 20
-"""How many of the kernel's counters are looked at for requests: with 100,000 of them, once in five
+"""How many of the kernel's counters are examined for requests: with 100,000 of them, once in five
 seconds."""
 
 SAMPLE_NUMBERS = 3
@@ -115,10 +115,10 @@ class BrokerStats:
         self._now_ms = now_ms
         self._metrics: dict[tuple[str, str], _Metric] = {}
         self._seen: _Counters = {}
-        """The kernel's counters when they were last looked at."""
-        self._looking = asyncio.Lock()
-        """Held by whoever looks at the kernel's counters, or at all metrics, in turns."""
-        self._looked_ms = self._fresh_until_ms = 0
+        """The kernel's counters when they were last examined."""
+        self._lock = asyncio.Lock()
+        """Held by whoever reads the kernel's counters, or all metrics, in time slices."""
+        self._sampled_ms = self._fresh_until_ms = 0
         self._samples = 0
         self._is_full = False
 
@@ -160,7 +160,7 @@ class BrokerStats:
 
     def note_dropped(self, group: str) -> int:
         """A group without retry queues gave a message back, which is dropped; how often it did so.
-        0: there is no room to count it."""
+        0: there is no space to count it."""
         key = self._key(RETRY_PREFIX + group, group)
         self.add(SEND_BACK_DROPS, key, 1)
         metric = self._metrics.get((SEND_BACK_DROPS, key))
@@ -190,9 +190,9 @@ class BrokerStats:
         for _ in self._sample_in_steps():
             pass
 
-    async def sample_in_turns(self) -> None:
-        """The same, while others have their turns; every ``SAMPLE_SECONDS``."""
-        async with self._looking:
+    async def sample_in_slices(self) -> None:
+        """The same, while others run; every ``SAMPLE_SECONDS``."""
+        async with self._lock:
             await _take(self._sample_in_steps())
 
     def _sample_in_steps(self) -> Generator[None, None, None]:
@@ -257,7 +257,7 @@ class BrokerStats:
         self, ends: Callable[[tuple[object, ...]], bool], goes: Callable[[str], bool]
     ) -> None:
         """Forget the counters of the kernel that ended, and the metrics that go."""
-        async with self._looking:
+        async with self._lock:
             await _take(self._forget_in_steps(ends, goes))
 
     def _forget_in_steps(
@@ -275,11 +275,11 @@ class BrokerStats:
             yield
 
     async def refresh(self) -> None:
-        """Add what the kernel counted since the last time, in turns, unless that was done lately
-        (``COUNTERS_PER_MS``). To be called before a metric is looked at, and before a topic or a
-        group is deleted: their counters go with them."""
-        async with self._looking:
-            if not self._looked_ms <= self._now_ms() < self._fresh_until_ms:
+        """Add what the kernel counted since the last time, in time slices, unless that was done
+        lately (``COUNTERS_PER_MS``). To be called before a metric is examined, and before a topic
+        or a group is deleted: their counters go with them."""
+        async with self._lock:
+            if not self._sampled_ms <= self._now_ms() < self._fresh_until_ms:
                 await _take(self._refresh_in_steps())
 
     def _refresh_in_steps(self) -> Generator[None, None, None]:
@@ -292,8 +292,8 @@ class BrokerStats:
         finally:
             if not is_whole:
                 self._seen = {**before, **self._seen}
-        self._looked_ms = self._now_ms()
-        self._fresh_until_ms = self._looked_ms + len(self._seen) // COUNTERS_PER_MS
+        self._sampled_ms = self._now_ms()
+        self._fresh_until_ms = self._sampled_ms + len(self._seen) // COUNTERS_PER_MS
 
     def _add_topics(self, before: _Counters) -> Generator[None, None, None]:
         cluster = self._config.broker_cluster_name
@@ -337,8 +337,8 @@ class BrokerStats:
 
 
 async def _take(steps: Generator[None, None, None]) -> None:
-    """All steps, between which others have their turns."""
-    turns = Turns()
+    """All steps, between which others run."""
+    slices = TimeSlices()
     with contextlib.closing(steps):
         for _ in steps:
-            await turns.give()
+            await slices.checkpoint()

@@ -1,4 +1,4 @@
-"""The broker's figures for Prometheus: names of RocketMQ 5 where it has the figure
+"""The broker's metrics for Prometheus: names of RocketMQ 5 where it has the metric
 (``BrokerMetricsConstant``, ``DefaultStoreMetricsConstant``), else names of our own.
 
 Counters of topics and groups begin anew with the broker, and go with their topic or group.
@@ -20,6 +20,7 @@ from kerolox.broker.metrics.broker_stats import (
 from kerolox.kernel import LATENCY_ENDS_MS, KernelInUse
 from kerolox.metrics.requests import measure_requests
 from kerolox.protocol.codes import version_text
+from kerolox.protocol.extensions.dead_letter_marks import DoneOffsets, is_marks_group
 from kerolox.protocol.names import (
     CONSUME_ACTIVELY,
     DLQ_PREFIX,
@@ -28,8 +29,7 @@ from kerolox.protocol.names import (
     TOPIC_PUT_NUMS,
     is_system_group,
 )
-from kerolox.protocol.own.dead_letter_marks import DoneOffsets, is_marks_group
-from kerolox.remoting.turns import Turns
+from kerolox.remoting.time_slices import TimeSlices
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -58,8 +58,8 @@ LATENCY_ENDS_SECONDS = tuple(end / 1000 for end in LATENCY_ENDS_MS)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class BrokerFigures:
-    """What a broker tells a metrics endpoint, from those of its parts that have figures."""
+class BrokerExposition:
+    """What a broker tells a metrics endpoint, from those of its parts that have metrics."""
 
     config: BrokerConfig
     now_ms: Callable[[], int]
@@ -111,14 +111,14 @@ class BrokerFigures:
         await self.broker_stats.refresh()
         self._measure_broker(families)
         self._measure_store(families)
-        turns = Turns()
-        await self._measure_traffic(families, turns)
-        await self._measure_connections(families, turns)
-        await self._measure_lag(families, turns)
+        slices = TimeSlices()
+        await self._measure_traffic(families, slices)
+        await self._measure_connections(families, slices)
+        await self._measure_lag(families, slices)
         if not self.config.is_slave:
             # A slave has its master's, and both together would count them twice.
-            await self._measure_dead_letters(families, turns)
-            await self._measure_paused(families, turns)
+            await self._measure_dead_letters(families, slices)
+            await self._measure_paused(families, slices)
 
     def _measure_broker(self, families: Families) -> None:
         families.gauge(
@@ -204,7 +204,7 @@ class BrokerFigures:
         earliest = earliest_of_log(self.store)
         return max(self.now_ms() - earliest, 0) if earliest > 0 else 0
 
-    async def _measure_traffic(self, families: Families, turns: Turns) -> None:
+    async def _measure_traffic(self, families: Families, slices: TimeSlices) -> None:
         counters = families.counters
         of_topic = {
             TOPIC_PUT_NUMS: counters(
@@ -231,7 +231,7 @@ class BrokerFigures:
             ),
         }
         for name, key, value in self.broker_stats.totals():
-            await turns.give()
+            await slices.checkpoint()
             if family := of_topic.get(name):
                 family.add((key, _flag(self.topics.is_system(key))), value)
                 if name == TOPIC_PUT_NUMS and key.startswith(DLQ_PREFIX):
@@ -242,12 +242,12 @@ class BrokerFigures:
             elif name == SEND_BACK_DROPS:
                 dropped.add((key.rpartition("@")[2],), value)
 
-    async def _measure_connections(self, families: Families, turns: Turns) -> None:
+    async def _measure_connections(self, families: Families, slices: TimeSlices) -> None:
         clients = self.clients
         producers: Counter[tuple[str, int]] = Counter()
         seen = set()
         for members in list(clients.producer_groups.values()):
-            await turns.give()
+            await slices.checkpoint()
             for member in members:
                 if member.client_id not in seen:
                     seen.add(member.client_id)
@@ -260,7 +260,7 @@ class BrokerFigures:
                 {"language": language.lower(), "version": version_text(version)},
             )
         for group in clients.groups():
-            await turns.give()
+            await slices.checkpoint()
             kinds = Counter((m.language.name, m.version) for m in group.members.values())
             for (language, version), count in sorted(kinds.items()):
                 families.gauge(
@@ -275,7 +275,7 @@ class BrokerFigures:
                     },
                 )
 
-    async def _measure_lag(self, families: Families, turns: Turns) -> None:
+    async def _measure_lag(self, families: Families, slices: TimeSlices) -> None:
         """Of each group and topic, and of each queue. What is deleted meanwhile is left out."""
         gauges = families.gauges
         queue_lags = gauges(
@@ -298,7 +298,7 @@ class BrokerFigures:
             if is_marks_group(group):
                 continue
             for topic in topics:
-                await turns.give()
+                await slices.checkpoint()
                 labels = self._of_group(group, topic)
                 queues = list(self._queue_lags(group, topic))
                 rows = [(*labels, str(queue_id)) for queue_id, _, _ in queues]
@@ -307,7 +307,7 @@ class BrokerFigures:
                 lags.add(labels, sum([lag for _, lag, _ in queues]))
                 delays.add(labels, max([delay_ms for _, _, delay_ms in queues], default=0))
 
-    async def _measure_dead_letters(self, families: Families, turns: Turns) -> None:
+    async def _measure_dead_letters(self, families: Families, slices: TimeSlices) -> None:
         waiting = families.gauges(
             "kerolox_dead_letters_waiting",
             "Dead letters that were neither sent again nor marked as done",
@@ -315,7 +315,7 @@ class BrokerFigures:
         )
         for topic in self.topics.names:
             if topic.startswith(DLQ_PREFIX):
-                await turns.give()
+                await slices.checkpoint()
                 waiting.add((topic.removeprefix(DLQ_PREFIX),), self._dead_letters_waiting(topic))
 
     def _dead_letters_waiting(self, topic: str) -> int:
@@ -330,14 +330,14 @@ class BrokerFigures:
             count += DoneOffsets.read(offset_of, high).waiting(low, high)
         return count
 
-    async def _measure_paused(self, families: Families, turns: Turns) -> None:
+    async def _measure_paused(self, families: Families, slices: TimeSlices) -> None:
         paused = families.gauges(
             "kerolox_group_paused",
             "1: the group gets no messages here (consumeEnable=false)",
             ("consumer_group",),
         )
         for name in self.groups.names:
-            await turns.give()
+            await slices.checkpoint()
             settings = None if is_system_group(name) else self.groups.get(name)
             if settings is not None:
                 paused.add((name,), int(not settings.consume_enable))

@@ -2,7 +2,7 @@
 
 Two tables over the same times: thirteen classes for ``putMessageDistributeTime``, and finer
 buckets from which ``putLatency99`` and ``putLatency999`` are read off. Both are told for the last
-whole minute (:meth:`PutTimes.turn`).
+whole minute (:meth:`PutTimes.roll`).
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class PutTimes:
             self._buckets[bisect_left(_BUCKET_ENDS_MS, milliseconds)] += count
             self.since_start.note(milliseconds * 1_000, count)
 
-    def turn(self) -> None:
+    def roll(self) -> None:
         """A minute is over: what was counted in it is told from now on."""
         self._last_classes, self._classes = self._classes, [0] * len(_CLASSES)
         self._last_buckets, self._buckets = self._buckets, [0] * len(_BUCKET_ENDS_MS)

@@ -68,7 +68,7 @@ class StoreStats:
         self._take_put_times()
         if sample.at_ms - self._turned_ms > MINUTE_MS:
             self._turned_ms = sample.at_ms
-            self.put_times.turn()
+            self.put_times.roll()
 
     def send_times(self) -> LatencyCounts:
         """How long sends took, from their arrival to their answer, flush and slaves included."""

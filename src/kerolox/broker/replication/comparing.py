@@ -15,7 +15,7 @@ from kerolox.protocol.records import MESSAGE_MAGIC, RECORD_BYTES_MIN, parse_reco
 COMPARED_BYTES = 64 * 1024
 """Of the end of the slave's log, which the master sends anew: they have to be equal."""
 SCAN_BYTES = 1 << 20
-"""Of the log, looked at together for a record."""
+"""Of the log, examined together for a record."""
 
 _MAGIC = MESSAGE_MAGIC.to_bytes(4, "big")
 _MAGIC_AT = 4

@@ -18,7 +18,7 @@ from kerolox.broker.replication.comparing import DivergedError, LogGoneError
 from kerolox.broker.replication.resync import Restart, Resync
 from kerolox.broker.replication.slave import MasterLink
 from kerolox.broker.replication.sockets import (
-    Told,
+    LoggedTexts,
     check_seconds,
     replication_settings,
     steady_ms,
@@ -34,9 +34,9 @@ if TYPE_CHECKING:
 
 CONNECT_SECONDS_MAX = 3.0
 STOPPED_SECONDS = 60.0
-"""Between two looks at a master whose log is another one."""
+"""Between two checks of a master whose log is another one."""
 NOTE_SECONDS = 0.1
-"""How often to look whether the time of the master's note is over, and whether the log goes on."""
+"""How often to check whether the time of the master's note is over, and whether the log goes on."""
 RETRY_SECONDS_MIN, RETRY_SECONDS_MAX = 1.0, 5.0
 
 _log = logging.getLogger(__name__)
@@ -60,7 +60,7 @@ class Follower:
         self._settings = replication_settings(config)
         self._address = config.ha_master_address
         self._changed = asyncio.Event()
-        self._told = Told()
+        self._logged = LoggedTexts()
         self.is_following = False
 
     @property
@@ -91,9 +91,9 @@ class Follower:
                     # Where there is none, a look further back comes next.
                     pause = STOPPED_SECONDS if text else RETRY_SECONDS_MIN / 2
                     if text:
-                        self._tell(text)
+                        self._log_once(text)
                 except (ReplicationError, ConfigError, OSError, TimeoutError, ValueError) as error:
-                    self._tell(str(error) or f"no answer within {CONNECT_SECONDS_MAX:g} s")
+                    self._log_once(str(error) or f"no answer within {CONNECT_SECONDS_MAX:g} s")
                 finally:
                     self.is_following = False
             if pause < STOPPED_SECONDS:
@@ -143,9 +143,9 @@ class Follower:
                 elif not await thread.read(seconds):
                     await thread.close(ends_connection=False)
                     thread = None
-                if link.is_equal and link.has_heard and not self.is_following:
+                if link.is_equal and link.has_received and not self.is_following:
                     self.is_following = True
-                    self._told.forget()
+                    self._logged.forget()
                     self._resync.forget()
                     _log.info("master %s sends its log", address)
                 if report := link.tick(steady_ms()):
@@ -157,8 +157,8 @@ class Follower:
             finally:
                 writer.transport.abort()
 
-    def _tell(self, text: str) -> None:
-        if self._told.is_new(text, asyncio.get_running_loop().time()):
+    def _log_once(self, text: str) -> None:
+        if self._logged.is_new(text, asyncio.get_running_loop().time()):
             _log.error(
                 "master %s: its log does not come, it is tried again: %s", self._address, text
             )
@@ -265,10 +265,10 @@ class StreamThread:
         is_encrypted = transport.get_extra_info("ssl_object") is not None
         if plain is None or is_encrypted or transport.get_write_buffer_size():
             return None
-        standing = link.hand_over()
-        if standing is None or transport.is_closing():
+        stream_position = link.hand_over()
+        if stream_position is None or transport.is_closing():
             return None
-        stream = store.read_master(plain.fileno(), standing, FRAME_BYTES, READ_BYTES)
+        stream = store.read_master(plain.fileno(), stream_position, FRAME_BYTES, READ_BYTES)
         if stream is None:
             return None
         # The transport may close its own while the kernel reads.
@@ -296,10 +296,10 @@ class StreamThread:
         try:
             pause = await asyncio.shield(asyncio.wrap_future(reading))
         except ValueError as error:
-            at = self._stream.standing().position
+            at = self._stream.stream_position().position
             raise ReplicationError(f"the master's bytes at {at} are refused: {error}") from None
-        if self._stream.has_heard():
-            self._link.heard(self._stream.standing(), steady_ms())
+        if self._stream.has_received():
+            self._link.advanced(self._stream.stream_position(), steady_ms())
         if pause == STREAM_CLOSED:
             raise self._link.closed()
         return pause != STREAM_OTHER or self._give_back()
@@ -324,7 +324,7 @@ class StreamThread:
 
     def _give_back(self) -> bool:
         """Have the link go on; False."""
-        if answer := self._link.take_over(self._stream.standing()):
+        if answer := self._link.take_over(self._stream.stream_position()):
             self._transport.write(answer)
         self._transport.resume_reading()
         return False

@@ -22,10 +22,10 @@ class LogRange(NamedTuple):
     end: int
 
 
-Judge = Callable[[bytes, str], str]
+ProofCheck = Callable[[bytes, str], str]
 """Why a proof of an account, made for a number, is none; empty: it is one."""
 JUDGED_MS = 1_000
-"""How often it is judged again: accounts change."""
+"""How often it is checked again: accounts change."""
 
 
 class SlaveLink:
@@ -43,7 +43,7 @@ class SlaveLink:
         settings: Settings,
         file_size: int,
         now_ms: int,
-        judge: Judge | None = None,
+        check_proof: ProofCheck | None = None,
         nonce: str = "",
     ) -> None:
         """It was opened just now.
@@ -52,17 +52,17 @@ class SlaveLink:
             settings: of the master.
             file_size: mappedFileSizeCommitLog.
             now_ms: of a clock that nobody sets.
-            judge: of accounts; None: none is wanted.
+            check_proof: of accounts; None: none is wanted.
             nonce: a number that nobody can guess, used this once.
         """
-        self._judge = judge
+        self._check_proof = check_proof
         self._nonce = nonce
         self._proof = b""
         self._judged_ms = now_ms
         self._settings = settings
         self._file_size = file_size
         self._reports = Reports()
-        self._heard_ms = self._spoke_ms = now_ms
+        self._received_ms = self._spoke_ms = now_ms
         self.position = -1
         self.acknowledged = -1
         self.is_ours = False
@@ -74,38 +74,40 @@ class SlaveLink:
         Raises:
             ReplicationError: it can't be served, or is no slave.
         """
-        self._heard_ms = now_ms
+        self._received_ms = now_ms
         answer = b""
         for each in self._reports.feed(data):
             if isinstance(each, bytes):
-                answer += self._heard(each, log)
+                answer += self._received(each, log)
             else:
                 self._reported(each, log)
         if self._proof and now_ms - self._judged_ms >= JUDGED_MS:
             self._judged_ms = now_ms
-            self._judge_proof()
+            self._refuse_proof()
         return answer
 
-    def _heard(self, message: bytes, log: LogRange) -> bytes:
+    def _received(self, message: bytes, log: LogRange) -> bytes:
         if self.position >= 0 or self.is_ours == (not message):
             raise ReplicationError("it sends what no slave sends there")
         self.is_ours = True
-        if self._judge is not None and not self._proof:
+        if self._check_proof is not None and not self._proof:
             if not message:
                 return Note(nonce=self._nonce).frame()
             self._proof = message
-            self._judge_proof()
+            self._refuse_proof()
         elif message:
             raise ReplicationError("it sends what no slave sends there")
         return Note(log.begin, log.end, self._file_size).frame()
 
-    def _judge_proof(self) -> None:
-        refusal = self._judge(self._proof, self._nonce) if self._judge is not None else ""
+    def _refuse_proof(self) -> None:
+        refusal = (
+            self._check_proof(self._proof, self._nonce) if self._check_proof is not None else ""
+        )
         if refusal:
             raise ReplicationError(refusal)
 
     def _reported(self, offset: int, log: LogRange) -> None:
-        if self._judge is not None and not self._proof:
+        if self._check_proof is not None and not self._proof:
             raise ReplicationError(
                 "it shows no account, which haAclEnable wants: a slave of ours has one in "
                 "namesrvCredentialsFile, and a Java slave has none"
@@ -166,12 +168,12 @@ class SlaveLink:
         return self.sent(0, now_ms) if is_due and self.position >= 0 else b""
 
     def check(self, now_ms: int) -> None:
-        """Look at the silence of the slave.
+        """Examine the silence of the slave.
 
         Raises:
             ReplicationError: it lasts longer than haHousekeepingInterval.
         """
-        silence = now_ms - self._heard_ms
+        silence = now_ms - self._received_ms
         if silence > self._settings.housekeeping_ms:
             raise ReplicationError(
                 f"it sent nothing for {silence} ms (haHousekeepingInterval is "
@@ -211,7 +213,7 @@ class Replicated:
         self._links.discard(link)
 
     def note(self, link: SlaveLink) -> bool:
-        """Look at what a slave acknowledged; whether ``offset`` moved."""
+        """Examine what a slave acknowledged; whether ``offset`` moved."""
         if link.acknowledged <= self.offset:
             return False
         self.offset = link.acknowledged

@@ -9,7 +9,7 @@ from functools import partial
 from kerolox.broker.config import BrokerConfig
 from kerolox.broker.identity import Identity
 from kerolox.broker.replication.follower import Follower
-from kerolox.broker.replication.master import Judge, Replicated
+from kerolox.broker.replication.master import ProofCheck, Replicated
 from kerolox.broker.replication.resync import Restart
 from kerolox.broker.replication.server import SlaveServer
 from kerolox.broker.replication.tables import SlaveTables
@@ -21,7 +21,7 @@ from kerolox.broker.tables.offsets import OffsetTable
 from kerolox.broker.tables.topics import TopicTable
 from kerolox.errors import ConfigError
 from kerolox.kernel import ReplicatedLog
-from kerolox.protocol.own.roles import RoleStatus
+from kerolox.protocol.extensions.roles import RoleStatus
 from kerolox.remoting.tls.server_tls import ServerTls
 from kerolox.role_settings import ENFORCING
 
@@ -47,7 +47,7 @@ class Replication:
         identity: Identity,
         store: ReplicatedLog,
         restart: Restart | None = None,
-        judge: Judge | None = None,
+        check_proof: ProofCheck | None = None,
         tls: ServerTls | None = None,
     ) -> None:
         """Nothing is opened before :meth:`start`.
@@ -57,7 +57,7 @@ class Replication:
             identity: gets the port of a master.
             store: whose log it is.
             restart: has the log of a slave cut.
-            judge: of the accounts that slaves show.
+            check_proof: of the accounts that slaves show.
             tls: of the main port.
         """
         self._config = config
@@ -70,7 +70,7 @@ class Replication:
         """Called with what a slave's master says of itself."""
         replicated = Replicated(config.ha_slave_fallbehind_max)
         self.waits = SlaveWaits(replicated, config.slave_timeout / 1000, store)
-        self._server = SlaveServer(config, store, self.waits, judge, tls)
+        self._server = SlaveServer(config, store, self.waits, check_proof, tls)
         self.follower = Follower(config, store, restart) if config.is_slave else None
         self.tables: SlaveTables | None = None
         self._is_following = False

@@ -23,7 +23,7 @@ FURTHER = 4
 _BY_HAND = "keep a copy of this folder, then let the slave begin with an empty one"
 
 
-class CutWish(NamedTuple):
+class CutRequest(NamedTuple):
     """What is to be cut off a log."""
 
     equal_to: int
@@ -32,7 +32,7 @@ class CutWish(NamedTuple):
     master: str
 
 
-Restart = Callable[[CutWish], str]
+Restart = Callable[[CutRequest], str]
 """Has the log cut and the broker started again; why not, empty: it does."""
 
 
@@ -67,7 +67,7 @@ class Resync:
             self.forget()
             size = end - error.equal_to
             if size <= most:
-                return self._cut(CutWish(error.equal_to, str(error), master), text)
+                return self._cut(CutRequest(error.equal_to, str(error), master), text)
             return (
                 f"{text}. The {size} bytes from {error.equal_to} on are more than "
                 f"haCutMaxSize={most}, which a slave cuts off and keeps aside: raise it, or "
@@ -89,17 +89,17 @@ class Resync:
 
     def _anew(self, error: ReplicationError, master: str) -> str:
         if self._config.ha_begin_anew:
-            return self._cut(CutWish(EVERYTHING, str(error), master), str(error))
+            return self._cut(CutRequest(EVERYTHING, str(error), master), str(error))
         return f"{error}; {_BY_HAND} (haBeginAnew=true puts it aside)"
 
-    def _cut(self, wish: CutWish, text: str) -> str:
+    def _cut(self, request: CutRequest, text: str) -> str:
         parts = kept_parts(self._config.store_settings())
         if len(parts) >= PARTS_MAX:
             return (
                 f"{text}. {len(parts)} parts of logs are kept aside already, the last one in "
-                f"{parts[-1]}: do two masters take turns? Look at them and move them away"
+                f"{parts[-1]}: do two masters take turns? Examine them and move them away"
             )
         if self._restart is None:
             return f"{text}. The slave has to be started again for that"
-        refusal = self._restart(wish)
+        refusal = self._restart(request)
         return f"{text}. {refusal}" if refusal else ""

@@ -10,9 +10,9 @@ import socket
 
 from kerolox.addresses import join_address
 from kerolox.broker.config import BrokerConfig
-from kerolox.broker.replication.master import Judge, LogRange, SlaveLink
+from kerolox.broker.replication.master import LogRange, ProofCheck, SlaveLink
 from kerolox.broker.replication.sockets import (
-    Told,
+    LoggedTexts,
     check_seconds,
     read_some,
     replication_settings,
@@ -34,8 +34,8 @@ WRITE_BYTES = 256 * 1024
 """Of frames, written to a slave at once."""
 REPORT_BYTES = 4_096
 """Of reports, read from a slave at once."""
-LOOK_SECONDS = 0.05
-"""How often a log that nobody waits for is looked at for more."""
+POLL_SECONDS = 0.05
+"""How often a log that nobody waits for is examined for more."""
 BACKLOG = 16
 NONCE_BYTES = 16
 READ_LIMIT = 64 * 1024
@@ -57,7 +57,7 @@ class SlaveServer:
         config: BrokerConfig,
         store: ReplicatedLog,
         waits: SlaveWaits,
-        judge: Judge | None = None,
+        check_proof: ProofCheck | None = None,
         tls: ServerTls | None = None,
     ) -> None:
         """Nothing is opened before :meth:`open`.
@@ -66,7 +66,7 @@ class SlaveServer:
             config: the broker's settings.
             store: whose log is sent.
             waits: for what slaves have.
-            judge: of the accounts of slaves.
+            check_proof: of the accounts of slaves.
             tls: of the main port.
         """
         self._door: TlsDoor | None = None
@@ -78,12 +78,12 @@ class SlaveServer:
             )
         self._listeners: list[socket.socket] = []
         self._accepting: list[asyncio.Task[None]] = []
-        self._judge = judge if config.ha_acl_enable else None
+        self._check_proof = check_proof if config.ha_acl_enable else None
         self._config = config
         self._store = store
         self._settings = replication_settings(config)
         self._allowed = config.ha_allowed
-        self._refused = Told()
+        self._refused = LoggedTexts()
         self.waits = waits
         self.port = 0
         self._servers: list[asyncio.Server] = []
@@ -140,13 +140,13 @@ class SlaveServer:
             return
         peer = join_address(host, port)
         if refusal := self._refusal(host, others=len(self._tasks) - 1):
-            self._tell_refusal(peer, refusal)
+            self._log_refusal(peer, refusal)
             connection.close()
             return
         try:
             reader, writer = await self._door.streams(connection, READ_LIMIT)
         except (ReplicationError, OSError) as error:
-            self._tell_refusal(peer, str(error) or "its TLS handshake took too long")
+            self._log_refusal(peer, str(error) or "its TLS handshake took too long")
             return
         try:
             await self._serve(reader, writer, peer)
@@ -164,7 +164,7 @@ class SlaveServer:
         host, port = name[:2]
         peer = join_address(host, port)
         if refusal := self._refusal(host, others=len(self._tasks)):
-            self._tell_refusal(peer, refusal)
+            self._log_refusal(peer, refusal)
             writer.transport.abort()
             return
         self._tasks.add(task)
@@ -176,7 +176,7 @@ class SlaveServer:
                 self._tasks.discard(task)
                 writer.transport.abort()
 
-    def _tell_refusal(self, peer: str, refusal: str) -> None:
+    def _log_refusal(self, peer: str, refusal: str) -> None:
         if self._is_new(peer, refusal):
             _log.error("slave %s is refused: %s", peer, refusal)
 
@@ -199,7 +199,7 @@ class SlaveServer:
     ) -> None:
         file_size = self._config.mapped_file_size_commit_log
         nonce = secrets.token_hex(NONCE_BYTES)
-        link = SlaveLink(self._settings, file_size, steady_ms(), self._judge, nonce)
+        link = SlaveLink(self._settings, file_size, steady_ms(), self._check_proof, nonce)
         link.peer = peer
         self.waits.add(link)
         both = (
@@ -255,13 +255,13 @@ class SlaveServer:
             if frames:
                 writer.write(frames)
                 await writer.drain()
-                # Other work of the loop gets its turn between two writes.
+                # Other work of the loop runs between two writes.
                 await asyncio.sleep(0)
                 continue
             if heartbeat := link.heartbeat(steady_ms()):
                 writer.write(heartbeat)
             with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(LOOK_SECONDS):
+                async with asyncio.timeout(POLL_SECONDS):
                     await grown.wait()
 
     def _frames(self, link: SlaveLink, end: int) -> bytes:

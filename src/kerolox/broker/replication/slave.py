@@ -24,7 +24,7 @@ from kerolox.broker.replication.wire import (
     ReplicationError,
 )
 from kerolox.broker.replication.wire import ReplicationSettings as Settings
-from kerolox.kernel import StreamStanding
+from kerolox.kernel import StreamPosition
 
 NOTE_MS_MAX = 2_000
 """A master of ours answers ``HELLO`` before; without an answer it is taken for a Java one. That one
@@ -49,7 +49,7 @@ class MasterLink:
 
     Attributes:
         is_equal: all that the slave had before is the master's as well, as far as it was compared.
-        has_heard: the master sent something.
+        has_received: the master sent something.
     """
 
     def __init__(
@@ -77,10 +77,10 @@ class MasterLink:
         self._compared_bytes = compared_bytes
         self._prove = prove
         self._frames = Frames()
-        self._opened_ms = self._heard_ms = self._spoke_ms = now_ms
+        self._opened_ms = self._received_ms = self._spoke_ms = now_ms
         self._note: Note | None = None
         self._note_ms = min(NOTE_MS_MAX, settings.housekeeping_ms // 2)
-        self._has_begun = self._is_proven = False
+        self._has_started = self._is_proven = False
         self._end = log.max_physical_offset
         self._begin = self._position = -1
         """Where the master begins, and goes on; -1: it says where."""
@@ -88,7 +88,7 @@ class MasterLink:
         self._idle = 0
         """Heartbeats since the last byte."""
         self.is_equal = not self._end
-        self.has_heard = False
+        self.has_received = False
 
     def start(self) -> bytes:
         """What the slave says first."""
@@ -97,7 +97,7 @@ class MasterLink:
     @property
     def is_greeting(self) -> bool:
         """The master's note is waited for."""
-        return not self._has_begun
+        return not self._has_started
 
     @property
     def next_bytes(self) -> int:
@@ -111,8 +111,8 @@ class MasterLink:
             ReplicationError: the master's log is another one, or it is no master.
             OSError: the disk takes no more.
         """
-        self._heard_ms = now_ms
-        self.has_heard = True
+        self._received_ms = now_ms
+        self.has_received = True
         answer = b""
         for piece in self._frames.feed(data):
             if piece.offset == NOTE_OFFSET:
@@ -130,10 +130,10 @@ class MasterLink:
         Raises:
             ReplicationError: the master was silent for longer than haHousekeepingInterval.
         """
-        if not self._has_begun:
+        if not self._has_started:
             is_java = now_ms - self._opened_ms >= self._note_ms
-            return self._begun(now_ms) if is_java else b""
-        silence = now_ms - self._heard_ms
+            return self._first_report(now_ms) if is_java else b""
+        silence = now_ms - self._received_ms
         if silence > self._settings.housekeeping_ms:
             raise ReplicationError(
                 f"the master sent nothing for {silence} ms (haHousekeepingInterval is "
@@ -144,35 +144,35 @@ class MasterLink:
         return self._report(self._reported, now_ms)
 
     # -- a kernel that reads ------------------------------------------------------------------
-    def hand_over(self) -> StreamStanding | None:
+    def hand_over(self) -> StreamPosition | None:
         """Where a kernel can go on reading; None: the logs are not known to be equal, or a note
         comes."""
         if not self.is_equal or self._position < self._end or self._frames.is_in_note:
             return None
-        left, head = self._frames.begun
-        return StreamStanding(self._position, self._end, left, self._reported, head)
+        left, head = self._frames.partial_frame
+        return StreamPosition(self._position, self._end, left, self._reported, head)
 
-    def heard(self, standing: StreamStanding, now_ms: int) -> None:
+    def advanced(self, stream_position: StreamPosition, now_ms: int) -> None:
         """A kernel read on until there."""
-        self._position, self._end, _left, self._reported, _rest = standing
-        self._heard_ms = now_ms
+        self._position, self._end, _left, self._reported, _rest = stream_position
+        self._received_ms = now_ms
 
-    def take_over(self, standing: StreamStanding) -> bytes:
+    def take_over(self, stream_position: StreamPosition) -> bytes:
         """Go on where a kernel stopped; what to send, or b"".
 
         Raises:
             As :meth:`received`, for what came and was not taken.
         """
-        self.heard(standing, self._heard_ms)
-        self._frames.go_on(standing.position, standing.left)
-        return self.received(standing.rest, self._heard_ms)
+        self.advanced(stream_position, self._received_ms)
+        self._frames.go_on(stream_position.position, stream_position.left)
+        return self.received(stream_position.rest, self._received_ms)
 
     def closed(self) -> ReplicationError:
         """Why the master may have closed the connection."""
         text = "the master closed the connection"
         if self._position != self._begin or self._note is not None:
             return ReplicationError(text)
-        if self._has_begun and self._end:
+        if self._has_started and self._end:
             # So does a Java master whose log ends before.
             text += f" and sent nothing from {self._begin} on, where this log is compared with its"
             return DivergedError(text, -1)
@@ -191,7 +191,7 @@ class MasterLink:
             )
         self._note = note
         # It may come late, to a report that a Java master understands.
-        return b"" if self._has_begun else self._begun(now_ms)
+        return b"" if self._has_started else self._first_report(now_ms)
 
     def _proof(self, nonce: str, now_ms: int) -> bytes:
         if self._prove is None:
@@ -199,21 +199,21 @@ class MasterLink:
                 "the master wants the account of an administrator (haAclEnable): name its file "
                 "(namesrvCredentialsFile)"
             )
-        if self._is_proven or self._has_begun:
+        if self._is_proven or self._has_started:
             raise ReplicationError("the master asks for an account at a wrong time")
         self._is_proven = True
         self._opened_ms = now_ms
         proof = self._prove(nonce)
         return REPORT.pack(-1 - len(proof)) + proof
 
-    def _begun(self, now_ms: int) -> bytes:
+    def _first_report(self, now_ms: int) -> bytes:
         """The first report: where the master is to begin."""
-        self._has_begun = True
+        self._has_started = True
         if self._end:
             self._begin = self._position = self._begin_at(self._note)
             self._reported = self._begin
             self.is_equal = self._begin == self._end
-        self._heard_ms = now_ms
+        self._received_ms = now_ms
         report = self._report(self._reported, now_ms)
         # The first one says where to begin, and only others are acknowledgements.
         return report * 2 if self._end and self.is_equal else report
@@ -248,7 +248,7 @@ class MasterLink:
         return REPORT.pack(offset)
 
     def _take(self, piece: Piece) -> None:
-        if not self._has_begun:
+        if not self._has_started:
             raise ReplicationError("it sends before it was asked: it is no master")
         if self._position < 0:
             self._begin = self._position = self._end = piece.offset
@@ -258,7 +258,7 @@ class MasterLink:
             )
         data = piece.data
         if not data:
-            self._look_at_end()
+            self._check_end()
             return
         self._idle = 0
         known = min(max(self._end - self._position, 0), len(data))
@@ -274,7 +274,7 @@ class MasterLink:
         self._position += len(data)
         self.is_equal = self.is_equal or self._position >= self._end
 
-    def _look_at_end(self) -> None:
+    def _check_end(self) -> None:
         """The master has no more for now. Where the slave has more, the master lost it or never
         had it."""
         if self._position >= self._end:

@@ -10,25 +10,25 @@ from kerolox.broker.config import BrokerConfig
 from kerolox.broker.replication.wire import ReplicationSettings
 
 CHECK_SECONDS = 1.0
-"""How often the silence of the other end is looked at."""
+"""How often the silence of the other end is examined."""
 
-TELL_SECONDS = 60.0
+LOG_SECONDS = 60.0
 """Time between two lines that say the same."""
 TEXTS_MAX = 64
 _NUMBER = re.compile(r"\d+")
 
 
-class Told:
+class LoggedTexts:
     """What was said lately, so that it is not said with every try."""
 
     def __init__(self) -> None:
         self._texts: dict[str, float] = {}
 
     def is_new(self, text: str, now: float, whom: str = "") -> bool:
-        """Whether to say it of somebody: it was not within ``TELL_SECONDS``, with whatever numbers.
+        """Whether to say it of somebody: it was not within ``LOG_SECONDS``, with whatever numbers.
         ``now``: in seconds."""
         text = f"{whom} {_NUMBER.sub('#', text)}"
-        if text in self._texts and now - self._texts[text] < TELL_SECONDS:
+        if text in self._texts and now - self._texts[text] < LOG_SECONDS:
             return False
         self._texts.pop(text, None)
         self._texts[text] = now
@@ -56,7 +56,7 @@ def replication_settings(config: BrokerConfig) -> ReplicationSettings:
 
 
 def check_seconds(settings: ReplicationSettings) -> float:
-    """How often to look whether something is due."""
+    """How often to check whether something is due."""
     shortest_ms = min(settings.heartbeat_ms, settings.housekeeping_ms)
     return min(CHECK_SECONDS, shortest_ms / 2_000)
 
@@ -64,7 +64,8 @@ def check_seconds(settings: ReplicationSettings) -> float:
 async def read_some(reader: asyncio.StreamReader, most: int, seconds: float) -> bytes | None:
     """Up to ``most`` bytes; b"": the other end closed, None: nothing came in time.
 
-    What is there already is read without a wait, so others get a turn of the loop first.
+    What is there already is read without a wait, so others get an iteration of the event loop
+    first.
     """
     await asyncio.sleep(0)
     try:

@@ -3,7 +3,7 @@
 What the master says of delayed messages and of transactions may be ahead of the log that it has
 sent: a message would count as delivered, or a half as stored again, and its copy be missing. So
 these positions count when the log has come as far as the master's was behind them, which RocketMQ's
-slave does not look at. Offsets of groups count at once: a group got what it committed.
+slave does not examine. Offsets of groups count at once: a group got what it committed.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ from kerolox.protocol.bodies import (
 )
 from kerolox.protocol.codes import RequestCode, ResponseCode
 from kerolox.protocol.command import RemotingCommand
+from kerolox.protocol.extensions.roles import RoleStatus
 from kerolox.protocol.names import HALF_TOPIC, OP_HALF_TOPIC, TRANSACTION_GROUP
-from kerolox.protocol.own.roles import RoleStatus
 from kerolox.remoting.client import RemotingClient
 from kerolox.security.contexts import TlsContexts
 from kerolox.text import printable
@@ -155,9 +155,9 @@ class SlaveTables:
         self.complete_below = end
         await self._sync_offsets(master)
         await self._sync_groups(master)
-        await self._look_at(master)
+        await self._poll(master)
 
-    async def _look_at(self, master: str) -> None:
+    async def _poll(self, master: str) -> None:
         try:
             body = await self._ask(master, RequestCode.GET_BROKER_ROLE)
         except BrokerError as error:

@@ -1,6 +1,6 @@
 """TLS on the port for slaves (``haTlsMode``): the first byte says whether a connection speaks it.
 
-The byte is looked at and left where it is, so that the handshake is the loop's own. Certificates
+The byte is examined and left where it is, so that the handshake is the loop's own. Certificates
 are those of the main port, as they are when a connection begins.
 """
 

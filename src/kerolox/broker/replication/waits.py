@@ -29,14 +29,14 @@ class SlaveWaits:
         Args:
             replicated: of all slaves.
             timeout_seconds: slaveTimeout.
-            store: its kernel is told, when it knows slaves.
+            store: its kernel is notified, when it knows slaves.
         """
         self.replicated = replicated
         self.grown = asyncio.Event()
         self.on_ready: Callable[[], None] = lambda: None
         self._waits = FlushWaits(self, timeout_seconds)
         self._kernel = store if isinstance(store, ReplicationKernel) else None
-        self._told = (0, 0)
+        self._notified = (0, 0)
 
     @property
     def flushed_offset(self) -> int:
@@ -54,19 +54,19 @@ class SlaveWaits:
     def remove(self, link: SlaveLink) -> None:
         """It is gone."""
         self.replicated.remove(link)
-        self._tell()
+        self._notify()
 
     def note(self, link: SlaveLink) -> None:
-        """Look at what a slave reported; one wake-up for all that it acknowledged."""
+        """Examine what a slave reported; one wake-up for all that it acknowledged."""
         if self.replicated.note(link):
             self._waits.wake()
-        self._tell()
+        self._notify()
 
     def begin_anew(self) -> None:
         """Forget what slaves acknowledged: this log is another one's copy now, and may lose its
         end."""
         self.replicated.offset = 0
-        self._tell()
+        self._notify()
 
     def is_available(self, end_offset: int) -> bool:
         """See ``Replicated.is_available``."""
@@ -76,11 +76,11 @@ class SlaveWaits:
         """Wait until everything below an offset is on a slave. False: not within slaveTimeout."""
         return await self._waits.wait(end_offset)
 
-    def _tell(self) -> None:
+    def _notify(self) -> None:
         """Tell the kernel what changed, and have it answer those who waited for that."""
         replicated = self.replicated
         known = (replicated.offset, replicated.available_below)
-        if self._kernel is not None and known != self._told:
-            self._told = known
+        if self._kernel is not None and known != self._notified:
+            self._notified = known
             if self._kernel.set_replicated(*known):
                 self.on_ready()

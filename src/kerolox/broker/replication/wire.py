@@ -139,7 +139,7 @@ class Frames:
         return self._left > 0 and self._offset == NOTE_OFFSET
 
     @property
-    def begun(self) -> tuple[int, bytes]:
+    def partial_frame(self) -> tuple[int, bytes]:
         """Bytes of the current frame that are still to come, and what came of the next head."""
         return self._left, self._head
 

@@ -53,7 +53,7 @@ async def put_account(broker: Context, header: AccountHeader, request: Request) 
         old, new = await watch.change(partial(changes.put, account=account, now_ms=broker.now_ms()))
     except (ConfigError, OSError) as error:
         _refuse(error, code)
-    broker.audit.changed(request, "accessKey", header.access_key, _told(old), _told(new))
+    broker.audit.changed(request, "accessKey", header.access_key, _audited(old), _audited(new))
     return Reply()
 
 
@@ -67,7 +67,7 @@ async def delete_account(broker: Context, header: AccessKeyHeader, request: Requ
         old = await watch.change(work)
     except (ConfigError, OSError) as error:
         _refuse(error, code)
-    broker.audit.changed(request, "accessKey", header.access_key, _told(old))
+    broker.audit.changed(request, "accessKey", header.access_key, _audited(old))
     return Reply()
 
 
@@ -152,7 +152,7 @@ def _members(account: AccountText) -> dict[str, object]:
     }
 
 
-def _told(account: AccountText | None) -> dict[str, object] | None:
+def _audited(account: AccountText | None) -> dict[str, object] | None:
     """What the audit line compares; of the secret, only whether it is another one."""
     if account is None:
         return None

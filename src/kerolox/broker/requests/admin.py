@@ -70,7 +70,7 @@ router: Router[Context] = Router()
 # -- topics -----------------------------------------------------------------------------------
 @router.on(RequestCode.UPDATE_AND_CREATE_TOPIC, CreateTopicHeader.decode, changes=True)
 async def create_topic(broker: Context, header: CreateTopicHeader, request: Request) -> Reply:
-    """Add or replace a topic; answered when it is on disk and the name servers were told."""
+    """Add or replace a topic; answered when it is on disk and the name servers were notified."""
     _check_master(broker)
     check_topic_name(header.topic)
     _check_no_system_topic(broker, header.topic)
@@ -96,7 +96,7 @@ async def create_topic(broker: Context, header: CreateTopicHeader, request: Requ
         topic_sys_flag=header.topic_sys_flag,
     )
     broker.topics.put(new)
-    broker.offsets.stale.look_again(header.topic)
+    broker.offsets.stale.recheck(header.topic)
     broker.audit.changed(request, "topic", header.topic, old, new)
     await broker.topics.persist()
     await broker.registration.now(timeout_seconds=OPERATOR_SECONDS_MAX)
@@ -211,7 +211,7 @@ def _fit_retry_topic(
     them. Those that it is to have no more are written no more, and read as before.
 
     Raises:
-        BrokerError: code 1; the broker has no room for so many queues.
+        BrokerError: code 1; the broker has no space for so many queues.
     """
     topic = RETRY_PREFIX + new.group_name
     had = broker.topics.get(topic)
@@ -305,9 +305,9 @@ async def update_broker_config(broker: Context, header: EmptyHeader, request: Re
     if not request.body:
         return Reply()
     asker = f"request of {request.connection.remote_address}"
-    told = partial(broker.audit.changed, request, "settings")
+    on_change = partial(broker.audit.changed, request, "settings")
     try:
-        remark = await broker.dynamic_config.change(request.body, asker, told)
+        remark = await broker.dynamic_config.change(request.body, asker, on_change)
     except (ConfigError, OSError) as error:
         raise system_error(str(error)) from None
     return Reply(remark=remark or None)
@@ -368,7 +368,7 @@ async def runtime_info(broker: Context, header: EmptyHeader, request: Request) -
     )
     values |= broker.limits.counts.shown() | broker.audit.shown()
     if broker.tls is not None:
-        values.update(broker.tls.figures())
+        values.update(broker.tls.handshake_counts())
     return Reply(body=encode_body({"table": {name: str(each) for name, each in values.items()}}))
 
 
@@ -459,9 +459,9 @@ def _unit_fields(unit: ExtUnit) -> dict[str, object]:
 @router.on(RequestCode.CLEAN_UNUSED_TOPIC, EmptyHeader.decode, changes=True)
 async def clean_unused_topics(broker: Context, header: EmptyHeader, request: Request) -> Reply:
     """Delete the queues of topics that are in no table any more."""
-    told = partial(broker.audit.changed, request, "queuesOf")
+    on_change = partial(broker.audit.changed, request, "queuesOf")
     forget = partial(_forget_offsets, broker, is_whole=True)
-    if await broker.cleaner.delete_unused_topics(broker.topics.__contains__, told, forget):
+    if await broker.cleaner.delete_unused_topics(broker.topics.__contains__, on_change, forget):
         await broker.offsets.file.write_over()
     return Reply()
 
@@ -469,8 +469,8 @@ async def clean_unused_topics(broker: Context, header: EmptyHeader, request: Req
 @router.on(RequestCode.CLEAN_EXPIRED_CONSUMEQUEUE, EmptyHeader.decode, changes=True)
 async def clean_expired_queues(broker: Context, header: EmptyHeader, request: Request) -> Reply:
     """Delete the queues whose messages the log lost, all of them."""
-    told = partial(broker.audit.changed, request, "queue")
-    if await broker.cleaner.delete_expired_queues(told, partial(_forget_offsets, broker)):
+    on_change = partial(broker.audit.changed, request, "queue")
+    if await broker.cleaner.delete_expired_queues(on_change, partial(_forget_offsets, broker)):
         await broker.offsets.file.write_over()
     return Reply()
 

@@ -29,7 +29,7 @@ from kerolox.protocol.codes import RequestCode, ResponseCode
 from kerolox.protocol.headers import ConsumerGroupHeader, EmptyHeader, UnregisterClientHeader
 from kerolox.protocol.names import RETRY_PREFIX
 from kerolox.remoting.router import Reply, Request, Router
-from kerolox.remoting.turns import Turns
+from kerolox.remoting.time_slices import TimeSlices
 
 ASSIGNED_MAX = 65_536
 """Queues in one answer to QUERY_ASSIGNMENT: some 100 bytes each."""
@@ -48,11 +48,11 @@ async def heartbeat(broker: Context, header: EmptyHeader, request: Request) -> R
     """
     # Nearly all heartbeats repeat the one before; ten thousand idle clients send 330 a second.
     command = request.command
-    told = (command.body, command.language, command.version)
-    fingerprint = broker.clients.fingerprint(request.connection, *told)
+    parts = (command.body, command.language, command.version)
+    fingerprint = broker.clients.fingerprint(request.connection, *parts)
     if broker.clients.knows(request.connection, fingerprint):
         return Reply()
-    turns = Turns()
+    slices = TimeSlices()
     made_topics = False
     data = decode_request(request.body, HeartbeatData)
     client = Client(
@@ -63,10 +63,10 @@ async def heartbeat(broker: Context, header: EmptyHeader, request: Request) -> R
         broker.clients.now_ms(),
     )
     for consumer in data.consumer_data_set:
-        await turns.give()
+        await slices.checkpoint()
         _check_subscriptions(consumer)
     for consumer in data.consumer_data_set:
-        await turns.give()
+        await slices.checkpoint()
         if request.connection.closed:
             return Reply()
         group = broker.groups.find(consumer.group_name)
@@ -76,19 +76,19 @@ async def heartbeat(broker: Context, header: EmptyHeader, request: Request) -> R
         broker.clients.add_consumer(consumer, client, notify=notify)
         online = broker.clients.group(consumer.group_name)
         await broker.filters.register(
-            consumer.group_name, {} if online is None else online.subscriptions, turns
+            consumer.group_name, {} if online is None else online.subscriptions, slices
         )
         if request.connection.closed and broker.clients.group(consumer.group_name) is None:
             broker.filters.unregister(consumer.group_name)
     for producer in data.producer_data_set:
-        await turns.give()
+        await slices.checkpoint()
         if request.connection.closed:
             return Reply()
         broker.clients.add_producer(producer.group_name, client)
     if made_topics:
         # Who asks for the members of a group looks for brokers by the route of its retry topic.
         await broker.registration.now(timeout_seconds=ANSWER_SECONDS_MAX)
-    if broker.clients.fingerprint(request.connection, *told) == fingerprint:
+    if broker.clients.fingerprint(request.connection, *parts) == fingerprint:
         broker.clients.remember(client, fingerprint)
     return Reply()
 

@@ -17,7 +17,7 @@ from kerolox.protocol.headers import (
     ViewBrokerStatsHeader,
 )
 from kerolox.remoting.router import Reply, Request, Router
-from kerolox.remoting.turns import Turns
+from kerolox.remoting.time_slices import TimeSlices
 from kerolox.text import printable
 
 router: Router[Context] = Router()
@@ -32,9 +32,9 @@ async def consume_stats(broker: Context, header: ConsumerStatsHeader, request: R
     topics = [header.topic] if header.topic.strip() else broker.offsets.topics_of(group)
     offsets: _Progress = {}
     rate = 0.0
-    turns = Turns()
+    slices = TimeSlices()
     for name in topics:
-        await turns.give()
+        await slices.checkpoint()
         topic = broker.topics.get(name)
         if topic is None or not consumes(broker, group, name):
             continue
@@ -49,16 +49,16 @@ async def all_consume_stats(
 ) -> Reply:
     """The same of all groups, topic by topic; of ordered topics only, if that is wanted.
 
-    With thousands of groups that takes seconds, in which others have their turns.
+    With thousands of groups that takes seconds, in which others run.
     """
-    turns = Turns()
+    slices = TimeSlices()
     groups: list[dict[str, list[dict[str, object]]]] = []
     lag = 0
     topics = broker.offsets.topics_by_group()
     for group in broker.groups.names:
         found: list[dict[str, object]] = []
         for name in topics.get(group, ()):
-            await turns.give()
+            await slices.checkpoint()
             topic = broker.topics.get(name)
             if topic is None or (header.is_order and not topic.order):
                 continue

@@ -41,7 +41,7 @@ from kerolox.protocol.headers import (
     TopicHeader,
 )
 from kerolox.remoting.router import Reply, Request, Router
-from kerolox.remoting.turns import Turns
+from kerolox.remoting.time_slices import TimeSlices
 
 CALL_SECONDS_MAX = 10.0
 STATUS_SECONDS_MAX = 5.0
@@ -138,9 +138,9 @@ async def consume_time_span(broker: Context, header: GroupTopicHeader, request: 
     """From when to when the messages of each queue are, and where a group stands."""
     topic = known_topic(broker, header.topic)
     spans = []
-    turns = Turns()
+    slices = TimeSlices()
     for queue_id in queues_of_group(broker, header.group, topic):
-        await turns.give()
+        await slices.checkpoint()
         high = broker.store.queue_bounds(header.topic, queue_id)[1]
         earliest = earliest_of_queue(broker.store, header.topic, queue_id)
         consumed = broker.offsets.query(header.group, header.topic, queue_id)
@@ -204,7 +204,7 @@ async def clone_offsets(broker: Context, header: CloneGroupOffsetHeader, request
             old = broker.offsets.of_topic(header.dest_group, topic)
             broker.offsets.clone(header.src_group, header.dest_group, topic)
             new = broker.offsets.of_topic(header.dest_group, topic)
-            _tell_offsets(broker, request, header.dest_group, topic, old, new)
+            _audit_offsets(broker, request, header.dest_group, topic, old, new)
     return Reply()
 
 
@@ -228,7 +228,7 @@ async def reset_offset(broker: Context, header: ResetOffsetHeader, request: Requ
             address = request.connection.remote_address
             broker.offsets.commit(header.group, queue.topic, queue.queue_id, offset, address)
             new = {**old, queue.queue_id: offset}
-            _tell_offsets(broker, request, header.group, header.topic, old, new)
+            _audit_offsets(broker, request, header.group, header.topic, old, new)
         return Reply(body=encode_body({"offsetTable": table}))
     if group is None:
         raise BrokerError(
@@ -237,9 +237,9 @@ async def reset_offset(broker: Context, header: ResetOffsetHeader, request: Requ
             code=ResponseCode.CONSUMER_NOT_ONLINE,
         )
     body = encode_body({"offsetTable": table})
-    told = body
+    sent = body
     if request.command.language == LanguageCode.CPP:
-        told = encode_body(
+        sent = encode_body(
             {
                 "offsetTable": [
                     {
@@ -262,10 +262,10 @@ async def reset_offset(broker: Context, header: ResetOffsetHeader, request: Requ
     for client in group.members.values():
         _check_can_answer(client)
         client.connection.send_oneway(
-            RemotingCommand.request(RequestCode.RESET_CONSUMER_CLIENT_OFFSET, fields, body=told)
+            RemotingCommand.request(RequestCode.RESET_CONSUMER_CLIENT_OFFSET, fields, body=sent)
         )
     new = old | {queue.queue_id: offset for queue, offset in table.items()}
-    _tell_offsets(broker, request, header.group, header.topic, old, new)
+    _audit_offsets(broker, request, header.group, header.topic, old, new)
     return Reply(body=body)
 
 
@@ -401,7 +401,7 @@ def _reset_table(
     return table
 
 
-def _tell_offsets(
+def _audit_offsets(
     broker: Context,
     request: Request,
     group: str,

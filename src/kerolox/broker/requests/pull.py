@@ -46,7 +46,7 @@ from kerolox.protocol.headers import PullMessageHeader
 from kerolox.protocol.names import CONSUME_ACTIVELY, OFFSET_MOVED_TOPIC, RETRY_PREFIX
 from kerolox.protocol.records import store_time_of
 from kerolox.remoting.router import Reply, Request, Router
-from kerolox.remoting.turns import Turns
+from kerolox.remoting.time_slices import TimeSlices
 
 _log = logging.getLogger(__name__)
 
@@ -95,7 +95,7 @@ async def pull_message(
     if code == ResponseCode.PULL_NOT_FOUND and _held(broker, header, request, place, wanted):
         return None
     if code == ResponseCode.PULL_OFFSET_MOVED:
-        return await _tell_moved(broker, header, request, result)
+        return await _answer_moved(broker, header, request, result)
     if broker.pull_hooks:
         _run_hooks(broker, header, request, code, result)
     return _reply(broker, header, code, result)
@@ -129,7 +129,7 @@ def _start_anew(
         if offset > broker.store.queue_bounds(topic, queue_id)[1]:
             return broker.offsets.start_of(group, topic, queue_id)
         if not broker.offsets.stale.is_known(topic, group, queue_id):
-            broker.offsets.stale.heard(topic, group, queue_id)
+            broker.offsets.stale.refresh(topic, group, queue_id)
         return None
     start = broker.offsets.start_of(group, topic, queue_id)
     if (keeps_offsets or offset <= start) and not broker.config.is_slave:
@@ -144,10 +144,10 @@ async def _moved(
     low, high = broker.store.queue_bounds(place.topic, place.queue_id)
     status = int(GetMessageStatus.OFFSET_OVERFLOW_BADLY)
     result = Read(status, start, low, high, suggest_slave=False, count=0, records=b"")
-    return await _tell_moved(broker, header, request, result)
+    return await _answer_moved(broker, header, request, result)
 
 
-async def _tell_moved(
+async def _answer_moved(
     broker: Context, header: PullMessageHeader, request: Request, result: Read
 ) -> Reply:
     """The answer to a pull that has to go on elsewhere, and the event of it."""
@@ -157,7 +157,7 @@ async def _tell_moved(
         code = ResponseCode.PULL_RETRY_IMMEDIATELY
         result = result._replace(next_offset=header.queue_offset)
     else:
-        await _tell_offset_moved(broker, header, result.next_offset)
+        await _write_offset_moved(broker, header, result.next_offset)
     if broker.pull_hooks:
         _run_hooks(broker, header, request, code, result)
     return _reply(broker, header, code, result)
@@ -328,7 +328,7 @@ async def _follow(broker: Context, header: PullMessageHeader) -> None:
         return
     known = online.subscriptions.get(header.topic)
     if known is not None and not known.is_tag_type and not kept.is_of(known):
-        await broker.filters.register(header.consumer_group, online.subscriptions, Turns())
+        await broker.filters.register(header.consumer_group, online.subscriptions, TimeSlices())
 
 
 def _by_expression(broker: Context, header: PullMessageHeader) -> _Wanted:
@@ -384,7 +384,7 @@ def _held(
     if wanted.filter is not None or broker.pull_hooks or broker.access.is_on:
         if broker.arrivals.is_full:
             raise _too_many_held(OFFSET_WAITS_MAX)
-        _tell_held(header, place, wait_ms)
+        _log_held(header, place, wait_ms)
         broker.background.run(_wait_for_match(broker, header, request, place, wanted, wait_ms))
         return True
     is_held = broker.store.hold(
@@ -400,11 +400,11 @@ def _held(
         if broker.store.stats()["held_pulls"] < HELD_PULLS_MAX:
             raise _too_many_held(HELD_OF_CONNECTION_MAX, " of this connection")
         raise _too_many_held(HELD_PULLS_MAX)
-    _tell_held(header, place, wait_ms)
+    _log_held(header, place, wait_ms)
     return True
 
 
-def _tell_held(header: PullMessageHeader, place: PullPlace, wait_ms: int) -> None:
+def _log_held(header: PullMessageHeader, place: PullPlace, wait_ms: int) -> None:
     _log.debug(
         "a pull of group %s is held for %d ms at most: %s, queue %d from %d on",
         *(header.consumer_group, wait_ms, place.topic, place.queue_id, place.offset),
@@ -424,11 +424,11 @@ async def _wait_for_match(
     result = _read(broker, header, place, wanted)
     while not result.records and not request.connection.closed:
         if result.next_offset > place.offset:
-            # What was looked at is not looked at again.
+            # What was examined is not examined again.
             place = place._replace(offset=result.next_offset)
             deadline_ms = min(deadline_ms, broker.now_ms() + PASSED_OVER_MS)
         if broker.now_ms() >= deadline_ms or result.next_offset < result.max_offset:
-            # After what was looked at there is more; whoever asks again goes on there.
+            # After what was examined there is more; whoever asks again goes on there.
             break
         if not broker.arrivals.may_hold:
             break
@@ -471,7 +471,7 @@ def _answer(request: Request, reply: Reply) -> None:
         request.connection.send_command(answer)
 
 
-async def _tell_offset_moved(broker: Context, header: PullMessageHeader, next_offset: int) -> None:
+async def _write_offset_moved(broker: Context, header: PullMessageHeader, next_offset: int) -> None:
     """Write ``OFFSET_MOVED_EVENT``, which monitoring tools consume."""
     _log.warning(
         "offset moved: group %s, topic %s, queue %d asked for %d, goes on at %d",

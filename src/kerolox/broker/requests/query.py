@@ -10,6 +10,7 @@ from kerolox.errors import BrokerError
 from kerolox.message import MessageQueue
 from kerolox.protocol.bodies import TopicConfig, encode_body
 from kerolox.protocol.codes import SEE_FAQ, RequestCode, ResponseCode
+from kerolox.protocol.extensions.dead_letter_marks import is_marks_group
 from kerolox.protocol.headers import (
     QueryConsumerOffsetHeader,
     QueryMessageHeader,
@@ -20,9 +21,8 @@ from kerolox.protocol.headers import (
     ViewMessageHeader,
 )
 from kerolox.protocol.names import UNIQUE_KEY_QUERY_FIELD
-from kerolox.protocol.own.dead_letter_marks import is_marks_group
 from kerolox.remoting.router import Reply, Request, Router
-from kerolox.remoting.turns import Turns
+from kerolox.remoting.time_slices import TimeSlices
 from kerolox.store.layout import memory_bytes
 
 router: Router[Context] = Router()
@@ -147,9 +147,9 @@ async def topic_state(broker: Context, header: TopicHeader, request: Request) ->
     """Bounds and last store time of each queue of a topic."""
     topic = known_topic(broker, header.topic)
     offsets = {}
-    turns = Turns()
+    slices = TimeSlices()
     for queue_id in range(all_queues(topic)):
-        await turns.give()
+        await slices.checkpoint()
         low, high = broker.store.queue_bounds(header.topic, queue_id)
         last = broker.store.store_time(header.topic, queue_id, high - 1) if high > 0 else 0
         queue = MessageQueue(header.topic, broker.config.broker_name, queue_id)
@@ -158,7 +158,7 @@ async def topic_state(broker: Context, header: TopicHeader, request: Request) ->
 
 
 def all_queues(topic: TopicConfig) -> int:
-    """How many queues of a topic are read or written. RocketMQ mostly tells of those that are
+    """How many queues of a topic are read or written. RocketMQ mostly reports those that are
     written, and so not of what still waits in others."""
     return max(topic.read_queue_nums, topic.write_queue_nums, 0)
 

@@ -1,5 +1,5 @@
 """Roles: GET_BROKER_ROLE (31038), CHANGE_BROKER_ROLE (31039); see
-:mod:`kerolox.protocol.own.roles`."""
+:mod:`kerolox.protocol.extensions.roles`."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from kerolox.broker.requests.errors import system_error
 from kerolox.broker.roles.state import RoleError
 from kerolox.protocol.bodies import decode_request, encode_body
 from kerolox.protocol.codes import RequestCode
+from kerolox.protocol.extensions.roles import RoleChange, RoleStatus
 from kerolox.protocol.headers import EmptyHeader, RoleHeader
-from kerolox.protocol.own.roles import RoleChange, RoleStatus
 from kerolox.remoting.router import Reply, Request, Router
 
 router: Router[Context] = Router()

@@ -50,8 +50,8 @@ FIRST_RETRY_LEVEL = 3
 RECONSUME_TIMES_MAX = 0x7FFFFFFF
 """What a record can hold."""
 
-BATCH_TURN_ITEMS = 2_048
-"""Messages of a batch that are read before other connections get a turn."""
+BATCH_SLICE_ITEMS = 2_048
+"""Messages of a batch that are read before other connections run."""
 
 VERSION_3_4_9 = 121
 """From this version on the client says how often a message may be retried."""
@@ -255,10 +255,10 @@ async def _store_batch(
     try:
         while position < len(request.body):
             some, position = decode_batch(
-                request.body, common, position, count_max=BATCH_TURN_ITEMS
+                request.body, common, position, count_max=BATCH_SLICE_ITEMS
             )
             items += some
-            if len(some) == BATCH_TURN_ITEMS:
+            if len(some) == BATCH_SLICE_ITEMS:
                 await asyncio.sleep(0)
     except RemoteProtocolError as error:
         raise system_error(f"the batch is malformed: {error}") from None
@@ -286,7 +286,7 @@ def _new_record(
     properties = decode_properties(header.properties)
     if not TIMERS.isdisjoint(properties) and PropertyKey.DELAY not in properties:
         names = ", ".join(sorted(TIMERS.intersection(properties)))
-        broker.unserved.tell_of_topic(
+        broker.unserved.report_topic(
             header.topic,
             f"{request.connection.remote_address} sends messages that are to be delivered at a "
             f"time ({names}), as clients of 5.x do; they are delivered at once here. Use a delay "

@@ -15,13 +15,13 @@ from kerolox.errors import BrokerError
 from kerolox.kernel import HALF_QUEUE
 from kerolox.message import MessageExt, MessageId, PropertyKey
 from kerolox.protocol.codes import MessageSysFlag, RequestCode, ResponseCode
+from kerolox.protocol.extensions.half_messages import EndedHalves, HalfSelection, HalfSelector
 from kerolox.protocol.headers import (
     EndHalfMessagesHeader,
     EndTransactionHeader,
     ResumeCheckHeader,
 )
 from kerolox.protocol.names import CHECK_MAX_TIME_TOPIC, HALF_TOPIC
-from kerolox.protocol.own.half_messages import EndedHalves, HalfSelection, HalfSelector
 from kerolox.remoting.router import Reply, Request, Router
 
 router: Router[Context] = Router()
@@ -29,7 +29,7 @@ router: Router[Context] = Router()
 COMMIT_SECONDS_MAX = 1.0
 """How long an end may wait for its half to leave the transient store pool."""
 
-COMMIT_LOOK_SECONDS = 0.02
+COMMIT_POLL_SECONDS = 0.02
 
 _log = logging.getLogger(__name__)
 
@@ -68,7 +68,7 @@ async def end_half_messages(
     broker: Context, header: EndHalfMessagesHeader, request: Request
 ) -> Reply:
     """Commit or roll back the halves of a range that the body selects, as far as one request goes;
-    see :mod:`kerolox.protocol.own.half_messages`."""
+    see :mod:`kerolox.protocol.extensions.half_messages`."""
     _check_master(broker)
     commit = header.commit_or_rollback == MessageSysFlag.TRANSACTION_COMMIT
     if not commit and header.commit_or_rollback != MessageSysFlag.TRANSACTION_ROLLBACK:
@@ -106,7 +106,7 @@ def _check_master(broker: Context) -> None:
 
 
 def _stopped(broker: Context, put: Put, done: EndedHalves) -> BrokerError:
-    """What is told when a put failed on the way; whoever asks again goes on there."""
+    """What is reported when a put failed on the way; whoever asks again goes on there."""
     where = f"at half message {done.next_offset}, with {done.ended} ended before it"
     try:
         code = code_of(broker, put)
@@ -138,10 +138,10 @@ async def resume_check(broker: Context, header: ResumeCheckHeader, request: Requ
 async def _committed(broker: Context, is_readable: Callable[[], bool]) -> None:
     """Producers end a transaction as soon as its half is acknowledged, which a transient store pool
     commits a little later. RocketMQ refuses such an end, and asks the producer in a minute."""
-    for _look in range(int(COMMIT_SECONDS_MAX / COMMIT_LOOK_SECONDS)):
+    for _look in range(int(COMMIT_SECONDS_MAX / COMMIT_POLL_SECONDS)):
         if is_readable() or not broker.store.stats()["uncommitted_bytes"]:
             return
-        await asyncio.sleep(COMMIT_LOOK_SECONDS)
+        await asyncio.sleep(COMMIT_POLL_SECONDS)
 
 
 def _checked_half(broker: Context, header: EndTransactionHeader) -> MessageExt:

@@ -19,7 +19,7 @@ from kerolox.protocol import fastjson
 from kerolox.protocol.bodies import BodyError, decode_body, encode_body
 from kerolox.protocol.codes import MASTER_ID, RequestCode
 from kerolox.protocol.command import RemotingCommand
-from kerolox.protocol.own.roles import RoleAction, RoleChange, RoleStatus
+from kerolox.protocol.extensions.roles import RoleAction, RoleChange, RoleStatus
 from kerolox.remoting.client import RemotingClient
 
 _log = logging.getLogger(__name__)
@@ -87,7 +87,7 @@ async def newer_master(
     return OtherMaster(newest, free)
 
 
-async def tell_older(client: RemotingClient, address: str, own: RoleStatus) -> bool:
+async def notify_older(client: RemotingClient, address: str, own: RoleStatus) -> bool:
     """Have the broker at an address look here if it is an older master of this one's name; whether
     it heard of it.
 

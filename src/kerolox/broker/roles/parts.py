@@ -67,19 +67,19 @@ class RoleParts:
         await self.replication.stop_following()
         # Part of a record that the old master did not send to its end.
         self.store.append_log(self.store.max_physical_offset, b"")
-        await self._take_stock(complete_below, offsets_below)
+        await self._reconcile_tables(complete_below, offsets_below)
         apply_record(self.config, record)
-        self._say_role()
+        self._apply_role()
         self.transactions.forget()
         self.gate.hold(False)
         await self.transactions.recover(self._end_of_log())
-        await self._tell()
+        await self._renew_and_announce()
 
     async def follow(self, record: RoleRecord) -> None:
         """Become the slave that a record names, which is on disk, or the slave of another master.
         The gate was held before, so that nothing is written."""
         apply_record(self.config, record)
-        self._say_role()
+        self._apply_role()
         self.gate.hold(False)
         self.transactions.forget()
         await self.replication.follow(record.master_ha_address, record.master_address)
@@ -92,17 +92,17 @@ class RoleParts:
         self.registration.successor = successor
         await self.registration.now(timeout_seconds=OPERATOR_SECONDS_MAX)
 
-    async def tell(self) -> None:
+    async def announce_role(self) -> None:
         """Have name servers hear of the role."""
         self.registration.successor = ""
         self.registration.begin_anew()
         await self.registration.now(timeout_seconds=OPERATOR_SECONDS_MAX)
 
-    async def _tell(self) -> None:
+    async def _renew_and_announce(self) -> None:
         self.topics.renew()
-        await self.tell()
+        await self.announce_role()
 
-    def _say_role(self) -> None:
+    def _apply_role(self) -> None:
         """Tell those that keep a copy of what the settings say."""
         config = self.config
         self.writer.slaves = self.replication.waits if config.is_sync_master else None
@@ -110,7 +110,7 @@ class RoleParts:
         self.groups.push_all()
         self.gate.refresh()
 
-    async def _take_stock(self, complete_below: int, offsets_below: int) -> None:
+    async def _reconcile_tables(self, complete_below: int, offsets_below: int) -> None:
         anew = self.offsets.begin_younger(offsets_below) if offsets_below else 0
         if anew:
             _log.warning(

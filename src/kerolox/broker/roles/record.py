@@ -15,8 +15,8 @@ from kerolox.broker.config import BrokerConfig
 from kerolox.config import put_in_place, replace_file, write_beside
 from kerolox.errors import ConfigError, StoreError
 from kerolox.protocol import fastjson
+from kerolox.protocol.extensions.roles import ASYNC_MASTER, SLAVE, SYNC_MASTER
 from kerolox.protocol.names import Int64
-from kerolox.protocol.own.roles import ASYNC_MASTER, SLAVE, SYNC_MASTER
 
 ROLE_FIELDS = ("broker_role", "broker_id", "ha_master_address")
 """The settings that a record takes the place of."""
@@ -73,7 +73,7 @@ class RoleFile:
         return record
 
     def prepare(self, record: RoleRecord) -> None:
-        """Write a record that is not in force yet: to save it takes no room any more.
+        """Write a record that is not in force yet: to save it takes no space any more.
 
         Raises:
             OSError: it can't be written.

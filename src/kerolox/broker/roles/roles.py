@@ -15,8 +15,8 @@ import msgspec
 from kerolox.broker.config import BrokerConfig
 from kerolox.broker.dialling import AccountHook
 from kerolox.broker.replication.sockets import steady_ms
-from kerolox.broker.roles.detour import HOLD_SECONDS, Detour
-from kerolox.broker.roles.fencing import OtherMaster, newer_master, tell_older
+from kerolox.broker.roles.fencing import OtherMaster, newer_master, notify_older
+from kerolox.broker.roles.forwarding import HOLD_SECONDS, RequestForwarder
 from kerolox.broker.roles.parts import RoleParts
 from kerolox.broker.roles.record import RoleRecord
 from kerolox.broker.roles.searching import MasterSearch
@@ -24,7 +24,7 @@ from kerolox.broker.roles.starting import StartingRole, slave_of
 from kerolox.broker.roles.state import RoleError, RoleState
 from kerolox.errors import ConfigError, KeroloxError
 from kerolox.protocol.bodies import BodyError
-from kerolox.protocol.own.roles import (
+from kerolox.protocol.extensions.roles import (
     SYNC_MASTER,
     TAIL_BYTES,
     RoleAction,
@@ -34,12 +34,12 @@ from kerolox.protocol.own.roles import (
 from kerolox.remoting.client import RemotingClient
 from kerolox.security.contexts import TlsContexts
 
-LOOK_SECONDS = 10.0
-"""Time between two looks for a newer master, which come with registrations."""
+POLL_SECONDS = 10.0
+"""Time between two checks for a newer master, which come with registrations."""
 
 FLUSH_SECONDS_MAX = 2.0
 """How long a slave may take to flush its log before it becomes a master."""
-FLUSH_LOOK_SECONDS = 0.01
+FLUSH_POLL_SECONDS = 0.01
 
 CLOCK_SECONDS = 0.001
 """A timer of the loop may come so much early by the steady clock."""
@@ -51,7 +51,7 @@ class Roles:
     """What one broker is.
 
     Attributes:
-        detour: holds and passes on requests while roles change.
+        forwarder: holds and passes on requests while roles change.
         search: finds a slave's master.
     """
 
@@ -70,20 +70,20 @@ class Roles:
         self._client = RemotingClient(
             rpc_hook=AccountHook(config), tls=TlsContexts(config.tls_to_name_servers)
         )
-        self._looked_at = -LOOK_SECONDS
+        self._checked_at = -POLL_SECONDS
         self._suspects: set[str] = set()
         """Addresses that may be a newer master's; an empty one: somebody's."""
         self._was_master = False
         self._is_stopping = False
-        self.detour = Detour(config)
+        self.forwarder = RequestForwarder(config)
 
     def connect(self, parts: RoleParts) -> None:
         """Have those who speak to other brokers ask and tell this one. Before the start."""
         self._parts, registration = parts, parts.registration
-        registration.before_turn = self.look
+        registration.before_registration = self.poll
         registration.on_refused = self.refused
         registration.epoch = lambda: self.epoch
-        parts.replication.on_master_status = self.heard_master
+        parts.replication.on_master_status = self.note_master
         self.search = MasterSearch(
             parts.config,
             self._client,
@@ -113,7 +113,7 @@ class Roles:
             task.cancel()
         if self._tasks:
             await asyncio.wait(self._tasks)
-        await self.detour.close()
+        await self.forwarder.close()
         await self._client.close()
 
     # -- requests -------------------------------------------------------------------------------
@@ -202,7 +202,7 @@ class Roles:
     # -- steps ----------------------------------------------------------------------------------
     def _pause(self, change: RoleChange) -> None:
         self._state.pause(change, steady_ms())
-        self.detour.hold()
+        self.forwarder.hold()
         self._parts.gate.hold(True)
         self._settle_after(change.milliseconds / 1000)
 
@@ -219,8 +219,8 @@ class Roles:
             return
         if self._state.is_master:
             self._parts.gate.hold(not self._state.takes_messages(now))
-        if not self.detour.is_passing:
-            self.detour.release()
+        if not self.forwarder.is_passing:
+            self.forwarder.release()
 
     async def _take_tables(self, change: RoleChange) -> None:
         tables = self._parts.replication.tables
@@ -245,7 +245,7 @@ class Roles:
                 "start the broker again first"
             )
         state.is_changing = True
-        self.detour.hold()
+        self.forwarder.hold()
         parts.gate.hold(True)
         try:
             if change.master_address and not change.is_forced:
@@ -263,7 +263,7 @@ class Roles:
         )
         if change.is_forced:
             self._pass_on(record)
-            await parts.tell()
+            await parts.announce_role()
 
     async def _promote(self, change: RoleChange) -> None:
         parts, state = self._parts, self._state
@@ -274,7 +274,7 @@ class Roles:
             # It was one all along, and gets a newer epoch than the one that it stopped for.
             await self._save(record)
             self._settle()
-            await parts.tell()
+            await parts.announce_role()
             return
         await self._flush()
         try:
@@ -293,7 +293,7 @@ class Roles:
         finally:
             state.is_changing = False
             self._settle()
-        self.detour.release()
+        self.forwarder.release()
         _log.warning("this broker is the master (epoch %d)", self.epoch)
 
     async def _flush(self) -> None:
@@ -302,14 +302,14 @@ class Roles:
         store = self._parts.store
         end = store.max_physical_offset
         store.request_flush(end)
-        looks = int(FLUSH_SECONDS_MAX / FLUSH_LOOK_SECONDS)
+        polls = int(FLUSH_SECONDS_MAX / FLUSH_POLL_SECONDS)
         while store.flushed_offset < end:
-            looks -= 1
-            if store.has_failed or looks < 0:
+            polls -= 1
+            if store.has_failed or polls < 0:
                 reason = store.trouble or f"it takes more than {FLUSH_SECONDS_MAX:g} s"
                 _log.warning("the log could not be flushed before: %s", reason)
                 return
-            await asyncio.sleep(FLUSH_LOOK_SECONDS)
+            await asyncio.sleep(FLUSH_POLL_SECONDS)
 
     async def _follow(self, change: RoleChange) -> None:
         if self._state.is_master:
@@ -326,10 +326,10 @@ class Roles:
             raise
         await self._parts.follow(record)
         self._pass_on(record)
-        await self._parts.tell()
+        await self._parts.announce_role()
 
     async def _give_way(self, change: RoleChange) -> None:
-        """A master that is told of a newer one looks whether that is there."""
+        """A master that is told of a newer one checks whether that is there."""
         other = None
         if change.epoch > self.epoch and change.master_address:
             other = await self._newer_master({change.master_address})
@@ -341,7 +341,7 @@ class Roles:
         """What clients still ask a former master for is the new one's to answer."""
         if self._was_master:
             self._was_master = False
-            self.detour.pass_to(record.master_address)
+            self.forwarder.pass_to(record.master_address)
 
     async def _save(self, record: RoleRecord) -> None:
         """Write what this broker becomes; from here on it is that."""
@@ -359,7 +359,7 @@ class Roles:
             ) from None
 
     # -- other masters --------------------------------------------------------------------------
-    def heard_master(self, status: RoleStatus) -> None:
+    def note_master(self, status: RoleStatus) -> None:
         """What a slave's master says of itself: its epoch and role are kept, for the time when it
         is gone.
 
@@ -390,7 +390,7 @@ class Roles:
             newest_epoch: of the master that it knew last; 0: it does not say.
         """
         self._suspects.add(holder)
-        if newest_epoch and self._state.heard_of(newest_epoch):
+        if newest_epoch and self._state.observe_epoch(newest_epoch):
             self._parts.gate.hold(True)
             _log.error(
                 "this broker takes no messages: there was a master of epoch %d under its name, and "
@@ -402,25 +402,27 @@ class Roles:
         if holder and self._state.is_master:
             # The next registration may be long after, and an older master takes messages meanwhile
             # that are set aside.
-            self._keep_until_done(asyncio.get_running_loop().create_task(self.look()))
+            self._keep_until_done(asyncio.get_running_loop().create_task(self.poll()))
 
-    async def look(self) -> None:
+    async def poll(self) -> None:
         """Become a slave when there is a newer master; tell an older one that has the place. To be
         called before each registration, and when one is refused."""
         state = self._state
         now = asyncio.get_running_loop().time()
-        is_due = self._suspects or now - self._looked_at >= LOOK_SECONDS
+        is_due = self._suspects or now - self._checked_at >= POLL_SECONDS
         if not state.is_master or not is_due or self._lock.locked():
             return
-        self._looked_at = now
+        self._checked_at = now
         suspects, self._suspects = self._suspects - {""}, set()
         other = await self._newer_master(suspects)
         if other is not None:
             await asyncio.shield(self._start(lambda: self._step_down(other)))
         elif not state.newer_epoch:
             own = self.status()
-            told = await asyncio.gather(*(tell_older(self._client, each, own) for each in suspects))
-            if any(told):
+            notified = await asyncio.gather(
+                *(notify_older(self._client, each, own) for each in suspects)
+            )
+            if any(notified):
                 self._parts.registration.retry()
 
     async def _newer_master(self, also: set[str]) -> OtherMaster | None:
@@ -446,7 +448,7 @@ class Roles:
             record.epoch,
             state.epoch,
         )
-        state.heard_of(record.epoch)
+        state.observe_epoch(record.epoch)
         self._parts.gate.hold(True)
         if self._parts.config.transient_store_pool_enable:
             _log.error("transientStorePoolEnable=true: no slave has that; it takes no messages")

@@ -21,12 +21,12 @@ from kerolox.protocol.codes import MASTER_ID
 from kerolox.remoting.client import RemotingClient
 
 SEARCH_SECONDS = 1.0
-"""Between two looks, each of one small request to every name server."""
+"""Between two checks, each of one small request to every name server."""
 
 AGAIN_SECONDS = 5.0
 """Between two registrations for the same master, which may not say where it sends its log."""
 
-TOLD_SECONDS = 600.0
+LOG_SECONDS = 600.0
 """Between two lines of the log that say that it still waits."""
 
 _log = logging.getLogger(__name__)
@@ -43,7 +43,7 @@ class MasterSearch:
         registration: Registration,
         identity: Identity,
     ) -> None:
-        """Asks nobody before :meth:`look`.
+        """Asks nobody before :meth:`poll`.
 
         Args:
             config: the broker's settings.
@@ -59,15 +59,15 @@ class MasterSearch:
         self._identity = identity
         self._registered_at: dict[str, float] = {}
         """Address of a master → when it made this broker register."""
-        self._told_at = 0.0
+        self._logged_at = 0.0
         """When it was said that a master is waited for; 0: it is not."""
 
-    async def look(self) -> None:
+    async def poll(self) -> None:
         """Look once, where it is needed."""
         follower, tables = self._replication.follower, self._replication.tables
         if follower is None or tables is None or (follower.is_following and tables.master):
             self._registered_at.clear()
-            self._told_at = 0.0
+            self._logged_at = 0.0
             return
         servers = self._config.name_servers
         if not servers:
@@ -81,7 +81,7 @@ class MasterSearch:
         if follower.has_address and tables.master:
             masters.discard(tables.master)
         elif not follower.has_address:
-            self._tell(masters)
+            self._log_waiting(masters)
         now = asyncio.get_running_loop().time()
         for address in masters:
             if now - self._registered_at.get(address, -AGAIN_SECONDS) >= AGAIN_SECONDS:
@@ -90,15 +90,15 @@ class MasterSearch:
         for gone in self._registered_at.keys() - masters:
             del self._registered_at[gone]
 
-    def _tell(self, masters: set[str]) -> None:
+    def _log_waiting(self, masters: set[str]) -> None:
         now = asyncio.get_running_loop().time()
-        if self._told_at and now - self._told_at < TOLD_SECONDS:
+        if self._logged_at and now - self._logged_at < LOG_SECONDS:
             return
-        self._told_at = now
+        self._logged_at = now
         name = self._config.broker_name
         if masters:
             _log.info("the master of %s is %s", name, ", ".join(sorted(masters)))
-            self._told_at = 0.0
+            self._logged_at = 0.0
             return
         _log.warning(
             "this slave waits for its master: no name server knows one of the name %s; it is "

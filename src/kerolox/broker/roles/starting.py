@@ -10,7 +10,7 @@ from kerolox.broker.config import BrokerConfig
 from kerolox.broker.dialling import AccountHook
 from kerolox.broker.roles.fencing import OtherMaster, newer_master
 from kerolox.broker.roles.record import RoleFile, RoleRecord, apply_record
-from kerolox.protocol.own.roles import SLAVE
+from kerolox.protocol.extensions.roles import SLAVE
 from kerolox.remoting.client import RemotingClient
 from kerolox.security.contexts import TlsContexts
 
@@ -49,7 +49,7 @@ class StartingRole:
                 broker_id,
             )
 
-    async def look(self) -> None:
+    async def poll(self) -> None:
         """Become a slave when there is a newer master. The store is open, so that nobody else
         writes the file.
 

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from kerolox.broker.roles.record import RoleRecord
 from kerolox.errors import KeroloxError
 from kerolox.protocol.codes import MASTER_ID
-from kerolox.protocol.own.roles import (
+from kerolox.protocol.extensions.roles import (
     ASYNC_MASTER,
     PAUSE_MS_MAX,
     SLAVE,
@@ -170,7 +170,7 @@ class RoleState:
         what comes late does not come after that."""
         self.epoch = max(self.epoch, epoch)
 
-    def heard_of(self, epoch: int) -> bool:
+    def observe_epoch(self, epoch: int) -> bool:
         """A newer master is known of; whether this one stops taking messages for it."""
         if not self.is_master or epoch <= max(self.epoch, self.newer_epoch):
             return False

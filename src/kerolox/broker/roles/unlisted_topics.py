@@ -21,11 +21,11 @@ from kerolox.protocol.records import parse_record
 WAITING_TOPICS = frozenset((HALF_TOPIC, SCHEDULE_TOPIC, CHECK_MAX_TIME_TOPIC))
 """Whose messages are for another topic (REAL_TOPIC)."""
 
-LOOKED_AT_MAX = 100_000
-"""Messages of one of their queues that are looked at, the newest ones: clients wait meanwhile."""
+SCANNED_MAX = 100_000
+"""Messages of one of their queues that are examined, the newest ones: clients wait meanwhile."""
 
-LOOKED_AT_PER_SLICE = 500
-"""Before other work of the loop gets its turn."""
+SCANNED_PER_SLICE = 500
+"""Before other work of the loop runs."""
 
 
 async def unlisted_topics(
@@ -61,14 +61,14 @@ async def unlisted_topics(
             if entry is not None and entry[0] >= complete_below:
                 add(topic, queue_id)
         if topic in WAITING_TOPICS:
-            first = max(low, passed_below(topic, queue_id), high - LOOKED_AT_MAX)
+            first = max(low, passed_below(topic, queue_id), high - SCANNED_MAX)
             for number, place in enumerate(
                 _places(store, topic, queue_id, range(first, high), complete_below)
             ):
                 for_topic, for_queue = _destination(store.lookup(place))
                 if for_topic and not has_queue(for_topic, for_queue):
                     add(for_topic, for_queue)
-                if number % LOOKED_AT_PER_SLICE == LOOKED_AT_PER_SLICE - 1:
+                if number % SCANNED_PER_SLICE == SCANNED_PER_SLICE - 1:
                     await asyncio.sleep(0)
     return found
 

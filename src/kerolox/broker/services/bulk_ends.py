@@ -1,4 +1,5 @@
-"""END_HALF_MESSAGES: the halves of a range that a selection means, ended in turns of the loop.
+"""END_HALF_MESSAGES: the halves of a range that a selection means, ended in iterations of the event
+loop.
 
 Whoever asks goes on where an answer says that it stopped, so a request is bounded by count and
 time, a turn by count and bytes. The kernel reads the range as runs of halves of one attempt. It
@@ -17,23 +18,23 @@ from kerolox.broker.services.transactions import Transactions, claimed_first
 from kerolox.broker.services.writer import Put, RecordWriter, Unflushed
 from kerolox.kernel import HALF_QUEUE, HalfKernel, HalfRun, RecordReader
 from kerolox.kernel.status import PutMessageStatus
+from kerolox.protocol.extensions.half_messages import EndedHalves, HalfSelector
 from kerolox.protocol.names import HALF_TOPIC
-from kerolox.protocol.own.half_messages import EndedHalves, HalfSelector
 
 REQUEST_HALVES_MAX = 65_536
-"""Halves that one request looks at."""
+"""Halves that one request examines."""
 
 REQUEST_SECONDS_MAX = 1.0
 """After this time a request answers with what it did."""
 
-TURN_HALVES = 512
-"""Halves looked at before other work of the loop gets its turn."""
+SLICE_HALVES = 512
+"""Halves examined before other work of the loop runs."""
 
-TURN_BYTES = 1 << 20
-"""Bytes of records that one turn reads; the last may go beyond it."""
+SLICE_BYTES = 1 << 20
+"""Bytes of records that one slice reads; the last may go beyond it."""
 
-SLOW_HALVES_PER_TURN = 32
-"""Halves of a turn that the kernel leaves to Python before other work gets its turn."""
+SLOW_HALVES_PER_SLICE = 32
+"""Halves of a slice that the kernel leaves to Python before other work runs."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -103,21 +104,21 @@ class BulkEnds:
         deadline = loop.time() + REQUEST_SECONDS_MAX
         request_end = min(work.end, work.next + REQUEST_HALVES_MAX)
         while work.next < request_end:
-            turn_end = min(request_end, work.next + TURN_HALVES)
-            turn_end, runs = self._halves.half_runs(work.group, work.next, turn_end, TURN_BYTES)
+            slice_end = min(request_end, work.next + SLICE_HALVES)
+            slice_end, runs = self._halves.half_runs(work.group, work.next, slice_end, SLICE_BYTES)
             for run in runs:
                 if work.selector.chooses(run.sink):
                     await self._end_run(work, run)
                 if work.failed is not None:
                     return
-            work.next = turn_end
+            work.next = slice_end
             if work.next < request_end:
                 if loop.time() >= deadline:
                     return
                 await asyncio.sleep(0)
 
     async def _end_run(self, work: _Work, run: HalfRun) -> None:
-        """End the halves of a run; without anything between the look and the end of each."""
+        """End the halves of a run; without anything between the check and the end of each."""
         offset, end = run.first, run.first + run.count
         while offset < end and work.failed is None:
             count = self._ops.ended_from(offset, end) if run.is_plain else 0
@@ -157,7 +158,7 @@ class BulkEnds:
         if half is None:
             return
         work.slow += 1
-        if work.slow % SLOW_HALVES_PER_TURN == 0:
+        if work.slow % SLOW_HALVES_PER_SLICE == 0:
             await asyncio.sleep(0)
         await self._transactions.ready_to_end(half)
         ended = self._transactions.end_now(half, commit=work.commit)

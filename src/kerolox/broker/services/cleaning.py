@@ -32,23 +32,23 @@ from kerolox.protocol.names import HALF_TOPIC, LMQ_PREFIX, OP_HALF_TOPIC, SCHEDU
 FIRST_CLEAN_SECONDS = 60.0
 FIRST_CHECK_SECONDS = 1.0
 CHECK_SECONDS = 10.0
-"""How often the disks are looked at."""
+"""How often the disks are examined."""
 QUEUE_FILES_PER_STEP = 4
 """Queue files that one step deletes; a file of 6 MB takes well under a millisecond."""
 QUEUES_PER_STEP = 64
-"""Queues that are looked at before others get their turn."""
+"""Queues that are examined before others run."""
 
 _KEPT_TOPICS = frozenset((SCHEDULE_TOPIC, OP_HALF_TOPIC))
 """Queues that stay when unused topics are cleaned."""
 
 _POSITIONED_TOPICS = frozenset((SCHEDULE_TOPIC, HALF_TOPIC, OP_HALF_TOPIC))
 """Queues that stay when they are expired: the broker remembers its own positions in them. What came
-into a new queue before these would never be looked at."""
+into a new queue before these would never be examined."""
 
 _log = logging.getLogger(__name__)
 
 
-def _tell_nobody(_what: str) -> None:
+def _ignore(_what: str) -> None:
     pass
 
 
@@ -94,8 +94,8 @@ class Cleaner:
         """Files that are out of the store and could not be unlinked; the first is of the log."""
         self._retried_ms = 0
         self._followed_offset = 0
-        self._told = ""
-        self._is_stuck_told = False
+        self._logged = ""
+        self._is_stuck_logged = False
         """It was said that the disk fills up and no file may go."""
 
     # -- the disk -----------------------------------------------------------------------------
@@ -109,18 +109,18 @@ class Cleaner:
         folder = root / "consumequeue"
         return self._ratio(str(folder if folder.exists() else root))
 
-    def tell_trouble(self) -> None:
+    def log_trouble(self) -> None:
         """What is wrong with the store goes to the log, once."""
         trouble = self._store.trouble
-        if trouble != self._told:
-            self._told = trouble
+        if trouble != self._logged:
+            self._logged = trouble
             if trouble:
                 _log.error("store %s: %s", self._config.store_path_root_dir, trouble)
             else:
                 _log.warning("store %s can be written again", self._config.store_path_root_dir)
 
     async def check_disk(self) -> None:
-        """Look at the disks; refuse writes while one is too full (``isSpaceFull``)."""
+        """Examine the disks; refuse writes while one is too full (``isSpaceFull``)."""
         ratios = self.log_ratios()
         queue_ratio = self.queue_ratio()
         if len(ratios) > 1:
@@ -131,7 +131,7 @@ class Cleaner:
         changed = self.retention.see_disk(list(ratios.values()), queue_ratio)
         used = ", ".join(f"{folder} {ratio:.0%}" for folder, ratio in ratios.items())
         if self.retention.is_nearly_full != was_nearly_full:
-            self._tell_crossing(used, queue_ratio)
+            self._log_crossing(used, queue_ratio)
         if not changed:
             return
         is_full = self.retention.is_disk_full
@@ -139,19 +139,19 @@ class Cleaner:
         if is_full:
             _log.error(
                 "the disk is too full for writes (log: %s; queues: %.0f%%; most is %.0f%%, "
-                "diskSpaceWarningLevelRatio); sends are refused with code 14 until there is room",
+                "diskSpaceWarningLevelRatio); sends are refused with code 14 until there is space",
                 used,
                 queue_ratio * 100,
                 self.retention.rules.warning_ratio * 100,
             )
         else:
-            _log.warning("the disk has room again (log: %s), writes go on", used)
+            _log.warning("the disk has space again (log: %s), writes go on", used)
 
-    def _tell_crossing(self, used: str, queue_ratio: float) -> None:
+    def _log_crossing(self, used: str, queue_ratio: float) -> None:
         """Say that a disk is fuller than ``diskMaxUsedSpaceRatio`` now and what comes next, or that
         none is any more."""
         rules = self.retention.rules
-        self._is_stuck_told = False
+        self._is_stuck_logged = False
         if not self.retention.is_nearly_full:
             _log.info("the disk is below diskMaxUsedSpaceRatio again (log: %s)", used)
             return
@@ -163,7 +163,7 @@ class Cleaner:
             "the disk fills up (log: %s; queues: %.0f%%): more than %.0f%% are used "
             "(diskMaxUsedSpaceRatio). Files older than fileReservedTime go now, whatever the hour; "
             "%sabove %.0f%% (diskSpaceWarningLevelRatio) sends are refused. Give the store more "
-            "room, or keep less (fileReservedTime)",
+            "space, or keep less (fileReservedTime)",
             used,
             queue_ratio * 100,
             rules.disk_max_used_ratio * 100,
@@ -202,7 +202,7 @@ class Cleaner:
                 young += 1
                 written_ms = modified_ms
         if young:
-            self._tell_loss(young, start, written_ms)
+            self._log_loss(young, start, written_ms)
         if count > young:
             _log.info(
                 "deleted %d commit log files (%s), the log begins at %d",
@@ -211,23 +211,23 @@ class Cleaner:
                 self._store.min_physical_offset,
             )
         if count:
-            self._is_stuck_told = False
-        elif "space" in plan.reasons and not self._is_stuck_told:
-            self._is_stuck_told = True
+            self._is_stuck_logged = False
+        elif "space" in plan.reasons and not self._is_stuck_logged:
+            self._is_stuck_logged = True
             _log.warning(
                 "the disk is fuller than diskMaxUsedSpaceRatio and no commit log file may go: none "
-                "is older than fileReservedTime; give the store more room or keep less"
+                "is older than fileReservedTime; give the store more space or keep less"
             )
 
-    def _tell_loss(self, count: int, start: int, written_ms: int) -> None:
+    def _log_loss(self, count: int, start: int, written_ms: int) -> None:
         """Say what went before its time: whoever did not consume it has lost it."""
         end = self._store.min_physical_offset
         when = datetime.datetime.fromtimestamp(written_ms / 1000).isoformat(" ", "seconds")
         _log.warning(
             "deleted %d commit log files before their time (fileReservedTime=%d hours), since the "
             "disk is %.0f%% full, more than %.0f%% (diskSpaceCleanForciblyRatio): messages stored "
-            "until %s are lost, offsets %d to %d (%d bytes), read or not. Give the store more room "
-            "or keep less; with cleanFileForciblyEnable=false sends are refused instead",
+            "until %s are lost, offsets %d to %d (%d bytes), read or not. Give the store more "
+            "space or keep less; with cleanFileForciblyEnable=false sends are refused instead",
             count,
             self._config.file_reserved_time,
             self.retention.fullest * 100,
@@ -287,12 +287,12 @@ class Cleaner:
     # -- what operators ask for ---------------------------------------------------------------
     async def delete_expired_queues(
         self,
-        told: Callable[[str], object] = _tell_nobody,
+        on_deleted: Callable[[str], object] = _ignore,
         forget: Callable[[str, Collection[int]], object] = _forget_nothing,
     ) -> int:
         """Delete the queues all of whose messages the log lost (``cleanExpiredConsumerQueue``); how
         many. They start anew at offset 0, so ``forget`` is called with the topic and the queue of
-        each at once. ``told`` hears of each as ``topic:queue``."""
+        each at once. ``on_deleted`` hears of each as ``topic:queue``."""
         store = self._store
         count = 0
         for number, (topic, queue_id, *_) in enumerate(store.queues()):
@@ -303,21 +303,21 @@ class Cleaner:
                 store.delete_queue(topic, queue_id)
                 forget(topic, (queue_id,))
                 _log.info("deleted the expired queue %d of %s", queue_id, topic)
-                told(f"{topic}:{queue_id}")
+                on_deleted(f"{topic}:{queue_id}")
                 count += 1
         return count
 
     async def delete_unused_topics(
         self,
         is_used: Callable[[str], bool],
-        told: Callable[[str], object] = _tell_nobody,
+        on_deleted: Callable[[str], object] = _ignore,
         forget: Callable[[str, Collection[int]], object] = _forget_nothing,
     ) -> list[str]:
         """Delete the queues of topics that are in no table (``cleanUnusedTopic``): their names.
 
         ``is_used`` is asked right before each deletion: a topic that is made meanwhile stays.
-        ``forget`` is called right after it with the topic and its queues, and ``told`` hears of
-        each.
+        ``forget`` is called right after it with the topic and its queues, and ``on_deleted`` hears
+        of each.
         """
         store = self._store
         queues: dict[str, list[int]] = {}
@@ -331,7 +331,7 @@ class Cleaner:
                 forget(topic, queues[topic])
                 _log.info("deleted the queues of the unused topic %s", topic)
                 deleted.append(topic)
-                told(topic)
+                on_deleted(topic)
                 await asyncio.sleep(0)
         return deleted
 

@@ -1,8 +1,8 @@
 """Pulls of groups that filter by expressions: reading, and waiting for what matches.
 
-The kernel reads without a filter; here the properties of each record are looked at. Such a pull
+The kernel reads without a filter; here the properties of each record are examined. Such a pull
 waits here too: the kernel tells when its queue has a record at its offset. Then the new records are
-looked at, and the wait goes on after them if none matches.
+examined, and the wait goes on after them if none matches.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ READ_COUNT = 32
 """Records of one read of the kernel."""
 
 SCAN_COUNT_MIN = 800
-"""Queue entries that one pull looks at, at least (16,000 bytes of a queue)."""
+"""Queue entries that one pull examines, at least (16,000 bytes of a queue)."""
 
 SCAN_CPU_SECONDS_MAX = 0.02
 """How long one pull may work on records, after which the group asks again for what comes after."""
@@ -154,7 +154,7 @@ class Arrivals:
         self._end(self._store.drain_arrived())
 
     def connection_closed(self, connection_id: int) -> None:
-        """End the waits of a connection: their time may be far, and others want their room."""
+        """End the waits of a connection: their time may be far, and others want their space."""
         self._end(self._of_connection.get(connection_id, ()))
 
     def _end(self, wait_ids: Iterable[int]) -> None:

@@ -28,7 +28,7 @@ UNKNOWN_OPS_MAX = 10_000
 after a crash such a half is asked about once more."""
 
 OPS_PER_SLICE = 1_000
-"""Older op messages read before other work of the loop gets its turn."""
+"""Older op messages read before other work of the loop runs."""
 
 _COMMIT = int(MessageSysFlag.TRANSACTION_COMMIT)
 

@@ -33,8 +33,8 @@ from kerolox.errors import BrokerError, ConnectionLostError, KeroloxError
 from kerolox.protocol import fastjson
 from kerolox.protocol.codes import RequestCode, ResponseCode
 from kerolox.protocol.command import RemotingCommand
+from kerolox.protocol.extensions.roles import NEWEST_EPOCH, ROLE_EPOCH, SUCCESSOR
 from kerolox.protocol.namesrv import CHALLENGED_BY, CONFLICTS_WITH
-from kerolox.protocol.own.roles import NEWEST_EPOCH, ROLE_EPOCH, SUCCESSOR
 from kerolox.protocol.records import body_crc
 from kerolox.protocol.registration import RegisterBody, encode_registration
 from kerolox.protocol.routing.routes import TopicRoute, route_of, route_request
@@ -60,10 +60,10 @@ RETRY_SECONDS_MIN = 1.0
 PERIOD_SECONDS_MIN, PERIOD_SECONDS_MAX = 10.0, 60.0
 UNREGISTER_SECONDS_MAX = 1.0
 
-TOLD_SECONDS = 10.0
+LOG_SECONDS = 10.0
 """Time between two lines about what a name server refuses, or why none is reached."""
 
-PLAIN_BYTES_MAX = 8 * 1024 * 1024
+UNCOMPRESSED_BYTES_MAX = 8 * 1024 * 1024
 """A larger registration is compressed, whatever ``compressedRegister`` says: no frame might hold
 it. The order and the system flags of topics are lost on that way."""
 
@@ -94,7 +94,7 @@ class Registration:
         *,
         wanted: asyncio.Event,
     ) -> None:
-        """Nobody is told before :meth:`start`.
+        """Nobody is notified before :meth:`start`.
 
         Args:
             config: the broker's settings.
@@ -115,7 +115,7 @@ class Registration:
         self.on_refused: Callable[[str, int], None] = lambda holder, newest_epoch: None
         """Called with the address of the live broker that has our place, and the epoch of the
         newest master, as far as a name server says them."""
-        self.before_turn: Callable[[], Awaitable[None]] | None = None
+        self.before_registration: Callable[[], Awaitable[None]] | None = None
         """Called before each registration; it may change what this broker is."""
         self.epoch: Callable[[], int] = lambda: 0
         self.successor = ""
@@ -134,12 +134,12 @@ class Registration:
         self._registered: set[str] = set()
         self._known: dict[str, tuple[ClientConnection, TopicConfigTable]] = {}
         """Name server → where it heard of all topics last, and these topics."""
-        self._told_at: dict[str, float] = {}
-        self._turns = 0
-        self._in_turn = False
+        self._logged_at: dict[str, float] = {}
+        self._rounds = 0
+        self._in_round = False
         self._rest_until = 0.0
         """No other registration before: the time of the loop."""
-        self._turn_done = asyncio.Condition()
+        self._round_done = asyncio.Condition()
 
     def _fields(self) -> dict[str, object]:
         """How a broker names itself in the header of a request."""
@@ -191,12 +191,12 @@ class Registration:
             return
         self._wanted.set()
         # A turn in flight may have taken the table before the change.
-        wanted = self._turns + (2 if self._in_turn else 1)
+        wanted = self._rounds + (2 if self._in_round else 1)
         # A handler is no task before its first wait, and only a task may have a timeout.
         await asyncio.sleep(0)
         try:
-            async with asyncio.timeout(timeout_seconds), self._turn_done:
-                await self._turn_done.wait_for(lambda: self._turns >= wanted)
+            async with asyncio.timeout(timeout_seconds), self._round_done:
+                await self._round_done.wait_for(lambda: self._rounds >= wanted)
         except TimeoutError:
             _log.warning("registration takes long; it goes on in the background")
 
@@ -276,10 +276,10 @@ class Registration:
         servers = self._servers
         if not servers:
             return
-        self._in_turn = True
-        if self.before_turn is not None:
+        self._in_round = True
+        if self.before_registration is not None:
             try:
-                await self.before_turn()
+                await self.before_registration()
             except KeroloxError as error:
                 _log.warning("no look for another master: %s", error)
         topics = self._topics()
@@ -291,7 +291,7 @@ class Registration:
             else:
                 whole = await asyncio.to_thread(self._request, topics)
         self._registered.intersection_update(servers)
-        for kept in (self._failures, self._refusals, self._reasons, self._told_at, self._known):
+        for kept in (self._failures, self._refusals, self._reasons, self._logged_at, self._known):
             for gone in kept.keys() - set(servers):
                 del kept[gone]
         answers = await asyncio.gather(
@@ -300,10 +300,10 @@ class Registration:
         order = next((answer for answer in answers if answer is not None), None)
         if order is not None:
             self._on_order_topics(order)
-        self._turns += 1
-        self._in_turn = False
-        async with self._turn_done:
-            self._turn_done.notify_all()
+        self._rounds += 1
+        self._in_round = False
+        async with self._round_done:
+            self._round_done.notify_all()
 
     def _changes(self, server: str, topics: TopicConfigTable) -> RemotingCommand | None:
         """The registration of what a name server has not heard of; None when it must hear of all
@@ -346,7 +346,7 @@ class Registration:
     ) -> list[str] | None:
         """The ordered topics that the name server names; None when it failed."""
         seconds = self._config.register_broker_timeout_mills / 1000
-        # No wait lies between this look at the connection and the request on it.
+        # No wait lies between this check of the connection and the request on it.
         request = changes if self._is_known(server) and changes is not None else whole
         self._known.pop(server, None)
         try:
@@ -401,9 +401,9 @@ class Registration:
         else:
             self._refusals.pop(server, None)
         now = asyncio.get_running_loop().time()
-        is_due = now - self._told_at.get(server, -TOLD_SECONDS) >= TOLD_SECONDS
+        is_due = now - self._logged_at.get(server, -LOG_SECONDS) >= LOG_SECONDS
         if is_refused and is_due:
-            self._told_at[server] = now
+            self._logged_at[server] = now
             _log.error(
                 "name server %s refuses this broker, so that clients do not find it there; it is "
                 "tried again: %s",
@@ -411,7 +411,7 @@ class Registration:
                 reason,
             )
         elif not is_refused and (not count or (is_due and reason != known)):
-            self._told_at[server] = now
+            self._logged_at[server] = now
             _log.warning("name server %s: registration failed, tried again: %s", server, reason)
 
     async def _unregister(self, server: str) -> None:
@@ -425,7 +425,7 @@ class Registration:
 def _encoded(body: RegisterBody, compressed: bool) -> tuple[bytes, bool]:
     """The body, and whether it is compressed."""
     data = encode_registration(body, compressed=compressed)
-    if compressed or len(data) <= PLAIN_BYTES_MAX:
+    if compressed or len(data) <= UNCOMPRESSED_BYTES_MAX:
         return data, compressed
     return encode_registration(body, compressed=True), True
 

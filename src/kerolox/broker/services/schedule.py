@@ -30,8 +30,8 @@ from kerolox.protocol.names import HALF_TOPIC, SCHEDULE_QUEUES, SCHEDULE_TOPIC
 from kerolox.protocol.records import decode_record
 
 DELIVERIES_PER_SLICE = 100
-"""Messages delivered before other work of the loop gets its turn."""
-TELL_MS = 10_000
+"""Messages delivered before other work of the loop runs."""
+LOG_MS = 10_000
 """How often the log is told that nothing can be delivered."""
 
 _NEVER = (PutMessageStatus.MESSAGE_ILLEGAL, PutMessageStatus.PROPERTIES_SIZE_EXCEEDED)
@@ -79,7 +79,7 @@ class DelaySchedule:
         self._levels_ms = config.delay_levels_ms
         self._is_sync = config.flush_disk_type == "SYNC_FLUSH"
         self._offsets: dict[int, int] = {}
-        self._told_ms = 0
+        self._logged_ms = 0
         self.file = JsonFile(config.config_folder / "delayOffset.json", self._snapshot)
 
     def load(self) -> None:
@@ -92,9 +92,9 @@ class DelaySchedule:
         if loaded is not None:
             self._offsets = loaded.offsetTable
         self.bound()
-        self._tell_lost_levels()
+        self._log_lost_levels()
 
-    def _tell_lost_levels(self) -> None:
+    def _log_lost_levels(self) -> None:
         """Messages of levels that ``messageDelayLevel`` has no more wait until it has them."""
         levels = len(self._levels_ms)
         for level in sorted({*range(1, SCHEDULE_QUEUES + 1), *self._offsets}):
@@ -208,7 +208,7 @@ class DelaySchedule:
             # Tried again it would hold up all that comes after it, for ever.
             _log.error("delayed message at %d to %s: %s; dropped", physical_offset, topic, name)
             return True
-        self._tell_refusal(physical_offset, name)
+        self._log_refusal(physical_offset, name)
         if status == PutMessageStatus.LMQ_CONSUME_QUEUE_NUM_EXCEEDED:
             # Until others have deleted their queues: it is delayed once more, after the others.
             status, _ = self._append(SCHEDULE_TOPIC, schedule_queue, message)
@@ -234,11 +234,11 @@ class DelaySchedule:
         status, _, _, size, _ = self._store.append(record)
         return status, size
 
-    def _tell_refusal(self, physical_offset: int, status: str) -> None:
+    def _log_refusal(self, physical_offset: int, status: str) -> None:
         """Now and then: on a full disk this comes ten times a second."""
         now = self._now_ms()
-        if abs(now - self._told_ms) >= TELL_MS:
-            self._told_ms = now
+        if abs(now - self._logged_ms) >= LOG_MS:
+            self._logged_ms = now
             _log.error("delayed message at %d: %s; tried again", physical_offset, status)
 
     def _snapshot(self) -> object:

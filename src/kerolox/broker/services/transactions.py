@@ -9,9 +9,9 @@ All state is on disk, as RocketMQ keeps it: half and op queues, and the position
 ``CID_RMQ_SYS_TRANS`` in both. In memory there is what the op queue says (:mod:`.op_queue`).
 
 Beyond RocketMQ: a half is ended once, whoever says so and how often. Nothing else happens between
-the looks into what is ended, the final message and its note, so a kill leaves one note at most that
-is missing: :meth:`Transactions.recover` writes it before anybody is served. A copy that the check
-stores says where its original is, and both are one half.
+the search in what is ended, the final message and its note, so a kill leaves one note at most
+that is missing: :meth:`Transactions.recover` writes it before anybody is served. A copy that the
+check stores says where its original is, and both are one half.
 """
 
 from __future__ import annotations
@@ -51,14 +51,14 @@ RECOVERED_OPS = 10_000
 """Op messages at the end of their queue behind whose first one a crash may have taken notes."""
 
 HALVES_PER_SLICE = 50
-"""Halves looked at before other work of the loop gets its turn."""
+"""Halves examined before other work of the loop runs."""
 
 SET_BACK_MS_MAX = 24 * 3_600_000
 """A clock that was set back by more may have a half be committed twice, after a crash."""
 END_OF_TIME_MS = 2**63 - 1
 
 COPIES_MAX = 64
-"""Records of one key that are looked at for an earlier commit (the index answers no more)."""
+"""Records of one key that are examined for an earlier commit (the index answers no more)."""
 
 _KIND = int(MessageSysFlag.TRANSACTION_ROLLBACK)
 _log = logging.getLogger(__name__)
@@ -127,7 +127,7 @@ class Transactions:
             self._recovered_below = self._end_of_halves()
 
     def forget(self) -> None:
-        """Have the next look read positions and op messages anew: this broker becomes a master, or
+        """Have the next check read positions and op messages anew: this broker becomes a master, or
         is none any more, and another one writes them."""
         self._is_loaded = False
         self.ops.forget()
@@ -302,11 +302,11 @@ class Transactions:
             self._note(half)
             return 0
         # Whoever was never asked about is asked once, even where transactionCheckMax is 0.
-        told = half.properties.get(PropertyKey.TRANSACTION_CHECK_TIMES)
-        checks = _number(told, 0)
+        check_text = half.properties.get(PropertyKey.TRANSACTION_CHECK_TIMES)
+        checks = _number(check_text, 0)
         config = self._config
         age = self.now_ms() - half.born_timestamp
-        is_asked_out = told is not None and checks >= config.transaction_check_max
+        is_asked_out = check_text is not None and checks >= config.transaction_check_max
         if is_asked_out or age > config.file_reserved_time * 3_600_000:
             await self._discard(half)
             return 0

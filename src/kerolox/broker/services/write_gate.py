@@ -18,7 +18,7 @@ class WriteGate:
         self._config = config
         self._store = store
         self._now_ms = now_ms
-        self._has_room = True
+        self._has_space = True
         self._is_held = False
         self._is_closed = False
         self.refresh()
@@ -28,11 +28,11 @@ class WriteGate:
         """False: every put ends with SERVICE_NOT_AVAILABLE, and what is delayed waits. A slave
         never is."""
         is_shut = self._is_held or self._is_closed
-        return self._has_room and not is_shut and not self._config.is_slave
+        return self._has_space and not is_shut and not self._config.is_slave
 
     def set_writable(self, writable: bool) -> None:
         """Open or close it for all, as the disk says."""
-        self._has_room = writable
+        self._has_space = writable
         self.refresh()
 
     def hold(self, is_held: bool) -> None:

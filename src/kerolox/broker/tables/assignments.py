@@ -47,7 +47,7 @@ _log = logging.getLogger(__name__)
 
 
 @dataclass(slots=True)
-class _Look:
+class _Snapshot:
     """The queues of a topic as they were last."""
 
     queues: Sequence[MessageQueue] | None = None
@@ -78,7 +78,7 @@ class Assignments:
         self._topics = topics
         self._clients = clients
         self._route = route
-        self._looks: dict[str, _Look] = {}
+        self._snapshots: dict[str, _Snapshot] = {}
 
     async def queues(self, topic: str) -> Sequence[MessageQueue] | None:
         """The queues that consumers may read, sorted; None: nobody knows the topic."""
@@ -87,16 +87,16 @@ class Assignments:
         if not self._config.name_servers:
             return self._own_queues(topic)
         loop = asyncio.get_running_loop()
-        look = self._looks.get(topic)
-        if look is None:
-            if len(self._looks) >= TOPICS_MAX:
-                self._looks.clear()
-            look = self._looks[topic] = _Look()
-        async with look.lock:
-            if loop.time() >= look.fresh_until:
-                look.queues = await self._asked(topic, look.queues)
-                look.fresh_until = loop.time() + FRESH_SECONDS
-            return look.queues
+        snapshot = self._snapshots.get(topic)
+        if snapshot is None:
+            if len(self._snapshots) >= TOPICS_MAX:
+                self._snapshots.clear()
+            snapshot = self._snapshots[topic] = _Snapshot()
+        async with snapshot.lock:
+            if loop.time() >= snapshot.fresh_until:
+                snapshot.queues = await self._asked(topic, snapshot.queues)
+                snapshot.fresh_until = loop.time() + FRESH_SECONDS
+            return snapshot.queues
 
     async def share(
         self, topic: str, group: str, client_id: str, strategy: AllocationStrategy

@@ -2,7 +2,7 @@
 
 Clients introduce themselves by heartbeats. A client that unregisters, closes its connection, or is
 silent for :data:`EXPIRED_MS` leaves. When the members or the topics of a consumer group change, all
-its members are told (NOTIFY_CONSUMER_IDS_CHANGED), so that they share the queues anew.
+its members are notified (NOTIFY_CONSUMER_IDS_CHANGED), so that they share the queues anew.
 Subscriptions go to the kernel, whose fast pulls use them.
 """
 
@@ -18,7 +18,7 @@ from kerolox.errors import BrokerError, RemotingError
 from kerolox.kernel import FastPathTables
 from kerolox.protocol.bodies import (
     HEARTBEAT_GROUPS_MAX,
-    Connection,
+    ConnectedClient,
     ConsumerData,
     SubscriptionData,
 )
@@ -64,9 +64,9 @@ class Client:
     def __str__(self) -> str:
         return f"client {self.client_id} at {self.connection.remote_address}"
 
-    def describe(self) -> Connection:
+    def describe(self) -> ConnectedClient:
         """As the answers of 203 and 204 hold it."""
-        return Connection(
+        return ConnectedClient(
             client_addr=self.connection.remote_address,
             client_id=self.client_id,
             language=self.language.name,
@@ -188,7 +188,7 @@ class ClientTable:
         Raises:
             BrokerError: code 1; its connection, or the broker, has too many clients already.
         """
-        self._check_room(group, self._producers.get(group, {}), client)
+        self._check_capacity(group, self._producers.get(group, {}), client)
         members = self._producers.setdefault(group, {})
         known = members.get(client.connection)
         self._count_member(group, known, -1)
@@ -224,13 +224,13 @@ class ClientTable:
         self._joined.setdefault(client.connection, _Joined()).consumer_groups.add(group.name)
         if known is not None and known.client_id != client.client_id:
             self._took(group, lambda wanted: wanted.leave(client.connection, known.client_id))
-        told = self._took(
+        noted = self._took(
             group,
-            lambda wanted: wanted.tell(
+            lambda wanted: wanted.declare(
                 client.connection, client.client_id, data.subscription_data_set, self.now_ms()
             ),
         )
-        changed = told.is_other_topics or is_new
+        changed = noted.is_other_topics or is_new
         if model_changed:
             self._refresh(group.name)
         if is_new:
@@ -366,7 +366,7 @@ class ClientTable:
         return None if members is None else list(members.values())
 
     def producer(self, client_id: str) -> Client | None:
-        """The producer of a client id, over the connection that it was heard of last."""
+        """The producer of a client id, over the connection that it was seen last."""
         return self._producer_ids.get(client_id)
 
     @property
@@ -377,7 +377,7 @@ class ClientTable:
     # -- inside -------------------------------------------------------------------------------
     def _check_consumer(self, data: ConsumerData, client: Client) -> None:
         known = self._groups.get(data.group_name)
-        self._check_room(data.group_name, {} if known is None else known.members, client)
+        self._check_capacity(data.group_name, {} if known is None else known.members, client)
         wanted = GroupSubscriptions() if known is None else known.wanted
         more = wanted.growth(client.connection, data.subscription_data_set)
         if more.subscriptions > 0 and self._subscriptions + more.subscriptions > SUBSCRIPTIONS_MAX:
@@ -387,7 +387,7 @@ class ClientTable:
         if more.fullest > WANTED_MAX:
             raise _too_many(client, f"{WANTED_MAX} ways in which its group wants a topic")
 
-    def _check_room(
+    def _check_capacity(
         self, group: str, members: Mapping[ServerConnection, Client], client: Client
     ) -> None:
         """Whether a client may join a group with these members."""
@@ -441,7 +441,7 @@ class ClientTable:
         changes = change(wanted)
         self._subscriptions += wanted.count - count
         self._bytes += wanted.size - size
-        # The others' heartbeats are looked at anew: what is kept of the group follows.
+        # The others' heartbeats are examined anew: what is kept of the group follows.
         group.changes += changes.is_other
         for topic in changes.updated:
             subscription = wanted.current.get(topic)

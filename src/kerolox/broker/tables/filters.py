@@ -28,7 +28,7 @@ from kerolox.filter.sql92 import (
 from kerolox.filter.sql92_nodes import Sql92Error
 from kerolox.protocol.bodies import SubscriptionData
 from kerolox.protocol.names import length_fault
-from kerolox.remoting.turns import Turns
+from kerolox.remoting.time_slices import TimeSlices
 from kerolox.store.queues.consume_queue_ext import BitFilter, ExtUnit
 
 COMPILED_MAX = 32
@@ -225,7 +225,7 @@ class FilterTable:
         return bits is None or not BitFilter(*bits).rules_out(unit)
 
     async def register(
-        self, group: str, current: Mapping[str, SubscriptionData], turns: Turns
+        self, group: str, current: Mapping[str, SubscriptionData], slices: TimeSlices
     ) -> None:
         """A heartbeat: what a group subscribes to may have changed. Many expressions take many
         turns.
@@ -233,11 +233,11 @@ class FilterTable:
         Args:
             group: its name.
             current: topic → the subscription that counts; others may change it meanwhile.
-            turns: of the loop.
+            slices: of the loop.
         """
         for subscription in list(current.values()):
             if not subscription.is_tag_type and subscription.sub_string:
-                await turns.give()
+                await slices.checkpoint()
                 await self._prepare(group, subscription)
                 if current.get(subscription.topic) is subscription:
                     self._register_one(group, subscription)

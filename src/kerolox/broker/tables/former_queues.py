@@ -12,8 +12,8 @@ import logging
 from kerolox.broker.tables.topics import TopicTable
 from kerolox.protocol.bodies import TopicConfig
 
-TOLD_MAX = 10_000
-"""Topics that the log was told of; beyond it they are told of anew."""
+LOGGED_MAX = 10_000
+"""Topics that the log was told of; beyond it they are notified of anew."""
 
 _log = logging.getLogger(__name__)
 
@@ -22,9 +22,9 @@ class FormerQueues:
     """Knows the queues that topics have now, and tells the log once of each that lost some."""
 
     def __init__(self, topics: TopicTable) -> None:
-        """Nothing was told yet."""
+        """Nothing was reported yet."""
         self._topics = topics
-        self._told: set[tuple[str, int]] = set()
+        self._logged: set[tuple[str, int]] = set()
 
     def queue_now(self, topic: str, queue_id: int) -> int:
         """The queue for a message that is for a queue of a topic: that one, as long as consumers
@@ -36,7 +36,7 @@ class FormerQueues:
         """
         known = self._topics.get(topic)
         if known is None:
-            self._tell(
+            self._log_once(
                 topic,
                 -1,
                 "topic %s is gone: a message that waited for its queue %d is stored there, and "
@@ -48,7 +48,7 @@ class FormerQueues:
             return queue_id
         queues = queues_for_former(known)
         if not queues:
-            self._tell(
+            self._log_once(
                 topic,
                 0,
                 "topic %s has no queue: a message that waited for its queue %d is stored there, "
@@ -56,7 +56,7 @@ class FormerQueues:
                 queue_id,
             )
             return queue_id
-        self._tell(
+        self._log_once(
             topic,
             queues,
             "topic %s has lost queue %d, for which messages waited; such messages go to the queue "
@@ -66,12 +66,12 @@ class FormerQueues:
         )
         return queue_id % queues
 
-    def _tell(self, topic: str, queues: int, text: str, *details: int) -> None:
-        if (topic, queues) in self._told:
+    def _log_once(self, topic: str, queues: int, text: str, *details: int) -> None:
+        if (topic, queues) in self._logged:
             return
-        if len(self._told) >= TOLD_MAX:
-            self._told.clear()
-        self._told.add((topic, queues))
+        if len(self._logged) >= LOGGED_MAX:
+            self._logged.clear()
+        self._logged.add((topic, queues))
         _log.warning(text, topic, *details)
 
 

@@ -127,7 +127,7 @@ class GroupTable:
             if len(self._groups) >= GROUPS_MAX or self._bytes + size > TABLE_BYTES_MAX:
                 raise BrokerError(
                     f"this broker has {len(self._groups)} consumer groups, which take "
-                    f"{self._bytes} bytes, and no room for another one; delete some that nobody "
+                    f"{self._bytes} bytes, and no space for another one; delete some that nobody "
                     "uses",
                     code=ResponseCode.SYSTEM_ERROR,
                 )

@@ -192,7 +192,7 @@ class JsonFile:
             raise
 
     async def retry(self) -> None:
-        """Write what could not be written, if it can be now. The first failure was told."""
+        """Write what could not be written, if it can be now. The first failure was reported."""
         if self._written < self._changed and (self._writer is None or self._writer.done()):
             with contextlib.suppress(OSError):
                 await self.flush()

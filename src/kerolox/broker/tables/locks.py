@@ -46,7 +46,7 @@ class QueueLocks:
             locks = self._locks.get(group, {})
             known = locks.get(queue)
             if known is None:
-                self._check_room(_bytes_of(group, queue, client_id))
+                self._check_capacity(_bytes_of(group, queue, client_id))
                 locks = self._locks.setdefault(group, locks)
             elif known[0] != client_id and now - known[1] <= self._live_ms:
                 continue
@@ -75,7 +75,7 @@ class QueueLocks:
             if not locks:
                 del self._locks[group]
 
-    def _check_room(self, size: int) -> None:
+    def _check_capacity(self, size: int) -> None:
         if self._count >= LOCKS_MAX or self._bytes + size > LOCKS_BYTES_MAX:
             raise BrokerError(
                 f"[OVERLOAD]system busy, {self._count} queues are locked already; try again later",

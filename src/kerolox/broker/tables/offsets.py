@@ -84,7 +84,7 @@ class _Kept:
             self._touch()
         return before
 
-    def has_room(self, group: str, topic: str, queue_id: int | None, more: int = 1) -> bool:
+    def has_capacity(self, group: str, topic: str, queue_id: int | None, more: int = 1) -> bool:
         """Whether ``more`` offsets may come, unless the queue has one."""
         key = topic + SEPARATOR + group
         size = more * OFFSET_BYTES
@@ -99,10 +99,10 @@ class _Kept:
         return self._count + more <= OFFSETS_MAX and self._bytes + size <= TABLE_BYTES_MAX
 
     def full(self) -> BrokerError:
-        """What is told when there is no room."""
+        """What is reported when there is no space."""
         return BrokerError(
-            f"this broker keeps {self._count} offsets, which take {self._bytes} bytes, and no room "
-            "for another one; delete consumer groups that nobody uses",
+            f"this broker keeps {self._count} offsets, which take {self._bytes} bytes, and no "
+            "space for another one; delete consumer groups that nobody uses",
             code=ResponseCode.SYSTEM_ERROR,
         )
 
@@ -197,7 +197,7 @@ class OffsetTable:
         is_own: bool = False,
     ) -> None:
         """Set the offset of a queue; going back is allowed and logged. ``is_own``: it is the
-        broker's, which a table that clients filled has room for. Who sets it means the queue that
+        broker's, which a table that clients filled has space for. Who sets it means the queue that
         there is now: see :meth:`is_stale`.
 
         Raises:
@@ -205,10 +205,10 @@ class OffsetTable:
                 ``TABLE_BYTES_MAX`` hold.
         """
         kept = self._current()
-        if not is_own and not kept.has_room(group, topic, queue_id):
+        if not is_own and not kept.has_capacity(group, topic, queue_id):
             raise kept.full()
         before = kept.put(group, topic, queue_id, offset)
-        self._heard(group, topic, queue_id)
+        self._refresh(group, topic, queue_id)
         if self._set_here is not None:
             self._set_here.add((topic + SEPARATOR + group, self._kept_id(group, queue_id)))
         if before is not None and offset < before:
@@ -257,7 +257,7 @@ class OffsetTable:
         *,
         is_whole: bool = False,
     ) -> list[str]:
-        """Queues of a topic are deleted: forget the offsets of all groups there, and look at what
+        """Queues of a topic are deleted: forget the offsets of all groups there, and examine what
         comes of these groups until they begin anew. The groups.
 
         Args:
@@ -285,7 +285,7 @@ class OffsetTable:
             _log.info("topic %s begins anew for the groups %s", topic, ", ".join(groups[:20]))
         if forgotten:
             _log.warning(
-                "too many groups of deleted topics were not heard of again; %d are forgotten, and "
+                "too many groups of deleted topics were not seen again; %d are forgotten, and "
                 "their members may go on at offsets of before the deletion",
                 forgotten,
             )
@@ -312,12 +312,12 @@ class OffsetTable:
         if self.stale.is_known(topic, group, kept_id):
             start = self.start_of(group, topic, queue_id)
             self._current().put(group, topic, queue_id, start)
-        self.stale.heard(topic, group, kept_id, connection_id)
+        self.stale.refresh(topic, group, kept_id, connection_id)
         self.file.touch()
 
-    def _heard(self, group: str, topic: str, queue_id: int) -> None:
+    def _refresh(self, group: str, topic: str, queue_id: int) -> None:
         if self.stale:
-            self.stale.heard(topic, group, self._kept_id(group, queue_id))
+            self.stale.refresh(topic, group, self._kept_id(group, queue_id))
 
     def _kept_id(self, group: str, queue_id: int) -> int:
         return LIGHT_QUEUE if self._drained.is_light(group) else queue_id
@@ -366,14 +366,14 @@ class OffsetTable:
 
     def put_all(self, table: Mapping[str, Mapping[int, int]]) -> None:
         """Take over a master's offsets, by ``topic@group`` and queue id; others stay. What there is
-        no room for is left out."""
+        no space for is left out."""
         kept = self._current()
         for key, queues in table.items():
             parts = key.split(SEPARATOR)
             if len(parts) != 2 or _is_long(key):
                 continue
             for queue_id, offset in queues.items():
-                if kept.has_room(parts[1], parts[0], queue_id):
+                if kept.has_capacity(parts[1], parts[0], queue_id):
                     kept.put(parts[1], parts[0], queue_id, offset)
 
     def fit(self, *, has_crashed: bool) -> int:
@@ -402,7 +402,7 @@ class OffsetTable:
         """Give group ``target`` the offsets that ``source`` has for a topic.
 
         Raises:
-            BrokerError: code 1; there is no room for them, see :meth:`commit`.
+            BrokerError: code 1; there is no space for them, see :meth:`commit`.
         """
         offsets = self.of_topic(source, topic)
         if not offsets:
@@ -410,12 +410,12 @@ class OffsetTable:
         kept = self._current()
         key = topic + SEPARATOR + target
         more = len(offsets) - len(kept.by_key.get(key, ()))
-        if more > 0 and not kept.has_room(target, topic, None, more):
+        if more > 0 and not kept.has_capacity(target, topic, None, more):
             raise kept.full()
         kept.forget(key)
         for queue_id, offset in offsets.items():
             kept.put(target, topic, queue_id, offset)
-            self._heard(target, topic, queue_id)
+            self._refresh(target, topic, queue_id)
 
     def remove_group(self, group: str) -> None:
         """Forget all offsets of a group."""
@@ -453,13 +453,13 @@ class OffsetTable:
     def _current(self) -> _Kept:
         """The offsets, the only way to them: what fast pulls committed is taken over first.
 
-        New ones without room are left out, with a line in the log: whoever asked has the messages
+        New ones without space are left out, with a line in the log: whoever asked has the messages
         already.
         """
         kept = self._drained
         is_full = False
         for group, topic, queue_id, offset in self._store.drain_commits():
-            if kept.has_room(group, topic, queue_id):
+            if kept.has_capacity(group, topic, queue_id):
                 kept.put(group, topic, queue_id, offset)
             else:
                 is_full = True
@@ -479,7 +479,7 @@ class OffsetTable:
 
 
 class _Rows(Mapping[str, dict[int, int]]):
-    """Offsets by key, each copied when it is looked at. A thread writes them while others commit,
+    """Offsets by key, each copied when it is examined. A thread writes them while others commit,
     and to copy all at once would hold the loop up."""
 
     def __init__(self, table: dict[str, dict[int, int]]) -> None:

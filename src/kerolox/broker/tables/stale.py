@@ -59,20 +59,20 @@ class StaleGroups:
 
         Args:
             queues_of: how many queues of a topic can be read; 0: there is no such topic.
-            push: tells the kernel whether the pulls of a group of a topic are to be looked at.
+            push: tells the kernel whether the pulls of a group of a topic are to be examined.
         """
         self._queues_of = queues_of
         self._push = push
         self._table: dict[Key, _Queues] = {}
         self._watched: set[Key] = set()
-        """What the kernel was told."""
+        """What the kernel knows."""
         self._bytes = 0
 
     def __bool__(self) -> bool:
         return bool(self._table)
 
     def begin(self, topic: str, group: str, bits: int, connections: Collection[int] = ()) -> int:
-        """Queues of a topic begin anew; how many groups are forgotten for it, without room.
+        """Queues of a topic begin anew; how many groups are forgotten for it, without space.
 
         Args:
             topic, group: whose.
@@ -86,10 +86,10 @@ class StaleGroups:
                 known.by_connection[each] = known.by_connection.get(each, 0) | bits
         else:
             known.group |= bits
-        # Held pulls of an earlier life end, those of queues that were heard of meanwhile, too.
+        # Held pulls of an earlier life end, those of queues that were seen meanwhile, too.
         self._watched.discard(key)
         self._put(key, known)
-        return self._make_room()
+        return self._evict()
 
     def is_stale(self, topic: str, group: str, queue_id: int, connection_id: int = ANYBODY) -> bool:
         """Whether a request of a group may come from an earlier life of a queue."""
@@ -107,7 +107,7 @@ class StaleGroups:
         known = self._table.get((topic, group))
         return known is not None and bool(known.group >> queue_id & 1)
 
-    def heard(self, topic: str, group: str, queue_id: int, connection_id: int = ANYBODY) -> None:
+    def refresh(self, topic: str, group: str, queue_id: int, connection_id: int = ANYBODY) -> None:
         """A group has begun in the new life of a queue."""
         key = topic, group
         if not self.is_stale(topic, group, queue_id, connection_id):
@@ -131,10 +131,10 @@ class StaleGroups:
             del known.by_connection[connection_id]
             self._put(key, known)
 
-    def look_again(self, topic: str) -> None:
+    def recheck(self, topic: str) -> None:
         """A topic was made by an operator, or has other queues now."""
         for key in [key for key in self._table if key[0] == topic]:
-            self._tell(key)
+            self._push_to_kernel(key)
 
     def queues(self) -> dict[Key, int]:
         """The queues in which groups are stale, as bits."""
@@ -149,7 +149,7 @@ class StaleGroups:
         left out."""
         for key in list(self._table):
             self._take(key)
-            self._tell(key)
+            self._push_to_kernel(key)
         for name, digits in shown.items():
             topic, separator, group = name.partition("@")
             # A group may have the separator in its name, as a topic can't.
@@ -160,7 +160,7 @@ class StaleGroups:
                     continue
                 if bits > 0:
                     self._put((topic, group), _Queues(bits, {}))
-        self._make_room()
+        self._evict()
 
     def _take(self, key: Key) -> _Queues | None:
         known = self._table.pop(key, None)
@@ -172,9 +172,9 @@ class StaleGroups:
         if queues.any:
             self._table[key] = queues
             self._bytes += _bytes_of(key, queues)
-        self._tell(key)
+        self._push_to_kernel(key)
 
-    def _tell(self, key: Key) -> None:
+    def _push_to_kernel(self, key: Key) -> None:
         """Have the kernel leave such pulls to the slow path, where there is a queue to be stale
         in."""
         known = self._table.get(key)
@@ -188,12 +188,12 @@ class StaleGroups:
             self._watched.remove(key)
             self._push(key, False)
 
-    def _make_room(self) -> int:
+    def _evict(self) -> int:
         count = 0
         while self._bytes > STALE_BYTES_MAX and len(self._table) > 1:
             oldest = next(iter(self._table))
             self._take(oldest)
-            self._tell(oldest)
+            self._push_to_kernel(oldest)
             count += 1
         return count
 

@@ -6,7 +6,7 @@ own clock. After a client's clock was set back, or beside a member whose clock i
 subscription which nobody wants any more, and what the group wants now is passed over.
 
 So the broker compares what a client says with what the same client said before: a change counts
-from when it arrives, whatever its version. A version only orders members that were not heard of
+from when it arrives, whatever its version. A version only orders members that were not seen
 before, as after a restart of the broker, and none makes a subscription later than its arrival. When
 the last member leaves that wants what counts, what the others want counts again.
 """
@@ -19,7 +19,7 @@ from typing import NamedTuple
 
 from kerolox.protocol.bodies import SubscriptionData
 
-SUBSCRIPTION_BYTES, TAG_BYTES, TOLD_BYTES = 700, 150, 250
+SUBSCRIPTION_BYTES, TAG_BYTES, DECLARED_BYTES = 700, 150, 250
 """What a subscription takes besides its texts, each of its tags, and what a member said of a topic:
 tables' entries, in Python and in the kernel."""
 
@@ -38,7 +38,7 @@ class _Wanted:
     members: int = 0
 
 
-class _Told(NamedTuple):
+class _Declared(NamedTuple):
     """What one member said of one topic last."""
 
     wanted: _Wanted
@@ -82,27 +82,27 @@ class GroupSubscriptions:
         self.count = 0
         self.size = 0
         self._wanted: dict[str, dict[Hashable, _Wanted]] = {}
-        self._told: dict[Hashable, dict[str, _Told]] = {}
+        self._declared: dict[Hashable, dict[str, _Declared]] = {}
         self._member_of: dict[str, Hashable] = {}
         """Client id → the member that told last."""
 
     def growth(self, member: Hashable, subscriptions: Iterable[SubscriptionData]) -> Growth:
-        """What :meth:`tell` would add."""
-        told = self._told.get(member, {})
+        """What :meth:`declare` would add."""
+        declared = self._declared.get(member, {})
         count = size = fullest = 0
         named = {each.topic: each for each in subscriptions}
-        for topic in told.keys() | named.keys():
+        for topic in declared.keys() | named.keys():
             of_topic = self._wanted.get(topic)
-            old, new = told.get(topic), named.get(topic)
+            old, new = declared.get(topic), named.get(topic)
             if of_topic is None and new is not None:  # then nobody told of it
                 count += 1
-                size += TOLD_BYTES + _bytes_of(new)
+                size += DECLARED_BYTES + _bytes_of(new)
                 fullest = max(fullest, 1)
                 continue
             of_topic = of_topic or {}
             kinds = len(of_topic)
             found = None if new is None else of_topic.get(_key(new))
-            size += TOLD_BYTES * ((new is not None) - (old is not None))
+            size += DECLARED_BYTES * ((new is not None) - (old is not None))
             if old is not None and old.wanted is not found and old.wanted.members == 1:
                 kinds -= 1
                 count -= 1
@@ -114,7 +114,7 @@ class GroupSubscriptions:
                 fullest = max(fullest, kinds)
         return Growth(count, size, fullest)
 
-    def tell(
+    def declare(
         self,
         member: Hashable,
         client_id: str,
@@ -122,11 +122,11 @@ class GroupSubscriptions:
         now_ms: int,
     ) -> Changes:
         """A heartbeat of a member. What it names no more it does not want any more."""
-        before = self._told.get(member)
+        before = self._declared.get(member)
         if before is None:
             # The same client over a new connection, before the old one was found dead.
-            before = self._told.get(self._member_of.get(client_id))
-        own = self._told.setdefault(member, {})
+            before = self._declared.get(self._member_of.get(client_id))
+        own = self._declared.setdefault(member, {})
         self._member_of[client_id] = member
         changed: set[str] = set()
         raised: set[str] = set()
@@ -154,10 +154,10 @@ class GroupSubscriptions:
             elif since > now_wanted.since:
                 now_wanted.data, now_wanted.since = subscription, since
             now_wanted.members += 1
-            self.size += TOLD_BYTES
+            self.size += DECLARED_BYTES
             if earlier is not None:
                 self._drop(topic, earlier)
-            own[topic] = _Told(now_wanted, version)
+            own[topic] = _Declared(now_wanted, version)
             if version > self.newest.get(topic, version - 1):
                 self.newest[topic] = version
                 raised.add(topic)
@@ -165,28 +165,28 @@ class GroupSubscriptions:
         for topic in own.keys() - named.keys():
             self._drop(topic, own.pop(topic))
             changed.add(topic)
-        return self._judge(changed, raised)
+        return self._recount(changed, raised)
 
     def leave(self, member: Hashable, client_id: str) -> Changes:
         """A member left."""
-        told = self._told.pop(member, {})
+        declared = self._declared.pop(member, {})
         if self._member_of.get(client_id) == member:
             del self._member_of[client_id]
-        for topic, each in told.items():
+        for topic, each in declared.items():
             self._drop(topic, each)
-        return self._judge(set(told), set())
+        return self._recount(set(declared), set())
 
-    def _drop(self, topic: str, told: _Told) -> None:
+    def _drop(self, topic: str, declared: _Declared) -> None:
         """A member does not want that any more."""
-        self.size -= TOLD_BYTES
-        wanted = told.wanted
+        self.size -= DECLARED_BYTES
+        wanted = declared.wanted
         wanted.members -= 1
         if not wanted.members:
             del self._wanted[topic][_key(wanted.data)]
             self.count -= 1
             self.size -= _bytes_of(wanted.data)
 
-    def _judge(self, topics: set[str], updated: set[str]) -> Changes:
+    def _recount(self, topics: set[str], updated: set[str]) -> Changes:
         """Which subscriptions count now."""
         is_other = is_other_topics = False
         for topic in topics:

@@ -225,7 +225,7 @@ class TopicTable:
     def create_for_group(self, topic: str, queues: int, *, sys_flag: int = 0) -> TopicConfig:
         """``createTopicInSendMessageBackMethod``: the retry or dead-letter topic of a group, with
         at least so many read queues. RocketMQ leaves one that is there as it is, and no consumer
-        reads what comes to its further queues. Where this broker has no room for more queues, a
+        reads what comes to its further queues. Where this broker has no space for more queues, a
         topic that is there stays as it is.
 
         Raises:
@@ -304,7 +304,7 @@ class TopicTable:
         if self._is_lmq(topic.topic_name):
             return
         old = self._topics.get(topic.topic_name)
-        self._check_room(old, topic)
+        self._check_capacity(old, topic)
         self._count(old, -1)
         self._count(topic, 1)
         if not is_durable:
@@ -384,7 +384,7 @@ class TopicTable:
             self.version = self.version.next(self._now_ms())
             self.file.write_soon()
 
-    def _check_room(self, old: TopicConfig | None, new: TopicConfig) -> None:
+    def _check_capacity(self, old: TopicConfig | None, new: TopicConfig) -> None:
         """Whether a topic may come, or become what it is to be."""
         more_queues, more_bytes = _queues_of(new), _bytes_of(new)
         if old is not None:
@@ -399,7 +399,7 @@ class TopicTable:
             full = f"topics that take {self._bytes} bytes"
         if full:
             raise BrokerError(
-                f"this broker has {full}, and no room for another one; delete some that nobody "
+                f"this broker has {full}, and no space for another one; delete some that nobody "
                 "uses",
                 code=ResponseCode.SYSTEM_ERROR,
             )

@@ -14,7 +14,7 @@ from kerolox.cli.confirming import (
     confirm,
     consent_options,
     dry_run_option,
-    say_dry_run,
+    print_dry_run,
 )
 from kerolox.cli.output import complain, output_option, print_line
 from kerolox.cli.rows import (
@@ -39,7 +39,7 @@ SECRET_BYTES_MAX = 4096
 
 @click.group()
 def acl() -> None:
-    """Look at accounts and white lists of brokers (plain_acl.yml), and change them.
+    """Examine accounts and white lists of brokers (plain_acl.yml), and change them.
 
     \b
     kerolox acl set shop-service --secret-file secret --topic 'Orders=PUB|SUB' --group shop=SUB
@@ -48,19 +48,19 @@ def acl() -> None:
     """
 
 
-class _Told(NamedTuple):
+class _AclAnswers(NamedTuple):
     configs: dict[str, AclConfig]
     """By broker."""
     silent: dict[str, KeroloxError]
     """Those that tell nothing: RocketMQ 4.9.8, or without access control."""
 
 
-async def _ask(access: Access, place: Place) -> _Told:
+async def _ask(access: Access, place: Place) -> _AclAnswers:
     from kerolox.admin import acl_config
     from kerolox.admin.asking import answers_of, targets
 
     addresses = await targets(access, **place._asdict())
-    return _Told(*await answers_of(addresses, lambda address: acl_config(access, address)))
+    return _AclAnswers(*await answers_of(addresses, lambda address: acl_config(access, address)))
 
 
 async def _without_access_control(access: Access, addresses: Iterable[str]) -> list[str]:
@@ -118,14 +118,14 @@ _ACCOUNT_COLUMNS = (
 @name_server_option
 def list_command(place: Place, output: str, name_server: str) -> None:
     """Print the accounts of each broker, as far as it tells them."""
-    told = on_cluster(name_server, lambda access: _ask(access, place))
+    answers = on_cluster(name_server, lambda access: _ask(access, place))
     rows = [
         _account_row(address, account)
-        for address, config in told.configs.items()
+        for address, config in answers.configs.items()
         for account in config.accounts
     ]
     show_rows(rows, _ACCOUNT_COLUMNS, output)
-    _complain_of_silent(told.silent)
+    _complain_of_silent(answers.silent)
 
 
 @acl.command("show")
@@ -135,18 +135,18 @@ def list_command(place: Place, output: str, name_server: str) -> None:
 @name_server_option
 def show_command(name: str, place: Place, output: str, name_server: str) -> None:
     """Print what an account may do, on each broker."""
-    told = on_cluster(name_server, lambda access: _ask(access, place))
+    answers = on_cluster(name_server, lambda access: _ask(access, place))
     rows = [
         _account_row(address, account)
-        for address, config in told.configs.items()
+        for address, config in answers.configs.items()
         for account in config.accounts
         if account.access_key == name
     ]
-    _complain_of_silent(told.silent)
+    _complain_of_silent(answers.silent)
     if not rows:
         raise click.ClickException(f"no broker that tells its accounts has {name}")
     show_rows(rows, _ACCOUNT_COLUMNS, output)
-    for address in sorted(told.configs.keys() - {row["broker"] for row in rows}):
+    for address in sorted(answers.configs.keys() - {row["broker"] for row in rows}):
         complain(f"kerolox: {address} has no account {name}")
 
 
@@ -239,7 +239,7 @@ def set_command(
     columns = Column("broker", "BROKER"), Column("change", "CHANGE")
     show_rows(rows, columns, output)
     if dry_run:
-        say_dry_run(output)
+        print_dry_run(output)
 
 
 def _secret(file: IO[bytes] | None) -> str:
@@ -262,22 +262,22 @@ async def _set(
     from kerolox.admin.asking import do_on_each
     from kerolox.errors import ClientError
 
-    told = await _ask(access, place)
-    if off := await _without_access_control(access, told.silent):
+    answers = await _ask(access, place)
+    if off := await _without_access_control(access, answers.silent):
         raise ClientError(
             f"broker {', '.join(off)} has no access control (aclEnable=false): set aclEnable=true "
             "in its settings and restart it, or name another one (--broker). Nothing was changed"
         )
-    if told.silent and keeps_admin:
+    if answers.silent and keeps_admin:
         # The request always says whether it is one; left out it would be none any more.
         raise ClientError(
-            f"broker {next(iter(told.silent))} does not tell whether {wanted.access_key} is an "
-            "administrator; give --admin or --no-admin"
+            f"broker {next(iter(answers.silent))} does not report whether {wanted.access_key} is "
+            "an administrator; give --admin or --no-admin"
         )
     plan: dict[str, Account] = {}
     rows: list[dict[str, object]] = []
-    for address in (*told.configs, *told.silent):
-        old = _account_of(told.configs.get(address), wanted.access_key)
+    for address in (*answers.configs, *answers.silent):
+        old = _account_of(answers.configs.get(address), wanted.access_key)
         change = "set; what it was is not known"
         plan[address] = wanted
         if old is not None:
@@ -288,7 +288,7 @@ async def _set(
                 secret_key=wanted.secret_key or old.secret_key,
             )
             change = _change_text(old, plan[address])
-        elif address in told.configs:
+        elif address in answers.configs:
             if not wanted.secret_key:
                 raise ClientError(
                     f"broker {address} has no account {wanted.access_key}; a new one needs "
@@ -347,10 +347,12 @@ def delete_command(
     from kerolox.errors import ClientError
 
     if not consent.yes:
-        told = on_cluster(name_server, lambda access: _ask(access, place))
-        having = [a for a, config in told.configs.items() if _account_of(config, name) is not None]
+        answers = on_cluster(name_server, lambda access: _ask(access, place))
+        having = [
+            a for a, config in answers.configs.items() if _account_of(config, name) is not None
+        ]
         complain(f"kerolox: account {name} is on {', '.join(having) or 'no broker that tells it'}")
-        _complain_of_silent(told.silent)
+        _complain_of_silent(answers.silent)
         if not confirm(f"Delete account {name}?", consent, output, name_server):
             if not is_text(output):
                 row: dict[str, object] = {"accessKey": name, "brokers": having, "done": False}
@@ -401,7 +403,7 @@ def white_list_command(
     show_rows(rows, columns, output)
     _complain_of_silent(silent)
     if addresses and dry_run:
-        say_dry_run(output)
+        print_dry_run(output)
 
 
 async def _white_lists(
@@ -409,15 +411,15 @@ async def _white_lists(
 ) -> tuple[list[dict[str, object]], dict[str, KeroloxError]]:
     from kerolox.admin import put_global_white_addresses
 
-    told = await _ask(access, place)
+    answers = await _ask(access, place)
     rows: list[dict[str, object]] = [
         {"broker": address, "addresses": list(config.global_white_addresses)}
-        for address, config in told.configs.items()
+        for address, config in answers.configs.items()
     ]
     if addresses:
-        rows += [{"broker": address, "addresses": []} for address in told.silent]
+        rows += [{"broker": address, "addresses": []} for address in answers.silent]
         for row in rows:
             row |= {"new": list(addresses), "done": not dry_run}
         if not dry_run:
             await put_global_white_addresses(access, addresses, **place._asdict())
-    return rows, told.silent
+    return rows, answers.silent

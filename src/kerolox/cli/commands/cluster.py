@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 @click.group()
 def cluster() -> None:
-    """Look at clusters."""
+    """Examine clusters."""
 
 
 @cluster.command("list")
@@ -89,14 +89,14 @@ async def _described(
                     "brokerId": broker_id,
                     "role": "master" if broker_id == MASTER_ID else f"slave {broker_id}",
                     "address": address,
-                    **_figures(found.get(address)),
+                    **_metrics(found.get(address)),
                     "error": str(failed.get(address, "")),
                 }
             )
     return rows, failed
 
 
-def _figures(runtime: BrokerRuntime | None) -> dict[str, object]:
+def _metrics(runtime: BrokerRuntime | None) -> dict[str, object]:
     if runtime is None:
         names = ("version", "software", "inTps", "outTps", "diskRatio", "logBytes", "bootTimestamp")
         return dict.fromkeys(names)

@@ -25,17 +25,17 @@ EXIT_FINDINGS = 1
     multiple=True,
     type=click.Path(path_type=Path, exists=True, dir_okay=False),
     metavar="FILE",
-    help="A broker.conf to look at, too; may be repeated.",
+    help="A broker.conf to examine, too; may be repeated.",
 )
 @click.option(
     "--broker",
     "brokers",
     multiple=True,
     metavar="HOST:PORT",
-    help="A broker to look at although no name server may know it; may be repeated.",
+    help="A broker to examine although no name server may know it; may be repeated.",
 )
 @click.option(
-    "--offline", is_flag=True, help="Look at the files of --config alone, and at no cluster."
+    "--offline", is_flag=True, help="Examine the files of --config alone, and no cluster."
 )
 @click.option(
     "--between-looks",
@@ -44,7 +44,7 @@ EXIT_FINDINGS = 1
     default=3.0,
     show_default=True,
     metavar="SECONDS",
-    help="What changes is looked at twice, with so much time between.",
+    help="What changes is examined twice, with so much time between.",
 )
 @click.option(
     "--stuck-after",
@@ -88,15 +88,15 @@ def doctor(
     kerolox doctor -o '{severity} {code} {where}: {advice}'
     """
     from kerolox.admin import Access
-    from kerolox.doctor import Look, Severity, check_settings, diagnose, worst_first
+    from kerolox.doctor import ProbeOptions, Severity, check_settings, diagnose, worst_first
     from kerolox.security.tls import context_of
 
     if offline and not config_files:
-        raise click.UsageError("--offline looks at files alone; name one with --config.")
+        raise click.UsageError("--offline examines files alone; name one with --config.")
     findings: list[Finding] = []
     if not offline:
         credentials, tls = security()
-        look = Look(
+        options = ProbeOptions(
             tls=context_of(tls),
             signs=credentials is not None,
             brokers=brokers,
@@ -106,7 +106,7 @@ def doctor(
 
         async def work(access: Access) -> list[Finding]:
             patient = Access(access.remoting, access.name_servers, timeout_seconds)
-            return await diagnose(patient, look, config_files)
+            return await diagnose(patient, options, config_files)
 
         # What connections log of servers that are ill is what the findings say.
         findings += on_cluster(name_server, work, log_level="error")

@@ -13,7 +13,7 @@ from kerolox.cli.confirming import (
     confirm,
     consent_options,
     dry_run_option,
-    say_dry_run,
+    print_dry_run,
 )
 from kerolox.cli.output import complain, output_option, print_line
 from kerolox.cli.positions import PositionType, queue_of
@@ -133,7 +133,7 @@ def describe_command(name: str, topic: str, output: str, name_server: str) -> No
             f"group {name}: {counted(progress.lag, 'message')} left, "
             f"{progress.consumed_per_second:.1f} delivered a second"
         )
-        _say_paused(state)
+        _print_paused(state)
 
 
 async def _with_state(
@@ -147,12 +147,12 @@ async def _with_state(
     try:
         found = await asked
     except ConsumerNotOnlineError:
-        _say_paused(await group_state(access, name))
+        _print_paused(await group_state(access, name))
         raise
     return found, await group_state(access, name)
 
 
-def _say_paused(state: GroupState) -> None:
+def _print_paused(state: GroupState) -> None:
     if state.paused:
         complain(
             f"kerolox: group {state.group} is {state.text}: it gets no messages there (kerolox "
@@ -205,10 +205,10 @@ def members_command(name: str, stacks: bool, output: str, name_server: str) -> N
     """Print who of a group is online, what they subscribe to, and what is wrong with that."""
     from kerolox.admin import consumer_status
 
-    async def look(access: Access) -> tuple[ConsumerStatus, GroupState]:
+    async def query(access: Access) -> tuple[ConsumerStatus, GroupState]:
         return await _with_state(access, name, consumer_status(access, name, stacks=stacks))
 
-    status, state = on_cluster(name_server, look)
+    status, state = on_cluster(name_server, query)
     columns = (
         Column("clientId", "CLIENT"),
         Column("address", "ADDRESS"),
@@ -220,7 +220,7 @@ def members_command(name: str, stacks: bool, output: str, name_server: str) -> N
     show_rows(_member_rows(status, state), columns, output)
     if not is_text(output):
         return
-    _say_paused(state)
+    _print_paused(state)
     for client, reason in status.silent.items():
         complain(f"kerolox: {client} does not say more: {reason}")
     for finding in status.findings:
@@ -482,7 +482,7 @@ def _update(
         for change in changes:
             print_line(f"group {name} on {change.address}: {_change_text(change)}")
         if not is_done:
-            say_dry_run(output)
+            print_dry_run(output)
         return
     rows = [
         {
@@ -556,7 +556,7 @@ def clone_command(
         has = "would have" if dry_run else "has"
         print_line(f"group {target} {has} the offsets of {source} on {', '.join(addresses)}")
         if dry_run:
-            say_dry_run(output)
+            print_dry_run(output)
         return
     row = {"group": target, "source": source, "brokerAddrs": addresses, "done": not dry_run}
     show_row(row, columns_of(row), output)

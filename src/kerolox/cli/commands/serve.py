@@ -259,7 +259,8 @@ def broker(
     """Run a broker, on all addresses of this machine unless it is told otherwise.
 
     Its name, cluster and id come from the settings file. SIGHUP reads that again and reopens the
-    log file, SIGUSR1 logs what the process does, SIGTERM stops it. systemd is told (Type=notify).
+    log file, SIGUSR1 logs what the process does, SIGTERM stops it. systemd is notified
+    (Type=notify).
     """
     from kerolox.broker.config import BrokerConfig
     from kerolox.broker.roles.record import forget_role
@@ -314,8 +315,8 @@ async def _up_started(
         server = Broker(config)
         async with running(server):
             await _registered(server)
-            _say_namesrv(name_server)
-            _say_broker(server, config)
+            _print_namesrv(name_server)
+            _print_broker(server, config)
             _warn_of_strangers(name_server, server)
             gc.freeze()
             addresses = {"namesrv": address, "broker": server.address}
@@ -328,7 +329,7 @@ async def _namesrv_started(config: NamesrvConfig) -> AsyncIterator[Started]:
 
     name_server = NameServer(config)
     async with running(name_server):
-        _say_namesrv(name_server)
+        _print_namesrv(name_server)
         _warn_of_strangers(name_server)
         yield Started({"namesrv": _near_address(name_server)}, (name_server,))
 
@@ -339,7 +340,7 @@ async def _broker_started(config: BrokerConfig) -> AsyncIterator[Started]:
 
     server = Broker(config)
     async with running(server):
-        _say_broker(server, config)
+        _print_broker(server, config)
         _warn_of_strangers(server)
         gc.freeze()
         yield Started({"broker": server.address}, (server,))
@@ -384,22 +385,22 @@ def _warn_of_nobody(server: Broker) -> None:
         )
 
 
-def _say_namesrv(name_server: NameServer) -> None:
+def _print_namesrv(name_server: NameServer) -> None:
     say(f"name server  listens on {_shown(name_server.listen_addresses)}")
     say(f"             stores in {name_server.config.kv_config_path.parent}")
-    _say_settings(name_server.config)
+    _print_settings(name_server.config)
 
 
-def _say_broker(server: Broker, config: BrokerConfig) -> None:
+def _print_broker(server: Broker, config: BrokerConfig) -> None:
     say(f"broker       listens on {_shown(server.listen_addresses)}")
-    _say_registered(server)
+    _print_registered(server)
     say(f"             stores in {config.store_path_root_dir}")
     say(f"             Kerolox {__version__}, kernel {server.parts.kernel.text}")
-    _say_settings(config)
+    _print_settings(config)
     _warn_of_nobody(server)
 
 
-def _say_registered(server: Broker) -> None:
+def _print_registered(server: Broker) -> None:
     """Which name servers know the broker. What changes later is in the log."""
     registration = server.parts.registration
     if registration.registered:
@@ -419,7 +420,7 @@ def _shown(addresses: tuple[str, ...]) -> str:
     return text
 
 
-def _say_settings(config: RoleSettings) -> None:
+def _print_settings(config: RoleSettings) -> None:
     """Which file the settings are of: without -c, the one that requests have written."""
     source = config.source
     if source is None or not source.keys:

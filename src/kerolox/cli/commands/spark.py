@@ -75,7 +75,8 @@ def spark() -> None:
 
     \b
       kerolox spark archive --topic Orders --to /data/orders
-      spark-submit --master yarn $(which kerolox) spark archive --topic Orders --to s3a://lake/orders
+      spark-submit --master yarn $(which kerolox) spark archive --topic Orders --to
+      s3a://lake/orders
     """
 
 
@@ -102,7 +103,7 @@ def _spark_options(*, has_report: bool) -> list[click.Parameter]:
         ["--report"],
         type=click.Path(path_type=Path, dir_okay=False),
         metavar="FILE",
-        help="Write a page (HTML) for people to look at.",
+        help="Write a page (HTML) for people to read.",
     )
     master = click.Option(
         ["--master"],

@@ -12,7 +12,7 @@ from kerolox.cli.confirming import (
     confirm,
     consent_options,
     dry_run_option,
-    say_dry_run,
+    print_dry_run,
 )
 from kerolox.cli.output import complain, output_option, print_line
 from kerolox.cli.permissions import PermissionType, permission_text
@@ -278,7 +278,7 @@ def create_command(
         has = "would have" if dry_run else "has"
         print_line(f"topic {name} {has} {counted(queues, 'queue')} on {', '.join(addresses)}")
         if dry_run:
-            say_dry_run(output)
+            print_dry_run(output)
         return
     settings = {
         "readQueueNums": queues,
@@ -383,7 +383,7 @@ def _show_changes(name: str, changes: list[TopicChange], output: str, *, is_done
                 "--shrink-read-queues when they are consumed"
             )
     if not is_done:
-        say_dry_run(output)
+        print_dry_run(output)
 
 
 def _change_row(change: TopicChange, *, is_done: bool) -> dict[str, object]:

@@ -28,7 +28,7 @@ _COLUMNS = (
     "--data",
     type=click.Path(path_type=Path),
     metavar="DIR",
-    help="The store, whose disk is looked at. Default: ~/store.",
+    help="The store, whose disk is examined. Default: ~/store.",
 )
 @click.option("--apply", "applies", is_flag=True, help="Set it now, until the machine restarts.")
 @click.option(
@@ -51,10 +51,10 @@ def tune(data: Path | None, applies: bool, file: Path | None, output: str) -> in
     kerolox tune --write /etc/sysctl.d/60-kerolox.conf && sysctl --system
     """
     from kerolox.broker.config import BrokerConfig
-    from kerolox.doctor.tuning import apply, look, sysctl_text
+    from kerolox.doctor.tuning import apply, read_knobs, sysctl_text
 
     folder = data or BrokerConfig().store_path_root_dir
-    knobs = look(folder)
+    knobs = read_knobs(folder)
     if file is not None:
         text = sysctl_text(knobs).encode()
         try:
@@ -67,7 +67,7 @@ def tune(data: Path | None, applies: bool, file: Path | None, output: str) -> in
             reason = "" if knob.is_right else apply(knob)
             if reason:
                 failed[knob.name] = reason
-        knobs = look(folder)
+        knobs = read_knobs(folder)
     rows = [
         {
             "setting": knob.name,

@@ -48,7 +48,7 @@ class LogFormatter(logging.Formatter):
         super().__init__(_FORMAT)
 
     def format(self, record: logging.LogRecord) -> str:
-        """The record's lines. ``record.exc_text``, which others may have made, is not looked at."""
+        """The record's lines. ``record.exc_text``, which others may have made, is not examined."""
         record.message = printable(record.getMessage(), characters_max=LINE_CHARACTERS_MAX)
         record.asctime = self.formatTime(record)
         lines = [self.formatMessage(record)]
@@ -70,7 +70,7 @@ class JsonFormatter(logging.Formatter):
     a message for audit lines (:mod:`kerolox.remoting.audit`)."""
 
     def format(self, record: logging.LogRecord) -> str:
-        """The record's line. ``record.exc_text``, which others may have made, is not looked at."""
+        """The record's line. ``record.exc_text``, which others may have made, is not examined."""
         when = datetime.datetime.fromtimestamp(record.created, datetime.UTC)
         members: dict[str, object] = {
             "time": when.isoformat(timespec="milliseconds").replace("+00:00", "Z"),

@@ -201,7 +201,7 @@ class ProducerSettings(ClientSettings):
     topic, to one queue that is given or to any, and one ``wait_store_ok`` (``autoBatch``). Delayed
     and compressed ones, those of transactions and those that a hook sees go alone."""
     linger_ms: int = 0
-    """How long a message waits for others; 0: for those of the same turn of the event loop
+    """How long a message waits for others; 0: for those of the same iteration of the event loop
     (``holdMaxMs``)."""
     batch_bytes_max: int = 32 * 1024
     """Size at which a batch waits no longer (``batchMaxBytes``)."""
@@ -466,7 +466,7 @@ class LitePullConsumerSettings(ClientSettings):
     rebalance_interval_ms: int = 20_000
     """Rebalance at least so often (``rocketmq.client.rebalance.waitInterval``)."""
     topic_check_interval_ms: int = 30_000
-    """How often topics are looked at whose queues have a listener
+    """How often topics are examined whose queues have a listener
     (``topicMetadataCheckIntervalMillis``)."""
     local_offset_folder: Path = dataclasses.field(default_factory=_default_offset_folder)
     """Where broadcasting consumers keep offsets (``rocketmq.client.localOffsetStoreDir``)."""

@@ -115,10 +115,10 @@ _SIMPLE: dict[object, _Check] = {
 
 
 def _instance_of(kind: type) -> _Check:
-    def look(value: object) -> str | None:
+    def check_value(value: object) -> str | None:
         return None if isinstance(value, kind) else wrong_type(value, kind.__name__)
 
-    return look
+    return check_value
 
 
 def _like(kind: type) -> _Check:
@@ -126,29 +126,29 @@ def _like(kind: type) -> _Check:
     methods = [name for name in vars(kind) if inspect.isfunction(getattr(kind, name))]
     methods = [name for name in methods if not name.startswith("_")]
 
-    def look(value: object) -> str | None:
+    def check_value(value: object) -> str | None:
         lacks = [name for name in methods if not callable(getattr(value, name, None))]
         if isinstance(value, type) or not lacks:
             return wrong_type(value, kind.__name__) if isinstance(value, type) else None
         return f"{wrong_type(value, kind.__name__)}: it has no {lacks[0]}()"
 
-    return look
+    return check_value
 
 
 def _one_of(checks: list[_Check]) -> _Check:
     wanted = next((check for check in checks if check is not _nothing), _nothing)
 
-    def look(value: object) -> str | None:
+    def check_value(value: object) -> str | None:
         for check in checks:
             if check(value) is None:
                 return None
         return _text(value) if isinstance(value, str) and _text in checks else wanted(value)
 
-    return look
+    return check_value
 
 
 def _many(check: _Check, name: str) -> _Check:
-    def look(value: object) -> str | None:
+    def check_value(value: object) -> str | None:
         if isinstance(value, (str, bytes, bytearray, memoryview)) or not isinstance(
             value, Iterable
         ):
@@ -160,11 +160,11 @@ def _many(check: _Check, name: str) -> _Check:
                     return f"item {index} {fault}"
         return None
 
-    return look
+    return check_value
 
 
 def _pairs(key: _Check, item: _Check) -> _Check:
-    def look(value: object) -> str | None:
+    def check_value(value: object) -> str | None:
         if not isinstance(value, Mapping):
             return f"is of type {type(value).__name__}, not a dict; write {{...}}"
         for name, each in value.items():
@@ -176,7 +176,7 @@ def _pairs(key: _Check, item: _Check) -> _Check:
                 return f"value of {name!r} {fault}"
         return None
 
-    return look
+    return check_value
 
 
 _MANY = ("Iterable", "Collection", "Sequence", "list", "set", "frozenset", "tuple")
@@ -252,7 +252,7 @@ def check_type(value: object, name: str, annotation: str, module: str) -> None:
 
 # -- methods --------------------------------------------------------------------------------------
 def checked(*but: str) -> Callable[[type[_Class]], type[_Class]]:
-    """A class decorator: each public method, and the making of an instance, first looks at its
+    """A class decorator: each public method, and the making of an instance, first examines its
     arguments; a wrong one is a :class:`ConfigError`.
 
     Args:
@@ -285,7 +285,7 @@ def _checking(function: Callable[..., Any]) -> Callable[..., Any]:
             is_ours = name in annotations and name not in READ_GENEROUSLY
             checks[name] = (_known(annotations[name], module) if is_ours else None) or _anything
 
-    def look(args: tuple[object, ...], named: dict[str, object]) -> None:
+    def check_value(args: tuple[object, ...], named: dict[str, object]) -> None:
         if not checks:
             learn()
         for name, value in zip(positional, args, strict=False):
@@ -301,14 +301,14 @@ def _checking(function: Callable[..., Any]) -> Callable[..., Any]:
 
         @functools.wraps(function)
         async def wait(self: object, *args: object, **named: object) -> object:
-            look(args, named)
+            check_value(args, named)
             return await function(self, *args, **named)
 
         return wait
 
     @functools.wraps(function)
     def call(self: object, *args: object, **named: object) -> object:
-        look(args, named)
+        check_value(args, named)
         return function(self, *args, **named)
 
     return call

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class ConsumerFacts(NamedTuple):
-    """What a broker is told about a group's member."""
+    """What a broker learns about a group's member."""
 
     group: str
     message_model: MessageModel
@@ -106,7 +106,8 @@ def running_properties(
 ) -> dict[str, str]:
     """What a consumer says of itself in its running info.
 
-    A frame and a heartbeat have room for the version of RocketMQ alone; these are free properties.
+    A frame and a heartbeat have capacity for the version of RocketMQ alone; these are free
+    properties.
     """
     return {
         KEROLOX_VERSION: __version__,

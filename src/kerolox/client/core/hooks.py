@@ -178,7 +178,7 @@ class EndTransactionHook:
     """Before a broker is told how a transaction ended (``EndTransactionHook``)."""
 
     def end_transaction(self, context: EndTransactionContext) -> None:
-        """The outcome is known, the broker is not told yet."""
+        """The outcome is known, the broker is not notified yet."""
 
 
 class RpcHook:

@@ -25,7 +25,7 @@ class NameServers:
         """``host:port`` of each, as given; may be replaced at any time."""
         self._first = first
 
-    def in_turn(self) -> tuple[str, ...]:
+    def in_order(self) -> tuple[str, ...]:
         """All of them once round, for one request."""
         first = self._first % max(len(self.addresses), 1)
         return self.addresses[first:] + self.addresses[:first]

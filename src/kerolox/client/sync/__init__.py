@@ -1,6 +1,6 @@
 """The blocking clients: the same names and arguments as :mod:`kerolox.client`, without asyncio.
 
-Each client runs its asyncio twin in a thread of its own. It may be used from many threads;
+Each client runs its asyncio client in a thread of its own. It may be used from many threads;
 listeners are plain functions that run in threads of the consumer.
 """
 

@@ -356,7 +356,7 @@ class Producer(Client):
         Raises:
             MessageRejectedError: the message is illegal; nothing was sent.
             TopicRouteNotFoundError: no broker has the topic or would create it.
-            RemotingError: there is no connection, or no room on it in time.
+            RemotingError: there is no connection, or no capacity on it in time.
         """
         self._portal.run(
             self._client.send_oneway(
@@ -947,8 +947,8 @@ class PushConsumer(Client):
         """Leave the group cleanly, within five seconds. Idempotent.
 
         Pulling stops, running listeners get ``close_timeout_ms`` to finish (and the close two
-        seconds more), offsets are stored, and the brokers are told, so that the other members take
-        over at once. A listener may close its own consumer: it is not waited for.
+        seconds more), offsets are stored, and the brokers are notified, so that the other members
+        take over at once. A listener may close its own consumer: it is not waited for.
 
         Whoever calls it meanwhile waits for the same end, which goes on when a caller is cancelled.
         """
@@ -1122,7 +1122,7 @@ class LitePullConsumer(Client):
     ) -> list[MessageExt]:
         """Messages of one queue, in order; empty when none came in time.
 
-        It gives what one pull of a queue found, and gathers nothing from several: never more than
+        It gives what one pull of a queue found, and buffers nothing from several: never more than
         ``pull_batch_size`` (10 by default), so set that for larger lists.
 
         What earlier polls returned counts as consumed from now on. Messages of queues that are

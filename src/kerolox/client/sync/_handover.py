@@ -1,6 +1,6 @@
 """Calls that threads hand to a loop without a task each: sends.
 
-Whatever threads hand over between two looks of the loop costs one wake-up of it. A call begins in
+Whatever threads hand over between two checks by the loop costs one wake-up of it. A call begins in
 the loop, in its caller's context, and ends with a future that the loop completes.
 
 Where many calls end together, their threads are woken one by the other. Woken all at once, they
@@ -22,7 +22,7 @@ from kerolox.client.sync._waits import Waited, closed_during_call
 from kerolox.errors import SubmitsFullError
 
 STARTED_AT_ONCE_MAX = 1_000
-"""Calls that begin in one turn of the loop."""
+"""Calls that begin in one iteration of the event loop."""
 
 WOKEN_AT_ONCE_MAX = 4
 """Threads that are woken together; more are woken one by the other."""
@@ -30,7 +30,7 @@ WOKEN_AT_ONCE_MAX = 4
 WAKING_AT_ONCE = 2
 """Threads that are on their way at any time, where one wakes the other."""
 
-LOOK_SECONDS = 0.002
+POLL_SECONDS = 0.002
 """How often the loop looks after threads that wake each other: it begins what they handed over.
 One that was interrupted wakes nobody: then the loop wakes the others."""
 
@@ -63,7 +63,7 @@ class Handover:
         self._calls = calls
         self._queue: deque[Handed] = deque()
         self._is_waking = False
-        """The loop will look at the queue, whoever else says so."""
+        """The loop will examine the queue, whoever else says so."""
         self._context = Context()
         self._ended: deque[Waking] = deque()
         self._is_over = False
@@ -71,7 +71,7 @@ class Handover:
         self._is_chain = False
         """Threads wake each other; the loop looks after them."""
         self._has_moved = False
-        self._look_handle: asyncio.TimerHandle | None = None
+        self._poll_handle: asyncio.TimerHandle | None = None
 
     def put(self, call: Handed) -> None:
         """In the caller's thread.
@@ -80,7 +80,7 @@ class Handover:
             RuntimeError: the loop is closed.
         """
         self._queue.append(call)
-        # Appended before the look: the loop sees the call, or is woken, or both.
+        # Appended before the check: the loop sees the call, or is woken, or both.
         if not self._is_waking:
             self._wake_loop()
 
@@ -111,7 +111,7 @@ class Handover:
             self._loop.call_soon(self._wake_threads, context=self._context)
 
     def _wake_threads(self) -> None:
-        """In the loop, when all that ended in this turn is there."""
+        """In the loop, when all that ended in this iteration is there."""
         self._wakes_soon = False
         if self._is_chain:
             return  # they are woken by those who wake each other already
@@ -119,8 +119,8 @@ class Handover:
             self._wake_rest()
             return
         self._is_waking = self._is_chain = True
-        if self._look_handle is None:
-            self._look_later()
+        if self._poll_handle is None:
+            self._poll_later()
         for _ in range(WAKING_AT_ONCE):
             self.woken()
 
@@ -155,16 +155,16 @@ class Handover:
                 return  # another thread was faster
             following.wake()
 
-    def _look_later(self) -> None:
-        self._look_handle = self._loop.call_later(LOOK_SECONDS, self._look, context=self._context)
+    def _poll_later(self) -> None:
+        self._poll_handle = self._loop.call_later(POLL_SECONDS, self._poll, context=self._context)
 
-    def _look(self) -> None:
-        self._look_handle = None
+    def _poll(self) -> None:
+        self._poll_handle = None
         if not self._is_chain:
             return
         if self._has_moved:
             self._has_moved = False
-            self._look_later()
+            self._poll_later()
         else:
             self._end_chain()
         self._start()

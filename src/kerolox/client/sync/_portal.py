@@ -1,4 +1,4 @@
-"""How a blocking client runs its asyncio twin: an event loop in a thread of its own.
+"""How a blocking client runs its asyncio client: an event loop in a thread of its own.
 
 Each blocking client owns one :class:`Portal`. ``run`` hands a coroutine to the loop and waits for
 its result; many threads may do so at the same time. Listeners are plain functions and run in a
@@ -47,7 +47,7 @@ _Result = TypeVar("_Result")
 _Argument = TypeVar("_Argument")
 
 
-class _Calls:
+class _PortalCalls:
     """The calls that are in a loop, or on their way into it. Each ends, if only with the loop."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
@@ -68,7 +68,7 @@ class _Calls:
 
     def begin(self, call: TaskCall[Any]) -> bool:
         """In the caller's thread: False when the loop has ended."""
-        # Added before the look: a call is seen by `end`, or sees it, or both.
+        # Added before the check: a call is seen by `end`, or sees it, or both.
         self._open.add(call)
         if not self._are_over:
             with contextlib.suppress(RuntimeError):  # it is closed
@@ -154,7 +154,7 @@ class Portal:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread: threading.Thread | None = None
         self._threads: _Threads | None = None
-        self._calls: _Calls = None  # type: ignore[assignment]  # until opened
+        self._calls: _PortalCalls = None  # type: ignore[assignment]  # until opened
         self._was_shut = False
         self._finalizer: weakref.finalize[..., Portal] | None = None
         self._changing = threading.Lock()
@@ -184,7 +184,7 @@ class Portal:
 
     def _begin(self) -> None:
         loop = _new_loop()
-        self._calls = _Calls(loop)
+        self._calls = _PortalCalls(loop)
         pool = threads.Pool(self._name)
         threads.use_pool(loop, pool)
         thread = threading.Thread(
@@ -346,13 +346,13 @@ class Portal:
             return function(*args, **named)
         return self.run(call())
 
-    def read(self, look: Callable[[], _Result]) -> _Result:
-        """What a property says, looked at in the loop while it runs: elsewhere the tables behind
-        it change during the look."""
+    def read(self, getter: Callable[[], _Result]) -> _Result:
+        """What a property says, examined in the loop while it runs: elsewhere the tables behind
+        it change during the check."""
         try:
-            return self.call(look)
+            return self.call(getter)
         except ClientClosedError:
-            return look()
+            return getter()
 
     def iterate(
         self, begin: Callable[[], AsyncIterator[_Result]]
@@ -470,7 +470,7 @@ def _end_all() -> None:
         _end(loop, thread)
 
 
-def _run_loop(loop: asyncio.AbstractEventLoop, calls: _Calls, pool: threads.Pool) -> None:
+def _run_loop(loop: asyncio.AbstractEventLoop, calls: _PortalCalls, pool: threads.Pool) -> None:
     asyncio.set_event_loop(loop)
     try:
         loop.run_forever()

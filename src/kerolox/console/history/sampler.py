@@ -1,4 +1,4 @@
-"""Takes the figures of a cluster now and then: for the overview, and for the history."""
+"""Takes the metrics of a cluster now and then: for the overview, and for the history."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def is_lag_series(name: str) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """The figures of one moment."""
+    """The metrics of one moment."""
 
     at: float
     """Seconds since the epoch."""
@@ -58,7 +58,7 @@ class Sample:
 
     @property
     def has_all_rates(self) -> bool:
-        """All masters told their figures."""
+        """All masters told their metrics."""
         return all(n.runtime is not None for n in self.nodes if n.broker_id == MASTER_ID)
 
     @property
@@ -123,7 +123,7 @@ class Sampler:
         """Take one now; who asks meanwhile gets the same. Errors: see :meth:`newest`."""
         if self._taking is None or self._taking.done():
             self._taking = asyncio.ensure_future(self._take())
-            self._taking.add_done_callback(_look_at_error)
+            self._taking.add_done_callback(_retrieve_error)
         # Who waits for it may be cancelled; the others still wait.
         return await asyncio.shield(self._taking)
 
@@ -132,13 +132,13 @@ class Sampler:
             try:
                 await self.take()
             except KeroloxError as error:
-                _log.warning("no figures of the cluster: %s", error)
+                _log.warning("no metrics of the cluster: %s", error)
             except TimeoutError:
-                _log.warning("no figures of the cluster within %g s", TAKE_SECONDS_MAX)
+                _log.warning("no metrics of the cluster within %g s", TAKE_SECONDS_MAX)
             except sqlite3.Error as error:
                 _log.error("the history can't be written: %s", error)
             except Exception:
-                _log.exception("no figures of the cluster")
+                _log.exception("no metrics of the cluster")
             await asyncio.sleep(self._interval)
 
     async def _take(self) -> Sample:
@@ -204,7 +204,7 @@ def _values(sample: Sample) -> dict[str, float]:
     return values
 
 
-def _look_at_error(task: asyncio.Task[Sample]) -> None:
+def _retrieve_error(task: asyncio.Task[Sample]) -> None:
     """An error that nobody waited for is no surprise."""
     if not task.cancelled():
         task.exception()

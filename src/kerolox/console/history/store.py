@@ -1,4 +1,4 @@
-"""Series of figures in an SQLite file, for a week and of bounded size.
+"""Series of metrics in an SQLite file, for a week and of bounded size.
 
 A point is a mean and a peak over a step of time. Steps are of a minute for a day, and of a quarter
 of an hour for a week, so a series has at most :data:`POINTS_OF_SERIES_MAX` points. The file is

@@ -7,7 +7,7 @@ from starlette.responses import Response
 from kerolox.admin import Account
 from kerolox.admin.acl import PERMISSIONS
 from kerolox.admin.asking import answers_of
-from kerolox.console.visit import Done, Visit
+from kerolox.console.visit import ActionResult, Visit
 from kerolox.errors import ClientError
 
 __all__ = ["delete", "put", "set_white_list", "show"]
@@ -31,7 +31,7 @@ async def show(visit: Visit) -> Response:
     )
 
 
-async def put(visit: Visit) -> Done:
+async def put(visit: Visit) -> ActionResult:
     """Make an account or change one. Its secret is in no page and in no audit line."""
     access_key = visit.required("accessKey")
     secret = visit.given("secretKey")
@@ -46,7 +46,7 @@ async def put(visit: Visit) -> Done:
         group_permissions=tuple(visit.given("groupPerms").split()),
     )
     done = await visit.admin.put_account(account, cluster=visit.given("cluster"))
-    return Done(
+    return ActionResult(
         f"Account {access_key} is set on {', '.join(done)}.",
         visit.path("/acl"),
         {"accessKey": access_key},
@@ -62,24 +62,24 @@ async def put(visit: Visit) -> Done:
     )
 
 
-async def delete(visit: Visit) -> Done:
+async def delete(visit: Visit) -> ActionResult:
     """Delete an account, whose key was typed once more."""
     access_key = visit.required("accessKey")
     if visit.given("again") != access_key:
         raise ClientError("type the account's key once more to delete it; nothing was deleted")
     done = await visit.admin.delete_account(access_key, cluster=visit.given("cluster"))
-    return Done(
+    return ActionResult(
         f"Account {access_key} is deleted on {', '.join(done)}.",
         visit.path("/acl"),
         {"accessKey": access_key},
     )
 
 
-async def set_white_list(visit: Visit) -> Done:
+async def set_white_list(visit: Visit) -> ActionResult:
     """Replace the addresses from which everything is allowed."""
     addresses = visit.required("addresses").split()
     done = await visit.admin.put_global_white_addresses(addresses, cluster=visit.given("cluster"))
-    return Done(
+    return ActionResult(
         f"From {', '.join(addresses)} all is allowed on {', '.join(done)}.",
         visit.path("/acl"),
         new={"globalWhiteRemoteAddresses": " ".join(addresses)},

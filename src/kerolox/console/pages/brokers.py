@@ -1,4 +1,4 @@
-"""Brokers: figures, settings, changing one of those, taking one out of service."""
+"""Brokers: metrics, settings, changing one of those, taking one out of service."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from starlette.responses import Response
 
 from kerolox.console.history.sampler import rate_series
 from kerolox.console.pages.overview import HOURS, hours_of
-from kerolox.console.visit import Done, Visit
+from kerolox.console.visit import ActionResult, Visit
 from kerolox.errors import ClientError
 from kerolox.remoting.audit import HIDDEN, is_secret
 
@@ -30,7 +30,7 @@ async def listed(visit: Visit) -> Response:
 
 
 async def described(visit: Visit) -> Response:
-    """One node: figures, settings without secrets."""
+    """One node: metrics, settings without secrets."""
     address = await visit.console.cluster.broker_address(visit.needed("address"))
     wanted = visit.asked("q").lower()
     runtime = await visit.admin.broker_runtime(address)
@@ -56,7 +56,7 @@ async def described(visit: Visit) -> Response:
     )
 
 
-async def change_setting(visit: Visit) -> Done:
+async def change_setting(visit: Visit) -> ActionResult:
     """Change one setting of a broker."""
     address = await visit.console.cluster.broker_address(visit.required("address"))
     name = visit.required("name")
@@ -65,7 +65,7 @@ async def change_setting(visit: Visit) -> Done:
     if name not in old:
         raise ClientError(f"the broker has no setting {name!r}; nothing was changed")
     said = await visit.admin.update_broker_settings({name: value}, broker=address)
-    return Done(
+    return ActionResult(
         f"{name} is {HIDDEN if is_secret(name) else value!r} on {address}. "
         + " ".join(said.values()),
         visit.path("/broker", address=address, q=name),
@@ -75,7 +75,7 @@ async def change_setting(visit: Visit) -> Done:
     )
 
 
-async def retire(visit: Visit) -> Done:
+async def retire(visit: Visit) -> ActionResult:
     """Have producers send to a broker no more, and say what it still has to do."""
     address = await visit.console.cluster.broker_address(visit.required("address"))
     alone = await visit.admin.retire_broker(address, force=visit.given("force") == "1")
@@ -88,7 +88,7 @@ async def retire(visit: Visit) -> Done:
         f"Left: {lag} messages for groups, {left.delayed} delayed, "
         f"{left.transactions} open transactions."
     )
-    return Done(
+    return ActionResult(
         " ".join(parts),
         visit.path("/broker", address=address, q="brokerPermission"),
         {"brokerAddr": address},
@@ -96,11 +96,11 @@ async def retire(visit: Visit) -> Done:
     )
 
 
-async def bring_back(visit: Visit) -> Done:
+async def bring_back(visit: Visit) -> ActionResult:
     """Have producers send to a broker again."""
     address = await visit.console.cluster.broker_address(visit.required("address"))
     await visit.admin.return_broker(address)
-    return Done(
+    return ActionResult(
         f"{address} gets new messages again.",
         visit.path("/broker", address=address, q="brokerPermission"),
         {"brokerAddr": address},
@@ -114,7 +114,7 @@ async def plan_promotion(visit: Visit) -> Response:
     return visit.page("promote.html", plan=await visit.admin.plan_promotion(address))
 
 
-async def promote(visit: Visit) -> Done:
+async def promote(visit: Visit) -> ActionResult:
     """Make a slave the master of its name. What may be lost is accepted by a box of the form."""
     address = await visit.console.cluster.broker_address(visit.required("address"))
     accepts_loss = visit.given("loss") == "accepted"
@@ -126,7 +126,7 @@ async def promote(visit: Visit) -> Done:
     untold = [f"{who} was not told: {why}." for who, why in changed.not_told.items()]
     unlisted = [f"{who} does not list it: {why}." for who, why in changed.not_listed_at.items()]
     former = f"; {changed.former_master} is its slave" if changed.former_master else ""
-    return Done(
+    return ActionResult(
         " ".join(
             (f"{address} is the master of {changed.broker_name}{former}.", *untold, *unlisted)
         ),

@@ -22,7 +22,7 @@ from kerolox.admin import (
 )
 from kerolox.console.rendering import preview_text, typed_body
 from kerolox.console.scan import position_in, queue_of, scan, wanted_of
-from kerolox.console.visit import Done, Visit
+from kerolox.console.visit import ActionResult, Visit
 from kerolox.errors import ClientError, KeroloxError, TopicRouteNotFoundError
 from kerolox.message import DEAD_LETTER_REASON, MessageExt, MessageQueue
 from kerolox.protocol.names import DLQ_PREFIX
@@ -32,7 +32,7 @@ __all__ = ["browse", "export", "listed", "purge", "resend", "resend_all"]
 RESENT_AT_ONCE_MAX = 50
 RESENT_SECONDS_MAX = 10.0
 """For so long one request sends all that wait; the next goes on."""
-FAILURES_TOLD_MAX = 5
+FAILURES_SHOWN_MAX = 5
 EXPORTED_MAX = 10_000
 EXPORTED_BYTES_MAX = 256 * 1024 * 1024
 
@@ -77,7 +77,7 @@ async def browse(visit: Visit) -> Response:
     )
 
 
-async def resend(visit: Visit) -> Done:
+async def resend(visit: Visit) -> ActionResult:
     """Give chosen ones to their group again; each stays, marked as done, and has a result."""
     group = visit.required("group")
     places = visit.form.get("place", [])
@@ -96,7 +96,7 @@ async def resend(visit: Visit) -> Done:
     failed = [place for place, result in results.items() if not result.startswith("sent")]
     for place, result in results.items():
         visit.session.note(f"{place}: {result}")
-    return Done(
+    return ActionResult(
         f"{len(results) - len(failed)} of {len(results)} dead letters were sent again.",
         visit.path("/dead-letter", group=group),
         {"group": group, "edited": typed is not None},
@@ -104,7 +104,7 @@ async def resend(visit: Visit) -> Done:
     )
 
 
-async def resend_all(visit: Visit) -> Done:
+async def resend_all(visit: Visit) -> ActionResult:
     """Give all that wait to their group again, for as long as a request may take."""
     group = visit.required("group")
     assert visit.session is not None
@@ -117,11 +117,11 @@ async def resend_all(visit: Visit) -> Done:
         visit.target["sent"] = sent
         if time.monotonic() - began > RESENT_SECONDS_MAX or len(failed) > RESENT_AT_ONCE_MAX:
             break
-    for each in failed[:FAILURES_TOLD_MAX]:
+    for each in failed[:FAILURES_SHOWN_MAX]:
         visit.session.note(f"{_place(each.message)}: {each.error}")
     left = sum(each.waiting for each in await dead_letter_queues(visit.admin.access, group))
     more = f" {left} still wait: send all once more to go on." if left else ""
-    return Done(
+    return ActionResult(
         f"{sent} dead letters were sent again.{more}",
         visit.path("/dead-letter", group=group),
         {"group": group},
@@ -129,14 +129,14 @@ async def resend_all(visit: Visit) -> Done:
     )
 
 
-async def purge(visit: Visit) -> Done:
+async def purge(visit: Visit) -> ActionResult:
     """Mark all that wait as done: nothing counts them any more. They stay in their queue."""
     group = visit.required("group")
     if visit.given("again") != group:
         raise ClientError("type the group's name once more; nothing was marked")
     queues = await purge_dead_letters(visit.admin.access, group)
     count = sum(each.marked for each in queues)
-    return Done(
+    return ActionResult(
         f"{count} dead letters of {group} are marked as done.",
         visit.path("/dead-letter", group=group),
         {"group": group},

@@ -21,7 +21,7 @@ from kerolox.console.history.sampler import lag_series
 from kerolox.console.pages.overview import HOURS, hours_of
 from kerolox.console.rendering import slice_of
 from kerolox.console.scan import position_in, queue_of
-from kerolox.console.visit import Done, Visit
+from kerolox.console.visit import ActionResult, Visit
 from kerolox.errors import ClientError, ConsumerNotOnlineError, KeroloxError, NotFoundError
 from kerolox.message import MessageQueue
 from kerolox.text import printable
@@ -162,7 +162,7 @@ async def plan_reset(visit: Visit) -> Response:
     return visit.page("reset.html", name=name, topic=topic, to=to, fixed=fixed, moves=moves)
 
 
-async def reset(visit: Visit) -> Done:
+async def reset(visit: Visit) -> ActionResult:
     """Move a group to the offsets of a plan."""
     name, topic = visit.required("name"), visit.required("topic")
     to = visit.required("to")
@@ -174,7 +174,7 @@ async def reset(visit: Visit) -> Done:
         position_in(to),
         queues=_queues(topic, visit.form.get("queue", [])),
     )
-    return Done(
+    return ActionResult(
         f"Group {name} goes on at {to} in {len(moves)} queues of {topic}: "
         f"{sum(each.again for each in moves)} messages come again, "
         f"{sum(each.skipped for each in moves)} are skipped.",
@@ -185,14 +185,14 @@ async def reset(visit: Visit) -> Done:
     )
 
 
-async def update(visit: Visit) -> Done:
+async def update(visit: Visit) -> ActionResult:
     """Make a group, or change the retries of one."""
     name = visit.required("name")
     retries = visit.given_number("retries", 0, RETRIES_MAX)
     changes = await _change(visit, name, retry_max_times=retries)
     made = [each.address for each in changes if each.old is None]
     what = f"is made on {', '.join(made)}, with" if made else "has"
-    return Done(
+    return ActionResult(
         f"Group {name} {what} {retries} retries.",
         visit.path("/group", name=name),
         {"group": name},
@@ -201,7 +201,7 @@ async def update(visit: Visit) -> Done:
     )
 
 
-async def clone(visit: Visit) -> Done:
+async def clone(visit: Visit) -> ActionResult:
     """Give another group the offsets of this one."""
     name, target = visit.required("name"), visit.required("target")
     if name == target:
@@ -211,7 +211,7 @@ async def clone(visit: Visit) -> Done:
     if visit.given("new") != "1":
         await visit.console.cluster.check_group(target)
     done = await visit.admin.clone_offsets(name, target, topic=topic)
-    return Done(
+    return ActionResult(
         f"Group {target} has the offsets of {name} on {', '.join(done)}.",
         visit.path("/group", name=target),
         {"group": target, "source": name, "topic": topic},
@@ -219,17 +219,17 @@ async def clone(visit: Visit) -> Done:
     )
 
 
-async def pause(visit: Visit) -> Done:
+async def pause(visit: Visit) -> ActionResult:
     """Deliver nothing more to a group."""
     return await _enable(visit, enable=False)
 
 
-async def resume(visit: Visit) -> Done:
+async def resume(visit: Visit) -> ActionResult:
     """Deliver to it again."""
     return await _enable(visit, enable=True)
 
 
-async def delete(visit: Visit) -> Done:
+async def delete(visit: Visit) -> ActionResult:
     """Delete a group, whose name was typed once more."""
     name = visit.required("name")
     if visit.given("again") != name:
@@ -241,7 +241,7 @@ async def delete(visit: Visit) -> Done:
         done += await visit.admin.delete_group(
             name, cluster=cluster, remove_offsets=visit.given("offsets") == "1"
         )
-    return Done(
+    return ActionResult(
         f"Group {name} is deleted on {', '.join(done)}.",
         visit.path("/groups"),
         {"group": name},
@@ -249,10 +249,10 @@ async def delete(visit: Visit) -> Done:
     )
 
 
-async def _enable(visit: Visit, *, enable: bool) -> Done:
+async def _enable(visit: Visit, *, enable: bool) -> ActionResult:
     name = visit.required("name")
     changes = await _change(visit, name, consume_enable=enable)
-    return Done(
+    return ActionResult(
         f"Group {name} is {'resumed' if enable else 'paused'} on "
         f"{', '.join(each.address for each in changes)}.",
         visit.path("/group", name=name),
@@ -294,7 +294,7 @@ async def _is_there(visit: Visit, name: str, cluster: str) -> bool:
 
 
 async def _spans(visit: Visit, group: str, topics: set[str]) -> dict[MessageQueue, QueueTimeSpan]:
-    """By queue; nothing of a topic whose broker does not tell."""
+    """By queue; nothing of a topic whose broker does not report."""
     found, _ = await answers_of(
         sorted(topics), lambda topic: visit.admin.consume_time_spans(group, topic)
     )

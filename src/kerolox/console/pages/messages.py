@@ -21,7 +21,7 @@ from kerolox.admin.asking import answers_of
 from kerolox.admin.messages.reading import read_messages
 from kerolox.console.rendering import body_text, fits_a_form, preview_text, typed_body
 from kerolox.console.scan import Scan, position_in, queue_of, scan, wanted_of
-from kerolox.console.visit import Done, Visit
+from kerolox.console.visit import ActionResult, Visit
 from kerolox.errors import ClientError, KeroloxError, NotFoundError
 from kerolox.message import MessageExt, MessageId, MessageQueue, PropertyKey
 from kerolox.protocol.names import DLQ_PREFIX
@@ -32,7 +32,7 @@ VIEWS = ("auto", "text", "json", "hex")
 START, STOP = "-20", "end"
 TAIL_QUEUES_MAX = 64
 TAIL_MESSAGES_MAX = 100
-"""Of one look at all queues; the next look has those that were left."""
+"""Of one check of all queues; the next check has those that were left."""
 READABLE_SECONDS_MAX, READABLE_STEP_SECONDS = 3.0, 0.02
 """For how long, and how often, a message that was sent again is looked for."""
 
@@ -76,7 +76,7 @@ async def described(visit: Visit) -> Response:
     )
 
 
-async def resend(visit: Visit) -> Done:
+async def resend(visit: Visit) -> ActionResult:
     """Send a copy of a message to its topic, or to another."""
     message = await _message(visit, visit.given)
     body = typed_body(visit.body(), message.body) if visit.given("edited") == "1" else None
@@ -85,7 +85,7 @@ async def resend(visit: Visit) -> Done:
     result = await send_copy(visit.admin.access, message, topic=topic, body=body)
     await _until_readable(visit, result.queue, result.queue_offset)
     place = f"{result.queue.broker_name}/{result.queue.queue_id}"
-    return Done(
+    return ActionResult(
         f"Sent again: {result.status.name} at offset {result.queue_offset} of {place}.",
         visit.path(
             "/message",
@@ -100,7 +100,7 @@ async def resend(visit: Visit) -> Done:
 
 
 async def tail(visit: Visit) -> Response:
-    """What came to a topic since the last look: a page first, then parts of it."""
+    """What came to a topic since the last check: a page first, then parts of it."""
     topic = visit.needed("topic")
     cursor = visit.request.query_params.get("cursor", "")
     if not cursor:
@@ -112,7 +112,7 @@ async def tail(visit: Visit) -> Response:
     left = max(TAIL_MESSAGES_MAX // max(len(places), 1), 1)
     messages: list[MessageExt] = []
 
-    async def look(queue: MessageQueue) -> int:
+    async def query(queue: MessageQueue) -> int:
         offset = places[queue]
         async for message in read_messages(
             visit.admin.access,
@@ -126,7 +126,7 @@ async def tail(visit: Visit) -> Response:
             offset = message.queue_offset + 1
         return offset
 
-    found, _ = await answers_of(places, look)
+    found, _ = await answers_of(places, query)
     messages.sort(key=lambda m: (m.store_timestamp, m.queue_offset), reverse=True)
     return visit.page(
         "tail_part.html",

@@ -19,7 +19,7 @@ LARGEST_SHOWN = 10
 
 
 async def overview(visit: Visit) -> Response:
-    """Figures of the whole cluster."""
+    """Metrics of the whole cluster."""
     sample = await visit.console.sampler.newest()
     topics = await visit.console.cluster.topics()
     groups = await visit.console.cluster.group_states()
@@ -48,7 +48,7 @@ async def history(visit: Visit) -> Response:
     begin = end - hours_of(visit) * 3600
     found = [await visit.console.history.read(name, begin, end) for name in names]
     times = sorted({point.at for points in found for point in points})
-    # Messages are whole; the mean of several looks at how many wait is none.
+    # Messages are whole; the mean of several checks of how many wait is none.
     by_time = [
         {point.at: round(point.mean) if is_lag_series(name) else point.mean for point in points}
         for name, points in zip(names, found, strict=True)

@@ -17,7 +17,7 @@ from kerolox.admin.asking import answers_of
 from kerolox.console.history.sampler import lag_series
 from kerolox.console.pages.overview import HOURS, hours_of
 from kerolox.console.rendering import slice_of
-from kerolox.console.visit import Done, Visit
+from kerolox.console.visit import ActionResult, Visit
 from kerolox.errors import ClientError
 from kerolox.message import Message
 from kerolox.protocol.codes import Perm
@@ -82,7 +82,7 @@ async def described(visit: Visit) -> Response:
     )
 
 
-async def send(visit: Visit) -> Done:
+async def send(visit: Visit) -> ActionResult:
     """Send one message."""
     topic = visit.required("topic")
     try:
@@ -100,7 +100,7 @@ async def send(visit: Visit) -> Done:
     result = await visit.admin.send_message(message)
     queue = result.queue
     place = f"{queue.broker_name}/{queue.queue_id}"
-    return Done(
+    return ActionResult(
         f"Sent: {result.status.name} at offset {result.queue_offset} of {place}, "
         f"id {result.message_id}.",
         visit.path("/topic", name=topic),
@@ -109,7 +109,7 @@ async def send(visit: Visit) -> Done:
     )
 
 
-async def create(visit: Visit) -> Done:
+async def create(visit: Visit) -> ActionResult:
     """Make a topic."""
     topic = visit.required("topic")
     queues = visit.given_number("queues", 1, QUEUES_MAX)
@@ -117,7 +117,7 @@ async def create(visit: Visit) -> Done:
     done = await create_topic(
         visit.admin.access, topic, cluster=visit.given("cluster"), queues=queues, perm=perm
     )
-    return Done(
+    return ActionResult(
         f"Topic {topic} has {queues} queues on {', '.join(done)}.",
         visit.path("/topic", name=topic),
         {"topic": topic},
@@ -125,12 +125,12 @@ async def create(visit: Visit) -> Done:
     )
 
 
-async def update(visit: Visit) -> Done:
+async def update(visit: Visit) -> ActionResult:
     """Change queues or permission of a topic."""
     topic = visit.required("topic")
     queues = visit.given_number("queues", 1, QUEUES_MAX)
     changes = await update_topic(visit.admin.access, topic, queues=queues, perm=_perm(visit))
-    return Done(
+    return ActionResult(
         f"Topic {topic} is changed on {len(changes)} brokers.",
         visit.path("/topic", name=topic),
         {"topic": topic},
@@ -139,7 +139,7 @@ async def update(visit: Visit) -> Done:
     )
 
 
-async def delete(visit: Visit) -> Done:
+async def delete(visit: Visit) -> ActionResult:
     """Delete a topic, whose name was typed once more."""
     topic = visit.required("topic")
     if visit.given("again") != topic:
@@ -149,7 +149,7 @@ async def delete(visit: Visit) -> Done:
         masters.values(), lambda address: settings_of(visit.admin.access, address, topic)
     )
     done = await delete_topic(visit.admin.access, topic)
-    return Done(
+    return ActionResult(
         f"Topic {topic} is deleted on {', '.join(done)}.",
         visit.path("/topics"),
         {"topic": topic},

@@ -30,7 +30,7 @@ class Span:
     client: str
     begin_ms: int
     took_ms: int | None
-    """None: its end was not told."""
+    """None: its end was not reported."""
     is_ok: bool
     note: str
 
@@ -96,7 +96,7 @@ def _delivery(view: TraceView, begin: SubBeforeTrace, end: SubAfterTrace | None)
     if end is None:
         return Span(
             *("consume", begin.group, view.client_host, begin.timestamp_ms),
-            *(None, True, f"{tries}, its end is not told"),
+            *(None, True, f"{tries}, its end is not reported"),
         )
     return Span(
         *("consume", begin.group, view.client_host, begin.timestamp_ms),

@@ -43,15 +43,15 @@ class Audit:
 
     def session(self, outcome: str, account: str, address: str) -> None:
         """Somebody logged in, or out, or tried to."""
-        if outcome != "login-failed" or self._may_tell(address):
+        if outcome != "login-failed" or self._may_log(address):
             self._write(outcome, account, address, "session", {})
 
     def denied(self, account: str, address: str, action: str, reason: str) -> None:
         """Somebody asked for what he may not; told as often as the rates allow."""
-        if self._may_tell(address):
+        if self._may_log(address):
             self._write("denied", account, address, action, {"reason": reason})
 
-    def _may_tell(self, address: str) -> bool:
+    def _may_log(self, address: str) -> bool:
         return self._by_address.take(address) and self._denials.take("")
 
     def _write(

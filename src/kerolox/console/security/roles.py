@@ -13,7 +13,7 @@ class Role(IntEnum):
     NOBODY = 0
     """Not logged in."""
     VIEWER = 1
-    """Looks at everything but secrets."""
+    """Sees everything but secrets."""
     OPERATOR = 2
     """Sends and resends messages, moves and pauses groups."""
     ADMIN = 3

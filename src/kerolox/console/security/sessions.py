@@ -36,7 +36,7 @@ class Session:
     began: float
     seen: float
     notices: list[str] = field(default_factory=list)
-    """What the next page tells of the last action."""
+    """What the next page says of the last action."""
 
     def note(self, text: str) -> None:
         """Have the next page tell something."""
@@ -44,8 +44,8 @@ class Session:
 
     def take_notices(self) -> list[str]:
         """What is to be told, once."""
-        told, self.notices = self.notices, []
-        return told
+        taken, self.notices = self.notices, []
+        return taken
 
 
 class Sessions:

@@ -59,7 +59,7 @@ class User(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return Role[self.role.upper()]
 
 
-class _File(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class _UsersFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     users: dict[str, User]
 
 
@@ -111,7 +111,7 @@ def read_users(path: Path) -> dict[str, User]:
     try:
         if len(data) > FILE_BYTES_MAX:
             raise ValueError(f"longer than {FILE_BYTES_MAX} bytes")
-        users = msgspec.json.decode(data, type=_File).users
+        users = msgspec.json.decode(data, type=_UsersFile).users
         if len(users) > USERS_MAX:
             raise ValueError(f"{len(users)} users; at most {USERS_MAX} are allowed")
         for name, user in users.items():
@@ -132,7 +132,9 @@ def write_users(path: Path, users: dict[str, User]) -> None:
     """
     path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
     path.touch(mode=0o600, exist_ok=True)
-    data = msgspec.json.format(msgspec.json.encode(_File(dict(sorted(users.items())))), indent=2)
+    data = msgspec.json.format(
+        msgspec.json.encode(_UsersFile(dict(sorted(users.items())))), indent=2
+    )
     replace_file(path, lambda file: file.write(data + b"\n"), keeps_backup=False)
 
 
@@ -146,7 +148,7 @@ class Users:
             ConfigError: it can't be used, or has no users.
         """
         self._path = path
-        self._stamp = self._look()
+        self._stamp = self._file_stamp()
         self._users = read_users(path)
         self._hashing = asyncio.Semaphore(SCRYPTS_AT_ONCE_MAX)
         # Of nobody's: checked where a name is unknown, which then takes as long.
@@ -170,7 +172,7 @@ class Users:
         return user if is_right else None
 
     def _refresh(self) -> None:
-        stamp = self._look()
+        stamp = self._file_stamp()
         if stamp == self._stamp:
             return
         self._stamp = stamp
@@ -180,7 +182,7 @@ class Users:
         except ConfigError as error:
             _log.error("%s; the users that were read before stay in force", error)
 
-    def _look(self) -> tuple[int, int, int] | None:
+    def _file_stamp(self) -> tuple[int, int, int] | None:
         try:
             status = self._path.stat()
         except OSError:

@@ -145,7 +145,7 @@ def verify_backup(folder: str, progress: Progress | None = None) -> tuple[Manife
 
 
 def counting(progress: Progress | None, total: int) -> Count:
-    """What tells of the bytes that were done in all, out of ``total``."""
+    """What reports the bytes that were done in all, out of ``total``."""
     done = 0
 
     def count(size: int) -> None:

@@ -1,11 +1,11 @@
-"""The requests of a client on one connection: room for them, and what becomes of them.
+"""The requests of a client on one connection: capacity for them, and what becomes of them.
 
-A connection has room while fewer than ``calls_max`` of its sends wait for a response, and the peer
-has not left too much unread. Without room further requests wait in the order in which they came,
-each within its own time limit.
+A connection has capacity while fewer than ``calls_max`` of its sends wait for a response, and the
+peer has not left too much unread. Without capacity further requests wait in the order in which they
+came, each within its own time limit.
 
-Plain sends are the codec's (``SendChannel``), and so is what is gathered to be written. Other
-requests wait in tables of their own; a pull's plain answer is read in place.
+Fast-path sends are the codec's (``SendChannel``), and so is what is buffered to be written. Other
+requests wait in tables of their own; a pull's fast-path answer is read in place.
 """
 
 from __future__ import annotations
@@ -22,8 +22,14 @@ from kerolox.errors import (
     RequestTimeoutError,
 )
 from kerolox.protocol.codes import RequestCode
-from kerolox.remoting.core.line import Line, NotPlainError, Queued, QueuedSend, WriteSend
 from kerolox.remoting.core.open_calls import OpenCalls, Waiter
+from kerolox.remoting.core.request_queue import (
+    Queued,
+    QueuedSend,
+    RequestQueue,
+    SlowPathNeededError,
+    WriteSend,
+)
 from kerolox.remoting.core.requests import MakeError, Requests, late
 from kerolox.remoting.core.silence import Silence
 
@@ -31,30 +37,31 @@ if TYPE_CHECKING:
     from kerolox.codec.sending import OpenSend, SendChannel
     from kerolox.protocol.command import RemotingCommand
 
-NO_ROOM = (
-    "no room in time for {}: the peer takes no more, or leaves too many requests unanswered; it is"
+NO_CAPACITY = (
+    "no capacity in time for {}: the peer takes no more, or leaves too many requests unanswered; "
+    "it is"
     " stopped or overloaded, or more is sent than it can take. The request was not sent"
 )
 
 PulledFrame = tuple[int, int, int, tuple[str, str], bytes, int]
-"""A plain answer to a pull: response code, the offset to go on at, the id of the node to ask next,
-the queue's bounds as they are written, the frame, and where in it the records begin."""
+"""A fast-path answer to a pull: response code, the offset to go on at, the id of the node to ask
+next, the queue's bounds as they are written, the frame, and where in it the records begin."""
 
 MakeSends = Callable[[Sequence[dict[int, Any]], dict[int, Any]], "SendChannel"]
-"""Makes the channel of plain sends from the tables of other requests and of those that wait."""
+"""Makes the channel of fast-path sends from the tables of other requests and of those that wait."""
 
 
 class ClientRequests(Requests):
     """The requests of one connection."""
 
-    __slots__ = ("_address", "_suspect", "line", "pulls", "sends", "silence")
+    __slots__ = ("_address", "_suspect", "pulls", "request_queue", "sends", "silence")
 
     def __init__(
         self,
         address: str,
         make_sends: MakeSends,
         arm: Callable[[float], object],
-        another_turn: Callable[[], object],
+        next_iteration: Callable[[], object],
         suspect: Callable[[float], object],
     ) -> None:
         """Nothing is asked yet.
@@ -64,30 +71,30 @@ class ClientRequests(Requests):
             make_sends: makes the channel; its ``arm`` is this one, its ``admit`` calls
                 :meth:`admit`.
             arm: as that of :class:`Requests`.
-            another_turn: as that of :class:`Requests`.
+            next_iteration: as that of :class:`Requests`.
             suspect: the peer says nothing since a time: look once more, a little later, whether
                 its silence lasts, then give it up.
         """
-        super().__init__(arm, another_turn)
+        super().__init__(arm, next_iteration)
         self._address = address
         self._suspect = suspect
         self.pulls: OpenCalls[PulledFrame | RemotingCommand] = OpenCalls(arm)
-        """Those of the calls whose plain answers are read in place."""
-        self.line: Line = Line(arm)
-        """Those that wait for room."""
+        """Those of the calls whose fast-path answers are read in place."""
+        self.request_queue: RequestQueue = RequestQueue(arm)
+        """Those that wait for capacity."""
         self.sends: SendChannel = make_sends(
-            (self.calls.opaques, self.pulls.opaques), self.line.entries
+            (self.calls.opaques, self.pulls.opaques), self.request_queue.entries
         )
-        """The plain sends, and all that is to be written."""
+        """The fast-path sends, and all that is to be written."""
         self.silence: Silence = Silence()
-        self._tables = (self.calls, self.pulls, self.line, self.sends)
+        self._tables = (self.calls, self.pulls, self.request_queue, self.sends)
 
     def is_open(self, opaque: int) -> bool:
         """A request with this opaque waits for its response, or to be written."""
         return (
             opaque in self.sends
             or opaque in self.calls
-            or opaque in self.line.entries
+            or opaque in self.request_queue.entries
             or opaque in self.pulls
         )
 
@@ -95,20 +102,20 @@ class ClientRequests(Requests):
     def queue(
         self, command: RemotingCommand, deadline: float, what: str, waiter: Waiter[RemotingCommand]
     ) -> Queued:
-        """Let a request wait until there is room; :meth:`forget` it whatever comes."""
+        """Let a request wait until there is capacity; :meth:`forget` it whatever comes."""
         queued = Queued(waiter, deadline, what, command)
-        self.line.join(command.opaque, queued)
+        self.request_queue.join(command.opaque, queued)
         return queued
 
     def post_later(
         self, write: WriteSend, opaque: int, deadline: float, what: str, waiter: Waiter[None]
     ) -> None:
-        """Let a send wait until there is room.
+        """Let a send wait until there is capacity.
 
-        Its waiter is told when it is written or withdrawn, or why it was not: NotPlainError, or
-        the end of its time or of the connection.
+        Its waiter is notified when it is written or withdrawn, or why it was not:
+        SlowPathNeededError, or the end of its time or of the connection.
         """
-        self.line.join(opaque, QueuedSend(waiter, deadline, what, write))
+        self.request_queue.join(opaque, QueuedSend(waiter, deadline, what, write))
 
     def pull(
         self,
@@ -118,26 +125,26 @@ class ClientRequests(Requests):
         what: str,
         waiter: Waiter[PulledFrame | RemotingCommand],
     ) -> None:
-        """Write a pull, for which there is room; drop it when nobody waits any more.
+        """Write a pull, for which there is capacity; drop it when nobody waits any more.
 
-        Its waiter is handed a plain answer as it is read, any other one as a command.
+        Its waiter is handed a fast-path answer as it is read, any other one as a command.
         """
         self.pulls.wait(waiter, opaque, deadline, what)
         self.sends.write(frame)
 
     def withdraw(self, opaque: int) -> None:
-        """The caller of a send that waits for room went away; then :meth:`admit` others."""
-        queued = self.line.entries.pop(opaque, None)
+        """The caller of a send that waits for capacity went away; then :meth:`admit` others."""
+        queued = self.request_queue.entries.pop(opaque, None)
         if isinstance(queued, QueuedSend) and not queued.waiter.done():
             queued.waiter.set_result(None)
 
     def forget(self, opaque: int) -> None:
         """A request is answered, or its caller went away; then :meth:`admit` others."""
         self.calls.drop(opaque)
-        self.line.entries.pop(opaque, None)
+        self.request_queue.entries.pop(opaque, None)
 
     def complete(self, response: RemotingCommand) -> None:
-        """A response has come that is not plain; then :meth:`admit` others."""
+        """A response has come that is not for the fast path; then :meth:`admit` others."""
         opaque = response.opaque
         if opaque in self.pulls:
             self.pulls.complete(opaque, response)
@@ -145,8 +152,8 @@ class ClientRequests(Requests):
             self.calls.complete(opaque, response)
 
     def admit(self, now: float) -> None:
-        """Write requests that wait, those that came first first, as far as there is room."""
-        entries = self.line.entries
+        """Write requests that wait, those that came first first, as far as there is capacity."""
+        entries = self.request_queue.entries
         overdue: list[Queued | QueuedSend] = []
         while entries and self.sends.takes_more():
             opaque, queued = entries.popitem(last=False)
@@ -159,8 +166,8 @@ class ClientRequests(Requests):
             elif queued.write():
                 queued.waiter.set_result(None)
             else:
-                queued.waiter.set_exception(NotPlainError())
-        self._end_line(overdue, _no_room)
+                queued.waiter.set_exception(SlowPathNeededError())
+        self._end_queue(overdue, _no_capacity)
 
     def _admit_call(self, opaque: int, queued: Queued, now: float) -> None:
         command, waiter = queued.command, queued.waiter
@@ -178,16 +185,16 @@ class ClientRequests(Requests):
 
     # -- what ends them -------------------------------------------------------------------------
     def expire(self, now: float) -> None:
-        """The timer has fired: requests whose time is over end, and others have their room."""
+        """The timer has fired: requests whose time is over end, and others have their capacity."""
         self._set_armed(inf)
         calls, first = self.calls.expire(now)
         pulls, second = self.pulls.expire(now)
         sends, third = self.sends.expire(now)
-        queued, fourth = self.line.expire(now)
+        queued, fourth = self.request_queue.expire(now)
         self._end_calls(calls, late)
         self._end_calls(pulls, late)
         self._end_sends(sends, late)
-        self._end_line(queued, _no_room)
+        self._end_queue(queued, _no_capacity)
         if sends:
             self.timed_out(min(send.asked_at for send in sends), now)
         self.admit(now)
@@ -231,17 +238,17 @@ class ClientRequests(Requests):
     def waiters(self) -> list[object]:
         """The futures of all requests without a response, those that were not yet written too;
         not of pulls."""
-        queued = (queued.waiter for queued in self.line.entries.values())
+        queued = (queued.waiter for queued in self.request_queue.entries.values())
         return [*self.calls.waiters(), *queued, *self.sends.futures()]
 
     def _end_all(self, written: MakeError, unsent: MakeError) -> None:
         self.sends.closed = True
         self._set_armed(inf)
-        queued = self.line.take_open()
+        queued = self.request_queue.take_open()
         self._end_calls(self.calls.take_open(), written)
         self._end_calls(self.pulls.take_open(), written)
         self._end_sends(self.sends.take_open(), written)
-        self._end_line(queued, unsent)
+        self._end_queue(queued, unsent)
 
     def _end_sends(self, sends: list[OpenSend], make_error: MakeError) -> None:
         def end(send: OpenSend) -> None:
@@ -252,13 +259,13 @@ class ClientRequests(Requests):
 
         self._endings.add(sends, end)
 
-    def _end_line(self, line: list[Queued | QueuedSend], make_error: MakeError) -> None:
+    def _end_queue(self, request_queue: list[Queued | QueuedSend], make_error: MakeError) -> None:
         def end(queued: Queued | QueuedSend) -> None:
             if not queued.waiter.done():
                 queued.waiter.set_exception(make_error(queued.what))
 
-        self._endings.add(line, end)
+        self._endings.add(request_queue, end)
 
 
-def _no_room(what: str) -> KeroloxError:
-    return RequestTimeoutError(NO_ROOM.format(what))
+def _no_capacity(what: str) -> KeroloxError:
+    return RequestTimeoutError(NO_CAPACITY.format(what))

@@ -1,6 +1,6 @@
 """What one end of a connection has asked of the other, and what ends it without a response.
 
-One timer serves all deadlines: it is armed for the earliest and looks at every request when it
+One timer serves all deadlines: it is armed for the earliest and examines every request when it
 fires, which is rare, since most are answered long before. Where they are many it fires seldomer,
 so that those that come due one by one cost no more than a tenth of the loop.
 """
@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 
 OVERDUE = "no response in time to {}; it is stopped, overloaded or out of reach"
 
-LOOK_SECONDS_MIN, LOOK_SECONDS_PER_CALL = 0.01, 1e-6
-"""How long at least between two looks at the deadlines: all in all, and for each request."""
+CHECK_SECONDS_MIN, CHECK_SECONDS_PER_CALL = 0.01, 1e-6
+"""How long at least between two checks of the deadlines: all in all, and for each request."""
 
 MakeError = Callable[[str], KeroloxError]
 """Makes the error of a request from what it is."""
@@ -43,16 +43,18 @@ class Requests:
 
     __slots__ = ("_arm", "_endings", "_tables", "calls")
 
-    def __init__(self, arm: Callable[[float], object], another_turn: Callable[[], object]) -> None:
+    def __init__(
+        self, arm: Callable[[float], object], next_iteration: Callable[[], object]
+    ) -> None:
         """Nothing is asked yet.
 
         Args:
-            arm: called with a deadline that is earlier than all: ask :meth:`look_at` when the timer
-                is to fire, which calls :meth:`expire`. It replaces the one before.
-            another_turn: have :meth:`go_on` called in the next turn of the loop.
+            arm: called with a deadline that is earlier than all: ask :meth:`next_check` when the
+                timer is to fire, which calls :meth:`expire`. It replaces the one before.
+            next_iteration: have :meth:`go_on` called in the next iteration of the event loop.
         """
         self._arm = arm
-        self._endings = Endings(another_turn)
+        self._endings = Endings(next_iteration)
         self.calls: OpenCalls[RemotingCommand] = OpenCalls(arm)
         """Requests that wait for a response."""
         self._tables: tuple[Timed, ...] = (self.calls,)
@@ -61,10 +63,10 @@ class Requests:
         """A response has come; one that nobody waits for is dropped."""
         self.calls.complete(response.opaque, response)
 
-    def look_at(self, deadline: float, now: float) -> float:
+    def next_check(self, deadline: float, now: float) -> float:
         """When the timer is to fire that is armed now, the earliest request being due then."""
         count = sum(map(len, self._tables))
-        when = max(deadline, now + max(LOOK_SECONDS_MIN, count * LOOK_SECONDS_PER_CALL))
+        when = max(deadline, now + max(CHECK_SECONDS_MIN, count * CHECK_SECONDS_PER_CALL))
         self._set_armed(when)
         return when
 
@@ -87,7 +89,7 @@ class Requests:
         self._end_calls(self.calls.take_open(), lost)
 
     def go_on(self) -> None:
-        """Another turn: end some more of those that end with an error."""
+        """Another iteration: end some more of those that end with an error."""
         self._endings.go_on()
 
     def _rearm(self, earliest: float) -> None:

@@ -23,7 +23,7 @@ CONNECTIONS_MAX = 65_536
 DESCRIPTORS_KEPT_MAX = 1024
 """File descriptors that connections leave to the rest of the process; never more than half."""
 
-TOLD_SECONDS = 5.0
+LOG_SECONDS = 5.0
 """Refusals of a kind are told once in so long, with their number."""
 
 _log = logging.getLogger(__name__)
@@ -65,12 +65,12 @@ class Admission:
         self._counts = counts or ConnectionCounts()
         self._count = 0
         self._by_network: dict[str, int] = {}
-        self._told: dict[str, tuple[float, int]] = {}
+        self._logged: dict[str, tuple[float, int]] = {}
         """Reason → when it was told, refusals since."""
 
     def admit(self, host: str, descriptor: int) -> bool:
         """Whether a new connection is taken; if so, ``release`` it when it is closed. A refusal is
-        told in the log.
+        reported in the log.
 
         Args:
             host: the address of the peer.
@@ -118,11 +118,11 @@ class Admission:
         else:
             self._counts.connections_refused += 1
         now = self._clock()
-        told, left_out = self._told.get(kind or reason, (-TOLD_SECONDS, 0))
-        if now - told < TOLD_SECONDS:
-            self._told[kind or reason] = (told, left_out + 1)
+        logged, left_out = self._logged.get(kind or reason, (-LOG_SECONDS, 0))
+        if now - logged < LOG_SECONDS:
+            self._logged[kind or reason] = (logged, left_out + 1)
             return False
-        self._told[kind or reason] = (now, 0)
+        self._logged[kind or reason] = (now, 0)
         more = f" ({left_out} more refused since the last such line)" if left_out else ""
         _log.warning("refusing a connection of %s: %s%s", host, reason, more)
         return False

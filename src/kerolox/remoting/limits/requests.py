@@ -33,8 +33,8 @@ if TYPE_CHECKING:
 
     from kerolox.kernel import FedMembers
 
-TOLD_SECONDS = 5.0
-"""Refusals are told once in so long, with their number."""
+LOG_SECONDS = 5.0
+"""Refusals are reported once in so long, with their number."""
 
 _log = logging.getLogger(__name__)
 
@@ -72,7 +72,7 @@ class RequestLimits:
         self._addresses = Rates(0, 0, clock=clock)
         self._accounts = Rates(0, 0, clock=clock)
         self.counts = LimitCounts()
-        self._told = -TOLD_SECONDS
+        self._logged = -LOG_SECONDS
         self._left_out = 0
         self._on_switch: list[Callable[[], None]] = []
 
@@ -88,12 +88,12 @@ class RequestLimits:
             rates.rate = float(rate)
             rates.burst = max(rate * settings.request_burst_millis / 1000, 1.0)
         if was_on != self.is_on:
-            for tell in self._on_switch:
-                tell()
+            for notify in self._on_switch:
+                notify()
 
-    def on_switch(self, tell: Callable[[], None]) -> None:
+    def on_switch(self, notify: Callable[[], None]) -> None:
         """Have it called each time limits come in force where there were none, or go."""
-        self._on_switch.append(tell)
+        self._on_switch.append(notify)
 
     @property
     def is_on(self) -> bool:
@@ -143,7 +143,7 @@ class RequestLimits:
 
     def _busy(self, command: RemotingCommand, why: str, remote_address: str) -> RemotingCommand:
         now = self._clock()
-        if now - self._told < TOLD_SECONDS:
+        if now - self._logged < LOG_SECONDS:
             self._left_out += 1
         else:
             more = f" ({self._left_out} more refused since the last such line)"
@@ -154,7 +154,7 @@ class RequestLimits:
                 why,
                 more if self._left_out else "",
             )
-            self._told, self._left_out = now, 0
+            self._logged, self._left_out = now, 0
         return command.response(
             ResponseCode.SYSTEM_BUSY,
             f"[RATE_LIMIT]system busy, start flow control for a while: {why}",

@@ -1,9 +1,9 @@
 """Handshakes of a server: how many are under way, for how long, and whose turn it is.
 
 A handshake costs a thousand times what a message does. So the loop works on handshakes for
-``TURN_SECONDS`` at a time, and serves everybody else before it goes on. Only so many are under way
+``SLICE_SECONDS`` at a time, and serves everybody else before it goes on. Only so many are under way
 at once; others wait in line, unread, which costs them nothing but time. While some wait, one whose
-peer has had ``PATIENCE_SECONDS`` to send its part makes room, so that those who never finish do not
+peer has had ``PATIENCE_SECONDS`` to send its part gives way, so that those who never finish do not
 hold up those who would.
 """
 
@@ -20,14 +20,14 @@ from time import monotonic
 from kerolox.remoting.tls.transport import TlsTransport
 from kerolox.security.server.faults import peer_fault
 
-TURN_SECONDS = 0.002
+SLICE_SECONDS = 0.002
 """How long handshakes are worked on before others are served."""
 
 PATIENCE_SECONDS = 1.0
 """How long a handshake may wait for its peer, all in all, while others wait for their turn."""
 
-LOOK_SECONDS = 0.1
-"""How often that is looked at."""
+CHECK_SECONDS = 0.1
+"""How often that is examined."""
 
 _log = logging.getLogger(__name__)
 
@@ -47,7 +47,7 @@ class HandshakeCounters:
     """By the peer's fault, or given up by it."""
     timed_out: int = 0
     crowded_out: int = 0
-    """Made room for others."""
+    """Gave way for others."""
     refused: int = 0
     """The server speaks no TLS, or has no certificate."""
 
@@ -55,7 +55,7 @@ class HandshakeCounters:
 @dataclass(slots=True)
 class _Handshake:
     timer: asyncio.TimerHandle
-    begun: bool = False
+    is_started: bool = False
     waits_since: float | None = None
     """Since when it waits for its peer; None: it is the server's turn."""
     waited_seconds: float = 0.0
@@ -87,12 +87,12 @@ class Handshakes:
         self._handshakes_max = handshakes_max
         self._seconds_max = seconds_max
         self._all: dict[TlsTransport, _Handshake] = {}
-        self._line: deque[TlsTransport] = deque()
+        self._queue: deque[TlsTransport] = deque()
         """Those that wait to begin; some may be gone."""
         self._under_way = 0
         self._ready: deque[TlsTransport] = deque()
         self._is_stepping = False
-        self._looking: asyncio.TimerHandle | None = None
+        self._check_timer: asyncio.TimerHandle | None = None
 
     @property
     def under_way(self) -> int:
@@ -109,23 +109,23 @@ class Handshakes:
         self.is_used = True
         timer = self._loop.call_later(self._seconds_max, self._time_out, transport)
         self._all[transport] = _Handshake(timer)
-        self._line.append(transport)
+        self._queue.append(transport)
         self.go_on()
 
     def go_on(self) -> None:
         """Begin as many as may be under way."""
-        while self._line and self._under_way < self._handshakes_max:
+        while self._queue and self._under_way < self._handshakes_max:
             context = self._context()
             if context is None:
                 return
-            transport = self._line.popleft()
+            transport = self._queue.popleft()
             handshake = self._all.get(transport)
             if handshake is not None:
-                handshake.begun = True
+                handshake.is_started = True
                 self._under_way += 1
                 transport.begin(context)
-        if self._line and self._looking is None:
-            self._looking = self._loop.call_later(LOOK_SECONDS, self._look)
+        if self._queue and self._check_timer is None:
+            self._check_timer = self._loop.call_later(CHECK_SECONDS, self._check)
 
     def step_soon(self, transport: TlsTransport) -> None:
         """Bytes of a handshake came: it goes on when it is its turn."""
@@ -146,28 +146,28 @@ class Handshakes:
         if handshake is None:
             return
         handshake.timer.cancel()
-        if handshake.begun:
+        if handshake.is_started:
             self._under_way -= 1
         self._count(transport, error)
-        if self._line:
+        if self._queue:
             # Not at once: this may be a part of going on.
             self._loop.call_soon(self.go_on)
 
     def refuse_all(self, reason: str) -> None:
         """End those that wait to begin: there is nothing to begin with."""
-        self._line.clear()
+        self._queue.clear()
         for transport, handshake in list(self._all.items()):
-            if not handshake.begun:
+            if not handshake.is_started:
                 self.counters.refused += 1
                 transport.fail(HandshakeRefusedError(reason))
 
     def stop(self) -> None:
         """Look no more; connections are ended by their server."""
-        if self._looking is not None:
-            self._looking.cancel()
+        if self._check_timer is not None:
+            self._check_timer.cancel()
 
     def _step(self) -> None:
-        turn_end = monotonic() + TURN_SECONDS
+        slice_end = monotonic() + SLICE_SECONDS
         while self._ready:
             transport = self._ready.popleft()
             try:
@@ -182,7 +182,7 @@ class Handshakes:
             handshake = self._all.get(transport)
             if handshake is not None:
                 handshake.waits_since = now
-            if now >= turn_end:
+            if now >= slice_end:
                 break
         if self._ready:
             self._loop.call_soon(self._step)
@@ -198,9 +198,9 @@ class Handshakes:
             )
         )
 
-    def _look(self) -> None:
-        """While others wait: have those make room whose peers take too long."""
-        self._looking = None
+    def _check(self) -> None:
+        """While others wait: have those give way whose peers take too long."""
+        self._check_timer = None
         now = monotonic()
         wanted = self.waiting
         for transport, handshake in list(self._all.items()):
@@ -232,7 +232,7 @@ class Handshakes:
                 f"no TLS connection: {peer_fault(error)}"
                 if isinstance(error, ssl.SSLError)
                 else "it closed the connection during the TLS handshake; it may not trust our "
-                "certificate, or wait no longer; look at its log"
+                "certificate, or wait no longer; examine its log"
             )
         # A kind of line for each reason: they are limited by kind.
         _log.warning(f"closing %s: {reason.replace('%', '%%')}", transport.above.remote_address)

@@ -1,4 +1,4 @@
-"""TLS of one role: its mode, its certificate, and a look at the first byte of each connection.
+"""TLS of one role: its mode, its certificate, and a check of the first byte of each connection.
 
 A connection begins with the byte ``0x16`` when it speaks TLS; a frame never does. Who says nothing
 is served as ever: it counts among the connections, and is closed when it was idle for too long.
@@ -45,7 +45,7 @@ class ServerTls:
 
         Args:
             settings: of the role; mode ``disabled`` has no such object.
-            watch_seconds: between two looks at the files.
+            watch_seconds: between two checks of the files.
             clock: seconds since the epoch, for what expires.
         """
         self._settings = settings
@@ -113,9 +113,9 @@ class ServerTls:
             raise OSError(f"it wants TLS, but {self._why_none}")
         return context
 
-    def look(self, connection: FrameConnection, transport: asyncio.Transport) -> None:
+    def detect(self, connection: FrameConnection, transport: asyncio.Transport) -> None:
         """A connection is open: what it begins with decides what it speaks."""
-        transport.set_protocol(_FirstLook(self, connection, transport))
+        transport.set_protocol(_ProtocolDetector(self, connection, transport))
 
     def begin(
         self, connection: FrameConnection, transport: asyncio.Transport, hello: bytes
@@ -125,7 +125,7 @@ class ServerTls:
             TlsTransport(transport, connection, self.handshakes, self._buffer, hello)
         )
 
-    def figures(self) -> dict[str, int]:
+    def handshake_counts(self) -> dict[str, int]:
         """What became of handshakes, by name; empty before the first."""
         counters = self.handshakes.counters
         if not self.handshakes.is_used:
@@ -170,7 +170,7 @@ class ServerTls:
             self.handshakes.go_on()
 
 
-class _FirstLook(asyncio.BufferedProtocol):
+class _ProtocolDetector(asyncio.BufferedProtocol):
     """Stands in a connection's place until its first byte."""
 
     def __init__(

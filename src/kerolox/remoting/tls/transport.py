@@ -5,8 +5,8 @@ of the connection above. OpenSSL works in memory. What a chunk decrypts to is fe
 is written leaves at once, so that limits of unsent bytes and pauses are those of the socket below.
 
 Work and memory of one connection are bounded: a chunk becomes one feed, a chunk of very many
-records takes several turns of the loop, and OpenSSL's buffers, which never shrink, are filled in
-small pieces.
+records takes several iterations of the event loop, and OpenSSL's buffers, which never shrink, are
+filled in small pieces.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ PIECE_IN_BYTES = 16 * 1024
 PIECE_OUT_BYTES = 32 * 1024
 """What OpenSSL's buffers get at once."""
 
-RECORDS_PER_TURN = 1024
+RECORDS_PER_SLICE = 1024
 """After so many records of a connection others have their turn. They may have a byte each."""
 
 _HANDSHAKE, _OPEN, _ENDED = range(3)
@@ -40,7 +40,7 @@ _HANDSHAKE, _OPEN, _ENDED = range(3)
 _log = logging.getLogger(__name__)
 
 
-class HandshakeTurns(Protocol):
+class HandshakeScheduler(Protocol):
     """Who decides when a handshake goes on."""
 
     def step_soon(self, transport: TlsTransport) -> None:
@@ -57,7 +57,7 @@ class TlsTransport(asyncio.Transport, asyncio.BufferedProtocol):
         self,
         below: asyncio.Transport,
         above: FrameConnection,
-        turns: HandshakeTurns,
+        scheduler: HandshakeScheduler,
         buffer: memoryview,
         hello: bytes,
     ) -> None:
@@ -66,14 +66,14 @@ class TlsTransport(asyncio.Transport, asyncio.BufferedProtocol):
         Args:
             below: the socket's transport, whose protocol this becomes.
             above: the connection.
-            turns: of the handshake.
+            scheduler: of the handshake.
             buffer: that all such transports read into, of ``CIPHER_BUFFER_BYTES``.
             hello: what was read already.
         """
         super().__init__()
         self.above = above
         self._below = below
-        self._turns = turns
+        self._scheduler = scheduler
         self._buffer = buffer
         self._state = _HANDSHAKE
         self._held = hello
@@ -90,7 +90,7 @@ class TlsTransport(asyncio.Transport, asyncio.BufferedProtocol):
     def begin(self, context: ssl.SSLContext) -> None:
         """Start the handshake with the bytes that were read."""
         self._context = context
-        self._turns.step_soon(self)
+        self._scheduler.step_soon(self)
 
     def step(self) -> None:
         """Take the handshake as far as the bytes lead that are here."""
@@ -119,7 +119,7 @@ class TlsTransport(asyncio.Transport, asyncio.BufferedProtocol):
         self._state = _ENDED
         if self._outgoing is not None:
             self._flush()
-        self._turns.ended(self, error)
+        self._scheduler.ended(self, error)
         self.above.close()
 
     def _open(self) -> None:
@@ -127,7 +127,7 @@ class TlsTransport(asyncio.Transport, asyncio.BufferedProtocol):
         self._flush()
         shown = self._ssl.getpeercert()
         subject = subject_text(shown.get("subject", ())) if shown else None  # type: ignore[arg-type]
-        self._turns.ended(self, None)
+        self._scheduler.ended(self, None)
         self.above.encrypted(self, subject)
         self._take(memoryview(b""))
         if not self._is_paused and not self._held:
@@ -151,7 +151,7 @@ class TlsTransport(asyncio.Transport, asyncio.BufferedProtocol):
             self._incoming.write(self._buffer[:nbytes])
             # What waits for its turn is bounded by one chunk.
             self._below.pause_reading()
-            self._turns.step_soon(self)
+            self._scheduler.step_soon(self)
 
     def _take(self, cipher: memoryview) -> None:
         """Decrypt what came, and feed it in one piece."""
@@ -162,7 +162,7 @@ class TlsTransport(asyncio.Transport, asyncio.BufferedProtocol):
         filled = at = records = 0
         is_over, fault = False, None
         try:
-            while not is_over and records < RECORDS_PER_TURN:
+            while not is_over and records < RECORDS_PER_SLICE:
                 if at < end:
                     incoming.write(cipher[at : at + PIECE_IN_BYTES])
                     at += PIECE_IN_BYTES
@@ -233,7 +233,7 @@ class TlsTransport(asyncio.Transport, asyncio.BufferedProtocol):
         """Called by the loop: the socket is closed."""
         if self._state == _HANDSHAKE:
             self._state = _ENDED
-            self._turns.ended(self, exc or ConnectionResetError())
+            self._scheduler.ended(self, exc or ConnectionResetError())
         self._state = _ENDED
         self._held = b""
         self.above.connection_lost(exc)

@@ -3,7 +3,7 @@
 Files are read twice a second and compared with what is in force: their times tell too little, where
 they are written twice within a tick or come from a backup. Connections that are there stay as they
 are; new ones have what the files say. A wrong file leaves the old one in force. It is told when it
-is the same at the next look: certificate and key are written one after the other.
+is the same at the next check: certificate and key are written one after the other.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from kerolox.security.server.certificates import CertificateInfo
 from kerolox.security.server.contexts import ServerFiles, Snapshot
 
 WATCH_SECONDS = 0.5
-"""Between two looks, as in RocketMQ."""
+"""Between two checks, as in RocketMQ."""
 
 DAY_SECONDS = 24 * 3600.0
 """After so long the same files make a new context: its keys of session tickets are new, and a
@@ -46,12 +46,12 @@ class CertificateWatch:
         self._info: CertificateInfo | None = None
         self._wrong: Snapshot | str | None = None
         """What the files held, or why they could not be read, when they were last wrong."""
-        self._is_told = False
+        self._is_logged = False
         self._made_at = 0.0
         self._task: asyncio.Task[None] | None = None
 
     def start(self, watch_seconds: float = WATCH_SECONDS) -> None:
-        """Read the files, and look at them again and again; in the running loop.
+        """Read the files, and examine them again and again; in the running loop.
 
         Raises:
             ConfigError: one can't be used.
@@ -78,7 +78,7 @@ class CertificateWatch:
             if held == self._in_force and not is_old:
                 self._wrong = None
                 continue
-            if held == self._wrong and self._is_told:
+            if held == self._wrong and self._is_logged:
                 continue
             try:
                 loaded = await asyncio.to_thread(self._files.load)
@@ -99,7 +99,7 @@ class CertificateWatch:
 
     def _note_wrong(self, state: Snapshot | str, error: ConfigError) -> None:
         if state != self._wrong:
-            self._wrong, self._is_told = state, False
-        elif not self._is_told:
-            self._is_told = True
+            self._wrong, self._is_logged = state, False
+        elif not self._is_logged:
+            self._is_logged = True
             _log.error("TLS goes on with the certificate %s: %s", self._info, error)

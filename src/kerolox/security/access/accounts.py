@@ -36,7 +36,7 @@ class Account:
 
     @property
     def may_everything(self) -> bool:
-        """No resource is looked at."""
+        """No resource is examined."""
         return self.is_admin and not self.resources
 
 

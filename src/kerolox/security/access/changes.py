@@ -32,7 +32,7 @@ def put(
         OSError: the file can't be written.
     """
     with files.lock:
-        files.look(at_once=True)
+        files.poll(at_once=True)
         owners = _owners(files, account.access_key)
         try:
             check_account(account, is_new=not owners)
@@ -52,7 +52,7 @@ def delete(files: AclFiles, access_key: str, now_ms: int) -> AccountText | None:
         OSError: a file can't be written.
     """
     with files.lock:
-        files.look(at_once=True)
+        files.poll(at_once=True)
         owners = _owners(files, access_key)
         if not owners:
             raise ConfigError(
@@ -90,7 +90,7 @@ def replace_white(
         except ValueError as error:
             raise ConfigError(str(error)) from None
     with files.lock:
-        files.look(at_once=True)
+        files.poll(at_once=True)
         path = Path(os.path.abspath(file)) if file else files.places.file
         documents = files.documents()
         if path not in documents:

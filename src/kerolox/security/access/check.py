@@ -38,7 +38,7 @@ JAVA_ORDER_NEEDS_MAX, JAVA_ORDER_CHARACTERS_MAX = 64, 4_096
 
 
 NEEDS_PER_STEP = 256
-"""Needs that are looked at in one step, well within a turn."""
+"""Needs that are examined in one step, well within a time slice."""
 
 
 class Reason(Enum):
@@ -135,8 +135,8 @@ class AccessControl:
     def refusal_of(
         self, command: RemotingCommand, host: str, needs: Iterable[Need]
     ) -> Refusal | None:
-        """Why what only a handler knows of a request may not be done; its signature is not looked
-        at again.
+        """Why what only a handler knows of a request may not be done; its signature is not examined
+         again.
 
         Args:
             command: a request that was not refused.

@@ -66,7 +66,7 @@ WHITE_LISTS_MAX = 1_000
 """Global ones; each request of a stranger is compared with all of them."""
 
 KEY_CHARACTERS_MIN = 7
-"""Of access key and secret key: more than ``ACCESS_KEY_MIN_LENGTH`` and its twin."""
+"""Of access key and secret key: more than ``ACCESS_KEY_MIN_LENGTH`` and its counterpart."""
 
 KEY_CHARACTERS_MAX = 1024
 NAME_CHARACTERS_MAX = 255

@@ -1,11 +1,11 @@
-"""The files of access control: found, read, looked at again, put together.
+"""The files of access control: found, read, examined again, put together.
 
 They are ``conf/plain_acl.yml`` below ``rocketmqHome`` (setting ``aclFile``) and all ``*.yml`` and
 ``*.yaml`` in the folder ``acl`` beside it, at any depth. Those of the folder come first, by name;
 an access key that stands in two files is the first one's.
 
 A file is read again when it looks changed (``stat``) and holds something else than before (its
-digest). Since it may be half written, it is left until two looks find it the same, at most
+digest). Since it may be half written, it is left until two checks find it the same, at most
 :data:`SETTLE_SECONDS_MAX`; so is one that is gone. A file that is wrong leaves its old accounts in
 force. All of this blocks; see :class:`kerolox.security.access.watching.AccountsWatch` for an event
 loop.
@@ -47,8 +47,8 @@ SETTLE_SECONDS_MAX = 1.0
 """A file that changes all the time is read after so long, complete or not."""
 
 YOUNG_SECONDS = 1.0
-"""A file that changed so recently is read at each look: its next change may leave its times as they
-are."""
+"""A file that changed so recently is read at each check: its next change may leave its times as
+they are."""
 
 NAMED_MAX = 10
 """Accounts that a line of the log names; of more it says how many."""
@@ -102,7 +102,7 @@ class _Signature(NamedTuple):
 
 
 @dataclass(slots=True)
-class _File:
+class _FileState:
     """What is known of one file."""
 
     document: Document = field(default_factory=Document)
@@ -132,13 +132,13 @@ class AclFiles:
         """How often other accounts came in force since the start."""
         self.failures = 0
         """How often a file's new content was wrong."""
-        self._files: dict[Path, _File] = {}
+        self._files: dict[Path, _FileState] = {}
         self.lock = threading.RLock()
         """Held while anything is read or changed."""
-        self._told: set[str] = set()
+        self._logged: set[str] = set()
         """Warnings that stand in the log already."""
         self._trouble = ""
-        """What was wrong with all files together at the last look."""
+        """What was wrong with all files together at the last check."""
 
     # -- reading ------------------------------------------------------------------------------
     def load(self) -> Accounts:
@@ -148,7 +148,7 @@ class AclFiles:
             ConfigError: a file is wrong or can't be read; the text says where, and what is right.
         """
         with self.lock:
-            files = {path: _File() for path in self._found()}
+            files = {path: _FileState() for path in self._found()}
             for path, file in files.items():
                 try:
                     self._read(path, file)
@@ -169,29 +169,29 @@ class AclFiles:
             )
         return self.accounts
 
-    def look(self, *, at_once: bool = False) -> bool:
+    def poll(self, *, at_once: bool = False) -> bool:
         """Have in force what changed; whether anything did. What is wrong is one error in the log.
 
         Args:
             at_once: do not wait until files settle.
         """
         with self.lock:
-            return self._look(at_once)
+            return self._load(at_once)
 
     @property
     def wrong(self) -> dict[Path, str]:
         """Files whose present content is not in force, and why."""
         return {path: file.error for path, file in list(self._files.items()) if file.error}
 
-    def _look(self, at_once: bool) -> bool:
-        """See :meth:`look`; with the lock held."""
+    def _load(self, at_once: bool) -> bool:
+        """See :meth:`poll`; with the lock held."""
         try:
             found = self._found()
         except ConfigError as error:
             return self._fail_all(str(error))
         changed = False
         for path in found:
-            changed |= self._look_at(path, self._files.setdefault(path, _File()), at_once)
+            changed |= self._load_changed(path, self._files.setdefault(path, _FileState()), at_once)
         changed |= self._forget(self._files.keys() - set(found), at_once)
         if not changed and not self._trouble:
             return False
@@ -217,7 +217,7 @@ class AclFiles:
         self.accounts = accounts
         return True
 
-    def _look_at(self, path: Path, file: _File, at_once: bool) -> bool:
+    def _load_changed(self, path: Path, file: _FileState, at_once: bool) -> bool:
         """Whether a file's right content is another one now."""
         try:
             signature = _Signature.of(path.stat())
@@ -240,7 +240,7 @@ class AclFiles:
             _log.info("access control: %s is right again", path)
         return file.document != before
 
-    def _fail(self, file: _File, error: str) -> bool:
+    def _fail(self, file: _FileState, error: str) -> bool:
         file.waiting = None
         if error != file.error:
             self.failures += 1
@@ -249,7 +249,7 @@ class AclFiles:
         return False
 
     def _forget(self, paths: Iterable[Path], at_once: bool) -> bool:
-        """Whether files that are not there any more had accounts. One look does not count: an
+        """Whether files that are not there any more had accounts. One check does not count: an
         editor may be about to write it anew."""
         changed = False
         for path in list(paths):
@@ -263,7 +263,7 @@ class AclFiles:
                 changed = True
         return changed
 
-    def _read(self, path: Path, file: _File) -> None:
+    def _read(self, path: Path, file: _FileState) -> None:
         """Read a file, and take over what it says if that is another content.
 
         Raises:
@@ -291,19 +291,19 @@ class AclFiles:
 
     def _warn(self, path: Path, found: os.stat_result, document: Document) -> None:
         if found.st_mode & (stat.S_IROTH | stat.S_IWOTH):
-            self._tell_once(
+            self._log_once(
                 f"{path} has secrets, and every user of this machine can read or write it: "
                 f"chmod 600 {path}",
             )
         for warning in document.warnings:
-            self._tell_once(warning)
+            self._log_once(warning)
 
-    def _tell_once(self, text: str) -> None:
-        if text in self._told:
+    def _log_once(self, text: str) -> None:
+        if text in self._logged:
             return
-        if len(self._told) >= FILES_MAX:
-            self._told.clear()
-        self._told.add(text)
+        if len(self._logged) >= FILES_MAX:
+            self._logged.clear()
+        self._logged.add(text)
         _log.warning("access control: %s", text)
 
     # -- changing -----------------------------------------------------------------------------
@@ -312,13 +312,13 @@ class AclFiles:
         last, also when it is not there."""
         with self.lock:
             paths = self._in_order({*self._files, self.places.file})
-            return {path: self._files.get(path, _File()).document for path in paths}
+            return {path: self._files.get(path, _FileState()).document for path in paths}
 
     def version(self, path: Path) -> DataVersion:
         """The version of one file; one that no request has changed has the time of its last change,
         and 0 changes."""
         with self.lock:
-            file = self._files.get(path, _File())
+            file = self._files.get(path, _FileState())
             if file.document.version is not None:
                 return file.document.version
             modified = file.signature.modified if file.signature else 0
@@ -335,8 +335,8 @@ class AclFiles:
             OSError: it can't be written; nothing was changed.
         """
         with self.lock:
-            self._look(at_once=True)
-            file = self._files.get(path, _File())
+            self._load(at_once=True)
+            file = self._files.get(path, _FileState())
             if file.error:
                 raise ConfigError(f"mend the file first: {file.error}")
             try:
@@ -370,7 +370,7 @@ class AclFiles:
             paths.append(self.places.file)
         return paths
 
-    def _merged(self, files: dict[Path, _File]) -> Accounts:
+    def _merged(self, files: dict[Path, _FileState]) -> Accounts:
         """The accounts of all files.
 
         Raises:
@@ -385,7 +385,7 @@ class AclFiles:
             for account in document.accounts:
                 key = account.access_key
                 if key in by_key:
-                    self._tell_once(
+                    self._log_once(
                         f"{path}: account '{printable(key, characters_max=64)}' stands in "
                         f"{owners[key]} too, and that one counts",
                     )
@@ -446,7 +446,7 @@ def _write(path: Path, data: bytes) -> None:
         raise
 
 
-def _settled(file: _File, signature: _Signature) -> bool:
+def _settled(file: _FileState, signature: _Signature) -> bool:
     """Whether a changed file can be read."""
     now = time.monotonic()
     if file.waiting is None:

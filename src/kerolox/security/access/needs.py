@@ -121,7 +121,7 @@ def _locking_group(command: RemotingCommand) -> Iterator[Need]:
 
 
 def _assigned(command: RemotingCommand) -> Iterator[Need]:
-    """The group whose member is told its queues, and their topic."""
+    """The group whose member gets its queues, and their topic."""
     asked = decode_request(command.body, QueryAssignmentBody)
     yield Need(group_resource(asked.consumer_group), Permission.SUB)
     yield Need(asked.topic, Permission.SUB)

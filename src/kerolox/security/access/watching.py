@@ -1,4 +1,4 @@
-"""The accounts of a role that runs: looked at again and again, changed one request at a time."""
+"""The accounts of a role that runs: examined again and again, changed one request at a time."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from kerolox.errors import BrokerBusyError
 from kerolox.security.access.accounts import Accounts
 from kerolox.security.access.files import AclFiles
 
-LOOK_SECONDS = 0.25
-"""How often the files are looked at. A change is in force after two looks."""
+POLL_SECONDS = 0.25
+"""How often the files are examined. A change is in force after two checks."""
 
 WAITING_MAX = 16
 """Changes by requests that wait for others; further ones are refused as busy."""
@@ -25,10 +25,10 @@ class AccountsWatch:
 
     def __init__(self, files: AclFiles, on_change: Callable[[Accounts], None]) -> None:
         """``on_change`` gets each new set of accounts, in the event loop; what it raises goes to
-        who asked for the look."""
+        who asked for the check."""
         self.files = files
         self._on_change = on_change
-        self._told = files.accounts
+        self._notified = files.accounts
         self._busy = asyncio.Lock()
         self._waiting = 0
 
@@ -39,16 +39,16 @@ class AccountsWatch:
             ConfigError: a file is wrong; the text says where, and what is right.
         """
         self.files.load()
-        self._tell()
-        return self._told
+        self._notify()
+        return self._notified
 
-    async def look(self) -> None:
-        """Have in force what changed; to be called every :data:`LOOK_SECONDS`."""
-        await self._run(self.files.look)
+    async def poll(self) -> None:
+        """Have in force what changed; to be called every :data:`POLL_SECONDS`."""
+        await self._run(self.files.poll)
 
     async def reload(self) -> None:
         """The same without waiting until files that change have settled (what SIGHUP asks for)."""
-        await self._run(partial(self.files.look, at_once=True))
+        await self._run(partial(self.files.poll, at_once=True))
 
     async def change(self, work: Callable[[AclFiles], _Result]) -> _Result:
         """Have a change of the files made, and in force; ``work`` runs in a thread, to its end even
@@ -71,11 +71,11 @@ class AccountsWatch:
             try:
                 return await asyncio.to_thread(work)
             finally:
-                self._tell()
+                self._notify()
 
-    def _tell(self) -> None:
+    def _notify(self) -> None:
         # Not what a look returned: one that was cancelled has changed them as well.
         accounts = self.files.accounts
-        if accounts is not self._told:
-            self._told = accounts
+        if accounts is not self._notified:
+            self._notified = accounts
             self._on_change(accounts)

@@ -43,8 +43,8 @@ def peer_fault(error: ssl.SSLError) -> str:
     if reason in _DISTRUST:
         return (
             f"it refuses our certificate ({words}): it does not know its authority, or its name is "
-            "not the one that it connects to; look at the client's log"
+            "not the one that it connects to; examine the client's log"
         )
     if "ALERT" in reason:
-        return f"it broke the handshake off ({words}); look at the client's log"
+        return f"it broke the handshake off ({words}); examine the client's log"
     return f"what it sent is no TLS that is understood here ({words})"

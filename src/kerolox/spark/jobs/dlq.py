@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, ClassVar
 
 from kerolox.message import DEAD_LETTER_REASON, PropertyKey
 from kerolox.protocol.names import DLQ_PREFIX
-from kerolox.spark.jobs.frame.errors import told
+from kerolox.spark.jobs.frame.errors import clear_errors
 from kerolox.spark.jobs.frame.job import Job
 from kerolox.spark.jobs.frame.messages import SpanOptions, read_messages
 from kerolox.spark.jobs.frame.options import option
 from kerolox.spark.jobs.frame.progress import Progress, Step
 from kerolox.spark.jobs.frame.summary import Summary
-from kerolox.spark.jobs.report import Bars, Figures, Report, Section, Table
+from kerolox.spark.jobs.report import Bars, KeyNumbers, Report, Section, Table
 from kerolox.text import time_text
 
 if TYPE_CHECKING:
@@ -103,7 +103,7 @@ class DeadLetterSummary(Summary):
         return 1 if self.messages else 0
 
 
-@told("counting stopped")
+@clear_errors("counting stopped")
 def dead_letters(
     spark: SparkSession, options: DeadLetterOptions, progress: Progress
 ) -> DeadLetterSummary:
@@ -235,7 +235,7 @@ def page(summary: DeadLetterSummary) -> Report:
         (
             Section(
                 "In all",
-                (Figures((("messages", summary.messages),)), Bars("messages", bars), counts),
+                (KeyNumbers((("messages", summary.messages),)), Bars("messages", bars), counts),
             ),
             Section("Messages", (newest,)),
         ),

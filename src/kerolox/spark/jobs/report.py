@@ -66,7 +66,7 @@ class Paragraph:
 
 
 @dataclass(frozen=True, slots=True)
-class Figures:
+class KeyNumbers:
     """The few numbers that matter, each with its name."""
 
     items: Sequence[tuple[str, Cell]]
@@ -120,7 +120,7 @@ class Lines:
     x_texts: tuple[str, str] = ("", "")
 
 
-Part = Paragraph | Figures | Table | Bars | Lines
+Part = Paragraph | KeyNumbers | Table | Bars | Lines
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,7 +181,7 @@ def _part(part: Part, name: str) -> str:
     match part:
         case Paragraph():
             return f"<p>{_text(part.text)}</p>"
-        case Figures():
+        case KeyNumbers():
             items = "".join(
                 f"<div><dt>{_text(label)}</dt><dd>{_cell(value)}</dd></div>"
                 for label, value in part.items
@@ -222,7 +222,7 @@ def _table(table: Table) -> str:
     )
 
 
-def _figure(name: str, caption: str, height: int, drawing: str, numbers: Table) -> str:
+def _drawn(name: str, caption: str, height: int, drawing: str, numbers: Table) -> str:
     return (
         f'<figure style="margin:0"><svg role="img" aria-labelledby="{name}"'
         f' viewBox="0 0 {_WIDTH} {height}" width="{_WIDTH}" height="{height}">'
@@ -248,7 +248,7 @@ def _bars(bars: Bars, name: str) -> str:
     heading = f"{bars.caption} ({bars.unit})" if bars.unit else bars.caption
     numbers = Table(heading, ("name", bars.unit or "number"), bars.items)
     height = max(1, len(shown)) * (_BAR + _GAP)
-    return f"<p>{_text(heading)}</p>" + _figure(name, heading, height, "".join(drawing), numbers)
+    return f"<p>{_text(heading)}</p>" + _drawn(name, heading, height, "".join(drawing), numbers)
 
 
 def _lines(lines: Lines, name: str) -> str:
@@ -282,7 +282,7 @@ def _lines(lines: Lines, name: str) -> str:
     heading = f"{lines.caption} ({lines.y_label})" if lines.y_label else lines.caption
     rows = [(label, x, y) for label, each in lines.lines for x, y in each]
     numbers = Table(heading, ("line", lines.x_label or "x", lines.y_label or "y"), rows)
-    figure = _figure(name, heading, _LINE_HEIGHT, "".join(drawing), numbers)
+    figure = _drawn(name, heading, _LINE_HEIGHT, "".join(drawing), numbers)
     return f"<p>{_text(heading)}</p><p>{' '.join(keys)}</p>{figure}"
 
 

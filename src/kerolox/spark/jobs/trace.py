@@ -15,13 +15,13 @@ from kerolox.client.core.tracing.trace import (
 )
 from kerolox.errors import RemoteProtocolError
 from kerolox.protocol.names import TRACE_TOPIC
-from kerolox.spark.jobs.frame.errors import told
+from kerolox.spark.jobs.frame.errors import clear_errors
 from kerolox.spark.jobs.frame.job import Job
 from kerolox.spark.jobs.frame.messages import SpanOptions, read_messages
 from kerolox.spark.jobs.frame.options import option, option_error
 from kerolox.spark.jobs.frame.progress import Progress, Step
 from kerolox.spark.jobs.frame.summary import Summary
-from kerolox.spark.jobs.report import Bars, Cell, Figures, Report, Section, Table
+from kerolox.spark.jobs.report import Bars, Cell, KeyNumbers, Report, Section, Table
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -37,7 +37,7 @@ _SCHEMA = (
     "kind string, time long, team string, topic string, messageId string, requestId string, "
     "cost long, isGood boolean, tries int"
 )
-"""One row for each message that a record tells of; ``team`` is the group."""
+"""One row for each message that a record reports; ``team`` is the group."""
 
 _Event = tuple[str, int, str, str, str, str, int, bool, int]
 
@@ -120,7 +120,7 @@ class TraceSummary(Summary):
     paths: tuple[TracePath, ...]
 
 
-@told("reading traces stopped")
+@clear_errors("reading traces stopped")
 def trace(spark: SparkSession, options: TraceOptions, progress: Progress) -> TraceSummary:
     """Read traces and hold sends and consuming together by message id.
 
@@ -382,7 +382,7 @@ def page(summary: TraceSummary) -> Report:
         (f"{each.producer_group} → {each.topic} → {each.consumer_group or '?'}", each.messages)
         for each in summary.paths
     ]
-    figures = Figures(
+    figures = KeyNumbers(
         (
             ("sent", summary.sent),
             ("failed sends", summary.failed_sends),

@@ -7,13 +7,13 @@ import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, ClassVar, cast
 
-from kerolox.spark.jobs.frame.errors import told
+from kerolox.spark.jobs.frame.errors import clear_errors
 from kerolox.spark.jobs.frame.job import Job
 from kerolox.spark.jobs.frame.messages import MessageOptions, read_messages
 from kerolox.spark.jobs.frame.options import option
 from kerolox.spark.jobs.frame.progress import Progress, Step
 from kerolox.spark.jobs.frame.summary import Summary
-from kerolox.spark.jobs.report import Bars, Figures, Lines, Report, Section, Table
+from kerolox.spark.jobs.report import Bars, KeyNumbers, Lines, Report, Section, Table
 from kerolox.text import time_text
 
 if TYPE_CHECKING:
@@ -104,7 +104,7 @@ class TrafficSummary(Summary):
     spans: tuple[Span, ...]
 
 
-@told("counting stopped")
+@clear_errors("counting stopped")
 def traffic(spark: SparkSession, options: TrafficOptions, progress: Progress) -> TrafficSummary:
     """Read the messages once and count them.
 
@@ -267,7 +267,7 @@ def page(summary: TrafficSummary) -> Report:
             Section(
                 "In all",
                 (
-                    Figures(
+                    KeyNumbers(
                         (
                             ("messages", summary.messages),
                             ("bytes of bodies", summary.body_bytes),

@@ -182,7 +182,7 @@ class Master:
             if (probe := search.probe()) is not None
         }:
             for queue, stored in self._store_times(open_ones, group).items():
-                searches[queue].heard(stored)
+                searches[queue].probed(stored)
         found = {queue: search.result for queue, search in searches.items()}
         return {queue: found.get(queue, held[queue].maximum) for queue in times}
 

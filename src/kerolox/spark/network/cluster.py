@@ -2,7 +2,7 @@
 
 Routes are asked for in the background and kept: a name server that is away, empty or silent changes
 nothing for brokers that answer. A broker that is away (stopped, killed, silent) holds up nobody
-else: its queues are left out of :meth:`Cluster.view` until it is back, and only when that takes
+else: its queues are left out of :meth:`ClusterView.view` until it is back, and only when that takes
 longer than ``wait_seconds`` (option ``pollTimeoutMs``) its error is raised. Only masters (broker id
 0) and queues that may be read count. Nothing of this is pickled.
 """
@@ -83,7 +83,7 @@ class _Trouble:
     seconds_max: float
 
 
-class Cluster:
+class ClusterView:
     """Routes and queue bounds. Belongs to one thread.
 
     Args:
@@ -122,7 +122,7 @@ class Cluster:
         self._troubles: dict[tuple[str, str], _Trouble] = {}
         """By (topic or "", broker name or "")."""
 
-    def __enter__(self) -> Cluster:
+    def __enter__(self) -> ClusterView:
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -375,7 +375,7 @@ class Cluster:
         self._troubles.pop((topic, broker_name), None)
 
     def _servers(self) -> str:
-        return ";".join(self._finder.name_servers.in_turn())
+        return ";".join(self._finder.name_servers.in_order())
 
     # -- brokers -----------------------------------------------------------------------------
     def _wanted(self, topics: Iterable[str]) -> dict[str, dict[str, tuple[str, int]]]:

@@ -15,7 +15,7 @@ SUGGESTIONS_BEFORE_MOVE = 4
 """Answers in a row that name another node: pulls in flight are asked again at each move."""
 
 REST_SECONDS = 30.0
-"""So long no suggestion is heeded after a node that failed: it may be the one suggested."""
+"""So long no suggestion is followed after a node that failed: it may be the one suggested."""
 
 
 class Node:
@@ -39,7 +39,7 @@ class Node:
         """Whether it is none but the master that has all."""
         return self.broker_id != MASTER_ID
 
-    def heard(self, suggested: int) -> int | None:
+    def suggested_node(self, suggested: int) -> int | None:
         """An answer has suggested a node; the broker id to move to, None: stay."""
         if not self._allows_slaves or suggested == self.broker_id:
             self._times = 0

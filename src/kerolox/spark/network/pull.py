@@ -250,8 +250,8 @@ class RangePuller:
         if read is not None and read[1] == ResponseCode.SUCCESS:
             opaque, code, next_offset, suggested, _, _, start = read
             answer = _Answer(code, "", memoryview(frame)[start:], next_offset, suggested)
-        elif (told := _parse_answer(frame, self._node.address)) is not None:
-            opaque, answer = told
+        elif (parsed := _parse_answer(frame, self._node.address)) is not None:
+            opaque, answer = parsed
         else:
             return False
         arrived = self._arrived
@@ -289,7 +289,7 @@ class RangePuller:
             if next_offset > slot.end:
                 records = records_before(records, slot.end)
             stop = min(next_offset, slot.end)
-            self._heed(suggested, queue_range.queue)
+            self._follow(suggested, queue_range.queue)
             return Pulled(records, stop - slot.start), stop
         error = BrokerError.from_response(code, remark or None, self._node.address)
         if self._node.is_slave:
@@ -393,9 +393,9 @@ class RangePuller:
         if self._node.address != before:
             _log.info("broker %s is read at %s now", queue.broker_name, self._node.address)
 
-    def _heed(self, suggested: int, queue: MessageQueue) -> None:
+    def _follow(self, suggested: int, queue: MessageQueue) -> None:
         """Go to the node that the broker suggests; what is in flight is asked again there."""
-        wanted = self._node.heard(suggested)
+        wanted = self._node.suggested_node(suggested)
         if wanted is None:
             return
         try:
@@ -410,7 +410,7 @@ class RangePuller:
         """Whether the records are of another life of the topic than the range.
 
         Those that were there when the range was planned are not newer than the last of them was,
-        unless the broker's clock was set; so a newer one is a reason to look at that last one.
+        unless the broker's clock was set; so a newer one is a reason to examine that last one.
         """
         known = self._known.get(queue_range.queue)
         mark = known.mark if known else None

@@ -115,7 +115,7 @@ class RouteFinder:
         """
         lookup = Lookup(unknown=set(topics))
         knows_brokers = False
-        for address in self.name_servers.in_turn():
+        for address in self.name_servers.in_order():
             if not lookup.unknown:
                 break
             asked = sorted(lookup.unknown)
@@ -135,7 +135,7 @@ class RouteFinder:
 
     def addresses(self, topic: str, broker_name: str) -> dict[int, str]:
         """The addresses of a broker by broker id, master and slaves; empty: nobody knows now."""
-        for address in self.name_servers.in_turn():
+        for address in self.name_servers.in_order():
             try:
                 answer = self._asked(address, [route_request(topic)])[0]
                 route = route_of(answer, address)
@@ -158,7 +158,7 @@ class RouteFinder:
         listed: set[str] = set()
         system: set[str] = set()
         answered = False
-        for address in self.name_servers.in_turn():
+        for address in self.name_servers.in_order():
             try:
                 listed |= self._names(address, RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER)
                 system |= self._names(address, RequestCode.GET_SYSTEM_TOPIC_LIST_FROM_NS)

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from kerolox.message import MessageQueue
-    from kerolox.spark.network.cluster import Cluster
+    from kerolox.spark.network.cluster import ClusterView
     from kerolox.spark.options import SourceOptions
     from kerolox.spark.positions.offsets import Bounds
 
@@ -23,7 +23,7 @@ _log = logging.getLogger(__name__)
 def resolved(
     bound: OffsetBound,
     held: Mapping[MessageQueue, Bounds],
-    cluster: Cluster,
+    cluster: ClusterView,
     options: SourceOptions,
     *,
     option: str,
@@ -72,7 +72,7 @@ def _refuse_beyond(
             )
 
 
-def _of_group(held: Mapping[MessageQueue, Bounds], cluster: Cluster, group: str) -> Offsets:
+def _of_group(held: Mapping[MessageQueue, Bounds], cluster: ClusterView, group: str) -> Offsets:
     committed = cluster.committed(held, group)
     missing = held.keys() - committed.keys()
     if missing:

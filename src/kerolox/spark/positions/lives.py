@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from kerolox.message import MessageQueue
     from kerolox.spark.positions.offsets import Bounds
-    from kerolox.spark.positions.position import Position
+    from kerolox.spark.positions.position import SourcePosition
 
 
 class Replaced(NamedTuple):
@@ -39,7 +39,7 @@ class Store(Protocol):
 
 
 def replaced_queues(
-    position: Position, held: Mapping[MessageQueue, Bounds], store: Store, group: str
+    position: SourcePosition, held: Mapping[MessageQueue, Bounds], store: Store, group: str
 ) -> dict[MessageQueue, Replaced]:
     """The queues of ``held`` that are not those of ``position``.
 
@@ -88,7 +88,7 @@ def _other_message(offset: int, stored: int | None, known: int) -> str:
 def _replaced(
     queue: MessageQueue,
     what: str,
-    position: Position,
+    position: SourcePosition,
     held: Bounds,
     store: Store,
     group: str,

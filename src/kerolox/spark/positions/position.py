@@ -32,7 +32,7 @@ Document = dict[str, object]
 
 
 @dataclass(frozen=True, slots=True)
-class Position:
+class SourcePosition:
     """The end of a micro-batch, or with ``first`` the place where a new query starts."""
 
     offsets: Offsets
@@ -41,7 +41,7 @@ class Position:
     first: bool = False
     version: int = VERSION
 
-    def ahead_of(self, other: Position) -> Position:
+    def ahead_of(self, other: SourcePosition) -> SourcePosition:
         """The part of the queues of which ``other`` has not seen so much."""
         seen = {
             queue: max(other.offsets.get(queue, 0), mark.end if mark else 0)
@@ -50,7 +50,7 @@ class Position:
         }
         offsets = {queue: offset for queue, offset in self.offsets.items() if offset > seen[queue]}
         marks = {queue: mark for queue, mark in self.marks.items() if queue in offsets}
-        return Position(offsets, marks=marks)
+        return SourcePosition(offsets, marks=marks)
 
     def to_json(self) -> Document:
         """The document; equal positions have equal text."""
@@ -66,7 +66,7 @@ class Position:
         return document
 
     @classmethod
-    def parse(cls, document: Document) -> Position:
+    def parse(cls, document: Document) -> SourcePosition:
         """Read a document of any version.
 
         Raises:

@@ -70,7 +70,7 @@ class ColumnDecoder:
     def decode(
         self, records: bytes, queue: MessageQueue
     ) -> Iterator[tuple[pyarrow.RecordBatch, int]]:
-        """Batches in order, each with how many records were looked at for it, those included that
+        """Batches in order, each with how many records were examined for it, those included that
         the tags left out. Inflated bodies make several batches of one answer.
 
         Raises:

@@ -110,9 +110,9 @@ def write_halves(
     ):
         writer.write(batches, rows_per_second)
         ranges = tuple(
-            halves.range_of(name, topics[name], lane.outcome)
-            for name, lane in writer.sender.lanes.items()
-            if lane.outcome.rows
+            halves.range_of(name, topics[name], broker_sender.outcome)
+            for name, broker_sender in writer.sender.broker_senders.items()
+            if broker_sender.outcome.rows
         )
         return SinkMessage(writer.rows, attempt.text, ranges)
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from kerolox.client.core.namespaces import with_namespace
 from kerolox.client.core.validate import check_producer_group, check_send_topic
-from kerolox.codec.row_twin import PROPERTIES_RESERVE_BYTES
+from kerolox.codec.python_rows import PROPERTIES_RESERVE_BYTES
 from kerolox.errors import ConfigError, MessageRejectedError
 from kerolox.message import Message, encode_properties
 from kerolox.protocol.codes import FRAME_BYTES_MAX

@@ -154,7 +154,7 @@ class PublishRoutes:
     def _route(self, topic: str) -> TopicRoute | None:
         """The route of a topic, else that which it gets with its first message; None: neither."""
         failure: RemotingError | BrokerError | None = None
-        for address in self._servers.in_turn():
+        for address in self._servers.in_order():
             requests = [route_request(topic), route_request(AUTO_CREATE_TOPIC)]
             try:
                 answers = ask_all(

@@ -21,7 +21,7 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from kerolox.codec.row_twin import MapColumn, RowColumns, RowRules, TextColumn
+from kerolox.codec.python_rows import MapColumn, RowColumns, RowRules, TextColumn
 from kerolox.config import nearest
 from kerolox.errors import ConfigError
 from kerolox.message import RESERVED_PROPERTIES, PropertyKey, encode_properties

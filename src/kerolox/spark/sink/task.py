@@ -16,25 +16,25 @@ from kerolox.client.core.sending.batching import BATCH_COUNT_MAX
 from kerolox.client.core.sending.send import OutgoingMessage, SendHeader
 from kerolox.client.core.sending.unique_id import UniqueIdFactory
 from kerolox.client.core.validate import check_send_topic
-from kerolox.codec.row_twin import RowIds, check_row, flag_of, id_of, property_text
+from kerolox.codec.python_rows import RowIds, check_row, flag_of, id_of, property_text
 from kerolox.codec.rows import row_codec
 from kerolox.errors import MessageRejectedError
 from kerolox.message import ITEM_END, PropertyKey, encode_properties
 from kerolox.protocol.names import AUTO_CREATE_TOPIC, RETRY_PREFIX
 from kerolox.spark.network.connecting import Connector
+from kerolox.spark.sink.broker_sender import BrokerSender, RowBatch
 from kerolox.spark.sink.errors import SinkError
-from kerolox.spark.sink.lanes import Lane, Parcel
 from kerolox.spark.sink.pacing import slices
 from kerolox.spark.sink.queues import NEW_TOPIC_QUEUES, PublishRoutes, by_topic, shares_of
 from kerolox.spark.sink.rows import Rows, rules_of
-from kerolox.spark.sink.sender import Sender
+from kerolox.spark.sink.task_sender import TaskSender
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     import pyarrow
 
-    from kerolox.codec.row_twin import RowColumns
+    from kerolox.codec.python_rows import RowColumns
     from kerolox.message import MessageQueue
     from kerolox.spark.sink.options import SinkOptions
     from kerolox.spark.sink.queues import Share, TopicQueues
@@ -87,7 +87,7 @@ class TaskWriter:
         properties of each item, so it names none of those again: a broker is slow with such."""
         group = halves.group if halves else options.group_of("")
         self._header = SendHeader(group, AUTO_CREATE_TOPIC, NEW_TOPIC_QUEUES)
-        self.sender = Sender(self._lane, self._routes, seconds_max=seconds)
+        self.sender = TaskSender(self._broker_sender, self._routes, seconds_max=seconds)
         self._topics: dict[str, str] = {}
         """Legal topics, by the names that rows give, as brokers know them."""
         self._address_topics = {} if broker_topics is None else broker_topics
@@ -164,16 +164,16 @@ class TaskWriter:
         return topic
 
     # -- sends ---------------------------------------------------------------------------------
-    def _lane(self, broker_name: str) -> Lane:
+    def _broker_sender(self, broker_name: str) -> BrokerSender:
         halves = self._halves
-        return Lane(
+        return BrokerSender(
             broker_name,
             self._connector,
             self._address,
             self._header,
             self._options.in_flight_bytes,
             partial(halves.requested, broker_name) if halves else _ignore,
-            halves.greet if halves else _ignore,
+            halves.send_heartbeat if halves else _ignore,
         )
 
     def _address(self, broker_name: str, fresh: bool) -> str:
@@ -194,34 +194,34 @@ class TaskWriter:
             most = min(start + ROWS_AT_ONCE, count)
             stop = bisect_right(offsets, offsets[start] + BYTES_AT_ONCE, start + 1, most + 1) - 1
             stop = max(stop, start + 1)
-            some = _Some(rows, share, queues, columns, start, stop)
+            row_slice = _RowSlice(rows, share, queues, columns, start, stop)
             if is_single:
                 for row in range(start, stop):
-                    self._send_single(some, row, delays)
+                    self._send_single(row_slice, row, delays)
             else:
-                self._send_batches(some)
+                self._send_batches(row_slice)
             start = stop
 
-    def _send_batches(self, some: _Some) -> None:
-        columns, start, stop = some.columns, some.start, some.stop
+    def _send_batches(self, row_slice: _RowSlice) -> None:
+        columns, start, stop = row_slice.columns, row_slice.start, row_slice.stop
         ids = self._next_ids(stop - start)
         items, ends_data = self._codec.encode_rows(columns, start, stop, self._rules, ids)
         ends = memoryview(ends_data).cast("B").cast("I")
         view = memoryview(items)
         first = base = 0
         while first < stop - start:
-            queue = some.share.queue(some.queues)
+            queue = row_slice.share.queue(row_slice.queues)
             self._address_topics.setdefault(queue.broker_name, queue.topic)
             most = min(first + BATCH_COUNT_MAX, stop - start)
             behind = bisect_right(ends, base + self._options.batch_bytes, first, most)
             if behind == first or (
                 self._halves and not self._halves.takes_batches(queue.broker_name)
             ):
-                self._send_single(some, start + first, None, queue)
+                self._send_single(row_slice, start + first, None, queue)
                 behind = first + 1
             else:
                 message = OutgoingMessage(
-                    some.share.topic,
+                    row_slice.share.topic,
                     bytes(view[base : ends[behind - 1]]),
                     self._marks or _WAIT,
                     0,
@@ -229,33 +229,37 @@ class TaskWriter:
                     "",
                     is_batch=True,
                 )
-                numbers = some.number(start + first), some.number(start + behind - 1)
-                self._dispatch(some.share, message, queue, numbers, behind - first)
+                numbers = row_slice.number(start + first), row_slice.number(start + behind - 1)
+                self._dispatch(row_slice.share, message, queue, numbers, behind - first)
             first, base = behind, ends[behind - 1]
 
     def _send_single(
-        self, some: _Some, row: int, delays: _Delays | None, queue: MessageQueue | None = None
+        self,
+        row_slice: _RowSlice,
+        row: int,
+        delays: _Delays | None,
+        queue: MessageQueue | None = None,
     ) -> None:
         """One row in a request of its own."""
         if queue is None:
-            queue = some.share.queue(some.queues)
+            queue = row_slice.share.queue(row_slice.queues)
             self._address_topics.setdefault(queue.broker_name, queue.topic)
         message_id = id_of(self._next_ids(1), 0)
-        text = property_text(some.columns, row, self._rules, message_id).decode()
+        text = property_text(row_slice.columns, row, self._rules, message_id).decode()
         if self._marks:
             text = f"{text}{ITEM_END}{self._marks}"
         if delays is not None:
             text = f"{text}{ITEM_END}{encode_properties(delays.of(row))}"
         message = OutgoingMessage(
-            some.share.topic,
-            some.columns.body.value(row) or b"",
+            row_slice.share.topic,
+            row_slice.columns.body.value(row) or b"",
             text,
-            flag_of(some.columns, row),
+            flag_of(row_slice.columns, row),
             self._halves.sys_flag if self._halves else 0,
             message_id.decode(),
         )
-        number = some.number(row)
-        self._dispatch(some.share, message, queue, (number, number), 1)
+        number = row_slice.number(row)
+        self._dispatch(row_slice.share, message, queue, (number, number), 1)
 
     def _dispatch(
         self,
@@ -266,8 +270,8 @@ class TaskWriter:
         count: int,
     ) -> None:
         is_fixed = share.is_fixed or self._halves is not None
-        parcel = Parcel(message, queue, numbers, count, is_fixed, share.is_ordered)
-        self.sender.send(parcel)
+        row_batch = RowBatch(message, queue, numbers, count, is_fixed, share.is_ordered)
+        self.sender.send(row_batch)
 
     def _next_ids(self, count: int) -> RowIds:
         first = self._id_count
@@ -283,7 +287,7 @@ class TaskWriter:
         return _Delays(levels, times)
 
 
-class _Some:
+class _RowSlice:
     """Rows of a share that are encoded at once."""
 
     __slots__ = ("_rows", "columns", "queues", "share", "start", "stop")

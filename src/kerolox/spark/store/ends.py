@@ -11,7 +11,7 @@ from contextlib import closing
 from typing import TYPE_CHECKING, NamedTuple, cast
 
 from kerolox.spark.store.files.queues import StoreQueue, queue_path
-from kerolox.spark.store.scan import LOOK_BACK_BYTES, Damage, LogScan, Rows, Split, Wanted
+from kerolox.spark.store.scan import LOOKBACK_BYTES, Damage, LogScan, Rows, Split, Wanted
 
 if TYPE_CHECKING:
     from kerolox.inspect.places import LogFile
@@ -47,7 +47,7 @@ def find_log_end(listing: StoreListing, known: int | None = None) -> LogEnd:
 
     Args:
         listing: the store.
-        known: a record begins or the log ended here when it was looked at before: the search starts
+        known: a record begins or the log ended here when it was examined before: the search starts
             with it, unless the log was cut before it. None: it starts near the last byte that is
             not zero.
 
@@ -59,7 +59,7 @@ def find_log_end(listing: StoreListing, known: int | None = None) -> LogEnd:
     end = _end_of_files(listing, known)
     if not listing.is_live or listing.queue_folder is None or end.offset == known:
         return end
-    start = max(listing.start, end.offset - LOOK_BACK_BYTES if known is None else known)
+    start = max(listing.start, end.offset - LOOKBACK_BYTES if known is None else known)
     return LogEnd(_shown_end(listing, start, end.offset), end.tail)
 
 
@@ -103,7 +103,7 @@ def _end_before(listing: StoreListing, file: LogFile, written: int) -> LogEnd:
     """The end in a file, near the last byte that was written."""
     limit = min(file.end, written + ZEROS_OF_A_RECORD_MAX)
     scan = LogScan(listing.disk, [file], log_end=limit)
-    start, back = file.start, LOOK_BACK_BYTES
+    start, back = file.start, LOOKBACK_BYTES
     while written - back > file.start:
         start = scan.border(written - back)
         if start < limit:
@@ -118,7 +118,7 @@ def _end_behind(listing: StoreListing, file: LogFile, known: int) -> LogEnd:
         limit = min(file.end, known + STEP_BYTES)
         scan = LogScan(listing.disk, [file], log_end=limit)
         end, tail = scan.end_of(file, known)
-        if limit == file.end or end < limit - LOOK_BACK_BYTES:
+        if limit == file.end or end < limit - LOOKBACK_BYTES:
             return LogEnd(end, tail)
         known = end
 

@@ -37,7 +37,7 @@ OPTIONS = {
     "consumeQueues": "auto (default), always or never: read few messages by their queue entries",
     "splitBytes": "most bytes of the log that one Spark partition reads, default 256m",
     "maxBytesPerTrigger": "stream: most bytes of the log in a micro-batch; needs PySpark 4.2",
-    "pollIntervalMs": "stream: time between looks while nothing comes, default 250",
+    "pollIntervalMs": "stream: time between checks while nothing comes, default 250",
 }
 """Every option with its meaning."""
 

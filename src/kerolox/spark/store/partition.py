@@ -14,7 +14,7 @@ from kerolox.spark.store.columns import CRC_OK, RowBatches
 from kerolox.spark.store.entries import scan_entries
 from kerolox.spark.store.files.disk import disk_of
 from kerolox.spark.store.files.queues import QueueRange
-from kerolox.spark.store.scan import LOOK_BACK_BYTES, Damage, LogScan, Split, Wanted
+from kerolox.spark.store.scan import LOOKBACK_BYTES, Damage, LogScan, Split, Wanted
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -64,7 +64,7 @@ def log_partition(
     files = [
         (file.start, file.size, file.path)
         for file in listing.files
-        if file.end > split.start - LOOK_BACK_BYTES and file.start < split.end
+        if file.end > split.start - LOOKBACK_BYTES and file.start < split.end
     ]
     plain = (split.start, split.end, split.at_border, split.sees_end)
     return StorePartition(_Part(listing.location, broker_name, files, log_end, plain))
@@ -130,12 +130,12 @@ def _rows(part: _Part, wanted: Wanted, options: StoreOptions) -> Iterator[Rows]:
         parts = LogScan(disk, files, log_end=part.log_end).scan(split, wanted)
     for found in parts:
         if isinstance(found, Damage):
-            tell_damage(part.location, found, fail_on_data_loss=options.fail_on_data_loss)
+            report_damage(part.location, found, fail_on_data_loss=options.fail_on_data_loss)
         else:
             yield found
 
 
-def tell_damage(location: str, damage: Damage, *, fail_on_data_loss: bool) -> None:
+def report_damage(location: str, damage: Damage, *, fail_on_data_loss: bool) -> None:
     """Say that bytes of a log hold no record.
 
     Raises:

@@ -43,8 +43,8 @@ class StoreRange:
     """A record or a file begins at ``start``."""
 
 
-def look_at(
-    options: StoreOptions, number: int, known: int | None = None, told: int | None = None
+def examine(
+    options: StoreOptions, number: int, known: int | None = None, reported: int | None = None
 ) -> tuple[StoreListing, LogEnd]:
     """List one of the stores and find its log's end; odd files and a torn tail are warned of.
 
@@ -52,7 +52,7 @@ def look_at(
         options: of the query.
         number: of the store, in the order of its paths.
         known: where the log's end was before; then faults of the listing were told before.
-        told: where a torn tail was that needs no second warning.
+        reported: where a torn tail was that needs no second warning.
 
     Raises:
         StoreError: it is no store.
@@ -62,7 +62,7 @@ def look_at(
     end = find_log_end(listing, known)
     for fault in listing.faults if known is None else ():
         _log.warning("%s: %s", listing.location, fault)
-    if end.tail is not None and end.tail.offset != told:
+    if end.tail is not None and end.tail.offset != reported:
         _log.warning(
             "%s: the log ends at %d; %d bytes behind it are no whole record: %s",
             *(listing.location, end.offset, end.tail.length, end.tail.reason),
@@ -75,7 +75,7 @@ def broker_name_of(options: StoreOptions, number: int) -> str | None:
     return options.broker_names[number] if options.broker_names else None
 
 
-def told_loss(what: str, *, fail_on_data_loss: bool) -> None:
+def report_loss(what: str, *, fail_on_data_loss: bool) -> None:
     """Say that messages asked for are not there any more.
 
     Raises:
@@ -95,7 +95,7 @@ def batch_range(options: StoreOptions, number: int) -> StoreRange:
         DataLossError: it has not all that was asked for, and ``failOnDataLoss`` is set.
         OSError: it can't be read.
     """
-    listing, log_end = look_at(options, number)
+    listing, log_end = examine(options, number)
     check_topics(listing, options)
     loss_is_error = options.fail_on_data_loss
     start, end = listing.start, log_end.offset
@@ -105,7 +105,7 @@ def batch_range(options: StoreOptions, number: int) -> StoreRange:
                 f"{listing.location}: the log begins at {listing.start}, behind "
                 f"startingPhysicalOffset {options.first_offset}"
             )
-            told_loss(what, fail_on_data_loss=loss_is_error)
+            report_loss(what, fail_on_data_loss=loss_is_error)
         start = max(start, options.first_offset)
     if options.end_offset is not None:
         if options.end_offset > end:
@@ -113,7 +113,7 @@ def batch_range(options: StoreOptions, number: int) -> StoreRange:
                 f"{listing.location}: the log ends at {end}, before "
                 f"endingPhysicalOffset {options.end_offset}"
             )
-            told_loss(what, fail_on_data_loss=loss_is_error)
+            report_loss(what, fail_on_data_loss=loss_is_error)
         end = min(end, options.end_offset)
     at_border = start == listing.start
     found = StoreRange(
@@ -131,7 +131,7 @@ def check_gaps(found: StoreRange, options: StoreOptions) -> None:
     for start, end in found.listing.gaps:
         if start < found.end and end > found.start:
             what = f"{found.listing.location}: files of the log from {start} to {end} are missing"
-            told_loss(what, fail_on_data_loss=options.fail_on_data_loss)
+            report_loss(what, fail_on_data_loss=options.fail_on_data_loss)
 
 
 def narrowed(found: StoreRange, options: StoreOptions) -> StoreRange:

@@ -8,7 +8,7 @@ from pyspark.sql.datasource import DataSourceReader, InputPartition
 
 from kerolox.spark.store.columns import check_store_schema
 from kerolox.spark.store.plan import batch_range, plan_batch
-from kerolox.spark.worker import STORE_READING_MODULE, packed, plain_errors
+from kerolox.spark.worker import STORE_READING_MODULE, packed, short_errors
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -30,7 +30,7 @@ class StoreBatchReader(DataSourceReader):  # type: ignore[misc]
     def __reduce__(self) -> tuple[object, ...]:
         return packed(self._options, self._schema, STORE_READING_MODULE)
 
-    @plain_errors
+    @short_errors
     def partitions(self) -> list[InputPartition]:
         """List the stores, find where their logs end, and cut them."""
         options = self._options

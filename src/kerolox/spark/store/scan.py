@@ -40,7 +40,7 @@ WINDOW_BYTES = 2 * 1024 * 1024
 """So much is read at a time, so that it stays in a processor's cache until Spark has its rows; a
 larger record is read alone."""
 
-LOOK_BACK_BYTES = 8 * 1024 * 1024
+LOOKBACK_BYTES = 8 * 1024 * 1024
 """A split's first record is found by reading from so far before it: two of the largest records
 (maxMessageSize 4 MiB). What looks like a record within a body is then seen as part of it."""
 
@@ -97,7 +97,7 @@ class Rows:
     end: int
     """Physical offsets that were read for them."""
     records: int
-    """Records looked at, those that made no rows too."""
+    """Records examined, those that made no rows too."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -241,7 +241,7 @@ class LogScan:
         """
         first = self.border(start)
         limit = first + bytes_max
-        begin = self.border(max(first, limit - LOOK_BACK_BYTES))
+        begin = self.border(max(first, limit - LOOKBACK_BYTES))
         begin = first if begin >= limit else begin
         last = after = -1
         for part in self.scan(Split(begin, limit), _PLACES):
@@ -355,7 +355,7 @@ class _FileWalk:
 
     def border(self, offset: int) -> int:
         """Physical offset of the first record at or behind an offset in the file; -1: none."""
-        position = max(self._file.start, offset - LOOK_BACK_BYTES)
+        position = max(self._file.start, offset - LOOKBACK_BYTES)
         if position > self._file.start:
             position = self._find(position)
             if position < 0:
@@ -429,7 +429,7 @@ class _FileWalk:
         return head[:BLANK_BYTES] == BLANK.pack(self._file.end - position, BLANK_MAGIC)
 
     def _stands(self, position: int) -> bool:
-        """A record stands at a physical offset; its CRC is not looked at."""
+        """A record stands at a physical offset; its CRC is not examined."""
         size = self._record_bytes(position, self._read(position, _HEAD_BYTES))
         if not size:
             return False

@@ -15,8 +15,8 @@ from kerolox.spark.worker import (
     STORE_READING_MODULE,
     LateStreamReader,
     packed,
-    plain_errors,
     require_kerolox,
+    short_errors,
 )
 
 if TYPE_CHECKING:
@@ -45,7 +45,7 @@ class RocketMQStoreDataSource(DataSource):  # type: ignore[misc]
         """The format's name."""
         return STORE_FORMAT
 
-    @plain_errors
+    @short_errors
     def schema(self) -> StructType:
         """All columns of ``rocketmq``, or those of option ``columns``."""
         require_kerolox()
@@ -54,7 +54,7 @@ class RocketMQStoreDataSource(DataSource):  # type: ignore[misc]
 
         return store_schema(StoreOptions.parse(self.options).columns)
 
-    @plain_errors
+    @short_errors
     def reader(self, schema: StructType) -> StoreBatchReader:
         """A reader for a batch query."""
         require_kerolox()

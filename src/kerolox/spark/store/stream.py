@@ -28,13 +28,13 @@ from kerolox.spark.store.columns import check_store_schema
 from kerolox.spark.store.plan import (
     StoreRange,
     broker_name_of,
-    look_at,
+    examine,
     narrowed,
     plan_range,
-    told_loss,
+    report_loss,
 )
 from kerolox.spark.store.scan import LogScan
-from kerolox.spark.worker import plain_errors
+from kerolox.spark.worker import short_errors
 
 if TYPE_CHECKING:
     from pyspark.sql.datasource import InputPartition
@@ -100,25 +100,25 @@ class StoreStreamPlanner:
         self._schema = schema
         self._initial: Document | None = None
         self._last: Document | None = None
-        """Where the newest batch ends; PySpark 4.1 does not tell."""
+        """Where the newest batch ends; PySpark 4.1 does not report."""
         self._target: dict[str, int] | None = None
         self._known: dict[str, int] = {}
-        """The ends of the logs when they were looked at last."""
+        """The ends of the logs when they were examined last."""
         self._tails: dict[str, int] = {}
         self._listed: dict[str, StoreListing] = {}
         self._is_new = False
-        """The logs were looked at to find where the query starts, and not since."""
+        """The logs were examined to find where the query starts, and not since."""
         self._asked_at = 0.0
         self._is_idle = False
 
     # -- called by Spark, by way of LateStreamReader ------------------------------------------
-    @plain_errors
+    @short_errors
     def initialOffset(self) -> Document:
         """Where a query without a checkpoint starts: the first record that the options let pass."""
         if self._initial is None:
             starts = {}
             for number, path in enumerate(self._options.paths):
-                end = self._look(number)
+                end = self._poll_end(number)
                 starts[path] = self._first_place(number, end)
             self._initial = StorePosition(starts, dict(starts)).to_json()
             self._is_new = True
@@ -129,13 +129,13 @@ class StoreStreamPlanner:
         limit = self._options.max_bytes_per_trigger
         return ReadMaxBytes(limit) if limit else ReadAllAvailable()
 
-    @plain_errors
+    @short_errors
     def prepareForTriggerAvailableNow(self) -> None:
         """Remember where the logs end now; this run reads no further."""
         paths = self._options.paths
-        self._target = {path: self._look(number) for number, path in enumerate(paths)}
+        self._target = {path: self._poll_end(number) for number, path in enumerate(paths)}
 
-    @plain_errors
+    @short_errors
     def latestOffset(self, start: Document | None = None, limit: object = None) -> Document:
         """Where the next batch ends. PySpark 4.1 calls it without arguments."""
         if start is None:
@@ -146,7 +146,7 @@ class StoreStreamPlanner:
         is_new, self._is_new = self._is_new, False
         for number, path in enumerate(self._options.paths):
             is_known = is_new and self._known[path] > begin.ends.get(path, 0)
-            end = self._known[path] if is_known else self._look(number)
+            end = self._known[path] if is_known else self._poll_end(number)
             if self._target is not None:
                 end = self._end_of_run(self._target, path, end)
             place = begin.ends.get(path)
@@ -157,7 +157,7 @@ class StoreStreamPlanner:
                     f"{path}: the log ends at {end}, before {place}, up to which this query had "
                     "read: it is another store, or recovery cut its end"
                 )
-                told_loss(what, fail_on_data_loss=self._options.fail_on_data_loss)
+                report_loss(what, fail_on_data_loss=self._options.fail_on_data_loss)
                 place = end
             starts[path] = place
             ends[path] = max(end, starts[path])
@@ -175,7 +175,7 @@ class StoreStreamPlanner:
         """The newest ends seen, for the query's progress report."""
         return StorePosition({}, self._known).to_json() if self._known else None
 
-    @plain_errors
+    @short_errors
     def partitions(self, start: Document, end: Document) -> list[InputPartition]:
         """The partitions of a batch."""
         self._last = end
@@ -195,10 +195,10 @@ class StoreStreamPlanner:
         """Nothing to do: nothing stays open between calls."""
 
     # -- parts -------------------------------------------------------------------------------
-    def _look(self, number: int) -> int:
+    def _poll_end(self, number: int) -> int:
         """Where the log of a store ends now; its files are remembered for the batch."""
         path = self._options.paths[number]
-        listing, end = look_at(self._options, number, self._known.get(path), self._tails.get(path))
+        listing, end = examine(self._options, number, self._known.get(path), self._tails.get(path))
         self._listed[path] = listing
         self._known[path] = end.offset
         self._tails[path] = -1 if end.tail is None else end.tail.offset
@@ -212,7 +212,7 @@ class StoreStreamPlanner:
                 f"{path}: the log ends at {end}, before {planned}, where this run is to end: it is "
                 "another store, or recovery cut its end"
             )
-            told_loss(what, fail_on_data_loss=self._options.fail_on_data_loss)
+            report_loss(what, fail_on_data_loss=self._options.fail_on_data_loss)
             target[path] = end
         return min(end, planned)
 
@@ -244,21 +244,21 @@ class StoreStreamPlanner:
         path = self._options.paths[number]
         loss_is_error = self._options.fail_on_data_loss
         if path not in self._listed or self._known.get(path, 0) < end:
-            self._look(number)
+            self._poll_end(number)
         listing, log_end = self._listed[path], self._known[path]
         if start < listing.start:
             what = (
                 f"{path}: the log begins at {listing.start}, behind {start}, up to which this "
                 "query had read: retention deleted the files in between"
             )
-            told_loss(what, fail_on_data_loss=loss_is_error)
+            report_loss(what, fail_on_data_loss=loss_is_error)
             start = listing.start
         if log_end < end:
             what = (
                 f"{path}: the log ends at {log_end}, before {end}, up to which this batch goes: "
                 "it is another store, or recovery cut its end"
             )
-            told_loss(what, fail_on_data_loss=loss_is_error)
+            report_loss(what, fail_on_data_loss=loss_is_error)
             end = log_end
         if start >= end:
             return []

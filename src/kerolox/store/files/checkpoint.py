@@ -105,7 +105,7 @@ class AbortFile:
         return bool(found) and found[0] == self.boot_id()
 
     def create(self) -> None:
-        """Write the file with this boot's id, durably. Without room for the id it is left empty:
+        """Write the file with this boot's id, durably. Without space for the id it is left empty:
         that takes no block.
 
         Raises:

@@ -75,7 +75,7 @@ class Deletions:
             self._is_dirty = True
 
     def retry(self) -> None:
-        """After a file was deleted: there may be room now for what could not be noted."""
+        """After a file was deleted: there may be space now for what could not be noted."""
         if self._is_lost:
             self.sync()
 

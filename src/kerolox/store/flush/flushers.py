@@ -190,7 +190,7 @@ class CommitLogFlusher(StoreThread):
 def sync_file_system(folder: str) -> None:
     """Write the whole file system of a folder to the disk (``syncfs``), where the system can.
 
-    For thousands of files this is one wait in place of thousands. Errors are not told.
+    For thousands of files this is one wait in place of thousands. Errors are not reported.
     """
     import ctypes  # costs the start of a broker too much
 
@@ -271,7 +271,7 @@ class ConsumeQueueFlusher(StoreThread):
             try:
                 due = [queue for queue in list(self.dirty) if everything or self._is_due(queue)]
                 if len(due) >= QUEUES_SYNCED_AT_ONCE:
-                    # Each wait below then finds nothing to write, but tells of errors.
+                    # Each wait below then finds nothing to write, but reports errors.
                     sync_file_system(due[0].folder)
                 for queue in due:
                     # Taken out first: an entry that comes meanwhile puts it in again.
@@ -327,7 +327,7 @@ class IndexFollower(StoreThread):
         self._log = log
 
     def pause_seconds(self) -> float:
-        """How often to look at the log when there was nothing, or the disk took nothing."""
+        """How often to examine the log when there was nothing, or the disk took nothing."""
         return INDEX_RETRY_MS / 1_000 if self._index.failure else INDEX_INTERVAL_MS / 1_000
 
     def run_once(self) -> None:

@@ -141,12 +141,12 @@ class CommitLog:
                 notes.append(f"lengthened {path}: it had {size} bytes")
                 size = self.file_size
             check_file_size(str(path), size, self.file_size, FILE_SIZE_SETTING)
-            twin = places.get(start)
-            if twin is None or self._is_unwritten(twin, start):
+            kept = places.get(start)
+            if kept is None or self._is_unwritten(kept, start):
                 places[start] = folder
             elif not self._is_unwritten(folder, start):
                 raise ValueError(
-                    f"{twin} and {folder} both have a file {offset_name(start)} of the commit log; "
+                    f"{kept} and {folder} both have a file {offset_name(start)} of the commit log; "
                     "move one of them away"
                 )
         return places
@@ -214,7 +214,7 @@ class CommitLog:
                 "storePathCommitLog"
             ) from error
 
-    def room_for(self, size: int) -> AppendMessageStatus:
+    def space_for(self, size: int) -> AppendMessageStatus:
         """What the last file says to ``size`` bytes: PUT_OK, END_OF_FILE (``roll`` comes first), or
         MESSAGE_SIZE_EXCEEDED (no file can hold them)."""
         if size > self.record_bytes_max:
@@ -278,7 +278,7 @@ class CommitLog:
         return fresh
 
     def drop_first(self) -> MappedFile | None:
-        """Take the oldest file out; None: it is the only one. Who looks at it may go on: the map
+        """Take the oldest file out; None: it is the only one. Who examines it may go on: the map
         lives as long as anyone holds it."""
         first = next(iter(self.files.values()), None)
         if len(self.files) < 2 or first is None or first.end > self.max_offset:

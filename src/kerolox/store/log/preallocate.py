@@ -25,7 +25,7 @@ WAIT_SECONDS_MAX = 5.0
 REQUESTS_MAX = 4
 """The next file and the one after it, and two more while the folders change."""
 WARM_UP_BYTES = 1 << 20
-"""Written between two looks at whether somebody needs the file."""
+"""Written between two checks of whether somebody needs the file."""
 BUSY_MS_MAX = 10_000_000
 """A longer wait is a mistake of the clock, RocketMQ says."""
 

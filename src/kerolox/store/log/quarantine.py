@@ -1,7 +1,7 @@
 """What is done with what stands behind the end of the log.
 
 Torn records are cleared. Whole ones are somebody's messages, behind damage: they are kept for
-people to look at, in a folder beside that of their file whose name ends in ``-cut``. What is cut
+people to read, in a folder beside that of their file whose name ends in ``-cut``. What is cut
 off a slave's log has a folder of its own in there, of the form of a store.
 """
 

@@ -44,7 +44,7 @@ from kerolox.store.queues.names import check_queue_name
 FILE_SIZE_SETTING = "mappedFileSizeConsumeQueue"
 OPEN_QUEUES_MAX = 512
 RECOVERED_FILES = 3
-"""An unclean start looks at every entry of so many files at the end of each queue."""
+"""An unclean start examines every entry of so many files at the end of each queue."""
 SCAN_ENTRIES = 3_277
 """Entries that a search one by one reads at once (64 KiB)."""
 
@@ -380,7 +380,7 @@ class ConsumeQueue:
     def load(self, *, clean: bool) -> Loaded:
         """Find the files and the last entry.
 
-        ``clean=False``: entries of the last files are all looked at, and the queue ends before
+        ``clean=False``: entries of the last files are all examined, and the queue ends before
         the first that is none.
 
         Raises:

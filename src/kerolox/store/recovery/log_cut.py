@@ -244,7 +244,7 @@ def _finish(settings: StoreSettings) -> LogCut | None:
         cut = msgspec.json.decode(data, type=LogCut)
     except msgspec.DecodeError as error:
         raise ValueError(f"{intent} is no cut of a log ({error}); move it away") from None
-    # The next opening looks at everything, as after a crash: queues and index end with the log.
+    # The next opening examines everything, as after a crash: queues and index end with the log.
     AbortFile(os.path.join(root, "abort")).begin()
     Inventory.remove(root)
     sync_path(root)

@@ -43,7 +43,7 @@ REDO_BYTES = 32 << 20
 INDEX_AT_OPEN_SECONDS_MAX = 2.0
 """The index catches up so long before ``open`` returns, with the rest in the background."""
 INDEX_AT_OPEN_RECORDS = 2_048
-"""Records between two looks at the clock."""
+"""Records between two checks of the clock."""
 
 
 class StateAtOpen(NamedTuple):
@@ -162,7 +162,7 @@ class Recovery:
 
     # -- where to start ---------------------------------------------------------------------
     def find_start(self, state: StateAtOpen) -> int:
-        """Physical offset of a record before which nothing needs to be looked at."""
+        """Physical offset of a record before which nothing needs to be examined."""
         log = self._log
         queues = self._repair.queues()
         starts = [log.min_offset]

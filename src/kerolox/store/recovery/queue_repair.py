@@ -332,7 +332,7 @@ class QueueRepair:
 
     # -- entries that no record claimed -------------------------------------------------------
     def find_disowned(self, begin: int) -> int | None:
-        """Look at the entries that no record claimed: the offset of the first record whose queue
+        """Examine the entries that no record claimed: the offset of the first record whose queue
         knows it otherwise than it says itself. Entries that belong to no record are dropped."""
         first: int | None = None
         for queue, seen in self._seen.items():

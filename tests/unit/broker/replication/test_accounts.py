@@ -52,7 +52,7 @@ accounts:
 """
 
 
-def judge(proof: bytes, nonce: str) -> str:
+def check_proof(proof: bytes, nonce: str) -> str:
     return proof_refusal(proof, nonce, ACCOUNTS)
 
 
@@ -62,7 +62,7 @@ def message(body: bytes) -> bytes:
 
 def guarded() -> SlaveLink:
     """A master's end that has given its number."""
-    link = SlaveLink(SETTINGS, FILE_SIZE, 0, judge, "n1")
+    link = SlaveLink(SETTINGS, FILE_SIZE, 0, check_proof, "n1")
     assert link.received(HELLO, LOG, 0) == Note(nonce="n1").frame()
     return link
 
@@ -97,7 +97,7 @@ def test_whoever_proves_no_administrator_is_refused(sent: bytes, words: str) -> 
 
 
 def test_a_java_slave_is_refused_where_an_account_is_wanted() -> None:
-    link = SlaveLink(SETTINGS, FILE_SIZE, 0, judge, "n1")
+    link = SlaveLink(SETTINGS, FILE_SIZE, 0, check_proof, "n1")
     with pytest.raises(ReplicationError, match="a Java slave has none"):
         link.received(REPORT.pack(0), LOG, 0)
 

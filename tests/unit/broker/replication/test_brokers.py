@@ -252,7 +252,7 @@ async def test_positions_of_transactions_wait_for_the_log_they_stand_for(
             await tables.take_from(master.address)
             assert position() == -1
             assert slave.parts.offsets.query("readers", "T", 0) == 1
-            # The next look finds a longer log; what waits is not forgotten for what comes later.
+            # The next check finds a longer log; what waits is not forgotten for what comes later.
             await fill(master, 1)
             master.parts.offsets.commit(TRANSACTION_GROUP, HALF_TOPIC, 0, 2, "a test")
             await tables.take_from(master.address)

@@ -13,7 +13,7 @@ from kerolox.broker.broker import Broker
 from kerolox.broker.identity import Identity
 from kerolox.broker.replication import server
 from kerolox.broker.replication.replication import Replication
-from kerolox.broker.replication.sockets import TEXTS_MAX, Told
+from kerolox.broker.replication.sockets import TEXTS_MAX, LoggedTexts
 from kerolox.errors import ConfigError
 from tests.support.clients.peer import peer_of
 from tests.support.eventually import until
@@ -72,7 +72,7 @@ async def test_no_port_for_slaves_is_open_beside_guarded_ones(
 
 
 async def test_the_same_is_said_of_a_host_once_a_minute():
-    told = Told()
+    told = LoggedTexts()
     assert told.is_new("it reports the offset 5", 0.0, "10.1.2.3")
     assert not told.is_new("it reports the offset 77", 59.0, "10.1.2.3")
     assert told.is_new("it reports the offset 77", 59.0, "10.1.2.4")

@@ -167,9 +167,9 @@ def test_the_master_sends_heartbeats_and_ends_silent_connections() -> None:
     link.check(400)
     with pytest.raises(ReplicationError, match="haHousekeepingInterval is 400"):
         link.check(401)
-    unheard = SlaveLink(SETTINGS, FILE_SIZE, 0)
-    assert unheard.heartbeat(100) == b""
-    assert unheard.transfer(10) is None
+    without_listener = SlaveLink(SETTINGS, FILE_SIZE, 0)
+    assert without_listener.heartbeat(100) == b""
+    assert without_listener.transfer(10) is None
 
 
 def test_any_slave_is_enough_and_one_far_behind_is_none() -> None:

@@ -14,7 +14,7 @@ import pytest
 from kerolox.broker.replication.follower import LogReceiver, StreamThread
 from kerolox.broker.replication.slave import MasterLink
 from kerolox.broker.replication.wire import HEAD, Note, ReplicationError, ReplicationSettings
-from kerolox.kernel import StreamStanding
+from kerolox.kernel import StreamPosition
 
 from .memory_log import MemoryLog
 
@@ -77,10 +77,10 @@ async def test_bytes_are_in_the_log_when_the_read_is_over() -> None:
 class Stream:
     """A kernel's stream that never reads; it stands in the head of a frame."""
 
-    def __init__(self, standing: StreamStanding) -> None:
-        self._standing = standing
+    def __init__(self, stream_position: StreamPosition) -> None:
+        self._standing = stream_position
 
-    def standing(self) -> StreamStanding:
+    def stream_position(self) -> StreamPosition:
         return self._standing._replace(rest=HEAD.pack(6, 3)[:5])
 
     def __getattr__(self, name: str) -> Any:
@@ -90,8 +90,10 @@ class Stream:
 class StreamingLog(MemoryLog):
     """A log whose kernel reads connections."""
 
-    def read_master(self, _descriptor: int, standing: StreamStanding, *_sizes: int) -> Stream:
-        return Stream(standing)
+    def read_master(
+        self, _descriptor: int, stream_position: StreamPosition, *_sizes: int
+    ) -> Stream:
+        return Stream(stream_position)
 
 
 @contextmanager

@@ -145,7 +145,7 @@ async def test_both_paths_answer_alike(tmp_path: Path, kernel: str, does: str, f
 async def test_a_send_wakes_the_master_and_waits_for_no_look(
     tmp_path: Path, kernel: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("kerolox.broker.replication.server.LOOK_SECONDS", 30.0)
+    monkeypatch.setattr("kerolox.broker.replication.server.POLL_SECONDS", 30.0)
     async with pair(tmp_path, kernel, of_master=SYNC) as (master, slave), peer_of(master) as peer:
         await peer.create_topic("T")
         async with asyncio.timeout(10):

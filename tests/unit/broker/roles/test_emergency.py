@@ -18,7 +18,7 @@ from kerolox.message import Message
 from kerolox.protocol.bodies import TopicConfig, encode_body
 from kerolox.protocol.codes import MessageSysFlag, RequestCode, ResponseCode
 from kerolox.protocol.command import RemotingCommand
-from kerolox.protocol.own.roles import RoleAction, RoleChange
+from kerolox.protocol.extensions.roles import RoleAction, RoleChange
 from kerolox.remoting.client import RemotingClient
 from tests.support.clients.peer import peer_of
 from tests.support.eventually import until
@@ -263,7 +263,7 @@ async def test_of_two_slaves_that_were_promoted_unseen_the_later_is_the_master(
 async def test_an_old_master_that_was_cut_off_becomes_a_slave_while_it_runs(
     tmp_path: Path, kernel: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(roles, "LOOK_SECONDS", 0.0)
+    monkeypatch.setattr(roles, "POLL_SECONDS", 0.0)
     async with pair_of(tmp_path, kernel) as cluster:
         await fill(cluster)
         await until_equal(cluster["a"], cluster["b"])

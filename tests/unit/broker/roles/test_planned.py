@@ -83,20 +83,20 @@ async def test_master_and_slave_change_places_and_clients_see_no_error(
 
 
 @pytest.mark.parametrize("is_at_it", [False, True])
-async def test_a_slave_that_looks_at_its_master_amid_the_change_takes_its_place(
+async def test_a_slave_that_examines_its_master_amid_the_change_takes_its_place(
     tmp_path: Path, kernel: str, is_at_it: bool
 ) -> None:
     async with pair_of(tmp_path, kernel) as cluster:
 
-        def look(step: str) -> None:
+        def poll(step: str) -> None:
             if step.endswith("becomes the master"):
                 status = cluster["a"].parts.roles.status()
                 if is_at_it:
                     # What it is now is on its disk, and it does not follow yet.
                     status = msgspec.structs.replace(status, is_paused=True, master_address="")
-                cluster["b"].parts.roles.heard_master(status)
+                cluster["b"].parts.roles.note_master(status)
 
-        changed = await promote_broker(cluster.access, cluster.at("b"), on_step=look)
+        changed = await promote_broker(cluster.access, cluster.at("b"), on_step=poll)
         assert (changed.master, changed.epoch) == (cluster.at("b"), 1)
 
 

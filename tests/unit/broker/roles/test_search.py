@@ -33,8 +33,8 @@ async def test_a_slave_that_starts_before_its_master_follows_it_soon(
     async with cluster_of(tmp_path, kernel) as cluster:
         slave = await cluster.start_slave("b", **RARELY)
         await until(lambda: WAITS in caplog.text)
-        await slave.parts.roles.search.look()
-        await slave.parts.roles.search.look()
+        await slave.parts.roles.search.poll()
+        await slave.parts.roles.search.poll()
         master = await cluster.start("a", **RARELY)
         async with peer_of(master) as peer:
             await peer.create_topic("T")
@@ -86,8 +86,8 @@ async def test_a_search_asks_no_more_once_the_slave_follows(
             return {}
 
         monkeypatch.setattr("kerolox.broker.roles.searching.addresses_of", addresses_of)
-        await search.look()
-        await cluster["a"].parts.roles.search.look()
+        await search.poll()
+        await cluster["a"].parts.roles.search.poll()
         assert asked == []
         await cluster.lose_master("a")
         await until(lambda: asked)

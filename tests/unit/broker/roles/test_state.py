@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from kerolox.broker.roles.state import RoleError, RoleState
-from kerolox.protocol.own.roles import PAUSE_MS_MAX, SLAVE, RoleAction, RoleChange
+from kerolox.protocol.extensions.roles import PAUSE_MS_MAX, SLAVE, RoleAction, RoleChange
 
 MASTER = "ASYNC_MASTER"
 
@@ -139,9 +139,9 @@ def test_a_slave_follows_no_older_master_and_a_master_nobody() -> None:
 
 def test_a_master_that_hears_of_a_newer_one_takes_no_messages_until_it_is_newer() -> None:
     state = master(3)
-    assert not state.heard_of(3)
-    assert state.heard_of(5)
-    assert not state.heard_of(5)
+    assert not state.observe_epoch(3)
+    assert state.observe_epoch(5)
+    assert not state.observe_epoch(5)
     assert not state.takes_messages(0)
     with pytest.raises(RoleError, match="there is a master of epoch 5"):
         state.pause(pause(), 0)
@@ -155,4 +155,4 @@ def test_a_master_that_hears_of_a_newer_one_takes_no_messages_until_it_is_newer(
     assert record is not None
     state.take(record)
     assert state.takes_messages(0)
-    assert not slave(3).heard_of(5)
+    assert not slave(3).observe_epoch(5)

@@ -215,8 +215,8 @@ def test_a_stop_during_handshakes_leaves_nothing_open(
 async def test_handshakes_take_turns_with_others(
     authority: Authority, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """With no time of its own, each turn of the loop has one step."""
-    monkeypatch.setattr("kerolox.remoting.tls.handshakes.TURN_SECONDS", 0.0)
+    """With no time of its own, each iteration of the event loop has one step."""
+    monkeypatch.setattr("kerolox.remoting.tls.handshakes.SLICE_SECONDS", 0.0)
     async with serving(**files_of(authority)) as server, AsyncExitStack() as stack:
         handshakes = handshakes_of(server)
         steps: list[int] = []

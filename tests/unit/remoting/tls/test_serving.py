@@ -121,7 +121,7 @@ async def test_the_memory_limiter_closes_one_that_never_ends_its_frame(
 def test_records_of_one_byte_make_whole_frames_in_several_turns(
     authority: Authority, make_loop: MakeLoop, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("kerolox.remoting.tls.transport.RECORDS_PER_TURN", 64)
+    monkeypatch.setattr("kerolox.remoting.tls.transport.RECORDS_PER_SLICE", 64)
 
     async def main() -> None:
         async with (

@@ -1,4 +1,4 @@
-"""Who may connect to a server with TLS, what others are told, and sessions that go on."""
+"""Who may connect to a server with TLS, what others learn, and sessions that go on."""
 
 from __future__ import annotations
 

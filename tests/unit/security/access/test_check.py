@@ -300,12 +300,12 @@ def test_a_heartbeat_needs_all_its_groups_and_topics() -> None:
 
 @pytest.mark.parametrize("strict", [True, False])
 def test_who_may_make_a_group_by_its_settings_may_read_as_it(strict: bool) -> None:
-    def look(group: str) -> str | None:
+    def poll(group: str) -> str | None:
         code = RequestCode.GET_SUBSCRIPTIONGROUP_CONFIG
         return text_of(signed(code, {"group": group}), strict=strict)
 
-    assert look("g") is None
-    assert look("other") == no("group", "other")
+    assert poll("g") is None
+    assert poll("other") == no("group", "other")
 
 
 def test_who_asks_for_its_queues_may_read_the_topic_as_the_group() -> None:

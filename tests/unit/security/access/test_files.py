@@ -53,7 +53,7 @@ def names(files: AclFiles) -> list[str]:
 
 def settle(files: AclFiles) -> bool:
     """Look until files that changed have been the same twice; whether anything did."""
-    return any([files.look() for _ in range(3)])
+    return any([files.poll() for _ in range(3)])
 
 
 @pytest.mark.parametrize(
@@ -129,7 +129,7 @@ def test_a_file_that_cannot_be_read_stops_the_start(conf: Path) -> None:
 
 
 @pytest.mark.parametrize("make", [Path.mkdir, os.mkfifo])
-def test_looks_at_what_is_no_file_leave_nothing_open(
+def test_examines_what_is_no_file_leave_nothing_open(
     conf: Path, default: Path, make: Callable[[Path], None]
 ) -> None:
     default.write_text(accounts_of("a"))
@@ -138,7 +138,7 @@ def test_looks_at_what_is_no_file_leave_nothing_open(
     make(default)
     before = len(os.listdir("/proc/self/fd"))
     for _ in range(20):
-        assert not files.look()
+        assert not files.poll()
     assert list(files.wrong) == [default]
     assert len(os.listdir("/proc/self/fd")) == before
     assert names(files) == ["a"]
@@ -179,10 +179,10 @@ def test_a_change_is_in_force_when_two_looks_find_the_same(conf: Path, default: 
     default.write_text(accounts_of("a"))
     files = loaded(conf)
     default.write_text(accounts_of("a", "b"))
-    assert [files.look(), files.look(), files.look()] == [False, True, False]
+    assert [files.poll(), files.poll(), files.poll()] == [False, True, False]
     assert names(files) == ["a", "b"]
     default.write_text(accounts_of("b"))
-    assert files.look(at_once=True)
+    assert files.poll(at_once=True)
     assert (names(files), files.reloads) == (["b"], 2)
 
 
@@ -195,10 +195,10 @@ def test_a_file_that_is_being_written_is_left_for_a_while(
     monkeypatch.setattr(time, "monotonic", lambda: now[0])
     for count in range(1, 5):
         default.write_text(accounts_of(*(f"new{number}" for number in range(count))))
-        assert not files.look()
+        assert not files.poll()
         now[0] += 0.25
     default.write_text(accounts_of("last"))
-    assert files.look()
+    assert files.poll()
     assert names(files) == ["last"]
 
 
@@ -223,7 +223,7 @@ def test_a_change_within_the_clocks_grain_is_found(conf: Path, default: Path) ->
     default.write_text(accounts_of("b"))
     for file in files._files.values():
         file.signature = files_module._Signature.of(default.stat())
-    assert files.look()
+    assert files.poll()
     assert names(files) == ["b"]
     assert known.size == default.stat().st_size
 
@@ -256,7 +256,7 @@ def test_files_that_are_gone_take_their_accounts_with_them(
     (conf / "acl" / "b.yml").write_text(accounts_of("b"))
     files = loaded(conf)
     (conf / "acl" / "b.yml").unlink()
-    assert [files.look(), files.look()] == [False, True]
+    assert [files.poll(), files.poll()] == [False, True]
     (conf / "acl").rmdir()
     default.unlink()
     assert settle(files)
@@ -272,7 +272,7 @@ def test_a_file_that_is_gone_for_a_moment_keeps_its_accounts(conf: Path, default
     default.write_text(accounts_of("a"))
     files = loaded(conf)
     default.unlink()
-    assert not files.look()
+    assert not files.poll()
     default.write_text(accounts_of("a"))
     assert not settle(files)
     assert (names(files), files.reloads) == (["a"], 0)
@@ -314,7 +314,7 @@ def test_a_thousand_changes_are_each_in_force(conf: Path, default: Path) -> None
     files = loaded(conf)
     for number in range(1000):
         default.write_text(accounts_of(f"n{number}"))
-        assert files.look(at_once=True)
+        assert files.poll(at_once=True)
         assert names(files) == [f"n{number}"]
     assert files.reloads == 1000
 

@@ -1,4 +1,4 @@
-"""Accounts of a role that runs: who is told of changes."""
+"""Accounts of a role that runs: who is notified of changes."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ async def test_each_change_is_told_once(
     watch.load()
     write(path, account("account-2"))
     for _ in range(3):
-        await watch.look()
+        await watch.poll()
     write(path, account("account-3"))
     await watch.reload()
     write(path, "]")
@@ -62,16 +62,16 @@ async def test_a_look_that_is_cancelled_loses_no_change(
     write(path, account("account-2"))
     may_go, began, ended = threading.Event(), asyncio.Event(), threading.Event()
     loop = asyncio.get_running_loop()
-    look = watch.files.look
+    poll = watch.files.poll
 
     def slow(*, at_once: bool = False) -> bool:
         loop.call_soon_threadsafe(began.set)
         may_go.wait()
-        found = look(at_once=at_once)
+        found = poll(at_once=at_once)
         ended.set()
         return found
 
-    monkeypatch.setattr(watch.files, "look", slow)
+    monkeypatch.setattr(watch.files, "poll", slow)
     task = asyncio.create_task(watch.reload())
     await began.wait()
     task.cancel()
@@ -80,5 +80,5 @@ async def test_a_look_that_is_cancelled_loses_no_change(
     may_go.set()
     assert await asyncio.to_thread(ended.wait, 60)
     assert told == [["account-1"]]
-    await watch.look()
+    await watch.poll()
     assert told == [["account-1"], ["account-2"]]

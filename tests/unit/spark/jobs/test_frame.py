@@ -14,7 +14,7 @@ from kerolox.errors import ConfigError
 from kerolox.spark.jobs import JOBS, Job, Step, Summary, load_job, registry
 from kerolox.spark.jobs.frame import session
 from kerolox.spark.jobs.frame.cluster import ClusterOptions
-from kerolox.spark.jobs.frame.errors import JobError, reason_of, told
+from kerolox.spark.jobs.frame.errors import JobError, clear_errors, reason_of
 from kerolox.spark.jobs.frame.options import fields_of, option
 from kerolox.spark.jobs.report import Report
 
@@ -243,12 +243,12 @@ def test_an_error_of_spark_is_told_without_the_places_in_java():
 
 @pytest.mark.parametrize("error", [ConfigError("x"), OSError(28, "x"), KeyboardInterrupt()])
 def test_errors_that_are_for_people_stay_what_they_are(error):
-    with pytest.raises(type(error)) as caught, told("the count stopped"):
+    with pytest.raises(type(error)) as caught, clear_errors("the count stopped"):
         raise error
     assert caught.value is error
 
 
 def test_an_error_of_spark_ends_a_job_with_its_reason_and_what_to_do():
     wanted = "the count stopped: ValueError: no; nothing was written; mend that and run it again"
-    with pytest.raises(JobError, match=wanted), told("the count stopped"):
+    with pytest.raises(JobError, match=wanted), clear_errors("the count stopped"):
         raise RuntimeError("Traceback\nValueError: no\n")

@@ -80,7 +80,7 @@ def test_further_queues_of_records_are_made(tmp_path: Path) -> None:
 def test_what_is_of_a_deleted_topic_is_left_out_and_counted(tmp_path: Path) -> None:
     made_again(tmp_path / "store")
     local = Local(tmp_path / "store", tmp_path / "new")
-    deleted = [row for row in local.survey() if row["kind"] == "deleted"]
+    deleted = [row for row in local.totals() if row["kind"] == "deleted"]
     assert sum(row["count"] for row in deleted) == 400
     local.run()
     queues = {"consumequeue/T/1", "consumequeue/SCHEDULE_TOPIC_XXXX/2"}
@@ -293,7 +293,7 @@ def test_a_body_that_does_not_match_its_crc_is_counted_and_keeps_its_place(
         file.seek(90)
         file.write(b"\0")
     local = Local(root, tmp_path / "new")
-    splits = [row for row in local.survey() if row["kind"] == "split"]
+    splits = [row for row in local.totals() if row["kind"] == "split"]
     assert sum(row["wrongCrc"] for row in splits) == 1
     assert not any(row["odd"] for row in splits)
     local.run()
@@ -306,7 +306,7 @@ def test_a_place_that_can_t_be_is_a_damage(tmp_path: Path) -> None:
     with log.open("r+b") as file:
         file.seek(20)
         file.write((1 << 60).to_bytes(8, "big"))
-    found = [row for row in Local(tmp_path / "store", tmp_path / "n").survey() if row["reason"]]
+    found = [row for row in Local(tmp_path / "store", tmp_path / "n").totals() if row["reason"]]
     assert [(row["kind"], row["first"]) for row in found] == [("damage", 0)]
     assert f"number {1 << 60} of queue 0 of topic 'T', which can't be" in found[0]["reason"]
 

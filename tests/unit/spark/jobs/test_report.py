@@ -7,7 +7,7 @@ import pytest
 from kerolox.spark.jobs.report import (
     ROWS_MAX,
     Bars,
-    Figures,
+    KeyNumbers,
     Lines,
     Paragraph,
     Report,
@@ -51,7 +51,7 @@ class Page(HTMLParser):
 def report_of(text: str) -> Report:
     parts = [
         Paragraph(text),
-        Figures([(text, text), ("rows", 1234567), ("none", None)]),
+        KeyNumbers([(text, text), ("rows", 1234567), ("none", None)]),
         Table(text, (text, "number"), [(text, 1.5), ("b", 2)]),
         Bars(text, [(text, 3.0), ("b", 0)], unit=text),
         Lines(text, [(text, [(0, 1), (10, 4)]), ("empty", [])], text, text, (text, text)),

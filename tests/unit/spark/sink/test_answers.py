@@ -9,10 +9,10 @@ from kerolox.errors import RequestTimeoutError
 from kerolox.message import MessageQueue
 from kerolox.protocol.codes import RequestCode, ResponseCode
 from kerolox.protocol.command import RemotingCommand
-from kerolox.protocol.own.half_messages import HalfSelection
+from kerolox.protocol.extensions.half_messages import HalfSelection
 from kerolox.spark.network.connecting import Connector
-from kerolox.spark.sink import lanes
-from kerolox.spark.sink.lanes import Lane, Parcel
+from kerolox.spark.sink import broker_sender
+from kerolox.spark.sink.broker_sender import BrokerSender, RowBatch
 from kerolox.spark.sink.transactions.half_queue import HalfQueue
 from tests.support.servers.threaded_broker import ThreadedBroker, record
 
@@ -24,24 +24,24 @@ def stray(request: RemotingCommand, code: int = ResponseCode.SUCCESS) -> Remotin
     return answer
 
 
-def parcel() -> Parcel:
+def row_batch() -> RowBatch:
     message = OutgoingMessage("t", b"body", "", 0, 0, "")
-    return Parcel(message, MessageQueue("t", "b", 0), (0, 0), 1, is_fixed=False)
+    return RowBatch(message, MessageQueue("t", "b", 0), (0, 0), 1, is_fixed=False)
 
 
-def test_answers_that_nobody_asked_for_make_no_lane_wait_on(monkeypatch):
-    monkeypatch.setattr(lanes, "ANSWER_SECONDS_MAX", 0.2)
+def test_answers_that_nobody_asked_for_make_no_sender_wait_on(monkeypatch):
+    monkeypatch.setattr(broker_sender, "ANSWER_SECONDS_MAX", 0.2)
     with ThreadedBroker(lambda request: itertools.repeat(stray(request))) as broker:
-        lane = Lane(
+        lane = BrokerSender(
             "b",
             Connector(),
             lambda *_: broker.address,
             SendHeader("g", "TBW102", 4),
             bytes_max=1024,
             requested=lambda *_: None,
-            greeted=lambda _: None,
+            on_connect=lambda _: None,
         )
-        sent = parcel()
+        sent = row_batch()
         lane.send(sent)
         lane.take_answers(wait=True)
         assert not lane.has_open

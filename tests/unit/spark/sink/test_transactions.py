@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from kerolox.spark.sink.errors import SinkError
 from kerolox.spark.sink.transactions import decisions
-from kerolox.spark.sink.transactions.decisions import Decision, DecisionStore, Done, store_at
+from kerolox.spark.sink.transactions.decisions import Decision, DecisionStore, EndedBatch, store_at
 from kerolox.spark.sink.transactions.messages import HalfRange, SinkMessage
 from kerolox.spark.sink.transactions.segments import segments_of
 
@@ -71,15 +71,15 @@ def test_a_batch_is_done_once_all_of_it_is_ended(store: DecisionStore):
     store.decide(decision(8))
     assert store.done(7) is None
     assert store.undone(8) == [7]
-    store.mark_done(7, Done({"broker-a": 12}))
-    assert store.done(7) == Done({"broker-a": 12})
+    store.mark_done(7, EndedBatch({"broker-a": 12}))
+    assert store.done(7) == EndedBatch({"broker-a": 12})
     assert store.undone(9) == [8]
 
 
 def test_old_decisions_are_forgotten_and_the_newest_hundred_kept(store: DecisionStore):
     for batch in (0, 1, 2, 100):
         store.decide(decision(batch))
-        store.mark_done(batch, Done({}))
+        store.mark_done(batch, EndedBatch({}))
     store.forget(101)
     kept = [batch for batch in (0, 1, 2, 100) if store.decision(batch)]
     assert kept == [2, 100]

@@ -17,7 +17,7 @@ from kerolox.errors import ConnectError, RequestTimeoutError, TopicRouteNotFound
 from kerolox.message import MessageExt
 from kerolox.protocol.records import decode_batch
 from kerolox.spark.option_values import WAIT_MS_MAX
-from kerolox.spark.sink import job, lanes, task
+from kerolox.spark.sink import broker_sender, job, task
 from kerolox.spark.sink.errors import SinkError
 from kerolox.spark.sink.options import SinkOptions
 from kerolox.spark.sink.queues import Share
@@ -398,7 +398,7 @@ def test_rows_sent_twice_since_an_answer_was_lost_are_seen_once(
     broker, topic, exactly, monkeypatch
 ):
     lost: list[int] = []
-    take = lanes.Lane._take
+    take = broker_sender.BrokerSender._take
 
     def lose(self, connection, frame):
         if len(lost) < 2 and self.outcome.rows == 0:
@@ -407,7 +407,7 @@ def test_rows_sent_twice_since_an_answer_was_lost_are_seen_once(
             raise RequestTimeoutError("lost")
         return take(self, connection, frame)
 
-    monkeypatch.setattr(lanes.Lane, "_take", lose)
+    monkeypatch.setattr(broker_sender.BrokerSender, "_take", lose)
     messages = halves(exactly, [f"r{n}" for n in range(300)])
     assert lost
     job.commit(exactly, messages, 0)

@@ -7,10 +7,10 @@ import inspect
 import click
 from click.core import ParameterSource
 
-from kerolox.cli.commands.brokers.looking import describe_command, list_command
 from kerolox.cli.commands.brokers.retiring import retire_command, return_command
 from kerolox.cli.commands.brokers.roles import demote_command, promote_command, role_command
 from kerolox.cli.commands.brokers.settings import config
+from kerolox.cli.commands.brokers.showing import describe_command, list_command
 from kerolox.cli.commands.serve import broker as serve_broker
 
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import click
 
 from kerolox.cli.cluster_options import broker_argument, name_server_option, on_cluster
-from kerolox.cli.confirming import dry_run_option, say_dry_run
+from kerolox.cli.confirming import dry_run_option, print_dry_run
 from kerolox.cli.output import complain, output_option, print_line
 from kerolox.cli.rows import columns_of, is_text, show_row
 from kerolox.text.counts import counted
@@ -89,7 +89,7 @@ def retire_command(
     if no_wait or dry_run:
         print_line(_left_text(found))
         if dry_run:
-            say_dry_run(output)
+            print_dry_run(output)
         return
     for topic, count in found.unread.items():
         unread = f"{counted(count, 'message')} of {topic}, which no group reads"
@@ -162,7 +162,7 @@ def return_command(address: str, dry_run: bool, output: str, name_server: str) -
     if is_text(output):
         print_line(f"{address} {'would get' if dry_run else 'gets'} new messages again")
         if dry_run:
-            say_dry_run(output)
+            print_dry_run(output)
     else:
         row = {"address": address, "returned": not dry_run, "done": not dry_run}
         show_row(row, columns_of(row), output)

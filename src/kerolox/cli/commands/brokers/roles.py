@@ -13,7 +13,7 @@ from kerolox.cli.cluster_options import (
     on_cluster,
     resolved,
 )
-from kerolox.cli.confirming import dry_run_option, say_dry_run
+from kerolox.cli.confirming import dry_run_option, print_dry_run
 from kerolox.cli.output import output_option, print_line
 from kerolox.cli.rows import (
     Column,
@@ -119,7 +119,7 @@ def promote_command(
             accept_loss=accept_loss,
             role=role or "",
             timeout_seconds=timeout_seconds,
-            on_step=_say_step if is_text(output) else None,
+            on_step=_print_step if is_text(output) else None,
         ),
     )
     _show_changed(changed, output)
@@ -163,7 +163,7 @@ def demote_command(
             _show_plan(plan, output)
         elif is_text(output):
             print_line(f"{address} would be a slave; nobody takes its place")
-            say_dry_run(output)
+            print_dry_run(output)
         else:
             row = {"address": address, "done": False}
             show_row(row, columns_of(row), output)
@@ -176,7 +176,7 @@ def demote_command(
             to=to,
             without_master=without_master,
             timeout_seconds=timeout_seconds,
-            on_step=_say_step if is_text(output) else None,
+            on_step=_print_step if is_text(output) else None,
         ),
     )
     if changed is not None:
@@ -209,10 +209,10 @@ def _show_plan(plan: PromotionPlan, output: str) -> None:
             if plan.lost
             else "nothing that was acknowledged is lost"
         )
-    say_dry_run(output)
+    print_dry_run(output)
 
 
-def _say_step(step: str) -> None:
+def _print_step(step: str) -> None:
     print_line(f"  {step}")
 
 
@@ -237,7 +237,7 @@ def _show_changed(changed: RoleChanged, output: str) -> None:
     if changed.former_master:
         print_line(f"{changed.former_master} is its slave")
     for slave, reason in changed.not_told.items():
-        print_line(f"{slave} was not told, name servers tell it: {reason}")
+        print_line(f"{slave} was not notified, name servers tell it: {reason}")
     for name_server, reason in changed.not_listed_at.items():
         print_line(
             f"name server {name_server} does not list {changed.master} as the master yet: "

@@ -14,7 +14,7 @@ from kerolox.cli.cluster_options import (
     on_cluster,
     place_options,
 )
-from kerolox.cli.confirming import dry_run_option, say_dry_run
+from kerolox.cli.confirming import dry_run_option, print_dry_run
 from kerolox.cli.output import complain, output_option, print_line
 from kerolox.cli.rows import Column, is_text, show_rows
 
@@ -156,7 +156,7 @@ def set_command(
     )
     show_rows(rows, columns, output)
     if dry_run:
-        say_dry_run(output)
+        print_dry_run(output)
     for slave in slaves if is_text(output) else ():
         complain(f"kerolox: slaves are left as they are: --broker {slave} changes it")
 

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 MESSAGES = 100
 """Shown by ``dlq show``, and of a plan of ``dlq resend``, unless ``--count`` says otherwise."""
 
-TOLD_EVERY = 1_000
+PROGRESS_EVERY = 1_000
 """After so many letters it is said how far it is."""
 
 FAILURES_MAX = 100
@@ -52,7 +52,7 @@ RESENT_COLUMNS = (
 
 @click.group()
 def dlq() -> None:
-    """Look at dead letters, the messages that a group gave up, and send them again.
+    """Examine dead letters, the messages that a group gave up, and send them again.
 
     \b
     kerolox dlq list
@@ -304,7 +304,7 @@ class _Resending:
                 }
             )
         sent = self._counts["sent"]
-        if letter.state == "sent" and sent % TOLD_EVERY == 0:
+        if letter.state == "sent" and sent % PROGRESS_EVERY == 0:
             complain(f"kerolox: {sent} of {self.waiting} dead letters sent")
         self._failed_in_a_row = self._failed_in_a_row + 1 if letter.state == "failed" else 0
         return self._failed_in_a_row < FAILURES_MAX

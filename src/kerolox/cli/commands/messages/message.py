@@ -94,7 +94,7 @@ def list_command(
     show_messages(found, body, output)
     if is_text(output):
         more = "; there may be more (--count)" if len(found) == count else ""
-        complain(f"kerolox: {len(found)} of {counted(looked_at, 'message')} looked at{more}")
+        complain(f"kerolox: {len(found)} of {counted(looked_at, 'message')} examined{more}")
 
 
 @message.command("get")

@@ -174,7 +174,7 @@ class _Delay:
 
 
 async def _delay_levels(access: Access) -> tuple[int, ...]:
-    """The delays of the brokers' levels; nothing where they differ, or do not tell."""
+    """The delays of the brokers' levels; nothing where they differ, or do not report."""
     from kerolox.admin import broker_settings
     from kerolox.admin.asking import all_answers, targets
     from kerolox.kernel.settings import delay_levels_ms
@@ -265,7 +265,7 @@ class _Sending:
     def _show(self, result: SendResult, milliseconds: float) -> None:
         queue = f"{result.queue.broker_name}/{result.queue.queue_id}"
         delay = self.delay
-        # One that is delayed waits in a queue of RocketMQ's own, whose offset was told.
+        # One that is delayed waits in a queue of RocketMQ's own, whose offset was reported.
         offset = result.queue_offset if delay is None else None
         due_ms = None if delay is None else now_ms() + delay.ms
         if is_text(self._output):

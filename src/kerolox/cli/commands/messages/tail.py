@@ -43,7 +43,7 @@ RETRY_SECONDS = 1.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Wish:
+class _TailOptions:
     """What is printed, and how."""
 
     subscription: Subscription
@@ -99,7 +99,7 @@ def tail(
         subscription = subscription_of(topic, tags)
     except ValueError as error:
         raise click.BadParameter(str(error), param_hint="--tags") from None
-    wish = _Wish(
+    options = _TailOptions(
         subscription=subscription,
         start=FIRST if from_start else start,
         stop=stop,
@@ -108,15 +108,15 @@ def tail(
         form=body,
         output=output,
     )
-    on_cluster(name_server, lambda access: _Tail(access, wish).run(ready_line))
+    on_cluster(name_server, lambda access: _Tail(access, options).run(ready_line))
 
 
 class _Tail:
-    def __init__(self, access: Access, wish: _Wish) -> None:
+    def __init__(self, access: Access, options: _TailOptions) -> None:
         self._access = access
-        self._wish = wish
-        self._subscription = wish.subscription
-        self._left = wish.count
+        self._options = options
+        self._subscription = options.subscription
+        self._left = options.count
         self._done = asyncio.Event()
         self._addresses: dict[str, str] = {}
         self._tasks: dict[MessageQueue, asyncio.Task[None]] = {}
@@ -124,7 +124,7 @@ class _Tail:
     async def run(self, ready_line: bool) -> None:
         route = await self._route()
         # A queue that appears later is new: its first message is not to be missed.
-        await self._follow(route, self._wish.start)
+        await self._follow(route, self._options.start)
         if ready_line:
             print_line(f"following {self._subscription.topic}")
             sys.stdout.flush()
@@ -132,15 +132,15 @@ class _Tail:
         try:
             while not self._done.is_set():
                 watched = {done, *(each for each in self._tasks.values() if not each.done())}
-                if self._wish.stop is not None and len(watched) == 1:
+                if self._options.stop is not None and len(watched) == 1:
                     break
                 finished, _ = await asyncio.wait(
                     watched, timeout=ROUTE_INTERVAL_SECONDS, return_when=asyncio.FIRST_COMPLETED
                 )
                 for task in finished - {done}:
                     task.result()
-                if not finished and self._wish.stop is None:
-                    await self._look_again()
+                if not finished and self._options.stop is None:
+                    await self._poll_again()
         finally:
             tasks = [done, *self._tasks.values()]
             for task in tasks:
@@ -156,7 +156,7 @@ class _Tail:
             )
         return route
 
-    async def _look_again(self) -> None:
+    async def _poll_again(self) -> None:
         try:
             await self._follow(await self._route(), FIRST)
         except (RemotingError, TopicRouteNotFoundError) as error:
@@ -182,7 +182,7 @@ class _Tail:
         """Where to begin in a queue, and where to end."""
         from kerolox.admin.messages.reading import bounds_of
 
-        address, stop = self._addresses[queue.broker_name], self._wish.stop
+        address, stop = self._addresses[queue.broker_name], self._options.stop
         begin, end = await bounds_of(self._access, address, queue, start, stop)
         return begin, math.inf if stop is None else end
 
@@ -220,11 +220,11 @@ class _Tail:
                 # Another queue may have given the last one meanwhile.
                 if self._done.is_set():
                     return
-                if message.queue_offset < end and self._wish.has(message):
+                if message.queue_offset < end and self._options.has(message):
                     self._print(message)
 
     def _print(self, message: MessageExt) -> None:
-        show_message(message, self._wish.form, self._wish.output)
+        show_message(message, self._options.form, self._options.output)
         sys.stdout.flush()
         if self._left is not None:
             self._left -= 1

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from kerolox.message import MessageExt
 
 
-class _Told(NamedTuple):
+class _TraceAnswers(NamedTuple):
     views: list[TraceView]
     message: MessageExt | None
     """As it is stored; None: it is not there any more, or nobody said in which topic it is."""
@@ -47,8 +47,8 @@ def trace(message_id: str, topic: str, output: str, name_server: str) -> None:
 
     Only clients with message traces switched on tell of it; each does so within about a second.
     """
-    told = on_cluster(name_server, lambda access: _ask(access, message_id, topic))
-    if not told.views:
+    answers = on_cluster(name_server, lambda access: _ask(access, message_id, topic))
+    if not answers.views:
         raise click.ClickException(
             f"topic {topic} has no trace of message {message_id}; do its clients write traces?"
         )
@@ -61,10 +61,10 @@ def trace(message_id: str, topic: str, output: str, name_server: str) -> None:
         number_column("tookMs", "TOOK MS"),
         Column("note", "NOTE"),
     )
-    show_rows(_timeline(told), columns, output)
+    show_rows(_timeline(answers), columns, output)
 
 
-async def _ask(access: Access, message_id: str, topic: str) -> _Told:
+async def _ask(access: Access, message_id: str, topic: str) -> _TraceAnswers:
     from kerolox.admin import message_by_id, message_traces
     from kerolox.errors import KeroloxError
 
@@ -74,19 +74,19 @@ async def _ask(access: Access, message_id: str, topic: str) -> _Told:
         message = await message_by_id(access, message_id, topic=own) if own else None
     except KeroloxError:
         message = None
-    return _Told(views, message)
+    return _TraceAnswers(views, message)
 
 
-def _timeline(told: _Told) -> list[dict[str, object]]:
+def _timeline(answers: _TraceAnswers) -> list[dict[str, object]]:
     """What happened, in order, each with the milliseconds since the first."""
     began: dict[tuple[str, str], int] = {}
-    for view in told.views:
+    for view in answers.views:
         if isinstance(view.trace, SubBeforeTrace):
             began[view.client_host, view.trace.request_id] = view.trace.timestamp_ms
-    found = [_event(view, began) for view in told.views]
-    if told.message is not None:
-        found.append(_stored(told.message))
-    # The clocks of machines differ; what is told of one moment stands as it must have been.
+    found = [_event(view, began) for view in answers.views]
+    if answers.message is not None:
+        found.append(_stored(answers.message))
+    # The clocks of machines differ; what is reported of one moment stands as it must have been.
     found.sort(key=lambda event: (event["timestamp"], _ORDER[str(event["type"])]))
     first = found[0]["timestamp"]
     assert isinstance(first, int)

@@ -191,7 +191,7 @@ class LitePullConsumer(Client):
         check_topic(wire_topic)
         self._watch.callbacks[wire_topic] = callback
         if self._cluster is not None:
-            self._background.start(self._watch.look_at(self._open_cluster(), wire_topic))
+            self._background.start(self._watch.poll_topic(self._open_cluster(), wire_topic))
 
     # -- life -------------------------------------------------------------------------------------
     async def start(self) -> None:
@@ -211,10 +211,10 @@ class LitePullConsumer(Client):
         await self._instance.ready()
         if self._tracing is not None:
             await self._tracing.start()
-        await self._watch.look(cluster)
+        await self._watch.poll_all(cluster)
         await member.join(cluster, self._instance, self._own.client_id)
         every(settings.persist_interval_ms, member.persist, "storing offsets")
-        every(settings.topic_check_interval_ms, self._look_at_topics, "look at topics")
+        every(settings.topic_check_interval_ms, self._poll_topics, "examine topics")
         self._background.start(
             keep_balanced(
                 self.group,
@@ -236,8 +236,8 @@ class LitePullConsumer(Client):
             holds=lambda topic: any(queue.topic == topic for queue in member.machine.queues),
         )
 
-    async def _look_at_topics(self) -> None:
-        await self._watch.look(self._open_cluster())
+    async def _poll_topics(self) -> None:
+        await self._watch.poll_all(self._open_cluster())
 
     async def rebalance(self) -> None:
         """Compare what we own with what is our share, now. Happens by itself in the background."""
@@ -275,7 +275,7 @@ class LitePullConsumer(Client):
     ) -> list[MessageExt]:
         """Messages of one queue, in order; empty when none came in time.
 
-        It gives what one pull of a queue found, and gathers nothing from several: never more than
+        It gives what one pull of a queue found, and buffers nothing from several: never more than
         ``pull_batch_size`` (10 by default), so set that for larger lists.
 
         What earlier polls returned counts as consumed from now on. Messages of queues that are

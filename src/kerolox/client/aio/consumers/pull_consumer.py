@@ -120,7 +120,7 @@ class PullConsumer(Client):
                 await self._persist(wait=True)
         except TimeoutError:
             _log.warning("not all offsets of group %s were stored in time", self.group)
-        await self._instance.say_farewell(self, cluster)
+        await self._instance.unregister_client(self, cluster)
 
     async def pull(
         self,
@@ -283,7 +283,7 @@ class PullConsumer(Client):
         return list(self._subscriptions)
 
     async def _heartbeat(self) -> None:
-        await self._instance.greet(self._subscriptions)
+        await self._instance.send_heartbeat(self._subscriptions)
 
     def _facts(self) -> ConsumerFacts:
         return ConsumerFacts(

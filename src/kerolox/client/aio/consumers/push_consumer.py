@@ -33,8 +33,13 @@ from kerolox.client.aio.consumers.push.listening import (
     OneMessageListener,
     each,
 )
-from kerolox.client.aio.consumers.push.owning.subscriptions import Subscriptions
-from kerolox.client.aio.consumers.push.parts import Calls, Own, Parts, make_parts
+from kerolox.client.aio.consumers.push.ownership.subscriptions import Subscriptions
+from kerolox.client.aio.consumers.push.parts import (
+    ConsumerCallbacks,
+    ConsumerParts,
+    ConsumerState,
+    make_parts,
+)
 from kerolox.client.aio.consumers.push.stream import MessageStream
 from kerolox.client.aio.consumers.queue_events import (
     QueueChangeCallback,
@@ -63,7 +68,7 @@ if TYPE_CHECKING:
     from kerolox.protocol.command import RemotingCommand
     from kerolox.remoting.client import ClientConnection
 
-GREET_AGAIN_MS = 1_000
+HEARTBEAT_RESEND_MS = 1_000
 """A broker that does not know us hears of us at most so often."""
 
 LOCK_FIRST_MS = 1_000
@@ -120,8 +125,8 @@ class PushConsumer(Client):
         """Held by whoever takes queues on or gives them up."""
         self._consuming: Consuming | None = None
         self._offsets: OffsetStore | None = None
-        self._parts: Parts | None = None
-        self._greeted_ms = 0
+        self._parts: ConsumerParts | None = None
+        self._heartbeat_ms = 0
         self._is_suspended = False
         self._start_ms = 0
         self._tracing, hooks = consume_tracing(group, self._name_servers, ip, self.settings)
@@ -352,9 +357,9 @@ class PushConsumer(Client):
         await self.rebalance()
         self._start_background()
 
-    def _make_parts(self, cluster: Cluster) -> Parts:
+    def _make_parts(self, cluster: Cluster) -> ConsumerParts:
         """What works while the consumer runs."""
-        own = Own(
+        state = ConsumerState(
             group=self.group,
             namespace=self._namespace,
             client_id=self._own.client_id,
@@ -367,19 +372,19 @@ class PushConsumer(Client):
             events=self._events,
             background=self._background,
         )
-        calls = Calls(
+        callbacks = ConsumerCallbacks(
             is_suspended=lambda: self._is_suspended,
-            greet=self._heartbeat,
-            greet_again=self._greet_again,
+            send_heartbeat=self._heartbeat,
+            resend_heartbeat=self._resend_heartbeat,
             start_anew=self._start_anew,
             leave_topics=self._leave_topics,
         )
-        parts = make_parts(own, calls, cluster, self)
+        parts = make_parts(state, callbacks, cluster, self)
         self._consuming, self._offsets, self._parts = parts.consuming, parts.offsets, parts
         return parts
 
     @property
-    def _running(self) -> Parts:
+    def _running(self) -> ConsumerParts:
         assert self._parts is not None
         return self._parts
 
@@ -402,8 +407,8 @@ class PushConsumer(Client):
         """Leave the group cleanly, within five seconds. Idempotent.
 
         Pulling stops, running listeners get ``close_timeout_ms`` to finish (and the close two
-        seconds more), offsets are stored, and the brokers are told, so that the other members take
-        over at once. A listener may close its own consumer: it is not waited for.
+        seconds more), offsets are stored, and the brokers are notified, so that the other members
+        take over at once. A listener may close its own consumer: it is not waited for.
 
         Whoever calls it meanwhile waits for the same end, which goes on when a caller is cancelled.
         """
@@ -427,12 +432,12 @@ class PushConsumer(Client):
         tracing = () if self._tracing is None else (self._tracing.close(),)
         await asyncio.gather(self._leave_group(cluster, parts), *tracing)
 
-    async def _leave_group(self, cluster: Cluster, parts: Parts) -> None:
+    async def _leave_group(self, cluster: Cluster, parts: ConsumerParts) -> None:
         await parts.ownership.close()
         for assignment in self._assignments.values():
             assignment.process_queue.drop()
         self._assignments.clear()
-        await self._instance.say_farewell(self, cluster)
+        await self._instance.unregister_client(self, cluster)
 
     # -- rebalance ----------------------------------------------------------------------------
     async def rebalance(self) -> None:
@@ -448,10 +453,10 @@ class PushConsumer(Client):
         await self._heartbeat(*left)
         await self._instance.leave_topics(self, cluster, left)
 
-    async def _greet_again(self) -> None:
+    async def _resend_heartbeat(self) -> None:
         """The broker has forgotten us or never heard of us, by its restart for example."""
-        if clock.steady_ms() - self._greeted_ms >= GREET_AGAIN_MS:
-            self._greeted_ms = clock.steady_ms()
+        if clock.steady_ms() - self._heartbeat_ms >= HEARTBEAT_RESEND_MS:
+            self._heartbeat_ms = clock.steady_ms()
             await self._heartbeat()
             self._rebalance_wanted.set()
 
@@ -508,8 +513,8 @@ class PushConsumer(Client):
         )
 
     async def _heartbeat(self, *more: str) -> None:
-        """Greet the brokers of our topics, and of some more."""
-        await self._instance.greet([*self._subscriptions.table, *more])
+        """Send heartbeats to the brokers of our topics, and of some more."""
+        await self._instance.send_heartbeat([*self._subscriptions.table, *more])
 
     async def _persist(self) -> None:
         ordered = {queue for queue, each in self._assignments.items() if each.orderly}

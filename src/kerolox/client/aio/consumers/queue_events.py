@@ -39,11 +39,11 @@ class QueueEvents:
 
     async def assigned(self, queues: Iterable[MessageQueue]) -> None:
         """Nothing of these was pulled yet."""
-        await self._tell(self.on_assigned, self._shown(queues))
+        await self._notify(self.on_assigned, self._shown(queues))
 
     async def revoked(self, queues: Iterable[MessageQueue], seconds: float | None = None) -> None:
         """No listener gets more of these; their offsets are about to be stored."""
-        await self._tell(self.on_revoked, self._shown(queues), seconds)
+        await self._notify(self.on_revoked, self._shown(queues), seconds)
 
     async def changed(
         self, topic: str, everything: Sequence[MessageQueue], ours: Sequence[MessageQueue]
@@ -57,7 +57,7 @@ class QueueEvents:
     def _shown(self, queues: Iterable[MessageQueue]) -> list[MessageQueue]:
         return sorted(queue_without_namespace(self._namespace, queue) for queue in queues)
 
-    async def _tell(
+    async def _notify(
         self,
         callbacks: list[QueuesCallback],
         queues: list[MessageQueue],

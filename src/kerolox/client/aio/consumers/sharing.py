@@ -1,4 +1,4 @@
-"""The share of a topic's queues that a member of a group has, and when it is looked at again."""
+"""The share of a topic's queues that a member of a group has, and when it is examined again."""
 
 from __future__ import annotations
 

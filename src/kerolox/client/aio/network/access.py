@@ -72,7 +72,8 @@ class Access:
         timeout_seconds: float | None = None,
         ahead: bool = False,
     ) -> RemotingCommand:
-        """Send a request whose answer must be code 0; one that goes ``ahead`` waits for no room.
+        """Send a request whose answer must be code 0; one that goes ``ahead`` waits for no
+        capacity.
 
         Raises:
             BrokerError: it is another one.
@@ -98,7 +99,7 @@ class Access:
             ClientError: no name server is given.
         """
         try:
-            return await self._in_turn(
+            return await self._in_order(
                 lambda address, seconds: self.ask(address, code, fields, timeout_seconds=seconds)
             )
         except RequestCodeNotSupportedError as error:
@@ -111,7 +112,7 @@ class Access:
         knows no such topic. Errors: see :meth:`ask_name_server`.
         """
         return route_of(
-            *await self._in_turn(lambda address, seconds: self._ask_route(address, topic, seconds))
+            *await self._in_order(lambda address, seconds: self._ask_route(address, topic, seconds))
         )
 
     async def fetch_route_from(self, address: str, topic: str) -> TopicRoute | None:
@@ -169,12 +170,12 @@ class Access:
         }
         await self.ask(address, RequestCode.UPDATE_AND_CREATE_TOPIC, fields)
 
-    async def _in_turn(self, ask: Callable[[str, float], Awaitable[_Result]]) -> _Result:
+    async def _in_order(self, ask: Callable[[str, float], Awaitable[_Result]]) -> _Result:
         """What the first name server that answers says; ``ask`` gets its address and seconds."""
         if not self.name_servers:
             raise ClientError("no name server is given")
         reasons: list[str] = []
-        addresses = self._name_servers.in_turn()
+        addresses = self._name_servers.in_order()
         shares = time_shares(self.timeout_seconds, len(addresses))
         for address, seconds in zip(addresses, shares, strict=True):
             try:

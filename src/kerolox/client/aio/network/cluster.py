@@ -5,9 +5,9 @@ a random start, staying with one as long as it answers. Routes are fetched when 
 needed and again every ``route_poll_interval_ms``; callers that need the same route at the same time
 share one request. Broker addresses are those of the routes, so an offline broker vanishes with the
 next poll. A route stays when a name server has none, since one that was restarted has none for a
-while; after ``GONE_POLLS`` polls without, and a look at all name servers and at the brokers that
-are there, the topic is gone (:meth:`Cluster.is_gone`). Heartbeats and farewells go to the brokers
-of the topics in use at once, each bounded by the API time limit.
+while; after ``GONE_POLLS`` polls without, and a check of all name servers and at the brokers that
+are there, the topic is gone (:meth:`Cluster.is_gone`). Heartbeats and unregister requests go to the
+brokers of the topics in use at once, each bounded by the API time limit.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ class Cluster(Access):
             api_timeout_ms: time limit of a request that is no send and no pull.
             on_request: answers requests of brokers.
             rpc_hook: sees each request and its response.
-            address_server: tells of name servers when none are given.
+            address_server: reports name servers when none are given.
             credentials: what requests are signed with; None: they are not.
             tls: how connections are encrypted; False: they are not.
             serialize_type: of the headers of requests.
@@ -113,10 +113,10 @@ class Cluster(Access):
             _log.info("name servers are %s; they were %s", ", ".join(found), known)
             self._name_servers.addresses = found
 
-    async def _in_turn(self, ask: Callable[[str, float], Awaitable[_Result]]) -> _Result:
+    async def _in_order(self, ask: Callable[[str, float], Awaitable[_Result]]) -> _Result:
         if not self.name_servers and self.address_server is not None:
             raise ConnectError(f"{self.address_server.url} has told of no name server yet")
-        return await super()._in_turn(ask)
+        return await super()._in_order(ask)
 
     # -- routes -------------------------------------------------------------------------------
     async def refresh(self, topic: str) -> TopicRoute | None:
@@ -311,7 +311,7 @@ class Cluster(Access):
                 if not is_gone or self.remoting.connection(address) is not None:
                     yield broker_id, address
 
-    async def tell_all(
+    async def send_to_all(
         self,
         code: int,
         ext_fields: Mapping[str, object] | None = None,
@@ -324,10 +324,11 @@ class Cluster(Access):
     ) -> None:
         """Send the same request to all brokers of some topics; failures are logged.
 
-        It goes ahead of sends that wait for room, or a busy client would be taken for a dead one.
+        It goes ahead of sends that wait for capacity, or a busy client would be taken for a dead
+        one.
         """
 
-        async def tell(address: str) -> None:
+        async def send(address: str) -> None:
             try:
                 await self.ask(
                     address,
@@ -341,7 +342,7 @@ class Cluster(Access):
                 _log.warning("request %d to %s failed: %s", code, address, error)
 
         addresses = self.broker_addresses(topics, masters_only=masters_only, but_not=but_not)
-        await asyncio.gather(*(tell(address) for address in addresses))
+        await asyncio.gather(*(send(address) for address in addresses))
 
     async def close(self) -> None:
         """Close all connections. Idempotent."""

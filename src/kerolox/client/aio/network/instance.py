@@ -32,11 +32,11 @@ if TYPE_CHECKING:
     from kerolox.protocol.command import RemotingCommand
     from kerolox.remoting.client import ClientConnection
 
-FAREWELL_SECONDS_MAX = 1.0
+UNREGISTER_SECONDS_MAX = 1.0
 """How long a client that closes waits for the brokers to take note."""
 
 HEARTBEAT_FIRST_MS = 1_000
-"""When after its start brokers hear of a member that does not greet them itself."""
+"""When after its start brokers hear of a member that does not send them heartbeats itself."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -45,7 +45,7 @@ class Member:
 
     group: str
     topics: Callable[[], Iterable[str]]
-    """Those in use: their routes are polled, their brokers greeted."""
+    """Those in use: their routes are polled, their brokers get heartbeats."""
     on_request: RequestHandler
     on_route: RouteListener | None = None
     consumer: Callable[[], ConsumerFacts] | None = None
@@ -78,7 +78,7 @@ class ClientInstance:
         Args:
             client_id: who all members are to brokers.
             name_servers: ``host:port`` of each.
-            address_server: tells of name servers when none are given.
+            address_server: reports name servers when none are given.
             settings: of whoever made it.
         """
         self.client_id = client_id
@@ -142,7 +142,7 @@ class ClientInstance:
         )
         every = self._background.every
         every(settings.route_poll_interval_ms, self.poll, "route poll")
-        every(settings.heartbeat_interval_ms, self.greet, "heartbeat")
+        every(settings.heartbeat_interval_ms, self.send_heartbeat, "heartbeat")
         if self._address_server is not None:
             find = cluster.find_name_servers
             every(ADDRESS_INTERVAL_MS, find, "looking for name servers", first_ms=ADDRESS_FIRST_MS)
@@ -268,7 +268,7 @@ class ClientInstance:
             if member.on_gone is not None:
                 member.on_gone(topic)
 
-    async def greet(self, topics: Iterable[str] | None = None) -> None:
+    async def send_heartbeat(self, topics: Iterable[str] | None = None) -> None:
         """Tell the brokers of some topics, or of all in use, of all members."""
         cluster = self._cluster
         if cluster is None or not self._members:
@@ -276,7 +276,7 @@ class ClientInstance:
         consumers = [member.consumer() for member in self._members if member.consumer is not None]
         producers = [member.group for member in self._members if member.consumer is None]
         body = heartbeat_body(self.client_id, producer_groups=producers, consumers=consumers)
-        await cluster.tell_all(
+        await cluster.send_to_all(
             RequestCode.HEART_BEAT,
             body=body,
             topics=self.topics() if topics is None else topics,
@@ -284,32 +284,32 @@ class ClientInstance:
         )
         await upload_filter_classes(cluster, consumers)
 
-    async def say_farewell(self, holder: object, cluster: Cluster) -> None:
+    async def unregister_client(self, holder: object, cluster: Cluster) -> None:
         """Tell the brokers that a holder's member leaves its group: the rest takes over at once."""
         member = self._claims.get(holder)
         if member in self._members:
             topics = dict.fromkeys([*member.topics(), *self.topics()])
             self._members.remove(member)  # no heartbeat names it any more
-            await self._tell_of_leave(cluster, member, topics)
+            await self._unregister(cluster, member, topics)
 
     async def leave_topics(self, holder: object, cluster: Cluster, topics: Iterable[str]) -> None:
         """Have brokers forget the holder's member that have none of our topics but these."""
         left = set(topics)
-        await self._tell_of_leave(cluster, self._claims[holder], left, but_not=self.topics())
+        await self._unregister(cluster, self._claims[holder], left, but_not=self.topics())
         for topic in left.difference(self.topics()):
             cluster.forget(topic)
 
-    async def _tell_of_leave(
+    async def _unregister(
         self, cluster: Cluster, member: Member, topics: Iterable[str], but_not: Iterable[str] = ()
     ) -> None:
         group = "consumerGroup" if member.is_consumer else "producerGroup"
-        await cluster.tell_all(
+        await cluster.send_to_all(
             RequestCode.UNREGISTER_CLIENT,
             {"clientID": self.client_id, group: member.group},
             topics=topics,
             but_not=but_not,
             masters_only=False,
-            timeout_seconds=FAREWELL_SECONDS_MAX,
+            timeout_seconds=UNREGISTER_SECONDS_MAX,
         )
 
     def _learned(self, topic: str, route: TopicRoute, is_new: bool) -> None:

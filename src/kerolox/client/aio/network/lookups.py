@@ -27,7 +27,7 @@ QUERY_TIMEOUT_FACTOR = 3
 """A search may take so many times the time limit of other requests."""
 
 UNIQUE_MATCHES_MAX = 32
-"""Most messages per broker that are looked at for one unique id (``defaultQueryMaxNum``)."""
+"""Most messages per broker that are examined for one unique id (``defaultQueryMaxNum``)."""
 
 
 async def queue_number(

@@ -72,7 +72,7 @@ async def first_since(
     everything = subscription_of(queue.topic, ALL_TAGS)
     search = TimeSearch(first, end, timestamp_ms, hint)
     while (probe := search.probe()) is not None:
-        search.heard(await _store_time(access, address, queue, probe, group, everything))
+        search.probed(await _store_time(access, address, queue, probe, group, everything))
     return search.result
 
 

@@ -78,15 +78,17 @@ class Delivery:
         """End the pauses between tries: there are no further ones."""
         self._closing.set()
 
-    async def drain(self, timeout_seconds: float, plain: Callable[[], list[SendFuture]]) -> None:
+    async def drain(
+        self, timeout_seconds: float, fast_sends: Callable[[], list[SendFuture]]
+    ) -> None:
         """Wait until no send is without its outcome, for a bounded time.
 
-        ``plain`` gives the futures of those that were begun elsewhere.
+        ``fast_sends`` gives the futures of those that were begun elsewhere.
         """
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(timeout_seconds):
                 while True:
-                    if waiting := plain():
+                    if waiting := fast_sends():
                         await asyncio.wait(cast("list[asyncio.Future[object]]", waiting))
                         await asyncio.sleep(0)  # whoever tries once more does so now
                     elif self.open_count:
@@ -104,7 +106,7 @@ class Delivery:
         limit: TimeLimit,
         tries: Tries | None = None,
     ) -> SendResult:
-        """Send until it is stored; one turn of this loop is the whole send when nothing fails.
+        """Send until it is stored; one iteration of this loop is the whole send when nothing fails.
 
         ``tries`` are those that were made already.
 
@@ -218,9 +220,9 @@ class Delivery:
                 address, request, timeout_seconds=limit.seconds_left
             )
         except KeroloxError as error:
-            plain = _said_plainly(error, cluster)
-            if plain is not error:
-                raise plain from error
+            clear = _clear_error(error, cluster)
+            if clear is not error:
+                raise clear from error
             raise
         if context is not None:
             run_hooks((hook.after_send for hook in self._hooks), context)
@@ -348,16 +350,16 @@ class Delivery:
 def _note_failure(
     tries: Tries, target: MessageQueue, error: KeroloxError, cluster: Cluster
 ) -> None:
-    if tries.failed(_said_plainly(error, cluster)):
+    if tries.failed(_clear_error(error, cluster)):
         _log.info("send to %s failed: %s", target.broker_name, error)
 
 
-def _said_plainly(error: KeroloxError, cluster: Cluster) -> KeroloxError:
+def _clear_error(error: KeroloxError, cluster: Cluster) -> KeroloxError:
     """The error; another one where it was our own close that took the connection away."""
     if cluster.remoting.closed and isinstance(error, (ConnectionLostError, ConnectError)):
-        plain = ClientClosedError(
+        clear = ClientClosedError(
             "the producer was closed during the send; the message may be stored nevertheless"
         )
-        plain.__cause__ = error
-        return plain
+        clear.__cause__ = error
+        return clear
     return error

@@ -1,6 +1,6 @@
 """The requests of a producer that wait for a reply (``RequestFutureTable``).
 
-Each second the table is looked through for those that come due before the next look, and only they
+Each second the table is looked through for those that come due before the next check, and only they
 get a timer: a request that is answered soon costs none, and one that is not ends at its own time.
 """
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from kerolox.message import MessageExt
     from kerolox.protocol.command import RemotingCommand
 
-LOOK_INTERVAL_MS = 1_000
+CHECK_INTERVAL_MS = 1_000
 """How often overdue requests are looked for."""
 
 REQUESTS_OPEN_MAX = 10_000
@@ -43,7 +43,7 @@ class OpenRequests:
     def __init__(self) -> None:
         self._open: dict[str, _Open] = {}
         self._timers: dict[str, asyncio.TimerHandle] = {}
-        self._next_look = 0.0
+        self._next_check = 0.0
 
     def __len__(self) -> int:
         return len(self._open)
@@ -70,7 +70,7 @@ class OpenRequests:
             )
         future: asyncio.Future[MessageExt] = asyncio.get_running_loop().create_future()
         self._open[correlation_id] = _Open(future, deadline, what)
-        if deadline <= self._next_look:
+        if deadline <= self._next_check:
             self._arm(correlation_id, deadline)
         return future
 
@@ -92,11 +92,11 @@ class OpenRequests:
             # One that failed while its caller was busy otherwise has no one to tell.
             entry.future.cancel()
 
-    async def look(self) -> None:
-        """Have those end in time that come due before the next look."""
-        self._next_look = asyncio.get_running_loop().time() + LOOK_INTERVAL_MS / 1000
+    async def check_deadlines(self) -> None:
+        """Have those end in time that come due before the next check."""
+        self._next_check = asyncio.get_running_loop().time() + CHECK_INTERVAL_MS / 1000
         for correlation_id, entry in self._open.items():
-            if entry.deadline <= self._next_look and correlation_id not in self._timers:
+            if entry.deadline <= self._next_check and correlation_id not in self._timers:
                 self._arm(correlation_id, entry.deadline)
 
     def fail(self, error: KeroloxError) -> None:

@@ -36,7 +36,7 @@ class Transaction:
             end: tells the broker the outcome, with a remark.
         """
         self._begin = begin
-        self._tell = end
+        self._end_half = end
         self._half: Half | None = None
         self._is_begun = False
         self._chosen: TransactionState | None = None
@@ -50,7 +50,7 @@ class Transaction:
         if sent.status is not SendStatus.SEND_OK:
             self._state = TransactionState.ROLLBACK
             reason = f"the half message is stored, but {sent.status.value}"
-            await self._tell(outgoing, sent, self._state, reason)
+            await self._end_half(outgoing, sent, self._state, reason)
             raise ClientError(f"{reason}; it is rolled back, the local transaction did not run")
         return self
 
@@ -65,7 +65,7 @@ class Transaction:
         if isinstance(error, GeneratorExit):
             return  # whoever drops a coroutine lets nothing wait in it; the broker asks
         remark = "" if error is None else f"{type(error).__name__}: {error}"
-        await self._tell(*self._half, self._state, remark)
+        await self._end_half(*self._half, self._state, remark)
 
     @property
     def result(self) -> SendResult:

@@ -21,11 +21,11 @@ from kerolox import clock
 from kerolox.client.aio.client import Client
 from kerolox.client.aio.network.instance import HEARTBEAT_FIRST_MS, Member
 from kerolox.client.aio.producers.delivery import Delivery
-from kerolox.client.aio.producers.open_requests import LOOK_INTERVAL_MS, OpenRequests
-from kerolox.client.aio.producers.plain.sends import PlainSends
+from kerolox.client.aio.producers.fast_path.sends import FastSends
+from kerolox.client.aio.producers.open_requests import CHECK_INTERVAL_MS, OpenRequests
 from kerolox.client.aio.producers.plans import Plan, Plans
 from kerolox.client.aio.producers.preparing import Preparation, QueueSelector
-from kerolox.client.aio.producers.submitting import Submits, send_in_turn
+from kerolox.client.aio.producers.submitting import Submits, send_in_order
 from kerolox.client.aio.producers.time_limit import TimeLimit
 from kerolox.client.aio.producers.tracing import TraceDispatcher, trace_producer
 from kerolox.client.aio.settings import ProducerSettings
@@ -61,12 +61,12 @@ from kerolox.errors import (
 )
 from kerolox.message import Message, MessageExt, MessageQueue
 from kerolox.protocol.codes import RequestCode
-from kerolox.remoting.core.line import NotPlainError
+from kerolox.remoting.core.request_queue import SlowPathNeededError
 
 if TYPE_CHECKING:
     from kerolox.client.aio.network.cluster import Cluster
     from kerolox.client.core.routes import TopicRoute
-    from kerolox.codec.sending import SendLane
+    from kerolox.codec.sending import TopicSender
     from kerolox.protocol.command import RemotingCommand
     from kerolox.remoting.client import ClientConnection
 
@@ -130,12 +130,12 @@ class Producer(Client):
             self._header, self.settings, self._namespace, self._send_hooks, self._faults
         )
         self._submits = Submits(self.settings.submits_max, self._delivery, self._submitted)
-        self._plain: PlainSends | None = None
-        self._lanes: dict[str, SendLane] = {}
-        """What begins plain sends, by topic, where nothing stands against it."""
+        self._fast_sends: FastSends | None = None
+        self._topic_senders: dict[str, TopicSender] = {}
+        """What begins fast-path sends, by topic, where nothing stands against it."""
         is_ordinary = not self._namespace and not self._send_hooks
         if is_ordinary and not self.settings.vip_channel:
-            self._plain = PlainSends(
+            self._fast_sends = FastSends(
                 self._header,
                 self.settings,
                 self._ids,
@@ -145,7 +145,7 @@ class Producer(Client):
                 self._open_cluster,
                 self._submits.go_on,
             )
-            self._lanes = self._plain.hot
+            self._topic_senders = self._fast_sends.hot
 
     def _new_tracing(self, group: str) -> TraceDispatcher:
         name_servers = ";".join(self._name_servers)
@@ -176,27 +176,29 @@ class Producer(Client):
         background = self._background
         background.once(ROUTE_POLL_FIRST_MS, self._poll_routes, "route poll")
         background.once(HEARTBEAT_FIRST_MS, self._heartbeat, "heartbeat")
-        background.every(LOOK_INTERVAL_MS, self._requests.look, "overdue requests", first_ms=0)
+        background.every(
+            CHECK_INTERVAL_MS, self._requests.check_deadlines, "overdue requests", first_ms=0
+        )
         if self._tracing is not None:
             await self._tracing.start()
 
     async def _leave(self, cluster: Cluster) -> None:
         """Wait for the answers to what was sent, tell the brokers."""
         self._requests.fail(ClientClosedError("the producer was closed before the reply came"))
-        if self._plain is not None:
-            self._plain.seal()
+        if self._fast_sends is not None:
+            self._fast_sends.seal()
         if self._closed:  # not a start that is undone
             self._delivery.close()
         await self._background.stop()
         if self._instance.is_last(self):
             await cluster.remoting.drain(SENDS_SECONDS_MAX)
         else:
-            plain = self._plain
+            fast_sends = self._fast_sends
             await self._delivery.drain(
-                SENDS_SECONDS_MAX, lambda: [] if plain is None else plain.waiting(cluster)
+                SENDS_SECONDS_MAX, lambda: [] if fast_sends is None else fast_sends.waiting(cluster)
             )
         tracing = () if self._tracing is None else (self._tracing.close(),)
-        await asyncio.gather(self._instance.say_farewell(self, cluster), *tracing)
+        await asyncio.gather(self._instance.unregister_client(self, cluster), *tracing)
 
     # -- sending ------------------------------------------------------------------------------
     async def send(
@@ -240,20 +242,20 @@ class Producer(Client):
                 message = self._preparation.delayed(message, deliver_after, round_up=round_up)
             if ordering_key is not None or selector is not None:
                 queue, selector = self._chosen(message, queue, selector, ordering_key)
-            lane = self._lanes.get(message.topic)
+            sender = self._topic_senders.get(message.topic)
         except (AttributeError, TypeError):
             check_message(message)
             raise
-        if lane is None or selector is not None:
+        if sender is None or selector is not None:
             return await self._send_slowly(message, queue, selector, timeout_ms)
-        future = lane.begin(message, queue, timeout_ms)
+        future = sender.begin(message, queue, timeout_ms)
         if future is None:
             return await self._send_slowly(message, queue, None, timeout_ms)
-        opaque = lane.opaque
+        opaque = sender.opaque
         try:
             outcome = await future
         except BaseException:
-            lane.withdraw(opaque)
+            sender.withdraw(opaque)
             raise
         if type(outcome) is SendResult:
             return outcome
@@ -279,8 +281,8 @@ class Producer(Client):
         Raises:
             SubmitsFullError: ``submits_max`` sends have no outcome yet; the message is not taken.
         """
-        plain = self._plain
-        self._submits.check(0 if plain is None else plain.open_count)
+        fast_sends = self._fast_sends
+        self._submits.check(0 if fast_sends is None else fast_sends.open_count)
         if (
             queue is not None
             or selector is not None
@@ -290,18 +292,18 @@ class Producer(Client):
             check_ways(queue, selector, round_up, timeout_ms)
         if selector is None and ordering_key is None and deliver_after is None:
             try:
-                lane = self._lanes.get(message.topic)
+                sender = self._topic_senders.get(message.topic)
             except (AttributeError, TypeError):
                 check_message(message)
                 raise
-            if lane is not None and (future := lane.submit(message, queue, timeout_ms)):
+            if sender is not None and (future := sender.submit(message, queue, timeout_ms)):
                 return cast("Future[SendResult]", future)
             check_message(message)
             cluster = self._cluster or self._open_cluster()
-            if plain is not None and self._faults is None:
-                begun = plain.begin(cluster, message, queue, timeout_ms, is_submitted=True)
-                if begun is not None:
-                    return cast("Future[SendResult]", begun.future)
+            if fast_sends is not None and self._faults is None:
+                started = fast_sends.begin(cluster, message, queue, timeout_ms, is_submitted=True)
+                if started is not None:
+                    return cast("Future[SendResult]", started.future)
         return self._submits.run(
             self.send(
                 message,
@@ -323,37 +325,37 @@ class Producer(Client):
     ) -> SendResult:
         """Send a message that the codec alone could not begin."""
         check_message(message)
-        cluster, plain, begun = self._cluster or self._open_cluster(), self._plain, None
-        if plain is not None and selector is None:
-            begun = plain.begin(cluster, message, queue, timeout_ms)
-        if begun is None:
+        cluster, fast_sends, started = self._cluster or self._open_cluster(), self._fast_sends, None
+        if fast_sends is not None and selector is None:
+            started = fast_sends.begin(cluster, message, queue, timeout_ms)
+        if started is None:
             return await self._send(message, queue, selector, self._time_limit(timeout_ms))
         began = asyncio.get_running_loop().time()
         try:
-            outcome = await begun.future
+            outcome = await started.future
         except BaseException:
-            begun.withdraw(begun.opaque)
+            started.withdraw(started.opaque)
             raise
         if isinstance(outcome, SendResult):
-            if begun.target is not None and queue is None:
+            if started.target is not None and queue is None:
                 seconds = asyncio.get_running_loop().time() - began
-                self._delivery.note(begun.target.queue, seconds)
+                self._delivery.note(started.target.queue, seconds)
             return outcome
         return await self._send_on(message, cast("OpenSend", outcome), queue)
 
     async def _submitted(self, send: OpenSend) -> SendResult:
-        """What follows on a submitted plain send that is not stored."""
+        """What follows on a submitted fast-path send that is not stored."""
         queue = send.queue if send.is_given else None
         return await self._send_on(cast("Message", send.message), send, queue)
 
     async def _send_on(
         self, message: Message, send: OpenSend, queue: MessageQueue | None
     ) -> SendResult:
-        """What follows on a plain send whose first answer is anything but that it is stored."""
+        """What follows on a fast-path send whose first answer is anything but that it is stored."""
         limit = TimeLimit(send.timeout_ms, send.deadline)
-        if isinstance(send.answer, NotPlainError):
+        if isinstance(send.answer, SlowPathNeededError):
             return await self._send(message, queue, None, limit)
-        cluster, delivery = cast("PlainSends", self._plain).cluster, self._delivery
+        cluster, delivery = cast("FastSends", self._fast_sends).cluster, self._delivery
         tries = delivery.first_try(cluster, send, queue, send.message_id)
         if tries.is_over or limit.seconds_left <= 0:  # thousands may end at the same time
             return tries.end(limit.ms)
@@ -370,7 +372,7 @@ class Producer(Client):
         selector: QueueSelector | None,
         limit: TimeLimit,
     ) -> SendResult:
-        """Send in the general way, which is complete."""
+        """Send on the slow path, which is complete."""
         cluster = self._sending_cluster(message)
         outgoing = await self._preparation.outgoing(message)
         topic = outgoing.topic
@@ -401,14 +403,18 @@ class Producer(Client):
         Raises:
             MessageRejectedError: the message is illegal; nothing was sent.
             TopicRouteNotFoundError: no broker has the topic or would create it.
-            RemotingError: there is no connection, or no room on it in time.
+            RemotingError: there is no connection, or no capacity on it in time.
         """
         if queue is not None or selector is not None or round_up is not False:
             check_ways(queue, selector, round_up, None)
         message = self._preparation.delayed(message, deliver_after, round_up=round_up)
         queue, selector = self._chosen(message, queue, selector, ordering_key)
-        cluster, plain = self._cluster or self._open_cluster(), self._plain
-        if selector is None and plain and await plain.write_oneway(cluster, message, queue):
+        cluster, fast_sends = self._cluster or self._open_cluster(), self._fast_sends
+        if (
+            selector is None
+            and fast_sends
+            and await fast_sends.write_oneway(cluster, message, queue)
+        ):
             return
         cluster, limit = self._sending_cluster(message), self._time_limit(None)
         outgoing = await self._preparation.outgoing(message)
@@ -492,7 +498,7 @@ class Producer(Client):
             self._sending_cluster(message)
         bytes_max = min(bytes_max, self.settings.message_bytes_max)
         batches = list(split_batches(all_messages, bytes_max=bytes_max))
-        return await send_in_turn(
+        return await send_in_order(
             batches, lambda batch: self.send_batch(batch, queue=queue, timeout_ms=timeout_ms)
         )
 
@@ -541,7 +547,7 @@ class Producer(Client):
         plan = self._plans.get(topic) or await self._plans.make(cluster, topic, limit)
         if topic not in self._reply_topics:
             async with limit.around("not all brokers that may bring the reply answered"):
-                await self._greet_for_replies(topic, plan)
+                await self._register_for_replies(topic, plan)
         if selector is not None:
             queue = self._preparation.selected(selector, plan, message)
         what = f"request {outgoing.message_id} to topic {message.topic} within {limit.ms} ms"
@@ -583,7 +589,7 @@ class Producer(Client):
     ) -> tuple[MessageQueue | None, QueueSelector | None]:
         if type(message) is not Message or type(message.topic) is not str:
             check_message(message)
-        plan = self._plans.get(message.topic) if self._plain is not None else None
+        plan = self._plans.get(message.topic) if self._fast_sends is not None else None
         return self._preparation.chosen(message, plan, queue, selector, key)
 
     # -- requests of brokers --------------------------------------------------------------------
@@ -622,7 +628,7 @@ class Producer(Client):
     async def _poll_routes(self) -> None:
         await self._instance.poll(self._topics())
 
-    async def _greet_for_replies(self, topic: str, plan: Plan) -> None:
+    async def _register_for_replies(self, topic: str, plan: Plan) -> None:
         """Before the first request to a topic: whichever broker gets the reply must know us."""
         clusters = {broker.cluster for broker in plan.route.brokers}
         names = frozenset(reply_topic(cluster) for cluster in clusters)
@@ -632,5 +638,5 @@ class Producer(Client):
         self._reply_topics[topic] = names
 
     async def _heartbeat(self, *more: str) -> None:
-        """Greet the brokers of the topics in use, and of some more."""
-        await self._instance.greet([*self._topics(), *more])
+        """Send heartbeats to the brokers of the topics in use, and of some more."""
+        await self._instance.send_heartbeat([*self._topics(), *more])

@@ -29,26 +29,27 @@ class Submits:
 
         Args:
             count_max: most sends without an outcome for another one to be taken.
-            delivery: counts sends in the general way.
-            go_on: what follows on a plain send whose answer is anything but that it is stored.
+            delivery: counts sends on the slow path.
+            go_on: what follows on a fast-path send whose answer is anything but that it is stored.
         """
         self._count_max = count_max
         self._delivery = delivery
         self._go_on = go_on
         self._tasks: set[asyncio.Task[SendResult]] = set()
 
-    def check(self, plain_count: int) -> None:
-        """There is room for another one, given the plain sends that are open.
+    def check(self, fast_count: int) -> None:
+        """There is capacity for another one, given the fast-path sends that are open.
 
         Raises:
             SubmitsFullError: there is none.
         """
-        # A task counts itself among those of the general way once it runs.
-        count = plain_count + max(self._delivery.open_count, len(self._tasks))
+        # A task counts itself among those of the slow path once it runs.
+        count = fast_count + max(self._delivery.open_count, len(self._tasks))
         if count >= self._count_max:
             raise SubmitsFullError(
                 f"{count} sends have no outcome yet; submits_max is {self._count_max}. The message"
-                " was not taken: wait for some of the futures, or for send, which waits for room"
+                " was not taken: wait for some of the futures, or for send, which waits for "
+                "capacity"
             )
 
     def run(self, coroutine: Coroutine[object, None, SendResult]) -> asyncio.Task[SendResult]:
@@ -59,7 +60,7 @@ class Submits:
         return task
 
     def go_on(self, send: OpenSend) -> None:
-        """A plain send is not stored; cancelling its future ends what goes on."""
+        """A fast-path send is not stored; cancelling its future ends what goes on."""
         outcome = send.future
         if isinstance(outcome, asyncio.Future):
             task = self.run(self._go_on(send))
@@ -79,7 +80,7 @@ def _pass_on(task: asyncio.Task[SendResult], outcome: asyncio.Future[SendResult]
         outcome.set_result(task.result())
 
 
-async def send_in_turn(
+async def send_in_order(
     batches: list[list[Message]],
     send: Callable[[list[Message]], Coroutine[object, None, SendResult]],
 ) -> list[SendResult]:

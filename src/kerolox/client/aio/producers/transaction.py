@@ -164,7 +164,7 @@ class TransactionProducer(Producer):
         if cluster is not None:
             address = cluster.master_address(sent.queue.broker_name)
         if cluster is None or address is None:
-            _log.warning("end of %s is not told: no connection", sent.message_id)
+            _log.warning("end of %s is not reported: no connection", sent.message_id)
             return
         if self._end_hooks:
             properties = decode_properties(outgoing.properties)
@@ -175,7 +175,9 @@ class TransactionProducer(Producer):
                 address, request, timeout_seconds=self.settings.send_timeout_ms / 1000
             )
         except KeroloxError as error:
-            _log.warning("end of %s is not told, the broker will ask: %s", sent.message_id, error)
+            _log.warning(
+                "end of %s is not reported, the broker will ask: %s", sent.message_id, error
+            )
 
     def _run_end_hooks(
         self,

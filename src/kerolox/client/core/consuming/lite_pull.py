@@ -31,8 +31,8 @@ class Wait(Enum):
     DROPPED = "it is no longer ours"
     PAUSED = "it is paused"
     START_UNKNOWN = "nobody knows yet where it starts"
-    ROOM = "enough of it is cached"
-    ROOM_IN_ALL = "enough of all queues is cached"
+    CAPACITY = "enough of it is cached"
+    TOTAL_CAPACITY = "enough of all queues is cached"
 
 
 @dataclass(slots=True)
@@ -66,7 +66,7 @@ class LiteQueue:
     """About to be given up: nothing of it is returned any more."""
     batches: deque[_Batch] = field(default_factory=deque)
     is_ready: bool = False
-    """It stands among those that ``take`` looks at."""
+    """It stands among those that ``take`` examines."""
 
     @property
     def is_dropped(self) -> bool:
@@ -87,13 +87,13 @@ class LitePull:
         self.queues: dict[MessageQueue, LiteQueue] = {}
         self._flow = FlowControl(limits)
         self._enough = limits.all_count * 3 // 4, limits.all_mib * MIB * 3 // 4
-        """When no more than so much is cached in all there is room to share."""
+        """When no more than so much is cached in all there is capacity to share."""
         self._wake = wake
         self._ready: deque[LiteQueue] = deque()
         self._returned: set[LiteQueue] = set()
         """Those of which something was returned and does not count as consumed yet."""
         self._waiting: set[LiteQueue] = set()
-        """Those that wait for room in all."""
+        """Those that wait for capacity in all."""
 
     @property
     def message_count(self) -> int:
@@ -131,7 +131,7 @@ class LitePull:
             self._waiting.discard(item)
             del self.queues[item.queue]
             self._wake(item)
-        self._wake_if_room()
+        self._wake_if_capacity()
 
     def _ours(self, queues: Iterable[MessageQueue]) -> list[LiteQueue]:
         return [self.queues[queue] for queue in queues if queue in self.queues]
@@ -149,9 +149,9 @@ class LitePull:
         if hold is None:
             return item.next_offset
         if hold.is_own:
-            return Wait.ROOM
+            return Wait.CAPACITY
         self._waiting.add(item)
-        return Wait.ROOM_IN_ALL
+        return Wait.TOTAL_CAPACITY
 
     def located(self, item: LiteQueue, epoch: int, offset: int, *, is_stored: bool) -> None:
         """Where a queue starts, unless it was sought meanwhile.
@@ -224,7 +224,7 @@ class LitePull:
         item.process_queue.remove(messages)
         self._returned.add(item)
         self._wake(item)
-        self._wake_if_room()
+        self._wake_if_capacity()
         return messages
 
     def count_returned(self) -> None:
@@ -247,7 +247,7 @@ class LitePull:
         item.noted = UNKNOWN
         self._returned.discard(item)
         self._wake(item)
-        self._wake_if_room()
+        self._wake_if_capacity()
         return item
 
     def pause(self, queues: Iterable[MessageQueue]) -> None:
@@ -298,8 +298,8 @@ class LitePull:
             item.is_ready = False
             self._ready.remove(item)
 
-    def _wake_if_room(self) -> None:
-        """Those that wait for room in all go on together, when there is some to share."""
+    def _wake_if_capacity(self) -> None:
+        """Those that wait for capacity in all go on together, when there is some to share."""
         everything, (messages, body_bytes) = self._flow.everything, self._enough
         if (
             self._waiting

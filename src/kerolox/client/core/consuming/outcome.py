@@ -162,7 +162,7 @@ def _outcome(given: OneResult) -> Outcome | None:
     return _NACK
 
 
-class Unheard(Enum):
+class WithoutListener(Enum):
     """What to do with messages whose topic has no listener here.
 
     That this member has none is no failure of the message: it is never counted as a try, so it
@@ -177,6 +177,6 @@ class Unheard(Enum):
     there with its count of tries as it is, for a member that has a listener."""
 
 
-def unheard(queue_topic: str) -> Unheard:
+def without_listener(queue_topic: str) -> WithoutListener:
     """What to do with a message without listener, by the topic of the queue it came from."""
-    return Unheard.PASS_ON if queue_topic.startswith(RETRY_PREFIX) else Unheard.KEEP
+    return WithoutListener.PASS_ON if queue_topic.startswith(RETRY_PREFIX) else WithoutListener.KEEP

@@ -1,4 +1,4 @@
-"""From the expression that a user gives to what brokers are told that a group wants."""
+"""From the expression that a user gives to what brokers learn that a group wants."""
 
 from __future__ import annotations
 

@@ -12,9 +12,9 @@ __all__ = ["TimeSearch"]
 class TimeSearch:
     """Finds the first offset whose message was stored at a time or later.
 
-    Ask for the message at :meth:`probe` and tell :meth:`heard` what it is, until there is no probe;
-    ``result`` is the offset then, the queue's maximum when there is none. Near the hint it takes a
-    few questions, from a wrong one as many as a search from both ends.
+    Ask for the message at :meth:`probe` and tell :meth:`probed` what it is, until there is no
+    probe; ``result`` is the offset then, the queue's maximum when there is none. Near the hint it
+    takes a few questions, from a wrong one as many as a search from both ends.
 
     Where the clock was set back the result has an older message before it and none itself: one of
     several such places.
@@ -43,7 +43,7 @@ class TimeSearch:
         """Whose store time to ask for; None: the result is known."""
         return self._next if self._low < self._high else None
 
-    def heard(self, stored: int | None) -> None:
+    def probed(self, stored: int | None) -> None:
         """When the probed message was stored, ms; None: it is not there any more."""
         if stored is None or stored < self._time:
             self._low = self._next + 1

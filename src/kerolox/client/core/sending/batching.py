@@ -29,7 +29,7 @@ class BatchKey(NamedTuple):
 
 
 def batch_message(key: BatchKey, body: bytes, message_ids: Sequence[str]) -> OutgoingMessage:
-    """A batch for the general way."""
+    """A batch for the slow path."""
     wait = encode_properties({PropertyKey.WAIT: "true" if key.wait_store_ok else "false"})
     return OutgoingMessage(key.topic, body, wait, 0, 0, ",".join(message_ids), is_batch=True)
 

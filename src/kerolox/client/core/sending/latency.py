@@ -53,7 +53,7 @@ class LatencyFaults:
         """``now_ms``: a clock that never goes back."""
         self._now_ms = now_ms
         self._faults: dict[str, _Fault] = {}
-        self._turn = 0
+        self._next = 0
 
     def note(self, broker_name: str, latency_ms: float, *, failed: bool = False) -> None:
         """A send to this broker took so long, or failed."""
@@ -76,8 +76,8 @@ class LatencyFaults:
         broker_name = self._least_bad()
         queues = [queue for queue in chooser.queues if queue.broker_name == broker_name]
         if queues:
-            return queues[self._turn % len(queues)]
-        # It has no queue of this topic (any more); the next choice looks at another one.
+            return queues[self._next % len(queues)]
+        # It has no queue of this topic (any more); the next choice examines another one.
         self._faults.pop(broker_name, None)
         return chooser.next()
 
@@ -88,5 +88,5 @@ class LatencyFaults:
             self._faults,
             key=lambda name: (self._faults[name].available_from_ms > now, *self._faults[name]),
         )
-        self._turn += 1
-        return ranked[self._turn % max(len(ranked) // 2, 1)]
+        self._next += 1
+        return ranked[self._next % max(len(ranked) // 2, 1)]

@@ -2,7 +2,7 @@
 
 A trace message has records one after the other, each ended by 0x02, its fields separated by 0x01;
 a field without a value is the word ``null``. Its keys are the ids and keys of the messages that it
-tells of, so that a query by id finds it. Readers know records by their first field (``TraceType``)
+reports, so that a query by id finds it. Readers know records by their first field (``TraceType``)
 and take those of older clients, which have fewer fields (``TraceDataEncoder``).
 """
 
@@ -170,8 +170,8 @@ def trace_keys(trace: TraceRecord) -> list[str]:
     """What a trace message with this record is found by: the message's id and its keys.
 
     The joined ids of a batch are one key, as RocketMQ has it, unless they are very long; each id
-    is a key too, as many as there is room for. A key of another client's message that no producer
-    of ours would send is none here.
+    is a key too, as many as there is capacity for. A key of another client's message that no
+    producer of ours would send is none here.
     """
     keys = [trace.message_id, *trace.keys.split(" ")]
     if "," in trace.message_id:

@@ -16,20 +16,20 @@ from kerolox.spark.jobs.archive.options import ArchiveOptions, Compact
 from kerolox.spark.jobs.archive.records import CHECKPOINT, Records
 from kerolox.spark.jobs.archive.staging import REASON, VALUE
 from kerolox.spark.jobs.archive.targets.choosing import target_of
-from kerolox.spark.jobs.frame.errors import JobError, reason_of, told
+from kerolox.spark.jobs.frame.errors import JobError, clear_errors, reason_of
 from kerolox.spark.jobs.frame.files import Folder
 from kerolox.spark.jobs.frame.job import Job
 from kerolox.spark.jobs.frame.progress import Progress, Step, silent
 from kerolox.spark.jobs.frame.summary import Summary
-from kerolox.spark.jobs.report import Bars, Figures, Report, Section
+from kerolox.spark.jobs.report import Bars, KeyNumbers, Report, Section
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
     from pyspark.sql.types import StructType
 
-LOOK_SECONDS = 0.5
-"""Time between two looks at the query."""
+POLL_SECONDS = 0.5
+"""Time between two checks of the query."""
 
 HELP = """Archive topics as Parquet, Delta or Iceberg.
 
@@ -172,7 +172,7 @@ def _watch(query: StreamingQuery, records: Records, progress: Progress) -> None:
     done = 0
     progress(Step("archiving"))
     try:
-        while not query.awaitTermination(LOOK_SECONDS):
+        while not query.awaitTermination(POLL_SECONDS):
             for each in query.recentProgress:
                 if each.batchId not in rows:
                     rows[each.batchId] = each.numInputRows
@@ -196,7 +196,7 @@ def _watch(query: StreamingQuery, records: Records, progress: Progress) -> None:
 
 def _compact(spark: SparkSession, options: ArchiveOptions) -> tuple[int, int]:
     today = datetime.datetime.now(datetime.UTC).date().isoformat()
-    with told("compaction stopped", "no row is lost; run it again to go on"):
+    with clear_errors("compaction stopped", "no row is lost; run it again to go on"):
         return target_of(options).compact(spark, options.compact_mib << 20, today)
 
 
@@ -212,7 +212,7 @@ def _report(summary: ArchiveSummary) -> Report:
     ]
     topics = sorted(summary.rows_by_topic.items(), key=lambda item: -item[1])
     when = datetime.datetime.now(datetime.UTC).isoformat(sep=" ", timespec="seconds")
-    sections = [Section("This run", [Figures(figures)])]
+    sections = [Section("This run", [KeyNumbers(figures)])]
     if topics:
         sections.append(Section("Topics", [Bars("Rows by topic", topics, "rows")]))
     return Report(f"Archive {summary.to}", f"{summary.format}, {when}", sections)

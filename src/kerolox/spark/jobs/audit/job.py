@@ -9,10 +9,10 @@ from kerolox.inspect.places import LogFile, file_at
 from kerolox.spark.jobs.audit.compare import damages, entry_findings, gaps, newest, queued
 from kerolox.spark.jobs.audit.options import AuditFinding, AuditOptions, AuditSummary
 from kerolox.spark.jobs.audit.reading import ENTRY_SCHEMA, LOG_SCHEMA, EntryReader, LogReader
-from kerolox.spark.jobs.frame.errors import told
+from kerolox.spark.jobs.frame.errors import clear_errors
 from kerolox.spark.jobs.frame.job import Job
 from kerolox.spark.jobs.frame.progress import Progress, Step
-from kerolox.spark.jobs.report import Bars, Figures, Report, Section, Table
+from kerolox.spark.jobs.report import Bars, KeyNumbers, Report, Section, Table
 from kerolox.spark.store.ends import find_log_end
 from kerolox.spark.store.files.listing import StoreListing, list_store
 from kerolox.spark.store.files.queues import QueueRange, StoreQueue, queue_ids, queue_path
@@ -30,7 +30,7 @@ _MIB = 1024 * 1024
 _OF_LOG = ("damage", "crc")
 
 
-@told("the audit stopped")
+@clear_errors("the audit stopped")
 def audit(spark: SparkSession, options: AuditOptions, progress: Progress) -> AuditSummary:
     """Read a store whole and hold its parts against each other. Nothing is written.
 
@@ -67,7 +67,7 @@ def audit(spark: SparkSession, options: AuditOptions, progress: Progress) -> Aud
         found = damages(parts).union(gaps(places))
         if listing.queue_folder is not None:
             found = found.union(entry_findings(places, entries, records, bounds))
-        figures = _figures(records, with_queue, places, entries, listing.start)
+        figures = _counts(records, with_queue, places, entries, listing.start)
         progress(Step("holding records and queues against each other"))
         counts, kept = _kept(found, options.top)
         faults = listing.faults
@@ -119,7 +119,7 @@ def _ranges(listing: StoreListing) -> list[QueueRange]:
     ]
 
 
-def _figures(
+def _counts(
     records: DataFrame, with_queue: DataFrame, places: DataFrame, entries: DataFrame, start: int
 ) -> dict[str, int]:
     from pyspark.sql import functions as sql
@@ -195,7 +195,7 @@ def page(summary: AuditSummary) -> Report:
         "Audit of a store",
         summary.store,
         (
-            Section("In all", (Figures(tuple(numbers.items())),)),
+            Section("In all", (KeyNumbers(tuple(numbers.items())),)),
             Section(
                 "Findings",
                 (

@@ -30,7 +30,7 @@ NOTHING_WRITTEN = "nothing was written; mend that and run it again"
 
 
 @contextmanager
-def told(what: str, stands: str = NOTHING_WRITTEN) -> Iterator[None]:
+def clear_errors(what: str, stands: str = NOTHING_WRITTEN) -> Iterator[None]:
     """An error of Spark, or of another library, becomes one for people.
 
     Args:

@@ -1,6 +1,6 @@
 """Files of the index from the keys of a log: each task fills one file from a range of the log.
 
-A file takes as many keys as it has room for, in the order of the log, as a broker fills it. So it
+A file takes as many keys as it has space for, in the order of the log, as a broker fills it. So it
 is known from the number of keys in each split where each file begins.
 """
 

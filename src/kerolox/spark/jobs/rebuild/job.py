@@ -1,4 +1,4 @@
-"""The job: surveys a log, then writes queues and index of it, then gives them their names."""
+"""The job: scans a log, then writes queues and index of it, then gives them their names."""
 
 from __future__ import annotations
 
@@ -6,10 +6,17 @@ import time
 from typing import TYPE_CHECKING, NamedTuple
 
 from kerolox.inspect.places import file_at
-from kerolox.spark.jobs.frame.errors import JobError, told
+from kerolox.spark.jobs.frame.errors import JobError, clear_errors
 from kerolox.spark.jobs.frame.job import Job
 from kerolox.spark.jobs.frame.progress import Progress, Step, silent
 from kerolox.spark.jobs.rebuild.index import IndexWriter, index_parts
+from kerolox.spark.jobs.rebuild.log_summary import (
+    SUMMARY_SCHEMA,
+    LogSummary,
+    Surveyor,
+    log_summary_of,
+    odd_queues,
+)
 from kerolox.spark.jobs.rebuild.options import RebuildOptions, RebuildSummary
 from kerolox.spark.jobs.rebuild.queues import (
     DONE_SCHEMA,
@@ -22,17 +29,10 @@ from kerolox.spark.jobs.rebuild.source import (
     Source,
     check_config,
     check_log,
-    look_at,
+    examine,
     settings_of,
 )
-from kerolox.spark.jobs.rebuild.survey import (
-    SURVEY_SCHEMA,
-    Survey,
-    Surveyor,
-    odd_queues,
-    survey_of,
-)
-from kerolox.spark.jobs.rebuild.target import Target, check_files, check_room, target_of
+from kerolox.spark.jobs.rebuild.target import RebuildTarget, check_files, check_room, target_of
 from kerolox.spark.store.scan import plan_splits
 from kerolox.store.index.index_file import ENTRY_BYTES as INDEX_ENTRY_BYTES
 from kerolox.store.layout import ENTRY_BYTES
@@ -89,14 +89,14 @@ def rebuild(
     check_config(options)
     settings = settings_of(options)
     progress(Step("listing the store"))
-    source = look_at(options, settings, is_ours=False)
+    source = examine(options, settings, is_ours=False)
     check_log(source, options)
     target = target_of(options, settings)
     try:
         target.begin()
         if options.in_place:
-            source = look_at(options, settings, is_ours=True)
-        with told("the rebuild stopped", "nothing was changed; mend that and run it again"):
+            source = examine(options, settings, is_ours=True)
+        with clear_errors("the rebuild stopped", "nothing was changed; mend that and run it again"):
             return _Rebuild(spark, options, source, target, progress).run()
     finally:
         target.end()
@@ -108,7 +108,7 @@ class _Rebuild:
         spark: SparkSession,
         options: RebuildOptions,
         source: Source,
-        target: Target,
+        target: RebuildTarget,
         progress: Progress,
     ) -> None:
         self._spark = spark
@@ -126,32 +126,32 @@ class _Rebuild:
         """Do it."""
         from pyspark import StorageLevel
 
-        self._step("surveying the log")
+        self._step("scanning the log")
         has_index = self._source.index_shape is not None
         surveyor = Surveyor(self._log, self._source.rules, has_index)
-        table = self._numbered(len(self._log.splits), surveyor, SURVEY_SCHEMA)
+        table = self._numbered(len(self._log.splits), surveyor, SUMMARY_SCHEMA)
         table = table.persist(StorageLevel.DISK_ONLY)
         try:
-            survey = survey_of(table, self._options.top)
-            self._check_damages(survey)
-            check_room(self._target, self._wanted_bytes(survey))
+            totals = log_summary_of(table, self._options.top)
+            self._check_damages(totals)
+            check_room(self._target, self._wanted_bytes(totals))
             self._step("writing queues")
-            queues = self._write_queues(survey, odd_queues(table) if survey.odd_queues else None)
+            queues = self._write_queues(totals, odd_queues(table) if totals.odd_queues else None)
         finally:
             table.unpersist()
         index = Written(0, 0, 0)
         if has_index:
             self._step("writing the index")
-            index = self._write_index(survey)
+            index = self._write_index(totals)
         self._progress(Step("putting in place"))
         check_files(self._target, queues.files, index.files)
-        summary = self._summary(survey, queues, index)
+        summary = self._summary(totals, queues, index)
         state = {
             "logStart": self._source.listing.start,
             "logEnd": self._source.end.offset,
             **summary.as_json(),
         }
-        self._target.publish(survey.newest, has_index=has_index, state=state)
+        self._target.publish(totals.newest, has_index=has_index, state=state)
         return summary
 
     def _step(self, text: str) -> None:
@@ -162,13 +162,13 @@ class _Rebuild:
         numbers = self._spark.range(0, count, 1, max(count, 1))
         return numbers.mapInArrow(work, schema)
 
-    def _check_damages(self, survey: Survey) -> None:
-        if not survey.damages or self._options.skip_damaged:
+    def _check_damages(self, totals: LogSummary) -> None:
+        if not totals.damages or self._options.skip_damaged:
             return
-        more = survey.damages - 1
+        more = totals.damages - 1
         others = f" (and {more} more, which kerolox spark audit names)" if more else ""
         raise JobError(
-            f"the log is damaged: {self._damage(survey.first_damages[0])}{others}; nothing was "
+            f"the log is damaged: {self._damage(totals.first_damages[0])}{others}; nothing was "
             "changed; give --skip-damaged to leave out what does not read"
         )
 
@@ -181,23 +181,23 @@ class _Rebuild:
             where = f"{file.path}: byte {first - file.start}"
         return f"{where}: {last - first} bytes hold no record that counts: {reason}"
 
-    def _wanted_bytes(self, survey: Survey) -> int:
-        files = survey.queues + survey.entries * ENTRY_BYTES // self._source.queue_file_bytes
-        wanted = survey.entries * ENTRY_BYTES + files * BLOCK_BYTES
+    def _wanted_bytes(self, totals: LogSummary) -> int:
+        files = totals.queues + totals.entries * ENTRY_BYTES // self._source.queue_file_bytes
+        wanted = totals.entries * ENTRY_BYTES + files * BLOCK_BYTES
         shape = self._source.index_shape
         if shape is not None:
-            count = -(-sum(survey.keys) // (shape.entries - 1))
-            wanted += count * shape.entries_at + sum(survey.keys) * INDEX_ENTRY_BYTES
+            count = -(-sum(totals.keys) // (shape.entries - 1))
+            wanted += count * shape.entries_at + sum(totals.keys) * INDEX_ENTRY_BYTES
         return wanted
 
-    def _write_queues(self, survey: Survey, odd: DataFrame | None) -> Written:
+    def _write_queues(self, totals: LogSummary, odd: DataFrame | None) -> Written:
         from pyspark.sql import functions as sql
 
         target, file_bytes = self._target, self._source.queue_file_bytes
         reader = PlaceReader(self._log, self._source.rules, self._options.skip_damaged)
         entries = self._numbered(len(self._log.splits), reader, PLACE_SCHEMA)
         queue = ["topic", "queueId"]
-        tasks = max(1, -(-survey.entries // ENTRIES_OF_TASK), self._tasks(survey))
+        tasks = max(1, -(-totals.entries // ENTRIES_OF_TASK), self._tasks(totals))
         regular = entries
         if odd is not None:
             regular = entries.join(sql.broadcast(odd), queue, "left_anti")
@@ -220,14 +220,14 @@ class _Rebuild:
             others.notes,
         )
 
-    def _tasks(self, survey: Survey) -> int:
+    def _tasks(self, totals: LogSummary) -> int:
         """Tasks that are worth their start, where few entries are there."""
-        return min(len(self._log.splits), -(-survey.entries // (ENTRIES_OF_TASK // 10)))
+        return min(len(self._log.splits), -(-totals.entries // (ENTRIES_OF_TASK // 10)))
 
-    def _write_index(self, survey: Survey) -> Written:
+    def _write_index(self, totals: LogSummary) -> Written:
         shape, target = self._source.index_shape, self._target
         assert shape is not None
-        parts = tuple(index_parts(survey.keys, shape, time.time_ns() // 1_000_000))
+        parts = tuple(index_parts(totals.keys, shape, time.time_ns() // 1_000_000))
         if not parts:
             return Written(0, 0, 0)
         skips = self._options.skip_damaged
@@ -235,30 +235,30 @@ class _Rebuild:
         writer = IndexWriter(self._log, skips, parts, shape, *folders)
         return _done(self._numbered(len(parts), writer, DONE_SCHEMA))
 
-    def _summary(self, survey: Survey, queues: Written, index: Written) -> RebuildSummary:
+    def _summary(self, totals: LogSummary, queues: Written, index: Written) -> RebuildSummary:
         tail = self._source.end.tail
-        notes = [*map(self._damage, survey.first_damages), *queues.notes]
-        peak = max(survey.peak, queues.peak, index.peak)
+        notes = [*map(self._damage, totals.first_damages), *queues.notes]
+        peak = max(totals.peak, queues.peak, index.peak)
         return RebuildSummary(
             seconds=time.monotonic() - self._started,
             store=self._source.listing.location,
             to=self._target.location,
-            records=survey.records,
+            records=totals.records,
             log_bytes=self._bytes,
-            queues=survey.queues,
+            queues=totals.queues,
             queue_files=queues.files,
             queue_entries=queues.entries,
             index_files=index.files,
             index_entries=index.entries,
-            unqueued_records=survey.unqueued,
-            skipped_records=survey.deleted,
-            wrong_crc_records=survey.wrong_crc,
-            damages=survey.damages,
-            damaged_bytes=survey.damaged_bytes,
+            unqueued_records=totals.unqueued,
+            skipped_records=totals.deleted,
+            wrong_crc_records=totals.wrong_crc,
+            damages=totals.damages,
+            damaged_bytes=totals.damaged_bytes,
             torn_tail_bytes=0 if tail is None else tail.length,
-            odd_queues=survey.odd_queues,
+            odd_queues=totals.odd_queues,
             task_peak_mib=-(-peak // 1024),
-            skipped_topics=survey.deleted_topics,
+            skipped_topics=totals.deleted_topics,
             notes=tuple(notes[: self._options.top]),
         )
 

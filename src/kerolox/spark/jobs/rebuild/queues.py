@@ -60,7 +60,7 @@ def make_one(folder: str) -> None:
         os.mkdir(folder)
 
 
-class _File:
+class _QueueFile:
     """A file of a queue that is being gathered."""
 
     __slots__ = ("data", "key", "next", "time_ms")
@@ -95,7 +95,7 @@ class QueueFileWriter:
             JobError: entries of a file do not follow each other.
             OSError: it can't be written.
         """
-        current: _File | None = None
+        current: _QueueFile | None = None
         entries = files = 0
         for batch in batches:
             for part in _runs(batch):
@@ -105,7 +105,7 @@ class QueueFileWriter:
                         self._write(current)
                         files += 1
                     first = part.column("queueOffset")[0].as_py()
-                    current = _File(key, first, key[2] * (self.file_bytes // ENTRY_BYTES))
+                    current = _QueueFile(key, first, key[2] * (self.file_bytes // ENTRY_BYTES))
                 _append(current, part)
                 entries += part.num_rows
         if current is not None:
@@ -113,7 +113,7 @@ class QueueFileWriter:
             files += 1
         yield done_batch(entries, files, [])
 
-    def _write(self, file: _File) -> None:
+    def _write(self, file: _QueueFile) -> None:
         topic, queue_id, number = file.key
         path = os.path.join(self.scratch, uuid.uuid4().hex)
         descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644)
@@ -156,7 +156,7 @@ def _runs(batch: pyarrow.RecordBatch) -> Iterator[pyarrow.RecordBatch]:
         yield batch.slice(start, end - start)
 
 
-def _append(file: _File, part: pyarrow.RecordBatch) -> None:
+def _append(file: _QueueFile, part: pyarrow.RecordBatch) -> None:
     offsets = part.column("queueOffset").to_pylist()
     if offsets != list(range(file.next, file.next + len(offsets))):
         topic, queue_id, _ = file.key

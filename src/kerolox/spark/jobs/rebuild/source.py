@@ -56,7 +56,7 @@ class Rules:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Source:
-    """A store as it was looked at."""
+    """A store as it was examined."""
 
     listing: StoreListing
     end: LogEnd
@@ -79,7 +79,7 @@ def settings_of(options: RebuildOptions) -> StoreOptions:
     return settings if options.index else replace(settings, has_index=False)
 
 
-def look_at(options: RebuildOptions, settings: StoreOptions, *, is_ours: bool) -> Source:
+def examine(options: RebuildOptions, settings: StoreOptions, *, is_ours: bool) -> Source:
     """List the store and find out how its files are made.
 
     Args:

@@ -31,7 +31,7 @@ _SCRATCH = ".unfinished"
 _LOCK = "lock"
 
 
-class Target(Protocol):
+class RebuildTarget(Protocol):
     """A place for queues and index."""
 
     location: str
@@ -67,7 +67,7 @@ class Target(Protocol):
         """Remove what was not published; idempotent."""
 
 
-def target_of(options: RebuildOptions, settings: StoreOptions) -> Target:
+def target_of(options: RebuildOptions, settings: StoreOptions) -> RebuildTarget:
     """The place that the options name.
 
     Raises:
@@ -101,7 +101,7 @@ class NewFolder:
             raise option_error(self._options, "to", text)
 
     def begin(self) -> None:
-        """See :class:`Target`."""
+        """See :class:`RebuildTarget`."""
         if not os.path.exists(os.path.join(self._staging, STATE)):
             ours = frozenset((_LOCK, STATE + ".tmp"))
             self._check(self._staging, ours, "remove it, or name another folder")
@@ -129,7 +129,7 @@ class NewFolder:
         os.replace(path + ".tmp", path)
 
     def publish(self, newest: int, *, has_index: bool, state: Mapping[str, object]) -> None:
-        """See :class:`Target`."""
+        """See :class:`RebuildTarget`."""
         shutil.rmtree(self.scratch)
         if not has_index:
             os.rmdir(self.index_folder)
@@ -141,7 +141,7 @@ class NewFolder:
         sync_path(os.path.dirname(self.location))
 
     def end(self) -> None:
-        """See :class:`Target`."""
+        """See :class:`RebuildTarget`."""
         if self._is_held:
             self._is_held = False
             shutil.rmtree(self._staging, ignore_errors=True)
@@ -163,7 +163,7 @@ class StoreItself:
         self.scratch = os.path.join(self.queue_root, _SCRATCH)
 
     def begin(self) -> None:
-        """See :class:`Target`."""
+        """See :class:`RebuildTarget`."""
         try:
             self._lock.acquire()
         except BlockingIOError as error:
@@ -176,7 +176,7 @@ class StoreItself:
         os.makedirs(self.index_folder)
 
     def publish(self, newest: int, *, has_index: bool, state: Mapping[str, object]) -> None:
-        """See :class:`Target`."""
+        """See :class:`RebuildTarget`."""
         shutil.rmtree(self.scratch)
         if not has_index:
             os.rmdir(self.index_folder)
@@ -184,7 +184,7 @@ class StoreItself:
         write_checkpoint(self._places.checkpoint_path, newest, has_index=has_index)
 
     def end(self) -> None:
-        """See :class:`Target`."""
+        """See :class:`RebuildTarget`."""
         if self._is_held:
             self._is_held = False
             for folder in (self.queue_root, self.index_folder):
@@ -199,7 +199,7 @@ def _remove(path: str) -> None:
         os.unlink(path)
 
 
-def check_room(target: Target, wanted: int) -> None:
+def check_room(target: RebuildTarget, wanted: int) -> None:
     """Refuse before anything is written what does not fit on the disk.
 
     Args:
@@ -207,7 +207,7 @@ def check_room(target: Target, wanted: int) -> None:
         wanted: bytes.
 
     Raises:
-        JobError: there is less room.
+        JobError: there is less space.
     """
     free = shutil.disk_usage(target.queue_root).free
     if free < wanted:
@@ -217,7 +217,7 @@ def check_room(target: Target, wanted: int) -> None:
         )
 
 
-def check_files(target: Target, queue_files: int, index_files: int) -> None:
+def check_files(target: RebuildTarget, queue_files: int, index_files: int) -> None:
     """Compare with what the tasks say that they have written, and bring the names to the disk.
 
     Raises:

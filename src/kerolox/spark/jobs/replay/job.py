@@ -15,7 +15,7 @@ from kerolox.spark.jobs.frame.summary import Summary
 from kerolox.spark.jobs.replay.options import ReplayOptions
 from kerolox.spark.jobs.replay.rows import check_columns, mapped, selected
 from kerolox.spark.jobs.replay.sending import Counts, UnitTask, send, sink_options
-from kerolox.spark.jobs.replay.state import Done, Plan, ReplayState
+from kerolox.spark.jobs.replay.state import Plan, ReplayState, SentRows
 from kerolox.spark.jobs.replay.units import Unit, plan, read
 from kerolox.spark.positions.offsets import DataLossError
 from kerolox.spark.sink.errors import SinkError
@@ -74,7 +74,7 @@ def replay(
     state = ReplayState(options)
     progress(Step("planning"))
     if options.dry_run:
-        the_plan, before = Plan("dry-run", tuple(plan(options))), Done()
+        the_plan, before = Plan("dry-run", tuple(plan(options))), SentRows()
     else:
         the_plan, before = state.plan(lambda: plan(options)), state.done()
     sink = sink_options(options, state.decisions, the_plan.replay)
@@ -105,7 +105,7 @@ def replay(
     )
 
 
-def _stopped(error: Exception, options: ReplayOptions, done: Done) -> JobError:
+def _stopped(error: Exception, options: ReplayOptions, done: SentRows) -> JobError:
     text = f"the replay stopped: {reason_of(error)}; {done.rows} rows are sent for certain"
     if options.dry_run:
         return JobError(f"nothing was sent: {reason_of(error)}")

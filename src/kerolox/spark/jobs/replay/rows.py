@@ -57,7 +57,7 @@ def selected(frame: DataFrame, options: ReplayOptions) -> DataFrame:
     if options.where:
         try:
             frame = frame.where(options.where)
-            frame.schema  # noqa: B018 - Spark Connect looks at the condition only now
+            frame.schema  # noqa: B018 - Spark Connect examines the condition only now
         except Exception as error:
             raise option_error(options, "where", reason_of(error)) from None
     return frame

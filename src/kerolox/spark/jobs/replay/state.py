@@ -29,7 +29,7 @@ DECISIONS = "kerolox-sink"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Done:
+class SentRows:
     """What is sent.
 
     Args:
@@ -43,11 +43,13 @@ class Done:
     size: int = 0
     by_topic: Mapping[str, int] = field(default_factory=dict)
 
-    def plus(self, counts: Counts) -> Done:
+    def plus(self, counts: Counts) -> SentRows:
         """With one more unit."""
         before = Counts(rows=self.rows, size=self.size, by_topic=self.by_topic)
         both = before.plus(counts)
-        return Done(units=self.units + 1, rows=both.rows, size=both.size, by_topic=both.by_topic)
+        return SentRows(
+            units=self.units + 1, rows=both.rows, size=both.size, by_topic=both.by_topic
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,10 +109,10 @@ class ReplayState:
             )
         return Plan(str(found["id"]), tuple(Unit.of_json(each) for each in found["units"]))
 
-    def done(self) -> Done:
+    def done(self) -> SentRows:
         """What earlier runs have sent."""
         found = self._folder.read_json(DONE) if self._folder else None
-        return Done(**cast("dict[str, Any]", found)) if found else Done()
+        return SentRows(**cast("dict[str, Any]", found)) if found else SentRows()
 
     @property
     def decisions(self) -> str:
@@ -134,12 +136,12 @@ class ReplayState:
         found = self._folder.read_json(SENT) if self._folder else None
         if self._folder is None or found is None or found.pop("unit", None) != unit:
             raise JobError(
-                f"unit {unit} is decided in {self.decisions}, and {SENT} beside it does not tell "
+                f"unit {unit} is decided in {self.decisions}, and {SENT} beside it does not report "
                 "of it; restore the folder of option --state as it was"
             )
         return Counts(**cast("dict[str, Any]", found))
 
-    def mark(self, done: Done) -> None:
+    def mark(self, done: SentRows) -> None:
         """Write how far it is."""
         if self._folder is not None:
             self._folder.write_json(DONE, dataclasses.asdict(done))

@@ -172,13 +172,13 @@ def _check_store(options: ReplayOptions, unit: Unit) -> None:
     """See whether the log still begins where it did; the format takes a start of 0 for any."""
     from kerolox.spark.store.files.listing import list_store
     from kerolox.spark.store.options import StoreOptions
-    from kerolox.spark.store.plan import told_loss
+    from kerolox.spark.store.plan import report_loss
 
     store = StoreOptions.parse(store_options(options, unit))
     begins = list_store(store.paths[0], store.log_paths).start
     if unit.start and begins > int(unit.start):
         what = f"{options.from_store}: the log begins at {begins}, behind {unit.start} of the plan"
-        told_loss(what, fail_on_data_loss=store.fail_on_data_loss)
+        report_loss(what, fail_on_data_loss=store.fail_on_data_loss)
 
 
 def _of_store(options: ReplayOptions) -> list[Unit]:

@@ -11,11 +11,11 @@ import logging
 from typing import TYPE_CHECKING
 
 from kerolox.errors import KeroloxError
-from kerolox.protocol.own.half_messages import Attempt, HalfSelection
+from kerolox.protocol.extensions.half_messages import Attempt, HalfSelection
 from kerolox.spark.network.connecting import Connector
 from kerolox.spark.sink.errors import SinkError
 from kerolox.spark.sink.queues import PublishRoutes
-from kerolox.spark.sink.transactions.decisions import Decision, DecisionStore, Done, store_at
+from kerolox.spark.sink.transactions.decisions import Decision, DecisionStore, EndedBatch, store_at
 from kerolox.spark.sink.transactions.half_queue import HalfQueue
 from kerolox.spark.sink.transactions.segments import segments_of
 
@@ -123,7 +123,7 @@ class Transaction:
 
     def mark_done(self, batch: int, ends: dict[str, int]) -> None:
         """Say that all halves of a batch are ended."""
-        self._store.mark_done(batch, Done(ends))
+        self._store.mark_done(batch, EndedBatch(ends))
 
     def _settle_broker(
         self,

@@ -83,7 +83,7 @@ class Decision(msgspec.Struct, frozen=True):
         )
 
 
-class Done(msgspec.Struct, frozen=True):
+class EndedBatch(msgspec.Struct, frozen=True):
     """All halves of a batch were ended."""
 
     ends: dict[str, int]
@@ -134,19 +134,19 @@ class DecisionStore:
             raise SinkError(f"the decision of batch {decision.batch} was made and is gone")
         return found
 
-    def done(self, batch: int) -> Done | None:
+    def done(self, batch: int) -> EndedBatch | None:
         """What was said of a batch when it was done; None: it is not."""
         data = self._folder.read(f"{batch}{_DONE}")
         if data is None:
             return None
         try:
-            return msgspec.json.decode(data, type=Done)
+            return msgspec.json.decode(data, type=EndedBatch)
         except msgspec.DecodeError as error:
             raise SinkError(f"file {batch}{_DONE} of the decisions is not readable: {error}") from (
                 None
             )
 
-    def mark_done(self, batch: int, done: Done) -> None:
+    def mark_done(self, batch: int, done: EndedBatch) -> None:
         """All halves of a batch are ended."""
         self._folder.create(f"{batch}{_DONE}", msgspec.json.encode(done))
 

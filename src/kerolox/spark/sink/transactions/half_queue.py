@@ -22,13 +22,13 @@ from kerolox.errors import (
 from kerolox.message import MessageExt, MessageQueue, PropertyKey
 from kerolox.protocol.codes import PULL_COUNT_MAX, RequestCode, ResponseCode
 from kerolox.protocol.command import RemotingCommand
-from kerolox.protocol.names import HALF_TOPIC, TOOLS_GROUP, UNIQUE_KEY_QUERY_FIELD
-from kerolox.protocol.own.half_messages import (
+from kerolox.protocol.extensions.half_messages import (
     EndedHalves,
     HalfSelection,
     HalfSelector,
     end_half_messages_request,
 )
+from kerolox.protocol.names import HALF_TOPIC, TOOLS_GROUP, UNIQUE_KEY_QUERY_FIELD
 from kerolox.protocol.records import decode_records
 from kerolox.spark.network.brokers import pull_header
 from kerolox.spark.network.routes import is_passing
@@ -51,7 +51,7 @@ ENDS_IN_FLIGHT = 256
 """Ends one by one that are open at once."""
 
 COPIES_MAX = 32
-"""Records of one key that are looked at for an earlier final message."""
+"""Records of one key that are examined for an earlier final message."""
 
 _log = logging.getLogger(__name__)
 

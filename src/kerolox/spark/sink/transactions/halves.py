@@ -16,7 +16,7 @@ from kerolox.errors import KeroloxError
 from kerolox.message import PropertyKey
 from kerolox.protocol.codes import MessageSysFlag, RequestCode
 from kerolox.protocol.command import RemotingCommand
-from kerolox.protocol.own.half_messages import Attempt
+from kerolox.protocol.extensions.half_messages import Attempt
 from kerolox.protocol.records import decode_record
 from kerolox.spark.sink.transactions.half_queue import HalfQueue, Support, is_copy
 from kerolox.spark.sink.transactions.messages import HalfRange
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from kerolox.remoting.blocking import BlockingConnection
-    from kerolox.spark.sink.lanes import Outcome
+    from kerolox.spark.sink.broker_sender import BrokerResult
     from kerolox.spark.sink.transactions.decisions import Decision
 
 ATTEMPT_STEP = 10**16
@@ -91,9 +91,9 @@ class HalfWriter:
             known = self._support[broker_name] = queue.support()
         return known.in_batches
 
-    def greet(self, connection: BlockingConnection) -> None:
+    def send_heartbeat(self, connection: BlockingConnection) -> None:
         """Tell a broker that somebody of the group is here to be asked."""
-        self._checks.greet(connection)
+        self._checks.send_heartbeat(connection)
 
     def requested(self, broker_name: str, connection: BlockingConnection, frame: bytes) -> None:
         """Answer what a broker asks."""
@@ -101,7 +101,7 @@ class HalfWriter:
         remembers = known is not None and known.in_bulk
         self._checks.answer(connection, frame, broker_name, remembers=remembers)
 
-    def range_of(self, broker_name: str, topic: str, outcome: Outcome) -> HalfRange:
+    def range_of(self, broker_name: str, topic: str, outcome: BrokerResult) -> HalfRange:
         """Where the halves of this attempt lie on a broker, once all are stored.
 
         Raises:
@@ -119,7 +119,7 @@ class HalfWriter:
         for queue in self._queues.values():
             queue.close()
 
-    def _doubles(self, broker_name: str, outcome: Outcome) -> tuple[int, ...]:
+    def _doubles(self, broker_name: str, outcome: BrokerResult) -> tuple[int, ...]:
         """Halves that hold a row a second time, since their request was sent again."""
         seen: set[str] = set()
         doubles = []
@@ -157,7 +157,7 @@ class Checks:
         instance = f"{os.getpid()}#{time.perf_counter_ns()}"
         self._client_id = client_id_of(local_address(), instance, keep_default=True)
 
-    def greet(self, connection: BlockingConnection) -> None:
+    def send_heartbeat(self, connection: BlockingConnection) -> None:
         """Register as a member of the group; a broker that does not take it asks nobody."""
         body = heartbeat_body(self._client_id, producer_groups=[self._group])
         request = RemotingCommand.request(RequestCode.HEART_BEAT, body=body)

@@ -176,7 +176,7 @@ class LiteMember:
         for subscription in list(self.subscriptions.values()):
             await check_subscription(cluster, self._group, subscription)
         instance.join(self._client)
-        await self.greet()
+        await self.send_heartbeat()
         self._pull_all(self.machine.queues)
         self.rebalance_wanted.clear()  # it comes now
         await self.rebalance()
@@ -205,7 +205,7 @@ class LiteMember:
                 _log.warning("not all offsets of group %s were stored in time", self._group)
         self._cluster = self._instance = self._pulling = None
         if instance is not None:
-            await instance.say_farewell(self._client, cluster)
+            await instance.unregister_client(self._client, cluster)
         if for_ever or self.kind == SUBSCRIBE:
             self._drop(owned)
 
@@ -220,10 +220,10 @@ class LiteMember:
             CONSUME_ACTIVELY,
         )
 
-    async def greet(self, *more: str) -> None:
+    async def send_heartbeat(self, *more: str) -> None:
         """Send heartbeats to the brokers of our topics, and of some more."""
         if self._instance is not None:
-            await self._instance.greet([*self.topics, *more])
+            await self._instance.send_heartbeat([*self.topics, *more])
 
     def has_route(self, topic: str, route: TopicRoute, is_new: bool) -> None:
         """The route of a topic has come: another one means other queues."""
@@ -303,7 +303,7 @@ class LiteMember:
         strategy = None if self.is_broadcasting else strategy_of(self._settings.allocation)
         try:
             cluster = self._running_cluster()
-            share = await share_of(cluster, self._group, topic, strategy, self.greet)
+            share = await share_of(cluster, self._group, topic, strategy, self.send_heartbeat)
         except KeroloxError as error:
             self._is_unbalanced = True
             _log.warning("rebalance of topic %s failed: %s", topic, error)
@@ -343,7 +343,7 @@ class LiteMember:
         """Tell the brokers of these that we read them no longer; those of no other topic of ours
         have seen the last of us."""
         cluster = self._running_cluster()
-        await self.greet(*left)
+        await self.send_heartbeat(*left)
         if self._instance is not None:
             await self._instance.leave_topics(self._client, cluster, left)
 

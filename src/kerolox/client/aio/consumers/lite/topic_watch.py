@@ -1,4 +1,4 @@
-"""Topics that are looked at now and then, since their queues may change."""
+"""Topics that are examined now and then, since their queues may change."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ class TopicWatch:
         self._namespace = namespace
         self._known: dict[str, list[MessageQueue]] = {}
 
-    async def look(self, cluster: Cluster) -> None:
-        """Look at all topics."""
+    async def poll_all(self, cluster: Cluster) -> None:
+        """Examine all topics."""
         for topic in list(self.callbacks):
-            await self.look_at(cluster, topic)
+            await self.poll_topic(cluster, topic)
 
-    async def look_at(self, cluster: Cluster, topic: str) -> None:
+    async def poll_topic(self, cluster: Cluster, topic: str) -> None:
         """Call the callback of a topic when its queues are others than the last time."""
         try:
             route = await cluster.refresh(topic)

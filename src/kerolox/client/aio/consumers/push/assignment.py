@@ -10,7 +10,7 @@ from kerolox.client.core.consuming.process_queue import ProcessQueue
 from kerolox.message import MessageExt, MessageQueue
 
 if TYPE_CHECKING:
-    from kerolox.client.core.consuming.ordered.turns import OrderlyQueue
+    from kerolox.client.core.consuming.ordered.orderly_queue import OrderlyQueue
 
 
 @dataclass(slots=True, eq=False)
@@ -24,15 +24,15 @@ class Assignment:
     """The node to pull from, as the broker suggested."""
     was_gone: bool = False
     """The broker said that there is no such topic, since the last other answer."""
-    room: asyncio.Event = field(default_factory=asyncio.Event)
-    """Set when messages have left, for a pull loop that waits for room."""
+    capacity: asyncio.Event = field(default_factory=asyncio.Event)
+    """Set when messages have left, for a pull loop that waits for capacity."""
     task: asyncio.Task[None] | None = None
     """Pulls it."""
     orderly: OrderlyQueue | None = None
     """Its turns, when it is read in order."""
     news: asyncio.Event = field(default_factory=asyncio.Event)
     """Set when an ordered queue has messages or its lock, or is to be given up."""
-    turns: asyncio.Task[None] | None = None
+    ordered_task: asyncio.Task[None] | None = None
     """Runs the listeners of an ordered queue."""
     finished: list[MessageExt] = field(default_factory=list)
     """What went well and is not removed yet from ``process_queue``."""

@@ -3,8 +3,8 @@
 Per queue that we own there is one pull loop; all of them fill one list of ready messages, from
 which ``consume_concurrency`` workers take (:mod:`kerolox.client.aio.consumers.push.workers`). A
 worker runs the listener and sends back what failed; what went well moves the queue's offset at the
-turn's end. Bounds: a pull loop pauses when its queue has too many unfinished messages, bytes, or
-too wide a span. So the ready list is bounded by their sum.
+iteration's end. Bounds: a pull loop pauses when its queue has too many unfinished messages, bytes,
+or too wide a span. So the ready list is bounded by their sum.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from kerolox.client.aio.consumers.push.listening import EachMessage, Listeners
 from kerolox.client.aio.consumers.push.running import RunningListeners, note_call
 from kerolox.client.aio.consumers.push.threaded import ThreadCall, ThreadedCalls, in_thread
 from kerolox.client.aio.consumers.push.workers import Workers
-from kerolox.client.core.consuming.outcome import Outcome, Unheard
+from kerolox.client.core.consuming.outcome import Outcome, WithoutListener
 from kerolox.client.core.consuming.stats import TopicStats
 from kerolox.message import MessageExt, consume_start_ms, note_consume_start
 from kerolox.protocol.names import RETRY_PREFIX
@@ -112,25 +112,25 @@ class Consuming:
 
     # -- one call -----------------------------------------------------------------------------
     async def _consume(
-        self, worker: asyncio.Task[None], entry: Ready[Assignment], turn_ends_ms: int
+        self, worker: asyncio.Task[None], entry: Ready[Assignment], slice_ends_ms: int
     ) -> None:
         """Call after call for messages of one pull, here with nothing in between that costs as much
         as a listener does."""
         workers, running, assignment = self._workers, self.running, entry.queue
         by_call, process_queue = running.by_call, assignment.process_queue
-        plain, now_ms = self.listeners.plain(assignment.queue), clock.steady_ms()
-        threads = in_thread(plain.get(assignment.queue.topic), entry.size)
+        direct, now_ms = self.listeners.direct(assignment.queue), clock.steady_ms()
+        threads = in_thread(direct.get(assignment.queue.topic), entry.size)
         if threads is not None and not entry.messages[entry.next].body_error:
             await self._threaded.hand_over(threads, entry)
             return
         while messages := entry.take():
-            if not workers.turn_is_seen:
-                workers.see_turn()
+            if not workers.check_is_scheduled:
+                workers.schedule_check()
             call, first, start_ms, cancels = object(), messages[0], now_ms, worker.cancelling()
             note_call(call)
             by_call[call] = worker
             try:
-                if first.body_error or (listener := plain.get(first.topic)) is None:
+                if first.body_error or (listener := direct.get(first.topic)) is None:
                     await self._consume_odd(assignment, messages)
                     return  # such are rare, and what follows may be done by another worker
                 note_consume_start(messages, start_ms)
@@ -164,7 +164,7 @@ class Consuming:
                 del by_call[call]
                 if running.is_awaited:
                     running.note_end()
-            if workers.is_closing or process_queue.is_dropped or now_ms > turn_ends_ms:
+            if workers.is_closing or process_queue.is_dropped or now_ms > slice_ends_ms:
                 return
 
     def _ended_in_thread(self, call: ThreadCall) -> Coroutine[object, object, None] | None:
@@ -182,7 +182,7 @@ class Consuming:
     async def _consume_odd(self, assignment: Assignment, messages: list[MessageExt]) -> None:
         """Messages with hooks, of a namespace, retried, unreadable, streamed, without listener."""
         if not self.listeners.prepare(assignment.queue, messages):
-            await self._unheard_messages(assignment, messages)
+            await self._unhandled_messages(assignment, messages)
             return
         if messages[0].topic in self._stream.topics and not messages[0].body_error:
             self._stream.put(assignment, messages)
@@ -202,8 +202,8 @@ class Consuming:
             self._unsettled.append(assignment)
         assignment.finished += messages
         assignment.finished_ms += elapsed_ms
-        if not self._workers.turn_is_seen:
-            self._workers.see_turn()
+        if not self._workers.check_is_scheduled:
+            self._workers.schedule_check()
 
     async def _failed(
         self,
@@ -245,13 +245,13 @@ class Consuming:
         """Messages are done with: the queue's offset may move."""
         process_queue = assignment.process_queue
         offset = process_queue.remove(messages)
-        assignment.room.set()
+        assignment.capacity.set()
         if offset >= 0 and not process_queue.is_dropped:
             self._offsets.table.update(assignment.queue, offset, increase_only=True)
 
-    async def _unheard_messages(self, assignment: Assignment, messages: list[MessageExt]) -> None:
+    async def _unhandled_messages(self, assignment: Assignment, messages: list[MessageExt]) -> None:
         """Messages of a topic that has no listener here."""
-        if self.listeners.unheard(assignment.queue, messages[0]) is Unheard.KEEP:
+        if self.listeners.without_listener(assignment.queue, messages[0]) is WithoutListener.KEEP:
             self._consume_later(assignment, messages)
             return
         broker_name = assignment.queue.broker_name
@@ -301,4 +301,4 @@ class Consuming:
                 if assignment.process_queue.first is message:
                     assignment.process_queue.remove([message])
                     self._stream.forget(message)
-                    assignment.room.set()
+                    assignment.capacity.set()

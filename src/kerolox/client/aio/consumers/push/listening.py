@@ -14,10 +14,10 @@ from kerolox.client.core.consuming.outcome import (
     ListenerResult,
     OneResult,
     Outcome,
-    Unheard,
+    WithoutListener,
     all_failed,
     failed_outcomes,
-    unheard,
+    without_listener,
 )
 from kerolox.client.core.hooks import ConsumeContext, ConsumeHook, ConsumeReturnType, run_hooks
 from kerolox.client.core.namespaces import queue_without_namespace, without_namespace
@@ -96,10 +96,10 @@ class Listeners:
         self._retry_topic = f"{RETRY_PREFIX}{group}"
         self._unreadable: set[str] = set()
         """Reasons for unreadable bodies that were logged as warnings."""
-        self._unheard: set[str] = set()
+        self._unhandled: set[str] = set()
         """Topics without listener that were logged as warnings."""
 
-    def plain(self, queue: MessageQueue) -> dict[str, MessageListener]:
+    def direct(self, queue: MessageQueue) -> dict[str, MessageListener]:
         """The listeners that need nothing but their call, for messages of a queue with no
         ``body_error``; of others see :meth:`prepare` and :meth:`call`."""
         if self._hooks or self._namespace or queue.topic == self._retry_topic:
@@ -189,13 +189,13 @@ class Listeners:
             return all_failed(len(messages)), ConsumeReturnType.RETURN_NULL
         return failed, ConsumeReturnType.FAILED if failed else ConsumeReturnType.SUCCESS
 
-    def unheard(self, queue: MessageQueue, message: MessageExt) -> Unheard:
-        """What to do with a message that has no listener here; a line in the log tells of it."""
+    def without_listener(self, queue: MessageQueue, message: MessageExt) -> WithoutListener:
+        """What to do with a message that has no listener here; a line in the log reports it."""
         topic = message.topic
-        what = unheard(queue.topic)
-        is_new = topic not in self._unheard and len(self._unheard) < REASONS_LOGGED_MAX
+        what = without_listener(queue.topic)
+        is_new = topic not in self._unhandled and len(self._unhandled) < REASONS_LOGGED_MAX
         if is_new:
-            self._unheard.add(topic)
+            self._unhandled.add(topic)
         _log.log(
             logging.WARNING if is_new else logging.DEBUG,
             "no listener for topic %s in this member of group %s: message %s %s; subscribe to the"
@@ -204,7 +204,7 @@ class Listeners:
             self._group,
             message.message_id,
             "goes back to the retry topic, this counts as no try"
-            if what is Unheard.PASS_ON
+            if what is WithoutListener.PASS_ON
             else "stays in its queue",
         )
         return what

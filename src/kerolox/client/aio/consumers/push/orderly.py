@@ -1,7 +1,7 @@
 """Listeners of queues that are read in order: one task for each queue.
 
-``core/consuming/ordered/turns.py`` decides. At most ``consume_concurrency`` of these listeners run
-at the same time, beside as many of topics that are not read in order.
+``core/consuming/ordered/orderly_queue.py`` decides. At most ``consume_concurrency`` of these
+listeners run at the same time, beside as many of topics that are not read in order.
 """
 
 from __future__ import annotations
@@ -12,8 +12,11 @@ from typing import TYPE_CHECKING
 
 from kerolox import clock
 from kerolox.client.core.consuming.ordered.locks import QueueLock
-from kerolox.client.core.consuming.ordered.turns import ORDERLY_RECONSUME_TIMES_MAX, OrderlyQueue
-from kerolox.client.core.consuming.outcome import Outcome, Unheard
+from kerolox.client.core.consuming.ordered.orderly_queue import (
+    ORDERLY_RECONSUME_TIMES_MAX,
+    OrderlyQueue,
+)
+from kerolox.client.core.consuming.outcome import Outcome, WithoutListener
 from kerolox.protocol.names import RETRY_PREFIX
 
 if TYPE_CHECKING:
@@ -27,7 +30,7 @@ if TYPE_CHECKING:
 LEAVE_SECONDS_MAX = 1.0
 """So long a queue that goes waits for its listener (``tryLock`` of the consume lock)."""
 
-TURNS_BACK_SECONDS = 1.0
+RESTART_SECONDS = 1.0
 """Turns that ended by a cancellation that was not ours begin again so much later."""
 
 CANCELLED_SECONDS_MAX = 0.5
@@ -66,7 +69,7 @@ class Orderly:
 
     def _start(self, assignment: Assignment, queue: OrderlyQueue) -> None:
         task = asyncio.ensure_future(self._run(assignment, queue))
-        assignment.turns = task
+        assignment.ordered_task = task
         self._tasks.add(task)
         task.add_done_callback(lambda _: self._has_ended(assignment, queue, task))
 
@@ -80,12 +83,12 @@ class Orderly:
         # A listener had its own task cancelled, or the whole loop is about to end: only time tells.
         def again() -> None:
             self._later.discard(timer)
-            if not self._is_closing and assignment.turns is task:
+            if not self._is_closing and assignment.ordered_task is task:
                 _log.warning("a listener of %s had its task cancelled", assignment.queue)
                 queue.put_back()
                 self._start(assignment, queue)
 
-        timer = task.get_loop().call_later(TURNS_BACK_SECONDS, again)
+        timer = task.get_loop().call_later(RESTART_SECONDS, again)
         self._later.add(timer)
 
     def submit(self, assignment: Assignment, pulled: Pulled) -> None:
@@ -103,11 +106,15 @@ class Orderly:
                 assignment.orderly.is_leaving = True
                 assignment.news.set()
         # Who calls this may be the listener itself, by way of a callback: it is not waited for.
-        tasks = {each.turns for each in assignments if each.turns is not None}
+        tasks = {each.ordered_task for each in assignments if each.ordered_task is not None}
         tasks.discard(asyncio.current_task())
         if tasks:
             await asyncio.wait(tasks, timeout=LEAVE_SECONDS_MAX)
-        return [each for each in assignments if each.turns is not None and not each.turns.done()]
+        return [
+            each
+            for each in assignments
+            if each.ordered_task is not None and not each.ordered_task.done()
+        ]
 
     def stop(self) -> None:
         """The consumer closes: begin no further call."""
@@ -129,13 +136,13 @@ class Orderly:
         while not self._is_closing:
             async with self._slots:
                 assignment.news.clear()
-                turn = queue.next(clock.steady_ms())
-                while turn.messages and not self._is_closing:
-                    await self._consume(assignment, queue, turn.messages)
-                    turn = queue.next(clock.steady_ms())
-            if turn.is_over or self._is_closing:
+                step = queue.next(clock.steady_ms())
+                while step.messages and not self._is_closing:
+                    await self._consume(assignment, queue, step.messages)
+                    step = queue.next(clock.steady_ms())
+            if step.is_over or self._is_closing:
                 return
-            await _wait(assignment.news, turn.wait_ms)
+            await _wait(assignment.news, step.wait_ms)
 
     async def _consume(
         self, assignment: Assignment, queue: OrderlyQueue, messages: list[MessageExt]
@@ -143,7 +150,7 @@ class Orderly:
         listeners = self._consuming.listeners
         try:
             if not listeners.prepare(assignment.queue, messages):
-                await self._unheard(assignment, queue, messages)
+                await self._unhandled(assignment, queue, messages)
             elif messages[0].body_error:
                 # It will not be read the next time either, and nothing may overtake it meanwhile.
                 outcome = Outcome.dead_letter(messages[0].body_error)
@@ -194,13 +201,15 @@ class Orderly:
                 queue.suspend(clock.steady_ms())
                 break
 
-    async def _unheard(
+    async def _unhandled(
         self, assignment: Assignment, queue: OrderlyQueue, messages: list[MessageExt]
     ) -> None:
         """Messages of a topic that has no listener here."""
         queue.put_back()
         message = messages[0]
-        if self._consuming.listeners.unheard(assignment.queue, message) is Unheard.PASS_ON and (
+        if self._consuming.listeners.without_listener(
+            assignment.queue, message
+        ) is WithoutListener.PASS_ON and (
             await self._send_backs.pass_on(message, assignment.queue.broker_name)
         ):
             self._consuming.finish(assignment, [message])

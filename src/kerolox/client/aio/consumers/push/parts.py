@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, NamedTuple
 from kerolox.client.aio.consumers.offset_store import BrokerOffsets, LocalOffsets
 from kerolox.client.aio.consumers.push.consuming import Consuming
 from kerolox.client.aio.consumers.push.orderly import Orderly
-from kerolox.client.aio.consumers.push.owning.own_offsets import OwnOffsets
-from kerolox.client.aio.consumers.push.owning.ownership import Ownership
-from kerolox.client.aio.consumers.push.owning.queue_locks import QueueLocks
-from kerolox.client.aio.consumers.push.owning.rebalancing import Rebalancing
+from kerolox.client.aio.consumers.push.ownership.custom_offsets import CustomOffsets
+from kerolox.client.aio.consumers.push.ownership.ownership import Ownership
+from kerolox.client.aio.consumers.push.ownership.queue_locks import QueueLocks
+from kerolox.client.aio.consumers.push.ownership.rebalancing import Rebalancing
 from kerolox.client.aio.consumers.push.pulling import Pulling
 from kerolox.client.aio.consumers.push.send_back import SendBacks
 from kerolox.client.core.consuming.rebalance import strategy_of
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from kerolox.client.aio.consumers.offset_store import OffsetStore
     from kerolox.client.aio.consumers.push.assignment import Assignment
     from kerolox.client.aio.consumers.push.listening import Listeners
-    from kerolox.client.aio.consumers.push.owning.subscriptions import Subscriptions
+    from kerolox.client.aio.consumers.push.ownership.subscriptions import Subscriptions
     from kerolox.client.aio.consumers.push.stream import MessageStream
     from kerolox.client.aio.consumers.queue_events import QueueEvents
     from kerolox.client.aio.network.background import PeriodicTasks
@@ -32,10 +32,10 @@ if TYPE_CHECKING:
     from kerolox.client.aio.settings import PushConsumerSettings
     from kerolox.message import MessageQueue
 
-__all__ = ["Calls", "Own", "Parts", "make_parts"]
+__all__ = ["ConsumerCallbacks", "ConsumerParts", "ConsumerState", "make_parts"]
 
 
-class Parts(NamedTuple):
+class ConsumerParts(NamedTuple):
     """What works while a consumer runs."""
 
     consuming: Consuming
@@ -47,7 +47,7 @@ class Parts(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Own:
+class ConsumerState:
     """What a consumer has before it runs."""
 
     group: str
@@ -70,22 +70,24 @@ class Own:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Calls:
+class ConsumerCallbacks:
     """What the parts ask of their consumer."""
 
     is_suspended: Callable[[], bool]
-    greet: Callable[..., Awaitable[None]]
-    greet_again: Callable[[], Awaitable[None]]
+    send_heartbeat: Callable[..., Awaitable[None]]
+    resend_heartbeat: Callable[[], Awaitable[None]]
     start_anew: Callable[[Assignment], Awaitable[None]]
     leave_topics: Callable[[set[str]], Awaitable[None]]
 
 
-def make_parts(own: Own, calls: Calls, cluster: Cluster, queries: ClusterQueries) -> Parts:
+def make_parts(
+    state: ConsumerState, callbacks: ConsumerCallbacks, cluster: Cluster, queries: ClusterQueries
+) -> ConsumerParts:
     """Put the parts together; nothing runs yet. ``queries``: the consumer's."""
-    group, settings, subscriptions = own.group, own.settings, own.subscriptions
-    offsets = _offsets(own, cluster)
-    send_backs = SendBacks(group, own.namespace, settings, cluster)
-    consuming = Consuming(settings, own.listeners, send_backs, offsets, own.stream)
+    group, settings, subscriptions = state.group, state.settings, state.subscriptions
+    offsets = _offsets(state, cluster)
+    send_backs = SendBacks(group, state.namespace, settings, cluster)
+    consuming = Consuming(settings, state.listeners, send_backs, offsets, state.stream)
     orderly = Orderly(settings, consuming, send_backs)
     pulling = Pulling(
         group,
@@ -95,42 +97,42 @@ def make_parts(own: Own, calls: Calls, cluster: Cluster, queries: ClusterQueries
         subscriptions.table,
         consuming,
         orderly,
-        is_suspended=calls.is_suspended,
-        greet_again=calls.greet_again,
-        start_anew=calls.start_anew,
+        is_suspended=callbacks.is_suspended,
+        resend_heartbeat=callbacks.resend_heartbeat,
+        start_anew=callbacks.start_anew,
     )
     ownership = Ownership(
-        own.assignments,
+        state.assignments,
         queries,
         settings,
         offsets,
         pulling=pulling,
         orderly=orderly,
-        locks=None if own.is_broadcasting else QueueLocks(group, cluster),
-        events=own.events,
-        background=own.background,
+        locks=None if state.is_broadcasting else QueueLocks(group, cluster),
+        events=state.events,
+        background=state.background,
         is_ordered=subscriptions.is_ordered,
-        start_ms=own.start_ms,
+        start_ms=state.start_ms,
     )
     rebalancing = Rebalancing(
         group,
         cluster,
         subscriptions,
-        own.assignments,
+        state.assignments,
         ownership,
-        own.events,
-        strategy=None if own.is_broadcasting else strategy_of(settings.allocation),
-        greet=calls.greet,
-        leave_topics=calls.leave_topics,
-        is_suspended=calls.is_suspended,
+        state.events,
+        strategy=None if state.is_broadcasting else strategy_of(settings.allocation),
+        send_heartbeat=callbacks.send_heartbeat,
+        leave_topics=callbacks.leave_topics,
+        is_suspended=callbacks.is_suspended,
     )
-    return Parts(consuming, orderly, offsets, pulling, ownership, rebalancing)
+    return ConsumerParts(consuming, orderly, offsets, pulling, ownership, rebalancing)
 
 
-def _offsets(own: Own, cluster: Cluster) -> OffsetStore:
-    settings = own.settings
+def _offsets(state: ConsumerState, cluster: Cluster) -> OffsetStore:
+    settings = state.settings
     if settings.offset_store is not None:
-        return OwnOffsets(settings.offset_store, own.namespace)
-    if own.is_broadcasting:
-        return LocalOffsets(settings.local_offset_folder, own.client_id, own.group)
-    return BrokerOffsets(cluster, own.group)
+        return CustomOffsets(settings.offset_store, state.namespace)
+    if state.is_broadcasting:
+        return LocalOffsets(settings.local_offset_folder, state.client_id, state.group)
+    return BrokerOffsets(cluster, state.group)

@@ -13,7 +13,7 @@ import logging
 from typing import TYPE_CHECKING
 
 from kerolox import clock
-from kerolox.client.aio.consumers.push.plain_pulls import PlainPulls
+from kerolox.client.aio.consumers.push.fast_pulls import FastPulls
 from kerolox.client.aio.network.filter_classes import filter_server
 from kerolox.client.core.consuming.flow import FlowControl, FlowLimits, is_flow_control
 from kerolox.client.core.consuming.pull import (
@@ -47,11 +47,11 @@ if TYPE_CHECKING:
     from kerolox.filter.tags import Subscription
     from kerolox.protocol.command import RemotingCommand
 
-ROOM_SECONDS_MAX = 0.05
-"""A pull loop that waits for room looks again after so long (flow control of RocketMQ)."""
+CAPACITY_SECONDS_MAX = 0.05
+"""A pull loop that waits for capacity checks again after so long (flow control of RocketMQ)."""
 
-ROOM_IN_ALL_SECONDS_MAX = 0.5
-"""The same when other queues have to make room: there may be thousands that wait so."""
+TOTAL_CAPACITY_SECONDS_MAX = 0.5
+"""The same when other queues have to free capacity: there may be thousands that wait so."""
 
 SUSPENDED_SECONDS = 1.0
 FLOW_CONTROL_SECONDS = 0.02
@@ -88,7 +88,7 @@ class Pulling:
         orderly: Orderly,
         *,
         is_suspended: Callable[[], bool],
-        greet_again: Callable[[], Awaitable[None]],
+        resend_heartbeat: Callable[[], Awaitable[None]],
         start_anew: Callable[[Assignment], Awaitable[None]],
     ) -> None:
         """Nothing is pulled yet.
@@ -102,12 +102,12 @@ class Pulling:
             consuming: takes what was pulled.
             orderly: takes what was pulled of ordered queues.
             is_suspended: whether nothing is pulled for now.
-            greet_again: a broker does not know us.
+            resend_heartbeat: a broker does not know us.
             start_anew: the broker refused an offset; ``next_offset`` is the right one.
         """
         self._group = group
         self._is_suspended = is_suspended
-        self._greet_again = greet_again
+        self._resend_heartbeat = resend_heartbeat
         self._start_anew = start_anew
         self._settings = settings
         self._cluster = cluster
@@ -130,7 +130,7 @@ class Pulling:
                 if is_flow_control(error):
                     delay = FLOW_CONTROL_SECONDS
                 elif isinstance(error, (SubscriptionNotFoundError, SubscriptionNotLatestError)):
-                    await self._greet_again()
+                    await self._resend_heartbeat()
                 elif isinstance(error, TopicNotFoundError):
                     # A slave may hear of a topic later than its clients.
                     assignment.was_gone = assignment.broker_id == MASTER_ID
@@ -143,7 +143,7 @@ class Pulling:
                 await asyncio.sleep(delay)
 
     async def pull_once(self, assignment: Assignment) -> float:
-        """One pull, or a wait for room; how many seconds to pause after it."""
+        """One pull, or a wait for capacity; how many seconds to pause after it."""
         settings, queue, orderly = self._settings, assignment.queue, assignment.orderly
         subscription = self._subscriptions.get(queue.topic)
         if self._is_suspended() or subscription is None:
@@ -152,19 +152,19 @@ class Pulling:
             return settings.pull_error_delay_ms / 1000
         hold = self.flow.hold(queue.topic, assignment.process_queue, is_ordered=orderly is not None)
         if hold is not None:
-            await _wait_for_room(
-                assignment, ROOM_SECONDS_MAX if hold.is_own else ROOM_IN_ALL_SECONDS_MAX
+            await _wait_for_capacity(
+                assignment, CAPACITY_SECONDS_MAX if hold.is_own else TOTAL_CAPACITY_SECONDS_MAX
             )
             return 0.0
         address = await self._cluster.read_address_of(
             queue.topic, queue.broker_name, assignment.broker_id
         )
         if subscription.class_filter_mode:
-            return await self._pull_in_general(assignment, subscription, address)
-        connection = self._cluster.remoting.plain_connection(address)
-        if connection is None or not connection.has_room() or settings.pull_interval_ms:
-            return await self._pull_in_general(assignment, subscription, address)
-        pulls = PlainPulls(
+            return await self._pull_slow_path(assignment, subscription, address)
+        connection = self._cluster.remoting.fast_connection(address)
+        if connection is None or not connection.has_capacity() or settings.pull_interval_ms:
+            return await self._pull_slow_path(assignment, subscription, address)
+        pulls = FastPulls(
             self,
             assignment,
             subscription,
@@ -185,7 +185,7 @@ class Pulling:
             return settings.pull_error_delay_ms / 1000 if pulls.is_stuck else 0.0
         return await self._answered(assignment, subscription, address, response, pulls.asked_ms)
 
-    async def _pull_in_general(
+    async def _pull_slow_path(
         self, assignment: Assignment, subscription: Subscription, address: str
     ) -> float:
         settings = self._settings
@@ -240,7 +240,7 @@ class Pulling:
         response: RemotingCommand,
         asked_ms: int,
     ) -> float:
-        """What an answer in the general way says; how many seconds to pause after it."""
+        """What an answer on the slow path says; how many seconds to pause after it."""
         result = pull_result(response, assignment.queue, subscription, address)
         if assignment.process_queue.is_dropped:
             return 0.0
@@ -297,10 +297,10 @@ class Pulling:
             self._offsets.table.update(assignment.queue, next_offset, increase_only=True)
 
 
-async def _wait_for_room(assignment: Assignment, seconds: float) -> None:
-    assignment.room.clear()
+async def _wait_for_capacity(assignment: Assignment, seconds: float) -> None:
+    assignment.capacity.clear()
     try:
         async with asyncio.timeout(seconds):
-            await assignment.room.wait()
+            await assignment.capacity.wait()
     except TimeoutError:
         pass

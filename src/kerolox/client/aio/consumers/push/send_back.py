@@ -37,7 +37,7 @@ MAX_RECONSUME_TIMES = 16
 SEND_BACK_SECONDS_MAX = 5.0
 """Time limit of a send-back."""
 
-UNHEARD_DELAY_LEVEL = 14
+UNHANDLED_DELAY_LEVEL = 14
 """A retried message without listener here comes again so much later (10 minutes by default)."""
 
 _log = logging.getLogger(__name__)
@@ -152,7 +152,7 @@ class SendBacks:
             lambda: passed_on_message(
                 message,
                 self._group,
-                delay_level=UNHEARD_DELAY_LEVEL,
+                delay_level=UNHANDLED_DELAY_LEVEL,
                 topic=with_namespace(self._namespace, message.topic),
             ),
             broker_name,

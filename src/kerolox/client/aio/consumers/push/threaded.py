@@ -2,7 +2,7 @@
 
 A thread takes call after call without the loop between them, and wakes the loop once for all that
 it has done until the loop looks. One thread runs as long as it gets on; when none has begun a call
-since the last look, their listeners wait, and more threads are asked for, up to the bound.
+since the last check, their listeners wait, and more threads are asked for, up to the bound.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ if TYPE_CHECKING:
 HANDED_OVER_MAX = 256
 """Calls that are handed over and not done with, beside those that may run."""
 
-LOOK_SECONDS = 0.001
-"""While calls wait for a thread it is looked so often whether those that run get on."""
+CHECK_SECONDS = 0.001
+"""While calls wait for a thread it is checked so often whether those that run get on."""
 
 
 _log = logging.getLogger(__name__)
@@ -120,33 +120,33 @@ class ThreadedCalls:
                 the call is done with.
         """
         self._running = running
-        self._done = done
+        self._on_done = done
         self._loop = asyncio.get_running_loop()
         self._context = copy_context()
         self._waiting: deque[ThreadCall] = deque()
         self._ended: deque[ThreadCall | None] = deque()
         """None: a thread has stopped to take calls."""
         self._is_waking = False
-        """The loop is about to look at what has ended."""
+        """The loop is about to examine what has ended."""
         self._open: set[ThreadCall] = set()
-        self._room: deque[asyncio.Future[None]] = deque()
+        self._waiters: deque[asyncio.Future[None]] = deque()
         self._tasks: set[asyncio.Task[None]] = set()
         self._threads_of: InThread | None = None
         self._threads = 0
         """Those that take calls."""
-        self._begun = self._begun_before = 0
-        """How many calls have begun, and had at the last look."""
-        self._look_later: asyncio.TimerHandle | None = None
+        self._started = self._started_before = 0
+        """How many calls have begun, and had at the last check."""
+        self._check_timer: asyncio.TimerHandle | None = None
         self._is_over = False
 
     async def hand_over(self, listener: Listener, entry: Ready[Assignment]) -> None:
-        """Have threads run all calls for messages of one pull; waits for room."""
+        """Have threads run all calls for messages of one pull; waits for capacity."""
         is_one, threads = listener
         self._threads_of = threads
         by_call, most = self._running.by_call, HANDED_OVER_MAX + threads.threads_max
         while entry and not self._is_over:
             if len(self._open) >= most:
-                await self._wait_for_room()
+                await self._wait_for_capacity()
                 continue
             messages = entry.take()
             argument = messages[0] if is_one else messages.copy()
@@ -155,9 +155,9 @@ class ThreadedCalls:
             self._open.add(call)
             self._waiting.append(call)
             if self._threads == 0:
-                self._look()
-            elif self._look_later is None:
-                self._look_soon()
+                self._check()
+            elif self._check_timer is None:
+                self._check_soon()
 
     def stop(self) -> None:
         """Begin no further call."""
@@ -165,11 +165,11 @@ class ThreadedCalls:
         while self._waiting:
             with contextlib.suppress(IndexError):  # a thread was faster
                 self._forget(self._waiting.popleft())
-        if self._look_later is not None:
-            self._look_later.cancel()
-        for room in self._room:
-            if not room.done():
-                room.set_result(None)
+        if self._check_timer is not None:
+            self._check_timer.cancel()
+        for waiter in self._waiters:
+            if not waiter.done():
+                waiter.set_result(None)
 
     def abandon(self) -> list[asyncio.Task[None]]:
         """What ends now counts no more, and async listeners that still run are cancelled, but for
@@ -177,44 +177,44 @@ class ThreadedCalls:
         for call in self._open:
             if call.awaited is not None and not self._running.waits_for_close(call):
                 call.awaited.cancel()
-        self._done = _ignore
+        self._on_done = _ignore
         return list(self._tasks)
 
-    async def _wait_for_room(self) -> None:
-        room = self._loop.create_future()
-        self._room.append(room)
+    async def _wait_for_capacity(self) -> None:
+        waiter = self._loop.create_future()
+        self._waiters.append(waiter)
         try:
-            await room
+            await waiter
         except asyncio.CancelledError:
             self._let_in()
             raise
 
     def _let_in(self) -> None:
         """Somebody may hand over more."""
-        while self._room:
-            room = self._room.popleft()
-            if not room.done():
-                room.set_result(None)
+        while self._waiters:
+            waiter = self._waiters.popleft()
+            if not waiter.done():
+                waiter.set_result(None)
                 return
 
     # -- threads --------------------------------------------------------------------------------
-    def _look(self) -> None:
+    def _check(self) -> None:
         """Ask for a thread when calls wait and none gets on with them."""
-        self._look_later = None
-        listener, begun = self._threads_of, self._begun
+        self._check_timer = None
+        listener, started = self._threads_of, self._started
         if not self._waiting or listener is None or self._is_over:
             return
-        if not self._threads or begun == self._begun_before:
+        if not self._threads or started == self._started_before:
             more = min(max(self._threads, 1), listener.threads_max - self._threads)
             for _ in range(min(more, len(self._waiting))):
                 listener.submit(self._take_calls)
                 self._threads += 1
-        self._begun_before = begun
+        self._started_before = started
         if self._threads < listener.threads_max:
-            self._look_soon()
+            self._check_soon()
 
-    def _look_soon(self) -> None:
-        self._look_later = self._loop.call_later(LOOK_SECONDS, self._look)
+    def _check_soon(self) -> None:
+        self._check_timer = self._loop.call_later(CHECK_SECONDS, self._check)
 
     def _take_calls(self) -> None:
         """In a thread: call after call, until none waits."""
@@ -224,15 +224,15 @@ class ThreadedCalls:
                 call = waiting.popleft()
             except IndexError:
                 break
-            self._begun += 1
+            self._started += 1
             context.copy().run(self._run, call)
-            self._tell(call)
-        self._tell(None)
+            self._notify(call)
+        self._notify(None)
 
-    def _tell(self, call: ThreadCall | None) -> None:
+    def _notify(self, call: ThreadCall | None) -> None:
         """In a thread: a call has ended, or no more are taken."""
         self._ended.append(call)
-        # Appended before the look: the loop sees it, or is woken, or both.
+        # Appended before the check: the loop sees it, or is woken, or both.
         if not self._is_waking:
             self._is_waking = True
             with contextlib.suppress(RuntimeError):  # the loop has ended meanwhile
@@ -271,10 +271,10 @@ class ThreadedCalls:
             else:
                 self._settle(call)
         if self._waiting and self._threads == 0:
-            self._look()
+            self._check()
 
     def _settle(self, call: ThreadCall) -> None:
-        settling = self._done(call)
+        settling = self._on_done(call)
         if settling is None:
             self._forget(call)
             return
@@ -294,7 +294,7 @@ class ThreadedCalls:
         self._open.discard(call)
         self._running.by_call.pop(call, None)
         self._running.note_end()
-        if self._room:
+        if self._waiters:
             self._let_in()
 
 

@@ -1,10 +1,10 @@
 """The tasks that run listeners: as many at the same time as listeners wait, up to a bound.
 
 A listener that never waits needs no second worker, and waking one for each message would cost more
-than most listeners do. So one worker takes what is ready, call after call. In the next turn of the
-loop it is looked whether something is left: then that worker's listener waits, or its time was
-over, and the next one is woken. So up to ``count`` listeners run at the same time, and one that is
-slow stops no other. What went well is settled in that same look, once for many messages.
+than most listeners do. So one worker takes what is ready, call after call. In the next iteration of
+the event loop it is checked whether something is left: then that worker's listener waits, or its
+time was over, and the next one is woken. So up to ``count`` listeners run at the same time, and one
+that is slow stops no other. What went well is settled in that same look, once for many messages.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ WORKER_BACK_SECONDS = 1.0
 CANCELLED_SECONDS_MAX = 0.5
 """How long a close waits for listeners that it has cancelled."""
 
-TURN_MS_MAX = 5
+SLICE_MS_MAX = 5
 """A worker whose listeners never wait lets others run after so long."""
 
 _log = logging.getLogger(__name__)
@@ -45,7 +45,7 @@ class Workers:
             count: most listeners that run at the same time.
             consume: runs listeners in a worker and does what follows from their outcomes, for at
                 least one call's messages of an entry, and until a time (``steady_ms``) at most.
-            settle: called after a turn of the loop in which it was asked for.
+            settle: called after an iteration of the event loop in which it was asked for.
         """
         self.running = RunningListeners()
         self.ready: ReadyList[Assignment] = ReadyList()
@@ -56,8 +56,8 @@ class Workers:
         self._parked: list[asyncio.Future[None]] = []
         self._coming: asyncio.Future[None] | None = None
         """What the worker waited for that was woken and has not run yet."""
-        self.turn_is_seen = False
-        """:meth:`see_turn` was called in this turn of the loop."""
+        self.check_is_scheduled = False
+        """:meth:`schedule_check` was called in this iteration of the event loop."""
         self._later: set[asyncio.TimerHandle] = set()
         self.is_closing = False
         self._loop = asyncio.get_running_loop()
@@ -69,21 +69,21 @@ class Workers:
     def add(self, assignment: Assignment, messages: list[MessageExt], size: int) -> None:
         """Messages for calls of a listener with at most ``size`` of them."""
         self.ready.add(assignment, messages, size)
-        self.see_turn()
+        self.schedule_check()
 
     def add_later(self, assignment: Assignment, messages: list[MessageExt], seconds: float) -> None:
         """The same after a pause, for one call."""
         self._call_later(seconds, lambda: self.add(assignment, messages, len(messages)))
 
-    def see_turn(self) -> None:
-        """Settle, and look for ready messages, in the next turn of the loop."""
-        if not self.turn_is_seen:
-            self.turn_is_seen = True
-            self._loop.call_soon(self._turn)
+    def schedule_check(self) -> None:
+        """Settle, and look for ready messages, in the next iteration of the event loop."""
+        if not self.check_is_scheduled:
+            self.check_is_scheduled = True
+            self._loop.call_soon(self._check)
 
-    def _turn(self) -> None:
-        """No worker runs now: one that is not done waits, or has let the loop have its turn."""
-        self.turn_is_seen = False
+    def _check(self) -> None:
+        """No worker runs now: one that is not done waits, or has yield to the event loop."""
+        self.check_is_scheduled = False
         self._settle()
         if self.ready and self._coming is None and not self.is_closing:
             while self._parked:
@@ -116,20 +116,20 @@ class Workers:
         worker = asyncio.current_task()
         assert worker is not None
         while not self.is_closing:
-            turn_ends_ms = clock.steady_ms() + TURN_MS_MAX
+            slice_ends_ms = clock.steady_ms() + SLICE_MS_MAX
             while not self.is_closing and (entry := self.ready.first()) is not None:
                 if entry.queue.process_queue.is_dropped:
                     entry.drop()
                     continue
                 try:
-                    await self._consume(worker, entry, turn_ends_ms)
+                    await self._consume(worker, entry, slice_ends_ms)
                 except asyncio.CancelledError:
                     if not self.is_closing:
                         self._replace_worker(entry.queue)
                     raise
                 except Exception:
                     _log.exception("consuming of %s failed", entry.queue.queue)
-                if clock.steady_ms() > turn_ends_ms:
+                if clock.steady_ms() > slice_ends_ms:
                     break
             if not self.is_closing:
                 await self._park()
@@ -137,7 +137,7 @@ class Workers:
     async def _park(self) -> None:
         """Wait until there is something to do."""
         if self.ready:
-            self.see_turn()
+            self.schedule_check()
         parked: asyncio.Future[None] = self._loop.create_future()
         self._parked.append(parked)
         try:
@@ -145,7 +145,7 @@ class Workers:
         finally:
             if self._coming is parked:
                 self._coming = None
-                self.see_turn()  # should this one be cancelled, another one comes
+                self.schedule_check()  # should this one be cancelled, another one comes
 
     def _replace_worker(self, assignment: Assignment) -> None:
         """A listener had the very task that runs it cancelled, or the whole loop is about to end:

@@ -1,0 +1,136 @@
+"""Consumer groups: members that don't fit together, queues that stand still."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+
+from kerolox.admin import ConsumerStatus
+from kerolox.doctor.checks.queues import Reading, is_lost, reading_of
+from kerolox.doctor.facts import ClusterSnapshot, GroupFacts
+from kerolox.doctor.findings import Finding
+from kerolox.protocol.names import RETRY_PREFIX
+from kerolox.text.durations import duration_text
+
+BROADCASTING = "BROADCASTING"
+NAMED_MAX = 3
+
+
+def check_groups(snapshot: ClusterSnapshot) -> Iterator[Finding]:
+    """All that were examined."""
+    reading = reading_of(snapshot)
+    for each in snapshot.groups:
+        yield from group_findings(each, snapshot.stuck_after_ms, reading)
+
+
+def group_findings(facts: GroupFacts, stuck_after_ms: int, reading: Reading) -> Iterator[Finding]:
+    """Of one group; what its members read themselves (BROADCASTING) has no lag at brokers."""
+    where = f"group {facts.group}"
+    status = facts.status
+    yield from _paused(where, facts)
+    if facts.dead_letters:
+        yield Finding(
+            "dead-letters",
+            where,
+            f"{facts.dead_letters} messages that it gave up wait for somebody",
+            f"kerolox dlq show {facts.group} --waiting says why; send them again once the cause is"
+            f" mended (kerolox dlq resend {facts.group}), or mark them as done (kerolox dlq purge"
+            f" {facts.group})",
+        )
+    if status is not None:
+        yield from _members(where, status)
+        if status.connections.message_model == BROADCASTING:
+            return
+    if facts.second is None:
+        return
+    if status is None:
+        # What is in lost queues is told of by itself: no member would get it.
+        left = sum(each.lag for each in facts.second.queues if not is_lost(each.queue, reading))
+        if left > 0:
+            yield Finding(
+                "group-offline",
+                where,
+                f"no member is online, and {left} messages wait for it",
+                "start its consumers; if nobody needs it any more: kerolox group delete"
+                f" {facts.group}",
+            )
+        return
+    yield from _queues(where, facts, status, stuck_after_ms, reading)
+
+
+def _paused(where: str, facts: GroupFacts) -> Iterator[Finding]:
+    state = facts.state
+    if state is None or not state.paused:
+        return
+    left = f", and {facts.second.lag} messages wait" if facts.second and facts.second.lag else ""
+    yield Finding(
+        "group-paused",
+        where,
+        f"it is {state.text}: it gets no messages there{left}",
+        f"to deliver again: kerolox group resume {facts.group}",
+    )
+
+
+def _members(where: str, status: ConsumerStatus) -> Iterator[Finding]:
+    if not status.has_same_subscriptions:
+        text = [
+            f"{member.client_id}: "
+            + ", ".join(
+                f"{each.topic} {each.sub_string or '*'}"
+                for each in member.subscriptions
+                if not each.topic.startswith(RETRY_PREFIX)
+            )
+            for member in status.members
+        ]
+        yield Finding(
+            "subscriptions-differ",
+            where,
+            f"its members subscribe to different things ({'; '.join(text[:NAMED_MAX])}), so each"
+            " loses messages that only the other wants",
+            "have all members subscribe to the same topics with the same expressions, or give each"
+            " kind a group of its own",
+        )
+    counts = Counter(member.client_id for member in status.connections.members)
+    for client_id, count in counts.items():
+        if count > 1:
+            yield Finding(
+                "client-ids-clash",
+                where,
+                f"{count} members have the client id {client_id}: they take the same queues, and"
+                " leave others to nobody",
+                "give each process an instance name of its own (instanceName)",
+            )
+
+
+def _queues(
+    where: str, facts: GroupFacts, status: ConsumerStatus, stuck_after_ms: int, reading: Reading
+) -> Iterator[Finding]:
+    queues = {each.queue: each for each in facts.second.queues} if facts.second else {}
+    subscribed = {each.topic for each in status.connections.subscriptions}
+    for queue in facts.stalled:
+        lag, owner = queues[queue].lag, queues[queue].client_id
+        waits_ms = facts.waits_ms.get((queue.topic, queue.broker_name, queue.queue_id), 0)
+        place = f"{queue.topic} {queue.broker_name}/{queue.queue_id}"
+        is_paused = facts.state is not None and queue.broker_name in facts.state.paused
+        if queue.topic not in subscribed or waits_ms < stuck_after_ms:
+            continue
+        if is_paused or is_lost(queue, reading):
+            continue
+        if owner:
+            yield Finding(
+                "queue-stuck",
+                where,
+                f"{place} stands still: {lag} messages left, the next waits for"
+                f" {duration_text(waits_ms)}, and {owner} has the queue",
+                "look what that member does (kerolox group members --stacks); a handler that hangs,"
+                " or a message that fails again and again, holds up all behind it",
+            )
+        elif not status.silent:
+            yield Finding(
+                "queue-without-owner",
+                where,
+                f"{place} has {lag} messages left, the next waits for {duration_text(waits_ms)},"
+                " and no member has the queue",
+                "restart the members one by one; look for members with one client id, and for a"
+                " member that another cluster's name server leads",
+            )

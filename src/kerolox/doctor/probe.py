@@ -1,0 +1,374 @@
+"""Examines a cluster: all servers at once, each question with a time limit of its own.
+
+What could not be learnt is in the facts as an error; nothing here raises because a server is ill.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import Awaitable, Iterable, Mapping
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, TypeVar
+
+from kerolox.addresses import split_address
+from kerolox.admin import (
+    Access,
+    BrokerRuntime,
+    GroupState,
+    all_group_settings,
+    broker_role,
+    broker_runtime,
+    broker_settings,
+    cluster_info,
+    consume_time_spans,
+    consumer_status,
+    dead_letter_queues,
+    group_progress,
+    group_states,
+    key_values,
+    list_topics,
+    replication_status,
+)
+from kerolox.admin.asking import answers_of
+from kerolox.clock import now_ms
+from kerolox.doctor.facts import (
+    BrokerFacts,
+    ClusterSnapshot,
+    GroupFacts,
+    NameServerFacts,
+    NameServerSnapshot,
+    Node,
+    PathFacts,
+)
+from kerolox.doctor.machine import machine_facts
+from kerolox.doctor.paths import is_of_this_machine, speaks_tls, try_path, vip_address
+from kerolox.errors import (
+    BrokerSystemError,
+    ConnectionLostError,
+    KeroloxError,
+    RequestCodeNotSupportedError,
+    RequestTimeoutError,
+)
+from kerolox.protocol.names import RETRY_PREFIX
+from kerolox.protocol.namesrv import ORDER_TOPIC_CONFIG
+
+if TYPE_CHECKING:
+    import ssl
+
+TOPICS_MAX = 500
+"""Topics whose routes are compared."""
+GROUPS_MAX = 200
+"""Groups that are examined."""
+BROKERS_MAX = 500
+AGAIN_SECONDS = 1.5
+"""After a broker has failed at a question it is asked once more."""
+PROBE_SECONDS_MAX = 60.0
+"""For one server or one group, on top of the time between two checks: one whose answers are slow or
+have no end holds up no more than that."""
+
+_RUNNING = re.compile(r"\[ (\d+) days, (\d+) hours, (\d+) minutes, (\d+) seconds \]")
+_Found = TypeVar("_Found")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProbeOptions:
+    """What to ask, and how often."""
+
+    tls: ssl.SSLContext | None = None
+    """How connections are encrypted, as that of the access to the cluster."""
+    signs: bool = False
+    """The access signs requests."""
+    brokers: tuple[str, ...] = ()
+    """``host:port`` of more brokers, whether a name server knows them or not."""
+    between_looks_seconds: float = 3.0
+    """What changes is examined twice, with so much time between."""
+    stuck_after_ms: int = 60_000
+    """A queue whose next message has waited for so long stands still."""
+
+
+async def probe_cluster(access: Access, options: ProbeOptions) -> ClusterSnapshot:
+    """Examine all name servers of an access, the brokers that they know and their groups."""
+    seconds = access.timeout_seconds
+    paths = await asyncio.gather(
+        *(try_path(each, options.tls, timeout_seconds=seconds) for each in access.name_servers)
+    )
+    firsts = await _probe_name_servers(access, paths)
+    paths = await asyncio.gather(
+        *(
+            _with_tls_tried(path, first.fault, options, seconds)
+            for path, first in zip(paths, firsts, strict=True)
+        )
+    )
+    answering = tuple(
+        path.address for path, first in zip(paths, firsts, strict=True) if first.info is not None
+    )
+    near = Access(access.remoting, answering or access.name_servers, seconds)
+    nodes, groups, left_out = _targets(firsts)
+    unseen: dict[str, str] = {}
+
+    async def again() -> list[NameServerSnapshot]:
+        await asyncio.sleep(options.between_looks_seconds)
+        return await _probe_name_servers(access, paths)
+
+    seen_brokers, seen_groups, seconds_of = await asyncio.gather(
+        _probe_brokers(near, nodes, options, unseen),
+        _probe_groups(near, groups, options, unseen),
+        again(),
+    )
+    return ClusterSnapshot(
+        now_ms=now_ms(),
+        signs=options.signs,
+        encrypts=options.tls is not None,
+        stuck_after_ms=options.stuck_after_ms,
+        name_servers=tuple(
+            NameServerFacts(path=path, first=first, second=second)
+            for path, first, second in zip(paths, firsts, seconds_of, strict=True)
+        ),
+        brokers=tuple(seen_brokers),
+        groups=tuple(seen_groups),
+        left_out=tuple(left_out),
+        unseen=unseen,
+    )
+
+
+def _targets(snapshots: Iterable[NameServerSnapshot]) -> tuple[list[Node], list[str], list[str]]:
+    """The brokers and the groups that some name server knows, and what is left out."""
+    nodes, left_out = _nodes(snapshots)
+    topics = sorted({topic for each in snapshots for topic in each.topics})
+    groups = [each.removeprefix(RETRY_PREFIX) for each in topics if each.startswith(RETRY_PREFIX)]
+    if len(groups) > GROUPS_MAX:
+        left_out.append(f"{len(groups) - GROUPS_MAX} of {len(groups)} groups")
+    if len(topics) > TOPICS_MAX:
+        left_out.append(f"routes of {len(topics) - TOPICS_MAX} of {len(topics)} topics")
+    return nodes, groups[:GROUPS_MAX], left_out
+
+
+async def _probe_name_servers(
+    access: Access, paths: Iterable[PathFacts]
+) -> list[NameServerSnapshot]:
+    return await asyncio.gather(*(_probe_name_server(access, path) for path in paths))
+
+
+async def _probe_brokers(
+    access: Access, nodes: list[Node], options: ProbeOptions, unseen: dict[str, str]
+) -> list[BrokerFacts]:
+    known = {node.address for node in nodes}
+    added = [Node("", "", 0, each) for each in options.brokers if each not in known]
+
+    async def one(node: Node) -> BrokerFacts | None:
+        work = _probe_broker(access, node, options)
+        return await _bounded(work, node.address, PROBE_SECONDS_MAX, unseen)
+
+    found, _ = await answers_of([*nodes, *added], one)
+    return [each for each in found.values() if each is not None]
+
+
+async def _probe_groups(
+    access: Access, names: list[str], options: ProbeOptions, unseen: dict[str, str]
+) -> list[GroupFacts]:
+    most = PROBE_SECONDS_MAX + options.between_looks_seconds
+    answer = await _bounded(_tried(group_states(access)), "all groups", PROBE_SECONDS_MAX, unseen)
+    states = answer if isinstance(answer, dict) else {}
+    # A group that was made and never online has no topic of its retries, and may be paused.
+    others = [name for name, each in states.items() if each.paused and name not in names]
+
+    async def one(name: str) -> GroupFacts | None:
+        work = _probe_group(access, name, options, states)
+        return await _bounded(work, f"group {name}", most, unseen)
+
+    found, _ = await answers_of([*names, *others][:GROUPS_MAX], one)
+    return [each for each in found.values() if each is not None]
+
+
+def _nodes(snapshots: Iterable[NameServerSnapshot]) -> tuple[list[Node], list[str]]:
+    """All brokers that some name server knows, and what was left out."""
+    found = {
+        Node(broker.cluster, broker.broker_name, broker_id, address)
+        for options in snapshots
+        if options.info is not None
+        for broker in options.info.nodes()
+        for broker_id, address in broker.addresses.items()
+    }
+    nodes = sorted(found)
+    if len(nodes) <= BROKERS_MAX:
+        return nodes, []
+    return nodes[:BROKERS_MAX], [f"{len(nodes) - BROKERS_MAX} of {len(nodes)} brokers"]
+
+
+async def _with_tls_tried(
+    path: PathFacts, fault: KeroloxError | None, options: ProbeOptions, seconds: float
+) -> PathFacts:
+    """The path, with whether a server that hangs up on plain text speaks TLS."""
+    if options.tls is not None or not isinstance(fault, ConnectionLostError):
+        return path
+    return replace(path, speaks_tls=await speaks_tls(path, timeout_seconds=seconds))
+
+
+async def _probe_name_server(access: Access, path: PathFacts) -> NameServerSnapshot:
+    try:
+        async with asyncio.timeout(PROBE_SECONDS_MAX):
+            return await _name_server_snapshot(access, path)
+    except TimeoutError:
+        late = f"{path.address} did not say all within {PROBE_SECONDS_MAX:g} s"
+        return NameServerSnapshot(fault=RequestTimeoutError(late))
+
+
+async def _name_server_snapshot(access: Access, path: PathFacts) -> NameServerSnapshot:
+    if not path.reached or path.tls_fault:
+        return NameServerSnapshot()
+    alone = Access(access.remoting, (path.address,), access.timeout_seconds)
+    # Asked directly first: the error of the one server is what tells what is wrong there.
+    try:
+        await alone.fetch_route_from(path.address, ORDER_TOPIC_CONFIG)
+        info, topics = await asyncio.gather(cluster_info(alone), list_topics(alone))
+    except KeroloxError as error:
+        return NameServerSnapshot(fault=error)
+    routes, _ = await answers_of(topics[:TOPICS_MAX], alone.fetch_route)
+    try:
+        orders = await key_values(alone, ORDER_TOPIC_CONFIG)
+    except KeroloxError as error:
+        return NameServerSnapshot(info=info, topics=tuple(topics), routes=routes, fault=error)
+    return NameServerSnapshot(info=info, topics=tuple(topics), routes=routes, orders=orders)
+
+
+async def _probe_broker(access: Access, node: Node, options: ProbeOptions) -> BrokerFacts:
+    seconds = access.timeout_seconds
+    path = await try_path(node.address, options.tls, timeout_seconds=seconds)
+    facts = BrokerFacts(node=node, path=path, is_registered=bool(node.broker_name))
+    if not path.reached or path.tls_fault:
+        return facts
+    runtime, settings, times_ms = await _metrics(access, node.address)
+    if type(runtime) is BrokerSystemError or type(settings) is BrokerSystemError:
+        # A Java broker that has just started fails at the one; what is soon gone is no finding.
+        await asyncio.sleep(AGAIN_SECONDS)
+        runtime, settings, times_ms = await _metrics(access, node.address)
+    faults = tuple(each for each in (runtime, settings) if isinstance(each, KeroloxError))
+    if faults:
+        path = await _with_tls_tried(path, faults[0], options, seconds)
+    facts = replace(facts, path=path, faults=faults)
+    if not isinstance(runtime, KeroloxError):
+        ahead = clock_ahead_ms(runtime, *times_ms)
+        facts = replace(facts, runtime=runtime, clock_ahead_ms=ahead)
+    if not isinstance(settings, KeroloxError):
+        facts = replace(facts, settings=settings)
+    if not facts.settings:
+        return facts
+    kind = facts.settings.get("brokerRole", "")
+    if kind.endswith("MASTER"):
+        replication = await _tried(replication_status(access, node.address))
+        if not isinstance(replication, KeroloxError):
+            facts = replace(facts, replication=replication)
+        elif not isinstance(replication, RequestCodeNotSupportedError):
+            facts = replace(facts, faults=(*facts.faults, replication))
+        groups = await _tried(all_group_settings(access, node.address))
+        if not isinstance(groups, KeroloxError):
+            dropping = (name for name, each in groups.items() if each.retry_queue_nums <= 0)
+            facts = replace(facts, dropping=tuple(dropping))
+    elif kind == "SLAVE":
+        role = await _tried(broker_role(access, node.address))
+        if not isinstance(role, KeroloxError):
+            facts = replace(facts, role=role)
+    facts = await _with_vip_port(access, facts, options)
+    _, port = split_address(node.address)
+    if is_of_this_machine(path.reached[0]):
+        facts = replace(facts, machine=await asyncio.to_thread(machine_facts, port))
+    return facts
+
+
+async def _metrics(
+    access: Access, address: str
+) -> tuple[BrokerRuntime | KeroloxError, dict[str, str] | KeroloxError, tuple[int, int]]:
+    """A broker's metrics and settings, and from when to when it was asked."""
+    asked_ms = now_ms()
+    runtime, settings = await asyncio.gather(
+        _tried(broker_runtime(access, address)), _tried(broker_settings(access, address))
+    )
+    return runtime, settings, (asked_ms, now_ms())
+
+
+async def _with_vip_port(access: Access, facts: BrokerFacts, options: ProbeOptions) -> BrokerFacts:
+    address = vip_address(facts.node.address)
+    if address is None:
+        return facts
+    path = await try_path(address, options.tls, timeout_seconds=access.timeout_seconds)
+    name = None
+    if path.reached and not path.tls_fault:
+        settings = await _tried(broker_settings(access, address))
+        if not isinstance(settings, KeroloxError):
+            name = settings.get("brokerName")
+    return replace(facts, vip_path=path, vip_name=name)
+
+
+async def _probe_group(
+    access: Access, group: str, options: ProbeOptions, states: Mapping[str, GroupState]
+) -> GroupFacts:
+    first = await _tried(group_progress(access, group))
+    await asyncio.sleep(options.between_looks_seconds)
+    second, status = await asyncio.gather(
+        _tried(group_progress(access, group, clients=True)), _tried(consumer_status(access, group))
+    )
+    letters = await _tried(dead_letter_queues(access, group))
+    facts = GroupFacts(
+        group=group,
+        state=states.get(group),
+        dead_letters=0
+        if isinstance(letters, KeroloxError)
+        else sum(each.waiting for each in letters),
+        first=None if isinstance(first, KeroloxError) else first,
+        second=None if isinstance(second, KeroloxError) else second,
+        status=None if isinstance(status, KeroloxError) else status,
+    )
+    return replace(facts, waits_ms=await _waits(access, facts))
+
+
+async def _waits(access: Access, facts: GroupFacts) -> dict[tuple[str, str, int], int]:
+    """How long the next message has waited in queues that did not move between the two checks."""
+    topics = sorted({queue.topic for queue in facts.stalled})
+    found, _ = await answers_of(
+        topics, lambda topic: consume_time_spans(access, facts.group, topic)
+    )
+    return {
+        (each.queue.topic, each.queue.broker_name, each.queue.queue_id): each.delay_ms
+        for spans in found.values()
+        for each in spans
+    }
+
+
+def clock_ahead_ms(runtime: BrokerRuntime, asked_ms: int, answered_ms: int) -> int | None:
+    """How far a broker's clock is before ours, as far as it is certain: 0 where the time of the
+    answer and the broker's rounding to seconds explain it.
+
+    It says when it started and for how long it has run (``runtime``); None: it does not.
+    """
+    found = _RUNNING.search(runtime.values.get("runtime", ""))
+    if found is None or runtime.boot_ms <= 0:
+        return None
+    days, hours, minutes, seconds = map(int, found.groups())
+    earliest = runtime.boot_ms + (((days * 24 + hours) * 60 + minutes) * 60 + seconds) * 1000
+    latest = earliest + 1000
+    if earliest > answered_ms:
+        return earliest - answered_ms
+    return latest - asked_ms if latest < asked_ms else 0
+
+
+async def _bounded(
+    work: Awaitable[_Found], where: str, seconds: float, unseen: dict[str, str]
+) -> _Found | None:
+    """What a probe saw; None: it took too long, or met what nobody thought of, as ``unseen`` says
+    then. It must not hide what others show."""
+    try:
+        async with asyncio.timeout(seconds):
+            return await work
+    except TimeoutError:
+        unseen[where] = f"not all was said within {seconds:g} s"
+    except Exception as error:
+        unseen[where] = f"{type(error).__name__}: {error}"
+    return None
+
+
+async def _tried(question: Awaitable[_Found]) -> _Found | KeroloxError:
+    try:
+        return await question
+    except KeroloxError as error:
+        return error

@@ -1,0 +1,229 @@
+"""What the doctor makes of facts that no server of ours shows at will."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kerolox.admin import BrokerRuntime, DayTotals, GroupState, PoolQueue, Rates
+from kerolox.doctor.checks.groups import group_findings
+from kerolox.doctor.diagnosis import CHECKS, checked
+from kerolox.doctor.facts import (
+    BrokerFacts,
+    ClusterSnapshot,
+    GroupFacts,
+    MachineFacts,
+    Node,
+    PathFacts,
+)
+from kerolox.doctor.findings import CODES, Finding, Severity, worst_first
+from kerolox.doctor.machine import machine_facts
+from kerolox.doctor.probe import clock_ahead_ms
+
+ADDRESS = "10.0.0.1:10911"
+NODE = Node("c", "broker-a", 0, ADDRESS)
+RUNTIME = BrokerRuntime(
+    address=ADDRESS,
+    version="V4_9_8",
+    boot_ms=1_000_000,
+    **dict.fromkeys(
+        ("put_rate", "found_rate", "missed_rate", "get_rate", "transferred_rate"), Rates()
+    ),
+    **dict.fromkeys(("put_totals", "get_totals"), DayTotals()),
+    **dict.fromkeys(
+        ("stored_messages", "stored_bytes", "put_ms_max", "get_ms_max", "log_min_offset"), 0
+    ),
+    **dict.fromkeys(("log_max_offset", "dispatch_behind_bytes", "page_cache_lock_ms"), 0),
+    **dict.fromkeys(("message_bytes_mean", "log_disk_ratio", "queue_disk_ratio"), 0.0),
+    **dict.fromkeys(("send_queue", "pull_queue", "query_queue"), PoolQueue()),
+    earliest_message_ms=-1,
+    values={"runtime": "[ 0 days, 1 hours, 2 minutes, 3 seconds ]"},
+)
+"""Of a broker that is well, and started 3,723 s before it was asked."""
+MACHINE = MachineFacts(pid=7, maps=100, maps_max=65_530, files=50, files_max=20_000)
+
+
+def snapshot_of(*brokers: BrokerFacts) -> ClusterSnapshot:
+    return ClusterSnapshot(
+        now_ms=0, signs=False, encrypts=False, stuck_after_ms=60_000, brokers=brokers
+    )
+
+
+def broker(**facts: object) -> BrokerFacts:
+    given: dict[str, object] = {
+        "node": NODE,
+        "path": PathFacts(address=ADDRESS, reached=("10.0.0.1",)),
+        "runtime": RUNTIME,
+        **facts,
+    }
+    return BrokerFacts(**given)  # type: ignore[arg-type]
+
+
+def codes(*brokers: BrokerFacts) -> list[str]:
+    return [each.code for each in checked(snapshot_of(*brokers))]
+
+
+def test_a_broker_that_is_well_gets_no_finding() -> None:
+    assert codes(broker(machine=MACHINE, clock_ahead_ms=5_000)) == []
+
+
+@pytest.mark.parametrize(
+    ("change", "code"),
+    [
+        ({"log_disk_ratio": 0.74}, None),
+        ({"log_disk_ratio": 0.75}, "disk-filling"),
+        ({"queue_disk_ratio": 0.80}, "disk-filling"),
+        ({"log_disk_ratio": 0.85}, "disk-cleaning"),
+        ({"log_disk_ratio": 0.90}, "disk-full"),
+        ({"log_disk_ratio": 0.95}, "disk-full"),
+        ({"dispatch_behind_bytes": 64 << 20}, None),
+        ({"dispatch_behind_bytes": (64 << 20) + 1}, "dispatch-behind"),
+        ({"send_queue": PoolQueue(9, 10, 1_001)}, "sends-wait"),
+        ({"version": "V4_9_5"}, "version-unsafe"),
+        ({"version": "V5_1_0"}, "version-unsafe"),
+        ({"version": "V5_1_1"}, None),
+        ({"version": "no version"}, None),
+    ],
+)
+def test_figures_are_judged_by_their_levels(change: dict[str, object], code: str | None) -> None:
+    ill = broker(runtime=replace(RUNTIME, **change))  # type: ignore[arg-type]
+    assert codes(ill) == ([code] if code else [])
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "told"),
+    [
+        (("V4_9_8", "0.1.0"), ("V4_9_8", "0.1.0"), ""),
+        # A broker of RocketMQ beside ours is no mixture that an update leaves.
+        (("V4_9_8", ""), ("V4_9_8", "0.1.0"), ""),
+        (("V4_9_8", "0.1.0"), ("V4_9_8", "0.2.0"), "(Kerolox 0.1.0: a:1; Kerolox 0.2.0: b:1)"),
+        (("V4_9_7", ""), ("V4_9_8", "0.1.0"), "(V4_9_7: a:1; Kerolox 0.1.0 (V4_9_8): b:1)"),
+        (("V4_9_7", ""), ("V4_9_8", ""), "(V4_9_7: a:1; V4_9_8: b:1)"),
+    ],
+)
+def test_brokers_of_a_cluster_differ_by_the_version_of_their_software(
+    one: tuple[str, str], other: tuple[str, str], told: str
+) -> None:
+    brokers = []
+    for name, (version, kerolox_version) in (("a", one), ("b", other)):
+        values = {"keroloxVersion": kerolox_version} if kerolox_version else {}
+        runtime = replace(RUNTIME, address=f"{name}:1", version=version, values=values)
+        brokers.append(broker(runtime=runtime))
+    found = [each for each in checked(snapshot_of(*brokers)) if each.code == "versions-differ"]
+    assert [told in each.what for each in found] == ([True] if told else [])
+
+
+def test_the_levels_of_a_disk_are_those_of_the_settings() -> None:
+    fuller = replace(RUNTIME, log_disk_ratio=0.93)
+    settings = {"diskMaxUsedSpaceRatio": "95", "diskSpaceWarningLevelRatio": "0.96"}
+    kept = {**settings, "cleanFileForciblyEnable": "false"}
+    assert codes(broker(runtime=fuller, settings=settings)) == ["disk-cleaning"]
+    assert codes(broker(runtime=fuller, settings=kept)) == []
+    assert codes(broker(runtime=fuller, settings={"diskMaxUsedSpaceRatio": "x"})) == ["disk-full"]
+
+
+@pytest.mark.parametrize(
+    ("change", "code"),
+    [
+        ({"files": 15_999}, None),
+        ({"files": 16_000}, "open-files-exhausted"),
+        ({"files_max": 9_999}, "open-files-low"),
+        ({"maps": 39_318}, "map-limit-low"),
+        ({"maps_max": 65_529}, "map-limit-low"),
+    ],
+)
+def test_limits_of_the_machine_are_judged(change: dict[str, int], code: str | None) -> None:
+    machine = replace(MACHINE, **change)
+    assert codes(broker(machine=machine)) == ([code] if code else [])
+
+
+def test_a_clock_is_off_only_as_far_as_seconds_and_the_way_leave_no_doubt() -> None:
+    said_ms = 1_000_000 + 3_723_000
+    assert clock_ahead_ms(RUNTIME, said_ms, said_ms + 10) == 0
+    assert clock_ahead_ms(RUNTIME, said_ms + 900, said_ms + 910) == 0
+    assert clock_ahead_ms(RUNTIME, said_ms - 8_000, said_ms - 7_000) == 7_000
+    assert clock_ahead_ms(RUNTIME, said_ms + 9_000, said_ms + 9_500) == -8_000
+    assert clock_ahead_ms(replace(RUNTIME, values={}), 0, 0) is None
+    assert codes(broker(clock_ahead_ms=-5_001)) == ["clock-off"]
+
+
+@pytest.mark.parametrize(
+    ("facts", "found"),
+    [
+        ({}, []),
+        ({"state": GroupState("g", delivering=("a", "b"))}, []),
+        ({"state": GroupState("g")}, []),
+        ({"state": GroupState("g", paused=("a", "b"))}, [("group-paused", "it is paused:")]),
+        (
+            {"state": GroupState("g", delivering=("a",), paused=("b", "c"))},
+            [("group-paused", "it is paused on b, c:")],
+        ),
+        ({"dead_letters": 7}, [("dead-letters", "7 messages that it gave up")]),
+    ],
+)
+def test_paused_groups_and_dead_letters_that_wait_are_told(
+    facts: dict[str, Any], found: list[tuple[str, str]]
+) -> None:
+    seen = GroupFacts(group="g", first=None, second=None, status=None, **facts)
+    told = list(group_findings(seen, 1, {}))
+    assert [(each.code, each.where) for each in told] == [(code, "group g") for code, _ in found]
+    for finding, (_, text) in zip(told, found, strict=True):
+        assert text in finding.what
+        assert "kerolox" in finding.advice
+
+
+def test_a_check_that_fails_hides_no_other() -> None:
+    def fails(snapshot: ClusterSnapshot) -> Iterator[Finding]:
+        raise KeyError("a server's answer")
+
+    ill = snapshot_of(broker(clock_ahead_ms=60_000))
+    found = checked(ill, (fails, *CHECKS))
+    assert [each.code for each in found] == ["clock-off", "check-failed"]
+    assert "fails" in found[1].where
+    assert "KeyError" in found[1].what
+
+
+def test_what_could_not_be_examined_is_told() -> None:
+    unseen = {"group slow": "not all was said within 60 s"}
+    told = replace(snapshot_of(), unseen=unseen, left_out=("5 of 205 groups",))
+    assert [(each.code, each.where) for each in checked(told)] == [
+        ("check-failed", "group slow"),
+        ("not-looked-at", "5 of 205 groups"),
+    ]
+
+
+def test_findings_come_once_and_the_worst_first() -> None:
+    first, second = Finding("disk-full", "b", "w", "a"), Finding("clock-off", "a", "w", "a")
+    assert worst_first([second, first, second]) == [first, second]
+    assert {each.severity for each in (first, second)} == {Severity.ERROR, Severity.WARNING}
+    with pytest.raises(ValueError, match="no kind of finding"):
+        Finding("no-such-code", "", "", "")
+    assert len(CODES) > 50
+
+
+def test_a_process_is_found_by_its_port_in_proc(tmp_path: Path) -> None:
+    head = "  sl  local_address rem_address   st\n"
+    line = "   0: 0100007F:{:04X} 00000000:0000 {} 0:0 0:0 0 0 0 {} 1 0 100\n"
+    (tmp_path / "net").mkdir()
+    listening, connected = line.format(10911, "0A", 77), line.format(10912, "01", 78)
+    (tmp_path / "net" / "tcp").write_text(head + listening + connected)
+    (tmp_path / "sys" / "vm").mkdir(parents=True)
+    (tmp_path / "sys" / "vm" / "max_map_count").write_text("65530\n")
+    process = tmp_path / "42"
+    (process / "fd").mkdir(parents=True)
+    (process / "fd" / "3").symlink_to("socket:[77]")
+    (process / "fd" / "4").symlink_to("socket:[78]")
+    (process / "maps").write_text("a\nb\nc\n")
+    (process / "limits").write_text("Limit  Soft\nMax open files            1024  4096  files\n")
+    assert machine_facts(10911, tmp_path) == MachineFacts(
+        pid=42, maps=3, maps_max=65_530, files=2, files_max=1024
+    )
+    assert machine_facts(10912, tmp_path) is None
+    (process / "limits").write_text("Max open files   unlimited  unlimited  files\n")
+    assert machine_facts(10911, tmp_path).files_max > 1 << 60  # type: ignore[union-attr]
+    (process / "maps").unlink()
+    assert machine_facts(10911, tmp_path) is None
