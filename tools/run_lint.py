@@ -33,6 +33,7 @@ def quick_checks() -> list[Step]:
         Step("ruff check", [ruff, "check", "--quiet", *PYTHON_FOLDERS]),
         Step("ruff format", [ruff, "format", "--check", "--quiet", *PYTHON_FOLDERS]),
         Step("codespell", [str(BIN / "codespell")]),
+        Step("words", [sys.executable, "tools/words.py"]),
         Step("imports go down only", [str(BIN / "lint-imports"), "--no-cache"]),
         Step("kernel modules use down only", [sys.executable, "tools/rust_modules.py"]),
         Step("blocking clients are fresh", [sys.executable, "tools/generate_sync.py", "--check"]),
