@@ -1,15 +1,13 @@
-"""The structure of the source: who may know whom, and how large a folder is."""
+"""The structure of the source: who may know whom."""
 
 from __future__ import annotations
 
 import ast
 import configparser
-from collections import Counter
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 SOURCES = sorted((ROOT / "src").rglob("*.py"))
-FILES_OF_FOLDER_MAX = 13
 OF_THE_LANGUAGE = {"_asdict", "_current_frames", "_exit", "_fields", "_make", "_replace"}
 """Private by their spelling alone: of named tuples, os and sys."""
 
@@ -22,12 +20,6 @@ def test_import_contracts_have_no_exceptions() -> None:
             assert option not in contracts[name], (name, option)
     kinds = [section.get("type") for section in contracts.values()]
     assert "acyclic_siblings" in kinds
-
-
-def test_no_folder_has_more_files_than_one_can_hold() -> None:
-    # What Python wants under a name of its own has one line.
-    sizes = Counter(path.parent for path in SOURCES if path.name != "__main__.py")
-    assert {str(folder): n for folder, n in sizes.items() if n > FILES_OF_FOLDER_MAX} == {}
 
 
 def test_no_module_uses_a_private_name_of_another() -> None:
