@@ -53,32 +53,6 @@ class _Half(NamedTuple):
         return (property_value(self.record.properties, name) or b"").decode(errors="replace")
 
 
-class HalvesOfStore:
-    """``HalfKernel`` on the store of a native kernel that is older than it."""
-
-    def __init__(self, store: RecordStore) -> None:
-        self._store = store
-
-    def set_halves(self, fast: bool) -> None:
-        """All sends of half messages are slow."""
-
-    def half_runs(
-        self, group: str, start: int, end: int, max_bytes: int
-    ) -> tuple[int, list[HalfRun]]:
-        """See ``HalfKernel``."""
-        return half_runs(self._store, group, start, end, max_bytes)
-
-    def half_ops(self, start: int, end: int) -> list[int]:
-        """See ``HalfKernel``."""
-        return half_ops(self._store, start, end)
-
-    def end_halves(
-        self, first: int, count: int, commit: bool, now_ms: int, host: bytes
-    ) -> HalvesEnded:
-        """All of them need the handler in Python: there is no table of topics here."""
-        return HalvesEnded(0, 0)
-
-
 def half_runs(
     store: RecordStore, group: str, start: int, end: int, max_bytes: int
 ) -> tuple[int, list[HalfRun]]:

@@ -20,7 +20,6 @@ from functools import partial
 from typing import NamedTuple, Self
 
 from kerolox import clock
-from kerolox._pykernel.halves import HalvesOfStore
 from kerolox.broker.access.gate import AccessGate
 from kerolox.broker.config import BrokerConfig
 from kerolox.broker.context import Context
@@ -65,9 +64,7 @@ from kerolox.broker.tables.topics import TopicTable
 from kerolox.dynamic_config import DynamicConfig
 from kerolox.errors import ConfigError, KeroloxError
 from kerolox.kernel import (
-    HalfKernel,
     RecoveryReport,
-    ReplicationKernel,
     StoreKernel,
     kernel_in_use,
     load_kernel,
@@ -304,9 +301,8 @@ class Broker:
         apply = ConfigApplier(
             config, identity, store, topics, groups, clients, gate, cleaner, registration, limits
         )
-        halves = store if isinstance(store, HalfKernel) else HalvesOfStore(store)
         transactions = Transactions(
-            config, store, halves, now_ms, identity, topics, offsets, clients, writer, former
+            config, store, now_ms, identity, topics, offsets, clients, writer, former
         )
         return Context(
             config=config,
@@ -327,7 +323,7 @@ class Broker:
             writer=writer,
             schedule=schedule,
             transactions=transactions,
-            bulk_ends=BulkEnds(config, store, halves, identity, transactions, writer),
+            bulk_ends=BulkEnds(config, store, identity, transactions, writer),
             arrivals=Arrivals(store),
             replies=RepliesInFlight(config.reply_thread_pool_queue_capacity),
             cleaner=cleaner,
@@ -521,9 +517,8 @@ class Broker:
             if is_flushed and (is_copied or not self.config.is_sync_master):
                 break
             await asyncio.sleep(HELD_POLL_SECONDS)
-        if isinstance(store, ReplicationKernel):
-            # What waits is late with the next tick. Nothing is taken that could come after it.
-            store.set_slave_timeout(None)
+        # What waits is late with the next tick. Nothing is taken that could come after it.
+        store.set_slave_timeout(None)
         store.tick(self._now_ms())
         self._ports.deliver_ready()
 

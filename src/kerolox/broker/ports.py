@@ -6,25 +6,22 @@ import asyncio
 import contextlib
 import errno
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from kerolox.broker.context import Context
 from kerolox.broker.requests import ROUTER
-from kerolox.errors import BrokerError, ConfigError, RemoteProtocolError
-from kerolox.kernel import ALLOWANCE_MAX, ConnectionKernel
+from kerolox.errors import BrokerError, ConfigError
+from kerolox.kernel import ConnectionKernel
 from kerolox.protocol.codes import RequestCode
 from kerolox.protocol.command import RemotingCommand
-from kerolox.protocol.framing import FrameDecoder
 from kerolox.remoting.coalescing import RequestCoalescer
 from kerolox.remoting.server import Handler, RemotingServer, ServerConnection
 from kerolox.remoting.time_slices import SLICE_SECONDS_MAX
 from kerolox.remoting.unserved import UnservedCodes
 
 if TYPE_CHECKING:
-    from typing_extensions import Buffer
-
-    from kerolox.kernel import FedMembers
+    pass
 
 VIP_PORT_DISTANCE = -2
 
@@ -97,7 +94,7 @@ class Ports:
         access = self._broker.access
         if access.fast_path is not None:
             access.fast_path.opened(connection_id, kernel)
-        return _SlowPathConnection(kernel) if access.is_on and access.fast_path is None else kernel
+        return kernel
 
     def _connection_closed(self, connection: ServerConnection) -> None:
         if self._broker.access.fast_path is not None:
@@ -180,32 +177,3 @@ class Ports:
     def _messages_moved(self) -> int:
         stats = self._broker.store.stats()
         return stats["put_count"] + stats["get_count"]
-
-
-class _SlowPathConnection:
-    """A connection whose kernel knows no access control: every frame goes to its handler."""
-
-    allowance = ALLOWANCE_MAX
-
-    def __init__(self, kernel: ConnectionKernel) -> None:
-        self._kernel = kernel
-        self._decoder = FrameDecoder()
-
-    def feed(self, data: Buffer, size: int) -> FedMembers:
-        try:
-            with memoryview(data)[:size] as view:
-                frames = self._decoder.feed(view)
-        except RemoteProtocolError as error:
-            return b"", None, 0, str(error)
-        error_after = self._decoder.error
-        return b"", frames or None, 0, None if error_after is None else str(error_after)
-
-    def set_white(self, is_white: bool, access_keys: Sequence[str]) -> None:
-        """Nothing is fast."""
-
-    @property
-    def unfinished_bytes(self) -> int:
-        return self._decoder.buffered_bytes
-
-    def close(self) -> None:
-        self._kernel.close()

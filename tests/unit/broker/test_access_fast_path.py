@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import Counter
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -19,7 +18,6 @@ from tests.unit.broker.test_access import (
     WORKER,
     accounts,
     guarded,
-    guarded_config,
     is_denied,
     worker,
 )
@@ -110,20 +108,3 @@ async def test_a_closed_connection_leaves_nothing_behind(guarded: Broker) -> Non
     assert fast_path is not None
     assert fast_path.connection_count == 0
     guarded.parts.access.use(ACCOUNTS)
-
-
-async def test_a_kernel_without_access_control_answers_nothing_by_itself(
-    tmp_path: Path, kernel: str, monkeypatch: pytest.MonkeyPatch, slow: Counter[int]
-) -> None:
-    monkeypatch.setattr("kerolox.broker.access.gate.AccessTables", Nobody)
-    async with Broker(guarded_config(tmp_path), kernel=kernel) as broker:
-        broker.parts.access.use(ACCOUNTS)
-        async with peer_of(broker, WORKER) as peer, peer_of(broker) as stranger:
-            for _ in range(3):
-                assert (await peer.send("T")).code == OK
-                assert is_denied(await stranger.send("T"))
-    assert slow == {SEND: 6}
-
-
-class Nobody:
-    """No kernel is one."""

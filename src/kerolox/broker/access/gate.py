@@ -12,7 +12,7 @@ from collections import Counter
 from kerolox.broker.access.fast_path import FastAccess
 from kerolox.broker.config import BrokerConfig
 from kerolox.errors import ACL_EXCEPTION, AccessDeniedError
-from kerolox.kernel import AccessTables, StoreKernel
+from kerolox.kernel import StoreKernel
 from kerolox.protocol.command import RemotingCommand
 from kerolox.protocol.names import ACCESS_KEY_FIELD
 from kerolox.remoting.audit import Audit
@@ -40,11 +40,8 @@ class AccessGate:
             store: whose fast path checks by the same accounts.
         """
         self.is_on = config.acl_enable
-        self.fast_path: FastAccess | None = None
-        """None: nothing is checked; or the kernel is older than access control, and no request may
-        be left to it."""
-        if self.is_on and isinstance(store, AccessTables):
-            self.fast_path = FastAccess(store)
+        self.fast_path = FastAccess(store) if self.is_on else None
+        """None: nothing is checked."""
         self.denied: Counter[str] = Counter()
         """Requests that were refused, by the kind of their refusal."""
         self._audit = audit

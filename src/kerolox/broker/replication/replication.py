@@ -20,7 +20,7 @@ from kerolox.broker.tables.groups import GroupTable
 from kerolox.broker.tables.offsets import OffsetTable
 from kerolox.broker.tables.topics import TopicTable
 from kerolox.errors import ConfigError
-from kerolox.kernel import ReplicatedLog
+from kerolox.kernel import StoreKernel
 from kerolox.protocol.extensions.roles import RoleStatus
 from kerolox.remoting.tls.server_tls import ServerTls
 from kerolox.role_settings import ENFORCING
@@ -45,7 +45,7 @@ class Replication:
         self,
         config: BrokerConfig,
         identity: Identity,
-        store: ReplicatedLog,
+        store: StoreKernel,
         restart: Restart | None = None,
         check_proof: ProofCheck | None = None,
         tls: ServerTls | None = None,

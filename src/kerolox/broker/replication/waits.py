@@ -23,19 +23,21 @@ class SlaveWaits:
     has_failed = False
     """No slave that fails ends a wait: another one may come."""
 
-    def __init__(self, replicated: Replicated, timeout_seconds: float, store: object) -> None:
+    def __init__(
+        self, replicated: Replicated, timeout_seconds: float, store: ReplicationKernel
+    ) -> None:
         """Nobody waits.
 
         Args:
             replicated: of all slaves.
             timeout_seconds: slaveTimeout.
-            store: its kernel is notified, when it knows slaves.
+            store: its kernel is notified.
         """
         self.replicated = replicated
         self.grown = asyncio.Event()
         self.on_ready: Callable[[], None] = lambda: None
         self._waits = FlushWaits(self, timeout_seconds)
-        self._kernel = store if isinstance(store, ReplicationKernel) else None
+        self._kernel = store
         self._notified = (0, 0)
 
     @property
@@ -80,7 +82,7 @@ class SlaveWaits:
         """Tell the kernel what changed, and have it answer those who waited for that."""
         replicated = self.replicated
         known = (replicated.offset, replicated.available_below)
-        if self._kernel is not None and known != self._notified:
+        if known != self._notified:
             self._notified = known
             if self._kernel.set_replicated(*known):
                 self.on_ready()

@@ -16,7 +16,7 @@ from kerolox.broker.config import BrokerConfig
 from kerolox.broker.identity import Identity
 from kerolox.broker.services.transactions import Transactions, claimed_first
 from kerolox.broker.services.writer import Put, RecordWriter, Unflushed
-from kerolox.kernel import HALF_QUEUE, HalfKernel, HalfRun, RecordReader
+from kerolox.kernel import HALF_QUEUE, HalfRun, StoreKernel
 from kerolox.kernel.status import PutMessageStatus
 from kerolox.protocol.extensions.half_messages import EndedHalves, HalfSelector
 from kerolox.protocol.names import HALF_TOPIC
@@ -58,8 +58,7 @@ class BulkEnds:
     def __init__(
         self,
         config: BrokerConfig,
-        store: RecordReader,
-        halves: HalfKernel,
+        store: StoreKernel,
         identity: Identity,
         transactions: Transactions,
         writer: RecordWriter,
@@ -67,7 +66,6 @@ class BulkEnds:
         """Nothing is read before :meth:`end`."""
         self._config = config
         self._store = store
-        self._halves = halves
         self._identity = identity
         self._transactions = transactions
         self._ops = transactions.ops
@@ -105,7 +103,7 @@ class BulkEnds:
         request_end = min(work.end, work.next + REQUEST_HALVES_MAX)
         while work.next < request_end:
             slice_end = min(request_end, work.next + SLICE_HALVES)
-            slice_end, runs = self._halves.half_runs(work.group, work.next, slice_end, SLICE_BYTES)
+            slice_end, runs = self._store.half_runs(work.group, work.next, slice_end, SLICE_BYTES)
             for run in runs:
                 if work.selector.chooses(run.sink):
                     await self._end_run(work, run)
@@ -143,7 +141,7 @@ class BulkEnds:
         """Have the kernel end open halves that follow each other; how many it did."""
         start_ms = self._transactions.now_ms()
         host = self._identity.store_host
-        done = self._halves.end_halves(offset, count, work.commit, start_ms, host)
+        done = self._store.end_halves(offset, count, work.commit, start_ms, host)
         self._ops.know_run(offset, done.count, done.first_op)
         work.ended += done.count
         puts = (1 + work.commit) * done.count

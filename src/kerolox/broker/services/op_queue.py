@@ -14,7 +14,7 @@ from collections.abc import Iterator
 
 from kerolox.broker.services.ended_halves import EndedHalves
 from kerolox.broker.tables.offsets import OffsetTable
-from kerolox.kernel import HALF_QUEUE, HalfKernel, RecordReader
+from kerolox.kernel import HALF_QUEUE, RecordReader, StoreKernel
 from kerolox.protocol.codes import TRANSACTION_MASK, MessageSysFlag
 from kerolox.protocol.names import HALF_TOPIC, OP_HALF_TOPIC, TRANSACTION_GROUP
 from kerolox.protocol.records import RecordView, parse_record
@@ -36,10 +36,9 @@ _COMMIT = int(MessageSysFlag.TRANSACTION_COMMIT)
 class OpQueue:
     """Ended halves of one broker, and the positions of the check."""
 
-    def __init__(self, store: RecordReader, halves: HalfKernel, offsets: OffsetTable) -> None:
+    def __init__(self, store: StoreKernel, offsets: OffsetTable) -> None:
         """Nothing is read before :meth:`load`."""
         self._store = store
-        self._halves = halves
         self._offsets = offsets
         self.forget()
 
@@ -82,7 +81,7 @@ class OpQueue:
         self._op_end = self._known_from = self._op_position
         end = self._store.queue_bounds(OP_HALF_TOPIC, HALF_QUEUE)[1]
         for start in range(self._op_position, end, OPS_PER_SLICE):
-            ops = self._halves.half_ops(start, min(end, start + OPS_PER_SLICE))
+            ops = self._store.half_ops(start, min(end, start + OPS_PER_SLICE))
             for offset, half_offset in enumerate(ops, start):
                 if half_offset < 0:
                     self._know_op(offset)
@@ -103,7 +102,7 @@ class OpQueue:
         while self._known_from > first:
             start = max(first, self._known_from - OPS_PER_SLICE)
             for op_offset, half_offset in enumerate(
-                self._halves.half_ops(start, self._known_from), start
+                self._store.half_ops(start, self._known_from), start
             ):
                 if half_offset >= self.half_position:
                     self.know(half_offset, op_offset)

@@ -30,7 +30,7 @@ from kerolox.broker.tables.former_queues import FormerQueues
 from kerolox.broker.tables.offsets import OffsetTable
 from kerolox.broker.tables.topics import TopicTable
 from kerolox.errors import RemoteProtocolError, RemotingError, StoreError
-from kerolox.kernel import HALF_QUEUE, OP_PROPERTIES, HalfKernel, RecordReader, RecoveryReport
+from kerolox.kernel import HALF_QUEUE, OP_PROPERTIES, RecoveryReport, StoreKernel
 from kerolox.kernel.status import PutMessageStatus
 from kerolox.message import (
     MessageExt,
@@ -79,8 +79,7 @@ class Transactions:
     def __init__(
         self,
         config: BrokerConfig,
-        store: RecordReader,
-        halves: HalfKernel,
+        store: StoreKernel,
         now_ms: Callable[[], int],
         identity: Identity,
         topics: TopicTable,
@@ -98,7 +97,7 @@ class Transactions:
         self._clients = clients
         self._writer = writer
         self._former_queues = former_queues
-        self.ops = OpQueue(store, halves, offsets)
+        self.ops = OpQueue(store, offsets)
         self._is_loaded = False
         self._recovered_below = 0
         """Commits of halves below were perhaps stored by another broker, without their notes."""

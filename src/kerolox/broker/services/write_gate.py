@@ -6,15 +6,13 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from kerolox.broker.config import BrokerConfig
-from kerolox.kernel import FastPathTables, ReplicationKernel
+from kerolox.kernel import StoreKernel
 
 
 class WriteGate:
     """One switch for all who store messages: handlers, services and the kernel."""
 
-    def __init__(
-        self, config: BrokerConfig, store: FastPathTables, now_ms: Callable[[], int]
-    ) -> None:
+    def __init__(self, config: BrokerConfig, store: StoreKernel, now_ms: Callable[[], int]) -> None:
         self._config = config
         self._store = store
         self._now_ms = now_ms
@@ -51,10 +49,6 @@ class WriteGate:
         handlers answer with."""
         config, store = self._config, self._store
         is_time = self._now_ms() >= config.start_accept_send_request_time_stamp
-        waits = config.is_sync_master
-        if isinstance(store, ReplicationKernel):
-            store.set_commits(not config.is_slave)
-            store.set_slave_timeout(config.slave_timeout if waits else None)
-            waits = False
-        # A kernel that is older than that knows no slaves to wait for.
-        store.set_writable(self.writable and is_time and not waits)
+        store.set_commits(not config.is_slave)
+        store.set_slave_timeout(config.slave_timeout if config.is_sync_master else None)
+        store.set_writable(self.writable and is_time)

@@ -15,7 +15,7 @@ from kerolox.broker.tables.json_file import (
     without_long_names,
 )
 from kerolox.errors import BrokerError
-from kerolox.kernel import FastPathTables, ReplicationKernel
+from kerolox.kernel import FastPathTables
 from kerolox.protocol.bodies import DataVersion, SubscriptionGroupConfig, SubscriptionGroupTable
 from kerolox.protocol.codes import MASTER_ID, Perm, ResponseCode
 from kerolox.protocol.names import (
@@ -216,10 +216,7 @@ class GroupTable:
     def _push(self, group: SubscriptionGroupConfig) -> None:
         readable = bool(self._config.broker_permission & Perm.READ)
         config = self._config
-        # The kernel sends all readers to the master, and an older one commits what pulls say.
-        is_read = not config.is_slave or (
-            config.slave_read_enable and isinstance(self._store, ReplicationKernel)
-        )
+        is_read = not config.is_slave or config.slave_read_enable
         is_plain = is_read and group.broker_id == MASTER_ID
         fast = self._may_be_fast and readable and group.consume_enable and is_plain
         # Without slaveReadEnable every answer suggests the master, however far a reader is behind.

@@ -20,7 +20,7 @@ from kerolox.broker.tables.json_file import (
     without_long_names,
 )
 from kerolox.errors import BrokerError, MessageIllegalError
-from kerolox.kernel import FastPathTables, HalfKernel
+from kerolox.kernel import StoreKernel
 from kerolox.protocol.bodies import DataVersion, TopicConfig, TopicConfigTable
 from kerolox.protocol.codes import Perm, ResponseCode
 from kerolox.protocol.names import (
@@ -95,7 +95,7 @@ class TopicTable:
     def __init__(
         self,
         config: BrokerConfig,
-        store: FastPathTables,
+        store: StoreKernel,
         now_ms: Callable[[], int],
         *,
         on_change: Callable[[], None] = lambda: None,
@@ -433,13 +433,12 @@ class TopicTable:
 
     def push_halves(self) -> None:
         """Say whether half messages may be fast: the topic that has them must be there."""
-        if isinstance(self._store, HalfKernel):
-            self._store.set_halves(
-                HALF_TOPIC in self._topics
-                and HALF_TOPIC not in self._not_durable
-                and HALF_TOPIC not in self._filtered
-                and not self._config.reject_transaction_message
-            )
+        self._store.set_halves(
+            HALF_TOPIC in self._topics
+            and HALF_TOPIC not in self._not_durable
+            and HALF_TOPIC not in self._filtered
+            and not self._config.reject_transaction_message
+        )
 
     def _built_in(self) -> Iterable[TopicConfig]:
         config = self._config

@@ -7,14 +7,14 @@ from collections import Counter
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager, nullcontext
 from pathlib import Path
-from typing import Any, Protocol, runtime_checkable
+from typing import Any
 
 import pytest
 
 from kerolox.broker.broker import Broker
 from kerolox.broker.requests import ROUTER
-from kerolox.broker.services import write_gate
-from kerolox.broker.tables import groups
+from kerolox.broker.services.write_gate import WriteGate
+from kerolox.broker.tables.groups import GroupTable
 from kerolox.errors import KeroloxError
 from kerolox.protocol.codes import PullSysFlag, RequestCode, ResponseCode
 from kerolox.protocol.records import encode_batch
@@ -39,19 +39,22 @@ SYNC = {"broker_role": "SYNC_MASTER", "slave_timeout": 20_000}
 HALF = {"f": 4, "properties": "TRAN_MSG\x01true\x02PGROUP\x01PG"}
 
 
-@runtime_checkable
-class Unknown(Protocol):
-    """What no kernel is."""
-
-    def what_no_kernel_has(self) -> None: ...
-
-
 @contextmanager
-def older_kernel() -> Iterator[None]:
-    """A kernel that knows nothing of slaves, so that what they are needed for is slow."""
+def slow_path() -> Iterator[None]:
+    """No send takes the fast path, and no pull."""
+    refresh, push = WriteGate.refresh, GroupTable._push
+
+    def shut(gate: WriteGate) -> None:
+        refresh(gate)
+        gate._store.set_writable(False)
+
+    def push_slow(table: GroupTable, group: Any) -> None:
+        push(table, group)
+        table._store.set_group(group.group_name, False, 0)
+
     with pytest.MonkeyPatch.context() as patch:
-        for module in (write_gate, groups):
-            patch.setattr(module, "ReplicationKernel", Unknown)
+        patch.setattr(WriteGate, "refresh", shut)
+        patch.setattr(GroupTable, "_push", push_slow)
         yield
 
 
@@ -127,7 +130,7 @@ async def test_both_paths_answer_alike(tmp_path: Path, kernel: str, does: str, f
         if does == "takes nothing":
             more |= {"slave_timeout": 50, "ha_slave_fallbehind_max": 3_500}
         config = master_config(tmp_path / path, **more)
-        with older_kernel() if path == "slow" else nullcontext():
+        with slow_path() if path == "slow" else nullcontext():
             async with Broker(config, kernel=kernel) as master, peer_of(master) as peer:
                 await peer.create_topic("T")
                 # It makes the topic of halves.
@@ -270,7 +273,7 @@ async def test_a_slave_that_is_read_answers_fast_and_as_before(tmp_path: Path, k
     fast, codes = await pulls_of_a_slave(tmp_path / "fast", kernel)
     # An offset outside the queue is for the handler.
     assert codes[RequestCode.PULL_MESSAGE] == 1
-    with older_kernel():
+    with slow_path():
         slow, codes = await pulls_of_a_slave(tmp_path / "slow", kernel)
     assert codes[RequestCode.PULL_MESSAGE] == 3
     assert fast == slow
