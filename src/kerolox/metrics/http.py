@@ -16,7 +16,7 @@ from typing import NamedTuple
 import h11
 
 from kerolox.errors import ConfigError
-from kerolox.remoting.listening import listening_sockets
+from kerolox.remoting.listening import close_listeners, listening_sockets
 
 CONNECTIONS_MAX = 64
 """At a time; a further one is closed."""
@@ -94,10 +94,9 @@ class HttpServer:
 
     async def close(self) -> None:
         """Close the port and all connections. Idempotent."""
-        for server in self._servers:
-            server.close()
-        self._servers = []
+        servers, self._servers = self._servers, []
         self.port = 0
+        await close_listeners(servers)
         tasks = list(self._tasks)
         for task in tasks:
             task.cancel()

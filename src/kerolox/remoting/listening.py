@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import errno
 import os
 import socket
 import stat
+from collections.abc import Iterable
 from typing import cast
 
 from kerolox.addresses import ALL_HOSTS, is_wildcard, split_hosts
@@ -14,6 +16,10 @@ from kerolox.errors import ConfigError
 
 TRIES_MAX = 20
 """Free ports that are tried until one is free on all addresses."""
+
+ACCEPT_STEPS = 3
+"""Steps of the loop from an accepted connection to the task that serves it: a task opens the
+transport, which calls ``connection_made``, which may start a task."""
 
 _MISSING = frozenset((errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT))
 _Address = tuple[str, int] | tuple[str, int, int, int]
@@ -49,6 +55,23 @@ async def listening_sockets(listen_host: str, port: int, backlog: int) -> list[s
         except OSError as error:
             if error.errno != errno.EADDRINUSE or not tries:
                 raise ConfigError(_listen_error(error, str(error.filename), port)) from error
+
+
+async def close_listeners(servers: Iterable[asyncio.Server]) -> None:
+    """Stop listening. Each connection that was accepted has reached its protocol afterwards.
+
+    asyncio takes up an accepted connection in a task of its own. When the server is closed before
+    that task begins, the connection stays open, without a protocol and with nobody to end it.
+    """
+    servers = list(servers)
+    loop = asyncio.get_running_loop()
+    for listener in (each for server in servers for each in server.sockets):
+        with contextlib.suppress(NotImplementedError):  # of a loop that accepts in another way
+            loop.remove_reader(listener)
+    for _ in range(ACCEPT_STEPS):
+        await asyncio.sleep(0)
+    for server in servers:
+        server.close()
 
 
 async def _places(host: str) -> list[_Place]:

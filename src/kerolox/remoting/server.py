@@ -35,7 +35,7 @@ from kerolox.remoting.core.requests import Requests
 from kerolox.remoting.limits.admission import CONNECTIONS_MAX, Admission
 from kerolox.remoting.limits.memory_limiter import MEMORY_BYTES_MAX, MemoryLimiter
 from kerolox.remoting.limits.requests import Feeder, LimitedFeeder, RequestLimits
-from kerolox.remoting.listening import listening_sockets
+from kerolox.remoting.listening import close_listeners, listening_sockets
 from kerolox.remoting.tls.server_tls import ServerTls
 
 BACKLOG = 1024
@@ -293,7 +293,7 @@ class RemotingServer:
         self._shared: Shared = None  # type: ignore[assignment]  # until started
         self._waiting: deque[ServerConnection] = deque()
         self._connections: dict[int, ServerConnection] = {}
-        self._servers: list[asyncio.AbstractServer] = []
+        self._servers: list[asyncio.Server] = []
         self._idle_watch: IdleWatch | None = None
 
     @property
@@ -388,8 +388,7 @@ class RemotingServer:
         if not self._servers:
             return
         servers, self._servers = self._servers, []
-        for server in servers:
-            server.close()
+        await close_listeners(servers)
         if self._idle_watch is not None:
             self._idle_watch.stop()
         self.memory_limiter.stop()

@@ -10,6 +10,7 @@ import threading
 from collections.abc import Callable
 from typing import TypeVar
 
+from kerolox.remoting.listening import close_listeners
 from tests.support.eventually import SECONDS_MAX
 
 __all__ = ["Proxy"]
@@ -69,12 +70,13 @@ class Proxy:
 
     def __enter__(self) -> Proxy:
         self._thread.start()
-        self._in_loop(lambda: asyncio.ensure_future(self._serve()))
+        serving = asyncio.start_server(self._take, sock=self._listener)
+        started = asyncio.run_coroutine_threadsafe(serving, self._loop)
+        self._server = started.result(SECONDS_MAX)
         return self
 
     def __exit__(self, *_: object) -> None:
-        self.reset()
-        self._in_loop(lambda: [task.cancel() for task in asyncio.all_tasks()])
+        asyncio.run_coroutine_threadsafe(self._stop(), self._loop).result(SECONDS_MAX)
         self._in_loop(self._loop.stop)
         self._thread.join(SECONDS_MAX)
         self._loop.run_until_complete(asyncio.sleep(0))
@@ -126,10 +128,14 @@ class Proxy:
         self._loop.call_soon_threadsafe(run)
         assert done.wait(SECONDS_MAX)
 
-    async def _serve(self) -> None:
-        server = await asyncio.start_server(self._take, sock=self._listener)
-        async with server:
-            await server.serve_forever()
+    async def _stop(self) -> None:
+        await close_listeners([self._server])
+        for pair in self._pairs:
+            pair.reset()
+        tasks = asyncio.all_tasks() - {asyncio.current_task()}
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
 
     async def _take(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.connections += 1

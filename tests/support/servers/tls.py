@@ -14,6 +14,7 @@ import trustme
 from cryptography.hazmat.primitives import serialization
 
 from kerolox.addresses import split_address
+from kerolox.remoting.listening import close_listeners
 from tests.support.eventually import SECONDS_MAX, wait_until
 
 if TYPE_CHECKING:
@@ -150,7 +151,7 @@ class TlsProxy:
 
     async def _stop(self) -> None:
         assert self._server is not None
-        self._server.close()
+        await close_listeners([self._server])
         await self._hang_up()
 
     async def _hang_up(self) -> None:

@@ -15,6 +15,7 @@ from kerolox.client.core.addressing import address_of_answer, address_server_url
 from kerolox.errors import ConfigError, ConnectError
 from kerolox.message import Message
 from kerolox.protocol.codes import RequestCode
+from kerolox.remoting.listening import close_listeners
 from tests.support.eventually import until
 from tests.support.servers.fake_broker import FakeBroker, route_body
 
@@ -41,7 +42,7 @@ class WebServer:
 
     async def __aexit__(self, *_: object) -> None:
         assert self._server is not None
-        self._server.close()
+        await close_listeners([self._server])
 
     async def _answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         head = await reader.readuntil(b"\r\n\r\n")

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import socket
 import struct
-from contextlib import asynccontextmanager
 
 import pytest
 from tests.support.eventually import SECONDS_MAX, until
@@ -77,7 +77,7 @@ class Handler:
         return None
 
 
-@asynccontextmanager
+@contextlib.asynccontextmanager
 async def serving(**settings: object):
     handler = settings.pop("handler", None) or Handler()
     server = RemotingServer(handler, host="127.0.0.1", port=0, **settings)
@@ -448,6 +448,20 @@ def until_reset(peer: socket.socket) -> bytes:
     raise AssertionError("it just ended")
 
 
+@pytest.mark.parametrize("steps", range(4))
+async def test_a_connection_that_is_just_accepted_ends_with_a_stop(steps: int) -> None:
+    async with serving() as (server, _, _):
+        with socket.create_connection(("127.0.0.1", server.port)) as peer:
+            peer.setblocking(False)
+            for _ in range(steps):
+                await asyncio.sleep(0)
+            await server.stop()
+            assert not server.connections
+            async with asyncio.timeout(SECONDS_MAX):
+                with contextlib.suppress(ConnectionResetError):
+                    assert await asyncio.get_running_loop().sock_recv(peer, 1) == b""
+
+
 async def test_a_request_that_a_stop_interrupts_is_answered_with_code_14() -> None:
     async with serving() as (server, handler, _connect):
         with socket.create_connection(("127.0.0.1", server.port), SECONDS_MAX) as peer:
@@ -502,7 +516,7 @@ class FakeKernel:
         self.closed = True
 
 
-@asynccontextmanager
+@contextlib.asynccontextmanager
 async def fed_by(*script: tuple[bytes, list[bytes] | None, int, str | None]):
     kernel = FakeKernel(list(script))
     identity = []

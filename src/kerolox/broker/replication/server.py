@@ -23,7 +23,7 @@ from kerolox.broker.replication.waits import SlaveWaits
 from kerolox.broker.replication.wire import Note, ReplicationError
 from kerolox.errors import ConfigError
 from kerolox.kernel import ReplicatedLog
-from kerolox.remoting.listening import listening_sockets
+from kerolox.remoting.listening import close_listeners, listening_sockets
 from kerolox.remoting.tls.server_tls import ServerTls
 from kerolox.role_settings import DISABLED, ENFORCING
 from kerolox.text import printable
@@ -113,9 +113,8 @@ class SlaveServer:
 
     async def close(self) -> None:
         """Close the port and all connections. Idempotent."""
-        for server in self._servers:
-            server.close()
-        self._servers = []
+        servers, self._servers = self._servers, []
+        await close_listeners(servers)
         tasks = [*self._tasks, *self._accepting]
         for task in tasks:
             task.cancel()
