@@ -152,6 +152,83 @@ def test_the_fast_path_knows_the_fields_of_the_typed_header(
     assert known == set(typed.__struct_encode_fields__) | further  # type: ignore[attr-defined]
 
 
+STORED = frozenset(("FLUSH_DISK_TIMEOUT", "FLUSH_SLAVE_TIMEOUT", "SLAVE_NOT_AVAILABLE"))
+"""Codes of answers to a send that is stored, but less safely than the broker is set to."""
+
+REFUSED_FOR_NOW = frozenset(
+    ("SYSTEM_ERROR", "SYSTEM_BUSY", "SERVICE_NOT_AVAILABLE", "TOPIC_NOT_EXIST", "NO_PERMISSION")
+)
+"""Codes that some rule tries again."""
+
+CODE_SET_HOMES = {
+    "client/core/sending/send.py": "what counts as stored",
+    "client/core/sending/retry.py": "what may be tried again",
+}
+
+
+def code_sets(source: str) -> Iterator[int]:
+    """The lines of collections of response codes that state one of these rules."""
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Dict):
+            members = list(filter(None, node.keys))
+        elif isinstance(node, ast.Set | ast.List | ast.Tuple):
+            members = node.elts
+        else:
+            continue
+        codes_in = {
+            each.attr
+            for each in members
+            if isinstance(each, ast.Attribute) and ast.unparse(each.value) == "ResponseCode"
+        }
+        if len(codes_in & STORED) > 1 or len(codes_in & REFUSED_FOR_NOW) > 1:
+            yield node.lineno
+
+
+def test_what_is_stored_and_what_is_tried_again_stand_once() -> None:
+    found, homes = [], set()
+    for path in sorted(PYTHON.rglob("*.py")):
+        name = str(path.relative_to(PYTHON))
+        lines = list(code_sets(path.read_text()))
+        if lines and name in CODE_SET_HOMES:
+            homes.add(name)
+        else:
+            found += [f"{name}:{line}" for line in lines]
+    assert found == []
+    assert homes == CODE_SET_HOMES.keys()
+
+
+def answer_headers(source: str) -> Iterator[int]:
+    """The lines of structs that read the header of an answer."""
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.ClassDef) and any("Struct" in ast.unparse(b) for b in node.bases):
+            fields = {ast.unparse(each.target) for each in node.body if type(each) is ast.AnnAssign}
+            if {"code", "opaque"} <= fields:
+                yield node.lineno
+
+
+HEADER_HOMES = {
+    "protocol/serialize.py": "a whole header",
+    "codec/python_answers.py": "fast-path answers",
+}
+
+
+def test_the_header_of_an_answer_has_one_decoder_on_each_path() -> None:
+    found = {
+        str(path.relative_to(PYTHON)): len(list(answer_headers(path.read_text())))
+        for path in sorted(PYTHON.rglob("*.py"))
+    }
+    assert {name: count for name, count in found.items() if count} == dict.fromkeys(HEADER_HOMES, 1)
+
+
+def test_a_second_statement_of_a_rule_would_be_found() -> None:
+    assert list(code_sets("A = (ResponseCode.SYSTEM_BUSY, ResponseCode.TOPIC_NOT_EXIST)"))
+    assert list(
+        code_sets("A = {ResponseCode.FLUSH_DISK_TIMEOUT: 1, ResponseCode.SLAVE_NOT_AVAILABLE: 2}")
+    )
+    assert not list(code_sets("A = (ResponseCode.SUCCESS, ResponseCode.PULL_NOT_FOUND)"))
+    assert list(answer_headers("class A(msgspec.Struct):\n    code: int\n    opaque: int"))
+
+
 def test_a_repeated_constant_would_be_found() -> None:
     for value in (b"WAIT", "UNIQ_KEY", "\x01", "maxMsgNums", 32_767, 127, 0xDAA320A7):
         assert fault(value) is not None

@@ -7,7 +7,7 @@ from math import inf
 from time import monotonic
 from typing import TYPE_CHECKING, Any, Final
 
-from kerolox.codec.python_frames import SendAnswer, fast_answer, fast_header
+from kerolox.codec.python_answers import SendAnswer, fast_header, send_answer
 from kerolox.codec.sending import CLOCK_SECONDS_MAX, FAST_HEADER_BYTES_MAX, OpenSend, SendFuture
 from kerolox.errors import RemoteProtocolError
 from kerolox.protocol.framing import LENGTHS, FrameDecoder
@@ -234,7 +234,7 @@ class SendChannel:
             end = at + 4 + frame_size
             if frame_size != header_size + 4 or end > size or header_size > FAST_HEADER_BYTES_MAX:
                 break  # it has a body, or another encoding, or is not whole
-            answer = fast_answer(chunk[at + _LENGTHS_BYTES : end])
+            answer = send_answer(chunk[at + _LENGTHS_BYTES : end])
             if answer is None or not self._settle(answer):
                 break
             at = end
@@ -247,7 +247,7 @@ class SendChannel:
             frames = self._decoder.feed(view)
         for frame in frames:
             header = fast_header(frame) if self.open else None
-            answer = None if header is None else fast_answer(header)
+            answer = None if header is None else send_answer(header)
             if answer is None or not self._settle(answer):
                 others.append(frame)
         return size

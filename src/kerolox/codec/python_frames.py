@@ -1,69 +1,27 @@
-"""Frames of sends in Python, and their fast-path answers."""
+"""Frames of sends in Python."""
 
 from __future__ import annotations
 
-import struct
 from typing import TYPE_CHECKING
 
 import msgspec
 
-from kerolox.codec.sending import FAST_HEADER_BYTES_MAX
 from kerolox.message import ITEM_END, NAME_END, PropertyKey, encode_properties
-from kerolox.protocol.codes import (
-    FLAG_RESPONSE,
-    FRAME_BYTES_MAX,
-    VERSION,
-    LanguageCode,
-    RequestCode,
-    ResponseCode,
-)
+from kerolox.protocol.codes import FRAME_BYTES_MAX, VERSION, LanguageCode, RequestCode
 from kerolox.protocol.framing import LENGTHS
-from kerolox.protocol.names import DEFAULT_REGION, PROPERTIES_BYTES_MAX, Int32
+from kerolox.protocol.names import PROPERTIES_BYTES_MAX
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from kerolox.message import Message
 
-SendAnswer = tuple[int, int, int, str, str, bool]
-"""What a fast-path answer says: opaque, queue id, queue offset, the broker's message id, its
-region, and whether it wants traces. The message is stored as safely as the broker is set to (code
-0)."""
-
-_HEADER_WORD = struct.Struct(">I")
-_STORED = int(ResponseCode.SUCCESS)
 _KEYS = f"{PropertyKey.KEYS}{NAME_END}"
 _TAGS = f"{PropertyKey.TAGS}{NAME_END}"
 _WAIT = f"{PropertyKey.WAIT}{NAME_END}"
 _ID = f"{PropertyKey.UNIQUE_KEY}{NAME_END}"
 _TAIL = f',"serializeTypeCurrentRPC":"JSON","version":{VERSION}}}'
 
-
-class _Fields(msgspec.Struct, gc=False, kw_only=True):
-    """The members of an answer to a send; all others have no meaning.
-
-    Here and below in the order in which brokers write them, which is read fastest.
-    """
-
-    region: str = msgspec.field(default=DEFAULT_REGION, name=PropertyKey.MSG_REGION)
-    trace_on: str = msgspec.field(default="", name=PropertyKey.TRACE_ON)
-    msgId: str
-    queueId: str
-    queueOffset: str
-
-
-class _Answer(msgspec.Struct, gc=False, kw_only=True):
-    code: Int32
-    extFields: _Fields
-    flag: Int32
-    language: str | int | None = None
-    opaque: Int32
-    version: Int32 = 0
-    remark: str | None = None
-
-
-_QUEUE_IDS = {str(number): number for number in range(256)}
-"""Most of those that there are: to find one is faster than to read it."""
 
 SHORT_TEXT_MAX = 256
 """Longest tags that are remembered, and longest keys that go with them, in characters."""
@@ -72,7 +30,6 @@ TAGS_MAX = 64
 """How many tags are remembered."""
 
 _to_json = msgspec.json.Encoder().encode
-_read_answer = msgspec.json.Decoder(_Answer).decode
 
 
 class FrameHead:
@@ -227,32 +184,3 @@ def _remembered(rests: dict[str, str], tags: str, wait: bool) -> str | None:
         rests.clear()
     rest = rests[tags] = json_text(f"{ITEM_END}{_rest(tags, wait)}")
     return rest
-
-
-def fast_header(frame: bytes) -> bytes | None:
-    """The header of a frame without its length, if a fast-path answer may have such a one."""
-    (header_size,) = _HEADER_WORD.unpack_from(frame)
-    # Larger than any is another encoding than JSON, too.
-    return frame[4 : 4 + header_size] if header_size <= FAST_HEADER_BYTES_MAX else None
-
-
-def fast_answer(header: bytes) -> SendAnswer | None:
-    """What an answer says that stored a message; None: the header is that of anything else."""
-    try:
-        answer = _read_answer(header)
-        fields = answer.extFields
-        queue_id = _QUEUE_IDS.get(fields.queueId)
-        if queue_id is None:
-            queue_id = int(fields.queueId)
-        if answer.code != _STORED or not answer.flag & FLAG_RESPONSE:
-            return None
-        return (
-            answer.opaque,
-            queue_id,
-            int(fields.queueOffset),
-            fields.msgId,
-            fields.region or DEFAULT_REGION,
-            fields.trace_on != "false",
-        )
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError, ValueError):
-        return None

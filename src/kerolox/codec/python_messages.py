@@ -3,11 +3,7 @@ names."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-import msgspec
-
-from kerolox.codec.sending import FAST_HEADER_BYTES_MAX
+from kerolox.codec.python_answers import pull_answer
 from kerolox.message import (
     MessageExt,
     PropertyKey,
@@ -16,81 +12,10 @@ from kerolox.message import (
     received_message,
 )
 from kerolox.message import decode_properties as properties_of
-from kerolox.protocol.codes import (
-    COMPRESSED,
-    FLAG_RESPONSE,
-    HEADER_SIZE_MASK,
-    ResponseCode,
-    SerializeType,
-)
-from kerolox.protocol.names import Int32
+from kerolox.protocol.codes import COMPRESSED
 from kerolox.protocol.records import parse_record
 
-if TYPE_CHECKING:
-    from kerolox.codec.pulling import PullAnswer
-
-_PULL_CODES = frozenset(
-    map(
-        int,
-        (
-            ResponseCode.SUCCESS,
-            ResponseCode.PULL_NOT_FOUND,
-            ResponseCode.PULL_RETRY_IMMEDIATELY,
-            ResponseCode.PULL_OFFSET_MOVED,
-        ),
-    )
-)
-
-
-class _PullFields(msgspec.Struct):
-    """The fields of an answer to a pull; all others have no meaning."""
-
-    nextBeginOffset: str
-    minOffset: str
-    maxOffset: str
-    suggestWhichBrokerId: str
-
-
-class _PullAnswer(msgspec.Struct):
-    code: Int32
-    opaque: Int32
-    flag: Int32
-    extFields: _PullFields
-    language: str | int | None = None
-    version: Int32 = 0
-    remark: str | None = None
-
-
-_read_pull_answer = msgspec.json.Decoder(_PullAnswer).decode
-
-
-def pull_answer(frame: bytes) -> PullAnswer | None:
-    """See :class:`kerolox.codec.messages.MessageCodec`."""
-    word = int.from_bytes(frame[:4], "big")
-    start = 4 + (word & HEADER_SIZE_MASK)
-    if word >> 24 != SerializeType.JSON or start > min(len(frame), 4 + FAST_HEADER_BYTES_MAX):
-        return None
-    try:
-        header = _read_pull_answer(frame[4:start])
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        return None
-    fields = header.extFields
-    next_offset, suggested = _long(fields.nextBeginOffset), _long(fields.suggestWhichBrokerId)
-    is_bounded = _long(fields.minOffset) is not None and _long(fields.maxOffset) is not None
-    if next_offset is None or suggested is None or not is_bounded:
-        return None
-    if header.code not in _PULL_CODES or not header.flag & FLAG_RESPONSE:
-        return None
-    bounds = fields.minOffset, fields.maxOffset
-    return header.opaque, header.code, next_offset, suggested, *bounds, start
-
-
-def _long(text: str) -> int | None:
-    """A number of 64 bits as Java writes it, or None."""
-    if len(text) > 20 or not text.removeprefix("-").isdecimal():
-        return None
-    number = int(text)
-    return number if str(number) == text and -(2**63) <= number < 2**63 else None
+__all__ = ["cut_messages", "decode_properties", "pull_answer"]
 
 
 def cut_messages(

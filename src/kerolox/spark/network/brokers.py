@@ -12,6 +12,7 @@ from concurrent.futures import Future, wait
 from typing import TYPE_CHECKING, TypeVar
 
 from kerolox.client.core.consuming.time_search import TimeSearch
+from kerolox.client.core.sending.retry import FILTER_REFUSED
 from kerolox.errors import BrokerError, ConfigError, RemoteProtocolError
 from kerolox.message import ALL_TAGS, MessageQueue
 from kerolox.protocol.codes import PullSysFlag, RequestCode, ResponseCode
@@ -19,7 +20,7 @@ from kerolox.protocol.command import RemotingCommand
 from kerolox.protocol.fastjson import loads, members_of
 from kerolox.protocol.headers import PullMessageHeader
 from kerolox.protocol.records import decode_records
-from kerolox.spark.network.routes import FILTER_REFUSED, ask_all
+from kerolox.spark.network.routes import ask_all
 from kerolox.spark.positions.offsets import Bounds
 
 if TYPE_CHECKING:

@@ -17,12 +17,12 @@ from dataclasses import dataclass
 from operator import methodcaller
 from typing import TYPE_CHECKING, TypeVar
 
+from kerolox.client.core.sending.retry import is_passing
 from kerolox.errors import (
     BrokerError,
     ConfigError,
     ConnectError,
     KeroloxError,
-    RemoteProtocolError,
     RemotingError,
     TopicRouteNotFoundError,
 )
@@ -36,7 +36,7 @@ from kerolox.spark.network.brokers import (
     pull_header,
 )
 from kerolox.spark.network.connecting import Connector
-from kerolox.spark.network.routes import Lookup, Masters, RouteFinder, is_passing
+from kerolox.spark.network.routes import Lookup, Masters, RouteFinder
 from kerolox.spark.network.topics import Topics
 from kerolox.spark.selection import Selection
 
@@ -404,9 +404,9 @@ class ClusterView:
     ) -> None:
         try:
             answers = asked.result()
-        except RemoteProtocolError:
-            raise
         except RemotingError as error:
+            if not is_passing(error):
+                raise
             self._note("", name, error)
             return
         self._troubles.pop(("", name), None)
@@ -427,10 +427,8 @@ class ClusterView:
     def _noting(self, broker_name: str) -> Iterator[None]:
         try:
             yield
-        except RemoteProtocolError:
-            raise
         except (RemotingError, BrokerError) as error:
-            if isinstance(error, BrokerError) and not is_passing(error):
+            if not is_passing(error):
                 raise
             self._note("", broker_name, error)
             raise AwayError(broker_name, error) from error

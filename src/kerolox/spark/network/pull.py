@@ -24,27 +24,25 @@ import time
 from collections import deque
 from typing import TYPE_CHECKING, NamedTuple
 
-import msgspec
-
 from kerolox.client.core.routes import MASTER_ID
+from kerolox.client.core.sending.retry import is_passing
 from kerolox.codec.messages import message_codec
 from kerolox.errors import BrokerError, RemoteProtocolError, RemotingError
 from kerolox.protocol.codes import (
-    FLAG_RESPONSE,
     VERSION,
     LanguageCode,
     RequestCode,
     ResponseCode,
 )
 from kerolox.protocol.command import RemotingCommand
-from kerolox.protocol.framing import encode_frame, split_frame
+from kerolox.protocol.framing import encode_frame
 from kerolox.protocol.records import records_before, store_time_of
 from kerolox.protocol.serialize import HeaderFields, encode_json_header
 from kerolox.spark.network.brokers import Master, pull_header
 from kerolox.spark.network.connecting import Connector
 from kerolox.spark.network.nodes import Node
 from kerolox.spark.network.pool import POOL
-from kerolox.spark.network.routes import RouteFinder, is_passing
+from kerolox.spark.network.routes import RouteFinder
 from kerolox.spark.positions.offsets import DataLossError, Known, QueueRange
 
 if TYPE_CHECKING:
@@ -75,17 +73,6 @@ RETRY_PAUSE_SECONDS = 0.2
 _OFFSET_GONE = "MESSAGE_WAS_REMOVING"
 
 _log = logging.getLogger(__name__)
-
-
-class _AnswerHeader(msgspec.Struct):
-    code: int
-    opaque: int
-    flag: int = 0
-    remark: str | None = None
-    extFields: dict[str, str] | None = None
-
-
-_decode_header = msgspec.json.Decoder(_AnswerHeader).decode
 
 
 class Pulled(NamedTuple):
@@ -181,10 +168,8 @@ class RangePuller:
                     self._drop_requests()
                     continue
                 pulled, position = self._take(answer, template, queue_range)
-            except RemoteProtocolError:
-                raise
             except RemotingError as error:
-                if not self._wait(error):
+                if not is_passing(error) or not self._wait(error):
                     raise
                 self._drop_requests()
                 self._go_elsewhere(queue_range.queue)
@@ -469,17 +454,16 @@ class _Requests:
 
 def _parse_answer(frame: bytes, address: str) -> tuple[int, _Answer] | None:
     """The opaque of any answer, and what it says; None for a request of the broker."""
-    _serialize_type, encoded, body = split_frame(frame)
     try:
-        header = _decode_header(encoded)
-        fields = header.extFields or {}
-        next_offset = int(fields.get("nextBeginOffset", -1))
-        suggested = int(fields.get("suggestWhichBrokerId", MASTER_ID))
-    except (msgspec.DecodeError, ValueError) as error:
+        answer = RemotingCommand.decode(frame)
+        next_offset = int(answer.ext_fields.get("nextBeginOffset", -1))
+        suggested = int(answer.ext_fields.get("suggestWhichBrokerId", MASTER_ID))
+    except (RemoteProtocolError, ValueError) as error:
         raise RemoteProtocolError(f"{address} sent a header that is not readable: {error}") from (
             error
         )
-    if not header.flag & FLAG_RESPONSE:
+    if not answer.is_response:
         return None
-    answer = _Answer(header.code, header.remark or "", body, next_offset, suggested)
-    return header.opaque, answer
+    records = memoryview(answer.body)
+    found = _Answer(answer.code, answer.remark or "", records, next_offset, suggested)
+    return answer.opaque, found

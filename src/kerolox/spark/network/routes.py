@@ -17,14 +17,13 @@ from kerolox.client.core.name_servers import (
 )
 from kerolox.client.core.routes import MASTER_ID, TopicRoute
 from kerolox.errors import (
-    AccessDeniedError,
     BrokerError,
     ConnectionLostError,
     RemoteProtocolError,
     RemotingError,
 )
 from kerolox.protocol import fastjson
-from kerolox.protocol.codes import Perm, RequestCode, ResponseCode
+from kerolox.protocol.codes import Perm, RequestCode
 from kerolox.protocol.command import RemotingCommand
 from kerolox.protocol.routing.name_servers import raise_for_name_server
 
@@ -42,28 +41,6 @@ TOPICS_LISTED_MAX = 1_000_000
 
 ANSWER_SECONDS_MAX = 3.0
 """Longest wait for a name server."""
-
-PASSING_CODES = frozenset(
-    [
-        ResponseCode.SYSTEM_ERROR,
-        ResponseCode.SYSTEM_BUSY,
-        ResponseCode.SERVICE_NOT_AVAILABLE,
-        ResponseCode.TOPIC_NOT_EXIST,
-    ]
-)
-"""Refusals that may be over when the broker has started, or the topic is made again."""
-
-
-FILTER_REFUSED = "does not support consumer to filter message"
-"""In the remark of a broker without ``enablePropertyFilter``, which answers SYSTEM_ERROR."""
-
-
-def is_passing(error: BrokerError) -> bool:
-    """The refusal may be over soon; a wrong account stays one, and so does a setting."""
-    if isinstance(error, AccessDeniedError) or FILTER_REFUSED in str(error):
-        return False
-    return error.code in PASSING_CODES
-
 
 Masters = dict[str, tuple[str, int]]
 """Of one topic, by broker name: the master's address and how many queues may be read there."""

@@ -11,9 +11,9 @@ import time
 from concurrent.futures import wait
 from typing import TYPE_CHECKING
 
-from kerolox.errors import BrokerError, KeroloxError, RemoteProtocolError, RemotingError
+from kerolox.client.core.sending.retry import is_passing
+from kerolox.errors import KeroloxError
 from kerolox.spark.network.brokers import afterwards, in_thread, is_done
-from kerolox.spark.network.routes import is_passing
 
 if TYPE_CHECKING:
     from concurrent.futures import Future
@@ -63,7 +63,8 @@ class Topics:
             try:
                 self._take()
             except KeroloxError as error:
-                self._check(error)
+                if not is_passing(error):
+                    raise
                 _log.info("new topics can't be looked for now: %s", error)
         return self._chosen
 
@@ -81,8 +82,7 @@ class Topics:
             try:
                 return self._take()
             except KeroloxError as error:
-                self._check(error)
-                if time.monotonic() >= deadline:
+                if not is_passing(error) or time.monotonic() >= deadline:
                     raise
                 time.sleep(RETRY_PAUSE_SECONDS)
 
@@ -114,10 +114,3 @@ class Topics:
             _log.warning("no topic matches %s now", self._selection.pattern)
         self._chosen = chosen
         return chosen
-
-    @staticmethod
-    def _check(error: KeroloxError) -> None:
-        """Raise what waiting does not mend."""
-        passing = isinstance(error, RemotingError) and not isinstance(error, RemoteProtocolError)
-        if not passing and not (isinstance(error, BrokerError) and is_passing(error)):
-            raise error

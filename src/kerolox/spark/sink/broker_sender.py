@@ -12,9 +12,8 @@ from collections import deque
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-import msgspec
-
-from kerolox.client.core.sending.send import OutgoingMessage
+from kerolox.client.core.sending.retry import NOT_STORED_CODES, is_passing
+from kerolox.client.core.sending.send import STATUS_BY_CODE, OutgoingMessage
 from kerolox.client.core.sending.tries import PAUSE_MS, PAUSE_MS_MAX
 from kerolox.errors import (
     BrokerError,
@@ -24,9 +23,7 @@ from kerolox.errors import (
     RemoteProtocolError,
     RemotingError,
 )
-from kerolox.protocol.codes import FLAG_RESPONSE, ResponseCode
-from kerolox.protocol.framing import split_frame
-from kerolox.spark.network.routes import is_passing
+from kerolox.protocol.command import RemotingCommand
 from kerolox.spark.sink.errors import SinkError
 
 if TYPE_CHECKING:
@@ -42,25 +39,6 @@ ANSWER_SECONDS_MAX = 15.0
 
 REQUESTS_MAX = 4096
 """Most requests that a broker sender has open."""
-
-_STORED = frozenset(
-    (
-        ResponseCode.SUCCESS,
-        ResponseCode.FLUSH_DISK_TIMEOUT,
-        ResponseCode.SLAVE_NOT_AVAILABLE,
-        ResponseCode.FLUSH_SLAVE_TIMEOUT,
-    )
-)
-"""Codes of answers to a send that was stored, however safely."""
-
-_NOT_STORED = frozenset(
-    (
-        ResponseCode.SYSTEM_BUSY,
-        ResponseCode.SERVICE_NOT_AVAILABLE,
-        ResponseCode.TOPIC_NOT_EXIST,
-    )
-)
-"""Passing refusals after which the broker has certainly nothing of the request."""
 
 _log = logging.getLogger(__name__)
 
@@ -89,23 +67,6 @@ class RowBatch:
     def size(self) -> int:
         """Bytes, about."""
         return len(self.message.body) + len(self.message.properties)
-
-
-class _Fields(msgspec.Struct):
-    queueOffset: str = "-1"
-
-
-class Answer(msgspec.Struct):
-    """What counts of a frame's header."""
-
-    code: int
-    opaque: int
-    flag: int = 0
-    remark: str | None = None
-    extFields: _Fields | None = None
-
-
-_read_answer = msgspec.json.Decoder(Answer).decode
 
 
 @dataclass(slots=True)
@@ -252,24 +213,23 @@ class BrokerSender:
 
     def _take(self, connection: BlockingConnection, frame: bytes) -> bool:
         """Take a frame; whether it was an answer."""
-        answer = answer_of(frame, connection.address)
-        if not answer.flag & FLAG_RESPONSE:
+        answer = RemotingCommand.decode(frame)
+        if not answer.is_response:
             self.requested(connection, frame)
             return False
         row_batch = self._open.pop(answer.opaque, None)
         if row_batch is None:
             return False
         self._open_bytes -= row_batch.size
-        if answer.code in _STORED:
+        if answer.code in STATUS_BY_CODE:
             self._failures = 0
             self._ordered.discard(row_batch.queue)
-            fields = answer.extFields or _Fields()
-            self.outcome.add(int(fields.queueOffset), row_batch.count)
+            self.outcome.add(int(answer.ext_fields.get("queueOffset", "-1")), row_batch.count)
             return True
         error = BrokerError.from_response(answer.code, answer.remark, connection.address)
         if not is_passing(error):
             raise refused(row_batch, error)
-        self.outcome.unsure |= answer.code not in _NOT_STORED
+        self.outcome.unsure |= answer.code not in NOT_STORED_CODES
         self._again(row_batch, error)
         return True
 
@@ -301,18 +261,3 @@ def refused(row_batch: RowBatch, error: KeroloxError) -> SinkError:
         f"{row_batch.queue.topic} queue {row_batch.queue.queue_id} on {row_batch.queue.broker_name}"
     )
     return SinkError(f"{rows} can't be written to {where}: {error}")
-
-
-def answer_of(frame: bytes, address: str) -> Answer:
-    """The header of a frame.
-
-    Raises:
-        RemoteProtocolError: it is not readable.
-    """
-    _serialize_type, encoded, _body = split_frame(frame)
-    try:
-        return _read_answer(encoded)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise RemoteProtocolError(
-            f"{address} sent a header that is not readable: {error}"
-        ) from error

@@ -63,12 +63,13 @@ class SendStatus(Enum):
         return self.name
 
 
-_STATUS_BY_CODE: dict[int, SendStatus] = {
+STATUS_BY_CODE: dict[int, SendStatus] = {
     ResponseCode.SUCCESS: SendStatus.SEND_OK,
     ResponseCode.FLUSH_DISK_TIMEOUT: SendStatus.FLUSH_DISK_TIMEOUT,
     ResponseCode.FLUSH_SLAVE_TIMEOUT: SendStatus.FLUSH_SLAVE_TIMEOUT,
     ResponseCode.SLAVE_NOT_AVAILABLE: SendStatus.SLAVE_NOT_AVAILABLE,
 }
+"""Codes of answers to a send that was stored, however safely; all others mean that it was not."""
 
 
 class SendResult(NamedTuple):
@@ -330,7 +331,7 @@ def send_result(
         BrokerError: the message was not stored.
         RemoteProtocolError: a field of the answer is missing or no number.
     """
-    status = _STATUS_BY_CODE.get(response.code)
+    status = STATUS_BY_CODE.get(response.code)
     if status is None:
         raise BrokerError.from_response(response.code, response.remark, address)
     fields = response.ext_fields

@@ -11,6 +11,7 @@ import logging
 import time
 from typing import TYPE_CHECKING, NamedTuple
 
+from kerolox.client.core.sending.retry import is_passing
 from kerolox.client.core.sending.transaction import Half, TransactionState, end_request
 from kerolox.errors import (
     BrokerError,
@@ -31,7 +32,6 @@ from kerolox.protocol.extensions.half_messages import (
 from kerolox.protocol.names import HALF_TOPIC, TOOLS_GROUP, UNIQUE_KEY_QUERY_FIELD
 from kerolox.protocol.records import decode_records
 from kerolox.spark.network.brokers import pull_header
-from kerolox.spark.network.routes import is_passing
 from kerolox.spark.sink.errors import SinkError
 
 if TYPE_CHECKING:
