@@ -172,7 +172,7 @@ def errors_of(caplog: pytest.LogCaptureFixture) -> list[str]:
 async def changes_nothing(
     broker: Broker, path: Path, spoil: Spoil, says: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    accounts = broker.parts.accounts
+    accounts = broker.parts.guards.accounts
     assert accounts is not None
     files, before = accounts.files, accounts.files.accounts
     assert [await send(broker, by) for by in (WORKER, NEWCOMER, None)] == [0, 1, 1]
@@ -242,7 +242,7 @@ VALUES = ["~", "true", "0", "-1", "1e999", ".inf", ".nan", "2026-01-31", "''", "
 async def test_any_value_at_any_place_is_taken_or_refused_with_its_line(
     broker: Broker, path: Path
 ) -> None:
-    accounts = broker.parts.accounts
+    accounts = broker.parts.guards.accounts
     assert accounts is not None
     files = accounts.files
     places = [line.split(": ", 1)[0] for line in GOOD.splitlines() if ": " in line]

@@ -84,10 +84,10 @@ def differences(message: MessageExt, line: dict[str, Any]) -> dict[str, Any]:
 async def test_the_store_opens_clean(broker: Broker) -> None:
     assert broker.recovery.clean
     assert broker.recovery.truncated_bytes == 0
-    assert broker.parts.topics.get("GoldenA") is not None
-    assert broker.parts.groups.get("golden-retry") is not None
-    assert broker.parts.offsets.query("golden-retry", "GoldenC", 0) == 37
-    assert broker.parts.schedule.offsets == {1: 3, 3: 3}
+    assert broker.parts.tables.topics.get("GoldenA") is not None
+    assert broker.parts.tables.groups.get("golden-retry") is not None
+    assert broker.parts.tables.offsets.query("golden-retry", "GoldenC", 0) == 37
+    assert broker.parts.writing.schedule.offsets == {1: 3, 3: 3}
 
 
 async def test_every_message_of_the_manifest_is_pulled(golden: Golden, peer: Peer) -> None:

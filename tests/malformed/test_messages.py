@@ -38,7 +38,7 @@ async def stored(broker: Broker) -> tuple[int, dict[str, int]]:
         for topic, queue_id, _, high in (queue[:4] for queue in broker.parts.store.queues())
         if topic != "Neighbour"
     }
-    return len(broker.parts.topics.names), queues
+    return len(broker.parts.tables.topics.names), queues
 
 
 @ENCODINGS

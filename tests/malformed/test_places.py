@@ -175,12 +175,12 @@ async def test_a_silent_name_server_delays_no_send_for_long(
         address = f"127.0.0.1:{silent.getsockname()[1]}"
         config = small_config(tmp_path, namesrv_addr=address, register_broker_timeout_mills=100)
         async with Broker(config) as broker, peer_of(broker) as peer:
-            assert broker.parts.registration.failing == [address]
+            assert broker.parts.peers.registration.failing == [address]
 
             async def silence(*_: object) -> None:
                 await asyncio.Event().wait()
 
-            monkeypatch.setattr(broker.parts.registration, "_register", silence)
+            monkeypatch.setattr(broker.parts.peers.registration, "_register", silence)
             assert (await peer.send("New")).code == 0
 
 

@@ -84,7 +84,7 @@ async def test_our_slave_keeps_aside_what_its_java_master_has_not(
                     await send(peer, 20, b"n")
                 bound = end + (of_master + 20) * 1_000
                 await until(lambda: slave.parts.store.max_physical_offset > bound)
-                await until(lambda: slave.parts.replication.follower.is_following)
+                await until(lambda: slave.parts.peers.replication.follower.is_following)
             [folder] = kept_parts(config.store_settings())
             about = about_of(folder)
             assert about["begin"] == end

@@ -529,7 +529,7 @@ def check_offsets(history: History, contents: Contents, masters: dict[str, Any])
             for topic in (*group.topics, RETRY_PREFIX + group.name):
                 if topic in history.deleted_topics:
                     continue
-                for queue_id, offset in parts.offsets.of_topic(group.name, topic).items():
+                for queue_id, offset in parts.tables.offsets.of_topic(group.name, topic).items():
                     if (broker, topic, queue_id) in passed:
                         continue
                     high = parts.store.queue_bounds(topic, queue_id)[1]

@@ -18,8 +18,8 @@ def unrest_of(
 ) -> str:
     """What of a master is not done; empty: nothing. ``gone``: topics that nobody reads."""
     parts = broker.parts
-    if parts.transactions.open_halves:
-        return f"{parts.transactions.open_halves} transactions are open"
+    if parts.writing.transactions.open_halves:
+        return f"{parts.writing.transactions.open_halves} transactions are open"
     if left := _delayed(parts):
         return f"{left} delayed messages wait"
     for group in groups:
@@ -38,7 +38,7 @@ def unrest_of(
 
 def _delayed(parts: Context) -> int:
     """Delayed messages that are not delivered."""
-    offsets = parts.schedule.offsets
+    offsets = parts.writing.schedule.offsets
     left = 0
     for level in range(1, len(parts.config.delay_levels_ms) + 1):
         low, high = parts.store.queue_bounds(SCHEDULE_TOPIC, level - 1)
@@ -49,16 +49,16 @@ def _delayed(parts: Context) -> int:
 def _lag(parts: Context, group: str, topic: str) -> int:
     """Messages that a group has not consumed, or that it has committed beyond the end of a queue:
     what a crash took away, of which it hears with its next pull."""
-    config = parts.topics.get(topic)
+    config = parts.tables.topics.get(topic)
     if config is not None:
         queue_ids: Iterable[int] = range(config.read_queue_nums)
     elif topic.startswith(RETRY_PREFIX):
         # A crash may take the topic and leave the offsets: its members look there all the same.
-        queue_ids = parts.offsets.of_topic(group, topic)
+        queue_ids = parts.tables.offsets.of_topic(group, topic)
     else:
         return 0
     lag = 0
     for queue_id in queue_ids:
         low, high = parts.store.queue_bounds(topic, queue_id)
-        lag += abs(high - max(low, parts.offsets.query(group, topic, queue_id), 0))
+        lag += abs(high - max(low, parts.tables.offsets.query(group, topic, queue_id), 0))
     return lag

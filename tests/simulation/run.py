@@ -176,13 +176,13 @@ class Run:
     async def _make_topics(self) -> None:
         for node in self.cluster.nodes.values():
             if node.is_broker and not node.broker.parts.config.is_slave:
-                await self.cluster.call(node, self._put_topics(node.broker.parts.topics))
+                await self.cluster.call(node, self._put_topics(node.broker.parts.tables.topics))
 
         # Slaves ask for them every ten seconds; a promotion before that would be without them.
         address = self.cluster.nodes["broker-0"].broker.address
         for node in self.cluster.nodes.values():
             if node.is_broker and node.broker.parts.config.is_slave:
-                tables = node.broker.parts.replication.tables
+                tables = node.broker.parts.peers.replication.tables
                 assert tables is not None
                 await self.cluster.call(node, tables.sync_from(address))
 
@@ -243,7 +243,7 @@ class Run:
         for node in list(self.cluster.nodes.values()):
             if not isinstance(node.server, Broker) or node.name in self._rebuilt:
                 continue
-            follower = node.broker.parts.replication.follower
+            follower = node.broker.parts.peers.replication.follower
             is_lost = follower is not None and not follower.is_following
             if is_lost and node.broker.config.broker_name in crashed:
                 self._rebuilt.add(node.name)

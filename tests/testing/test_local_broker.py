@@ -147,14 +147,14 @@ def test_consumers_stay_members_whatever_time_passes(shared: LocalBroker) -> Non
     with consumer, sync.Producer("shop", shared.name_server) as producer:
         shared.advance(days=1)
         up = shared._up.broker
-        up.parts.clients.expire()
-        assert up.parts.clients.group("stayers") is not None
+        up.parts.tables.clients.expire()
+        assert up.parts.tables.clients.group("stayers") is not None
         producer.send(Message(topic, b"hello"))
         wait_until(lambda: got, what="the message")
 
 
 def test_locks_live_as_long_as_they_would_have_lived(shared: LocalBroker) -> None:
-    locks = shared._up.broker.parts.locks
+    locks = shared._up.broker.parts.tables.locks
     queue = kerolox.MessageQueue("T", "broker-test", 0)
     assert locks.lock("orderly", [queue], "first") == [queue]
     shared.advance(hours=1)

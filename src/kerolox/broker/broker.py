@@ -17,66 +17,42 @@ import logging
 import os
 from collections.abc import Callable
 from functools import partial
-from typing import NamedTuple, Self
+from typing import Self
 
 from kerolox import clock
-from kerolox.broker.access.gate import AccessGate
+from kerolox.broker.access.guards import Guards
 from kerolox.broker.config import BrokerConfig
 from kerolox.broker.context import Context
 from kerolox.broker.dynamic_config import ConfigApplier
+from kerolox.broker.exposition import BrokerExposition
 from kerolox.broker.hooks import PullHook
 from kerolox.broker.identity import Identity
 from kerolox.broker.metrics.broker_stats import SAMPLE_SECONDS as BROKER_STATS_SECONDS
 from kerolox.broker.metrics.broker_stats import BrokerStats
-from kerolox.broker.metrics.exposition import BrokerExposition
 from kerolox.broker.metrics.store_stats import SAMPLE_SECONDS, StoreStats
 from kerolox.broker.opening import open_store, report_cut
 from kerolox.broker.ports import Ports
-from kerolox.broker.replication.replication import Replication
+from kerolox.broker.replication.peers import Peers
 from kerolox.broker.replication.resync import CutRequest
 from kerolox.broker.roles.parts import RoleParts
 from kerolox.broker.roles.roles import Roles
 from kerolox.broker.roles.searching import SEARCH_SECONDS
 from kerolox.broker.roles.starting import StartingRole
 from kerolox.broker.services.background import BackgroundTasks
-from kerolox.broker.services.bulk_ends import BulkEnds
-from kerolox.broker.services.cleaning import (
-    CHECK_SECONDS,
-    FIRST_CHECK_SECONDS,
-    FIRST_CLEAN_SECONDS,
-    Cleaner,
-)
+from kerolox.broker.services.cleaning import CHECK_SECONDS, FIRST_CHECK_SECONDS, FIRST_CLEAN_SECONDS
 from kerolox.broker.services.filtered_pull import Arrivals
-from kerolox.broker.services.registration import Registration
 from kerolox.broker.services.replies import RepliesInFlight
-from kerolox.broker.services.schedule import DelaySchedule
-from kerolox.broker.services.transactions import Transactions
-from kerolox.broker.services.write_gate import WriteGate
-from kerolox.broker.services.writer import RecordWriter
+from kerolox.broker.services.writing import Writing
 from kerolox.broker.tables.assignments import Assignments
-from kerolox.broker.tables.clients import ClientTable
-from kerolox.broker.tables.filters import FilterTable
-from kerolox.broker.tables.former_queues import FormerQueues
-from kerolox.broker.tables.groups import GroupTable
-from kerolox.broker.tables.locks import QueueLocks
-from kerolox.broker.tables.offsets import OffsetTable
-from kerolox.broker.tables.topics import TopicTable
+from kerolox.broker.tables.tables import Tables
 from kerolox.dynamic_config import DynamicConfig
 from kerolox.errors import ConfigError, KeroloxError
-from kerolox.kernel import (
-    RecoveryReport,
-    StoreKernel,
-    kernel_in_use,
-    load_kernel,
-)
+from kerolox.kernel import RecoveryReport, StoreKernel, kernel_in_use, load_kernel
 from kerolox.metrics.endpoint import MetricsEndpoint
 from kerolox.release import __version__
 from kerolox.remoting.audit import Audit
-from kerolox.remoting.limits.requests import RequestLimits
-from kerolox.remoting.tls.server_tls import ServerTls
 from kerolox.remoting.unserved import UnservedCodes
-from kerolox.security.access.files import AclFiles, Places
-from kerolox.security.access.watching import POLL_SECONDS, AccountsWatch
+from kerolox.security.access.watching import POLL_SECONDS
 from kerolox.store.recovery.log_cut import cut_log
 
 TICK_SECONDS = 0.1
@@ -100,17 +76,6 @@ HELD_SECONDS_MAX, HELD_POLL_SECONDS = 1.0, 0.005
 """How long a stop waits for the disk and for slaves, and how often it looks."""
 
 _log = logging.getLogger(__name__)
-
-
-class _Tables(NamedTuple):
-    topics_changed: asyncio.Event
-    """Set when name servers must hear of the topics."""
-    topics: TopicTable
-    filters: FilterTable
-    clients: ClientTable
-    groups: GroupTable
-    offsets: OffsetTable
-    former: FormerQueues
 
 
 class Broker:
@@ -198,29 +163,31 @@ class Broker:
             await role.poll()
             self.parts = self._made_parts(store, role)
             self._load_tables()
-            if self.parts.accounts is not None:
-                self.parts.accounts.load()
+            if self.parts.guards.accounts is not None:
+                self.parts.guards.accounts.load()
             if not self.config.is_slave:
                 # A slave's log has what its master writes.
-                await self.parts.transactions.recover(self.recovery)
+                await self.parts.writing.transactions.recover(self.recovery)
             self._cleanup.callback(self.parts.audit.close)
             self._ports = Ports(self.parts, partial(kernel.Connection, store))
-            self.parts.replication.waits.on_ready = self._ports.deliver_ready
+            self.parts.peers.replication.waits.on_ready = self._ports.deliver_ready
             # After the ports: what they still take is for slaves, too.
-            self._cleanup.push_async_callback(self.parts.replication.stop)
+            self._cleanup.push_async_callback(self.parts.peers.replication.stop)
             self._cleanup.push_async_callback(self._ports.close)
             self._cleanup.push_async_callback(self.parts.background.stop)
             self._cleanup.push_async_callback(self.parts.roles.stop)
             await self._ports.open()
             # Whoever examines metrics sees the broker end.
-            self._metrics = MetricsEndpoint(self.config, _metrics_of(self.parts, self._ports))
+            self._metrics = MetricsEndpoint(
+                self.config, BrokerExposition(self.parts, lambda: self._ports.kept_bytes)
+            )
             self._cleanup.push_async_callback(self._metrics.stop)
             await self._metrics.start()
-            await self.parts.replication.start()
+            await self.parts.peers.replication.start()
             self._start_work()
-            self._cleanup.push_async_callback(self.parts.registration.stop)
+            self._cleanup.push_async_callback(self.parts.peers.registration.stop)
             self._cleanup.callback(self.parts.roles.refuse)
-            await self.parts.registration.start()
+            await self.parts.peers.registration.start()
         except BaseException:
             await self._cleanup.aclose()
             raise
@@ -251,8 +218,8 @@ class Broker:
         if not self._is_started:
             return
         await self.parts.dynamic_config.reload()
-        if self.parts.accounts is not None:
-            await self.parts.accounts.reload()
+        if self.parts.guards.accounts is not None:
+            await self.parts.guards.accounts.reload()
 
     async def __aenter__(self) -> Self:
         await self.start()
@@ -262,47 +229,35 @@ class Broker:
         await self.stop()
 
     # -- starting -----------------------------------------------------------------------------
-    def _made_tables(self, store: StoreKernel) -> _Tables:
-        config, now_ms = self.config, self._now_ms
-        topics_changed = asyncio.Event()
-        topics = TopicTable(config, store, now_ms, on_change=topics_changed.set)
-        filters = FilterTable(config, now_ms, on_topic=topics.set_filtered)
-        clients = ClientTable(config, store, self._steady_ms, on_group_gone=filters.unregister)
-        groups = GroupTable(
+    def _made_parts(self, store: StoreKernel, role: StartingRole) -> Context:
+        """All parts, in groups: each gets those before it that it uses."""
+        config, now_ms, identity = self.config, self._now_ms, self._identity
+        audit = Audit("broker")
+        guards = Guards(config, audit, store)
+        tables = Tables(config, store, now_ms, self._steady_ms, has_fast_pulls=not self._pull_hooks)
+        broker_stats = BrokerStats(config, store, now_ms)
+        writing = Writing(
             config,
             store,
             now_ms,
-            may_be_fast=not self._pull_hooks,
-            on_change=clients.set_may_broadcast,
+            identity,
+            tables,
+            on_delayed=broker_stats.note_delayed,
+            on_delivered=broker_stats.note_delivered,
         )
-        offsets = OffsetTable(
-            config.config_folder, store, has_lmq=config.enable_lmq, queues_of=topics.queues_of
-        )
-        former = FormerQueues(topics)
-        return _Tables(topics_changed, topics, filters, clients, groups, offsets, former)
-
-    def _made_parts(self, store: StoreKernel, role: StartingRole) -> Context:
-        """All parts: each gets those that it uses, so they are made from the bottom up."""
-        config, now_ms, identity = self.config, self._now_ms, self._identity
-        audit, limits, tls = Audit("broker"), RequestLimits(), ServerTls.of(config)
-        access = AccessGate(config, audit, store)
-        topics_changed, topics, filters, clients, groups, offsets, former = self._made_tables(store)
-        gate = WriteGate(config, store, now_ms)
-        broker_stats = BrokerStats(config, store, now_ms)
-        schedule = DelaySchedule(
-            config, store, filters, former, gate, now_ms, on_delivered=broker_stats.note_delivered
-        )
-        writer = RecordWriter(
-            config, store, filters, gate, now_ms, on_delayed=broker_stats.note_delayed
-        )
-        cleaner = Cleaner(config, store, now_ms, gate.set_writable)
-        registration = _registration(config, identity, topics, topics_changed)
-        limits.use(config)
+        peers = Peers(config, store, identity, guards, tables, writing, self._cut)
+        registration = peers.registration
         apply = ConfigApplier(
-            config, identity, store, topics, groups, clients, gate, cleaner, registration, limits
-        )
-        transactions = Transactions(
-            config, store, now_ms, identity, topics, offsets, clients, writer, former
+            config,
+            identity,
+            store,
+            tables.topics,
+            tables.groups,
+            tables.clients,
+            writing.gate,
+            writing.cleaner,
+            registration,
+            guards.limits,
         )
         return Context(
             config=config,
@@ -311,34 +266,20 @@ class Broker:
             identity=identity,
             kernel=kernel_in_use(self._kernel_name),
             store=store,
-            access=access,
-            accounts=_accounts_watch(config, access),
-            topics=topics,
-            groups=groups,
-            offsets=offsets,
-            filters=filters,
-            clients=clients,
-            locks=QueueLocks(self._steady_ms, config.rebalance_lock_max_live_time),
-            gate=gate,
-            writer=writer,
-            schedule=schedule,
-            transactions=transactions,
-            bulk_ends=BulkEnds(config, store, identity, transactions, writer),
+            guards=guards,
+            tables=tables,
+            writing=writing,
+            peers=peers,
+            roles=Roles(config, role, RoleParts(config, identity, store, tables, writing, peers)),
+            broker_stats=broker_stats,
+            store_stats=StoreStats(store, now_ms, writing.writer),
+            audit=audit,
+            unserved=UnservedCodes("broker"),
+            assignments=Assignments(config, tables.topics, tables.clients, registration.route),
             arrivals=Arrivals(store),
             replies=RepliesInFlight(config.reply_thread_pool_queue_capacity),
-            cleaner=cleaner,
-            registration=registration,
-            assignments=Assignments(config, topics, clients, registration.route),
-            replication=Replication(config, identity, store, self._cut, access.refuse_slave, tls),
-            roles=Roles(config, role),
             background=BackgroundTasks(),
-            store_stats=StoreStats(store, now_ms, writer),
-            broker_stats=broker_stats,
             pull_hooks=self._pull_hooks,
-            unserved=UnservedCodes("broker"),
-            tls=tls,
-            audit=audit,
-            limits=limits,
         )
 
     def _load_tables(self) -> None:
@@ -347,29 +288,12 @@ class Broker:
             table.load()
         if not self.config.is_slave:
             # A slave's are those of its master, whose log may be longer.
-            behind = parts.offsets.fit(has_crashed=not self.recovery.clean)
+            behind = parts.tables.offsets.fit(has_crashed=not self.recovery.clean)
             if behind:
                 _log.warning("%d offsets of groups were behind the ends of their queues", behind)
-        parts.replication.take_tables(parts.topics, parts.groups, parts.offsets, parts.schedule)
-        parts.registration.on_master = parts.replication.set_master
-        parts.roles.connect(
-            RoleParts(
-                config=parts.config,
-                identity=parts.identity,
-                store=parts.store,
-                topics=parts.topics,
-                groups=parts.groups,
-                offsets=parts.offsets,
-                schedule=parts.schedule,
-                transactions=parts.transactions,
-                gate=parts.gate,
-                writer=parts.writer,
-                replication=parts.replication,
-                registration=parts.registration,
-            )
-        )
+        parts.peers.registration.on_master = parts.peers.replication.set_master
         if self.config.is_sync_master:
-            parts.writer.slaves = parts.replication.waits
+            parts.writing.writer.slaves = parts.peers.replication.waits
         self._identity.announce(parts.store)
         # After the ports have closed and before the store does: the last changes of the tables.
         self._cleanup.push_async_callback(self._write_tables)
@@ -389,27 +313,31 @@ class Broker:
             (EXPIRE_SECONDS, self._expire),
             (SAMPLE_SECONDS, self._sample),
             (BROKER_STATS_SECONDS, parts.broker_stats.sample_in_slices),
-            (config.flush_consumer_offset_interval / 1000, parts.offsets.persist),
-            (config.flush_delay_offset_interval / 1000, parts.schedule.persist),
-            (FILTER_SECONDS, parts.filters.persist),
+            (config.flush_consumer_offset_interval / 1000, parts.tables.offsets.persist),
+            (config.flush_delay_offset_interval / 1000, parts.writing.schedule.persist),
+            (FILTER_SECONDS, parts.tables.filters.persist),
             (TROUBLE_SECONDS, self._retry_writes),
             (PROTECT_SECONDS, self._protect),
-            (DELIVER_SECONDS, parts.schedule.deliver_due),
+            (DELIVER_SECONDS, parts.writing.schedule.deliver_due),
             (config.transaction_check_interval / 1000, self._check_transactions),
             (SEARCH_SECONDS, parts.roles.search.poll),
         ):
             parts.background.repeat(seconds, work)
-        parts.background.repeat(CHECK_SECONDS, parts.cleaner.check_disk, first=FIRST_CHECK_SECONDS)
-        if parts.accounts is not None:
-            parts.background.repeat(POLL_SECONDS, parts.accounts.poll)
+        parts.background.repeat(
+            CHECK_SECONDS, parts.writing.cleaner.check_disk, first=FIRST_CHECK_SECONDS
+        )
+        if parts.guards.accounts is not None:
+            parts.background.repeat(POLL_SECONDS, parts.guards.accounts.poll)
         clean_seconds = config.clean_resource_interval / 1000
-        parts.background.repeat(clean_seconds, parts.cleaner.clean, first=FIRST_CLEAN_SECONDS)
+        parts.background.repeat(
+            clean_seconds, parts.writing.cleaner.clean, first=FIRST_CLEAN_SECONDS
+        )
 
     # -- beside the requests ------------------------------------------------------------------
     def _on_notify(self) -> None:
         with contextlib.suppress(BlockingIOError):
             os.read(self.parts.store.notify_fd, 8)
-        self.parts.writer.flush_waits.wake()
+        self.parts.writing.writer.flush_waits.wake()
         self._ports.deliver_ready()
 
     async def _tick(self) -> None:
@@ -417,21 +345,21 @@ class Broker:
             self._ports.deliver_ready()
 
     async def _retry_writes(self) -> None:
-        self.parts.cleaner.log_trouble()
-        await self.parts.topics.file.retry()
-        await self.parts.groups.file.retry()
+        self.parts.writing.cleaner.log_trouble()
+        await self.parts.tables.topics.file.retry()
+        await self.parts.tables.groups.file.retry()
 
     async def _expire(self) -> None:
-        self.parts.clients.expire()
-        self.parts.locks.expire()
-        self.parts.gate.refresh()
+        self.parts.tables.clients.expire()
+        self.parts.tables.locks.expire()
+        self.parts.writing.gate.refresh()
 
     async def _protect(self) -> None:
-        self.parts.groups.disable_slow(self.parts.store.lag())
+        self.parts.tables.groups.disable_slow(self.parts.store.lag())
 
     async def _check_transactions(self) -> None:
-        if self.parts.gate.writable:
-            await self.parts.transactions.check()
+        if self.parts.writing.gate.writable:
+            await self.parts.writing.transactions.check()
 
     async def _sample(self) -> None:
         self.parts.store_stats.sample()
@@ -507,8 +435,8 @@ class Broker:
         """Answer sends that wait for the disk or a slave, too: a Java client would wait for theirs
         as long. No further ones are taken; those that wait have ``HELD_SECONDS_MAX``."""
         parts = self.parts
-        store, replicated = parts.store, parts.replication.waits.replicated
-        parts.gate.close()
+        store, replicated = parts.store, parts.peers.replication.waits.replicated
+        parts.writing.gate.close()
         end = store.max_physical_offset
         for _ in range(int(HELD_SECONDS_MAX / HELD_POLL_SECONDS)):
             is_flushed = self.config.flush_disk_type != "SYNC_FLUSH" or store.flushed_offset >= end
@@ -534,40 +462,3 @@ class Broker:
             store.close()
         except OSError as error:
             _log.error("store %s did not close: %s", self.config.store_path_root_dir, error)
-
-
-def _registration(
-    config: BrokerConfig, identity: Identity, topics: TopicTable, wanted: asyncio.Event
-) -> Registration:
-    return Registration(config, identity, topics.registration, topics.set_ordered, wanted=wanted)
-
-
-def _accounts_watch(config: BrokerConfig, access: AccessGate) -> AccountsWatch | None:
-    """Raises: ConfigError: the settings do not say where the files of accounts are."""
-    if not config.acl_enable:
-        return None
-    places = Places.of(config.rocketmq_home, config.acl_file)
-    return AccountsWatch(AclFiles(places), access.use)
-
-
-def _metrics_of(parts: Context, ports: Ports) -> BrokerExposition:
-    return BrokerExposition(
-        config=parts.config,
-        now_ms=parts.now_ms,
-        kernel=parts.kernel,
-        store=parts.store,
-        topics=parts.topics,
-        groups=parts.groups,
-        offsets=parts.offsets,
-        clients=parts.clients,
-        gate=parts.gate,
-        transactions=parts.transactions,
-        cleaner=parts.cleaner,
-        registration=parts.registration,
-        replication=parts.replication,
-        store_stats=parts.store_stats,
-        broker_stats=parts.broker_stats,
-        audit=parts.audit,
-        limits=parts.limits,
-        kept_bytes=lambda: ports.kept_bytes,
-    )

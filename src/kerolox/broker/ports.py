@@ -57,9 +57,9 @@ class Ports:
                 open then, see :meth:`close`.
         """
         config, identity = self._broker.config, self._broker.identity
-        if self._broker.tls is not None:
-            self._broker.tls.start()
-            self._cleanup.push_async_callback(self._broker.tls.stop)
+        if self._broker.guards.tls is not None:
+            self._broker.guards.tls.start()
+            self._cleanup.push_async_callback(self._broker.guards.tls.stop)
         self._coalescer.start()
         self._cleanup.callback(self._coalescer.stop)
         try:
@@ -91,22 +91,22 @@ class Ports:
     def _kernel_of(self, connection_id: int, host: bytes) -> ConnectionKernel:
         """The kernel of a new connection."""
         kernel = self._feeder(connection_id, host)
-        access = self._broker.access
+        access = self._broker.guards.access
         if access.fast_path is not None:
             access.fast_path.opened(connection_id, kernel)
         return kernel
 
     def _connection_closed(self, connection: ServerConnection) -> None:
-        if self._broker.access.fast_path is not None:
-            self._broker.access.fast_path.closed(connection.connection_id)
+        if self._broker.guards.access.fast_path is not None:
+            self._broker.guards.access.fast_path.closed(connection.connection_id)
         self._leave(connection)
         self._broker.arrivals.connection_closed(connection.connection_id)
-        self._broker.offsets.stale.connection_closed(connection.connection_id)
+        self._broker.tables.offsets.stale.connection_closed(connection.connection_id)
 
     def _leave(self, connection: ServerConnection) -> None:
         """The clients of a closed connection leave their groups, as many as one turn takes."""
         end = time.monotonic() + SLICE_SECONDS_MAX
-        for _ in self._broker.clients.leaving(connection):
+        for _ in self._broker.tables.clients.leaving(connection):
             if time.monotonic() >= end:
                 asyncio.get_running_loop().call_soon(self._leave, connection)
                 return
@@ -135,14 +135,14 @@ class Ports:
             feeder=feeder,
             on_close=self._connection_closed,
             on_ready=self.deliver_ready,
-            on_waits=self._broker.replication.waits.request_flush,
+            on_waits=self._broker.peers.replication.waits.request_flush,
             idle_seconds_max=float(config.server_channel_max_idle_time_seconds),
             backlog=config.server_socket_backlog,
             connections_max=config.max_connections,
             connections_per_address_max=config.max_connections_per_address,
             coalescer=self._coalescer,
-            tls=self._broker.tls,
-            limits=self._broker.limits,
+            tls=self._broker.guards.tls,
+            limits=self._broker.guards.limits,
         )
         await server.start()
         self._servers.append(server)
@@ -153,8 +153,8 @@ class Ports:
         self, command: RemotingCommand, connection: ServerConnection
     ) -> RemotingCommand | None:
         broker = self._broker
-        account = await broker.access.admit_in_slices(command, connection)
-        busy = broker.limits.refuse_account(command, account, connection.remote_address)
+        account = await broker.guards.access.admit_in_slices(command, connection)
+        busy = broker.guards.limits.refuse_account(command, account, connection.remote_address)
         if busy is not None:
             return busy
         if broker.roles.forwarder.is_on:
@@ -170,7 +170,7 @@ class Ports:
         self, command: RemotingCommand, connection: ServerConnection
     ) -> RemotingCommand | None:
         if command.code in (RequestCode.PULL_MESSAGE, RequestCode.LITE_PULL_MESSAGE):
-            self._broker.access.admit(command, connection)
+            self._broker.guards.access.admit(command, connection)
             return self._unserved_by_vip.answer(command, connection)
         return await self._handle(command, connection)
 

@@ -279,22 +279,22 @@ class LocalBroker:
     async def _advance(self, up: _Running, turned_ms: int) -> None:
         self.clock.ahead_ms += turned_ms
         parts = up.broker.parts
-        parts.clients.turned(turned_ms)
-        parts.locks.turned(turned_ms)
+        parts.tables.clients.turned(turned_ms)
+        parts.tables.locks.turned(turned_ms)
         await _TellTime(self.clock, up.broker)()
-        await parts.schedule.deliver_due()
+        await parts.writing.schedule.deliver_due()
         await self._has_heartbeats(up)
-        await parts.transactions.check()
-        parts.cleaner.retention.delete_manually()
-        await parts.cleaner.clean()
+        await parts.writing.transactions.check()
+        parts.writing.cleaner.retention.delete_manually()
+        await parts.writing.cleaner.clean()
 
     async def _has_heartbeats(self, up: _Running) -> None:
         """Producers introduce themselves a second after their start; wait for those that are to be
         asked about transactions, once for each group."""
         parts = up.broker.parts
-        groups = parts.transactions.open_groups() - self._missed
+        groups = parts.writing.transactions.open_groups() - self._missed
         deadline = asyncio.get_running_loop().time() + HEARTBEAT_SECONDS_MAX
-        while not all(parts.clients.producers(group) for group in groups):
+        while not all(parts.tables.clients.producers(group) for group in groups):
             if asyncio.get_running_loop().time() > deadline:
                 self._missed |= groups
                 return

@@ -124,7 +124,7 @@ async def test_what_is_denied_did_not_happen(tmp_path: Path, strict: bool) -> No
     async with ours(tmp_path, strict=strict) as broker:
         requests = await prepared(broker.port)
         parts = broker.parts
-        groups, log_end = parts.groups.names, parts.store.max_physical_offset
+        groups, log_end = parts.tables.groups.names, parts.store.max_physical_offset
         strangers = {
             each: command
             for each, command in requests.items()
@@ -132,9 +132,9 @@ async def test_what_is_denied_did_not_happen(tmp_path: Path, strict: bool) -> No
         }
         assert all(each.denial for each in (await outcomes(broker.port, strangers)).values())
         assert parts.store.max_physical_offset == log_end
-        assert parts.groups.names == groups
-        assert "MMade" not in parts.topics
-        assert parts.offsets.snapshot()["offsetTable"] == {}
+        assert parts.tables.groups.names == groups
+        assert "MMade" not in parts.tables.topics
+        assert parts.tables.offsets.snapshot()["offsetTable"] == {}
         for each in requests.keys() & strangers.keys():
             del requests[each]
         found = await outcomes(broker.port, requests)

@@ -55,7 +55,7 @@ ACCOUNTS = accounts(
 async def guarded(tmp_path: Path, kernel: str) -> AsyncIterator[Broker]:
     config = guarded_config(tmp_path)
     async with Broker(config, kernel=kernel) as started:
-        started.parts.access.use(ACCOUNTS)
+        started.parts.guards.access.use(ACCOUNTS)
         yield started
 
 
@@ -102,9 +102,9 @@ async def test_who_may_not_changes_nothing(guarded: Broker, worker: Peer, strang
     assert is_denied(await worker.ask(RequestCode.UPDATE_BROKER_CONFIG, body=b"maxMessageSize=1"))
     assert is_denied(await stranger.ask(9999))
     assert parts.store.max_physical_offset == before
-    assert "New" not in parts.topics
-    assert parts.clients.group("new-group") is None
-    assert parts.groups.get("new-group") is None
+    assert "New" not in parts.tables.topics
+    assert parts.tables.clients.group("new-group") is None
+    assert parts.tables.groups.get("new-group") is None
 
 
 async def test_a_denied_request_that_wants_no_answer_does_nothing(
@@ -121,14 +121,14 @@ async def test_a_denied_request_that_wants_no_answer_does_nothing(
             await client.invoke(worker.address, RemotingCommand.request(9999), timeout_seconds=30)
         )
     assert guarded.parts.store.max_physical_offset == 0
-    assert "New" not in guarded.parts.topics
-    assert guarded.parts.access.denied.total() == 3
+    assert "New" not in guarded.parts.tables.topics
+    assert guarded.parts.guards.access.denied.total() == 3
 
 
 async def test_both_ports_are_guarded(tmp_path: Path) -> None:
     port = free_port()
     async with Broker(guarded_config(tmp_path, listen_port=port)) as broker:
-        broker.parts.access.use(ACCOUNTS)
+        broker.parts.guards.access.use(ACCOUNTS)
         vip = f"127.0.0.1:{port + VIP_PORT_DISTANCE}"
         async with peer_at(vip) as stranger, peer_at(vip, WORKER) as worker:
             assert is_denied(await stranger.send("T"))
@@ -148,18 +148,18 @@ async def test_without_accounts_nobody_gets_in_and_the_log_says_so(
 
 async def test_without_acl_enable_everybody_gets_in(tmp_path: Path) -> None:
     async with Broker(small_config(tmp_path)) as broker, peer_of(broker) as peer:
-        broker.parts.access.use(ACCOUNTS)
+        broker.parts.guards.access.use(ACCOUNTS)
         assert (await peer.send("T")).code == ResponseCode.SUCCESS
 
 
 async def test_other_accounts_hold_on_open_connections(guarded: Broker, worker: Peer) -> None:
     assert (await worker.send("T")).code == ResponseCode.SUCCESS
-    guarded.parts.access.use(accounts())
+    guarded.parts.guards.access.use(accounts())
     assert is_denied(await worker.send("T"))
-    guarded.parts.access.use(Accounts(white=(frozenset(("127.0.0.1",)),)))
+    guarded.parts.guards.access.use(Accounts(white=(frozenset(("127.0.0.1",)),)))
     async with peer_of(guarded) as stranger:
         assert (await stranger.send("T")).code == ResponseCode.SUCCESS
-        guarded.parts.access.use(ACCOUNTS)
+        guarded.parts.guards.access.use(ACCOUNTS)
         assert is_denied(await stranger.send("T"))
 
 
@@ -176,7 +176,7 @@ async def test_a_held_pull_delivers_nothing_to_an_account_that_is_gone(
     await worker.send("T", b"before")
     pull = asyncio.create_task(worker.pull("T", offset=1, suspend_ms=20_000))
     await held(guarded)
-    guarded.parts.access.use(accounts())
+    guarded.parts.guards.access.use(accounts())
     async with peer_of(guarded, OPERATOR) as operator:
         assert (await operator.send("T", b"secret")).code == ResponseCode.SUCCESS
     answer = await pull
@@ -192,7 +192,7 @@ async def test_a_held_pull_of_an_account_that_stays_is_delivered(
     await worker.send("T", b"before")
     pull = asyncio.create_task(worker.pull("T", offset=1, suspend_ms=20_000))
     await held(guarded)
-    guarded.parts.access.use(Accounts(by_key=dict(ACCOUNTS.by_key)))
+    guarded.parts.guards.access.use(Accounts(by_key=dict(ACCOUNTS.by_key)))
     async with peer_of(guarded, OPERATOR) as operator:
         assert (await operator.send("T", b"news")).code == ResponseCode.SUCCESS
     answer = await pull
@@ -220,7 +220,7 @@ async def test_a_transaction_is_ended_by_who_may_publish_to_its_topic(
 async def test_without_strictness_any_account_ends_transactions(tmp_path: Path) -> None:
     config = guarded_config(tmp_path, acl_strict=False)
     async with Broker(config) as broker:
-        broker.parts.access.use(ACCOUNTS)
+        broker.parts.guards.access.use(ACCOUNTS)
         async with peer_of(broker, WORKER) as worker, peer_of(broker, OTHER) as other:
             half = await prepare(worker)
             assert end_fields(half, COMMIT)["producerGroup"]
@@ -242,7 +242,7 @@ async def test_a_denial_is_counted_and_has_an_audit_line_without_secrets(
     assert second["account"] == "worker-account"
     assert second["reason"].startswith("Need admin permission")
     assert "secret" not in caplog.text
-    assert guarded.parts.access.denied == {"wrong signature": 1, "needs an administrator": 1}
+    assert guarded.parts.guards.access.denied == {"wrong signature": 1, "needs an administrator": 1}
 
 
 async def test_a_change_names_the_account_that_signed_it(
@@ -280,7 +280,7 @@ async def test_a_trusted_address_on_one_port_trusts_no_connection_of_the_other(
     port = free_port()
     config = guarded_config(tmp_path, listen_port=port)
     async with Broker(config, kernel=kernel) as broker:
-        broker.parts.access.use(Accounts(ACCOUNTS.by_key, (frozenset(("127.0.0.2",)),)))
+        broker.parts.guards.access.use(Accounts(ACCOUNTS.by_key, (frozenset(("127.0.0.2",)),)))
         async with (
             raw(port, "127.0.0.1") as stranger,
             raw(port + VIP_PORT_DISTANCE, "127.0.0.2") as trusted,

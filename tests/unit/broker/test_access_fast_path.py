@@ -59,7 +59,7 @@ async def test_signed_sends_and_pulls_are_fast(
         assert (await worker.pull("T", offset=1)).code == OK
     assert slow == {}
     assert is_denied(await worker.send("O"))
-    assert guarded.parts.access.denied.total() == 1
+    assert guarded.parts.guards.access.denied.total() == 1
 
 
 @pytest.mark.parametrize("is_global", [True, False])
@@ -69,15 +69,15 @@ async def test_trusted_addresses_are_fast_after_their_first_request(
     await worker.send("T", b"makes the topic")
     trusted = Account(WORKER.access_key, "another-secret", white=frozenset() if is_global else HERE)
     white = (HERE,) if is_global else ()
-    guarded.parts.access.use(Accounts({WORKER.access_key: trusted}, white))
+    guarded.parts.guards.access.use(Accounts({WORKER.access_key: trusted}, white))
     slow.clear()
     for _ in range(5):
         assert (await worker.send("T")).code == OK
     assert slow == {SEND: 1}
-    guarded.parts.access.use(Accounts({WORKER.access_key: trusted}, white))
+    guarded.parts.guards.access.use(Accounts({WORKER.access_key: trusted}, white))
     assert [(await worker.send("T")).code for _ in range(3)] == [OK] * 3
     assert slow == {SEND: 2}
-    guarded.parts.access.use(accounts())
+    guarded.parts.guards.access.use(accounts())
     assert is_denied(await worker.send("T"))
     assert is_denied(await worker.send("T"))
 
@@ -89,7 +89,7 @@ async def test_an_address_is_trusted_with_the_accounts_that_say_so(
     trusted = Account("trusted-account", SECRET, white=HERE)
     known = dict(ACCOUNTS.by_key)
     del known[WORKER.access_key]
-    guarded.parts.access.use(Accounts({**known, trusted.access_key: trusted}))
+    guarded.parts.guards.access.use(Accounts({**known, trusted.access_key: trusted}))
     async with peer_of(guarded) as peer:
         named = {"AccessKey": trusted.access_key}
         assert (await peer.send("T", **named)).code == OK
@@ -100,11 +100,11 @@ async def test_an_address_is_trusted_with_the_accounts_that_say_so(
 
 
 async def test_a_closed_connection_leaves_nothing_behind(guarded: Broker) -> None:
-    guarded.parts.access.use(Accounts(white=(HERE,)))
+    guarded.parts.guards.access.use(Accounts(white=(HERE,)))
     async with peer_of(guarded) as peer:
         assert (await peer.send("T")).code == OK
     await guarded.stop()
-    fast_path = guarded.parts.access.fast_path
+    fast_path = guarded.parts.guards.access.fast_path
     assert fast_path is not None
     assert fast_path.connection_count == 0
-    guarded.parts.access.use(ACCOUNTS)
+    guarded.parts.guards.access.use(ACCOUNTS)

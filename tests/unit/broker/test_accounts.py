@@ -217,8 +217,8 @@ async def test_strange_names_are_read_again_as_they_were_given(
     for name in names:
         answer = await put(operator, name, topicPerms=f"{name.replace(',', '')}=PUB")
         assert answer.code == 0, (name, answer.remark)
-    assert guarded.parts.accounts is not None
-    again = AclFiles(guarded.parts.accounts.files.places)
+    assert guarded.parts.guards.accounts is not None
+    again = AclFiles(guarded.parts.guards.accounts.files.places)
     assert set(again.load().by_key) == {*names, OPERATOR.access_key}
     assert {each.secret_key for each in again.accounts.by_key.values()} == {
         MADE.secret_key,
@@ -283,15 +283,15 @@ async def test_an_account_of_two_files_is_deleted_in_both(
     write(path, f"{TEXT}- {{accessKey: {MADE.access_key}, secretKey: third-secret}}\n")
     assert (await delete(operator, MADE.access_key)).code == 0
     assert MADE.access_key not in text_of(other) + text_of(path)
-    assert guarded.parts.accounts is not None
-    assert list(guarded.parts.accounts.files.accounts.by_key) == [OPERATOR.access_key]
+    assert guarded.parts.guards.accounts is not None
+    assert list(guarded.parts.guards.accounts.files.accounts.by_key) == [OPERATOR.access_key]
 
 
 async def test_a_file_that_is_gone_is_made_for_its_owner_alone(
     guarded: Broker, tmp_path: Path
 ) -> None:
-    assert guarded.parts.accounts is not None
-    path = guarded.parts.accounts.files.places.file
+    assert guarded.parts.guards.accounts is not None
+    path = guarded.parts.guards.accounts.files.places.file
     async with peer_of(guarded, OPERATOR) as operator:
         other = path.parent / "acl" / "other.yml"
         write(other, TEXT)
@@ -309,8 +309,8 @@ async def test_a_file_that_cannot_be_written_stays_as_it_is(
         raise OSError(number, "no room here", str(path))
 
     monkeypatch.setattr(files_module, "replace_file", fail)
-    assert guarded.parts.accounts is not None
-    before = guarded.parts.accounts.files.accounts
+    assert guarded.parts.guards.accounts is not None
+    before = guarded.parts.guards.accounts.files.accounts
     for answer, code in (
         (await put(operator), 209),
         (await delete(operator, OPERATOR.access_key), 210),
@@ -319,7 +319,7 @@ async def test_a_file_that_cannot_be_written_stays_as_it_is(
         assert answer.code == code
         assert f"nothing was changed: {path}: no room here" in str(answer.remark)
     assert text_of(path) == TEXT
-    assert guarded.parts.accounts.files.accounts is before
+    assert guarded.parts.guards.accounts.files.accounts is before
     monkeypatch.undo()
     assert (await put(operator)).code == 0
 
@@ -337,8 +337,8 @@ async def test_changes_at_the_same_time_are_all_made(
 ) -> None:
     answers = await asyncio.gather(*(put(operator, f"account-{number}") for number in range(12)))
     assert {answer.code for answer in answers} == {0}
-    assert guarded.parts.accounts is not None
-    assert len(guarded.parts.accounts.files.accounts.by_key) == 13
+    assert guarded.parts.guards.accounts is not None
+    assert len(guarded.parts.guards.accounts.files.accounts.by_key) == 13
     assert (await versions(operator))[0]["counter"] == 12
     assert text_of(path).count("accessKey") == 13
 

@@ -92,12 +92,12 @@ async def prepare(broker: Broker, peer: Peer) -> None:
     await peer.create_topic("T", queues=1)
     await peer.send("T")
     for group in ("G", "H"):
-        broker.parts.groups.put(SubscriptionGroupConfig(group_name=group))
-    broker.parts.offsets.commit("G", "T", 0, 1, "test")
+        broker.parts.tables.groups.put(SubscriptionGroupConfig(group_name=group))
+    broker.parts.tables.offsets.commit("G", "T", 0, 1, "test")
     # Files of a topic that is in no table.
     await peer.create_topic("gone", queues=1)
     await peer.send("gone")
-    broker.parts.topics.delete("gone")
+    broker.parts.tables.topics.delete("gone")
 
 
 RESET = {"topic": "T", "group": "G", "timestamp": -1, "isForce": True, "queueId": 0, "offset": 0}
@@ -179,7 +179,7 @@ async def test_expired_queues_that_were_deleted_are_told_one_by_one(
         told("T:1")
         return 2
 
-    monkeypatch.setattr(broker.parts.cleaner, "delete_expired_queues", delete)
+    monkeypatch.setattr(broker.parts.writing.cleaner, "delete_expired_queues", delete)
     await peer.ask(RequestCode.CLEAN_EXPIRED_CONSUMEQUEUE)
     assert [line["queue"] for line in told.take()] == ["T:0", "T:1"]
 

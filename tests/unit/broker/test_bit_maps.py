@@ -85,7 +85,7 @@ async def test_a_map_has_the_bits_of_the_groups_that_want_the_message(
     await subscribe(peer, "low", "n < 2")
     await subscribe(peer, "high", "n > 0")
     await send_numbers(broker, peer, 1, 4)
-    low, high = (broker.parts.filters.get("T", group) for group in ("low", "high"))
+    low, high = (broker.parts.tables.filters.get("T", group) for group in ("low", "high"))
     assert low is not None
     assert high is not None
     assert map_of(broker, 0) == b"", "nobody filtered then"
@@ -101,7 +101,7 @@ async def test_what_the_map_rules_out_is_not_examined(
 ) -> None:
     await subscribe(peer, "readers", "n = 2")
     await send_numbers(broker, peer, 0, 5)
-    known = broker.parts.filters.get("T", "readers")
+    known = broker.parts.tables.filters.get("T", "readers")
     assert known is not None
     assert known.expression is not None
     seen = []
@@ -130,7 +130,7 @@ async def test_another_expression_counts_for_messages_from_then_on(
 async def test_batches_and_delayed_messages_have_maps_too(broker: Broker, peer: Peer) -> None:
     await send_numbers(broker, peer, 0, 1)
     await subscribe(peer, "readers", "n = 7")
-    known = broker.parts.filters.get("T", "readers")
+    known = broker.parts.tables.filters.get("T", "readers")
     assert known is not None
     born = broker.parts.now_ms()
     await until(lambda: broker.parts.now_ms() > born)
@@ -159,7 +159,7 @@ async def test_maps_are_calculated_again_after_a_restart(tmp_path: Path, kernel:
         await subscribe(peer, "readers", "n = 2")
     async with Broker(config, kernel=kernel) as broker, peer_of(broker) as peer:
         await send_numbers(broker, peer, 1, 3)
-        known = broker.parts.filters.get("T", "readers")
+        known = broker.parts.tables.filters.get("T", "readers")
         assert known is not None
         assert [set_bits(map_of(broker, n)) for n in (1, 2)] == [set(), {*known.bloom_positions}]
         await subscribe(peer, "readers", "n = 2")
@@ -182,7 +182,7 @@ async def test_operators_see_units_and_who_wants_their_messages(broker: Broker, 
     answer = await peer.ask(RequestCode.QUERY_CONSUME_QUEUE, fields)
     first, second = json.loads(answer.body)["queueData"]
     assert (first["eval"], second["eval"]) == (False, True)
-    known = broker.parts.filters.get("T", "readers")
+    known = broker.parts.tables.filters.get("T", "readers")
     assert known is not None
     shown = second["bitMap"].replace("\n", "")
     assert {BITS - 1 - at for at, bit in enumerate(shown) if bit == "1"} == {*known.bloom_positions}

@@ -22,19 +22,19 @@ async def test_a_group_too_many_is_not_made(
     broker: Broker, peer: Peer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await peer.heartbeat("c", "first")
-    monkeypatch.setattr(groups, "GROUPS_MAX", len(broker.parts.groups.names))
+    monkeypatch.setattr(groups, "GROUPS_MAX", len(broker.parts.tables.groups.names))
     refused = await peer.heartbeat("c", "second")
     assert refused.code == ResponseCode.SYSTEM_ERROR
     assert "no space for another one" in (refused.remark or "")
     assert (await peer.heartbeat("c", "first")).code == ResponseCode.SUCCESS
-    assert "second" not in broker.parts.groups.names
+    assert "second" not in broker.parts.tables.groups.names
 
 
 async def test_a_topic_too_many_is_not_made(
     broker: Broker, peer: Peer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert (await peer.send("First")).code == ResponseCode.SUCCESS
-    monkeypatch.setattr(topics, "TOPICS_MAX", len(broker.parts.topics.names))
+    monkeypatch.setattr(topics, "TOPICS_MAX", len(broker.parts.tables.topics.names))
     for refused in (await peer.send("Second"), await peer.create_topic("Third")):
         assert refused.code == ResponseCode.SYSTEM_ERROR
         assert "no space for another one" in (refused.remark or "")
@@ -61,7 +61,10 @@ async def test_members_and_subscriptions_are_counted_as_they_come_and_go(
     async with peer_of(broker) as other:
         await other.heartbeat("d", "a", {"T": "*", "U": "*"}, producers=["p"])
         await other.heartbeat("d", "a", {"T": "*"}, version=2, producers=["p"])
-        assert (broker.parts.clients._members, broker.parts.clients._subscriptions) == (2, 1)
+        assert (
+            broker.parts.tables.clients._members,
+            broker.parts.tables.clients._subscriptions,
+        ) == (2, 1)
         monkeypatch.setattr(clients, "SUBSCRIPTIONS_MAX", 2)
         refused = await peer.heartbeat("c", "b", {"T": "*", "U": "*"})
         assert "1 subscriptions in this broker" in (refused.remark or "")
@@ -70,7 +73,10 @@ async def test_members_and_subscriptions_are_counted_as_they_come_and_go(
         assert "2 members of groups in this broker" in (refused.remark or "")
         leaving = {"clientID": "d", "producerGroup": "p", "consumerGroup": "a"}
         assert (await other.ask(RequestCode.UNREGISTER_CLIENT, leaving)).code == 0
-    assert (broker.parts.clients._members, broker.parts.clients._subscriptions) == (0, 0)
+    assert (broker.parts.tables.clients._members, broker.parts.tables.clients._subscriptions) == (
+        0,
+        0,
+    )
     assert (await peer.heartbeat("c", "b", {"T": "*", "U": "*"})).code == ResponseCode.SUCCESS
 
 
@@ -88,7 +94,7 @@ async def test_an_offset_too_many_is_refused_and_known_ones_go_on(
     assert refused.code == ResponseCode.SYSTEM_ERROR
     assert "this broker keeps 1 offsets" in (refused.remark or "")
     assert (await peer.ask(code, commit(0, 2))).code == ResponseCode.SUCCESS
-    assert broker.parts.offsets.query("g", "T", 0) == 2
+    assert broker.parts.tables.offsets.query("g", "T", 0) == 2
 
 
 async def test_expressions_are_kept_up_to_so_many_characters(
@@ -97,22 +103,22 @@ async def test_expressions_are_kept_up_to_so_many_characters(
     monkeypatch.setattr(filters, "CHARACTERS_MAX", 20)
     await peer.heartbeat("c", "a", {"T": "abc = 1"}, expression_type="SQL92")
     await peer.heartbeat("c", "b", {"T": "abcdefgh = 12345"}, expression_type="SQL92")
-    assert broker.parts.filters.get("T", "a") is not None
-    assert broker.parts.filters.get("T", "b") is None
+    assert broker.parts.tables.filters.get("T", "a") is not None
+    assert broker.parts.tables.filters.get("T", "b") is None
     assert "filters of 7 characters are kept, and 20 are the most" in caplog.text
     # What replaces it and is too long leaves nothing: what was meant before counts no more.
     await peer.heartbeat("c", "a", {"T": "x" * 40}, version=2, expression_type="SQL92")
-    assert broker.parts.filters.get("T", "a") is None
-    assert broker.parts.filters._characters == 0
+    assert broker.parts.tables.filters.get("T", "a") is None
+    assert broker.parts.tables.filters._characters == 0
     await peer.heartbeat("c", "b", {"T": "b = 1"}, version=2, expression_type="SQL92")
-    assert broker.parts.filters.get("T", "b") is not None
+    assert broker.parts.tables.filters.get("T", "b") is not None
 
 
 async def test_a_long_expression_is_compiled_beside_the_loop(broker: Broker, peer: Peer) -> None:
     text = " OR ".join(f"a{number} > 1" for number in range(500))
     assert len(text) > filters.ON_THE_SPOT_CHARACTERS_MAX
     await peer.heartbeat("c", "long", {"T": text}, expression_type="SQL92")
-    kept = broker.parts.filters.get("T", "long")
+    kept = broker.parts.tables.filters.get("T", "long")
     assert kept is not None
     assert kept.expression is not None
     assert kept.expression.matches({"a499": "2"})
@@ -137,17 +143,17 @@ async def test_the_progress_of_many_groups_is_one_look_and_others_have_their_tur
 ) -> None:
     await peer.create_topic("T", 1)
     for number in range(200):
-        broker.parts.groups.put(bodies.SubscriptionGroupConfig(group_name=f"G{number}"))
-        broker.parts.offsets.commit(f"G{number}", "T", 0, 0, "a test")
+        broker.parts.tables.groups.put(bodies.SubscriptionGroupConfig(group_name=f"G{number}"))
+        broker.parts.tables.offsets.commit(f"G{number}", "T", 0, 0, "a test")
     looks = 0
-    pairs = broker.parts.offsets._drained.pairs
+    pairs = broker.parts.tables.offsets._drained.pairs
 
     def counted() -> list[tuple[str, str]]:
         nonlocal looks
         looks += 1
         return pairs()
 
-    monkeypatch.setattr(broker.parts.offsets._drained, "pairs", counted)
+    monkeypatch.setattr(broker.parts.tables.offsets._drained, "pairs", counted)
     monkeypatch.setattr("kerolox.remoting.time_slices.SLICE_SECONDS_MAX", 0.0)
     done: list[str] = []
 
@@ -184,8 +190,10 @@ async def test_who_asks_about_many_queues_or_topics_lets_others_have_their_turns
 ) -> None:
     await peer.create_topic("Wide", 100)
     for number in range(100):
-        broker.parts.topics.put(bodies.TopicConfig(topic_name=f"T{number}", read_queue_nums=1))
-        broker.parts.offsets.commit("G", f"T{number}", 0, 1, "a test")
+        broker.parts.tables.topics.put(
+            bodies.TopicConfig(topic_name=f"T{number}", read_queue_nums=1)
+        )
+        broker.parts.tables.offsets.commit("G", f"T{number}", 0, 1, "a test")
     monkeypatch.setattr("kerolox.remoting.time_slices.SLICE_SECONDS_MAX", 0.0)
     done: list[RequestCode] = []
 

@@ -34,12 +34,12 @@ async def test_everything_is_there_again_after_a_restart(tmp_path, kernel: str):
         fields = {"consumerGroup": "g", "topic": "T", "queueId": 1, "commitOffset": 1}
         await peer.ask(RequestCode.UPDATE_CONSUMER_OFFSET, fields)
         await peer.pull("T", group="g")
-        version = broker.parts.topics.version
+        version = broker.parts.tables.topics.version
     assert not (tmp_path / "store" / "abort").exists()
     async with Broker(config, kernel=kernel) as broker, peer_of(broker) as peer:
         assert broker.recovery.clean
-        assert broker.parts.topics.version == version
-        assert broker.parts.groups.get("g") is not None
+        assert broker.parts.tables.topics.version == version
+        assert broker.parts.tables.groups.get("g") is not None
         assert [m.body for m in await peer.messages("T", 1)] == [b"x"]
         answer = await peer.ask(RequestCode.QUERY_CONSUMER_OFFSET, fields)
         assert answer.ext_fields["offset"] == "1"
@@ -156,10 +156,14 @@ async def test_a_broken_table_is_named_unless_its_backup_is_good(tmp_path, name:
     path.write_bytes(good[:-9])
     path.with_name(name + ".bak").write_bytes(good)
     async with Broker(config) as broker:
-        assert broker.parts.topics.get("T") is not None
-        assert broker.parts.groups.get("g") is not None
-        assert broker.parts.offsets.query("g", "T", 0) == 1
-        for table in (broker.parts.topics, broker.parts.groups, broker.parts.offsets):
+        assert broker.parts.tables.topics.get("T") is not None
+        assert broker.parts.tables.groups.get("g") is not None
+        assert broker.parts.tables.offsets.query("g", "T", 0) == 1
+        for table in (
+            broker.parts.tables.topics,
+            broker.parts.tables.groups,
+            broker.parts.tables.offsets,
+        ):
             table.file.mark()
             await table.file.flush()
         assert len(path.with_name(name + ".bak").read_bytes()) == len(good)
@@ -226,7 +230,7 @@ async def test_name_servers_know_topics_at_once_and_forget_a_stopped_broker(tmp_
                     assert found["brokerDatas"][0]["brokerAddrs"] == {"0": broker.address}
                 await peer.send("Auto")
                 # One turn after the send, both name servers have been told.
-                await broker.parts.registration.now(timeout_seconds=30)
+                await broker.parts.peers.registration.now(timeout_seconds=30)
                 assert await route(client, names[0].port, "Auto") is not None
             for server in names:
 
@@ -256,7 +260,7 @@ async def test_a_broker_of_a_dotted_name_serves_clients_and_operators_over_a_res
         async with Broker(config) as broker, peer_of(broker) as peer:
             [found] = (await route(client, server.port, "T"))["brokerDatas"]
             assert (found["brokerName"], found["cluster"]) == (name, "prod.eu")
-            assert {name, "prod.eu"} <= set(broker.parts.topics.names)
+            assert {name, "prod.eu"} <= set(broker.parts.tables.topics.names)
             queue = result.queue.queue_id
             pulled = await peer.pull("T", queue)
             assert pulled.code == 0
@@ -272,12 +276,12 @@ async def test_a_name_server_that_is_down_is_logged_and_tried_again(tmp_path, ca
     config = small_config(tmp_path, namesrv_addr=f"127.0.0.1:{port}")
     async with Broker(config) as broker, peer_of(broker) as peer:
         assert (await peer.send("T")).code == ResponseCode.SUCCESS
-        assert broker.parts.registration.failing == [f"127.0.0.1:{port}"]
+        assert broker.parts.peers.registration.failing == [f"127.0.0.1:{port}"]
         assert f"name server 127.0.0.1:{port}: registration failed" in caplog.text
         server = name_server(tmp_path, port)
         await server.start()
         try:
-            await until(lambda: not broker.parts.registration.failing)
+            await until(lambda: not broker.parts.peers.registration.failing)
             async with RemotingClient() as client:
                 assert await route(client, port, "T") is not None
         finally:
@@ -296,12 +300,14 @@ async def test_ordered_topics_come_from_the_name_server(tmp_path, compressed: bo
             config = small_config(tmp_path, namesrv_addr=address, compressed_register=compressed)
             async with Broker(config) as broker, peer_of(broker) as peer:
                 await peer.create_topic("T")
-                await until(lambda: broker.parts.topics.get("T").order)
+                await until(lambda: broker.parts.tables.topics.get("T").order)
     finally:
         await server.stop()
 
 
 async def test_a_broker_without_write_permission_registers_its_topics_so(tmp_path):
     async with Broker(small_config(tmp_path, broker_permission=4)) as broker:
-        perms = {t.perm for t in broker.parts.topics.registration().topic_config_table.values()}
+        perms = {
+            t.perm for t in broker.parts.tables.topics.registration().topic_config_table.values()
+        }
         assert perms == {4}

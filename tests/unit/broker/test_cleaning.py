@@ -35,10 +35,10 @@ class Disk:
             broker.config,
             broker.parts.store,
             lambda: broker.parts.now_ms() + self.later_ms,
-            broker.parts.gate.set_writable,
+            broker.parts.writing.gate.set_writable,
             lambda _path: self.ratio,
         )
-        broker._ports._broker = dataclasses.replace(broker.parts, cleaner=self.cleaner)
+        broker.parts.writing.cleaner = self.cleaner
 
 
 def settings(**changes: object) -> dict[str, object]:
@@ -205,7 +205,7 @@ async def test_operators_clean_through_their_commands(
     stored = {topic for topic, *_ in broker.parts.store.queues()}
     assert stored == {"Gone", "Unused", "T"}
     # The topic leaves the table without its queues, as after a lost topics.json.
-    broker.parts.topics.delete("Unused")
+    broker.parts.tables.topics.delete("Unused")
     assert (await peer.ask(RequestCode.CLEAN_UNUSED_TOPIC)).code == ResponseCode.SUCCESS
     assert {topic for topic, *_ in broker.parts.store.queues()} == {"Gone", "T"}
     assert (await peer.ask(RequestCode.CLEAN_EXPIRED_CONSUMEQUEUE)).code == ResponseCode.SUCCESS
@@ -223,15 +223,15 @@ async def test_halves_are_examined_after_expired_queues_were_deleted(
         end = {"tranStateTableOffset": sent.ext_fields["queueOffset"], "commitOrRollback": 12}
         place = MessageId.parse(sent.ext_fields["msgId"]).physical_offset
         await peer.ask(37, {**end, "producerGroup": "nobody", "commitLogOffset": place})
-    await broker.parts.transactions.check()
-    assert broker.parts.transactions.open_halves == 0
+    await broker.parts.writing.transactions.check()
+    assert broker.parts.writing.transactions.open_halves == 0
     await fill(peer, 60)
     disk.later_ms = 73 * 3_600_000
-    broker.parts.cleaner.retention.delete_manually()
+    broker.parts.writing.cleaner.retention.delete_manually()
     await disk.cleaner.clean()
     await disk.cleaner.delete_expired_queues()
     assert (await peer.send("T", b"half", properties=half, f=4)).code == ResponseCode.SUCCESS
-    assert broker.parts.transactions.open_halves == 1
+    assert broker.parts.writing.transactions.open_halves == 1
 
 
 async def test_the_runtime_info_tells_how_full_the_disks_are(

@@ -34,7 +34,7 @@ async def test_clients_are_not_dropped_by_a_step(
     async with Broker(small_config(tmp_path)) as broker, peer_of(broker) as peer:
         await peer.heartbeat("c", topics={"T": "*"}, producers=["p"])
         step(monkeypatch, seconds)
-        clients = broker.parts.clients
+        clients = broker.parts.tables.clients
         clients.expire()
         assert clients.group("readers") is not None
         assert clients.producers("p") is not None
@@ -54,11 +54,13 @@ async def test_locks_end_when_their_time_is_over_and_not_before(
     )
     async with Broker(long) as patient, Broker(short) as quick:
         for broker in (patient, quick):
-            assert broker.parts.locks.lock("g", [queue], "one") == [queue]
+            assert broker.parts.tables.locks.lock("g", [queue], "one") == [queue]
         step(monkeypatch, seconds)
-        patient.parts.locks.expire()
-        assert patient.parts.locks.lock("g", [queue], "two") == []
-        await until(lambda: quick.parts.locks.lock("g", [queue], "two") == [queue], seconds=30)
+        patient.parts.tables.locks.expire()
+        assert patient.parts.tables.locks.lock("g", [queue], "two") == []
+        await until(
+            lambda: quick.parts.tables.locks.lock("g", [queue], "two") == [queue], seconds=30
+        )
 
 
 @pytest.mark.parametrize("seconds", STEPS)

@@ -42,7 +42,7 @@ async def work(folder: Path) -> None:
                 # A field that the kernel does not know: Python holds it.
                 await peer.pull("T", suspend_ms=20, unusual=1)
                 await peer.ask(RequestCode.DELETE_TOPIC_IN_BROKER, {"topic": "T"})
-            await until(lambda: broker.parts.clients.group("readers") is None)
+            await until(lambda: broker.parts.tables.clients.group("readers") is None)
 
 
 async def test_debug_tells_what_a_server_does(

@@ -80,7 +80,7 @@ async def test_a_broker_registers_with_tls_and_a_certificate_of_its_own(
         assert PASSWORD not in repr(config)
         assert PASSWORD not in str(config.as_properties())
         async with Broker(config) as broker:
-            assert broker.parts.registration.registered == [proxy.address]
+            assert broker.parts.peers.registration.registered == [proxy.address]
         assert heard
 
 
@@ -98,7 +98,7 @@ async def test_an_authority_that_comes_later_is_enough(
             tls_client_trust_cert_path=str(ca),
         )
         async with Broker(config) as broker:
-            registration = broker.parts.registration
+            registration = broker.parts.peers.registration
             assert "signed by nobody that is trusted here" in registration.reasons[proxy.address]
             tries = registration._rounds
             await until(lambda: registration._rounds > tries + 2)
@@ -137,7 +137,7 @@ async def test_a_reload_moves_a_broker_to_tls(authority: Authority, tmp_path: Pa
                 },
             )
             await broker.reload_settings()
-            assert broker.parts.registration.registered == [proxy.address]
+            assert broker.parts.peers.registration.registered == [proxy.address]
             assert proxy.taken == 1
             assert heard
 
@@ -169,11 +169,11 @@ async def test_registrations_are_signed_with_the_account_that_the_file_has_now(
             assert is_signed(also_heard[-1], accounts[0])
             file.write_text("accessKey: broker-two\n")
             for _ in range(2):
-                await broker.parts.registration.now(timeout_seconds=60)
+                await broker.parts.peers.registration.now(timeout_seconds=60)
             assert is_signed(heard[-1], accounts[0])
             assert caplog.text.count("has no secretKey") == 1
             write(accounts[1])
-            await broker.parts.registration.now(timeout_seconds=60)
+            await broker.parts.peers.registration.now(timeout_seconds=60)
             assert is_signed(heard[-1], accounts[1])
     assert "secret-" not in caplog.text
 

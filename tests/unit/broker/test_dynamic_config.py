@@ -58,7 +58,7 @@ async def test_region_and_traces_change_in_hot_answers_too(
 
 async def test_new_rules_of_retention_are_in_force(broker: Broker, peer: Peer) -> None:
     assert (await change(peer, fileReservedTime=5, deleteWhen="07")).code == 0
-    rules = broker.parts.cleaner.retention.rules
+    rules = broker.parts.writing.cleaner.retention.rules
     assert (rules.file_reserved_ms, set(rules.delete_when)) == (5 * 3_600_000, {7})
 
 
@@ -206,7 +206,7 @@ async def test_a_reload_of_other_name_servers_registers_with_them(tmp_path: Path
         path.write_text("namesrvAddr=127.0.0.1:2\n")
         await broker.reload_settings()
         assert broker.config.name_servers == ("127.0.0.1:2",)
-        await until(lambda: "127.0.0.1:2" in broker.parts.registration.failing)
+        await until(lambda: "127.0.0.1:2" in broker.parts.peers.registration.failing)
 
 
 async def test_a_broker_that_no_file_made_has_nothing_to_reload(broker: Broker) -> None:

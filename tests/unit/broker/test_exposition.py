@@ -87,16 +87,18 @@ async def served(tmp_path: Path) -> AsyncIterator[Served]:
 async def test_dead_letters_that_wait_and_paused_groups_are_measured(served: Served) -> None:
     parts = served.broker.parts
     for topic in ("%DLQ%g", "%DLQ%h"):
-        parts.topics.put(TopicConfig(topic_name=topic, read_queue_nums=2, write_queue_nums=2))
-    parts.groups.put(SubscriptionGroupConfig(group_name="g", consume_enable=False))
-    parts.groups.put(SubscriptionGroupConfig(group_name="h"))
+        parts.tables.topics.put(
+            TopicConfig(topic_name=topic, read_queue_nums=2, write_queue_nums=2)
+        )
+    parts.tables.groups.put(SubscriptionGroupConfig(group_name="g", consume_enable=False))
+    parts.tables.groups.put(SubscriptionGroupConfig(group_name="h"))
     async with Producer("p", f"{HOST}:{served.names.port}") as producer:
         queue = MessageQueue("%DLQ%g", served.broker.config.broker_name, 1)
         for _ in range(6):
             await producer.send(Message("%DLQ%g", b"x"), queue=queue)
     done = DoneOffsets().with_done(0, 2, 0).with_done(4, 5, 0)
     for group, offset in DoneOffsets().changes_to(done):
-        parts.offsets.commit(group, "%DLQ%g", 1, offset, HOST)
+        parts.tables.offsets.commit(group, "%DLQ%g", 1, offset, HOST)
     figures = await served.figures()
     for group, waiting, paused in (("g", 3, 1), ("h", 0, 0)):
         labels = (("consumer_group", group),)
@@ -116,7 +118,7 @@ async def test_traffic_lag_and_times_are_measured(served: Served) -> None:
             got = [m for queue in queues for m in (await consumer.pull(queue, 0)).messages]
             assert len(got) == 10
             broker_name = served.broker.config.broker_name
-            served.broker.parts.offsets.commit("g", "T", 0, 1, HOST)
+            served.broker.parts.tables.offsets.commit("g", "T", 0, 1, HOST)
             high = served.broker.parts.store.queue_bounds("T", 0)[1]
             assert MessageQueue("T", broker_name, 0) in queues
             figures = await served.figures()
@@ -227,7 +229,7 @@ async def test_a_server_is_ready_when_a_name_server_knows_it(served: Served) -> 
     port = served.broker.metrics_port
     assert await fetch(port, "/health/live") == (200, "live\n")
     assert await fetch(port, "/health/ready") == (200, "ready\n")
-    served.broker.parts.gate.set_writable(False)
+    served.broker.parts.writing.gate.set_writable(False)
     status, text = await fetch(port, "/health/ready")
     assert (status, "disk" in text) == (503, True)
     assert (await fetch(port, "/health/live"))[0] == 200
@@ -251,7 +253,7 @@ async def test_topics_groups_and_queues_make_no_more_series_than_the_limit(tmp_p
     config = small_config(tmp_path, metrics_otel_cardinality_limit=limit, **PROM)
     async with Broker(config) as broker:
         for topic, group, queue_id in itertools.product("ABC", "GHIJ", range(4)):
-            broker.parts.offsets.commit(group, topic, queue_id, 0, HOST)
+            broker.parts.tables.offsets.commit(group, topic, queue_id, 0, HOST)
             broker.parts.broker_stats.add("GROUP_GET_NUMS", f"{topic}@{group}", 1)
         text = (await fetch(broker.metrics_port, "/metrics"))[1]
     families = {each.name: each.samples for each in plain(text) if each.type != "histogram"}

@@ -247,7 +247,7 @@ async def test_expressions_are_kept_in_consumer_filter_json(tmp_path: Path, kern
     assert item["bloomFilterData"]["bitNum"] == 112
     assert len(item["bloomFilterData"]["bitPos"]) == 3
     async with Broker(config, kernel=kernel) as broker, peer_of(broker) as peer:
-        known = broker.parts.filters.get("T", "readers")
+        known = broker.parts.tables.filters.get("T", "readers")
         assert known is not None
         assert known.dead_ms
         await peer.heartbeat("c1", topics=topics, expression_type="SQL92", version=7)
@@ -259,12 +259,12 @@ async def test_a_group_that_left_is_dead_and_later_forgotten(tmp_path: Path) -> 
     async with Broker(config) as broker:
         async with peer_of(broker) as peer:
             await peer.heartbeat("c1", topics={"T": "n > 1"}, expression_type="SQL92")
-            assert broker.parts.filters.get("T", "readers") is not None
-        await until(lambda: broker.parts.clients.group("readers") is None)
+            assert broker.parts.tables.filters.get("T", "readers") is not None
+        await until(lambda: broker.parts.tables.clients.group("readers") is None)
 
         def is_forgotten() -> bool:
-            broker.parts.filters.clean()
-            return broker.parts.filters.get("T", "readers") is None
+            broker.parts.tables.filters.clean()
+            return broker.parts.tables.filters.get("T", "readers") is None
 
         await until(is_forgotten)
 

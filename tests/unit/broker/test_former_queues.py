@@ -165,7 +165,7 @@ async def test_former_queues_share_those_that_are_read_and_written(
 
 
 async def test_without_any_queue_a_message_stays_where_it_was_for(broker: Broker) -> None:
-    topics = broker.parts.topics
+    topics = broker.parts.tables.topics
     topics.put(TopicConfig(topic_name="T", read_queue_nums=0, write_queue_nums=0, perm=6))
     assert FormerQueues(topics).queue_now("T", 5) == 5
 
@@ -186,7 +186,7 @@ async def give_back(peer: Peer, count: int, **more: object) -> None:
 
 
 def queues_of(broker: Broker, topic: str = "%RETRY%readers") -> tuple[int, int] | None:
-    found = broker.parts.topics.get(topic)
+    found = broker.parts.tables.topics.get(topic)
     return None if found is None else (found.read_queue_nums, found.write_queue_nums)
 
 
@@ -197,10 +197,10 @@ async def test_more_retry_queues_of_a_group_widen_its_retry_topic(
         await peer.create_topic("T")
         await give_back(peer, 1)
         assert queues_of(broker) == (1, 1)
-        version = broker.parts.topics.version.counter
+        version = broker.parts.tables.topics.version.counter
         await set_group(peer, 4)
         assert queues_of(broker) == (4, 4)
-        assert broker.parts.topics.version.counter > version, "name servers hear of it"
+        assert broker.parts.tables.topics.version.counter > version, "name servers hear of it"
         assert '"%RETRY%readers"' in (long_delays.config_folder / "topics.json").read_text()
         await give_back(peer, 40)
         assert await deliver_at(broker, HOUR_MS, monkeypatch) == 41
@@ -285,7 +285,7 @@ async def test_a_broker_without_room_for_more_queues_takes_back_all_the_same(
     answer = await peer.ask(RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, body=body)
     assert answer.code == ResponseCode.SYSTEM_ERROR
     assert "no space for another one" in (answer.remark or "")
-    group = broker.parts.groups.get("readers")
+    group = broker.parts.tables.groups.get("readers")
     assert group is not None
     assert group.retry_queue_nums == 4
 
@@ -298,7 +298,7 @@ async def test_a_number_of_retry_queues_out_of_range_is_refused(
     answer = await peer.ask(RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, body=body)
     assert answer.code == ResponseCode.SYSTEM_ERROR
     assert answer.remark == f"retryQueueNums[{number}] is illegal; 0 to 65536 are allowed"
-    assert broker.parts.groups.get("readers") is None
+    assert broker.parts.tables.groups.get("readers") is None
 
 
 # -- what is reported of queues that are gone ------------------------------------------------------

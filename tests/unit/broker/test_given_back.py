@@ -42,9 +42,9 @@ async def test_clients_from_3_4_9_on_say_how_often_a_message_is_retried(
     fields = {"offset": offset, "group": "readers", "delayLevel": 0, "maxReconsumeTimes": limit}
     answer = await peer.ask(RequestCode.CONSUMER_SEND_MSG_BACK, fields, version=version)
     assert answer.code == ResponseCode.SUCCESS
-    assert ("%DLQ%readers" in broker.parts.topics) is is_dead
+    assert ("%DLQ%readers" in broker.parts.tables.topics) is is_dead
     # A retry topic is there either way.
-    assert "%RETRY%readers" in broker.parts.topics
+    assert "%RETRY%readers" in broker.parts.tables.topics
 
 
 async def test_no_count_of_retries_is_too_much_for_a_record(peer: Peer, broker: Broker):
@@ -89,7 +89,7 @@ async def test_a_message_given_back_waits_as_long_as_its_consumer_says(peer: Pee
         fields = {"offset": offset, "group": "readers", "delayLevel": said, "unitMode": True}
         assert (await peer.ask(RequestCode.CONSUMER_SEND_MSG_BACK, fields)).code == 0
         assert given_back(broker, level).properties[PropertyKey.DELAY] == str(level)
-    topic = broker.parts.topics.get("%RETRY%readers")
+    topic = broker.parts.tables.topics.get("%RETRY%readers")
     assert topic is not None
     assert topic.topic_sys_flag == 2
 
@@ -120,7 +120,7 @@ async def test_a_group_without_retry_queues_gives_back_into_nothing(
         for _ in range(3):
             fields = {"offset": 12345, "group": "readers", "delayLevel": 0}
             assert (await peer.ask(RequestCode.CONSUMER_SEND_MSG_BACK, fields)).code == 0
-    assert "%RETRY%readers" not in broker.parts.topics
+    assert "%RETRY%readers" not in broker.parts.tables.topics
     told = [each.getMessage() for each in caplog.records]
     assert [text[:45] for text in told] == [
         "group readers has no retry queues now: what i",
@@ -147,6 +147,6 @@ async def test_what_is_given_back_to_a_busy_store_is_refused_as_busy(broker: Bro
     offset = MessageId.parse(sent.ext_fields["msgId"]).physical_offset
     busy = Appended(PutMessageStatus.OS_PAGECACHE_BUSY, 0, 0, 0, 0)
     fields = {"offset": offset, "group": "readers", "delayLevel": 0}
-    with patch.object(broker.parts.writer, "_store", Mock(append=Mock(return_value=busy))):
+    with patch.object(broker.parts.writing.writer, "_store", Mock(append=Mock(return_value=busy))):
         answer = await peer.ask(RequestCode.CONSUMER_SEND_MSG_BACK, fields)
     assert answer.code == ResponseCode.SYSTEM_BUSY

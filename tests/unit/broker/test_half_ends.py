@@ -67,20 +67,20 @@ async def end_range(
 
 def refuse_puts(broker: Broker, monkeypatch: pytest.MonkeyPatch, topic: str) -> None:
     """Records of a topic are too long for the store, and none is ended by the kernel."""
-    monkeypatch.setattr(type(broker.parts.bulk_ends), "_may_be_fast", False)
-    put_now = broker.parts.writer.put_now
+    monkeypatch.setattr(type(broker.parts.writing.bulk_ends), "_may_be_fast", False)
+    put_now = broker.parts.writing.writer.put_now
 
     def refused(record: NewRecord) -> Unflushed:
         return put_now(replace(record, body=bytes(1 << 20)) if record.topic == topic else record)
 
-    monkeypatch.setattr(broker.parts.writer, "put_now", refused)
+    monkeypatch.setattr(broker.parts.writing.writer, "put_now", refused)
 
 
 async def all_passed(broker: Broker) -> bool:
     """A run of the check passed all halves."""
-    await broker.parts.transactions.check()
+    await broker.parts.writing.transactions.check()
     end = broker.parts.store.queue_bounds(HALF_TOPIC, 0)[1]
-    return broker.parts.transactions.ops.half_position == end
+    return broker.parts.writing.transactions.ops.half_position == end
 
 
 async def op_count(peer: Peer) -> int:
@@ -147,7 +147,7 @@ async def test_a_rolled_back_half_can_not_be_committed_after_a_restart(
         await end(peer, halves[0], ROLLBACK)
         await end(peer, halves[1], COMMIT)
         if is_checked:
-            await broker.parts.transactions.check()
+            await broker.parts.writing.transactions.check()
     async with Broker(config, kernel=kernel) as broker, peer_of(broker) as peer:
         for half in halves[:2]:
             await end(peer, half, COMMIT)
@@ -164,7 +164,7 @@ async def test_copies_that_the_check_made_are_one_with_their_half(
     # Without an index nothing but the copies themselves tells whose they are.
     config = small_config(tmp_path, transaction_time_out=1, message_index_enable=False)
     async with Broker(config, kernel=kernel) as broker, peer_of(broker) as peer:
-        transactions = broker.parts.transactions
+        transactions = broker.parts.writing.transactions
         for key in "ab":
             await half_of(peer, ONE, key)
 
@@ -188,7 +188,7 @@ async def test_an_end_of_a_copy_is_that_of_its_half(tmp_path: Path, kernel: str)
     config = small_config(tmp_path, transaction_time_out=1, message_index_enable=False)
     async with Broker(config, kernel=kernel) as broker, peer_of(broker) as peer:
         half = await half_of(peer, ONE, "a")
-        await until(broker.parts.transactions.check)
+        await until(broker.parts.writing.transactions.check)
         copy = (await peer.messages(HALF_TOPIC))[1]
         assert copy.properties["TRAN_PREPARED_QUEUE_OFFSET"] == "0"
         place = {"tranStateTableOffset": 1, "commitLogOffset": copy.commit_log_offset}
@@ -212,8 +212,8 @@ async def test_a_half_that_was_set_aside_is_committed_once(tmp_path: Path, kerne
         half = await half_of(peer, ONE, "a")
 
         async def is_set_aside() -> bool:
-            await broker.parts.transactions.check()
-            return CHECK_MAX_TIME_TOPIC in broker.parts.topics
+            await broker.parts.writing.transactions.check()
+            return CHECK_MAX_TIME_TOPIC in broker.parts.tables.topics
 
         await until(is_set_aside)
         assert (await end_range(peer, ONE, stop=1)).ended == 1
@@ -351,14 +351,14 @@ async def test_a_note_that_a_crash_took_is_there_before_anybody_is_served(
     async with Broker(config, kernel=kernel) as broker, peer_of(broker) as peer:
         half = await half_of(peer, ONE, "a")
         await half_of(peer, TWO, "b")
-        monkeypatch.setattr(broker.parts.transactions, "_note", lambda half: None)
+        monkeypatch.setattr(broker.parts.writing.transactions, "_note", lambda half: None)
         await (end_range(peer, ONE) if is_range else end(peer, half, COMMIT))
         assert await bodies(peer) == [b"a"]
     monkeypatch.undo()
     (tmp_path / "store" / "abort").touch()
     async with Broker(config, kernel=kernel) as broker, peer_of(broker) as peer:
         assert [op.body for op in await peer.messages(OP_HALF_TOPIC)] == [b"0"]
-        assert broker.parts.transactions.open_halves == 1
+        assert broker.parts.writing.transactions.open_halves == 1
         await end(peer, half, COMMIT)
         done = await end_range(peer, ONE, TWO)
         assert (done.ended, done.ended_before) == (1, 1)

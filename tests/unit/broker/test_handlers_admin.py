@@ -76,8 +76,8 @@ async def test_who_looks_for_an_unknown_topic_or_group_makes_none(broker: Broker
     answer = await peer.ask(RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG, {"group": "nobody"})
     assert answer.code == ResponseCode.SUCCESS
     assert fastjson.loads(answer.body)["subscriptionGroupTable"] == {}
-    assert "Nowhere" not in broker.parts.topics
-    assert broker.parts.groups.get("nobody") is None
+    assert "Nowhere" not in broker.parts.tables.topics
+    assert broker.parts.tables.groups.get("nobody") is None
 
 
 async def test_a_group_that_a_proxy_of_5_asks_for_is_made(
@@ -88,7 +88,7 @@ async def test_a_group_that_a_proxy_of_5_asks_for_is_made(
     assert answer.code == ResponseCode.SUCCESS
     assert fastjson.loads(answer.body)["groupName"] == "new"
     assert fastjson.loads(answer.body)["retryMaxTimes"] == 16
-    assert broker.parts.groups.get("new") is not None
+    assert broker.parts.tables.groups.get("new") is not None
     [told] = [json.loads(r.getMessage()) for r in caplog.records if r.name == LOGGER]
     assert (told["group"], told["old"], told["automatic"]) == ("new", None, True)
 
@@ -100,7 +100,7 @@ async def test_a_look_makes_no_group_whose_name_no_client_may_have(
     answer = await peer.ask(RequestCode.GET_SUBSCRIPTIONGROUP_CONFIG, {"group": name})
     assert answer.code == ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST
     assert answer.remark == "No group in this broker"
-    assert broker.parts.groups.get(name) is None
+    assert broker.parts.tables.groups.get(name) is None
 
 
 async def test_no_look_makes_a_group_where_nobody_may(tmp_path: Path):
@@ -108,12 +108,12 @@ async def test_no_look_makes_a_group_where_nobody_may(tmp_path: Path):
     async with Broker(config) as broker, peer_of(broker) as peer:
         answer = await peer.ask(RequestCode.GET_SUBSCRIPTIONGROUP_CONFIG, {"group": "new"})
         assert answer.code == ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST
-        assert broker.parts.groups.get("new") is None
+        assert broker.parts.tables.groups.get("new") is None
 
 
 async def test_a_tool_may_ask_for_the_settings_of_one_group_alone(broker: Broker, peer: Peer):
     for name in ("g", "h"):
-        broker.parts.groups.put(SubscriptionGroupConfig(group_name=name))
+        broker.parts.tables.groups.put(SubscriptionGroupConfig(group_name=name))
     answer = await peer.ask(RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG, {"group": "g"})
     assert list(fastjson.loads(answer.body)["subscriptionGroupTable"]) == ["g"]
 
@@ -203,8 +203,8 @@ async def test_a_group_is_made_and_deleted(peer: Peer, broker: Broker):
     await peer.ask(RequestCode.UPDATE_CONSUMER_OFFSET, offset)
     fields = {"groupName": "g", "removeOffset": True}
     await peer.ask(RequestCode.DELETE_SUBSCRIPTIONGROUP, fields)
-    assert broker.parts.groups.get("g") is None
-    assert broker.parts.offsets.query("g", "T", 0) == -1
+    assert broker.parts.tables.groups.get("g") is None
+    assert broker.parts.tables.offsets.query("g", "T", 0) == -1
 
 
 async def test_a_group_without_a_name_is_code_1(peer: Peer):

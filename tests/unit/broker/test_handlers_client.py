@@ -49,21 +49,21 @@ async def test_a_closed_connection_is_a_member_less(broker: Broker, peer: Peer):
     await peer.heartbeat("c1", topics={"T": "*"})
     async with peer_of(broker) as other:
         await other.heartbeat("c2", topics={"T": "*"}, producers=["p"])
-        assert broker.parts.clients.producers("p") is not None
-    await until(lambda: broker.parts.clients.producers("p") is None)
+        assert broker.parts.tables.clients.producers("p") is not None
+    await until(lambda: broker.parts.tables.clients.producers("p") is None)
     assert await members(peer) == ["c1"]
     await until(lambda: len(change_notices(peer)) == 3)
 
 
 async def test_a_silent_client_expires_and_is_closed(broker: Broker, peer: Peer):
     await peer.heartbeat("c1", topics={"T": "*"}, producers=["p"])
-    [member] = broker.parts.clients.group("readers").members.values()
-    broker.parts.clients.expire()
-    assert broker.parts.clients.group("readers") is not None
+    [member] = broker.parts.tables.clients.group("readers").members.values()
+    broker.parts.tables.clients.expire()
+    assert broker.parts.tables.clients.group("readers") is not None
     member.last_heartbeat_ms -= EXPIRED_MS + 1_000
-    broker.parts.clients.expire()
-    assert broker.parts.clients.group("readers") is None
-    assert broker.parts.clients.producers("p") is None
+    broker.parts.tables.clients.expire()
+    assert broker.parts.tables.clients.group("readers") is None
+    assert broker.parts.tables.clients.producers("p") is None
     await until(lambda: member.connection.closed)
 
 
@@ -73,8 +73,8 @@ async def test_a_change_of_topics_is_a_change(broker: Broker, peer: Peer):
     await until(lambda: len(change_notices(peer)) == 2)
     await peer.heartbeat("c1", topics={"U": "*"}, version=3)
     await until(lambda: len(change_notices(peer)) == 3)
-    assert list(broker.parts.clients.group("readers").subscriptions) == ["U"]
-    assert broker.parts.clients.subscription("readers", "T") is None
+    assert list(broker.parts.tables.clients.group("readers").subscriptions) == ["U"]
+    assert broker.parts.tables.clients.subscription("readers", "T") is None
 
 
 async def test_a_group_can_do_without_notices(broker: Broker, peer: Peer):
@@ -96,7 +96,7 @@ async def test_a_broker_can_do_without_notices(tmp_path):
 
 async def test_a_heartbeat_makes_the_retry_topic_of_its_group(broker: Broker, peer: Peer):
     await peer.heartbeat("c1", topics={"T": "*"})
-    topic = broker.parts.topics.get("%RETRY%readers")
+    topic = broker.parts.tables.topics.get("%RETRY%readers")
     assert topic is not None
     assert (topic.read_queue_nums, topic.write_queue_nums, topic.perm) == (1, 1, 6)
 
@@ -151,7 +151,7 @@ async def test_a_queue_lock_belongs_to_one_client_until_it_ends(
     await ask(RequestCode.UNLOCK_BATCH_MQ, "c2", queues)
     assert await ask(RequestCode.LOCK_BATCH_MQ, "c1", queues) == queues
     later = broker.parts.now_ms() + 60_001
-    monkeypatch.setattr(broker.parts.locks, "_now_ms", lambda: later)
+    monkeypatch.setattr(broker.parts.tables.locks, "_now_ms", lambda: later)
     assert await ask(RequestCode.LOCK_BATCH_MQ, "c2", queues) == queues
 
 
@@ -164,7 +164,7 @@ async def test_locks_are_bounded_and_those_that_ended_are_forgotten(
         queues = [MessageQueue("T", "broker-t", queue_id) for queue_id in queue_ids]
         body = encode_body({"clientId": client, "consumerGroup": "g", "mqSet": queues})
         answer = await peer.ask(code, body=body)
-        return answer.code, len(broker.parts.locks)
+        return answer.code, len(broker.parts.tables.locks)
 
     lock, unlock = RequestCode.LOCK_BATCH_MQ, RequestCode.UNLOCK_BATCH_MQ
     assert await ask(lock, "c1", 0, 1) == (ResponseCode.SUCCESS, 2)
@@ -173,10 +173,10 @@ async def test_locks_are_bounded_and_those_that_ended_are_forgotten(
     assert await ask(unlock, "c1", 0) == (ResponseCode.SUCCESS, 1)
     assert await ask(lock, "c2", 0) == (ResponseCode.SUCCESS, 2)
     later = broker.parts.now_ms() + 60_001
-    monkeypatch.setattr(broker.parts.locks, "_now_ms", lambda: later)
+    monkeypatch.setattr(broker.parts.tables.locks, "_now_ms", lambda: later)
     assert await ask(lock, "c3", 0) == (ResponseCode.SUCCESS, 2)
-    broker.parts.locks.expire()
-    assert len(broker.parts.locks) == 1
+    broker.parts.tables.locks.expire()
+    assert len(broker.parts.tables.locks) == 1
     assert await ask(lock, "c1", 0, 1) == (ResponseCode.SUCCESS, 2)
 
 
@@ -197,20 +197,20 @@ async def test_a_closed_connection_leaves_every_group_that_it_was_in(broker: Bro
     async with peer_of(broker) as other:
         for group in ("one", "two"):
             await other.heartbeat("c2", group, {"T": "*"}, producers=["p1", "p2", "p3"])
-        assert sorted(broker.parts.clients.producer_groups) == ["p1", "p2", "p3"]
+        assert sorted(broker.parts.tables.clients.producer_groups) == ["p1", "p2", "p3"]
         fields = {"clientID": "c2", "producerGroup": "p2", "consumerGroup": "two"}
         await other.ask(RequestCode.UNREGISTER_CLIENT, fields)
-        assert broker.parts.clients.group("two") is None
-        assert broker.parts.clients.producer("c2") is not None
-    await until(lambda: broker.parts.clients.producer("c2") is None)
+        assert broker.parts.tables.clients.group("two") is None
+        assert broker.parts.tables.clients.producer("c2") is not None
+    await until(lambda: broker.parts.tables.clients.producer("c2") is None)
     assert await members(peer, "one") == ["c1"]
     assert {
-        g: [c.client_id for c in m] for g, m in broker.parts.clients.producer_groups.items()
+        g: [c.client_id for c in m] for g, m in broker.parts.tables.clients.producer_groups.items()
     } == {
         "p1": ["c1"],
         "p2": ["c1"],
     }
-    assert len(broker.parts.clients._joined) == 1
+    assert len(broker.parts.tables.clients._joined) == 1
 
 
 async def test_a_group_whose_retry_topic_no_record_can_name_consumes_all_the_same(
@@ -221,4 +221,4 @@ async def test_a_group_whose_retry_topic_no_record_can_name_consumes_all_the_sam
     assert answer.code == ResponseCode.SUCCESS, answer.remark
     members = await peer.ask(RequestCode.GET_CONSUMER_LIST_BY_GROUP, {"consumerGroup": group})
     assert members.body == b'{"consumerIdList":["c1"]}'
-    assert f"%RETRY%{group}" not in broker.parts.topics
+    assert f"%RETRY%{group}" not in broker.parts.tables.topics

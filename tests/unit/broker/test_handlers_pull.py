@@ -52,8 +52,8 @@ async def test_a_group_that_may_not_be_made_is_code_26(tmp_path):
 async def test_a_first_pull_makes_its_group(peer: Peer, broker: Broker):
     await peer.create_topic("T")
     assert (await peer.pull("T", group="fresh")).code == ResponseCode.PULL_NOT_FOUND
-    assert broker.parts.groups.get("fresh") is not None
-    await broker.parts.groups.file.flush()
+    assert broker.parts.tables.groups.get("fresh") is not None
+    await broker.parts.tables.groups.file.flush()
     assert b'"fresh"' in (broker.config.config_folder / "subscriptionGroup.json").read_bytes()
 
 
@@ -306,7 +306,7 @@ async def test_a_pull_commits_the_offset_that_it_carries(
     fields = {"consumerGroup": "readers", "topic": "T", "queueId": 0}
     answer = await any_peer.ask(RequestCode.QUERY_CONSUMER_OFFSET, fields)
     assert answer.ext_fields["offset"] == "5"
-    await any_broker.parts.offsets.persist()
+    await any_broker.parts.tables.offsets.persist()
     text = (any_broker.config.config_folder / "consumerOffset.json").read_text()
     assert fastjson.loads(text) == {"offsetTable": {"T@readers": {0: 5}}}
 

@@ -174,7 +174,7 @@ async def test_a_producer_is_found_where_it_was_heard_of_last(broker: Broker, pe
         await peer.heartbeat("asker", group="", producers=["askers"])
         await reply_to(peer)
         assert (len(pushed(old)), len(pushed(peer))) == (0, 1)
-    await until(lambda: broker.parts.clients.producers("others") is None)
+    await until(lambda: broker.parts.tables.clients.producers("others") is None)
     assert (await reply_to(peer)).code == ResponseCode.SUCCESS
     fields = {"clientID": "asker", "producerGroup": "askers"}
     await peer.ask(RequestCode.UNREGISTER_CLIENT, fields)
@@ -194,8 +194,8 @@ async def test_a_client_with_a_new_id_on_its_connection_has_that_one_only(
 ):
     for name in ("first", "second"):
         await peer.heartbeat(name, group="", producers=["askers"])
-    assert broker.parts.clients.producer("first") is None
-    assert broker.parts.clients.producer("second") is not None
+    assert broker.parts.tables.clients.producer("first") is None
+    assert broker.parts.tables.clients.producer("second") is not None
 
 
 async def test_thousands_of_replies_to_oneself_do_not_wait_for_each_other(

@@ -131,7 +131,7 @@ async def test_hot_and_cold_sends_store_the_same_record(any_broker: Broker, any_
 async def test_a_missing_topic_is_made_after_the_template(peer: Peer, broker: Broker):
     answer = await peer.send("Fresh", queue_id=3, d=4)
     assert answer.code == ResponseCode.SUCCESS
-    topic = broker.parts.topics.get("Fresh")
+    topic = broker.parts.tables.topics.get("Fresh")
     assert topic is not None
     assert (topic.read_queue_nums, topic.write_queue_nums, topic.perm) == (4, 4, 6)
     assert b'"Fresh"' in (broker.config.config_folder / "topics.json").read_bytes()
@@ -139,7 +139,7 @@ async def test_a_missing_topic_is_made_after_the_template(peer: Peer, broker: Br
 
 async def test_a_template_has_the_last_word_on_queues(peer: Peer, broker: Broker):
     assert (await peer.send("Many", d=100)).code == ResponseCode.SUCCESS
-    topic = broker.parts.topics.get("Many")
+    topic = broker.parts.tables.topics.get("Many")
     assert topic is not None
     assert topic.write_queue_nums == broker.config.default_topic_queue_nums
 
@@ -230,7 +230,7 @@ async def test_a_header_of_wrong_types_is_code_1_and_names_the_member(
 
 async def test_a_store_that_takes_no_writes_is_code_14(any_broker: Broker, any_peer: Peer):
     await any_peer.create_topic("T")
-    any_broker.parts.gate.set_writable(False)
+    any_broker.parts.writing.gate.set_writable(False)
     answer = await any_peer.send("T")
     assert answer.code == ResponseCode.SERVICE_NOT_AVAILABLE
     assert "service not available now" in (answer.remark or "")
@@ -240,7 +240,7 @@ async def test_a_store_that_stops_takes_no_writes_whatever_disk_and_role_say(
     any_broker: Broker, any_peer: Peer
 ):
     await any_peer.create_topic("T")
-    gate = any_broker.parts.gate
+    gate = any_broker.parts.writing.gate
     gate.close()
     # As the cleaner and the end of a pause do, which may come while the ports close.
     gate.set_writable(True)
@@ -363,7 +363,7 @@ async def test_a_flush_that_takes_too_long_is_code_10(tmp_path, monkeypatch):
             await asyncio.sleep(0)
             return False
 
-        monkeypatch.setattr(broker.parts.writer.flush_waits, "wait", never)
+        monkeypatch.setattr(broker.parts.writing.writer.flush_waits, "wait", never)
         answer = await peer.send("T", unknownMember="1")
         assert answer.code == ResponseCode.FLUSH_DISK_TIMEOUT
         assert "msgId" in answer.ext_fields
@@ -389,7 +389,7 @@ async def test_a_message_given_back_waits_in_the_schedule_topic(peer: Peer, brok
     fields = {"offset": offset, "group": "readers", "delayLevel": 0, "maxReconsumeTimes": 16}
     answer = await peer.ask(RequestCode.CONSUMER_SEND_MSG_BACK, fields)
     assert answer.code == ResponseCode.SUCCESS
-    assert broker.parts.topics.get("%RETRY%readers") is not None
+    assert broker.parts.tables.topics.get("%RETRY%readers") is not None
     entry = broker.parts.store.queue_entry("SCHEDULE_TOPIC_XXXX", 2, 0)
     assert entry is not None
     message, _ = decode_record(broker.parts.store.lookup(entry[0]) or b"")
@@ -418,7 +418,7 @@ async def test_a_message_that_nobody_can_handle_becomes_a_dead_letter(
     [message] = await peer.messages("%DLQ%readers")
     assert message.body == b"poison"
     assert message.properties[PropertyKey.RETRY_TOPIC] == "T"
-    topic = broker.parts.topics.get("%DLQ%readers")
+    topic = broker.parts.tables.topics.get("%DLQ%readers")
     assert topic is not None
     assert topic.perm == 6
 
@@ -478,7 +478,9 @@ async def test_every_status_of_a_put_has_its_code_and_text(
     await peer.create_topic("T")
     broker.parts.store.set_writable(False)
     refused = Appended(status, 0, 0, 0, 0)
-    with patch.object(broker.parts.writer, "_store", Mock(append=Mock(return_value=refused))):
+    with patch.object(
+        broker.parts.writing.writer, "_store", Mock(append=Mock(return_value=refused))
+    ):
         answer = await peer.send("T")
     assert answer.code == code
     assert text in (answer.remark or "")

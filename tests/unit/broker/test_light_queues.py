@@ -39,8 +39,8 @@ async def test_a_message_is_pulled_from_each_light_queue_that_it_names(tmp_path:
         assert await bodies(peer, "%LMQ%a") == [b"1", b"2"]
         assert await bodies(peer, "%LMQ%b") == [b"1"]
         # Neither the queues nor their group are in a table, and they need not be.
-        assert "%LMQ%a" not in broker.parts.topics.names
-        assert "%LMQ%reader" not in broker.parts.groups.names
+        assert "%LMQ%a" not in broker.parts.tables.topics.names
+        assert "%LMQ%reader" not in broker.parts.tables.groups.names
         elsewhere = await peer.pull("%LMQ%a", queue_id=1, group="%LMQ%reader")
         assert elsewhere.code == ResponseCode.SYSTEM_ERROR
         assert (await peer.send("%LMQ%b", b"straight")).code == ResponseCode.SUCCESS

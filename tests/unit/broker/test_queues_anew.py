@@ -87,7 +87,7 @@ async def assert_begun(peer: Peer, broker: Broker) -> None:
     assert len(decode_records(answer.body)) == NEW
     assert await commit(peer, OLD, oneway=True) == 0
     assert await stored(peer) == OLD
-    assert not broker.parts.offsets.stale
+    assert not broker.parts.tables.offsets.stale
     await pull(peer, OLD + 2, sys_flag=int(PullSysFlag.COMMIT_OFFSET), commitOffset=OLD + 1)
     assert broker.parts.store.drain_commits() == [("readers", "T", 0, OLD + 1)], "it is fast again"
 
@@ -98,7 +98,7 @@ async def test_offsets_of_a_deleted_topic_are_in_neither_file_nor_backup(
     await any_peer.create_topic("T", 1)
     await send(any_peer, OLD)
     await commit(any_peer, OLD)
-    offsets = any_broker.parts.offsets
+    offsets = any_broker.parts.tables.offsets
     for group in ("others", "more"):
         await commit(any_peer, 1, group=group)
         await offsets.persist()
@@ -203,7 +203,7 @@ async def test_who_reads_assigned_queues_without_offsets_is_sent_to_the_start(
     await send(any_peer, NEW)
     assert (await pull(any_peer, OLD, **more)).code == ResponseCode.PULL_OFFSET_MOVED
     assert (await pull(any_peer, 0, **more)).code == 0
-    assert not any_broker.parts.offsets.stale
+    assert not any_broker.parts.tables.offsets.stale
 
 
 async def test_a_pull_consumer_that_keeps_its_offsets_is_sent_to_the_start_once(
@@ -213,7 +213,7 @@ async def test_a_pull_consumer_that_keeps_its_offsets_is_sent_to_the_start_once(
     await any_peer.heartbeat("member", topics={"T": "*"}, consume_type="CONSUME_ACTIVELY")
     assert (await pull(any_peer, OLD, tags="*")).code == ResponseCode.PULL_OFFSET_MOVED
     assert len(decode_records((await pull(any_peer, OLD, tags="*")).body)) == NEW - OLD
-    assert not any_broker.parts.offsets.stale
+    assert not any_broker.parts.tables.offsets.stale
 
 
 async def test_pulls_of_ranges_without_offsets_are_fast_again_when_each_queue_was_read(
@@ -223,9 +223,9 @@ async def test_pulls_of_ranges_without_offsets_are_fast_again_when_each_queue_wa
         await any_peer.create_topic("T", 1)
         await send(any_peer, NEW)
         assert (await pull(any_peer, OLD, tags="*")).code == 0
-        assert not any_broker.parts.offsets.stale
+        assert not any_broker.parts.tables.offsets.stale
         await delete(any_peer)
-        assert any_broker.parts.offsets.stale
+        assert any_broker.parts.tables.offsets.stale
 
 
 async def test_who_is_no_member_reads_where_it_wants_and_decides_nothing(
@@ -267,7 +267,7 @@ async def test_queues_that_a_topic_lost_are_anew_when_it_gets_them_back(
     assert (await pull(any_peer, OLD, 1)).code == ResponseCode.PULL_OFFSET_MOVED
     answer = await pull(any_peer, 0, 1)
     assert len(decode_records(answer.body)) == NEW
-    assert not any_broker.parts.offsets.stale
+    assert not any_broker.parts.tables.offsets.stale
 
 
 async def test_each_broadcasting_member_is_sent_to_the_start_once(any_broker: Broker) -> None:
@@ -289,7 +289,7 @@ async def test_each_broadcasting_member_is_sent_to_the_start_once(any_broker: Br
             assert answer.code == ResponseCode.PULL_OFFSET_MOVED
             for offset in (0, OLD):
                 assert (await pull(peer, offset)).code == 0
-    await until(lambda: not any_broker.parts.offsets.stale)
+    await until(lambda: not any_broker.parts.tables.offsets.stale)
     async with peer_of(any_broker) as late:
         await late.heartbeat("m4", topics={"T": "*"}, model="BROADCASTING")
         assert (await pull(late, OLD)).code == 0
@@ -325,7 +325,7 @@ async def test_offsets_go_with_the_queues_of_an_unused_topic(
     await send(any_peer, OLD)
     await commit(any_peer, OLD)
     await join(any_peer)
-    any_broker.parts.topics.delete("T")
+    any_broker.parts.tables.topics.delete("T")
     assert (await any_peer.ask(RequestCode.CLEAN_UNUSED_TOPIC)).code == 0
     await any_peer.create_topic("T", 1)
     await send(any_peer, NEW)
@@ -348,7 +348,7 @@ async def test_offsets_go_with_a_queue_all_of_whose_messages_expired(
         told("T:0")
         return 1
 
-    monkeypatch.setattr(parts.cleaner, "delete_expired_queues", one_expired)
+    monkeypatch.setattr(parts.writing.cleaner, "delete_expired_queues", one_expired)
     assert (await any_peer.ask(RequestCode.CLEAN_EXPIRED_CONSUMEQUEUE)).code == 0
     await send(any_peer, NEW)
     await join(any_peer)
@@ -369,10 +369,10 @@ async def test_members_of_a_group_that_is_gone_store_no_offsets(tmp_path, kernel
         assert (await peer.ask(RequestCode.DELETE_SUBSCRIPTIONGROUP, fields)).code == 0
         assert await commit(peer, 7) == ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST
         await commit(peer, 7, oneway=True)
-        file = broker.parts.offsets.file
+        file = broker.parts.tables.offsets.file
         for path in (file.path, file.backup_path):
             assert json.loads(path.read_text())["offsetTable"] == {}
-        assert broker.parts.offsets.query("readers", "T", 0) == -1
+        assert broker.parts.tables.offsets.query("readers", "T", 0) == -1
 
 
 async def test_what_is_done_of_dead_letters_is_kept_without_a_group_for_it(
@@ -388,6 +388,6 @@ async def test_what_is_done_of_dead_letters_is_kept_without_a_group_for_it(
             fields.pop("commitOffset")
             told = await peer.ask(RequestCode.QUERY_CONSUMER_OFFSET, fields)
             assert told.ext_fields["offset"] == "7"
-        assert broker.parts.groups.get(DONE_GROUP) is None
+        assert broker.parts.tables.groups.get(DONE_GROUP) is None
     async with Broker(config, kernel=kernel) as broker:
-        assert broker.parts.offsets.query(DONE_GROUP, dead, 0) == 7
+        assert broker.parts.tables.offsets.query(DONE_GROUP, dead, 0) == 7

@@ -52,7 +52,7 @@ def disk(monkeypatch: pytest.MonkeyPatch) -> Iterator[Disk]:
 
 
 def topics_on_disk(broker: Broker) -> set[str]:
-    return set(loads(broker.parts.topics.file.path.read_bytes())["topicConfigTable"])
+    return set(loads(broker.parts.tables.topics.file.path.read_bytes())["topicConfigTable"])
 
 
 async def test_no_send_to_a_new_topic_is_answered_before_the_topic_is_on_disk(
@@ -63,7 +63,7 @@ async def test_no_send_to_a_new_topic_is_answered_before_the_topic_is_on_disk(
         sends = [asyncio.ensure_future(any_peer.send("New", b"%d" % i)) for i in range(5)]
         await until(disk.waiting.is_set)
         # Sent when the topic is in the tables, but not in the file.
-        assert "New" in any_broker.parts.topics
+        assert "New" in any_broker.parts.tables.topics
         sends += [asyncio.ensure_future(other.send("New", b"5")) for _ in range(3)]
         assert (await other.pull("New")).code == ResponseCode.PULL_NOT_FOUND
         done = [send for send in sends if send.done()]
@@ -101,7 +101,9 @@ async def test_what_a_topic_gets_that_is_made_again_during_its_deletion_stays(
         any_peer.ask(RequestCode.DELETE_TOPIC_IN_BROKER, {"topic": "T"})
     )
     await until(disk.waiting.is_set)
-    any_broker.parts.topics.put(TopicConfig(topic_name="T", read_queue_nums=4, write_queue_nums=4))
+    any_broker.parts.tables.topics.put(
+        TopicConfig(topic_name="T", read_queue_nums=4, write_queue_nums=4)
+    )
     async with peer_of(any_broker) as other:
         sent = await other.send("T", b"new")
         assert (sent.code, sent.ext_fields["queueOffset"]) == (ResponseCode.SUCCESS, "0")
@@ -180,7 +182,7 @@ async def test_a_client_that_comes_back_over_a_new_connection_is_one_member(
         assert RequestCode.GET_CONSUMER_RUNNING_INFO in codes
         # The old connection's end takes nothing from the new one.
         await peer.client.close()
-        group = broker.parts.clients.group("readers")
+        group = broker.parts.tables.clients.group("readers")
         await until(lambda: group is not None and len(group.members) == 2)
         answer = await other.ask(RequestCode.GET_CONSUMER_LIST_BY_GROUP, fields)
         assert loads(answer.body)["consumerIdList"] == ["c1", "c2"]
@@ -200,7 +202,7 @@ async def test_a_connection_that_closes_takes_its_waiting_requests_along(
     connections = any_broker._ports._main
     await until(lambda: len(connections.connections) <= 1)
     disk.release()
-    await until(lambda: any_broker.parts.topics.is_durable("New"))
+    await until(lambda: any_broker.parts.tables.topics.is_durable("New"))
     assert (await any_peer.send("New", b"after")).code == ResponseCode.SUCCESS
 
 

@@ -79,7 +79,7 @@ async def test_every_30_seconds_all_topics_go_to_all_name_servers_on_one_connect
                 assert fields["brokerAddr"] == broker.address
                 assert (fields["brokerName"], fields["brokerId"]) == ("broker-t", "0")
                 assert ear.topics()["T"]["writeQueueNums"] == 3
-                assert set(ear.topics()) == set(broker.parts.topics.names)
+                assert set(ear.topics()) == set(broker.parts.tables.topics.names)
 
 
 async def test_a_topic_that_a_send_makes_is_registered_at_once_everywhere(tmp_path):
@@ -118,7 +118,7 @@ async def test_a_change_is_registered_without_a_rest_before(tmp_path, monkeypatc
 
             async def noted(seconds: float) -> None:
                 # Everything that waits sleeps by this function while it is in its place.
-                if asyncio.current_task() is broker.parts.registration._task:
+                if asyncio.current_task() is broker.parts.peers.registration._task:
                     slept.append(seconds)
                 await sleep(seconds)
 
@@ -135,7 +135,7 @@ async def test_changes_during_a_registration_are_the_next_one_together(tmp_path)
             before = len(ear.heard)
             ear.answers.clear()
             for name in ["A", "B", "C", "D"]:
-                broker.parts.topics.put(TopicConfig(topic_name=name))
+                broker.parts.tables.topics.put(TopicConfig(topic_name=name))
                 await until(lambda: len(ear.heard) == before + 1)
             assert "A" in ear.topics()
             assert "B" not in ear.topics()
@@ -148,7 +148,7 @@ def put_topics(broker: Broker, prefix: str, count: int) -> set[str]:
     """So many topics more; the names of them."""
     names = {f"{prefix}{number}" for number in range(count)}
     for name in names:
-        broker.parts.topics.put(TopicConfig(topic_name=name))
+        broker.parts.tables.topics.put(TopicConfig(topic_name=name))
     return names
 
 
@@ -164,7 +164,7 @@ async def test_a_change_of_a_large_table_is_registered_alone(tmp_path):
                 await until(lambda name=name: ear.topics().keys() == {f"{name}0"})
                 body = decode_registration(ear.heard[-1].body, compressed=False)
                 versions.append(body.topic_config_serialize_wrapper.data_version)
-                assert versions[-1] == broker.parts.topics.version
+                assert versions[-1] == broker.parts.tables.topics.version
             assert versions[0] != versions[1]
 
 
@@ -188,7 +188,7 @@ async def test_a_new_connection_hears_of_a_large_table_whole(tmp_path, monkeypat
         async with Broker(config) as broker:
             many = put_topics(broker, "many", registration.ON_THE_SPOT_TOPICS_MAX + 1)
             await until(lambda: many <= ear.topics().keys())
-            registers = broker.parts.registration
+            registers = broker.parts.peers.registration
             registers._client.disconnect(config.name_servers[0])
             one = put_topics(broker, "one", 1)
             await until(lambda: ear.topics().keys() >= many | one)
@@ -203,7 +203,7 @@ async def test_who_makes_no_topic_waits_for_no_registration(tmp_path, monkeypatc
             nonlocal asked
             asked += 1
 
-        monkeypatch.setattr(broker.parts.registration, "now", now)
+        monkeypatch.setattr(broker.parts.peers.registration, "now", now)
         sent = await peer.send("T")
         offset = MessageId.parse(sent.ext_fields["msgId"]).physical_offset
         fields = {"offset": offset, "group": "group", "delayLevel": -1}
@@ -226,7 +226,7 @@ async def test_other_name_servers_are_told_at_once_and_the_former_no_more(tmp_pa
             body = f"namesrvAddr=127.0.0.1:{two.server.port}\n".encode()
             answer = await peer.ask(RequestCode.UPDATE_BROKER_CONFIG, body=body)
             assert answer.code == 0
-            assert set(two.topics()) == set(broker.parts.topics.names)
+            assert set(two.topics()) == set(broker.parts.tables.topics.names)
             told = len(one.heard)
             await until(lambda: len(two.heard) >= 3)
             assert len(one.heard) == told
@@ -238,7 +238,7 @@ async def test_a_broker_without_name_servers_can_be_given_some(tmp_path):
         async with peer_of(broker) as peer:
             body = f"namesrvAddr=127.0.0.1:{ear.server.port}\n".encode()
             await peer.ask(RequestCode.UPDATE_BROKER_CONFIG, body=body)
-        assert set(ear.topics()) == set(broker.parts.topics.names)
+        assert set(ear.topics()) == set(broker.parts.tables.topics.names)
 
 
 async def test_a_name_server_that_was_restarted_hears_of_the_broker_soon(tmp_path, monkeypatch):
@@ -250,8 +250,10 @@ async def test_a_name_server_that_was_restarted_hears_of_the_broker_soon(tmp_pat
             await two.server.stop()
             two.server = RemotingServer(two._handle, host="127.0.0.1", port=port)
             await two.server.start()
-            await until(lambda: len(two.heard) > before and not broker.parts.registration.failing)
-            assert set(two.topics()) == set(broker.parts.topics.names)
+            await until(
+                lambda: len(two.heard) > before and not broker.parts.peers.registration.failing
+            )
+            assert set(two.topics()) == set(broker.parts.tables.topics.names)
 
 
 async def test_two_brokers_of_one_name_are_told_and_the_first_stays(tmp_path, monkeypatch, caplog):
@@ -282,11 +284,11 @@ async def test_two_brokers_of_one_name_are_told_and_the_first_stays(tmp_path, mo
             await until(lambda: told("WARNING", "registration refused", *both) >= 3)
             winner = f"name server {address}: another broker claims this one's place"
             await until(lambda: told("WARNING", winner, second.address) >= 1)
-            assert list(second.parts.registration.refusals) == [address]
-            assert first.parts.registration.refusals == {}
+            assert list(second.parts.peers.registration.refusals) == [address]
+            assert first.parts.peers.registration.refusals == {}
             await first.stop()
             await until(lambda: server.routes.live.keys() == {second.address})
-            await until(lambda: not second.parts.registration.refusals)
+            await until(lambda: not second.parts.peers.registration.refusals)
 
 
 async def test_the_lines_about_refusals_are_limited_in_time(tmp_path, monkeypatch, caplog):

@@ -121,7 +121,7 @@ class World:
 
     def state(self) -> dict[str, object]:
         """All that heartbeats decide; the connections by their numbers."""
-        clients, numbers = self.broker.parts.clients, {}
+        clients, numbers = self.broker.parts.tables.clients, {}
         groups = {}
         for name in "gh":
             group = clients.group(name)
@@ -146,13 +146,15 @@ class World:
                 name: [client.last_heartbeat_ms for client in members]
                 for name, members in clients.producer_groups.items()
             },
-            "topics": sorted(self.broker.parts.topics.names),
-            "known groups": sorted(self.broker.parts.groups.snapshot().subscription_group_table),
+            "topics": sorted(self.broker.parts.tables.topics.names),
+            "known groups": sorted(
+                self.broker.parts.tables.groups.snapshot().subscription_group_table
+            ),
             "filters": {
                 (topic, name): (found.text, found.version, found.dead_ms)
                 for topic in ("T", "U")
                 for name in "gh"
-                if (found := self.broker.parts.filters.get(topic, name)) is not None
+                if (found := self.broker.parts.tables.filters.get(topic, name)) is not None
             },
         }
 

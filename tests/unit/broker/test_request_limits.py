@@ -42,7 +42,7 @@ async def test_sends_and_pulls_over_the_limit_are_busy_whoever_answers_them(
             assert (await peer.ask(RequestCode.GET_BROKER_CONFIG)).code == 2
         async with peer_of(broker) as another:
             assert await sent(another, 1) == {2: 1}, "it comes from the same address"
-        counts = broker.parts.limits.counts.shown()
+        counts = broker.parts.guards.limits.counts.shown()
         assert counts["requestsRefusedOfAddress"] == 6
         assert broker.parts.store.queue_bounds("T", 0) == (0, FEW - 2)
 
@@ -79,7 +79,7 @@ async def test_one_way_requests_over_the_limit_are_dropped_and_counted(
                 await peer.client.invoke_oneway(peer.address, command)
             assert (await peer.send("T")).code == 2
         assert broker.parts.store.queue_bounds("T", 0)[1] == FEW - 1
-        assert (broker.parts.limits.counts.shown())["requestsRefusedOfAddress"] == 12
+        assert (broker.parts.guards.limits.counts.shown())["requestsRefusedOfAddress"] == 12
 
 
 async def test_a_limit_comes_and_goes_while_clients_are_connected(
@@ -119,7 +119,7 @@ async def test_connections_that_are_refused_are_counted(
 ) -> None:
     async with Broker(small_config(tmp_path, **settings)) as broker:
         streams = [await asyncio.open_connection("127.0.0.1", broker.port) for _ in range(10)]
-        shown = broker.parts.limits.counts.shown
+        shown = broker.parts.guards.limits.counts.shown
         await until(lambda: shown()[reason] == 8)
         assert shown()["connections"] == 2
         for _, writer in streams:
@@ -152,6 +152,6 @@ async def test_an_account_has_a_limit_of_its_own_on_all_its_connections(
         async with peer_of(broker, READER) as another, peer_of(broker) as stranger:
             assert await sent(another, 3) == {0: 3}
             assert await sent(stranger, 1) == {1: 1}, "denied, and of no account"
-        counts = broker.parts.limits.counts.shown()
+        counts = broker.parts.guards.limits.counts.shown()
         assert counts["requestsRefusedOfAccount"] == FEW // 2 + 1
         assert counts["requestsRefusedOfAddress"] == 0

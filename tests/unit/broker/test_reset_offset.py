@@ -66,7 +66,7 @@ async def test_a_tool_of_5_resets_a_group_that_has_no_offset_yet(broker: Broker,
     assert answer.code == ResponseCode.CONSUMER_NOT_ONLINE
     one = {**fields, "queueId": 0, "offset": 1}
     assert (await peer.ask(RESET, one, **of_5)).code == ResponseCode.SUCCESS
-    assert broker.parts.offsets.of_topic("readers", "T") == {0: 1}
+    assert broker.parts.tables.offsets.of_topic("readers", "T") == {0: 1}
     await peer.heartbeat("c1", topics={"T": "*"})
     answer = await peer.ask(RESET, {**fields, "isForce": True}, **of_5)
     expected = {MessageQueue("T", "broker-t", number): 3 * (1 - number) for number in range(2)}
@@ -175,8 +175,8 @@ async def test_one_queue_of_a_group_that_is_not_online_is_reset_by_the_broker(
     answer = await peer.ask(RESET, {**ONE_QUEUE, "offset": 1})
     assert answer.code == ResponseCode.SUCCESS
     assert fastjson.loads(answer.body)["offsetTable"] == {MessageQueue("T", "broker-t", 1): 1}
-    assert broker.parts.offsets.query("readers", "T", 1) == 1
-    assert broker.parts.offsets.query("readers", "T", 0) == -1
+    assert broker.parts.tables.offsets.query("readers", "T", 1) == 1
+    assert broker.parts.tables.offsets.query("readers", "T", 0) == -1
 
 
 async def test_an_offset_outside_the_queue_and_an_unknown_queue_are_no_reset(
@@ -192,4 +192,4 @@ async def test_an_offset_outside_the_queue_and_an_unknown_queue_are_no_reset(
     ):
         answer = await peer.ask(RESET, {**ONE_QUEUE, **more})
         assert (answer.code, answer.remark) == (ResponseCode.SYSTEM_ERROR, remark)
-    assert broker.parts.offsets.query("readers", "T", 1) == 1
+    assert broker.parts.tables.offsets.query("readers", "T", 1) == 1

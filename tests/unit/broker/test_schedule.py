@@ -21,8 +21,8 @@ pytestmark = pytest.mark.asyncio
 async def deliver_at(broker: Broker, milliseconds: int, monkeypatch: pytest.MonkeyPatch) -> int:
     """Deliver as if so much time had gone by."""
     later = broker.parts.now_ms() + milliseconds
-    monkeypatch.setattr(broker.parts.schedule, "_now_ms", lambda: later)
-    return await broker.parts.schedule.deliver_due()
+    monkeypatch.setattr(broker.parts.writing.schedule, "_now_ms", lambda: later)
+    return await broker.parts.writing.schedule.deliver_due()
 
 
 @pytest.fixture
@@ -42,7 +42,7 @@ async def test_a_delayed_message_comes_when_its_time_has_come(long_delays, kerne
         assert await peer.messages("T", 3) == []
         assert await deliver_at(broker, 3_600_000, monkeypatch) == 0
         assert await deliver_at(broker, 7_200_000, monkeypatch) == 1
-        assert await broker.parts.schedule.deliver_due() == 0
+        assert await broker.parts.writing.schedule.deliver_due() == 0
         [message] = await peer.messages("T", 3)
         assert message.body == b"later"
         assert message.tags == "a"
@@ -52,7 +52,7 @@ async def test_a_delayed_message_comes_when_its_time_has_come(long_delays, kerne
         assert message.born_timestamp == 1_700_000_000_000
         answer = await peer.pull("T", 3, tags="a")
         assert answer.code == ResponseCode.SUCCESS
-        assert broker.parts.schedule.offsets == {2: 1}
+        assert broker.parts.writing.schedule.offsets == {2: 1}
 
 
 async def test_a_message_is_due_one_delay_after_the_time_that_its_record_notes(
@@ -61,7 +61,9 @@ async def test_a_message_is_due_one_delay_after_the_time_that_its_record_notes(
     async with Broker(long_delays, kernel=kernel) as broker, peer_of(broker) as peer:
         await peer.create_topic("T")
         # The clock goes on between a handler and the store.
-        monkeypatch.setattr(broker.parts.writer, "_now_ms", lambda: broker.parts.now_ms() - 1_000)
+        monkeypatch.setattr(
+            broker.parts.writing.writer, "_now_ms", lambda: broker.parts.now_ms() - 1_000
+        )
         await peer.send("T", b"later", properties="DELAY\x011")
         place, _size, due = broker.parts.store.queue_entry("SCHEDULE_TOPIC_XXXX", 0, 0)
         [record] = decode_records(broker.parts.store.lookup(place))
@@ -151,7 +153,7 @@ async def test_a_message_that_can_t_be_stored_holds_up_no_other(
                 born_host=host,
                 store_host=host,
             )
-            assert (await broker.parts.writer.put(record)).is_stored
+            assert (await broker.parts.writing.writer.put(record)).is_stored
         assert await deliver_at(broker, 3_600_000, monkeypatch) == 2
         assert [m.body for m in await peer.messages("T")] == [b"x"]
     assert "to a/b: MESSAGE_ILLEGAL; dropped" in caplog.text
@@ -181,10 +183,10 @@ async def test_on_a_full_disk_what_is_due_waits(long_delays, monkeypatch):
     async with Broker(long_delays) as broker, peer_of(broker) as peer:
         await peer.create_topic("T")
         await peer.send("T", b"later", properties="DELAY\x011")
-        broker.parts.gate.set_writable(False)
+        broker.parts.writing.gate.set_writable(False)
         assert await deliver_at(broker, 3_600_000, monkeypatch) == 0
-        assert broker.parts.schedule.offsets == {}
-        broker.parts.gate.set_writable(True)
+        assert broker.parts.writing.schedule.offsets == {}
+        broker.parts.writing.gate.set_writable(True)
         assert await deliver_at(broker, 3_600_000, monkeypatch) == 1
 
 
@@ -243,7 +245,7 @@ async def test_a_position_outside_its_queue_is_brought_inside(long_delays):
     long_delays.config_folder.mkdir(parents=True)
     (long_delays.config_folder / "delayOffset.json").write_text('{"offsetTable":{1:77,2:0}}')
     async with Broker(long_delays) as broker:
-        assert broker.parts.schedule.offsets == {1: 0, 2: 0}
+        assert broker.parts.writing.schedule.offsets == {1: 0, 2: 0}
 
 
 async def test_a_real_second_of_delay_wakes_a_waiting_consumer(tmp_path, kernel):

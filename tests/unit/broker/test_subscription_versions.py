@@ -259,7 +259,7 @@ async def test_the_member_that_is_left_gets_what_it_wants(
             if leaves_well:
                 leaving = {"clientID": "ahead", "consumerGroup": "readers"}
                 await ahead.peer.ask(RequestCode.UNREGISTER_CLIENT, leaving)
-        online = broker.parts.clients.group("readers")
+        online = broker.parts.tables.clients.group("readers")
         assert online is not None
         await until(lambda: len(online.members) == 1)
         await send(right.peer, "b", "a", "b")

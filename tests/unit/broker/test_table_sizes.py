@@ -57,7 +57,7 @@ async def test_an_offset_of_a_group_with_a_long_name_is_refused(broker: Broker, 
     assert refused.code == ResponseCode.SYSTEM_ERROR
     assert '<consumerGroup> "nnnn' in (refused.remark or "")
     assert "has 3000000 bytes; at most 255 are allowed" in (refused.remark or "")
-    assert broker.parts.offsets.snapshot()["offsetTable"] == {}
+    assert broker.parts.tables.offsets.snapshot()["offsetTable"] == {}
     assert (await peer.ask(code, COMMIT | {"consumerGroup": "n" * 255})).code == 0
 
 
@@ -78,10 +78,10 @@ async def test_a_pull_that_commits_for_a_long_name_is_refused(broker: Broker, pe
     refused = await peer.ask(RequestCode.PULL_MESSAGE, pull)
     assert refused.code == ResponseCode.SYSTEM_ERROR
     assert "at most 255 are allowed" in (refused.remark or "")
-    assert MEGABYTES not in broker.parts.groups.names
-    assert broker.parts.offsets.snapshot()["offsetTable"] == {}
+    assert MEGABYTES not in broker.parts.tables.groups.names
+    assert broker.parts.tables.offsets.snapshot()["offsetTable"] == {}
     assert (await peer.ask(RequestCode.PULL_MESSAGE, pull | {"consumerGroup": "g"})).code != 1
-    assert broker.parts.offsets.query("g", "T", 0) == 7
+    assert broker.parts.tables.offsets.query("g", "T", 0) == 7
 
 
 async def test_offsets_are_bounded_by_what_they_take(
@@ -308,7 +308,7 @@ async def test_number_keys_are_read_whatever_the_names_look_like(tmp_path: Path)
 async def test_clients_and_what_they_subscribe_to_are_bounded_by_what_they_take(
     broker: Broker, peer: Peer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    table = broker.parts.clients
+    table = broker.parts.tables.clients
     assert table._bytes == 0
     async with peer_of(broker) as other:
         await other.heartbeat("d", "a", {"T": "x||y", "U": "*"}, producers=["p"])

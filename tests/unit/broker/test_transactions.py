@@ -180,7 +180,7 @@ async def test_an_open_half_is_asked_about_and_its_answer_counts(
     async with Broker(config, kernel=kernel) as broker, peer_of(broker) as peer:
         await peer.heartbeat("c1", "", producers=[GROUP])
         half = await prepare(peer)
-        await until(broker.parts.transactions.check)
+        await until(broker.parts.writing.transactions.check)
         await until(lambda: asked(peer))
         [question] = await asked(peer)
         message, _ = decode_record(question.body)
@@ -201,9 +201,9 @@ async def test_an_open_half_is_asked_about_and_its_answer_counts(
         # The producer's own end comes late: nothing is stored twice.
         assert (await end(peer, half, COMMIT)).code == ResponseCode.SUCCESS
         assert await bodies(peer) == [b"U1"]
-        await broker.parts.transactions.check()
-        assert broker.parts.transactions.open_halves == 0
-        assert broker.parts.offsets.query(TRANSACTION_GROUP, HALF_TOPIC, 0) == 2
+        await broker.parts.writing.transactions.check()
+        assert broker.parts.writing.transactions.open_halves == 0
+        assert broker.parts.tables.offsets.query(TRANSACTION_GROUP, HALF_TOPIC, 0) == 2
 
 
 async def test_an_undecided_end_is_not_answered_and_the_half_stays_open(
@@ -215,8 +215,8 @@ async def test_an_undecided_end_is_not_answered_and_the_half_stays_open(
         half = await prepare(peer)
         command = RemotingCommand.request(RequestCode.END_TRANSACTION, end_fields(half, UNDECIDED))
         await peer.client.invoke_oneway(peer.address, command)
-        await until(broker.parts.transactions.check)
-        assert broker.parts.transactions.open_halves == 1
+        await until(broker.parts.writing.transactions.check)
+        assert broker.parts.writing.transactions.open_halves == 1
 
 
 @pytest.mark.parametrize(
@@ -246,7 +246,7 @@ async def test_an_undecided_end_is_told_with_the_id_that_there_is(
 async def test_a_young_half_is_left_alone(broker: Broker, peer: Peer) -> None:
     text = half_properties("U1")
     await peer.send("T", b"x", properties=text, g=broker.parts.now_ms())
-    assert await broker.parts.transactions.check() == 0
+    assert await broker.parts.writing.transactions.check() == 0
     assert len(await peer.messages(HALF_TOPIC)) == 1
 
 
@@ -257,7 +257,7 @@ async def test_an_immunity_of_its_own_holds_nobody_up(tmp_path: Path) -> None:
         immune = half_properties("U1", CHECK_IMMUNITY_TIME_IN_SECONDS="600")
         await peer.send("T", b"immune", properties=immune, g=now)
         await peer.send("T", b"other", properties=half_properties("U2"), g=now)
-        await until(broker.parts.transactions.check)
+        await until(broker.parts.writing.transactions.check)
         halves = await peer.messages(HALF_TOPIC)
         again = [
             half
@@ -278,13 +278,13 @@ async def test_after_too_many_checks_a_half_is_set_aside_until_an_operator_resum
         await prepare(peer)
 
         async def is_set_aside() -> bool:
-            await broker.parts.transactions.check()
-            return CHECK_MAX_TIME_TOPIC in broker.parts.topics
+            await broker.parts.writing.transactions.check()
+            return CHECK_MAX_TIME_TOPIC in broker.parts.tables.topics
 
         await until(is_set_aside)
         [message] = await peer.messages(CHECK_MAX_TIME_TOPIC)
         assert message.body == b"U1"
-        assert broker.parts.transactions.open_halves == 0
+        assert broker.parts.writing.transactions.open_halves == 0
 
         named = {"msgId": MessageId("127.0.0.1", 1, message.commit_log_offset).text}
         answer = await peer.ask(RequestCode.RESUME_CHECK_HALF_MESSAGE, named)
@@ -304,12 +304,12 @@ async def test_every_state_survives_a_restart(tmp_path: Path, kernel: str) -> No
         await end(peer, halves["U1"], COMMIT)
         await end(peer, halves["U3"], ROLLBACK)
     async with Broker(config, kernel=kernel) as broker, peer_of(broker) as peer:
-        assert broker.parts.transactions.open_halves == 1
+        assert broker.parts.writing.transactions.open_halves == 1
         assert await bodies(peer) == [b"U1"]
         for key, decision in (("U1", COMMIT), ("U2", COMMIT), ("U3", ROLLBACK)):
             assert (await end(peer, halves[key], decision)).code == ResponseCode.SUCCESS
         assert await bodies(peer) == [b"U1", b"U2"]
-        assert broker.parts.transactions.open_halves == 0
+        assert broker.parts.writing.transactions.open_halves == 0
 
 
 @pytest.mark.parametrize(
@@ -330,7 +330,7 @@ async def test_a_commit_whose_note_a_crash_took_is_not_stored_twice(
         def forget(_: object) -> None:
             """As when the process dies before the note."""
 
-        monkeypatch.setattr(broker.parts.transactions, "_note", forget)
+        monkeypatch.setattr(broker.parts.writing.transactions, "_note", forget)
         await end(peer, half, COMMIT)
         assert await bodies(peer) == [b"U1"]
     monkeypatch.undo()
@@ -342,9 +342,9 @@ async def test_a_commit_whose_note_a_crash_took_is_not_stored_twice(
     async with later as broker, peer_of(broker) as peer:
         await peer.heartbeat("c1", "", producers=[GROUP])
         await end(peer, half, COMMIT)
-        await broker.parts.transactions.check()
+        await broker.parts.writing.transactions.check()
         assert await bodies(peer) == [b"U1"]
-        assert broker.parts.transactions.open_halves == 0
+        assert broker.parts.writing.transactions.open_halves == 0
 
 
 async def test_a_half_that_was_ended_while_it_was_immune_is_not_asked_about(
@@ -358,15 +358,15 @@ async def test_a_half_that_was_ended_while_it_was_immune_is_not_asked_about(
         end_of_immunity = broker.parts.now_ms() + 1000
 
         async def is_put_again() -> bool:
-            await broker.parts.transactions.check()
+            await broker.parts.writing.transactions.check()
             return len(await peer.messages(HALF_TOPIC)) > 1
 
         await until(is_put_again)
         # Its producer knows it by the place where it was first.
         await end(peer, half, COMMIT)
         await until(lambda: broker.parts.now_ms() > end_of_immunity)
-        assert await broker.parts.transactions.check() == 0
-        assert broker.parts.transactions.open_halves == 0
+        assert await broker.parts.writing.transactions.check() == 0
+        assert broker.parts.writing.transactions.open_halves == 0
         assert await bodies(peer) == [b"U1"]
 
 
@@ -377,8 +377,8 @@ async def test_an_immunity_that_is_no_number_is_the_time_out_of_the_broker(
     await peer.send("T", b"x", properties=text, g=broker.parts.now_ms())
     stored_ms = (await peer.messages(HALF_TOPIC))[0].store_timestamp
     await until(lambda: broker.parts.now_ms() > stored_ms)
-    assert await broker.parts.transactions.check() == 0
-    assert broker.parts.transactions.open_halves == 1
+    assert await broker.parts.writing.transactions.check() == 0
+    assert broker.parts.writing.transactions.open_halves == 1
 
 
 async def test_the_immunity_of_a_producer_whose_clock_is_ahead_counts_from_its_time(
@@ -391,7 +391,7 @@ async def test_the_immunity_of_a_producer_whose_clock_is_ahead_counts_from_its_t
             await peer.send("T", key.encode(), properties=half_properties(key, **more), g=born)
         stored_ms = (await peer.messages(HALF_TOPIC))[1].store_timestamp
         await until(lambda: broker.parts.now_ms() > stored_ms)
-        assert await broker.parts.transactions.check() == 1
+        assert await broker.parts.writing.transactions.check() == 1
         checked = {
             half.body: half.properties.get("TRANSACTION_CHECK_TIMES")
             for half in await peer.messages(HALF_TOPIC)
@@ -403,16 +403,16 @@ async def test_a_half_that_can_not_be_set_aside_stays_a_half(tmp_path: Path) -> 
     config = small_config(tmp_path, transaction_time_out=1, transaction_check_max=1)
     async with Broker(config) as broker, peer_of(broker) as peer:
         await prepare(peer)
-        await until(broker.parts.transactions.check)
+        await until(broker.parts.writing.transactions.check)
         stored_ms = (await peer.messages(HALF_TOPIC))[1].store_timestamp
         await until(lambda: broker.parts.now_ms() > stored_ms)
-        broker.parts.gate.set_writable(False)
+        broker.parts.writing.gate.set_writable(False)
         with pytest.raises(StoreError, match=r"half message 1 is not set aside: SERVICE_NOT"):
-            await broker.parts.transactions.check()
-        assert broker.parts.transactions.open_halves == 1
-        broker.parts.gate.set_writable(True)
-        assert await broker.parts.transactions.check() == 0
-        assert broker.parts.transactions.open_halves == 0
+            await broker.parts.writing.transactions.check()
+        assert broker.parts.writing.transactions.open_halves == 1
+        broker.parts.writing.gate.set_writable(True)
+        assert await broker.parts.writing.transactions.check() == 0
+        assert broker.parts.writing.transactions.open_halves == 0
         assert [m.body for m in await peer.messages(CHECK_MAX_TIME_TOPIC)] == [b"U1"]
 
 
@@ -421,7 +421,7 @@ async def test_a_half_is_asked_about_once_even_when_no_check_is_allowed(tmp_path
     async with Broker(config) as broker, peer_of(broker) as peer:
         await peer.heartbeat("c1", "", producers=[GROUP])
         await prepare(peer)
-        await until(broker.parts.transactions.check)
+        await until(broker.parts.writing.transactions.check)
         await until(lambda: asked(peer))
 
 
@@ -432,8 +432,8 @@ async def test_a_half_older_than_the_log_s_files_is_set_aside_unasked(tmp_path: 
         await peer.send("T", b"old", properties=half_properties("U1"), g=born)
 
         async def is_set_aside() -> bool:
-            assert await broker.parts.transactions.check() == 0
-            return CHECK_MAX_TIME_TOPIC in broker.parts.topics
+            assert await broker.parts.writing.transactions.check() == 0
+            return CHECK_MAX_TIME_TOPIC in broker.parts.tables.topics
 
         await until(is_set_aside)
         assert [m.body for m in await peer.messages(CHECK_MAX_TIME_TOPIC)] == [b"old"]
@@ -446,7 +446,7 @@ async def test_a_half_that_is_ended_while_it_is_put_again_is_done(
     async with Broker(config) as broker, peer_of(broker) as peer:
         half = await prepare(peer, CHECK_IMMUNITY_TIME_IN_SECONDS="1")
         end_of_immunity = broker.parts.now_ms() + 1000
-        put = broker.parts.writer.put
+        put = broker.parts.writing.writer.put
 
         async def ended_meanwhile(record: NewRecord) -> Put:
             monkeypatch.undo()
@@ -456,27 +456,27 @@ async def test_a_half_that_is_ended_while_it_is_put_again_is_done(
 
         stored_ms = (await peer.messages(HALF_TOPIC))[0].store_timestamp
         await until(lambda: broker.parts.now_ms() > stored_ms)
-        monkeypatch.setattr(broker.parts.writer, "put", ended_meanwhile)
-        await broker.parts.transactions.check()
+        monkeypatch.setattr(broker.parts.writing.writer, "put", ended_meanwhile)
+        await broker.parts.writing.transactions.check()
         assert len(await peer.messages(HALF_TOPIC)) == 2
         await until(lambda: broker.parts.now_ms() > end_of_immunity)
-        assert await broker.parts.transactions.check() == 0
-        assert broker.parts.transactions.open_halves == 0
+        assert await broker.parts.writing.transactions.check() == 0
+        assert broker.parts.writing.transactions.open_halves == 0
         # Both notes are passed, that of the half and that of its copy.
-        assert broker.parts.offsets.query(TRANSACTION_GROUP, OP_HALF_TOPIC, 0) == 2
+        assert broker.parts.tables.offsets.query(TRANSACTION_GROUP, OP_HALF_TOPIC, 0) == 2
 
 
 def kept_numbers(broker: Broker) -> int:
     """How much the transactions of a broker remember."""
-    values = vars(broker.parts.transactions.ops).values()
+    values = vars(broker.parts.writing.transactions.ops).values()
     return sum(len(value) for value in values if isinstance(value, (set, dict, list)))
 
 
 async def test_op_messages_behind_one_that_waits_for_its_half_take_no_room(tmp_path: Path) -> None:
     count = 100_000
     async with Broker(small_config(tmp_path)) as broker:
-        ops = broker.parts.transactions.ops
-        assert broker.parts.transactions.open_halves == 0
+        ops = broker.parts.writing.transactions.ops
+        assert broker.parts.writing.transactions.open_halves == 0
         ops.know(count, 0)
         most = 0
         for half in range(count):
@@ -485,33 +485,33 @@ async def test_op_messages_behind_one_that_waits_for_its_half_take_no_room(tmp_p
             most = max(most, kept_numbers(broker)) if half % 1_000 == 0 else most
         ops.keep_positions()
         assert most < 12_000
-        assert broker.parts.offsets.query(TRANSACTION_GROUP, HALF_TOPIC, 0) == count + 1
-        assert broker.parts.offsets.query(TRANSACTION_GROUP, OP_HALF_TOPIC, 0) == count + 1
+        assert broker.parts.tables.offsets.query(TRANSACTION_GROUP, HALF_TOPIC, 0) == count + 1
+        assert broker.parts.tables.offsets.query(TRANSACTION_GROUP, OP_HALF_TOPIC, 0) == count + 1
 
 
 async def test_runs_of_ended_halves_behind_an_open_one_take_no_room(tmp_path: Path) -> None:
     async with Broker(small_config(tmp_path)) as broker:
-        ops = broker.parts.transactions.ops
-        assert broker.parts.transactions.open_halves == 0
+        ops = broker.parts.writing.transactions.ops
+        assert broker.parts.writing.transactions.open_halves == 0
         for run in range(100):
             ops.know_run(1 + 1_000 * run, 1_000, 1_000 * run)
         assert kept_numbers(broker) < 200
         ops.keep_positions()
-        assert broker.parts.offsets.query(TRANSACTION_GROUP, OP_HALF_TOPIC, 0) in (-1, 0)
+        assert broker.parts.tables.offsets.query(TRANSACTION_GROUP, OP_HALF_TOPIC, 0) in (-1, 0)
         ops.know(0, 100_000)
         ops.keep_positions()
         for topic in (HALF_TOPIC, OP_HALF_TOPIC):
-            assert broker.parts.offsets.query(TRANSACTION_GROUP, topic, 0) == 100_001
+            assert broker.parts.tables.offsets.query(TRANSACTION_GROUP, topic, 0) == 100_001
 
 
 async def test_the_op_position_waits_for_notes_on_their_way_but_not_for_all(tmp_path: Path) -> None:
     async with Broker(small_config(tmp_path)) as broker:
-        ops = broker.parts.transactions.ops
-        assert broker.parts.transactions.open_halves == 0
+        ops = broker.parts.writing.transactions.ops
+        assert broker.parts.writing.transactions.open_halves == 0
 
         def position() -> int:
             ops.keep_positions()
-            return broker.parts.offsets.query(TRANSACTION_GROUP, OP_HALF_TOPIC, 0)
+            return broker.parts.tables.offsets.query(TRANSACTION_GROUP, OP_HALF_TOPIC, 0)
 
         ops.know(0, 0)
         ops.know(1, 2)

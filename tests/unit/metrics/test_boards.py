@@ -89,10 +89,10 @@ async def scraped(folder: Path) -> Labels:
         for topic in ("T", DLQ_PREFIX + "g"):
             parts.broker_stats.add(TOPIC_PUT_NUMS, topic, 1)
             parts.broker_stats.add(TOPIC_PUT_SIZE, topic, 1)
-        parts.topics.create_for_group(DLQ_PREFIX + "g", 1)
+        parts.tables.topics.create_for_group(DLQ_PREFIX + "g", 1)
         parts.broker_stats.add(GROUP_GET_NUMS, "T@g", 1)
         parts.broker_stats.add("GROUP_GET_SIZE", "T@g", 1)
-        parts.offsets.commit("g", "T", 0, 0, HOST)
+        parts.tables.offsets.commit("g", "T", 0, 0, HOST)
         async with peer_of(master) as peer:
             body = heartbeat_body("c", group="g", topics={"T": "*"}, producers=["p"])
             assert (await peer.ask(RequestCode.HEART_BEAT, body=body)).code == 0

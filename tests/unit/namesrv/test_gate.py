@@ -299,8 +299,10 @@ async def test_our_broker_registers_with_its_account_and_not_without(tmp_path: P
     async with NameServer(settings(tmp_path, writer_accounts=accounts)) as server:
         address = f"127.0.0.1:{server.port}"
         async with Broker(small_config(tmp_path / "a", namesrv_addr=address)) as stranger:
-            await until(lambda: stranger.parts.registration.reasons.get(address))
-            assert "No accessKey is configured" in stranger.parts.registration.reasons[address]
+            await until(lambda: stranger.parts.peers.registration.reasons.get(address))
+            assert (
+                "No accessKey is configured" in stranger.parts.peers.registration.reasons[address]
+            )
             assert server.routes.brokers == {}
         given = {"namesrv_addr": address, "namesrv_credentials_file": str(own)}
         async with Broker(small_config(tmp_path / "b", **given)):

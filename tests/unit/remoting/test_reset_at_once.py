@@ -193,7 +193,7 @@ def test_a_broker_forgets_connections_that_are_reset_at_once(
             caplog.clear()
             reset_at_once(port, 5 * ROOM)
             await served(port)
-            await until(lambda: broker.parts.limits.counts.connections == 0)
+            await until(lambda: broker.parts.guards.limits.counts.connections == 0)
 
     assert run_on(make_loop, main()) == []
     assert errors(caplog) == []

@@ -16,9 +16,7 @@ from kerolox.broker.replication.tables import SlaveTables
 from kerolox.broker.replication.waits import SlaveWaits
 from kerolox.broker.services.background import BackgroundTasks
 from kerolox.broker.services.schedule import DelaySchedule
-from kerolox.broker.tables.groups import GroupTable
-from kerolox.broker.tables.offsets import OffsetTable
-from kerolox.broker.tables.topics import TopicTable
+from kerolox.broker.tables.tables import Tables
 from kerolox.errors import ConfigError
 from kerolox.kernel import StoreKernel
 from kerolox.protocol.extensions.roles import RoleStatus
@@ -38,7 +36,7 @@ class Replication:
     Attributes:
         waits: how far the log of a master is on a slave, and who waits for that.
         follower: of a slave.
-        tables: of a slave, once :meth:`take_tables` was called.
+        tables: of a slave.
     """
 
     def __init__(
@@ -46,6 +44,8 @@ class Replication:
         config: BrokerConfig,
         identity: Identity,
         store: StoreKernel,
+        tables: Tables,
+        schedule: DelaySchedule,
         restart: Restart | None = None,
         check_proof: ProofCheck | None = None,
         tls: ServerTls | None = None,
@@ -56,6 +56,7 @@ class Replication:
             config: the broker's settings.
             identity: gets the port of a master.
             store: whose log it is.
+            tables, schedule: what a slave takes from its master.
             restart: has the log of a slave cut.
             check_proof: of the accounts that slaves show.
             tls: of the main port.
@@ -65,38 +66,24 @@ class Replication:
         self._store = store
         self._restart = restart
         self._background = BackgroundTasks()
-        self._made_tables: Callable[[], SlaveTables] | None = None
+        self._made_tables = partial(
+            SlaveTables,
+            config,
+            identity,
+            tables,
+            schedule,
+            lambda: self._store.max_physical_offset,
+            lambda status: self.on_master_status(status),
+        )
         self.on_master_status: Callable[[RoleStatus], None] = lambda status: None
         """Called with what a slave's master says of itself."""
         replicated = Replicated(config.ha_slave_fallbehind_max)
         self.waits = SlaveWaits(replicated, config.slave_timeout / 1000, store)
         self._server = SlaveServer(config, store, self.waits, check_proof, tls)
         self.follower = Follower(config, store, restart) if config.is_slave else None
-        self.tables: SlaveTables | None = None
+        self.tables = self._made_tables() if config.is_slave else None
         self._is_following = False
         """Its tasks run."""
-
-    def take_tables(
-        self,
-        topics: TopicTable,
-        groups: GroupTable,
-        offsets: OffsetTable,
-        schedule: DelaySchedule,
-    ) -> None:
-        """The tables that a slave takes from its master."""
-        self._made_tables = partial(
-            SlaveTables,
-            self._config,
-            self._identity,
-            topics,
-            groups,
-            offsets,
-            schedule,
-            lambda: self._store.max_physical_offset,
-            lambda status: self.on_master_status(status),
-        )
-        if self._config.is_slave:
-            self.tables = self._made_tables()
 
     def set_master(self, ha_address: str, address: str) -> None:
         """What a name server says of a slave's master."""
@@ -156,7 +143,6 @@ class Replication:
             ha_address: where it sends its log; empty: a name server says.
             address: where it has its tables; empty: the same.
         """
-        assert self._made_tables is not None
         await self.stop()
         self._identity.ha_port = 0
         self.waits.begin_anew()

@@ -18,9 +18,8 @@ from kerolox.broker.config import BrokerConfig
 from kerolox.broker.dialling import AccountHook
 from kerolox.broker.identity import Identity
 from kerolox.broker.services.schedule import DelaySchedule
-from kerolox.broker.tables.groups import GroupTable
-from kerolox.broker.tables.offsets import SEPARATOR, OffsetTable
-from kerolox.broker.tables.topics import TopicTable
+from kerolox.broker.tables.offsets import SEPARATOR
+from kerolox.broker.tables.tables import Tables
 from kerolox.errors import BrokerError, KeroloxError
 from kerolox.protocol.bodies import (
     BodyError,
@@ -84,9 +83,7 @@ class SlaveTables:
         self,
         config: BrokerConfig,
         identity: Identity,
-        topics: TopicTable,
-        groups: GroupTable,
-        offsets: OffsetTable,
+        tables: Tables,
         schedule: DelaySchedule,
         log_end: Callable[[], int],
         on_status: Callable[[RoleStatus], None],
@@ -96,14 +93,14 @@ class SlaveTables:
         Args:
             config: the broker's settings.
             identity: its address, at which it is not its own master.
-            topics, groups, offsets, schedule: the tables.
+            tables, schedule: what becomes the master's.
             log_end: how far the log here reaches.
             on_status: called with what a master of Kerolox says of itself.
         """
         self._identity = identity
-        self._topics = topics
-        self._groups = groups
-        self._offsets = offsets
+        self._topics = tables.topics
+        self._groups = tables.groups
+        self._offsets = tables.offsets
         self._schedule = schedule
         # As RocketMQ's: one client for name servers and masters.
         self._client = RemotingClient(

@@ -118,9 +118,9 @@ async def accounts_without_secrets(broker: Context, header: EmptyHeader, request
 
 
 def _watch(broker: Context, code: ResponseCode) -> AccountsWatch:
-    if broker.accounts is None:
+    if broker.guards.accounts is None:
         raise BrokerError(_OFF, code=code)
-    return broker.accounts
+    return broker.guards.accounts
 
 
 def _refuse(error: ConfigError | OSError, code: ResponseCode) -> NoReturn:

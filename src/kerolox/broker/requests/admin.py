@@ -86,7 +86,7 @@ async def create_topic(broker: Context, header: CreateTopicHeader, request: Requ
         raise system_error(
             f"topicFilterType[{header.topic_filter_type}] is illegal; SINGLE_TAG or MULTI_TAG"
         )
-    old = broker.topics.get(header.topic)
+    old = broker.tables.topics.get(header.topic)
     new = TopicConfig(
         topic_name=header.topic,
         read_queue_nums=header.read_queue_nums,
@@ -95,11 +95,11 @@ async def create_topic(broker: Context, header: CreateTopicHeader, request: Requ
         topic_filter_type=header.topic_filter_type,
         topic_sys_flag=header.topic_sys_flag,
     )
-    broker.topics.put(new)
-    broker.offsets.stale.recheck(header.topic)
+    broker.tables.topics.put(new)
+    broker.tables.offsets.stale.recheck(header.topic)
     broker.audit.changed(request, "topic", header.topic, old, new)
-    await broker.topics.persist()
-    await broker.registration.now(timeout_seconds=OPERATOR_SECONDS_MAX)
+    await broker.tables.topics.persist()
+    await broker.peers.registration.now(timeout_seconds=OPERATOR_SECONDS_MAX)
     return Reply()
 
 
@@ -110,20 +110,20 @@ async def delete_topic(broker: Context, header: TopicHeader, request: Request) -
     check_topic_name(header.topic)
     _check_no_system_topic(broker, header.topic)
     await broker.broker_stats.refresh()
-    old = broker.topics.get(header.topic)
+    old = broker.tables.topics.get(header.topic)
     readers = _readers_of(broker, header.topic)
     queue_ids = _queue_ids_of(broker, header.topic, old)
-    deleted = broker.topics.delete(header.topic)
-    broker.clients.take_heartbeats_anew()
+    deleted = broker.tables.topics.delete(header.topic)
+    broker.tables.clients.take_heartbeats_anew()
     # Before any wait: a send that makes the topic anew meanwhile keeps its queues.
     if broker.store.delete_queues(header.topic) or deleted:
         broker.audit.changed(request, "topic", header.topic, old)
-    groups = broker.offsets.begin_anew(header.topic, queue_ids, readers, is_whole=True)
+    groups = broker.tables.offsets.begin_anew(header.topic, queue_ids, readers, is_whole=True)
     await broker.broker_stats.forget_topic(header.topic)
     if groups:
-        await broker.offsets.file.write_over()
+        await broker.tables.offsets.file.write_over()
     if deleted:
-        await broker.topics.persist()
+        await broker.tables.topics.persist()
     return Reply()
 
 
@@ -131,11 +131,11 @@ def _readers_of(broker: Context, topic: str) -> dict[str, list[int]]:
     """The groups that may hold offsets of a topic, whether these are in the table or not; to be
     asked before the kernel forgets who read it. Assigned queues are no subscription, and those who
     read them may have sent no heartbeat yet."""
-    readers = broker.clients.readers_of(topic)
+    readers = broker.tables.clients.readers_of(topic)
     for group in broker.store.readers_of(topic):
         if group not in readers:
-            is_online = broker.clients.group(group) is not None
-            readers[group] = broker.clients.readers_in(group) if is_online else [ANYBODY]
+            is_online = broker.tables.clients.group(group) is not None
+            readers[group] = broker.tables.clients.readers_in(group) if is_online else [ANYBODY]
     return readers
 
 
@@ -149,14 +149,14 @@ def _queue_ids_of(broker: Context, topic: str, config: TopicConfig | None) -> Co
 @router.on(RequestCode.GET_ALL_TOPIC_CONFIG, EmptyHeader.decode)
 async def all_topics(broker: Context, header: EmptyHeader, request: Request) -> Reply:
     """The table of topics."""
-    return Reply(body=await asyncio.to_thread(encode_body, broker.topics.snapshot()))
+    return Reply(body=await asyncio.to_thread(encode_body, broker.tables.topics.snapshot()))
 
 
 @router.on(RequestCode.GET_TOPIC_CONFIG, TopicHeader.decode)
 async def topic_config(broker: Context, header: TopicHeader, request: Request) -> Reply:
     """The settings of one topic, which tools of 5.x ask for; they take a missing mapping of
     static topics (``TopicConfigAndQueueMapping``) for none."""
-    topic = broker.topics.get(header.topic)
+    topic = broker.tables.topics.get(header.topic)
     if topic is None:
         raise BrokerError(
             f"No topic in this broker. topic: {header.topic}", code=ResponseCode.TOPIC_NOT_EXIST
@@ -167,7 +167,7 @@ async def topic_config(broker: Context, header: TopicHeader, request: Request) -
 @router.on(RequestCode.GET_SYSTEM_TOPIC_LIST_FROM_BROKER, EmptyHeader.decode)
 async def system_topics(broker: Context, header: EmptyHeader, request: Request) -> Reply:
     """The names that users may not take."""
-    return Reply(body=encode_body({"topicList": broker.topics.system_names}))
+    return Reply(body=encode_body({"topicList": broker.tables.topics.system_names}))
 
 
 # -- consumer groups --------------------------------------------------------------------------
@@ -182,10 +182,10 @@ async def create_group(broker: Context, header: EmptyHeader, request: Request) -
         raise system_error(
             f"retryQueueNums[{group.retry_queue_nums}] is illegal; 0 to {QUEUES_MAX} are allowed"
         )
-    old = broker.groups.get(group.group_name)
-    known_topics = broker.topics.version
+    old = broker.tables.groups.get(group.group_name)
+    known_topics = broker.tables.topics.version
     _fit_retry_topic(broker, request, old, group)
-    broker.groups.put(group)
+    broker.tables.groups.put(group)
     broker.audit.changed(request, "group", group.group_name, old, group)
     if not group.retry_queue_nums and (old is None or old.retry_queue_nums):
         _log.warning(
@@ -193,11 +193,11 @@ async def create_group(broker: Context, header: EmptyHeader, request: Request) -
             "dead letter",
             group.group_name,
         )
-    broker.clients.take_heartbeats_anew()
-    if broker.topics.version != known_topics:
-        await broker.topics.persist()
-        await broker.registration.now(timeout_seconds=OPERATOR_SECONDS_MAX)
-    await broker.groups.persist()
+    broker.tables.clients.take_heartbeats_anew()
+    if broker.tables.topics.version != known_topics:
+        await broker.tables.topics.persist()
+        await broker.peers.registration.now(timeout_seconds=OPERATOR_SECONDS_MAX)
+    await broker.tables.groups.persist()
     return Reply()
 
 
@@ -214,15 +214,15 @@ def _fit_retry_topic(
         BrokerError: code 1; the broker has no space for so many queues.
     """
     topic = RETRY_PREFIX + new.group_name
-    had = broker.topics.get(topic)
+    had = broker.tables.topics.get(topic)
     if had is None or not new.retry_queue_nums:
         # Without any the broker drops what is given back; what clients send there still comes.
         return
     if old is None or old.retry_queue_nums != new.retry_queue_nums:
-        broker.topics.set_write_queues(topic, new.retry_queue_nums)
+        broker.tables.topics.set_write_queues(topic, new.retry_queue_nums)
     else:
-        broker.topics.create_for_group(topic, new.retry_queue_nums)
-    has = broker.topics.get(topic)
+        broker.tables.topics.create_for_group(topic, new.retry_queue_nums)
+    has = broker.tables.topics.get(topic)
     if has != had:
         broker.audit.changed(request, "topic", topic, had, has, automatic=True)
 
@@ -230,7 +230,7 @@ def _fit_retry_topic(
 @router.on(RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG, GroupsHeader.decode)
 async def all_groups(broker: Context, header: GroupsHeader, request: Request) -> Reply:
     """The table of consumer groups; with ``group``, which is Kerolox's own, of that one alone."""
-    table = broker.groups.snapshot(header.group)
+    table = broker.tables.groups.snapshot(header.group)
     return Reply(body=await asyncio.to_thread(encode_body, table))
 
 
@@ -240,9 +240,9 @@ async def group_config(broker: Context, header: GroupHeader, request: Request) -
     not there is made where ``autoCreateSubscriptionGroup`` lets it be, as by RocketMQ 5: clients
     behind a proxy of 5.x have no other way to make one. Kerolox's own tools ask by 201."""
     name = header.group
-    group = broker.groups.get(name)
+    group = broker.tables.groups.get(name)
     if group is None and not broker.config.is_slave and has_name_characters(name):
-        group = broker.groups.find(name)
+        group = broker.tables.groups.find(name)
         if group is not None:
             broker.audit.changed(request, "group", name, None, group, automatic=True)
     if group is None:
@@ -255,18 +255,18 @@ async def delete_group(broker: Context, header: DeleteGroupHeader, request: Requ
     """Take a consumer group out, with its offsets if wanted."""
     _check_master(broker)
     await broker.broker_stats.refresh()
-    old = broker.groups.get(header.group_name)
-    deleted = broker.groups.delete(header.group_name)
-    broker.clients.take_heartbeats_anew()
+    old = broker.tables.groups.get(header.group_name)
+    deleted = broker.tables.groups.delete(header.group_name)
+    broker.tables.clients.take_heartbeats_anew()
     if deleted:
         broker.audit.changed(request, "group", header.group_name, old)
-    if header.remove_offset and (topics := broker.offsets.topics_of(header.group_name)):
-        broker.offsets.remove_group(header.group_name)
+    if header.remove_offset and (topics := broker.tables.offsets.topics_of(header.group_name)):
+        broker.tables.offsets.remove_group(header.group_name)
         broker.audit.changed(request, "offsets", header.group_name, {"topics": topics})
-        await broker.offsets.file.write_over()
+        await broker.tables.offsets.file.write_over()
     await broker.broker_stats.forget_group(header.group_name)
     if deleted:
-        await broker.groups.persist()
+        await broker.tables.groups.persist()
     return Reply()
 
 
@@ -318,19 +318,19 @@ async def runtime_info(broker: Context, header: EmptyHeader, request: Request) -
     """The metrics that ``mqadmin clusterList`` and ``brokerStatus`` show."""
     store, config = broker.store, broker.config
     values: dict[str, object] = dict(broker.store_stats.runtime())
-    ratios = broker.cleaner.log_ratios()
+    ratios = broker.writing.cleaner.log_ratios()
     values["commitLogDiskRatio"] = min(ratios.values())
     values.update((f"commitLogDiskRatio_{folder}", ratio) for folder, ratio in ratios.items())
-    values["consumeQueueDiskRatio"] = broker.cleaner.queue_ratio()
+    values["consumeQueueDiskRatio"] = broker.writing.cleaner.queue_ratio()
     values["commitLogMinOffset"] = store.min_physical_offset
     values["commitLogMaxOffset"] = store.max_physical_offset
-    for level, offset in broker.schedule.offsets.items():
+    for level, offset in broker.writing.schedule.offsets.items():
         high = store.queue_bounds(SCHEDULE_TOPIC, level - 1)[1]
         values[f"scheduleMessageOffset_{level}"] = f"{offset},{high}"
-    if broker.access.is_on:
-        values["aclDenied"] = broker.access.denied.total()
-    if broker.accounts is not None:
-        files = broker.accounts.files
+    if broker.guards.access.is_on:
+        values["aclDenied"] = broker.guards.access.denied.total()
+    if broker.guards.accounts is not None:
+        files = broker.guards.accounts.files
         values["aclAccounts"] = len(files.accounts.by_key)
         values["aclReloads"] = files.reloads
         values["aclWrongFiles"] = len(files.wrong)
@@ -366,9 +366,9 @@ async def runtime_info(broker: Context, header: EmptyHeader, request: Request) -
     values["commitLogDirCapacity"] = (
         f"Total : {_bytes_text(usage.total)}, Free : {_bytes_text(usage.free)}."
     )
-    values |= broker.limits.counts.shown() | broker.audit.shown()
-    if broker.tls is not None:
-        values.update(broker.tls.handshake_counts())
+    values |= broker.guards.limits.counts.shown() | broker.audit.shown()
+    if broker.guards.tls is not None:
+        values.update(broker.guards.tls.handshake_counts())
     return Reply(body=encode_body({"table": {name: str(each) for name, each in values.items()}}))
 
 
@@ -385,7 +385,7 @@ async def replication_status(broker: Context, header: EmptyHeader, request: Requ
             "inSync": end - max(link.acknowledged, 0) < behind_max,
             "transferFromWhere": link.position,
         }
-        for link in broker.replication.waits.replicated.links
+        for link in broker.peers.replication.waits.replicated.links
     ]
     body = {
         "haConnectionInfo": slaves,
@@ -408,12 +408,12 @@ async def consume_queue(
     body: dict[str, object] = {"maxQueueIndex": high, "minQueueIndex": low}
     subscription = None
     if "consumerGroup" in request.command.ext_fields:
-        subscription = broker.clients.subscription(header.consumer_group, header.topic)
+        subscription = broker.tables.clients.subscription(header.consumer_group, header.topic)
         body["subscriptionData"] = subscription
         if subscription is None:
             body["filterData"] = f"{header.consumer_group}@{header.topic} is not online!"
         else:
-            body["filterData"] = broker.filters.text_of(header.topic, header.consumer_group)
+            body["filterData"] = broker.tables.filters.text_of(header.topic, header.consumer_group)
     if not low <= header.index < high:
         return Reply(
             remark=f"Index {header.index} of {header.queue_id}@{header.topic} is not exist!"
@@ -431,7 +431,7 @@ async def consume_queue(
                 unit = ExtUnit(*found)
                 item |= _unit_fields(unit)
                 if subscription is not None:
-                    item["eval"] = broker.filters.may_match(
+                    item["eval"] = broker.tables.filters.may_match(
                         header.consumer_group, subscription, unit
                     )
             entries.append(item)
@@ -461,8 +461,10 @@ async def clean_unused_topics(broker: Context, header: EmptyHeader, request: Req
     """Delete the queues of topics that are in no table any more."""
     on_change = partial(broker.audit.changed, request, "queuesOf")
     forget = partial(_forget_offsets, broker, is_whole=True)
-    if await broker.cleaner.delete_unused_topics(broker.topics.__contains__, on_change, forget):
-        await broker.offsets.file.write_over()
+    if await broker.writing.cleaner.delete_unused_topics(
+        broker.tables.topics.__contains__, on_change, forget
+    ):
+        await broker.tables.offsets.file.write_over()
     return Reply()
 
 
@@ -470,8 +472,10 @@ async def clean_unused_topics(broker: Context, header: EmptyHeader, request: Req
 async def clean_expired_queues(broker: Context, header: EmptyHeader, request: Request) -> Reply:
     """Delete the queues whose messages the log lost, all of them."""
     on_change = partial(broker.audit.changed, request, "queue")
-    if await broker.cleaner.delete_expired_queues(on_change, partial(_forget_offsets, broker)):
-        await broker.offsets.file.write_over()
+    if await broker.writing.cleaner.delete_expired_queues(
+        on_change, partial(_forget_offsets, broker)
+    ):
+        await broker.tables.offsets.file.write_over()
     return Reply()
 
 
@@ -480,13 +484,13 @@ def _forget_offsets(
 ) -> None:
     """Queues of a topic are deleted; ``is_whole``: all of them."""
     readers = _readers_of(broker, topic)
-    broker.offsets.begin_anew(topic, queue_ids, readers, is_whole=is_whole)
+    broker.tables.offsets.begin_anew(topic, queue_ids, readers, is_whole=is_whole)
 
 
 @router.on(RequestCode.DELETE_EXPIRED_COMMITLOG, EmptyHeader.decode, changes=True)
 async def delete_expired_log_files(broker: Context, header: EmptyHeader, request: Request) -> Reply:
     """Let the next runs of the cleaner delete expired log files, whatever the hour."""
-    broker.cleaner.retention.delete_manually()
+    broker.writing.cleaner.retention.delete_manually()
     broker.audit.changed(request, "expiredLogFiles", "deleted at any hour from now on")
     return Reply()
 
@@ -501,7 +505,7 @@ def _check_master(broker: Context) -> None:
 
 
 def _check_no_system_topic(broker: Context, topic: str) -> None:
-    if broker.topics.is_system(topic):
+    if broker.tables.topics.is_system(topic):
         raise system_error(f"The topic[{topic}] is conflict with system topic.")
 
 

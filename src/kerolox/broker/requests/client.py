@@ -49,8 +49,8 @@ async def heartbeat(broker: Context, header: EmptyHeader, request: Request) -> R
     # Nearly all heartbeats repeat the one before; ten thousand idle clients send 330 a second.
     command = request.command
     parts = (command.body, command.language, command.version)
-    fingerprint = broker.clients.fingerprint(request.connection, *parts)
-    if broker.clients.knows(request.connection, fingerprint):
+    fingerprint = broker.tables.clients.fingerprint(request.connection, *parts)
+    if broker.tables.clients.knows(request.connection, fingerprint):
         return Reply()
     slices = TimeSlices()
     made_topics = False
@@ -60,7 +60,7 @@ async def heartbeat(broker: Context, header: EmptyHeader, request: Request) -> R
         data.client_id,
         command.language,
         command.version,
-        broker.clients.now_ms(),
+        broker.tables.clients.now_ms(),
     )
     for consumer in data.consumer_data_set:
         await slices.checkpoint()
@@ -69,27 +69,27 @@ async def heartbeat(broker: Context, header: EmptyHeader, request: Request) -> R
         await slices.checkpoint()
         if request.connection.closed:
             return Reply()
-        group = broker.groups.find(consumer.group_name)
+        group = broker.tables.groups.find(consumer.group_name)
         if group is not None:
             made_topics |= _make_retry_topic(broker, consumer, group)
         notify = group is None or group.notify_consumer_ids_changed_enable
-        broker.clients.add_consumer(consumer, client, notify=notify)
-        online = broker.clients.group(consumer.group_name)
-        await broker.filters.register(
+        broker.tables.clients.add_consumer(consumer, client, notify=notify)
+        online = broker.tables.clients.group(consumer.group_name)
+        await broker.tables.filters.register(
             consumer.group_name, {} if online is None else online.subscriptions, slices
         )
-        if request.connection.closed and broker.clients.group(consumer.group_name) is None:
-            broker.filters.unregister(consumer.group_name)
+        if request.connection.closed and broker.tables.clients.group(consumer.group_name) is None:
+            broker.tables.filters.unregister(consumer.group_name)
     for producer in data.producer_data_set:
         await slices.checkpoint()
         if request.connection.closed:
             return Reply()
-        broker.clients.add_producer(producer.group_name, client)
+        broker.tables.clients.add_producer(producer.group_name, client)
     if made_topics:
         # Who asks for the members of a group looks for brokers by the route of its retry topic.
-        await broker.registration.now(timeout_seconds=ANSWER_SECONDS_MAX)
-    if broker.clients.fingerprint(request.connection, *parts) == fingerprint:
-        broker.clients.remember(client, fingerprint)
+        await broker.peers.registration.now(timeout_seconds=ANSWER_SECONDS_MAX)
+    if broker.tables.clients.fingerprint(request.connection, *parts) == fingerprint:
+        broker.tables.clients.remember(client, fingerprint)
     return Reply()
 
 
@@ -120,9 +120,9 @@ def _make_retry_topic(
     """Have it with as many queues as the group wants, also where a broker that was here before gave
     it fewer. False: it was there with all of them, or there can be none."""
     topic = RETRY_PREFIX + consumer.group_name
-    known_topics = broker.topics.version
+    known_topics = broker.tables.topics.version
     try:
-        broker.topics.create_for_group(
+        broker.tables.topics.create_for_group(
             topic,
             group.retry_queue_nums,
             sys_flag=UNIT_SUBSCRIBED_FLAG if consumer.unit_mode else 0,
@@ -132,25 +132,27 @@ def _make_retry_topic(
         # what it gives back is refused.
         _log.warning("group %.160s can't give messages back: %s", consumer.group_name, error)
         return False
-    return broker.topics.version != known_topics
+    return broker.tables.topics.version != known_topics
 
 
 @router.on(RequestCode.UNREGISTER_CLIENT, UnregisterClientHeader.decode)
 async def unregister(broker: Context, header: UnregisterClientHeader, request: Request) -> Reply:
     """A client leaves a producer group, a consumer group, or both."""
     if header.producer_group is not None:
-        broker.clients.remove_producer(header.producer_group, request.connection)
+        broker.tables.clients.remove_producer(header.producer_group, request.connection)
     if header.consumer_group is not None:
-        group = broker.groups.get(header.consumer_group)
+        group = broker.tables.groups.get(header.consumer_group)
         notify = group is None or group.notify_consumer_ids_changed_enable
-        broker.clients.remove_consumer(header.consumer_group, request.connection, notify=notify)
+        broker.tables.clients.remove_consumer(
+            header.consumer_group, request.connection, notify=notify
+        )
     return Reply()
 
 
 @router.on(RequestCode.GET_CONSUMER_LIST_BY_GROUP, ConsumerGroupHeader.decode)
 async def consumer_list(broker: Context, header: ConsumerGroupHeader, request: Request) -> Reply:
     """The client ids of a group's members."""
-    group = broker.clients.group(header.consumer_group)
+    group = broker.tables.clients.group(header.consumer_group)
     if group is None:
         raise system_error(f"no consumer for this group, {header.consumer_group}")
     return Reply(body=encode_body({"consumerIdList": group.client_ids}))
@@ -160,7 +162,7 @@ async def consumer_list(broker: Context, header: ConsumerGroupHeader, request: R
 async def lock_queues(broker: Context, header: EmptyHeader, request: Request) -> Reply:
     """Lock queues for an orderly consumer; the answer names those it holds."""
     data = decode_request(request.body, LockBatchBody)
-    held = broker.locks.lock(data.consumer_group, data.queues, data.client_id)
+    held = broker.tables.locks.lock(data.consumer_group, data.queues, data.client_id)
     # As maps, whose members stand as fastjson writes those of a queue: C encodes them.
     members = [{"brokerName": b, "queueId": q, "topic": t} for t, b, q in held]
     return Reply(body=encode_body({"lockOKMQSet": members}))
@@ -170,7 +172,7 @@ async def lock_queues(broker: Context, header: EmptyHeader, request: Request) ->
 async def unlock_queues(broker: Context, header: EmptyHeader, request: Request) -> Reply:
     """Give up locks."""
     data = decode_request(request.body, LockBatchBody)
-    broker.locks.unlock(data.consumer_group, data.queues, data.client_id)
+    broker.tables.locks.unlock(data.consumer_group, data.queues, data.client_id)
     return Reply()
 
 
@@ -185,7 +187,7 @@ async def check_client(broker: Context, header: EmptyHeader, request: Request) -
     if not broker.config.enable_property_filter:
         raise no_expression_filter(subscription.expression_type)
     text, kind = subscription.sub_string or "", subscription.expression_type or ""
-    await broker.filters.prepare(text, kind)
+    await broker.tables.filters.prepare(text, kind)
     try:
         compile_expression(text, kind)
     except Sql92Error as error:

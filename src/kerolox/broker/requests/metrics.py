@@ -29,13 +29,13 @@ _Progress = dict[MessageQueue, dict[str, int]]
 async def consume_stats(broker: Context, header: ConsumerStatsHeader, request: Request) -> Reply:
     """How far a group is in each queue, and how fast."""
     group = header.consumer_group
-    topics = [header.topic] if header.topic.strip() else broker.offsets.topics_of(group)
+    topics = [header.topic] if header.topic.strip() else broker.tables.offsets.topics_of(group)
     offsets: _Progress = {}
     rate = 0.0
     slices = TimeSlices()
     for name in topics:
         await slices.checkpoint()
-        topic = broker.topics.get(name)
+        topic = broker.tables.topics.get(name)
         if topic is None or not consumes(broker, group, name):
             continue
         offsets |= _progress(broker, group, topic)
@@ -54,12 +54,12 @@ async def all_consume_stats(
     slices = TimeSlices()
     groups: list[dict[str, list[dict[str, object]]]] = []
     lag = 0
-    topics = broker.offsets.topics_by_group()
-    for group in broker.groups.names:
+    topics = broker.tables.offsets.topics_by_group()
+    for group in broker.tables.groups.names:
         found: list[dict[str, object]] = []
         for name in topics.get(group, ()):
             await slices.checkpoint()
-            topic = broker.topics.get(name)
+            topic = broker.tables.topics.get(name)
             if topic is None or (header.is_order and not topic.order):
                 continue
             if not consumes(broker, group, name):
@@ -91,7 +91,7 @@ def _progress(broker: Context, group: str, topic: TopicConfig) -> _Progress:
     name = topic.topic_name
     for queue_id in queues_of_group(broker, group, topic):
         high = broker.store.queue_bounds(name, queue_id)[1]
-        consumed = max(broker.offsets.query(group, name, queue_id), 0)
+        consumed = max(broker.tables.offsets.query(group, name, queue_id), 0)
         last = broker.store.store_time(name, queue_id, consumed - 1) if consumed else 0
         table[MessageQueue(name, broker.config.broker_name, queue_id)] = {
             "brokerOffset": high,

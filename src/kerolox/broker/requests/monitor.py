@@ -58,7 +58,7 @@ async def consumer_connections(
     broker: Context, header: ConsumerGroupHeader, request: Request
 ) -> Reply:
     """The members of a consumer group and what they subscribe to."""
-    group = broker.clients.group(header.consumer_group)
+    group = broker.tables.clients.group(header.consumer_group)
     if group is None:
         raise BrokerError(
             f"the consumer group[{header.consumer_group}] not online",
@@ -80,7 +80,7 @@ async def producer_connections(
     broker: Context, header: ProducerGroupHeader, request: Request
 ) -> Reply:
     """The members of a producer group."""
-    members = broker.clients.producers(header.producer_group)
+    members = broker.tables.clients.producers(header.producer_group)
     if members is None:
         raise system_error(f"the producer group[{header.producer_group}] not exist")
     return Reply(body=encode_body({"connectionSet": [client.describe() for client in members]}))
@@ -89,7 +89,7 @@ async def producer_connections(
 @router.on(RequestCode.GET_ALL_PRODUCER_INFO, EmptyHeader.decode)
 async def all_producers(broker: Context, header: EmptyHeader, request: Request) -> Reply:
     """All producers by group."""
-    now_ms, steady_ms = broker.now_ms(), broker.clients.now_ms()
+    now_ms, steady_ms = broker.now_ms(), broker.tables.clients.now_ms()
     data = {
         group: [
             {
@@ -101,7 +101,7 @@ async def all_producers(broker: Context, header: EmptyHeader, request: Request) 
             }
             for client in members
         ]
-        for group, members in broker.clients.producer_groups.items()
+        for group, members in broker.tables.clients.producer_groups.items()
     }
     return Reply(body=encode_body({"data": data}))
 
@@ -110,14 +110,17 @@ async def all_producers(broker: Context, header: EmptyHeader, request: Request) 
 @router.on(RequestCode.QUERY_TOPIC_CONSUME_BY_WHO, TopicHeader.decode)
 async def consumed_by(broker: Context, header: TopicHeader, request: Request) -> Reply:
     """The groups that consume a topic, online or not."""
-    groups = {*broker.clients.groups_of(header.topic), *broker.offsets.groups_of(header.topic)}
+    groups = {
+        *broker.tables.clients.groups_of(header.topic),
+        *broker.tables.offsets.groups_of(header.topic),
+    }
     return Reply(body=encode_body({"groupList": sorted(groups)}))
 
 
 @router.on(RequestCode.QUERY_TOPICS_BY_CONSUMER, GroupHeader.decode)
 async def topics_consumed(broker: Context, header: GroupHeader, request: Request) -> Reply:
     """The topics that a group has offsets for; asked by tools of 5.x."""
-    topics = sorted(broker.offsets.topics_of(header.group))
+    topics = sorted(broker.tables.offsets.topics_of(header.group))
     return Reply(body=encode_body({"brokerAddr": broker.identity.address, "topicList": topics}))
 
 
@@ -127,7 +130,7 @@ async def subscription_of_group(
 ) -> Reply:
     """What a group that is online wants of a topic; asked by tools of 5.x."""
     body: dict[str, object] = {"group": header.group}
-    subscription = broker.clients.subscription(header.group, header.topic)
+    subscription = broker.tables.clients.subscription(header.group, header.topic)
     if subscription is not None:
         body["subscriptionData"] = subscription
     return Reply(body=encode_body({**body, "topic": header.topic}))
@@ -143,7 +146,7 @@ async def consume_time_span(broker: Context, header: GroupTopicHeader, request: 
         await slices.checkpoint()
         high = broker.store.queue_bounds(header.topic, queue_id)[1]
         earliest = earliest_of_queue(broker.store, header.topic, queue_id)
-        consumed = broker.offsets.query(header.group, header.topic, queue_id)
+        consumed = broker.tables.offsets.query(header.group, header.topic, queue_id)
         latest = broker.store.store_time(header.topic, queue_id, high - 1)
         stands_at, delay_ms = earliest, 0
         if consumed > 0:
@@ -172,8 +175,10 @@ async def correction_offset(
 ) -> Reply:
     """The lowest offset of all groups per queue, compared with one group's."""
     without = {name for name in header.filter_groups.split(",") if name.strip()}
-    lowest = broker.offsets.lowest(header.topic, without)
-    for queue_id, offset in broker.offsets.of_topic(header.compare_group, header.topic).items():
+    lowest = broker.tables.offsets.lowest(header.topic, without)
+    for queue_id, offset in broker.tables.offsets.of_topic(
+        header.compare_group, header.topic
+    ).items():
         if lowest.get(queue_id, JAVA_LONG_MAX) > offset:
             lowest[queue_id] = JAVA_LONG_MAX
     return Reply(body=encode_body({"correctionOffsets": lowest}))
@@ -183,13 +188,13 @@ async def correction_offset(
 @router.on(RequestCode.GET_ALL_CONSUMER_OFFSET, EmptyHeader.decode)
 async def all_offsets(broker: Context, header: EmptyHeader, request: Request) -> Reply:
     """The offsets of all groups."""
-    return Reply(body=await asyncio.to_thread(encode_body, broker.offsets.snapshot()))
+    return Reply(body=await asyncio.to_thread(encode_body, broker.tables.offsets.snapshot()))
 
 
 @router.on(RequestCode.GET_ALL_DELAY_OFFSET, EmptyHeader.decode)
 async def all_delay_offsets(broker: Context, header: EmptyHeader, request: Request) -> Reply:
     """How far the schedule queues are delivered."""
-    return Reply(body=encode_body({"offsetTable": broker.schedule.offsets}))
+    return Reply(body=encode_body({"offsetTable": broker.writing.schedule.offsets}))
 
 
 @router.on(RequestCode.CLONE_GROUP_OFFSET, CloneGroupOffsetHeader.decode, changes=True)
@@ -197,13 +202,13 @@ async def clone_offsets(broker: Context, header: CloneGroupOffsetHeader, request
     """Give a group the offsets of another one, for one topic or all."""
     topics = [header.topic]
     if not header.topic.strip():
-        topics = broker.offsets.topics_of(header.src_group)
+        topics = broker.tables.offsets.topics_of(header.src_group)
     for topic in topics:
-        known = topic in broker.topics
+        known = topic in broker.tables.topics
         if known and (header.offline or consumes(broker, header.src_group, topic)):
-            old = broker.offsets.of_topic(header.dest_group, topic)
-            broker.offsets.clone(header.src_group, header.dest_group, topic)
-            new = broker.offsets.of_topic(header.dest_group, topic)
+            old = broker.tables.offsets.of_topic(header.dest_group, topic)
+            broker.tables.offsets.clone(header.src_group, header.dest_group, topic)
+            new = broker.tables.offsets.of_topic(header.dest_group, topic)
             _audit_offsets(broker, request, header.dest_group, topic, old, new)
     return Reply()
 
@@ -215,18 +220,18 @@ async def reset_offset(broker: Context, header: ResetOffsetHeader, request: Requ
     A 5.x tool may name one queue, and an offset of it; then the broker sets the offset itself where
     nobody is online. Without that its tool would send all queues to the first message.
     """
-    topic = broker.topics.get(header.topic)
+    topic = broker.tables.topics.get(header.topic)
     if topic is None:
         raise system_error(
             "[reset-offset] reset offset failed, no topic in this broker. topic=" + header.topic
         )
     table = _reset_table(broker, header, topic, request.command.version)
-    group = broker.clients.group(header.group)
-    old = broker.offsets.of_topic(header.group, header.topic)
+    group = broker.tables.clients.group(header.group)
+    old = broker.tables.offsets.of_topic(header.group, header.topic)
     if group is None and header.queue_id >= 0:
         for queue, offset in table.items():
             address = request.connection.remote_address
-            broker.offsets.commit(header.group, queue.topic, queue.queue_id, offset, address)
+            broker.tables.offsets.commit(header.group, queue.topic, queue.queue_id, offset, address)
             new = {**old, queue.queue_id: offset}
             _audit_offsets(broker, request, header.group, header.topic, old, new)
         return Reply(body=encode_body({"offsetTable": table}))
@@ -272,7 +277,7 @@ async def reset_offset(broker: Context, header: ResetOffsetHeader, request: Requ
 @router.on(RequestCode.INVOKE_BROKER_TO_GET_CONSUMER_STATUS, ConsumerStatusHeader.decode)
 async def consumer_status(broker: Context, header: ConsumerStatusHeader, request: Request) -> Reply:
     """The offsets that the members of a group hold in memory."""
-    group = broker.clients.group(header.group)
+    group = broker.tables.clients.group(header.group)
     if group is None:
         raise system_error(f"No Any Consumer online in the consumer group: [{header.group}]")
     for client in group.members.values():
@@ -325,7 +330,7 @@ async def _call_consumer(
     fields: dict[str, str],
     body: bytes,
 ) -> Reply:
-    group = broker.clients.group(group_name)
+    group = broker.tables.clients.group(group_name)
     client = None if group is None else group.member(client_id)
     if client is None:
         raise system_error(f"The Consumer <{group_name}> <{client_id}> not online")
@@ -382,7 +387,7 @@ def _reset_table(
             )
         queue_ids = range(header.queue_id, header.queue_id + 1)
     for queue_id in queue_ids:
-        consumed = broker.offsets.query(header.group, header.topic, queue_id)
+        consumed = broker.tables.offsets.query(header.group, header.topic, queue_id)
         if consumed == -1 and queue_id >= topic.write_queue_nums:
             # A queue that is only read yet; RocketMQ passes over all of these.
             continue
@@ -431,7 +436,7 @@ def queues_of_group(broker: Context, group: str, topic: TopicConfig) -> list[int
     count = all_queues(topic)
     lost = [
         queue_id
-        for queue_id, consumed in broker.offsets.of_topic(group, topic.topic_name).items()
+        for queue_id, consumed in broker.tables.offsets.of_topic(group, topic.topic_name).items()
         if queue_id >= count and _holds_more(broker, topic.topic_name, queue_id, consumed)
     ]
     return [*range(count), *sorted(lost)]
@@ -444,7 +449,7 @@ def _holds_more(broker: Context, topic: str, queue_id: int, consumed: int) -> bo
 
 def consumes(broker: Context, group: str, topic: str) -> bool:
     """False: the group is online and does not subscribe to the topic."""
-    online: ConsumerGroup | None = broker.clients.group(group)
+    online: ConsumerGroup | None = broker.tables.clients.group(group)
     return online is None or not online.subscriptions or topic in online.subscriptions
 
 

@@ -66,24 +66,24 @@ async def pull_message(
     group = _checked_group(broker, header)
     _checked_topic(broker, header, request)
     if header.sys_flag & PullSysFlag.SUBSCRIPTION and header.subscription:
-        await broker.filters.prepare(header.subscription, header.expression_type or "")
+        await broker.tables.filters.prepare(header.subscription, header.expression_type or "")
     elif not header.sys_flag & PullSysFlag.SUBSCRIPTION:
         await _follow(broker, header)
     wanted = _wanted(broker, header, group)
     count = min(max(header.max_msg_nums, 1), PULL_COUNT_MAX)
     place = PullPlace(header.topic, header.queue_id, header.queue_offset, count)
-    was_stale = broker.offsets.is_stale(*_reader(header, request))
+    was_stale = broker.tables.offsets.is_stale(*_reader(header, request))
     start = _start_anew(broker, header, request, place.offset) if was_stale else None
     if start is not None:
         return await _moved(broker, header, request, place, start)
     commits = header.sys_flag & PullSysFlag.COMMIT_OFFSET and not broker.config.is_slave
     if commits and was_stale:
         # What it brings along is of before, too.
-        commits = header.commit_offset <= place.offset and not broker.offsets.is_stale(
+        commits = header.commit_offset <= place.offset and not broker.tables.offsets.is_stale(
             *_reader(header, request)
         )
     if commits:
-        broker.offsets.commit(
+        broker.tables.offsets.commit(
             header.consumer_group,
             header.topic,
             header.queue_id,
@@ -117,8 +117,8 @@ def _start_anew(
     where it wants; what is behind the end of a queue is of before.
     """
     group, topic, queue_id, connection_id = _reader(header, request)
-    is_member = broker.clients.is_member(group, request.connection)
-    online = broker.clients.group(group)
+    is_member = broker.tables.clients.is_member(group, request.connection)
+    online = broker.tables.clients.group(group)
     is_push = is_member and online is not None and online.consume_type != CONSUME_ACTIVELY
     is_lite = (
         header.sys_flag & PullSysFlag.LITE_PULL
@@ -127,13 +127,13 @@ def _start_anew(
     keeps_offsets = header.sys_flag & PullSysFlag.SUBSCRIPTION and not is_lite and not is_push
     if keeps_offsets and not is_member:
         if offset > broker.store.queue_bounds(topic, queue_id)[1]:
-            return broker.offsets.start_of(group, topic, queue_id)
-        if not broker.offsets.stale.is_known(topic, group, queue_id):
-            broker.offsets.stale.refresh(topic, group, queue_id)
+            return broker.tables.offsets.start_of(group, topic, queue_id)
+        if not broker.tables.offsets.stale.is_known(topic, group, queue_id):
+            broker.tables.offsets.stale.refresh(topic, group, queue_id)
         return None
-    start = broker.offsets.start_of(group, topic, queue_id)
+    start = broker.tables.offsets.start_of(group, topic, queue_id)
     if (keeps_offsets or offset <= start) and not broker.config.is_slave:
-        broker.offsets.begins(group, topic, queue_id, connection_id)
+        broker.tables.offsets.begins(group, topic, queue_id, connection_id)
     return start if offset > start else None
 
 
@@ -207,7 +207,7 @@ def _read_filtered(
 
 
 def _reply(broker: Context, header: PullMessageHeader, code: ResponseCode, result: Read) -> Reply:
-    group = broker.groups.get(header.consumer_group)
+    group = broker.tables.groups.get(header.consumer_group)
     suggested = MASTER_ID
     if broker.config.slave_read_enable and group is not None:
         slow = result.suggest_slave
@@ -225,7 +225,7 @@ def _checked_group(broker: Context, header: PullMessageHeader) -> SubscriptionGr
     config = broker.config
     if not config.broker_permission & Perm.READ:
         raise no_permission(f"the broker[{config.broker_ip1}] pulling message is forbidden")
-    group = broker.groups.find(header.consumer_group)
+    group = broker.tables.groups.find(header.consumer_group)
     if group is None:
         raise BrokerError(
             f"subscription group [{header.consumer_group}] does not exist, {SEE_FAQ}",
@@ -237,7 +237,7 @@ def _checked_group(broker: Context, header: PullMessageHeader) -> SubscriptionGr
 
 
 def _checked_topic(broker: Context, header: PullMessageHeader, request: Request) -> TopicConfig:
-    topic = broker.topics.get(header.topic)
+    topic = broker.tables.topics.get(header.topic)
     if topic is None:
         raise BrokerError(
             f"topic[{header.topic}] not exist, apply first please! {SEE_FAQ}",
@@ -279,7 +279,7 @@ def _wanted(broker: Context, header: PullMessageHeader, group: SubscriptionGroup
                 code=ResponseCode.SUBSCRIPTION_PARSE_FAILED,
             )
         return _Wanted(subscription.tag_codes, _retry_filter(broker, header))
-    online = broker.clients.group(header.consumer_group)
+    online = broker.tables.clients.group(header.consumer_group)
     if online is None:
         raise BrokerError(
             f"the consumer's group info not exist{SEE_FAQ}",
@@ -301,7 +301,7 @@ def _wanted(broker: Context, header: PullMessageHeader, group: SubscriptionGroup
         )
     if known.is_tag_type:
         return _Wanted(known.tag_codes, _retry_filter(broker, header))
-    kept = broker.filters.get(header.topic, header.consumer_group)
+    kept = broker.tables.filters.get(header.topic, header.consumer_group)
     if kept is None:
         raise BrokerError(
             "The broker's consumer filter data is not exist!Your expression may be wrong!",
@@ -316,19 +316,21 @@ def _wanted(broker: Context, header: PullMessageHeader, group: SubscriptionGroup
         raise no_expression_filter(known.expression_type)
     if kept.expression is None:
         return _Wanted()
-    return _Wanted(filter=PullFilter(kept.expression.matches, broker.filters.bits_of(kept)))
+    return _Wanted(filter=PullFilter(kept.expression.matches, broker.tables.filters.bits_of(kept)))
 
 
 async def _follow(broker: Context, header: PullMessageHeader) -> None:
     """Have the filter of the subscription that counts, where another one counted until the member
     left that wanted it: the others' heartbeats may be half a minute away."""
-    online = broker.clients.group(header.consumer_group)
-    kept = broker.filters.get(header.topic, header.consumer_group)
+    online = broker.tables.clients.group(header.consumer_group)
+    kept = broker.tables.filters.get(header.topic, header.consumer_group)
     if online is None or kept is None:
         return
     known = online.subscriptions.get(header.topic)
     if known is not None and not known.is_tag_type and not kept.is_of(known):
-        await broker.filters.register(header.consumer_group, online.subscriptions, TimeSlices())
+        await broker.tables.filters.register(
+            header.consumer_group, online.subscriptions, TimeSlices()
+        )
 
 
 def _by_expression(broker: Context, header: PullMessageHeader) -> _Wanted:
@@ -352,7 +354,7 @@ def _retry_filter(broker: Context, header: PullMessageHeader) -> PullFilter | No
 
     def matches(properties: Mapping[str, str]) -> bool:
         first_topic = properties.get(PropertyKey.RETRY_TOPIC, "")
-        kept = broker.filters.get(first_topic, header.topic.removeprefix(RETRY_PREFIX))
+        kept = broker.tables.filters.get(first_topic, header.topic.removeprefix(RETRY_PREFIX))
         return kept is None or kept.expression is None or kept.expression.matches(properties)
 
     return PullFilter(matches)
@@ -381,7 +383,7 @@ def _held(
         wait_ms = config.short_polling_time_mills
     if wait_ms <= 0:
         return False
-    if wanted.filter is not None or broker.pull_hooks or broker.access.is_on:
+    if wanted.filter is not None or broker.pull_hooks or broker.guards.access.is_on:
         if broker.arrivals.is_full:
             raise _too_many_held(OFFSET_WAITS_MAX)
         _log_held(header, place, wait_ms)
@@ -439,10 +441,10 @@ async def _wait_for_match(
         if request.connection.closed:
             return
         try:
-            broker.access.admit(request.command, request.connection)
+            broker.guards.access.admit(request.command, request.connection)
             group = _checked_group(broker, header)
             _checked_topic(broker, header, request)
-            if broker.offsets.is_stale(*_reader(header, request)):
+            if broker.tables.offsets.is_stale(*_reader(header, request)):
                 start = _start_anew(broker, header, request, place.offset)
                 if start is not None:
                     reply = await _moved(broker, header, request, place, start)
@@ -492,7 +494,7 @@ async def _write_offset_moved(broker: Context, header: PullMessageHeader, next_o
         PropertyKey.DELAY: "0",
         PropertyKey.TAGS: header.consumer_group,
     }
-    await broker.writer.put(
+    await broker.writing.writer.put(
         NewRecord(
             topic=OFFSET_MOVED_TOPIC,
             queue_id=0,

@@ -64,9 +64,9 @@ async def query_offset(
     """A group's offset. Without one: 0 when the queue's start is still there and warm. A group that
     knows an earlier life of the queue begins at its start."""
     place = header.consumer_group, header.topic, header.queue_id
-    if broker.offsets.is_stale(*place):
-        return Reply(fields={"offset": broker.offsets.start_of(*place)})
-    offset = broker.offsets.query(*place)
+    if broker.tables.offsets.is_stale(*place):
+        return Reply(fields={"offset": broker.tables.offsets.start_of(*place)})
+    offset = broker.tables.offsets.query(*place)
     if offset >= 0:
         return Reply(fields={"offset": offset})
     min_offset, _ = broker.store.queue_bounds(header.topic, header.queue_id)
@@ -87,7 +87,7 @@ async def update_offset(
     place = header.consumer_group, header.topic, header.queue_id
     if (
         not is_marks_group(header.consumer_group)
-        and broker.groups.get(header.consumer_group) is None
+        and broker.tables.groups.get(header.consumer_group) is None
         and not broker.config.auto_create_subscription_group
     ):
         # Its members would bring back offsets that went with it.
@@ -95,18 +95,18 @@ async def update_offset(
             f"subscription group [{header.consumer_group}] does not exist, {SEE_FAQ}",
             code=ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST,
         )
-    if broker.offsets.is_stale(*place) and (
+    if broker.tables.offsets.is_stale(*place) and (
         request.command.is_oneway
-        or broker.clients.is_member(header.consumer_group, request.connection)
+        or broker.tables.clients.is_member(header.consumer_group, request.connection)
     ):
         if request.command.is_oneway:
             return Reply()
         raise system_error(
             f"offset {header.commit_offset} of group {header.consumer_group} is of an earlier life "
             f"of queue {header.queue_id} of {header.topic}, which was deleted; the group has not "
-            f"pulled it since and goes on at {broker.offsets.start_of(*place)}"
+            f"pulled it since and goes on at {broker.tables.offsets.start_of(*place)}"
         )
-    broker.offsets.commit(
+    broker.tables.offsets.commit(
         header.consumer_group,
         header.topic,
         header.queue_id,
@@ -169,7 +169,7 @@ def known_topic(broker: Context, name: str) -> TopicConfig:
     Raises:
         BrokerError: code 17; there is none.
     """
-    topic = broker.topics.get(name)
+    topic = broker.tables.topics.get(name)
     if topic is None:
         raise BrokerError(f"topic[{name}] not exist", code=ResponseCode.TOPIC_NOT_EXIST)
     return topic

@@ -103,7 +103,7 @@ async def _push(broker: Context, header: SendMessageHeader, request: Request) ->
     asked_by = properties.get(PropertyKey.REPLY_TO_CLIENT)
     if asked_by is None:
         return f"reply message properties[{PropertyKey.REPLY_TO_CLIENT}] is null"
-    client = broker.clients.producer(asked_by)
+    client = broker.tables.clients.producer(asked_by)
     if client is None:
         return f"push reply message fail, channel of <{asked_by}> not found."
     now_ms = broker.now_ms()
@@ -143,7 +143,7 @@ async def _push(broker: Context, header: SendMessageHeader, request: Request) ->
 async def _stored(
     broker: Context, header: SendMessageHeader, request: Request, queue_id: int
 ) -> Put:
-    return await broker.writer.put(
+    return await broker.writing.writer.put(
         NewRecord(
             topic=header.topic,
             queue_id=queue_id,

@@ -146,13 +146,13 @@ async def checked_topic(
             "%Y-%m-%d %H:%M:%S", time.localtime(config.start_accept_send_request_time_stamp / 1000)
         )
         raise system_error(f"broker unable to service, until {since}")
-    known = broker.topics.get(header.topic)
+    known = broker.tables.topics.get(header.topic)
     if not config.broker_permission & Perm.WRITE and known is not None and known.order:
         raise no_permission(f"the broker[{config.broker_ip1}] sending message is forbidden")
     check_topic_name(header.topic)
     check_sendable(header.topic)
     topic = known or _created_topic(broker, header, request)
-    if not broker.topics.is_durable(header.topic):
+    if not broker.tables.topics.is_durable(header.topic):
         await _persisted(broker, header.topic, is_new=known is None)
     if header.queue_id >= max(topic.write_queue_nums, topic.read_queue_nums):
         raise system_error(
@@ -167,11 +167,11 @@ def _created_topic(broker: Context, header: SendMessageHeader, request: Request)
     sys_flag = 0
     if header.unit_mode:
         sys_flag = UNIT_SUBSCRIBED_FLAG if is_retry else UNIT_FLAG
-    topic = broker.topics.create_for_send(
+    topic = broker.tables.topics.create_for_send(
         header.topic, header.default_topic, header.default_topic_queue_nums, sys_flag
     )
     if topic is None and is_retry:
-        topic = broker.topics.create_for_group(header.topic, 1, sys_flag=sys_flag)
+        topic = broker.tables.topics.create_for_group(header.topic, 1, sys_flag=sys_flag)
     if topic is None:
         raise _no_topic(header.topic)
     broker.audit.changed(request, "topic", header.topic, None, topic, automatic=True)
@@ -181,11 +181,11 @@ def _created_topic(broker: Context, header: SendMessageHeader, request: Request)
 async def _persisted(broker: Context, topic: str, *, is_new: bool) -> None:
     # Acknowledged messages of a topic that a crash forgets could not be read. That goes for all
     # who send to it now, not only for the one whose message made it.
-    await broker.topics.make_durable(topic)
+    await broker.tables.topics.make_durable(topic)
     if is_new:
         # Whoever hears of the topic through this answer finds its route.
-        await broker.registration.now(timeout_seconds=ANSWER_SECONDS_MAX)
-    if topic not in broker.topics:
+        await broker.peers.registration.now(timeout_seconds=ANSWER_SECONDS_MAX)
+    if topic not in broker.tables.topics:
         raise _no_topic(topic)
 
 
@@ -213,7 +213,7 @@ async def _store_one(
     record = _new_record(broker, header, request, topic, queue_id)
     dead_letters = _dead_letter_topic(broker, header, request)
     if dead_letters is not None:
-        await broker.topics.make_durable(dead_letters)
+        await broker.tables.topics.make_durable(dead_letters)
         record.topic, record.queue_id = dead_letters, random.randrange(DLQ_QUEUES)
         # RocketMQ 4.9.8 forgets to, and has a dead letter wait as its next retry would have.
         if PropertyKey.DELAY in record.properties:
@@ -229,8 +229,8 @@ async def _store_one(
         _check_transactions(broker)
         key = record.properties.get(PropertyKey.UNIQUE_KEY, "")
         transaction = "" if length_fault("", key) else key
-        return await broker.transactions.prepare(record), transaction
-    return await broker.writer.put(record), ""
+        return await broker.writing.transactions.prepare(record), transaction
+    return await broker.writing.writer.put(record), ""
 
 
 def _check_transactions(broker: Context) -> None:
@@ -248,7 +248,7 @@ async def _store_batch(
     record = _new_record(broker, header, request, topic, queue_id)
     if _is_half_batch(record):
         _check_transactions(broker)
-        await broker.transactions.make_half(record)
+        await broker.writing.transactions.make_half(record)
     common = encode_properties(record.properties).encode()
     items: list[tuple[int, bytes, bytes]] = []
     position = 0
@@ -268,7 +268,7 @@ async def _store_batch(
         raise system_error(f"a batch of {len(items)} messages; at most {BATCH_ITEMS_MAX}")
     if any(len(text) > PROPERTIES_BYTES_MAX for _flag, _body, text in items):
         return Put(PutMessageStatus.MESSAGE_ILLEGAL)
-    return await broker.writer.put_batch(record, items)
+    return await broker.writing.writer.put_batch(record, items)
 
 
 def _is_half_batch(record: NewRecord) -> bool:
@@ -316,7 +316,7 @@ def _dead_letter_topic(broker: Context, header: SendMessageHeader, request: Requ
     group = _known_group(broker, name)
     if header.reconsume_times < _retries_max(group, header, request):
         return None
-    return broker.topics.create_for_group(DLQ_PREFIX + name, DLQ_QUEUES).topic_name
+    return broker.tables.topics.create_for_group(DLQ_PREFIX + name, DLQ_QUEUES).topic_name
 
 
 def _retries_max(
@@ -342,7 +342,7 @@ async def send_back(broker: Context, header: SendBackHeader, request: Request) -
     if group.retry_queue_nums <= 0:
         _drop(broker, group)
         return Reply()
-    known_topics = broker.topics.version
+    known_topics = broker.tables.topics.version
     topic = _retry_topic(broker, header, group)
     if not topic.perm & Perm.WRITE:
         raise no_permission(f"the topic[{topic.topic_name}] sending message is forbidden")
@@ -350,7 +350,7 @@ async def send_back(broker: Context, header: SendBackHeader, request: Request) -
     record = _record_given_back(message)
     retries_max = _retries_max(group, header, request)
     if message.reconsume_times >= retries_max or header.delay_level < 0:
-        dead = broker.topics.create_for_group(DLQ_PREFIX + header.group, DLQ_QUEUES)
+        dead = broker.tables.topics.create_for_group(DLQ_PREFIX + header.group, DLQ_QUEUES)
         record.topic, record.queue_id = dead.topic_name, random.randrange(DLQ_QUEUES)
         record.properties[PropertyKey.DELAY] = "0"
     else:
@@ -358,15 +358,15 @@ async def send_back(broker: Context, header: SendBackHeader, request: Request) -
         record.topic, record.queue_id = topic.topic_name, random.randrange(queues)
         level = header.delay_level or FIRST_RETRY_LEVEL + message.reconsume_times
         record.properties[PropertyKey.DELAY] = str(level)
-    has_new_topic = broker.topics.version != known_topics
-    await broker.topics.persist()
-    put = await broker.writer.put(record)
+    has_new_topic = broker.tables.topics.version != known_topics
+    await broker.tables.topics.persist()
+    put = await broker.writing.writer.put(record)
     refuse_busy(put)
     if put.status != PutMessageStatus.PUT_OK:
         raise system_error(put.status.name)
     broker.broker_stats.note_sent_back(header.group, record.properties[PropertyKey.RETRY_TOPIC])
     if has_new_topic:
-        await broker.registration.now(timeout_seconds=ANSWER_SECONDS_MAX)
+        await broker.peers.registration.now(timeout_seconds=ANSWER_SECONDS_MAX)
     return Reply()
 
 
@@ -387,7 +387,7 @@ def _retry_topic(
 ) -> TopicConfig:
     sys_flag = UNIT_SUBSCRIBED_FLAG if header.unit_mode else 0
     try:
-        return broker.topics.create_for_group(
+        return broker.tables.topics.create_for_group(
             RETRY_PREFIX + header.group, group.retry_queue_nums, sys_flag=sys_flag
         )
     except MessageIllegalError as error:
@@ -432,7 +432,7 @@ def _record_given_back(message: MessageExt) -> NewRecord:
 
 
 def _known_group(broker: Context, name: str) -> SubscriptionGroupConfig:
-    group = broker.groups.find(name)
+    group = broker.tables.groups.find(name)
     if group is None:
         raise BrokerError(
             f"subscription group not exist, {name} {SEE_FAQ}",
@@ -490,6 +490,6 @@ def _trouble(broker: Context) -> str:
 
 
 def _disk_use(broker: Context) -> str:
-    queues = broker.cleaner.queue_ratio()
-    used = {"CL": min(broker.cleaner.log_ratios().values()), "CQ": queues, "INDEX": queues}
+    queues = broker.writing.cleaner.queue_ratio()
+    used = {"CL": min(broker.writing.cleaner.log_ratios().values()), "CQ": queues, "INDEX": queues}
     return " ".join(f"{name}: {ratio:5.2f}" for name, ratio in used.items())

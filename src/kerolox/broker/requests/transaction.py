@@ -55,11 +55,11 @@ async def end_transaction(
     await _committed(broker, lambda: header.commit_log_offset < broker.store.max_physical_offset)
     half = _checked_half(broker, header)
     topic = half.properties.get(PropertyKey.REAL_TOPIC, "")
-    broker.access.check_write(topic, request.command, request.connection)
+    broker.guards.access.check_write(topic, request.command, request.connection)
     if header.commit_or_rollback == MessageSysFlag.TRANSACTION_ROLLBACK:
-        await broker.transactions.rollback(half)
+        await broker.writing.transactions.rollback(half)
         return Reply()
-    code_of(broker, await broker.transactions.commit(half))
+    code_of(broker, await broker.writing.transactions.commit(half))
     return Reply()
 
 
@@ -85,7 +85,7 @@ async def end_half_messages(
         await _committed(
             broker, lambda: broker.store.queue_bounds(HALF_TOPIC, HALF_QUEUE)[1] >= header.to_offset
         )
-    done, failed = await broker.bulk_ends.end(
+    done, failed = await broker.writing.bulk_ends.end(
         header.producer_group,
         header.from_offset,
         header.to_offset,
@@ -125,12 +125,12 @@ async def resume_check(broker: Context, header: ResumeCheckHeader, request: Requ
         offset = MessageId.parse(header.msg_id).physical_offset
     except ValueError as error:
         raise system_error(f"{header.msg_id!r} is no message id: {error}") from None
-    message = broker.transactions.given_up_at(offset)
+    message = broker.writing.transactions.given_up_at(offset)
     if message is None:
         raise system_error(
             f"no message of {HALF_TOPIC} or {CHECK_MAX_TIME_TOPIC} is {header.msg_id}"
         )
-    code_of(broker, await broker.transactions.resume(message))
+    code_of(broker, await broker.writing.transactions.resume(message))
     broker.audit.changed(request, "halfMessage", header.msg_id)
     return Reply()
 
@@ -146,7 +146,7 @@ async def _committed(broker: Context, is_readable: Callable[[], bool]) -> None:
 
 def _checked_half(broker: Context, header: EndTransactionHeader) -> MessageExt:
     """The half that is meant (``checkPrepareMessage``)."""
-    half = broker.transactions.half_at(header.commit_log_offset)
+    half = broker.writing.transactions.half_at(header.commit_log_offset)
     if half is None:
         raise system_error("Find prepared transaction message failed")
     if half.properties.get(PropertyKey.PRODUCER_GROUP) != header.producer_group:

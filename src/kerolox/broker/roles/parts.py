@@ -13,17 +13,13 @@ from dataclasses import dataclass
 
 from kerolox.broker.config import BrokerConfig
 from kerolox.broker.identity import Identity
-from kerolox.broker.replication.replication import Replication
+from kerolox.broker.replication.peers import Peers
 from kerolox.broker.roles.record import RoleRecord, apply_record
 from kerolox.broker.roles.unlisted_topics import unlisted_topics
-from kerolox.broker.services.registration import OPERATOR_SECONDS_MAX, Registration
-from kerolox.broker.services.schedule import DelaySchedule
-from kerolox.broker.services.transactions import Transactions
-from kerolox.broker.services.write_gate import WriteGate
-from kerolox.broker.services.writer import RecordWriter
-from kerolox.broker.tables.groups import GroupTable
-from kerolox.broker.tables.offsets import OffsetTable
-from kerolox.broker.tables.topics import TopicTable, check_topic_name
+from kerolox.broker.services.registration import OPERATOR_SECONDS_MAX
+from kerolox.broker.services.writing import Writing
+from kerolox.broker.tables.tables import Tables
+from kerolox.broker.tables.topics import check_topic_name
 from kerolox.errors import KeroloxError
 from kerolox.kernel import RecoveryReport, StoreKernel
 from kerolox.protocol.names import (
@@ -41,38 +37,32 @@ the old master may have sent the one without the other."""
 _log = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class RoleParts:
     """The parts of one broker that do something else on a slave than on a master."""
 
     config: BrokerConfig
     identity: Identity
     store: StoreKernel
-    topics: TopicTable
-    groups: GroupTable
-    offsets: OffsetTable
-    schedule: DelaySchedule
-    transactions: Transactions
-    gate: WriteGate
-    writer: RecordWriter
-    replication: Replication
-    registration: Registration
+    tables: Tables
+    writing: Writing
+    peers: Peers
 
     async def lead(self, record: RoleRecord) -> None:
         """Become the master that a record names, which is on disk. The gate is held meanwhile, and
         the port for slaves is open."""
-        tables = self.replication.tables
+        tables = self.peers.replication.tables
         complete_below = 0 if tables is None else tables.complete_below
         offsets_below = 0 if tables is None else tables.offsets_below
-        await self.replication.stop_following()
+        await self.peers.replication.stop_following()
         # Part of a record that the old master did not send to its end.
         self.store.append_log(self.store.max_physical_offset, b"")
         await self._reconcile_tables(complete_below, offsets_below)
         apply_record(self.config, record)
         self._apply_role()
-        self.transactions.forget()
-        self.gate.hold(False)
-        await self.transactions.recover(self._end_of_log())
+        self.writing.transactions.forget()
+        self.writing.gate.hold(False)
+        await self.writing.transactions.recover(self._end_of_log())
         await self._renew_and_announce()
 
     async def follow(self, record: RoleRecord) -> None:
@@ -80,50 +70,50 @@ class RoleParts:
         The gate was held before, so that nothing is written."""
         apply_record(self.config, record)
         self._apply_role()
-        self.gate.hold(False)
-        self.transactions.forget()
-        await self.replication.follow(record.master_ha_address, record.master_address)
+        self.writing.gate.hold(False)
+        self.writing.transactions.forget()
+        await self.peers.replication.follow(record.master_ha_address, record.master_address)
 
     async def hand_over(self, successor: str) -> None:
         """Let the name servers know who gets this master's place, so that it is never empty."""
         if self.config.is_sync_master:
             # Those who wait for a slave hear that it has their message.
-            await self.replication.waits.wait(self.store.max_physical_offset)
-        self.registration.successor = successor
-        await self.registration.now(timeout_seconds=OPERATOR_SECONDS_MAX)
+            await self.peers.replication.waits.wait(self.store.max_physical_offset)
+        self.peers.registration.successor = successor
+        await self.peers.registration.now(timeout_seconds=OPERATOR_SECONDS_MAX)
 
     async def announce_role(self) -> None:
         """Have name servers hear of the role."""
-        self.registration.successor = ""
-        self.registration.begin_anew()
-        await self.registration.now(timeout_seconds=OPERATOR_SECONDS_MAX)
+        self.peers.registration.successor = ""
+        self.peers.registration.begin_anew()
+        await self.peers.registration.now(timeout_seconds=OPERATOR_SECONDS_MAX)
 
     async def _renew_and_announce(self) -> None:
-        self.topics.renew()
+        self.tables.topics.renew()
         await self.announce_role()
 
     def _apply_role(self) -> None:
         """Tell those that keep a copy of what the settings say."""
         config = self.config
-        self.writer.slaves = self.replication.waits if config.is_sync_master else None
+        self.writing.writer.slaves = self.peers.replication.waits if config.is_sync_master else None
         self.identity.announce(self.store)
-        self.groups.push_all()
-        self.gate.refresh()
+        self.tables.groups.push_all()
+        self.writing.gate.refresh()
 
     async def _reconcile_tables(self, complete_below: int, offsets_below: int) -> None:
-        anew = self.offsets.begin_younger(offsets_below) if offsets_below else 0
+        anew = self.tables.offsets.begin_younger(offsets_below) if offsets_below else 0
         if anew:
             _log.warning(
                 "%d queues began anew since the master's offsets came: groups begin there at the "
                 "first message",
                 anew,
             )
-        moved = self.offsets.fit(has_crashed=True)
+        moved = self.tables.offsets.fit(has_crashed=True)
         if moved:
             _log.warning("%d offsets of groups were beyond the end of their queues", moved)
-        self.schedule.bound()
+        self.writing.schedule.bound()
         unlisted = await unlisted_topics(
-            self.store, self.topics.has_queue, complete_below, self._passed_below
+            self.store, self.tables.topics.has_queue, complete_below, self._passed_below
         )
         for topic, queues in unlisted.items():
             self._make_topic(topic, queues)
@@ -131,25 +121,25 @@ class RoleParts:
     def _passed_below(self, topic: str, queue_id: int) -> int:
         """Where those messages of a queue begin that may still be delivered elsewhere."""
         if topic == SCHEDULE_TOPIC:
-            return self.schedule.offsets.get(queue_id + 1, 0)
+            return self.writing.schedule.offsets.get(queue_id + 1, 0)
         if topic == HALF_TOPIC:
-            return self.offsets.query(TRANSACTION_GROUP, topic, queue_id)
+            return self.tables.offsets.query(TRANSACTION_GROUP, topic, queue_id)
         return 0
 
     def _make_topic(self, topic: str, queues: int) -> None:
         """Make a topic with at least so many queues, or give it so many. Producers may know of more
         than have messages, so a topic of applications gets as many as a send would make."""
-        is_own = topic.startswith((RETRY_PREFIX, DLQ_PREFIX)) or self.topics.is_system(topic)
-        is_known = topic in self.topics
+        is_own = topic.startswith((RETRY_PREFIX, DLQ_PREFIX)) or self.tables.topics.is_system(topic)
+        is_known = topic in self.tables.topics
         if not is_own and not is_known:
             queues = max(queues, self.config.default_topic_queue_nums)
         try:
             check_topic_name(topic.removeprefix(RETRY_PREFIX).removeprefix(DLQ_PREFIX))
-            self.topics.create_for_group(topic, queues)
+            self.tables.topics.create_for_group(topic, queues)
         except KeroloxError as error:
             _log.error("topic %r has messages, and is in no table: %s", topic, error)
             return
-        if topic not in self.topics:
+        if topic not in self.tables.topics:
             return  # A light message queue is in no table.
         if is_known:
             _log.warning(

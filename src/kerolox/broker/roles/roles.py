@@ -55,12 +55,10 @@ class Roles:
         search: finds a slave's master.
     """
 
-    search: MasterSearch
-
-    _parts: RoleParts
-
-    def __init__(self, config: BrokerConfig, role: StartingRole) -> None:
-        """Does nothing before :meth:`connect`. ``role``: what the settings say by now, too."""
+    def __init__(self, config: BrokerConfig, role: StartingRole, parts: RoleParts) -> None:
+        """Those who speak to other brokers ask and tell this one from here on. ``role``: what the
+        settings say by now, too."""
+        self._parts = parts
         self._file = role.file
         self._record = role.record
         self._state = RoleState(config.broker_role, config.broker_id, role.record.epoch)
@@ -76,24 +74,14 @@ class Roles:
         self._was_master = False
         self._is_stopping = False
         self.forwarder = RequestForwarder(config)
-
-    def connect(self, parts: RoleParts) -> None:
-        """Have those who speak to other brokers ask and tell this one. Before the start."""
-        self._parts, registration = parts, parts.registration
+        self.search = MasterSearch(config, self._client, parts.peers, parts.identity)
+        registration, replication = parts.peers.registration, parts.peers.replication
         registration.before_registration = self.poll
         registration.on_refused = self.refused
         registration.epoch = lambda: self.epoch
-        parts.replication.on_master_status = self.note_master
-        self.search = MasterSearch(
-            parts.config,
-            self._client,
-            parts.replication,
-            registration,
-            parts.identity,
-        )
-        record = self._record
-        if record.broker_role:
-            parts.replication.set_master(record.master_ha_address, record.master_address)
+        replication.on_master_status = self.note_master
+        if self._record.broker_role:
+            replication.set_master(self._record.master_ha_address, self._record.master_address)
 
     @property
     def epoch(self) -> int:
@@ -121,7 +109,7 @@ class Roles:
         """What this broker is. ``tail_from``: where the compared end of the log begins; -1: up to
         ``TAIL_BYTES`` before its end."""
         parts, state = self._parts, self._state
-        config, replication, store = parts.config, parts.replication, parts.store
+        config, replication, store = parts.config, parts.peers.replication, parts.store
         begin, end = store.min_physical_offset, store.max_physical_offset
         size = config.mapped_file_size_commit_log
         # One read gives bytes of one file.
@@ -203,7 +191,7 @@ class Roles:
     def _pause(self, change: RoleChange) -> None:
         self._state.pause(change, steady_ms())
         self.forwarder.hold()
-        self._parts.gate.hold(True)
+        self._parts.writing.gate.hold(True)
         self._settle_after(change.milliseconds / 1000)
 
     def _settle_after(self, seconds: float) -> None:
@@ -218,12 +206,12 @@ class Roles:
         if self._state.is_paused(now):
             return
         if self._state.is_master:
-            self._parts.gate.hold(not self._state.takes_messages(now))
+            self._parts.writing.gate.hold(not self._state.takes_messages(now))
         if not self.forwarder.is_passing:
             self.forwarder.release()
 
     async def _take_tables(self, change: RoleChange) -> None:
-        tables = self._parts.replication.tables
+        tables = self._parts.peers.replication.tables
         if tables is None:
             raise RoleError("it is a master")
         try:
@@ -246,7 +234,7 @@ class Roles:
             )
         state.is_changing = True
         self.forwarder.hold()
-        parts.gate.hold(True)
+        parts.writing.gate.hold(True)
         try:
             if change.master_address and not change.is_forced:
                 await parts.hand_over(change.master_address)
@@ -255,7 +243,7 @@ class Roles:
         finally:
             state.is_changing = False
             if state.is_master:
-                parts.registration.successor = ""
+                parts.peers.registration.successor = ""
             # Until it hears that the other one is the master, which FOLLOW says.
             self._settle_after(0 if state.is_master else HOLD_SECONDS)
         _log.warning(
@@ -278,16 +266,16 @@ class Roles:
             return
         await self._flush()
         try:
-            await parts.replication.listen(is_sync=change.broker_role == SYNC_MASTER)
+            await parts.peers.replication.listen(is_sync=change.broker_role == SYNC_MASTER)
         except ConfigError as error:
             raise RoleError(str(error)) from None
         state.is_changing = True
-        parts.gate.hold(True)
+        parts.writing.gate.hold(True)
         try:
             try:
                 await self._save(record)
             except RoleError:
-                await parts.replication.stop_listening()
+                await parts.peers.replication.stop_listening()
                 raise
             await parts.lead(record)
         finally:
@@ -391,7 +379,7 @@ class Roles:
         """
         self._suspects.add(holder)
         if newest_epoch and self._state.observe_epoch(newest_epoch):
-            self._parts.gate.hold(True)
+            self._parts.writing.gate.hold(True)
             _log.error(
                 "this broker takes no messages: there was a master of epoch %d under its name, and "
                 "it has epoch %d; have it become a slave of that one (kerolox broker demote), or "
@@ -423,7 +411,7 @@ class Roles:
                 *(notify_older(self._client, each, own) for each in suspects)
             )
             if any(notified):
-                self._parts.registration.retry()
+                self._parts.peers.registration.retry()
 
     async def _newer_master(self, also: set[str]) -> OtherMaster | None:
         config = self._parts.config
@@ -449,12 +437,12 @@ class Roles:
             state.epoch,
         )
         state.observe_epoch(record.epoch)
-        self._parts.gate.hold(True)
+        self._parts.writing.gate.hold(True)
         if self._parts.config.transient_store_pool_enable:
             _log.error("transientStorePoolEnable=true: no slave has that; it takes no messages")
             return self.status()
         await self._save(record)
         await self._parts.follow(record)
         self._pass_on(record)
-        self._parts.registration.begin_anew()
+        self._parts.peers.registration.begin_anew()
         return self.status()

@@ -14,9 +14,8 @@ import logging
 
 from kerolox.broker.config import BrokerConfig
 from kerolox.broker.identity import Identity
-from kerolox.broker.replication.replication import Replication
+from kerolox.broker.replication.peers import Peers
 from kerolox.broker.roles.fencing import addresses_of
-from kerolox.broker.services.registration import Registration
 from kerolox.protocol.codes import MASTER_ID
 from kerolox.remoting.client import RemotingClient
 
@@ -39,8 +38,7 @@ class MasterSearch:
         self,
         config: BrokerConfig,
         client: RemotingClient,
-        replication: Replication,
-        registration: Registration,
+        peers: Peers,
         identity: Identity,
     ) -> None:
         """Asks nobody before :meth:`poll`.
@@ -48,14 +46,12 @@ class MasterSearch:
         Args:
             config: the broker's settings.
             client: to ask name servers by.
-            replication: knows what is followed, and is told by a registration.
-            registration: with the same name servers.
+            peers: know what is followed, and tell name servers of this broker.
             identity: has the address of this broker, which is not its own master.
         """
         self._config = config
         self._client = client
-        self._replication = replication
-        self._registration = registration
+        self._peers = peers
         self._identity = identity
         self._registered_at: dict[str, float] = {}
         """Address of a master → when it made this broker register."""
@@ -64,7 +60,8 @@ class MasterSearch:
 
     async def poll(self) -> None:
         """Look once, where it is needed."""
-        follower, tables = self._replication.follower, self._replication.tables
+        replication = self._peers.replication
+        follower, tables = replication.follower, replication.tables
         if follower is None or tables is None or (follower.is_following and tables.master):
             self._registered_at.clear()
             self._logged_at = 0.0
@@ -86,7 +83,7 @@ class MasterSearch:
         for address in masters:
             if now - self._registered_at.get(address, -AGAIN_SECONDS) >= AGAIN_SECONDS:
                 self._registered_at[address] = now
-                self._registration.soon()
+                self._peers.registration.soon()
         for gone in self._registered_at.keys() - masters:
             del self._registered_at[gone]
 

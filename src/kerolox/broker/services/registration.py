@@ -45,6 +45,7 @@ from kerolox.text import printable
 if TYPE_CHECKING:
     from kerolox.broker.config import BrokerConfig
     from kerolox.broker.identity import Identity
+    from kerolox.broker.tables.tables import Tables
     from kerolox.protocol.bodies import TopicConfigTable
 
 __all__ = ["ANSWER_SECONDS_MAX", "OPERATOR_SECONDS_MAX", "Registration"]
@@ -89,27 +90,21 @@ class Registration:
         self,
         config: BrokerConfig,
         identity: Identity,
-        topics: Callable[[], TopicConfigTable],
-        on_order_topics: Callable[[list[str]], None],
-        *,
-        wanted: asyncio.Event,
+        tables: Tables,
     ) -> None:
         """Nobody is notified before :meth:`start`.
 
         Args:
             config: the broker's settings.
             identity: its addresses.
-            topics: gives the table to register.
-            on_order_topics: called with the topics that a name server says are ordered.
-            wanted: set by whoever has changed what name servers must hear of.
+            tables: has the topics to register, and hears which ones a name server orders.
 
         Raises:
             ConfigError: a file of TLS or of the account can't be used.
         """
         self._config = config
         self._identity = identity
-        self._topics = topics
-        self._on_order_topics = on_order_topics
+        self._topics = tables.topics
         self.on_master: Callable[[str, str], None] = lambda ha_address, address: None
         """Called with what a name server says of a slave's master; empty: it knows none."""
         self.on_refused: Callable[[str, int], None] = lambda holder, newest_epoch: None
@@ -125,7 +120,7 @@ class Registration:
             rpc_hook=AccountHook(config),
             tls=TlsContexts(config.tls_to_name_servers),
         )
-        self._wanted = wanted
+        self._wanted = tables.topics_changed
         self._task: asyncio.Task[None] | None = None
         self._failures: dict[str, int] = {}
         self._refusals: dict[str, str] = {}
@@ -282,7 +277,7 @@ class Registration:
                 await self.before_registration()
             except KeroloxError as error:
                 _log.warning("no look for another master: %s", error)
-        topics = self._topics()
+        topics = self._topics.registration()
         requests = {each: self._changes(each, topics) for each in servers}
         whole: RemotingCommand | None = None
         if None in requests.values():
@@ -299,7 +294,7 @@ class Registration:
         )
         order = next((answer for answer in answers if answer is not None), None)
         if order is not None:
-            self._on_order_topics(order)
+            self._topics.set_ordered(order)
         self._rounds += 1
         self._in_round = False
         async with self._round_done:

@@ -18,9 +18,8 @@ import msgspec
 
 from kerolox.broker.config import BrokerConfig
 from kerolox.broker.services.write_gate import WriteGate
-from kerolox.broker.tables.filters import FilterTable
-from kerolox.broker.tables.former_queues import FormerQueues
 from kerolox.broker.tables.json_file import JsonFile
+from kerolox.broker.tables.tables import Tables
 from kerolox.errors import RemoteProtocolError
 from kerolox.kernel import RecordStore
 from kerolox.kernel.status import PutMessageStatus
@@ -51,8 +50,7 @@ class DelaySchedule:
         self,
         config: BrokerConfig,
         store: RecordStore,
-        filters: FilterTable,
-        former_queues: FormerQueues,
+        tables: Tables,
         gate: WriteGate,
         now_ms: Callable[[], int],
         *,
@@ -63,16 +61,15 @@ class DelaySchedule:
         Args:
             config: the broker's settings.
             store: has the delayed messages and gets them anew.
-            filters: say which bits a message gets.
-            former_queues: says where messages go whose queue is gone.
+            tables: say which bits a message gets, and where it goes when its queue is gone.
             gate: while it is closed what is due waits.
             now_ms: the clock.
             on_delivered: called with the queue of each message that was delivered and the size of
                 its record.
         """
         self._store = store
-        self._filters = filters
-        self._former_queues = former_queues
+        self._filters = tables.filters
+        self._former_queues = tables.former_queues
         self._gate = gate
         self._on_delivered = on_delivered
         self._now_ms = now_ms

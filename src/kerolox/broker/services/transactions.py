@@ -25,10 +25,7 @@ from kerolox.broker.config import BrokerConfig
 from kerolox.broker.identity import Identity
 from kerolox.broker.services.op_queue import OpQueue, records_behind
 from kerolox.broker.services.writer import NewRecord, Put, RecordWriter, Unflushed
-from kerolox.broker.tables.clients import ClientTable
-from kerolox.broker.tables.former_queues import FormerQueues
-from kerolox.broker.tables.offsets import OffsetTable
-from kerolox.broker.tables.topics import TopicTable
+from kerolox.broker.tables.tables import Tables
 from kerolox.errors import RemoteProtocolError, RemotingError, StoreError
 from kerolox.kernel import HALF_QUEUE, OP_PROPERTIES, RecoveryReport, StoreKernel
 from kerolox.kernel.status import PutMessageStatus
@@ -82,22 +79,19 @@ class Transactions:
         store: StoreKernel,
         now_ms: Callable[[], int],
         identity: Identity,
-        topics: TopicTable,
-        offsets: OffsetTable,
-        clients: ClientTable,
+        tables: Tables,
         writer: RecordWriter,
-        former_queues: FormerQueues,
     ) -> None:
         """Halves and positions are read when they are first needed."""
         self._config = config
         self._store = store
         self.now_ms = now_ms
         self._identity = identity
-        self._topics = topics
-        self._clients = clients
+        self._topics = tables.topics
+        self._clients = tables.clients
         self._writer = writer
-        self._former_queues = former_queues
-        self.ops = OpQueue(store, offsets)
+        self._former_queues = tables.former_queues
+        self.ops = OpQueue(store, tables.offsets)
         self._is_loaded = False
         self._recovered_below = 0
         """Commits of halves below were perhaps stored by another broker, without their notes."""

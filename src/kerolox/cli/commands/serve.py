@@ -348,8 +348,8 @@ async def _broker_started(config: BrokerConfig) -> AsyncIterator[Started]:
 
 async def _registered(server: Broker) -> None:
     """Wait until clients can find the broker; what is said then tells whether they can."""
-    if server.parts.registration.reasons:
-        await server.parts.registration.now(timeout_seconds=REGISTERED_SECONDS_MAX)
+    if server.parts.peers.registration.reasons:
+        await server.parts.peers.registration.now(timeout_seconds=REGISTERED_SECONDS_MAX)
 
 
 def _near_address(name_server: NameServer) -> str:
@@ -402,7 +402,7 @@ def _print_broker(server: Broker, config: BrokerConfig) -> None:
 
 def _print_registered(server: Broker) -> None:
     """Which name servers know the broker. What changes later is in the log."""
-    registration = server.parts.registration
+    registration = server.parts.peers.registration
     if registration.registered:
         say(
             f"             registered as {server.address} with {', '.join(registration.registered)}"

@@ -82,7 +82,7 @@ async def pair(
     async with Broker(master_config(folder, **(of_master or {})), kernel=kernel) as master:
         config = slave_config(folder, ha_port(master), **(of_slave or {}))
         async with Broker(config, kernel=kernel) as slave:
-            await until(lambda: master.parts.replication.waits.replicated.slaves == 1)
+            await until(lambda: master.parts.peers.replication.waits.replicated.slaves == 1)
             yield master, slave
 
 

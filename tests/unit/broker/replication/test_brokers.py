@@ -55,7 +55,7 @@ async def test_a_slave_has_its_masters_log_queues_and_messages(tmp_path: Path, k
         # Some files of the log.
         await fill(master, 3_000)
         await until_equal(master, slave)
-        await slave.parts.replication.tables.sync_from(master.address)
+        await slave.parts.peers.replication.tables.sync_from(master.address)
         async with peer_of(slave) as peer:
             [first, *_] = await peer.messages("T", 3)
         assert first.body.startswith(b"3 x")
@@ -144,7 +144,7 @@ async def test_a_slave_that_is_late_or_far_behind_is_told_of(tmp_path: Path, ker
     ):
         await peer.create_topic("T")
         slave.report(0)
-        await until(lambda: master.parts.replication.waits.replicated.slaves == 1)
+        await until(lambda: master.parts.peers.replication.waits.replicated.slaves == 1)
         assert (await peer.send("T", b"a")).code == ResponseCode.FLUSH_SLAVE_TIMEOUT
         answer = await peer.send("T", b"x" * 4_000)
         assert answer.code == ResponseCode.SLAVE_NOT_AVAILABLE
@@ -201,20 +201,20 @@ async def test_a_slave_takes_its_masters_tables(tmp_path: Path, kernel: str):
         fields = {"consumerGroup": "readers", "topic": "T", "queueId": 1, "commitOffset": 7}
         await peer.ask(RequestCode.UPDATE_CONSUMER_OFFSET, fields)
         await peer.send("T", b"later", properties="DELAY\x011")
-        await until(lambda: master.parts.schedule.offsets == {1: 1})
+        await until(lambda: master.parts.writing.schedule.offsets == {1: 1})
         await until_equal(master, slave)
-        tables = slave.parts.replication.tables
+        tables = slave.parts.peers.replication.tables
         await tables.sync_from(master.address)
         mine, its = slave.parts, master.parts
-        assert mine.topics.snapshot() == its.topics.snapshot()
-        assert mine.groups.snapshot() == its.groups.snapshot()
-        assert mine.offsets.query("readers", "T", 1) == 7
-        assert mine.schedule.offsets == its.schedule.offsets == {1: 1}
+        assert mine.tables.topics.snapshot() == its.tables.topics.snapshot()
+        assert mine.tables.groups.snapshot() == its.tables.groups.snapshot()
+        assert mine.tables.offsets.query("readers", "T", 1) == 7
+        assert mine.writing.schedule.offsets == its.writing.schedule.offsets == {1: 1}
         await peer.ask(RequestCode.DELETE_TOPIC_IN_BROKER, {"topic": "T"})
         await peer.ask(RequestCode.DELETE_SUBSCRIPTIONGROUP, {"groupName": "readers"})
         await tables.sync_from(master.address)
-        assert mine.topics.get("T") is None
-        assert mine.groups.get("readers") is None
+        assert mine.tables.topics.get("T") is None
+        assert mine.tables.groups.get("readers") is None
 
 
 async def test_delay_positions_wait_for_the_log_that_they_stand_for(tmp_path: Path, kernel: str):
@@ -224,13 +224,13 @@ async def test_delay_positions_wait_for_the_log_that_they_stand_for(tmp_path: Pa
         async with Broker(other, kernel=kernel) as slave, peer_of(master) as peer:
             await peer.create_topic("T")
             await peer.send("T", b"later", properties="DELAY\x011")
-            await until(lambda: master.parts.schedule.offsets == {1: 1})
-            tables = slave.parts.replication.tables
+            await until(lambda: master.parts.writing.schedule.offsets == {1: 1})
+            tables = slave.parts.peers.replication.tables
             await tables.take_from(master.address)
-            assert slave.parts.schedule.offsets == {}
+            assert slave.parts.writing.schedule.offsets == {}
             slave.parts.store.append_log(0, log_of(master))
             await tables.take_from(master.address)
-            assert slave.parts.schedule.offsets == {1: 1}
+            assert slave.parts.writing.schedule.offsets == {1: 1}
 
 
 async def test_positions_of_transactions_wait_for_the_log_they_stand_for(
@@ -242,19 +242,19 @@ async def test_positions_of_transactions_wait_for_the_log_they_stand_for(
         async with Broker(other, kernel=kernel) as slave:
 
             def position() -> int:
-                return slave.parts.offsets.query(TRANSACTION_GROUP, HALF_TOPIC, 0)
+                return slave.parts.tables.offsets.query(TRANSACTION_GROUP, HALF_TOPIC, 0)
 
-            tables = slave.parts.replication.tables
+            tables = slave.parts.peers.replication.tables
             await fill(master, 1)
             old = log_of(master)
-            master.parts.offsets.commit(TRANSACTION_GROUP, HALF_TOPIC, 0, 1, "a test")
-            master.parts.offsets.commit("readers", "T", 0, 1, "a test")
+            master.parts.tables.offsets.commit(TRANSACTION_GROUP, HALF_TOPIC, 0, 1, "a test")
+            master.parts.tables.offsets.commit("readers", "T", 0, 1, "a test")
             await tables.take_from(master.address)
             assert position() == -1
-            assert slave.parts.offsets.query("readers", "T", 0) == 1
+            assert slave.parts.tables.offsets.query("readers", "T", 0) == 1
             # The next check finds a longer log; what waits is not forgotten for what comes later.
             await fill(master, 1)
-            master.parts.offsets.commit(TRANSACTION_GROUP, HALF_TOPIC, 0, 2, "a test")
+            master.parts.tables.offsets.commit(TRANSACTION_GROUP, HALF_TOPIC, 0, 2, "a test")
             await tables.take_from(master.address)
             assert position() == -1
             slave.parts.store.append_log(0, old)
@@ -295,7 +295,7 @@ async def test_a_slave_that_is_read_suggests_what_the_group_says(tmp_path: Path,
         answer = await peer.pull("T", group="plain")
         assert answer.code == ResponseCode.SUCCESS
         assert answer.ext_fields["suggestWhichBrokerId"] == "0"
-        slave.parts.groups.put(SubscriptionGroupConfig(group_name="own", broker_id=1))
+        slave.parts.tables.groups.put(SubscriptionGroupConfig(group_name="own", broker_id=1))
         answer = await peer.pull("T", group="own")
         assert answer.ext_fields["suggestWhichBrokerId"] == "1"
 
@@ -319,7 +319,7 @@ async def test_an_offset_outside_a_slaves_queue_is_its_masters_affair(
     more = {"slave_read_enable": True, "offset_check_in_slave": checks}
     made = await slave_with_messages(tmp_path, kernel, **more)
     async with made as slave, peer_of(slave) as peer:
-        slave.parts.groups.put(SubscriptionGroupConfig(group_name="own", broker_id=1))
+        slave.parts.tables.groups.put(SubscriptionGroupConfig(group_name="own", broker_id=1))
         answer = await peer.pull("T", offset=1_000, group="own")
     seen = answer.code, answer.ext_fields["nextBeginOffset"]
     code = ResponseCode.PULL_OFFSET_MOVED if checks else ResponseCode.PULL_RETRY_IMMEDIATELY
@@ -333,7 +333,7 @@ async def test_a_slave_keeps_no_offset_that_comes_with_a_pull(tmp_path: Path, ke
         async with peer_of(slave) as peer:
             flags = int(PullSysFlag.COMMIT_OFFSET | PullSysFlag.SUBSCRIPTION)
             await peer.pull("T", offset=5, sys_flag=flags, commitOffset=5)
-        assert slave.parts.offsets.query("readers", "T", 0) == -1
+        assert slave.parts.tables.offsets.query("readers", "T", 0) == -1
 
 
 async def test_a_slave_that_is_ahead_of_its_master_is_told_of(tmp_path: Path, kernel: str, caplog):
@@ -343,7 +343,7 @@ async def test_a_slave_that_is_ahead_of_its_master_is_told_of(tmp_path: Path, ke
             slave.report(1 << 40)
             assert await slave.is_closed()
         assert "its log reaches 1099511627776, and the one here ends at" in caplog.text
-        assert master.parts.replication.waits.replicated.offset == 0
+        assert master.parts.peers.replication.waits.replicated.offset == 0
         await fill(master, 5)
 
 
@@ -394,8 +394,8 @@ async def test_a_name_server_tells_a_slave_where_its_master_is(tmp_path: Path, k
         async with pair(tmp_path, kernel, of_master=known, of_slave=of_slave) as (master, slave):
             await fill(master, 20)
             await until_equal(master, slave)
-            await slave.parts.replication.tables.sync()
-            assert slave.parts.topics.get("T") is not None
+            await slave.parts.peers.replication.tables.sync()
+            assert slave.parts.tables.topics.get("T") is not None
 
 
 async def test_the_port_for_slaves_is_as_the_settings_say(tmp_path: Path, caplog):

@@ -34,7 +34,7 @@ async def fill(master: Broker, slave: Broker, address: str) -> None:
     async with Producer("PG", address) as producer:
         await asyncio.gather(*(producer.send(Message("T", body)) for body in BODIES))
     await until_equal(master, slave)
-    await slave.parts.replication.tables.sync_from(master.address)
+    await slave.parts.peers.replication.tables.sync_from(master.address)
 
 
 async def test_consumers_read_from_a_slave_while_its_master_is_gone(tmp_path: Path, kernel: str):

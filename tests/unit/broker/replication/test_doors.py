@@ -6,6 +6,7 @@ import asyncio
 from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
@@ -48,7 +49,7 @@ def guarded(tmp_path: Path, values: dict[str, Any]) -> Any:
 
 async def opened_port(config: Any) -> int:
     """The port for slaves that a master with these settings opens; 0: none."""
-    replication = Replication(config, Identity(config), MemoryLog())
+    replication = Replication(config, Identity(config), MemoryLog(), Mock(), Mock())
     await replication.start()
     port = replication.port
     await replication.stop()
@@ -111,7 +112,7 @@ async def test_a_slave_that_no_list_names_is_refused_and_others_are_served(
         async with raw_slave(master) as again:
             assert await again.is_closed()
         assert caplog.text.count("haAllowedSlaves") == 1, "it is said once a minute"
-        assert master.parts.replication.waits.replicated.slaves == 0
+        assert master.parts.peers.replication.waits.replicated.slaves == 0
     allowed = {"ha_allowed_slaves": "10.1.2.3; 127.0.0.*"}
     async with pair(tmp_path, kernel, of_master=allowed) as (master, follower):
         await send(master, 5)
@@ -130,7 +131,7 @@ async def test_connections_that_are_reset_at_once_are_neither_slaves_nor_news(
         reset_at_once(ha_port(master), server.BACKLOG)
         async with raw_slave(master) as slave:
             assert await slave.is_closed()
-        replication = master.parts.replication
+        replication = master.parts.peers.replication
         assert replication.waits.replicated.slaves == 0
     assert failures == []
     assert not [each for each in caplog.records if each.exc_info or "slave ?" in each.message]

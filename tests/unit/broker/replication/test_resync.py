@@ -69,7 +69,7 @@ async def until_same(master: Broker, slave: Broker) -> None:
         its = master.parts.store
         mine = slave.parts.store
         return mine.max_physical_offset == its.max_physical_offset > 0 and (
-            slave.parts.replication.follower.is_following
+            slave.parts.peers.replication.follower.is_following
         )
 
     await until(is_same)
@@ -110,7 +110,7 @@ async def test_what_a_master_has_otherwise_is_cut_off_and_kept(tmp_path: Path, k
         assert part["master"] == f"127.0.0.1:{ha_port(master)}"
         assert f"its log ends at {end} now" in caplog.text
         assert f"kerolox store dump {part['folder']} --from {end} shows them" in caplog.text
-        await slave.parts.replication.tables.sync_from(master.address)
+        await slave.parts.peers.replication.tables.sync_from(master.address)
         async with peer_of(slave) as peer:
             bodies = [message.body for message in await peer.messages("T", 1)]
         assert len(bodies) == 8
@@ -161,7 +161,7 @@ async def test_a_slave_that_runs_is_restarted_when_another_master_comes(
         await until_same(first, slave)
         await fill(first, 10, mark=b"f")
         await until_same(first, slave)
-        await slave.parts.replication.tables.sync_from(first.address)
+        await slave.parts.peers.replication.tables.sync_from(first.address)
         async with peer_of(slave) as peer:
             at = slave.parts.store.queue_bounds("T", 0)[1]
             flags = int(PullSysFlag.SUSPEND | PullSysFlag.SUBSCRIPTION)
@@ -295,11 +295,11 @@ async def test_masters_that_take_turns_do_not_fill_the_disk(
         async with Broker(config, kernel=kernel) as slave:
             for master in (one, two, one, two):
                 address = f"127.0.0.1:{ha_port(master)}"
-                slave.parts.replication.follower.set_master(address)
+                slave.parts.peers.replication.follower.set_master(address)
 
                 def is_through(master: Broker = master, address: str = address) -> bool:
                     # A broker that restarts asks its name server again.
-                    slave.parts.replication.follower.set_master(address)
+                    slave.parts.peers.replication.follower.set_master(address)
                     own = slave.parts.store.max_physical_offset
                     return (
                         own == master.parts.store.max_physical_offset

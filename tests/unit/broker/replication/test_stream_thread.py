@@ -160,7 +160,7 @@ async def test_silence_of_the_master_ends_a_connection(
     tmp_path: Path, kernel: str, caplog: pytest.LogCaptureFixture
 ):
     async with followed(tmp_path, kernel) as (master, slave):
-        follower = slave.parts.replication.follower
+        follower = slave.parts.peers.replication.follower
         follower._settings = follower._settings._replace(housekeeping_ms=300)
         reader, writer = await master.slave()
         for at in range(0, 20_000, 2_000):

@@ -101,7 +101,7 @@ async def slave_that(does: str, master: Broker) -> AsyncIterator[None]:
         yield
         return
     async with raw_slave(master) as slave:
-        replicated = master.parts.replication.waits.replicated
+        replicated = master.parts.peers.replication.waits.replicated
         if does == "takes all":
             task = asyncio.ensure_future(acknowledge_all(slave))
         else:
@@ -168,7 +168,7 @@ async def test_a_master_without_its_slave_says_so_and_with_it_again_waits(
             assert (await peer.send("T", b"a")).code == ResponseCode.SLAVE_NOT_AVAILABLE
             async with slave_that("takes all", master):
                 assert (await peer.send("T", b"b")).code == ResponseCode.SUCCESS
-            await until(lambda: master.parts.replication.waits.replicated.slaves == 0)
+            await until(lambda: master.parts.peers.replication.waits.replicated.slaves == 0)
 
 
 async def test_a_stop_answers_sends_that_wait_for_a_slave(tmp_path: Path, kernel: str) -> None:
@@ -222,7 +222,7 @@ async def test_a_stop_waits_for_a_slave_that_is_on_its_way(tmp_path: Path, kerne
     await master.start()
     async with raw_slave(master) as slave, peer_of(master) as peer:
         slave.report(0)
-        await until(lambda: master.parts.replication.waits.replicated.slaves == 1)
+        await until(lambda: master.parts.peers.replication.waits.replicated.slaves == 1)
         await peer.create_topic("T")
         sending = asyncio.ensure_future(peer.send("T", b"x"))
         offset, data = await slave.frame()
@@ -257,7 +257,7 @@ async def pulls_of_a_slave(tmp_path: Path, kernel: str) -> tuple[list[Any], Coun
             await peer.send("T", b"a")
             await peer.pull("T")
         await until_equal(master, slave)
-        await slave.parts.replication.tables.sync_from(master.address)
+        await slave.parts.peers.replication.tables.sync_from(master.address)
         seen: list[Any] = []
         flags = int(PullSysFlag.COMMIT_OFFSET | PullSysFlag.SUBSCRIPTION)
         async with peer_of(slave) as peer:
@@ -265,7 +265,7 @@ async def pulls_of_a_slave(tmp_path: Path, kernel: str) -> tuple[list[Any], Coun
                 for offset in (0, 1, 5):
                     answer = await peer.pull("T", offset=offset, sys_flag=flags, commitOffset=1)
                     seen.append((answer.code, answer.ext_fields, len(answer.body)))
-        assert slave.parts.offsets.query("readers", "T", 0) == -1
+        assert slave.parts.tables.offsets.query("readers", "T", 0) == -1
         return seen, slow
 
 
@@ -284,7 +284,7 @@ async def test_a_slave_that_is_read_answers_fast_and_as_before(tmp_path: Path, k
 async def test_a_slave_that_is_not_read_answers_by_its_handler(tmp_path: Path, kernel: str) -> None:
     config = slave_config(tmp_path, 1)
     async with Broker(config, kernel=kernel) as slave, peer_of(slave) as peer:
-        slave.parts.topics.replace(slave.parts.topics.snapshot())
+        slave.parts.tables.topics.replace(slave.parts.tables.topics.snapshot())
         with counted_codes() as slow:
             await peer.pull("TBW102")
         assert slow[RequestCode.PULL_MESSAGE] == 1

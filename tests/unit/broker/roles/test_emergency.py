@@ -40,7 +40,7 @@ async def filled_and_left(cluster: Cluster) -> None:
     """Messages, which the slave has; and the master is gone."""
     await fill(cluster)
     await until_equal(cluster["a"], cluster["b"])
-    await cluster["b"].parts.replication.tables.take_from(cluster.at("a"))
+    await cluster["b"].parts.peers.replication.tables.take_from(cluster.at("a"))
     await cluster.lose_master("a")
 
 
@@ -79,7 +79,7 @@ async def test_after_an_async_master_the_command_says_what_may_be_lost(
         end = cluster["b"].parts.store.max_physical_offset
         with pytest.raises(ClientError, match=f"ends at {end}; its master was ASYNC_MASTER"):
             await promote_broker(cluster.access, cluster.at("b"))
-        assert not cluster["b"].parts.gate.writable
+        assert not cluster["b"].parts.writing.gate.writable
         changed = await promote_broker(cluster.access, cluster.at("b"), accept_loss=True)
         assert (changed.role, changed.log_end) == ("ASYNC_MASTER", end)
         await fill(cluster)
@@ -93,7 +93,7 @@ async def test_a_slave_with_less_than_another_is_not_promoted(tmp_path: Path, ke
         await until_equal(cluster["a"], cluster["b"])
         await until_equal(cluster["a"], cluster["c"])
         for name in ("b", "c"):
-            await cluster[name].parts.replication.tables.take_from(cluster.at("a"))
+            await cluster[name].parts.peers.replication.tables.take_from(cluster.at("a"))
         await cluster.stop("c")
         await fill(cluster, 1)
         await until_equal(cluster["a"], cluster["b"])
@@ -116,7 +116,7 @@ async def test_a_master_that_is_registered_and_silent_may_be_there(
 ) -> None:
     async with pair_of(tmp_path, kernel) as cluster:
         # It hangs: its connection is open, and nobody answers.
-        await cluster["a"].parts.registration.now(timeout_seconds=5)
+        await cluster["a"].parts.peers.registration.now(timeout_seconds=5)
         await cluster["a"]._ports.close()
         with pytest.raises(ClientError, match="is registered as the master and does not answer"):
             await promote_broker(cluster.access, cluster.at("b"), accept_loss=True)
@@ -181,7 +181,7 @@ async def test_a_slave_that_took_its_tables_from_a_slave_can_be_promoted(
     async with pair_of(tmp_path, kernel) as cluster:
         await filled_and_left(cluster)
         await cluster.start_slave("a", broker_id=2)
-        tables = cluster["b"].parts.replication.tables
+        tables = cluster["b"].parts.peers.replication.tables
         await tables.take_from(cluster.at("a"))
         assert tables.status.broker_role == "SLAVE"
         changed = await promote_broker(cluster.access, cluster.at("b"), accept_loss=True)
@@ -196,7 +196,7 @@ async def test_an_old_master_takes_no_id_of_a_slave_that_is_away(
         await cluster.until_following("c")
         await fill(cluster)
         await until_equal(cluster["a"], cluster["c"])
-        await cluster["c"].parts.replication.tables.take_from(cluster.at("a"))
+        await cluster["c"].parts.peers.replication.tables.take_from(cluster.at("a"))
         for name in "ab":
             await cluster.stop(name)
         await until(lambda: set(cluster.route) == {2})
@@ -284,7 +284,7 @@ async def test_an_old_master_that_was_cut_off_becomes_a_slave_while_it_runs(
         async with peer_of(cluster["a"]) as peer:
             assert (await peer.send("T", b"aside")).code == ResponseCode.SUCCESS
         await fill(cluster)
-        await cluster["a"].parts.registration.now(timeout_seconds=5)
+        await cluster["a"].parts.peers.registration.now(timeout_seconds=5)
         await until(lambda: cluster.route == {0: cluster.at("b"), 1: cluster.at("a")})
         role = await broker_role(cluster.access, cluster.at("a"))
         assert (role.role, role.broker_id, role.epoch) == ("SLAVE", 1, 1)
@@ -303,7 +303,7 @@ async def test_an_old_master_that_has_the_place_is_told_by_the_newer_one(
     async with pair_of(tmp_path, kernel, "SYNC_MASTER") as cluster:
         await filled_and_left(cluster)
         changed = await promote_broker(cluster.access, cluster.at("b"))
-        new = cluster["b"].parts.registration
+        new = cluster["b"].parts.peers.registration
         # As a name server that was restarted, to which the old master comes first.
         routes = cluster.namesrv.routes
         live = routes.live[cluster.at("b")]
@@ -365,23 +365,23 @@ async def test_a_new_master_has_no_offset_behind_a_queue_and_every_topic_with_me
     tmp_path: Path, kernel: str
 ) -> None:
     async with pair_of(tmp_path, kernel) as cluster:
-        await cluster["b"].parts.replication.tables.take_from(cluster.at("a"))
+        await cluster["b"].parts.peers.replication.tables.take_from(cluster.at("a"))
         async with peer_of(cluster["a"]) as peer:
             await peer.create_topic("new", queues=12)
             for queue_id in (0, 9):
                 await peer.send("new", b"x", queue_id=queue_id)
         await until_equal(cluster["a"], cluster["b"])
         slave = cluster["b"].parts
-        assert slave.topics.get("new") is None
-        slave.offsets.put_all({"new@G": {0: 1, 9: 7}})
-        slave.schedule.set_offsets({1: 5})
+        assert slave.tables.topics.get("new") is None
+        slave.tables.offsets.put_all({"new@G": {0: 1, 9: 7}})
+        slave.writing.schedule.set_offsets({1: 5})
         await cluster.lose_master("a")
         await promote_broker(cluster.access, cluster.at("b"), accept_loss=True)
-        made = slave.topics.get("new")
+        made = slave.tables.topics.get("new")
         assert isinstance(made, TopicConfig)
         assert (made.read_queue_nums, made.write_queue_nums, made.perm) == (10, 10, 6)
-        assert slave.offsets.of_topic("G", "new") == {0: 1, 9: 1}
-        assert slave.schedule.offsets == {1: 0}
+        assert slave.tables.offsets.of_topic("G", "new") == {0: 1, 9: 1}
+        assert slave.writing.schedule.offsets == {1: 0}
         assert log_of(cluster["b"])
 
 
@@ -394,7 +394,7 @@ async def test_a_new_master_has_the_topics_that_open_halves_and_delayed_messages
             # The topics of halves and of delays are there before the table is taken.
             await peer.create_topic("old")
             await peer.send("old", **half)
-            await cluster["b"].parts.replication.tables.take_from(cluster.at("a"))
+            await cluster["b"].parts.peers.replication.tables.take_from(cluster.at("a"))
             for topic in ("halves", "delays", "empty"):
                 await peer.create_topic(topic, queues=12)
             prepared = await peer.send("halves", queue_id=1, **half)
@@ -407,7 +407,7 @@ async def test_a_new_master_has_the_topics_that_open_halves_and_delayed_messages
         queues = {
             topic: found and found.write_queue_nums
             for topic in ("halves", "delays", "empty")
-            for found in [slave.topics.get(topic)]
+            for found in [slave.tables.topics.get(topic)]
         }
         assert queues == {"halves": 8, "delays": 10, "empty": None}
         assert "halves" in cluster.namesrv.routes.topics
@@ -437,7 +437,7 @@ async def test_a_new_master_has_the_queues_that_its_master_had_added_last(
             await peer.send("narrow", queue_id=3)
             await peer.create_topic("narrow", queues=2)
             await until_equal(cluster["a"], cluster["b"])
-            await cluster["b"].parts.replication.tables.take_from(cluster.at("a"))
+            await cluster["b"].parts.peers.replication.tables.take_from(cluster.at("a"))
             for topic in ("sends", "delays"):
                 await peer.create_topic(topic, queues=16)
             sent = await peer.send("sends", queue_id=12)
@@ -450,7 +450,7 @@ async def test_a_new_master_has_the_queues_that_its_master_had_added_last(
         queues = {
             topic: found and found.read_queue_nums
             for topic in ("sends", "delays", "narrow")
-            for found in [slave.topics.get(topic)]
+            for found in [slave.tables.topics.get(topic)]
         }
         assert queues == {"sends": 13, "delays": 10, "narrow": 2}
 
@@ -463,10 +463,10 @@ async def test_a_planned_promotion_leaves_no_topic_behind_that_its_master_made_m
         def make(step: str) -> None:
             if "reaches the end" in step:
                 # As a send makes one that came just before the pause.
-                cluster["a"].parts.topics.create_for_group("late", 5)
+                cluster["a"].parts.tables.topics.create_for_group("late", 5)
 
         await promote_broker(cluster.access, cluster.at("b"), on_step=make)
-        made = cluster["b"].parts.topics.get("late")
+        made = cluster["b"].parts.tables.topics.get("late")
         assert made is not None
         assert made.write_queue_nums == 5
         assert (await peer.send("late", queue_id=4)).code == ResponseCode.SUCCESS

@@ -75,7 +75,7 @@ async def test_a_former_master_passes_writes_on_for_a_while(
             assert (sent.code, sent.ext_fields["queueOffset"]) == (ResponseCode.SUCCESS, "0")
             fields = {"consumerGroup": "G", "topic": "T", "queueId": 0, "commitOffset": 1}
             await peer.ask(RequestCode.UPDATE_CONSUMER_OFFSET, fields)
-            assert cluster["b"].parts.offsets.query("G", "T", 0) == 1
+            assert cluster["b"].parts.tables.offsets.query("G", "T", 0) == 1
             fields.pop("commitOffset")
             answer = await peer.ask(RequestCode.QUERY_CONSUMER_OFFSET, fields)
             assert answer.ext_fields["offset"] == "1"

@@ -115,7 +115,7 @@ async def test_a_former_master_knows_at_once_what_its_new_master_is(
         monkeypatch.setattr(replication, "FIRST_SYNC_SECONDS", 60.0)
         await promote_broker(cluster.access, cluster.at("b"))
         await until(lambda: cluster["a"].parts.roles.status().master_role == "SYNC_MASTER")
-        tables = cluster["a"].parts.replication.tables
+        tables = cluster["a"].parts.peers.replication.tables
         assert tables is not None
         assert tables.complete_below == cluster["b"].parts.store.max_physical_offset
 

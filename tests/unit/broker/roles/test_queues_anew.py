@@ -40,12 +40,12 @@ async def read_and_delete(cluster: Cluster, peer: Peer) -> None:
     await send(peer, OLD)
     await commit(peer, OLD)
     await take(cluster)
-    assert cluster["b"].parts.offsets.query("readers", "T", 0) == OLD
+    assert cluster["b"].parts.tables.offsets.query("readers", "T", 0) == OLD
     assert (await peer.ask(RequestCode.DELETE_TOPIC_IN_BROKER, {"topic": "T"})).code == 0
 
 
 async def take(cluster: Cluster) -> None:
-    await cluster["b"].parts.replication.tables.take_from(cluster.at("a"))
+    await cluster["b"].parts.peers.replication.tables.take_from(cluster.at("a"))
 
 
 async def replicated(cluster: Cluster) -> None:
@@ -76,7 +76,7 @@ async def test_a_slave_forgets_offsets_that_its_master_forgot(tmp_path: Path, ke
             await peer.create_topic("T", 1)
             await send(peer, NEW)
         await take(cluster)
-        assert cluster["b"].parts.offsets.query("readers", "T", 0) == -1
+        assert cluster["b"].parts.tables.offsets.query("readers", "T", 0) == -1
         await replicated(cluster)
         await assert_begins_anew(await promoted(cluster))
 
@@ -91,7 +91,7 @@ async def test_a_group_that_began_anew_and_stored_nothing_has_no_old_offset_on_a
         await peer.heartbeat("member", topics={"T": "*"})
         assert (await peer.pull("T", 0, 0, tags=None)).code == 0
         await take(cluster)
-        assert cluster["b"].parts.offsets.query("readers", "T", 0) == 0
+        assert cluster["b"].parts.tables.offsets.query("readers", "T", 0) == 0
 
 
 async def test_a_slave_that_did_not_hear_of_a_deletion_tells_it_by_its_log(
@@ -103,7 +103,7 @@ async def test_a_slave_that_did_not_hear_of_a_deletion_tells_it_by_its_log(
             await peer.create_topic("T", 1)
             await send(peer, NEW)
         await replicated(cluster)
-        assert cluster["b"].parts.offsets.query("readers", "T", 0) == OLD
+        assert cluster["b"].parts.tables.offsets.query("readers", "T", 0) == OLD
         await assert_begins_anew(await promoted(cluster))
 
 
@@ -119,5 +119,5 @@ async def test_an_offset_that_was_set_on_the_slave_counts_in_a_new_queue(
         async with peer_of(cluster["b"]) as peer:
             await commit(peer, OLD)
         broker = await promoted(cluster)
-        assert broker.parts.offsets.query("readers", "T", 0) == OLD
-        assert not broker.parts.offsets.stale
+        assert broker.parts.tables.offsets.query("readers", "T", 0) == OLD
+        assert not broker.parts.tables.offsets.stale

@@ -104,11 +104,11 @@ async def test_a_broker_is_what_its_record_says_until_that_is_forgotten(
         status = broker.parts.roles.status()
         assert (status.broker_role, status.broker_id, status.epoch) == ("SLAVE", 2, 7)
         assert status.master_address == "127.0.0.1:1"
-        assert not broker.parts.gate.writable
+        assert not broker.parts.writing.gate.writable
     [line] = [each for each in caplog.messages if "role.json" in each]
     assert "brokerRole=ASYNC_MASTER and brokerId=0 of the settings do not count" in line
     forget_role(small_config(tmp_path))
     async with Broker(small_config(tmp_path)) as broker:
         status = broker.parts.roles.status()
         assert (status.broker_role, status.broker_id, status.epoch) == ("ASYNC_MASTER", 0, 7)
-        assert broker.parts.gate.writable
+        assert broker.parts.writing.gate.writable

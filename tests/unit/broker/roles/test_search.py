@@ -42,7 +42,7 @@ async def test_a_slave_that_starts_before_its_master_follows_it_soon(
         is_following = slave.parts.roles.status
         await until(lambda: is_following().is_following, seconds=SECONDS)
         await until_equal(master, slave)
-        await until(lambda: "T" in slave.parts.topics, seconds=5.0)
+        await until(lambda: "T" in slave.parts.tables.topics, seconds=5.0)
         assert caplog.text.count(WAITS) == 1
         assert f"master {master.parts.identity.ha_address} sends its log" in caplog.text
 

@@ -7,8 +7,7 @@ Counters of topics and groups begin anew with the broker, and go with their topi
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING
 
 from kerolox.broker.metrics.ages import earliest_of_log
@@ -17,7 +16,7 @@ from kerolox.broker.metrics.broker_stats import (
     SEND_BACK_DROPS,
     TOPIC_PUT_SIZE,
 )
-from kerolox.kernel import LATENCY_ENDS_MS, KernelInUse
+from kerolox.kernel import LATENCY_ENDS_MS
 from kerolox.metrics.requests import measure_requests
 from kerolox.protocol.codes import version_text
 from kerolox.protocol.extensions.dead_letter_marks import DoneOffsets, is_marks_group
@@ -32,24 +31,8 @@ from kerolox.protocol.names import (
 from kerolox.remoting.time_slices import TimeSlices
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from kerolox.broker.config import BrokerConfig
-    from kerolox.broker.metrics.broker_stats import BrokerStats
-    from kerolox.broker.metrics.store_stats import StoreStats
-    from kerolox.broker.replication.replication import Replication
-    from kerolox.broker.services.cleaning import Cleaner
-    from kerolox.broker.services.registration import Registration
-    from kerolox.broker.services.transactions import Transactions
-    from kerolox.broker.services.write_gate import WriteGate
-    from kerolox.broker.tables.clients import ClientTable
-    from kerolox.broker.tables.groups import GroupTable
-    from kerolox.broker.tables.offsets import OffsetTable
-    from kerolox.broker.tables.topics import TopicTable
-    from kerolox.kernel import StoreKernel
+    from kerolox.broker.context import Context
     from kerolox.metrics.families import Families
-    from kerolox.remoting.audit import Audit
-    from kerolox.remoting.limits.requests import RequestLimits
 
 _TOPIC_LABELS = ("topic", "is_system")
 _GROUP_LABELS = ("topic", "consumer_group", "is_retry", "is_system")
@@ -57,34 +40,18 @@ _QUEUE_LABELS = (*_GROUP_LABELS, "queue_id")
 LATENCY_ENDS_SECONDS = tuple(end / 1000 for end in LATENCY_ENDS_MS)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class BrokerExposition:
     """What a broker tells a metrics endpoint, from those of its parts that have metrics."""
 
-    config: BrokerConfig
-    now_ms: Callable[[], int]
-    kernel: KernelInUse
-    store: StoreKernel
-    topics: TopicTable
-    groups: GroupTable
-    offsets: OffsetTable
-    clients: ClientTable
-    gate: WriteGate
-    transactions: Transactions
-    cleaner: Cleaner
-    registration: Registration
-    replication: Replication
-    store_stats: StoreStats
-    broker_stats: BrokerStats
-    audit: Audit
-    limits: RequestLimits
-    kept_bytes: Callable[[], int]
-    """Of connections (:attr:`~kerolox.broker.ports.Ports.kept_bytes`)."""
+    def __init__(self, parts: Context, kept_bytes: Callable[[], int]) -> None:
+        """``kept_bytes``: of connections (:attr:`~kerolox.broker.ports.Ports.kept_bytes`)."""
+        self._parts = parts
+        self._kept_bytes = kept_bytes
 
     @property
     def shared_labels(self) -> Mapping[str, str]:
         """As RocketMQ 5 labels all series of a broker."""
-        config = self.config
+        config = self._parts.config
         return {
             "cluster": config.broker_cluster_name,
             "node_type": "broker",
@@ -94,28 +61,28 @@ class BrokerExposition:
     @property
     def build_labels(self) -> Mapping[str, str]:
         """Which kernel runs."""
-        return {"kernel": self.kernel.name}
+        return {"kernel": self._parts.kernel.name}
 
     def unready(self) -> list[str]:
         """Why no client should be sent here: the store is in trouble, or a name server that is
         named does not know this broker."""
-        reasons = [self.store.trouble] if self.store.trouble else []
-        if not self.config.is_slave and not self.gate.writable:
+        reasons = [self._parts.store.trouble] if self._parts.store.trouble else []
+        if not self._parts.config.is_slave and not self._parts.writing.gate.writable:
             reasons.append("no message can be stored: the disk is full or failing")
-        if self.config.namesrv_addr and not self.registration.registered:
+        if self._parts.config.namesrv_addr and not self._parts.peers.registration.registered:
             reasons.append("no name server knows this broker yet")
         return reasons
 
     async def measure(self, families: Families) -> None:
         """See :class:`~kerolox.metrics.role.MeasuredRole`."""
-        await self.broker_stats.refresh()
+        await self._parts.broker_stats.refresh()
         self._measure_broker(families)
         self._measure_store(families)
         slices = TimeSlices()
         await self._measure_traffic(families, slices)
         await self._measure_connections(families, slices)
         await self._measure_lag(families, slices)
-        if not self.config.is_slave:
+        if not self._parts.config.is_slave:
             # A slave has its master's, and both together would count them twice.
             await self._measure_dead_letters(families, slices)
             await self._measure_paused(families, slices)
@@ -124,14 +91,25 @@ class BrokerExposition:
         families.gauge(
             "rocketmq_broker_permission",
             "brokerPermission: 2 write, 4 read, 6 both",
-            self.config.broker_permission,
+            self._parts.config.broker_permission,
         )
-        families.gauge("rocketmq_topic_number", "Topics", len(self.topics.names))
-        families.gauge("rocketmq_consumer_group_number", "Groups", len(self.groups.names))
-        families.gauge("rocketmq_half_messages", "Open transactions", self.transactions.open_halves)
-        measure_requests(families, self.limits.counts, self.audit, self.kept_bytes())
-        replication = self.replication
-        if self.config.is_slave:
+        families.gauge("rocketmq_topic_number", "Topics", len(self._parts.tables.topics.names))
+        families.gauge(
+            "rocketmq_consumer_group_number", "Groups", len(self._parts.tables.groups.names)
+        )
+        families.gauge(
+            "rocketmq_half_messages",
+            "Open transactions",
+            self._parts.writing.transactions.open_halves,
+        )
+        measure_requests(
+            families,
+            self._parts.guards.limits.counts,
+            self._parts.audit,
+            self._kept_bytes(),
+        )
+        replication = self._parts.peers.replication
+        if self._parts.config.is_slave:
             is_following = replication.follower is not None and replication.follower.is_following
             families.gauge("kerolox_slave_is_following", "The master sends", int(is_following))
         else:
@@ -141,11 +119,11 @@ class BrokerExposition:
                 families.gauge(
                     "kerolox_replication_lag_bytes",
                     "Bytes of the log that are on no slave",
-                    max(self.store.max_physical_offset - replicated.offset, 0),
+                    max(self._parts.store.max_physical_offset - replicated.offset, 0),
                 )
 
     def _measure_store(self, families: Families) -> None:
-        store, stats = self.store, self.store.stats()
+        store, stats = self._parts.store, self._parts.store.stats()
         labels = {"storage_type": "local", "storage_medium": "disk"}
         end = store.max_physical_offset
         for name, text, value in (
@@ -167,7 +145,7 @@ class BrokerExposition:
             ),
         ):
             families.gauge(name, text, value, labels)
-        for folder, ratio in self.cleaner.log_ratios().items():
+        for folder, ratio in self._parts.writing.cleaner.log_ratios().items():
             families.gauge(
                 "kerolox_store_disk_used_ratio",
                 "Used part of the log's disk, 0 to 1",
@@ -189,20 +167,20 @@ class BrokerExposition:
             (
                 "kerolox_send_latency_seconds",
                 "From a send's arrival to its answer, flush and slaves included",
-                self.store_stats.send_times(),
+                self._parts.store_stats.send_times(),
             ),
             ("kerolox_flush_latency_seconds", "Flushes of the log", store.flush_times()),
             (
                 "kerolox_delivery_latency_seconds",
                 "How long the first message of a consumer's read had been stored",
-                self.store_stats.delivery_times(),
+                self._parts.store_stats.delivery_times(),
             ),
         ):
             families.histogram(name, text, LATENCY_ENDS_SECONDS, counts, total_us / 1_000_000)
 
     def _reserve_ms(self) -> int:
-        earliest = earliest_of_log(self.store)
-        return max(self.now_ms() - earliest, 0) if earliest > 0 else 0
+        earliest = earliest_of_log(self._parts.store)
+        return max(self._parts.now_ms() - earliest, 0) if earliest > 0 else 0
 
     async def _measure_traffic(self, families: Families, slices: TimeSlices) -> None:
         counters = families.counters
@@ -230,10 +208,10 @@ class BrokerExposition:
                 "rocketmq_throughput_out_total", "Bytes delivered", _GROUP_LABELS
             ),
         }
-        for name, key, value in self.broker_stats.totals():
+        for name, key, value in self._parts.broker_stats.totals():
             await slices.checkpoint()
             if family := of_topic.get(name):
-                family.add((key, _flag(self.topics.is_system(key))), value)
+                family.add((key, _flag(self._parts.tables.topics.is_system(key))), value)
                 if name == TOPIC_PUT_NUMS and key.startswith(DLQ_PREFIX):
                     dead.add((key.removeprefix(DLQ_PREFIX),), value)
             elif family := of_group.get(name):
@@ -243,7 +221,7 @@ class BrokerExposition:
                 dropped.add((key.rpartition("@")[2],), value)
 
     async def _measure_connections(self, families: Families, slices: TimeSlices) -> None:
-        clients = self.clients
+        clients = self._parts.tables.clients
         producers: Counter[tuple[str, int]] = Counter()
         seen = set()
         for members in list(clients.producer_groups.values()):
@@ -294,7 +272,7 @@ class BrokerExposition:
             "How long the next message has waited, in milliseconds",
             _GROUP_LABELS,
         )
-        for group, topics in self.offsets.topics_by_group().items():
+        for group, topics in self._parts.tables.offsets.topics_by_group().items():
             if is_marks_group(group):
                 continue
             for topic in topics:
@@ -313,19 +291,19 @@ class BrokerExposition:
             "Dead letters that were neither sent again nor marked as done",
             ("consumer_group",),
         )
-        for topic in self.topics.names:
+        for topic in self._parts.tables.topics.names:
             if topic.startswith(DLQ_PREFIX):
                 await slices.checkpoint()
                 waiting.add((topic.removeprefix(DLQ_PREFIX),), self._dead_letters_waiting(topic))
 
     def _dead_letters_waiting(self, topic: str) -> int:
-        config, count = self.topics.get(topic), 0
+        config, count = self._parts.tables.topics.get(topic), 0
         queues = max(config.read_queue_nums, config.write_queue_nums) if config else 0
         for queue_id in range(queues):
-            low, high = self.store.queue_bounds(topic, queue_id)
+            low, high = self._parts.store.queue_bounds(topic, queue_id)
 
             def offset_of(group: str, queue_id: int = queue_id) -> int:
-                return self.offsets.query(group, topic, queue_id)
+                return self._parts.tables.offsets.query(group, topic, queue_id)
 
             count += DoneOffsets.read(offset_of, high).waiting(low, high)
         return count
@@ -336,16 +314,16 @@ class BrokerExposition:
             "1: the group gets no messages here (consumeEnable=false)",
             ("consumer_group",),
         )
-        for name in self.groups.names:
+        for name in self._parts.tables.groups.names:
             await slices.checkpoint()
-            settings = None if is_system_group(name) else self.groups.get(name)
+            settings = None if is_system_group(name) else self._parts.tables.groups.get(name)
             if settings is not None:
                 paused.add((name,), int(not settings.consume_enable))
 
     def _queue_lags(self, group: str, topic: str) -> Iterable[tuple[int, int, int]]:
         """(queue id, messages left, milliseconds that the next one has waited)."""
-        store, now_ms = self.store, self.now_ms()
-        for queue_id, consumed in sorted(self.offsets.of_topic(group, topic).items()):
+        store, now_ms = self._parts.store, self._parts.now_ms()
+        for queue_id, consumed in sorted(self._parts.tables.offsets.of_topic(group, topic).items()):
             try:
                 low, high = store.queue_bounds(topic, queue_id)
                 at = consumed if consumed > low else low
@@ -361,7 +339,7 @@ class BrokerExposition:
             topic,
             group,
             _flag(topic.startswith(RETRY_PREFIX)),
-            _flag(is_system_group(group) or self.topics.is_system(topic)),
+            _flag(is_system_group(group) or self._parts.tables.topics.is_system(topic)),
         )
 
 

@@ -1,0 +1,33 @@
+"""Who may come in, and how often: accounts, TLS and the limits of requests."""
+
+from __future__ import annotations
+
+from kerolox.broker.access.gate import AccessGate
+from kerolox.broker.config import BrokerConfig
+from kerolox.kernel import StoreKernel
+from kerolox.remoting.audit import Audit
+from kerolox.remoting.limits.requests import RequestLimits
+from kerolox.remoting.tls.server_tls import ServerTls
+from kerolox.security.access.files import AclFiles, Places
+from kerolox.security.access.watching import AccountsWatch
+
+
+class Guards:
+    """What stands before all handlers."""
+
+    def __init__(self, config: BrokerConfig, audit: Audit, store: StoreKernel) -> None:
+        """No file is read.
+
+        Raises:
+            ConfigError: the settings do not say where the files of accounts are.
+        """
+        self.limits = RequestLimits()
+        self.limits.use(config)
+        self.tls = ServerTls.of(config)
+        """None: disabled."""
+        self.access = AccessGate(config, audit, store)
+        self.accounts: AccountsWatch | None = None
+        """The files of accounts; None without ``aclEnable``."""
+        if config.acl_enable:
+            places = Places.of(config.rocketmq_home, config.acl_file)
+            self.accounts = AccountsWatch(AclFiles(places), self.access.use)

@@ -1,0 +1,48 @@
+"""The tables of one broker, made together: each gets those before it that it changes or asks."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+from kerolox.broker.config import BrokerConfig
+from kerolox.broker.tables.clients import ClientTable
+from kerolox.broker.tables.filters import FilterTable
+from kerolox.broker.tables.former_queues import FormerQueues
+from kerolox.broker.tables.groups import GroupTable
+from kerolox.broker.tables.locks import QueueLocks
+from kerolox.broker.tables.offsets import OffsetTable
+from kerolox.broker.tables.topics import TopicTable
+from kerolox.kernel import StoreKernel
+
+
+class Tables:
+    """What a broker knows of topics, groups and clients."""
+
+    def __init__(
+        self,
+        config: BrokerConfig,
+        store: StoreKernel,
+        now_ms: Callable[[], int],
+        steady_ms: Callable[[], int],
+        *,
+        has_fast_pulls: bool,
+    ) -> None:
+        """No file is read. ``has_fast_pulls``: False: no pull is answered by the fast path."""
+        self.topics_changed = asyncio.Event()
+        """Set when name servers must hear of the topics."""
+        self.topics = TopicTable(config, store, now_ms, on_change=self.topics_changed.set)
+        self.filters = FilterTable(config, now_ms, on_topic=self.topics.set_filtered)
+        self.clients = ClientTable(config, store, steady_ms, on_group_gone=self.filters.unregister)
+        self.groups = GroupTable(
+            config,
+            store,
+            now_ms,
+            may_be_fast=has_fast_pulls,
+            on_change=self.clients.set_may_broadcast,
+        )
+        self.offsets = OffsetTable(
+            config.config_folder, store, has_lmq=config.enable_lmq, queues_of=self.topics.queues_of
+        )
+        self.former_queues = FormerQueues(self.topics)
+        self.locks = QueueLocks(steady_ms, config.rebalance_lock_max_live_time)
