@@ -706,10 +706,20 @@ async def test_an_operator_may_have_one_message_consumed(broker: QueueBroker) ->
         assert "no listener" in refused["remark"]
 
 
-async def test_offsets_can_be_reset_by_an_operator(broker: QueueBroker) -> None:
+@pytest.mark.parametrize("is_overtaken", [False, True], ids=["in-order", "overtaken"])
+async def test_offsets_can_be_reset_by_an_operator(
+    broker: QueueBroker, *, is_overtaken: bool
+) -> None:
+    """``overtaken``: the broker applies an older report of the offset after the reset's."""
+
+    async def old_offset(command: RemotingCommand) -> RemotingCommand:
+        return command.response(ext_fields={"offset": "5"})
+
     broker.count = 5
     async with Consumer(broker) as consumer:
         await until(lambda: len(consumer.got) == 5)
+        if is_overtaken:
+            broker.answers[RequestCode.QUERY_CONSUMER_OFFSET] = old_offset
         queue = MessageQueue("T", "a", 0)
         request = RemotingCommand.request(
             220,

@@ -536,7 +536,7 @@ class PushConsumer(Client):
             for queue, offset in ours.items():
                 self._assignments[queue].process_queue.drop()
                 self._running.offsets.table.update(queue, offset, increase_only=False)
-            await self._running.rebalancing.give_up(ours, wait=True)
+            await self._running.rebalancing.move(ours)
         self._rebalance_wanted.set()
 
     async def _on_request(

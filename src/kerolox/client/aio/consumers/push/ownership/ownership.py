@@ -14,7 +14,7 @@ from kerolox.client.core.life import OFFSETS_SECONDS_MAX
 from kerolox.errors import KeroloxError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Mapping
 
     from kerolox.client.aio.consumers.offset_store import OffsetStore
     from kerolox.client.aio.consumers.push.orderly import Orderly
@@ -77,19 +77,29 @@ class Ownership:
         self._is_ordered = is_ordered
         self._start_ms = start_ms
 
-    async def take(self, queues: Iterable[MessageQueue]) -> bool:
-        """Take queues on and begin to pull them; False: one or more have to be tried again."""
+    async def take(
+        self, queues: Iterable[MessageQueue], starts: Mapping[MessageQueue, int] | None = None
+    ) -> bool:
+        """Take queues on and begin to pull them; False: one or more have to be tried again.
+
+        Args:
+            queues: those that are ours already are left alone.
+            starts: offsets to begin at; a queue that is not in it begins where the group is.
+        """
         brokers: dict[str, list[MessageQueue]] = {}
         for queue in queues:
             if queue not in self._assignments:
                 brokers.setdefault(queue.broker_name, []).append(queue)
         # Side by side: a broker that does not answer holds up no queue of another.
-        return all(await asyncio.gather(*map(self._take_of_broker, brokers.values())))
+        taking = (self._take_of_broker(each, starts or {}) for each in brokers.values())
+        return all(await asyncio.gather(*taking))
 
-    async def _take_of_broker(self, wanted: list[MessageQueue]) -> bool:
+    async def _take_of_broker(
+        self, wanted: list[MessageQueue], starts: Mapping[MessageQueue, int]
+    ) -> bool:
         locks = await self._lock([queue for queue in wanted if self._is_ordered(queue.topic)])
         ready = [q for q in wanted if not self._needs_lock(q) or q in locks]
-        offsets = await asyncio.gather(*(self._start_of(queue) for queue in ready))
+        offsets = await asyncio.gather(*(self._start_of(queue, starts) for queue in ready))
         taken: list[Assignment] = []
         for queue, offset in zip(ready, offsets, strict=True):
             if offset is None:
@@ -135,8 +145,12 @@ class Ownership:
             lock.grant(held[queue])
         return locks
 
-    async def _start_of(self, queue: MessageQueue) -> int | None:
+    async def _start_of(
+        self, queue: MessageQueue, starts: Mapping[MessageQueue, int]
+    ) -> int | None:
         self._offsets.table.remove(queue)
+        if queue in starts:
+            return starts[queue]
         try:
             return await start_offset(
                 self._queries, self._offsets, queue, self._settings, self._start_ms

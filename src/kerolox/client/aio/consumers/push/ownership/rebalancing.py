@@ -12,7 +12,7 @@ from kerolox.client.core.routes import subscribe_queues
 from kerolox.errors import KeroloxError
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Iterable
+    from collections.abc import Awaitable, Callable, Iterable, Mapping
 
     from kerolox.client.aio.consumers.push.assignment import Assignment
     from kerolox.client.aio.consumers.push.ownership.ownership import Ownership
@@ -103,6 +103,19 @@ class Rebalancing:
     ) -> None:
         """See :meth:`Ownership.give_up`; what could not go yet is tried again soon."""
         if not await self._ownership.give_up(queues, wait=wait, store=store):
+            self._is_incomplete = True
+
+    async def move(self, offsets: Mapping[MessageQueue, int]) -> None:
+        """Go on at other offsets.
+
+        The broker is not asked for them again: it may still hold one-way reports of the old
+        offsets, and a Java broker applies what it has in any order.
+
+        Args:
+            offsets: by queue; each is ours.
+        """
+        await self.give_up(offsets, wait=True)
+        if not await self._ownership.take(offsets, offsets):
             self._is_incomplete = True
 
     def _is_off(self, queue: MessageQueue, retaken: set[str]) -> bool:
