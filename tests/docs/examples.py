@@ -18,8 +18,8 @@ __all__ = ["LANGUAGES", "LIBRARIES", "PAGES", "ROOT", "Block", "blocks_of"]
 
 ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
-LANGUAGES = {"python", "sh", "properties", "text", ""}
-"""Of blocks; those of the last two are shown and not run."""
+LANGUAGES = {"python", "sh", "properties", "text", "mermaid", ""}
+"""Of blocks; those of the last three are shown and not run."""
 
 LIBRARIES = frozenset(("celery", "django", "fastapi", "opentelemetry"))
 """Of examples, beside pytest and Spark."""
