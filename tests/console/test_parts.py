@@ -39,7 +39,7 @@ from kerolox.console.security.users import (
 )
 from kerolox.errors import ClientError, ConfigError
 from kerolox.message import MessageExt
-from kerolox.text.durations import duration_text
+from kerolox.text import duration_text
 from tests.console.site import PASSWORD, hashed
 from tests.support.servers.command import Server, kerolox
 

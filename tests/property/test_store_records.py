@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from kerolox.message import decode_properties, encode_properties, java_hash, property_value
 from kerolox.protocol.records import decode_record, parse_record
-from kerolox.store.index.index_file import KeyHasher
+from kerolox.store.index import KeyHasher
 from tests.support.stores.message_store import (
     BORN_HOST,
     crash,

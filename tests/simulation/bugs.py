@@ -32,7 +32,7 @@ from kerolox.client.core.consuming import rebalance
 from kerolox.client.core.consuming.process_queue import ProcessQueue
 from kerolox.store.appends import Appender
 from kerolox.store.files.checkpoint import AbortFile, Checkpoint
-from kerolox.store.flush.flushers import CommitLogFlusher
+from kerolox.store.flush import CommitLogFlusher
 from kerolox.store.log.quarantine import LogQuarantine
 from kerolox.store.queues.consume_queue import ConsumeQueue
 from kerolox.store.recovery.queue_repair import QueueRepair
@@ -171,10 +171,10 @@ def checkpoint_too_new(patches: Patches) -> None:
 
 @_bug("a file's name is never synced")
 def names_not_synced(patches: Patches) -> None:
-    from kerolox.store.flush import flushers
+    from kerolox.store import flush
     from kerolox.store.log import preallocate
 
-    for module in (flushers, preallocate):
+    for module in (flush, preallocate):
         patches.set(module, "sync_path", lambda path: None)
 
 

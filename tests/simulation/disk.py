@@ -29,7 +29,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from kerolox.store.files.checkpoint import StoreLock
-from kerolox.store.index.index_file import IndexFile
+from kerolox.store.index import IndexFile
 from tests.simulation.trace import Trace
 
 PAGE_BYTES, SECTOR_BYTES = 4_096, 512

@@ -14,9 +14,9 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
+from kerolox.store import flush
 from kerolox.store.files.checkpoint import AbortFile
-from kerolox.store.flush import flushers
-from kerolox.store.index.index_file import IndexFile
+from kerolox.store.index import IndexFile
 from tests.simulation.disk import Disk
 from tests.simulation.patches import Patches
 from tests.simulation.process import current
@@ -48,7 +48,7 @@ class _Calls:
         patches.set(io, "open", self._io_open(io.open))
         patches.set(AbortFile, "boot_id", lambda file: self._boot_id(file.path))
         patches.set(IndexFile, "__init__", self._index_file(IndexFile.__init__))
-        patches.set(flushers, "sync_file_system", lambda folder: None)
+        patches.set(flush, "sync_file_system", lambda folder: None)
 
     def _of(self, path: Any) -> Disk | None:
         if isinstance(path, int):

@@ -22,11 +22,10 @@ from collections.abc import Callable, Iterable
 from types import SimpleNamespace
 from typing import Any
 
+from kerolox.store import flush, index
 from kerolox.store.files import deletions, thread
 from kerolox.store.files.thread import StoreThread
-from kerolox.store.flush import flushers
-from kerolox.store.flush.flushers import IndexFollower
-from kerolox.store.index import index_file
+from kerolox.store.flush import IndexFollower
 from kerolox.store.log import preallocate, transient_pool
 from tests.simulation.disk import Died, Disk
 from tests.simulation.patches import Patches
@@ -134,9 +133,9 @@ class Threads:
             Event=lambda: _Event(self),
             Thread=lambda **_: SimpleNamespace(is_alive=lambda: False),
         )
-        for module in (thread, deletions, flushers, index_file, preallocate, transient_pool):
+        for module in (thread, deletions, flush, index, preallocate, transient_pool):
             patches.set(module, "threading", kind)
-        patches.set(flushers, "time", _Time(self.sleep))
+        patches.set(flush, "time", _Time(self.sleep))
         patches.set(StoreThread, "start", lambda each: _Turns(each, self).start())
         patches.set(StoreThread, "stop", _stop)
 

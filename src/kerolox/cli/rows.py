@@ -25,8 +25,7 @@ from kerolox.cli.output import (
 )
 from kerolox.cli.templates import fill_template, parse_template
 from kerolox.cli.values import json_text, plain_text
-from kerolox.text import printable, time_text
-from kerolox.text.durations import duration_text
+from kerolox.text import duration_text, printable, time_text
 
 CELL_CHARACTERS_MAX = 120
 """A longer cell of a table is cut."""

@@ -16,8 +16,7 @@ import jinja2
 from kerolox.console.static_files import version_of
 from kerolox.errors import ClientError
 from kerolox.message import MessageExt
-from kerolox.text import printable, time_text
-from kerolox.text.durations import duration_text
+from kerolox.text import duration_text, printable, time_text
 from kerolox.text.json_text import indented_json
 
 __all__ = [

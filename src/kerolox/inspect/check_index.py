@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from kerolox.inspect.index_layout import IndexHeader, IndexShape, find_shape, read_header
 from kerolox.protocol.codes import TRANSACTION_MASK, TRANSACTION_ROLLBACK
-from kerolox.store.index.index_file import (
+from kerolox.store.index import (
     ENTRY,
     ENTRY_BYTES,
     HEADER_BYTES,

@@ -6,7 +6,7 @@ import os
 from typing import NamedTuple
 
 from kerolox.kernel.settings import StoreSettings
-from kerolox.store.index.index_file import ENTRY, ENTRY_BYTES, HEADER, HEADER_BYTES, SLOT_BYTES
+from kerolox.store.index import ENTRY, ENTRY_BYTES, HEADER, HEADER_BYTES, SLOT_BYTES
 
 _PROBED_ENTRIES = 64
 _SEARCH_BYTES = 4 << 20

@@ -18,7 +18,7 @@ from kerolox.protocol import fastjson
 from kerolox.store.files.checkpoint import StoreLock
 from kerolox.store.files.deletions import Deletions
 from kerolox.store.files.mapped_file import OFFSET_NAME
-from kerolox.store.index.index_file import INDEX_NAME
+from kerolox.store.index import INDEX_NAME
 from kerolox.store.log.folders import PATH_SPLITTER
 
 if TYPE_CHECKING:

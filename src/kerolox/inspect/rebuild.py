@@ -34,7 +34,7 @@ from kerolox.store.appends import UNQUEUED
 from kerolox.store.files.checkpoint import Checkpoint, StoreLock
 from kerolox.store.files.inventory import Inventory
 from kerolox.store.files.mapped_file import sync_path
-from kerolox.store.index.index_file import Index
+from kerolox.store.index import Index
 from kerolox.store.layout import ENTRY_BYTES
 from kerolox.store.queues.multi_dispatch import is_multi_dispatch
 

@@ -1,7 +1,7 @@
 """The store as the broker sees it: one folder with log, queues, index, checkpoint.
 
 One thread owns a :class:`MessageStore`, the event loop's. It appends and reads; three threads of
-the store flush and index (:mod:`kerolox.store.flush.flushers`). What makes an append cheap:
+the store flush and index (:mod:`kerolox.store.flush`). What makes an append cheap:
 
 - the records of a whole chunk of frames are joined and written with one ``pwrite`` per log file,
   their entries with one ``pwrite`` per queue (:meth:`MessageStore.append_chunk`);

@@ -19,11 +19,10 @@ from kerolox.store.files.checkpoint import AbortFile, Checkpoint, StoreLock
 from kerolox.store.files.deletions import Deletions
 from kerolox.store.files.inventory import Inventory
 from kerolox.store.files.mapped_file import make_folder, offset_name, sync_path
-from kerolox.store.flush.flushers import CommitLogFlusher, ConsumeQueueFlusher, IndexFollower
-from kerolox.store.index.index_file import Index
+from kerolox.store.flush import CommitLogFlusher, ConsumeQueueFlusher, IndexFollower
+from kerolox.store.index import Index
 from kerolox.store.layout import ENTRY_BYTES
-from kerolox.store.log.commit_log import FILE_SIZE_SETTING
-from kerolox.store.log.places import log_of, root_of
+from kerolox.store.log.commit_log import FILE_SIZE_SETTING, log_of, root_of
 from kerolox.store.log.preallocate import FileAllocator
 from kerolox.store.log.transient_pool import TransientPool, has_pool
 from kerolox.store.queues.consume_queue import RECOVERED_FILES, ConsumeQueue

@@ -11,6 +11,8 @@ import datetime
 
 __all__ = [
     "SHOWN_CHARACTERS_MAX",
+    "counted",
+    "duration_text",
     "looks_like_seconds",
     "milliseconds_of",
     "printable",
@@ -131,3 +133,28 @@ def wrong_type(value: object, wanted: str) -> str:
 
 def _article(name: str) -> str:
     return f"{'an' if name[:1] in 'AEIOUaeiou' else 'a'} {name}"
+
+
+def counted(number: int, noun: str, *, plural: str = "") -> str:
+    """``1 message``, ``2 messages``; ``plural``: where it is not the noun with an s."""
+    return f"{number} {noun if number == 1 else plural or noun + 's'}"
+
+
+_UNITS = (("d", 86_400), ("h", 3_600), ("min", 60), ("s", 1))
+
+
+def duration_text(milliseconds: float) -> str:
+    """The two largest units: ``1 h 59 min``; below a second ``350 ms``.
+
+    Args:
+        milliseconds: how long; what is negative counts as nothing.
+    """
+    left, rest = divmod(max(int(milliseconds), 0), 1_000)
+    if not left:
+        return f"{rest} ms" if rest else "0 s"
+    parts = []
+    for unit, seconds in _UNITS:
+        number, left = divmod(left, seconds)
+        parts.append(f"{number} {unit}" if number else "")
+    first = next(index for index, part in enumerate(parts) if part)
+    return " ".join(part for part in parts[first : first + 2] if part)

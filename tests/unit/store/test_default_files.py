@@ -9,7 +9,7 @@ from pathlib import Path
 from kerolox.broker.config import BrokerConfig
 from kerolox.kernel.settings import StoreSettings
 from kerolox.message import java_hash
-from kerolox.store.index.index_file import IndexFile, index_hash
+from kerolox.store.index import IndexFile, index_hash
 from kerolox.store.log.commit_log import CommitLog
 from kerolox.store.queues.consume_queue import ConsumeQueue, OpenQueues
 

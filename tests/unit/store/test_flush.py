@@ -117,7 +117,7 @@ def test_a_file_that_expires_while_it_is_about_to_be_flushed_ends_no_writes(
             os.unlink(first.path)
             first.close()
 
-        monkeypatch.setattr("kerolox.store.flush.flushers.sync_path", expire)
+        monkeypatch.setattr("kerolox.store.flush.sync_path", expire)
         assert store.flush() == store.max_physical_offset
         assert store.min_physical_offset > 0
         assert not store.files.failure
@@ -279,7 +279,7 @@ def test_what_was_read_does_not_stay_in_the_process(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # The thread would do it by itself before this test has looked.
-    monkeypatch.setattr("kerolox.store.flush.flushers.RELEASE_INTERVAL_SECONDS", 3_600.0)
+    monkeypatch.setattr("kerolox.store.flush.RELEASE_INTERVAL_SECONDS", 3_600.0)
     settings = small_settings(
         tmp_path, mapped_file_size_commit_log=64 << 20, max_message_size=4 << 20
     )

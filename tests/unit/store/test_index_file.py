@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from kerolox.message import java_hash
-from kerolox.store.index.index_file import Index, IndexFile, KeyHasher, index_hash, record_keys
+from kerolox.store.index import Index, IndexFile, KeyHasher, index_hash, record_keys
 from tests.support.stores.message_store import opened, put, small_settings
 
 if TYPE_CHECKING:

@@ -30,7 +30,7 @@ from kerolox.protocol.headers import (
     RunningInfoHeader,
 )
 from kerolox.protocol.names import CONSUME_PASSIVELY
-from kerolox.text.durations import duration_text
+from kerolox.text import duration_text
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping

@@ -27,7 +27,7 @@ from kerolox.errors import ClientError, TopicNotFoundError
 from kerolox.message import MessageQueue
 from kerolox.protocol.codes import Perm
 from kerolox.protocol.names import DLQ_PREFIX, HALF_TOPIC, TRANSACTION_GROUP
-from kerolox.text.counts import counted
+from kerolox.text import counted
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection

@@ -25,7 +25,7 @@ from kerolox.cli.rows import (
     show_rows,
     time_column,
 )
-from kerolox.text.counts import counted
+from kerolox.text import counted
 
 if TYPE_CHECKING:
     from kerolox.admin import Access, GroupProgress, GroupState, TopicChange, TopicDescription

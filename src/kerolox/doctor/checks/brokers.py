@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 from kerolox.admin import BrokerRuntime
 from kerolox.doctor.facts import BrokerFacts, ClusterSnapshot
 from kerolox.doctor.findings import Finding
-from kerolox.text.durations import duration_text
+from kerolox.text import duration_text
 
 CLOCK_OFF_MS = 5_000
 """A clock may be off by so much."""

@@ -10,7 +10,7 @@ from kerolox.doctor.checks.queues import Reading, is_lost, reading_of
 from kerolox.doctor.facts import ClusterSnapshot, GroupFacts
 from kerolox.doctor.findings import Finding
 from kerolox.protocol.names import RETRY_PREFIX
-from kerolox.text.durations import duration_text
+from kerolox.text import duration_text
 
 BROADCASTING = "BROADCASTING"
 NAMED_MAX = 3

@@ -15,6 +15,7 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 
+from kerolox.kernel.settings import StoreSettings
 from kerolox.kernel.status import AppendMessageStatus
 from kerolox.protocol.records import (
     BLANK_MAGIC,
@@ -36,7 +37,7 @@ from kerolox.store.files.mapped_file import (
     zero_from,
 )
 from kerolox.store.layout import BLANK, BLANK_BYTES
-from kerolox.store.log.folders import LogFolders
+from kerolox.store.log.folders import PATH_SPLITTER, LogFolders, split_folders
 from kerolox.store.log.preallocate import FileAllocator
 from kerolox.store.log.transient_pool import TransientPool
 
@@ -526,3 +527,27 @@ class CommitLog:
         self.tail = None
         self.limit = self.min_offset = self.max_offset = self.end_offset = 0
         self.pool = None
+
+
+def root_of(settings: StoreSettings) -> str:
+    """The folder of a store, as it is in the system."""
+    return os.path.abspath(os.path.expanduser(settings.store_path_root_dir))
+
+
+def log_of(settings: StoreSettings) -> CommitLog:
+    """The log of a store; nothing is opened yet.
+
+    Raises:
+        ValueError: its files are too small, or no folder is left that they can be made in.
+    """
+    return CommitLog(
+        _absolute(settings.store_path_commit_log) or os.path.join(root_of(settings), "commitlog"),
+        settings.mapped_file_size_commit_log,
+        _absolute(settings.read_only_commit_log_store_paths),
+    )
+
+
+def _absolute(setting: str) -> str:
+    """The folders of a setting as they are in the system."""
+    folders = (os.path.abspath(os.path.expanduser(each)) for each in split_folders(setting))
+    return PATH_SPLITTER.join(folders)

@@ -28,8 +28,7 @@ from kerolox.store.files.checkpoint import AbortFile, Checkpoint, StoreLock
 from kerolox.store.files.inventory import Inventory
 from kerolox.store.files.mapped_file import MappedFile, opened, sync_path, write_all
 from kerolox.store.layout import BLANK, BLANK_BYTES
-from kerolox.store.log.commit_log import CommitLog
-from kerolox.store.log.places import log_of, root_of
+from kerolox.store.log.commit_log import CommitLog, log_of, root_of
 from kerolox.store.log.quarantine import LogQuarantine, cut_folder
 
 INTENT = "log-cut"

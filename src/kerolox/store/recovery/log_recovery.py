@@ -32,7 +32,7 @@ from kerolox.protocol.records import MESSAGE_MAGIC, RecordView, parse_record
 from kerolox.store.files.checkpoint import CLOCK_STEP_MS, Checkpoint
 from kerolox.store.files.inventory import Inventory
 from kerolox.store.files.mapped_file import MappedFile, end_hole, opened
-from kerolox.store.index.index_file import Index
+from kerolox.store.index import Index
 from kerolox.store.layout import BLANK, BLANK_BYTES, crc_matches, is_blank, is_pre_blank
 from kerolox.store.log.commit_log import CommitLog
 from kerolox.store.log.quarantine import LogQuarantine

@@ -24,7 +24,7 @@ from kerolox.spark.jobs.rebuild.queues import QueueFileWriter
 from kerolox.spark.jobs.rebuild.source import settings_of
 from kerolox.spark.jobs.rebuild.target import check_files, check_room, target_of
 from kerolox.store.files.checkpoint import Checkpoint, StoreLock
-from kerolox.store.index.index_file import IndexFile
+from kerolox.store.index import IndexFile
 from kerolox.store.layout import ENTRY, PRE_BLANK
 from tests.support.stores.bench import NOW, Bench, files, properties
 from tests.support.stores.golden import copy_golden

@@ -10,7 +10,7 @@ from kerolox.cli.cluster_options import broker_argument, name_server_option, on_
 from kerolox.cli.confirming import dry_run_option, print_dry_run
 from kerolox.cli.output import complain, output_option, print_line
 from kerolox.cli.rows import columns_of, is_text, show_row
-from kerolox.text.counts import counted
+from kerolox.text import counted
 
 if TYPE_CHECKING:
     from kerolox.admin import Access, BrokerDrain

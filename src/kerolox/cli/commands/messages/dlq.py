@@ -23,7 +23,7 @@ from kerolox.cli.output import NDJSON, complain, output_option, print_line
 from kerolox.cli.positions import PositionType, range_options
 from kerolox.cli.rows import Column, RowPages, is_text, number_column, show_rows, time_column
 from kerolox.message import DEAD_LETTER_REASON, PropertyKey
-from kerolox.text.counts import counted
+from kerolox.text import counted
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

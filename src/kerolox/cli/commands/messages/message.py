@@ -22,7 +22,7 @@ from kerolox.cli.messages import (
 from kerolox.cli.output import complain, output_option, print_line
 from kerolox.cli.positions import queue_of, range_options
 from kerolox.cli.rows import Column, is_text, show_record, show_rows, time_column
-from kerolox.text.counts import counted
+from kerolox.text import counted
 
 if TYPE_CHECKING:
     from kerolox.admin import Access, MessageTrack

@@ -26,9 +26,7 @@ from kerolox.cli.positions import queue_of
 from kerolox.cli.rows import columns_of, is_text, show_row
 from kerolox.clock import now_ms
 from kerolox.errors import KeroloxError, TopicRouteNotFoundError
-from kerolox.text import time_text
-from kerolox.text.counts import counted
-from kerolox.text.durations import duration_text
+from kerolox.text import counted, duration_text, time_text
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable

@@ -10,8 +10,7 @@ import click
 from kerolox.cli.commands.stores.sharing import Progress, find_store, store_options
 from kerolox.cli.output import output_option, print_line
 from kerolox.cli.rows import columns_of, is_text, show_row
-from kerolox.text import time_text
-from kerolox.text.counts import counted
+from kerolox.text import counted, time_text
 
 if TYPE_CHECKING:
     from kerolox.inspect.backup.manifest import Manifest

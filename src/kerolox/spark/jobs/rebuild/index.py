@@ -18,7 +18,7 @@ from kerolox.protocol.codes import TRANSACTION_MASK, TRANSACTION_ROLLBACK
 from kerolox.spark.jobs.frame.errors import JobError
 from kerolox.spark.jobs.rebuild.queues import done_batch
 from kerolox.spark.jobs.rebuild.reading import TIME, LogSplits, store_times
-from kerolox.store.index.index_file import IndexFile, KeyHasher, index_name, keys_of
+from kerolox.store.index import IndexFile, KeyHasher, index_name, keys_of
 
 if TYPE_CHECKING:
     import pyarrow

@@ -34,7 +34,7 @@ from kerolox.spark.jobs.rebuild.source import (
 )
 from kerolox.spark.jobs.rebuild.target import RebuildTarget, check_files, check_room, target_of
 from kerolox.spark.store.scan import plan_splits
-from kerolox.store.index.index_file import ENTRY_BYTES as INDEX_ENTRY_BYTES
+from kerolox.store.index import ENTRY_BYTES as INDEX_ENTRY_BYTES
 from kerolox.store.layout import ENTRY_BYTES
 
 if TYPE_CHECKING:

@@ -25,7 +25,7 @@ from kerolox.store.files.checkpoint import Checkpoint
 from kerolox.store.files.deletions import Deletions
 from kerolox.store.files.mapped_file import opened, sync_path, sync_queue_files
 from kerolox.store.files.thread import PAGE_BYTES, StoreThread
-from kerolox.store.index.index_file import Index
+from kerolox.store.index import Index
 from kerolox.store.layout import ENTRY_BYTES
 from kerolox.store.log.commit_log import CommitLog
 from kerolox.store.queues.consume_queue import ConsumeQueue

@@ -1,1 +1,0 @@
-"""Threads that bring the files to disk."""

@@ -1,1 +1,0 @@
-"""The index by key and time."""
