@@ -26,7 +26,7 @@ from kerolox.kernel.settings import StoreSettings
 from kerolox.message import pack_host
 from kerolox.protocol.codes import SerializeType
 from kerolox.protocol.command import RemotingCommand
-from kerolox.security.access.permissions import Permission
+from kerolox.security.access.accounts import Permission
 from kerolox.security.credentials import Credentials, Signer
 
 HOST = pack_host("127.0.0.1", 10911)

@@ -33,7 +33,7 @@ from kerolox.protocol.codes import (
     SerializeType,
 )
 from kerolox.protocol.headers import SEND_LONG_NAMES
-from kerolox.security.access.permissions import Permission
+from kerolox.security.access.accounts import Permission
 
 ROOT = Path(__file__).resolve().parent.parent
 TARGET = ROOT / "kernel" / "core" / "src" / "protocol.rs"

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from kerolox.cli.process.log_limit import LINES_PER_SECOND_MAX
+from kerolox.cli.process.logs import LINES_PER_SECOND_MAX
 from tests.abuse.conftest import SETTINGS
 from tests.support.clients.raw import connect, connected, drain, frame, push
 from tests.support.clients.raw import send as send_fields

@@ -6,7 +6,7 @@ import logging
 
 import pytest
 
-from kerolox.cli.process.log_limit import KINDS_MAX, LINES_PER_SECOND_MAX, LogLimit
+from kerolox.cli.process.logs import KINDS_MAX, LINES_PER_SECOND_MAX, LogLimit
 
 
 def test_lines_of_a_kind_are_left_out_and_counted() -> None:

@@ -166,7 +166,7 @@ def test_settings_tell_where_the_log_lies(root: Path, tmp_path: Path) -> None:
 
 def test_progress_is_shown_on_a_terminal_only(root: Path) -> None:
     code = (
-        "import kerolox.cli.commands.stores.sharing as s; s.PROGRESS_SECONDS = 0;"
+        "import kerolox.cli.commands.store as s; s.PROGRESS_SECONDS = 0;"
         "import kerolox.cli as c; c.main()"
     )
     command = [sys.executable, "-c", code, "store", "check", str(root)]

@@ -10,7 +10,7 @@ import pytest
 from kerolox.kernel import FED_MORE, AccountRules
 from kerolox.protocol.codes import RequestCode, ResponseCode, SerializeType
 from kerolox.protocol.command import RemotingCommand
-from kerolox.security.access.permissions import Permission
+from kerolox.security.access.accounts import Permission
 from kerolox.security.credentials import Credentials, Signer
 from kerolox.security.signatures import SecretKey
 from tests.support.stores.bench import (

@@ -16,9 +16,8 @@ from kerolox.protocol.codes import RequestCode, SerializeType
 from kerolox.protocol.command import RemotingCommand
 from kerolox.protocol.headers import SEND_LONG_NAMES
 from kerolox.protocol.records import encode_batch
-from kerolox.security.access.accounts import Account, Accounts
+from kerolox.security.access.accounts import Account, Accounts, Permission
 from kerolox.security.access.check import AccessControl
-from kerolox.security.access.permissions import Permission
 from kerolox.security.credentials import Credentials, Signer
 from tests.support.stores.bench import Bench, frame, pull_fields, send_fields
 

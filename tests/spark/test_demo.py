@@ -11,8 +11,7 @@ from kerolox.demo import analysis
 from kerolox.demo.flights import flight_messages, load_flights, total_distance
 from kerolox.demo.flow import flow
 from kerolox.demo.report import Progress, Proof
-from kerolox.demo.run import main
-from kerolox.demo.servers import Servers
+from kerolox.demo.run import Servers, main
 
 FLIGHTS = 3000
 

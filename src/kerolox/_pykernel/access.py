@@ -19,7 +19,7 @@ from kerolox._pykernel.headers import (
 )
 from kerolox.kernel import AccountRules
 from kerolox.protocol.names import RETRY_PREFIX, TRACE_TOPIC
-from kerolox.security.access.permissions import Permission, allows, group_resource, is_group
+from kerolox.security.access.accounts import Permission, allows, group_resource, is_group
 from kerolox.security.signatures import SecretKey, SignedOrder
 
 

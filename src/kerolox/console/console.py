@@ -4,10 +4,18 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from kerolox.admin import Admin
+from kerolox.admin import (
+    Admin,
+    ClusterInfo,
+    GroupState,
+    TopicConfig,
+    group_exists,
+    is_internal_topic,
+)
+from kerolox.admin.asking import answers_of
+from kerolox.admin.consumers.groups import group_states_told
 from kerolox.client import ClientSettings
 from kerolox.console.cache import Cache
-from kerolox.console.cluster import ClusterQuestions
 from kerolox.console.history.sampler import Sampler
 from kerolox.console.history.store import History
 from kerolox.console.rendering import environment
@@ -15,11 +23,98 @@ from kerolox.console.security.attempts import Attempts
 from kerolox.console.security.audit import Audit
 from kerolox.console.security.sessions import Sessions
 from kerolox.console.security.users import Users
+from kerolox.errors import ClientError, KeroloxError, NotFoundError
 
 if TYPE_CHECKING:
     from kerolox.console.settings import ConsoleSettings
 
-__all__ = ["Console"]
+__all__ = ["KEPT_SECONDS", "Console"]
+
+KEPT_SECONDS = 5.0
+"""How old an answer may be that a page shows."""
+
+
+class _ClusterQuestions:
+    """Questions with answers for all pages."""
+
+    def __init__(self, admin: Admin, cache: Cache) -> None:
+        self._admin = admin
+        self._cache = cache
+
+    async def info(self) -> ClusterInfo:
+        """Brokers and clusters."""
+        return await self._cache.get("info", KEPT_SECONDS, self._admin.cluster_info)
+
+    async def topics(self, *, internal: bool = False) -> list[str]:
+        """Names, sorted; ``internal``: RocketMQ's own too."""
+        names = await self._cache.get("topics", KEPT_SECONDS, self._admin.list_topics)
+        if internal:
+            return names
+        info = await self.info()
+        return [name for name in names if not is_internal_topic(name, info)]
+
+    async def group_states(self, *, internal: bool = False) -> dict[str, GroupState]:
+        """By name, sorted, as far as masters answer; ``internal``: RocketMQ's own too."""
+        return (await self.group_states_told(internal=internal))[0]
+
+    async def group_states_told(
+        self, *, internal: bool = False
+    ) -> tuple[dict[str, GroupState], dict[str, KeroloxError]]:
+        """The same, and why the other masters do not report, by broker's name."""
+        return await self._cache.get(
+            ("groups", internal),
+            KEPT_SECONDS,
+            lambda: group_states_told(self._admin.access, internal=internal),
+        )
+
+    async def check_group(self, name: str) -> None:
+        """Refuse a group that the cluster does not know.
+
+        Raises:
+            NotFoundError: it has no settings, no offsets and no topics.
+        """
+        if name not in await self.group_states(internal=True) and not await group_exists(
+            self._admin.access, name
+        ):
+            raise NotFoundError(f"there is no group {name!r}")
+
+    async def masters(self) -> dict[str, str]:
+        """Name → address of the masters of all clusters."""
+        info = await self.info()
+        return {
+            broker.broker_name: broker.addresses[0]
+            for broker in info.nodes()
+            if 0 in broker.addresses
+        }
+
+    async def topic_settings(self) -> dict[str, dict[str, TopicConfig]]:
+        """Topic → broker's name → what the broker has of it; brokers that don't answer are left
+        out."""
+        return await self._cache.get("topic settings", KEPT_SECONDS, self._topic_settings)
+
+    async def broker_address(self, address: str) -> str:
+        """An address that a page was asked for, if a broker has it.
+
+        Raises:
+            ClientError: no broker of the cluster has it. Else the console would connect to
+                wherever somebody likes.
+        """
+        for broker in (await self.info()).nodes():
+            if address in broker.addresses.values():
+                return address
+        raise ClientError(f"no broker of the cluster has the address {address!r}")
+
+    async def _topic_settings(self) -> dict[str, dict[str, TopicConfig]]:
+        masters = await self.masters()
+        found, _ = await answers_of(
+            masters, lambda name: self._admin.all_topic_settings(masters[name])
+        )
+        topics: dict[str, dict[str, TopicConfig]] = {}
+        for broker, settings in found.items():
+            for topic, config in settings.items():
+                topics.setdefault(topic, {})[broker] = config
+        return topics
+
 
 ASK_SECONDS = 5.0
 """Time limit of one question to the cluster."""
@@ -46,7 +141,7 @@ class Console:
             settings.name_server, settings=client_settings, timeout_seconds=ASK_SECONDS
         )
         self.cache = Cache()
-        self.cluster = ClusterQuestions(self.admin, self.cache)
+        self.cluster = _ClusterQuestions(self.admin, self.cache)
         self.history = History(settings.history)
         self.sampler = Sampler(self.admin, self.history, interval_seconds=settings.sample_seconds)
 

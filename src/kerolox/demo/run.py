@@ -6,18 +6,18 @@ import argparse
 import asyncio
 import importlib.util
 import shutil
+import subprocess
 import sys
 import time
 from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Self
 
 from kerolox.demo import analysis
 from kerolox.demo.flights import flight_messages, load_flights, total_distance
 from kerolox.demo.flow import FlowCounts, flow
 from kerolox.demo.report import Progress, Proof
-from kerolox.demo.servers import Servers
 from kerolox.errors import ConfigError, KeroloxError
 from kerolox.kernel import kernel_name
 from kerolox.spark.java import require_java
@@ -25,6 +25,62 @@ from kerolox.spark.java import require_java
 if TYPE_CHECKING:
     from pandas import DataFrame
     from pyspark.sql import SparkSession
+
+
+_READY_SECONDS_MAX = 30.0
+_STOP_SECONDS_MAX = 15.0
+
+
+class Servers:
+    """A name server and a broker.
+
+    Args:
+        folder: their store is ``folder/broker``, their log ``folder/broker.log``.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._process: subprocess.Popen[bytes] | None = None
+        self.log = folder / "broker.log"
+        self.name_server = ""
+        self.broker = ""
+
+    def __enter__(self) -> Self:
+        settings, ready = self._folder / "broker.conf", self._folder / "ready"
+        settings.write_text("brokerIP1=127.0.0.1\n")
+        ready.unlink(missing_ok=True)
+        command = [sys.executable, "-m", "kerolox.cli", "up", "--port", "0", "--namesrv-port", "0"]
+        command += ["--data", str(self._folder / "broker"), "-c", str(settings)]
+        command += ["--ready-file", str(ready)]
+        with self.log.open("wb") as log:
+            self._process = subprocess.Popen(
+                command, stdin=subprocess.DEVNULL, stdout=log, stderr=log
+            )
+        deadline = time.monotonic() + _READY_SECONDS_MAX
+        while not ready.exists():
+            if self._process.poll() is not None or time.monotonic() > deadline:
+                self.close()
+                raise KeroloxError(f"kerolox up did not start; its log:\n{self.log.read_text()}")
+            time.sleep(0.01)
+        addresses = dict(line.split("=", 1) for line in ready.read_text().splitlines())
+        self.name_server, self.broker = addresses["namesrv"], addresses["broker"]
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Stop them; a process that does not stop is killed. Idempotent."""
+        process, self._process = self._process, None
+        if process is None:
+            return
+        process.terminate()
+        try:
+            process.wait(_STOP_SECONDS_MAX)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+
 
 TOPIC = "Flights"
 TAG = "HA"

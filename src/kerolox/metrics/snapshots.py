@@ -3,15 +3,63 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 import time
+from collections.abc import Iterator, Mapping
+from functools import cache
+from importlib.metadata import version
+from pathlib import Path
 from typing import TYPE_CHECKING
 
+from prometheus_client import ProcessCollector
+
 from kerolox.metrics.families import Families
-from kerolox.metrics.process import measure_process
 
 if TYPE_CHECKING:
     from kerolox.metrics.role import MeasuredRole
     from kerolox.role_settings import MetricsSettings
+
+
+_RESIDENT_PARTS = {"RssAnon": "anonymous", "RssFile": "files", "RssShmem": "shared"}
+
+_process = ProcessCollector(registry=None)
+
+
+def _measure_process(families: Families, build_labels: Mapping[str, str]) -> None:
+    """Add CPU, memory, descriptors, the start, and the version with those labels. Where there is no
+    ``/proc`` only the version is there."""
+    for metric in _process.collect():
+        for sample in metric.samples:
+            add = families.counter if metric.type == "counter" else families.gauge
+            add(sample.name, metric.documentation, sample.value)
+    for part, size in _resident_parts():
+        families.gauge(
+            "kerolox_resident_memory_bytes",
+            "Memory in use by what is behind it; files: mapped parts of the store",
+            size,
+            {"part": part},
+        )
+    python = ".".join(map(str, sys.version_info[:3]))
+    labels = {"version": _version(), "python_version": python, **build_labels}
+    families.gauge("kerolox_build_info", "1", 1, labels)
+
+
+def _resident_parts() -> Iterator[tuple[str, int]]:
+    """(part, bytes) of ``/proc/self/status``; nothing where that is not."""
+    try:
+        text = Path("/proc/self/status").read_text(encoding="ascii", errors="replace")
+    except OSError:
+        return
+    for line in text.splitlines():
+        name, _, value = line.partition(":")
+        if part := _RESIDENT_PARTS.get(name):
+            yield part, int(value.split()[0]) * 1024
+
+
+@cache
+def _version() -> str:
+    return version("kerolox")
+
 
 LAG_SECONDS = 0.5
 """How often the event loop's lag is measured."""
@@ -75,7 +123,7 @@ class Snapshots:
         return families
 
     def _measure_self(self, families: Families) -> None:
-        measure_process(families, self._role.build_labels)
+        _measure_process(families, self._role.build_labels)
         families.gauge(
             "kerolox_ready", "1 where /health/ready says so, else 0", int(not self._role.unready())
         )

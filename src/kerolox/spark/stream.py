@@ -32,7 +32,7 @@ from kerolox.spark.network.cluster import AwayError, ClusterView
 from kerolox.spark.network.connecting import Connector
 from kerolox.spark.network.starts import resolved
 from kerolox.spark.options import SourceOptions
-from kerolox.spark.positions.limits import limit_offsets
+from kerolox.spark.positions.limits import Threshold, limit_offsets
 from kerolox.spark.positions.lives import Replaced, replaced_queues
 from kerolox.spark.positions.offsets import (
     Bounds,
@@ -49,7 +49,6 @@ from kerolox.spark.positions.read_limits import (
     ReadMaxRows,
     check_limit,
 )
-from kerolox.spark.positions.triggers import Threshold
 from kerolox.spark.reader import check_filter, check_start, checked_queues, plan
 from kerolox.spark.rows.schema import check_schema
 from kerolox.spark.worker import short_errors

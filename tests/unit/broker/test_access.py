@@ -18,8 +18,7 @@ from kerolox.errors import ACL_EXCEPTION, ConfigError
 from kerolox.protocol.codes import RequestCode, ResponseCode
 from kerolox.protocol.command import RemotingCommand
 from kerolox.remoting.client import RemotingClient
-from kerolox.security.access.accounts import Account, Accounts
-from kerolox.security.access.permissions import Permission
+from kerolox.security.access.accounts import Account, Accounts, Permission
 from kerolox.security.credentials import Credentials
 from tests.support.clients.peer import peer_at, peer_of, small_config
 from tests.support.clients.requests import send_fields, topic_fields

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from kerolox.broker.metrics.put_times import PutTimes
-from kerolox.broker.metrics.store_stats import StoreStats
+from kerolox.broker.metrics.store_stats import PutTimes, StoreStats
 
 
 class CountingStore:

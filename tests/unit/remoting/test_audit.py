@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from kerolox.cli.process.log_limit import LogLimit
 from kerolox.cli.process.logs import LINE_CHARACTERS_MAX as CHARACTERS_OF_LOG_LINES
+from kerolox.cli.process.logs import LogLimit
 from kerolox.protocol.bodies import TopicConfig
 from kerolox.protocol.codes import RequestCode
 from kerolox.protocol.command import RemotingCommand

@@ -6,7 +6,7 @@ import ssl
 
 import pytest
 
-from kerolox.security.server.faults import peer_fault
+from kerolox.security.certificate_faults import peer_fault
 from kerolox.security.tls import handshake_fault
 
 CLIENT, SERVER = "TlsSettings.ca", "tls.server.trustCertPath"

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from kerolox.security.access.accounts import Account
-from kerolox.security.access.permissions import (
+from kerolox.security.access.accounts import (
+    Account,
     Permission,
     allows,
     group_resource,

@@ -1,4 +1,4 @@
-from kerolox.spark.positions.triggers import Threshold
+from kerolox.spark.positions.limits import Threshold
 
 
 def test_the_first_batch_and_full_ones_are_never_held_back():

@@ -18,10 +18,9 @@ from kerolox.protocol.names import ACCESS_KEY_FIELD
 from kerolox.remoting.audit import Audit
 from kerolox.remoting.server import ServerConnection
 from kerolox.remoting.time_slices import TimeSlices
-from kerolox.security.access.accounts import Accounts
+from kerolox.security.access.accounts import Accounts, Permission
 from kerolox.security.access.check import AccessControl, Refusal
 from kerolox.security.access.needs import Need
-from kerolox.security.access.permissions import Permission
 from kerolox.security.slave_proof import proof_refusal
 
 SHORT_BODY_BYTES_MAX = 16 << 10

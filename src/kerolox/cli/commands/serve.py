@@ -1,6 +1,6 @@
 """``kerolox up``, ``kerolox namesrv``, ``kerolox broker``: servers in the foreground.
 
-SIGTERM and SIGINT stop them, SIGHUP reloads, SIGUSR1 shows stacks (``cli/process/signals.py``).
+SIGTERM and SIGINT stop them, SIGHUP reloads, SIGUSR1 shows stacks (``cli/process/running.py``).
 """
 
 from __future__ import annotations

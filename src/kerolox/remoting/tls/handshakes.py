@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from time import monotonic
 
 from kerolox.remoting.tls.transport import TlsTransport
-from kerolox.security.server.faults import peer_fault
+from kerolox.security.certificate_faults import peer_fault
 
 SLICE_SECONDS = 0.002
 """How long handshakes are worked on before others are served."""

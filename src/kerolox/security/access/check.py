@@ -24,9 +24,8 @@ from kerolox.protocol.names import (
     TRACE_TOPIC,
     UNIQUE_KEY_QUERY_FIELD,
 )
-from kerolox.security.access.accounts import Account, Accounts
+from kerolox.security.access.accounts import Account, Accounts, Permission, allows, is_group
 from kerolox.security.access.needs import Need, Rule, rules
-from kerolox.security.access.permissions import Permission, allows, is_group
 from kerolox.security.signatures import UNSIGNED_BY_OLDER, SecretKey, SignedOrder
 from kerolox.text import printable
 

@@ -30,14 +30,15 @@ from itertools import chain
 from kerolox.config import nearest
 from kerolox.errors import ConfigError
 from kerolox.protocol.bodies import DataVersion
-from kerolox.security.access.accounts import Account, Addresses
-from kerolox.security.access.addresses import parse_addresses
-from kerolox.security.access.permissions import (
+from kerolox.security.access.accounts import (
+    Account,
+    Addresses,
     Permission,
     group_resource,
     is_permission,
     parse_permission,
 )
+from kerolox.security.access.addresses import parse_addresses
 from kerolox.security.access.yaml_text import (
     Members,
     Node,

@@ -22,7 +22,7 @@ from kerolox.protocol.bodies import (
 from kerolox.protocol.codes import RequestCode
 from kerolox.protocol.command import RemotingCommand
 from kerolox.protocol.names import HALF_TOPIC, RETRY_PREFIX
-from kerolox.security.access.permissions import Permission, group_resource
+from kerolox.security.access.accounts import Permission, group_resource
 
 
 class Need(NamedTuple):

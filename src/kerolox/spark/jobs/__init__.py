@@ -4,10 +4,8 @@ The registry is :mod:`kerolox.spark.jobs.registry`; what jobs share is in ``fram
 """
 
 from kerolox.spark.jobs.frame.errors import JobError
-from kerolox.spark.jobs.frame.job import Job
+from kerolox.spark.jobs.frame.job import Job, Progress, Step, Summary, silent
 from kerolox.spark.jobs.frame.options import JobOptions, option
-from kerolox.spark.jobs.frame.progress import Progress, Step, silent
-from kerolox.spark.jobs.frame.summary import Summary
 from kerolox.spark.jobs.registry import JOBS, load_job
 
 __all__ = [

@@ -9,11 +9,9 @@ from typing import TYPE_CHECKING, ClassVar
 from kerolox.message import DEAD_LETTER_REASON, PropertyKey
 from kerolox.protocol.names import DLQ_PREFIX
 from kerolox.spark.jobs.frame.errors import clear_errors
-from kerolox.spark.jobs.frame.job import Job
+from kerolox.spark.jobs.frame.job import Job, Progress, Step, Summary
 from kerolox.spark.jobs.frame.messages import SpanOptions, read_messages
 from kerolox.spark.jobs.frame.options import option
-from kerolox.spark.jobs.frame.progress import Progress, Step
-from kerolox.spark.jobs.frame.summary import Summary
 from kerolox.spark.jobs.report import Bars, KeyNumbers, Report, Section, Table
 from kerolox.text import time_text
 

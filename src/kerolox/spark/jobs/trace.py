@@ -16,11 +16,9 @@ from kerolox.client.core.tracing.trace import (
 from kerolox.errors import RemoteProtocolError
 from kerolox.protocol.names import TRACE_TOPIC
 from kerolox.spark.jobs.frame.errors import clear_errors
-from kerolox.spark.jobs.frame.job import Job
+from kerolox.spark.jobs.frame.job import Job, Progress, Step, Summary
 from kerolox.spark.jobs.frame.messages import SpanOptions, read_messages
 from kerolox.spark.jobs.frame.options import option, option_error
-from kerolox.spark.jobs.frame.progress import Progress, Step
-from kerolox.spark.jobs.frame.summary import Summary
 from kerolox.spark.jobs.report import Bars, Cell, KeyNumbers, Report, Section, Table
 
 if TYPE_CHECKING:

@@ -8,11 +8,9 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, ClassVar, cast
 
 from kerolox.spark.jobs.frame.errors import clear_errors
-from kerolox.spark.jobs.frame.job import Job
+from kerolox.spark.jobs.frame.job import Job, Progress, Step, Summary
 from kerolox.spark.jobs.frame.messages import MessageOptions, read_messages
 from kerolox.spark.jobs.frame.options import option
-from kerolox.spark.jobs.frame.progress import Progress, Step
-from kerolox.spark.jobs.frame.summary import Summary
 from kerolox.spark.jobs.report import Bars, KeyNumbers, Lines, Report, Section, Table
 from kerolox.text import time_text
 

@@ -12,10 +12,9 @@ from kerolox.protocol.bodies import encode_body
 from kerolox.protocol.codes import RequestCode, SerializeType
 from kerolox.protocol.command import RemotingCommand
 from kerolox.protocol.serialize import FIELDS_MAX
-from kerolox.security.access.accounts import Account, Accounts
+from kerolox.security.access.accounts import Account, Accounts, Permission
 from kerolox.security.access.check import AccessControl, Reason
 from kerolox.security.access.needs import OF_LATER_CODES, OF_ROCKETMQ, READING, STRICT
-from kerolox.security.access.permissions import Permission
 from kerolox.security.credentials import Credentials, Signer
 from tests.support.clients.requests import heartbeat_body, pull_fields, send_fields
 

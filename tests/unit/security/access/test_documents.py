@@ -10,10 +10,9 @@ from hypothesis import strategies as st
 
 from kerolox.errors import ConfigError
 from kerolox.protocol.bodies import DataVersion
-from kerolox.security.access.accounts import Account
+from kerolox.security.access.accounts import Account, Permission
 from kerolox.security.access.addresses import NOBODY, parse_addresses
 from kerolox.security.access.documents import FILE_BYTES_MAX, Document, read_document
-from kerolox.security.access.permissions import Permission
 
 SECRET = "Geheimnis-2718"
 BOTH = Permission.PUB | Permission.SUB

@@ -4,8 +4,8 @@ import pytest
 from pyarrow import parquet
 
 from kerolox.errors import ConfigError
-from kerolox.spark.jobs.archive import batches
-from kerolox.spark.jobs.archive.batches import BatchWriter
+from kerolox.spark.jobs.archive import job
+from kerolox.spark.jobs.archive.job import BatchWriter
 from kerolox.spark.jobs.archive.options import ArchiveOptions
 from kerolox.spark.jobs.archive.records import RECORDS_KEPT, Records, Totals
 from kerolox.spark.jobs.archive.targets.choosing import target_of
@@ -43,7 +43,7 @@ def staging(monkeypatch):
     from pathlib import Path
 
     TMP = Path()
-    monkeypatch.setattr(batches, "stage", stage)
+    monkeypatch.setattr(job, "stage", stage)
     return written
 
 

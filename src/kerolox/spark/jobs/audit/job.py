@@ -10,8 +10,7 @@ from kerolox.spark.jobs.audit.compare import damages, entry_findings, gaps, newe
 from kerolox.spark.jobs.audit.options import AuditFinding, AuditOptions, AuditSummary
 from kerolox.spark.jobs.audit.reading import ENTRY_SCHEMA, LOG_SCHEMA, EntryReader, LogReader
 from kerolox.spark.jobs.frame.errors import clear_errors
-from kerolox.spark.jobs.frame.job import Job
-from kerolox.spark.jobs.frame.progress import Progress, Step
+from kerolox.spark.jobs.frame.job import Job, Progress, Step
 from kerolox.spark.jobs.report import Bars, KeyNumbers, Report, Section, Table
 from kerolox.spark.store.ends import find_log_end
 from kerolox.spark.store.files.listing import StoreListing, list_store

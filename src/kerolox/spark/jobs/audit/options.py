@@ -6,8 +6,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import ClassVar
 
+from kerolox.spark.jobs.frame.job import Summary
 from kerolox.spark.jobs.frame.options import JobOptions, option
-from kerolox.spark.jobs.frame.summary import Summary
 
 SPLIT_MIB_DEFAULT = 64
 

@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from kerolox.inspect.places import file_at
 from kerolox.spark.jobs.frame.errors import JobError, clear_errors
-from kerolox.spark.jobs.frame.job import Job
-from kerolox.spark.jobs.frame.progress import Progress, Step, silent
+from kerolox.spark.jobs.frame.job import Job, Progress, Step, silent
 from kerolox.spark.jobs.rebuild.index import IndexWriter, index_parts
 from kerolox.spark.jobs.rebuild.log_summary import (
     SUMMARY_SCHEMA,

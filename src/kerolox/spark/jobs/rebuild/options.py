@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import ClassVar
 
+from kerolox.spark.jobs.frame.job import Summary
 from kerolox.spark.jobs.frame.options import JobOptions, option, option_error
-from kerolox.spark.jobs.frame.summary import Summary
 
 SPLIT_MIB_DEFAULT = 64
 

@@ -9,9 +9,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 from kerolox.errors import KeroloxError
 from kerolox.spark.jobs.frame.errors import JobError, reason_of
-from kerolox.spark.jobs.frame.job import Job
-from kerolox.spark.jobs.frame.progress import Progress, Step, silent
-from kerolox.spark.jobs.frame.summary import Summary
+from kerolox.spark.jobs.frame.job import Job, Progress, Step, Summary, silent
 from kerolox.spark.jobs.replay.options import ReplayOptions
 from kerolox.spark.jobs.replay.rows import check_columns, mapped, selected
 from kerolox.spark.jobs.replay.sending import Counts, UnitTask, send, sink_options

@@ -4,20 +4,103 @@ from __future__ import annotations
 
 import functools
 import sys
+import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import IO, TYPE_CHECKING
 
 import click
 
-from kerolox.cli.commands.stores.backups import backup, restore, verify
-from kerolox.cli.commands.stores.sharing import Progress, find_store, store_options
 from kerolox.cli.output import TABLE, complain, output_option, print_json, print_line
+from kerolox.cli.rows import columns_of, is_text, show_row
 from kerolox.errors import KeroloxError
-from kerolox.text import milliseconds_of, time_text
+from kerolox.text import counted, milliseconds_of, time_text
 
 if TYPE_CHECKING:
+    from kerolox.inspect.backup.manifest import Manifest
     from kerolox.inspect.findings import Findings
     from kerolox.inspect.info import StoreInfo
+    from kerolox.inspect.places import StorePlaces
+
+
+PROGRESS_SECONDS = 0.2
+_MEBIBYTE = 1 << 20
+
+
+def _store_options(command: Callable[..., int | None]) -> Callable[..., int | None]:
+    """The folder, ``-c`` and ``--log-folder``."""
+    for decorate in (
+        click.option(
+            "--log-folder",
+            "log_folders",
+            multiple=True,
+            metavar="DIR",
+            help="A folder of the commit log, when it is not DIR/commitlog; may be repeated.",
+        ),
+        click.option(
+            "-c",
+            "config",
+            type=click.Path(path_type=Path),
+            metavar="FILE",
+            help="The store's broker.conf: folders of the log, delay levels, index sizes.",
+        ),
+        click.argument("folder", metavar="DIR"),
+    ):
+        command = decorate(command)
+    return command
+
+
+class _Progress:
+    """A line on stderr that is written over; nothing where stderr is no terminal."""
+
+    def __init__(self, what: str) -> None:
+        self._what = what
+        self._is_shown = sys.stderr is not None and sys.stderr.isatty()
+        self._started = self._last = time.monotonic()
+        self._has_line = False
+
+    def __enter__(self) -> _Progress:
+        return self
+
+    def __call__(self, done: int, total: int) -> None:
+        """Show how much is done, of bytes."""
+        now = time.monotonic()
+        if not self._is_shown or now - self._last < PROGRESS_SECONDS:
+            return
+        self._last = now
+        rate = done / _MEBIBYTE / max(now - self._started, 0.001)
+        part = 100 * done // max(total, 1)
+        line = f"{self._what} {part:3d}% of {total // _MEBIBYTE} MiB, {rate:.0f} MiB/s"
+        click.echo(f"\r{line:60}", nl=False, err=True)
+        self._has_line = True
+
+    def __exit__(self, *_: object) -> None:
+        if self._has_line:
+            click.echo(f"\r{'':60}\r", nl=False, err=True)
+
+
+def _find_store(
+    folder: str, config: Path | None, log_folders: tuple[str, ...], *, has_index: bool = True
+) -> StorePlaces:
+    """The store that the options of :func:`_store_options` name.
+
+    Raises:
+        StoreError: it is missing or no store.
+        ConfigError: its settings can't be read.
+        OSError: it can't be read.
+    """
+    import dataclasses
+
+    from kerolox.inspect.places import StoreOptions, StorePlaces
+
+    options = StoreOptions() if config is None else StoreOptions.of_settings(config)
+    options = dataclasses.replace(
+        options,
+        log_folders=log_folders or options.log_folders,
+        has_index=has_index and options.has_index,
+    )
+    return StorePlaces.find(folder, options)
+
 
 EXIT_FINDINGS = 1
 EXIT_UNREADABLE = 2
@@ -41,12 +124,8 @@ def store() -> None:
     """
 
 
-for _command in (backup, verify, restore):
-    store.add_command(_command)
-
-
 @store.command()
-@store_options
+@_store_options
 @click.option("--no-index", is_flag=True, help="The broker keeps no index (messageIndexEnable).")
 @click.option(
     "--show",
@@ -77,8 +156,8 @@ def check(
     from kerolox.inspect.check import check_store
 
     try:
-        places = find_store(folder, config, log_folders, has_index=not no_index)
-        with Progress("checking") as progress:
+        places = _find_store(folder, config, log_folders, has_index=not no_index)
+        with _Progress("checking") as progress:
             report = check_store(places, progress)
     except (KeroloxError, OSError) as error:
         raise _UnreadableError(_error_text(error)) from error
@@ -117,7 +196,7 @@ def check(
 
 
 @store.command()
-@store_options
+@_store_options
 @click.option("--from", "from_offset", type=click.IntRange(0), help="Physical offset to begin at.")
 @click.option("--to", "to_offset", type=click.IntRange(0), help="Physical offset to stop before.")
 @click.option("--topic", default="", help="Records of this topic only.")
@@ -177,7 +256,7 @@ def dump(
         limit=OFFSET_MAX if limit is None else limit,
     )
     findings = Findings()
-    places = find_store(folder, config, log_folders)
+    places = _find_store(folder, config, log_folders)
     for message in select_records(places, selection, findings):
         print_json(as_json(message, body))
     sys.stdout.flush()
@@ -186,7 +265,7 @@ def dump(
 
 
 @store.command()
-@store_options
+@_store_options
 @output_option
 def info(folder: str, config: Path | None, log_folders: tuple[str, ...], output: str) -> None:
     """Print sizes, offsets, topics with their queues, the oldest and the newest message.
@@ -197,7 +276,7 @@ def info(folder: str, config: Path | None, log_folders: tuple[str, ...], output:
     """
     from kerolox.inspect.info import describe_store
 
-    described = describe_store(find_store(folder, config, log_folders))
+    described = describe_store(_find_store(folder, config, log_folders))
     if output == "json":
         print_json(described.as_json())
     else:
@@ -205,7 +284,7 @@ def info(folder: str, config: Path | None, log_folders: tuple[str, ...], output:
 
 
 @store.command()
-@store_options
+@_store_options
 @click.option("--no-index", is_flag=True, help="Leave the index as it is.")
 @click.option("--all-topics", is_flag=True, help="Queues of deleted topics too.")
 def rebuild(
@@ -229,8 +308,8 @@ def rebuild(
     from kerolox.inspect.rebuild import rebuild_store
 
     make_files_private()
-    places = find_store(folder, config, log_folders, has_index=not no_index)
-    with Progress("rebuilding") as progress:
+    places = _find_store(folder, config, log_folders, has_index=not no_index)
+    with _Progress("rebuilding") as progress:
         report = rebuild_store(places, all_topics=all_topics, progress=progress)
     _print_findings(report.findings, SHOWN_DEFAULT)
     for topic, count in report.skipped_topics.items():
@@ -324,3 +403,116 @@ def _print_info(described: StoreInfo, output: str) -> None:
                 f"{count:>12}"
             )
     show(f"  {total} messages in {len(described.queues)} queues")
+
+
+EXIT_FAULTS = 1
+
+
+@store.command()
+@_store_options
+@click.option("--no-index", is_flag=True, help="Copy no index; keys are not found in the copy.")
+@click.argument("target", metavar="BACKUP")
+@output_option
+def backup(
+    folder: str,
+    config: Path | None,
+    log_folders: tuple[str, ...],
+    no_index: bool,
+    target: str,
+    output: str,
+) -> None:
+    """Copy a store into the new folder BACKUP, while its broker runs or not.
+
+    In it is every message that was acknowledged before, and what groups had consumed, as the
+    broker wrote it down last (each 5 seconds). The copy is opened once and closed cleanly, so that
+    any broker, ours or Java's, opens what is restored from it. Until it is whole its folder is
+    called BACKUP.part; an error or an interrupt removes it.
+
+    Give -c where the broker's settings say more of the store than sizes: folders of the log, delay
+    levels, further queues. With a transient store pool the last half second may be missing.
+
+    \b
+      kerolox store backup ~/store /backup/monday
+      kerolox store backup /data/rocketmq /backup/monday -c broker.conf
+    """
+    from kerolox.cli.process.running import make_files_private, raise_descriptor_limit
+    from kerolox.inspect.backup.taking import back_up
+
+    make_files_private()
+    raise_descriptor_limit()
+    places = _find_store(folder, config, log_folders, has_index=not no_index)
+    with _Progress("copying") as progress:
+        manifest = back_up(places, target, progress)
+    _show(manifest, target, output)
+
+
+@store.command()
+@click.argument("folder", metavar="BACKUP")
+@output_option
+def verify(folder: str, output: str) -> int:
+    """Read a backup and compare every byte with what was written.
+
+    Exit code 0: all is there, 1: something is missing or other than it was, or BACKUP is no backup.
+
+    \b
+      kerolox store verify /backup/monday
+    """
+    from kerolox.inspect.backup.manifest import verify_backup
+
+    with _Progress("reading") as progress:
+        manifest, faults = verify_backup(folder, progress)
+    if is_text(output):
+        for fault in faults:
+            print_line(fault)
+    _show(manifest, folder, output, faults=faults)
+    return EXIT_FAULTS if faults else 0
+
+
+@store.command()
+@click.option(
+    "--log-folder",
+    metavar="FOLDER",
+    help="Where the commit log goes, when that is not DIR/commitlog (storePathCommitLog).",
+)
+@click.argument("folder", metavar="BACKUP")
+@click.argument("target", metavar="DIR")
+@output_option
+def restore(folder: str, target: str, log_folder: str | None, output: str) -> None:
+    """Make the store DIR of a backup, comparing every byte with what was written.
+
+    DIR is new or empty. Until it is whole it is called DIR.part; an error or an interrupt removes
+    it. The backup stays as it is. Start the broker on DIR then, with the settings that it had.
+
+    \b
+      kerolox store restore /backup/monday ~/store
+    """
+    from kerolox.cli.process.running import make_files_private
+    from kerolox.inspect.backup.restoring import restore_backup
+
+    make_files_private()
+    with _Progress("copying") as progress:
+        manifest = restore_backup(folder, target, log_folder=log_folder, progress=progress)
+    _show(manifest, target, output)
+
+
+def _show(manifest: Manifest, folder: str, output: str, *, faults: list[str] | None = None) -> None:
+    row: dict[str, object] = {
+        "folder": folder,
+        "files": len(manifest.files),
+        "bytes": manifest.size,
+        "logBegin": manifest.log_begin,
+        "logEnd": manifest.log_end,
+        "began": manifest.began_ms,
+        "source": manifest.source,
+        "kerolox": manifest.kerolox,
+    }
+    if faults is not None:
+        row["faults"] = faults
+    if not is_text(output):
+        show_row(row, columns_of(row), output)
+        return
+    print_line(
+        f"{folder}: {len(manifest.files)} files, {manifest.size} bytes, the log from "
+        f"{manifest.log_begin} to {manifest.log_end}, of {time_text(manifest.began_ms)}"
+        + (f"; {counted(len(faults), 'fault')}" if faults else "")
+    )

@@ -1,1 +1,0 @@
-"""Commands that ask no server: contexts, completion, files of settings."""

@@ -1,1 +1,0 @@
-"""``kerolox store``: the files of a store, read, repaired, copied."""
