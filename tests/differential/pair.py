@@ -236,7 +236,7 @@ class Pair:
 def _server(handled: Handled, *, has_fast_path: bool) -> Callable[..., RemotingServer]:
     """Makes a server that counts what its handler sees, and feeds a kernel or not."""
 
-    def made(handler: Any, *, feeder: Any, **rest: Any) -> RemotingServer:
+    def made(handler: Any, *, fast_path: Any, **rest: Any) -> RemotingServer:
         async def counted(command: RemotingCommand, connection: Any) -> Any:
             handled.codes[command.code] += 1
             handled.oneway += command.is_oneway
@@ -245,6 +245,6 @@ def _server(handled: Handled, *, has_fast_path: bool) -> Callable[..., RemotingS
             finally:
                 handled.oneway -= command.is_oneway
 
-        return RemotingServer(counted, feeder=feeder if has_fast_path else None, **rest)
+        return RemotingServer(counted, fast_path=fast_path if has_fast_path else None, **rest)
 
     return made

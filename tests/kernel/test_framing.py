@@ -12,6 +12,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from kerolox.kernel import FED_FOREIGN
 from kerolox.protocol.codes import SerializeType
 from tests.support.stores.bench import (
     NOW,
@@ -142,7 +143,8 @@ def test_bytes_of_unfinished_frames_are_told(bench: Bench) -> None:
 def test_another_protocol_is_called_by_its_name(bench: Bench, begin: bytes, protocol: str) -> None:
     for cut in (len(begin), 4):
         wire = bench.connect()
-        error = wire.feed(begin[:cut], begin[cut:])[3]
+        _answers, _slow, flags, error = wire.feed(begin[:cut], begin[cut:])
+        assert flags == FED_FOREIGN
         assert f": this is {protocol}" in error
 
 
@@ -167,10 +169,11 @@ def test_broken_framing_is_an_error_after_the_answers(bench: Bench, garbage: byt
     answers, left, flags, error = wire.feed(send(opaque=1), cold, garbage)
     assert [answer.opaque for answer in commands(answers)] == [1]
     assert left == [cold[4:]]
-    assert flags == 0
+    ended = FED_FOREIGN if garbage.startswith(b"GET") else 0
+    assert flags == ended
     assert error
     again = wire.feed(send(opaque=3))
-    assert again[:3] == (b"", [], 0)
+    assert again[:3] == (b"", [], ended)
     assert again[3]
     assert bench.store.queue_bounds("T", 0) == (0, 1)
     wire.connection.close()

@@ -15,6 +15,7 @@ use crate::store::Store;
 const FED_READY: u8 = 1;
 const FED_MORE: u8 = 2;
 const FED_WAITS: u8 = 4;
+const FED_FOREIGN: u8 = 8;
 
 /// The answer buffer is given back when one call left it larger than this.
 const KEPT_BYTES_MAX: usize = 8 << 20;
@@ -67,8 +68,10 @@ impl Connection {
         }
         let slow = if slow.is_empty() { None } else { Some(PyList::new(py, slow)?) };
         let flag = |is_set: bool, flag: u8| if is_set { flag } else { 0 };
-        let flags =
-            flag(fed.ready, FED_READY) | flag(fed.more, FED_MORE) | flag(fed.waits, FED_WAITS);
+        let flags = flag(fed.ready, FED_READY)
+            | flag(fed.more, FED_MORE)
+            | flag(fed.waits, FED_WAITS)
+            | flag(fed.is_foreign(), FED_FOREIGN);
         Ok((frames, slow, flags, fed.error.map(|error| error.to_string())))
     }
 

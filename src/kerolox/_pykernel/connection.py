@@ -44,6 +44,7 @@ from kerolox.errors import RemoteProtocolError
 from kerolox.kernel import (
     ALLOWANCE_MAX,
     COMMITS_MAX,
+    FED_FOREIGN,
     FED_MORE,
     FED_READY,
     FED_WAITS,
@@ -112,12 +113,13 @@ class Connection:
         self._kept = bytearray()
         self._needed = 0
         self._error = ""
+        self._is_foreign = False
         self.allowance = ALLOWANCE_MAX
 
     def feed(self, data: Buffer, size: int) -> Fed:
         """See ``ConnectionKernel``."""
         if self._error:
-            return Fed(b"", None, 0, self._error)
+            return Fed(b"", None, FED_FOREIGN * self._is_foreign, self._error)
         chunk = bytes(memoryview(data)[:size])
         if self._kept:
             self._kept += chunk
@@ -151,6 +153,8 @@ class Connection:
         if store.pending.slave_wanted:
             store.pending.slave_wanted = False
             flags |= FED_WAITS
+        if self._error and self._is_foreign:
+            flags |= FED_FOREIGN
         if store.answered_puts:
             store.note_answered(store.files.clock_ms() - begin)
         return Fed(b"".join(answers), slow or None, flags, self._error or None)
@@ -204,7 +208,9 @@ class Connection:
                 pass
             frames.append((header, position, body, next_position))
             position = next_position
-        self._needed, self._error = _check_rest(chunk, position) if position < end else (0, "")
+        self._needed, self._error, self._is_foreign = 0, "", False
+        if position < end:
+            self._needed, self._error, self._is_foreign = _check_rest(chunk, position)
         return frames, end if self._error else position
 
     def _take(
@@ -506,24 +512,27 @@ def _within(allowance: int, frames: list[_Frame]) -> list[_Frame]:
     return limited
 
 
-def _check_rest(chunk: bytes, position: int) -> tuple[int, str]:
-    """(bytes needed from ``position`` on before it is worth looking again, what is wrong)."""
+def _check_rest(chunk: bytes, position: int) -> tuple[int, str, bool]:
+    """(bytes needed from ``position`` on before it is worth looking again, what is wrong, whether
+    it is another protocol)."""
     size = len(chunk) - position
     if size < _LENGTH.size:
-        return _LENGTH.size, ""
+        return _LENGTH.size, "", False
     (length,) = _LENGTH.unpack_from(chunk, position)
     if not _LENGTH.size <= length <= FRAME_BYTES_MAX:
         text = f"a frame of {length} bytes; 4 to {FRAME_BYTES_MAX} are allowed"
-        what = foreign_protocol(length) or ": no RocketMQ client, or bytes got lost"
-        return 0, f"the peer sent {text}{what}"
+        foreign = foreign_protocol(length)
+        what = foreign or ": no RocketMQ client, or bytes got lost"
+        return 0, f"the peer sent {text}{what}", bool(foreign)
     if size < _LENGTHS.size:
-        return _LENGTHS.size, ""
+        return _LENGTHS.size, "", False
     header_size = _LENGTHS.unpack_from(chunk, position)[1] & HEADER_SIZE_MASK
     if header_size + 4 > length:
-        return 0, f"the peer sent a header of {header_size} bytes in a frame of {length}"
+        return 0, f"the peer sent a header of {header_size} bytes in a frame of {length}", False
     if not is_header_size(header_size, length):
-        return 0, f"the peer sent a header of {header_size} bytes; {HEADER_BYTES_MAX} are allowed"
-    return 4 + length, ""
+        text = f"the peer sent a header of {header_size} bytes; {HEADER_BYTES_MAX} are allowed"
+        return 0, text, False
+    return 4 + length, "", False
 
 
 def _batch_items(

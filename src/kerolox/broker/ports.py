@@ -7,7 +7,6 @@ import contextlib
 import errno
 import time
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
 from kerolox.broker.context import Context
 from kerolox.broker.requests import ROUTER
@@ -16,16 +15,19 @@ from kerolox.kernel import ConnectionKernel
 from kerolox.protocol.codes import RequestCode
 from kerolox.protocol.command import RemotingCommand
 from kerolox.remoting.coalescing import RequestCoalescer
-from kerolox.remoting.server import Handler, RemotingServer, ServerConnection
+from kerolox.remoting.server import (
+    ConnectionLimits,
+    FastPath,
+    Handler,
+    RemotingServer,
+    ServerConnection,
+)
 from kerolox.remoting.time_slices import SLICE_SECONDS_MAX
 from kerolox.remoting.unserved import UnservedCodes
 
-if TYPE_CHECKING:
-    pass
-
 VIP_PORT_DISTANCE = -2
 
-Feeder = Callable[[int, bytes], "ConnectionKernel"]
+Feeder = Callable[[int, bytes], ConnectionKernel]
 """Makes the kernel of a connection from its id and its packed peer address."""
 
 
@@ -63,7 +65,9 @@ class Ports:
         self._coalescer.start()
         self._cleanup.callback(self._coalescer.stop)
         try:
-            self._main = await self._listen(identity.port, self._handle, self._kernel_of)
+            waits = self._broker.peers.replication.waits
+            fast_path = FastPath(self._kernel_of, self.deliver_ready, waits.request_flush)
+            self._main = await self._listen(identity.port, self._handle, fast_path)
         except ConfigError as error:
             if getattr(error.__cause__, "errno", None) != errno.EADDRINUSE:
                 raise
@@ -126,20 +130,17 @@ class Ports:
         """What connections keep: frames that are not whole, answers that are not read."""
         return sum(server.memory_limiter.kept for server in self._servers)
 
-    async def _listen(self, port: int, handler: Handler, feeder: Feeder | None) -> RemotingServer:
+    async def _listen(
+        self, port: int, handler: Handler, fast_path: FastPath | None
+    ) -> RemotingServer:
         config = self._broker.config
         server = RemotingServer(
             handler,
             host=config.listen_host,
             port=port,
-            feeder=feeder,
+            fast_path=fast_path,
             on_close=self._connection_closed,
-            on_ready=self.deliver_ready,
-            on_waits=self._broker.peers.replication.waits.request_flush,
-            idle_seconds_max=float(config.server_channel_max_idle_time_seconds),
-            backlog=config.server_socket_backlog,
-            connections_max=config.max_connections,
-            connections_per_address_max=config.max_connections_per_address,
+            connection_limits=ConnectionLimits.of(config),
             coalescer=self._coalescer,
             tls=self._broker.guards.tls,
             limits=self._broker.guards.limits,

@@ -22,6 +22,7 @@ from kerolox.client.core.routes import MASTER_ID
 from kerolox.errors import KeroloxError
 from kerolox.message import MessageQueue
 from kerolox.security.certificate_faults import CertificateFault
+from kerolox.security.tls import HandshakeFault
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,6 +39,8 @@ class PathFacts:
     """Why the host has no IP address."""
     tls_fault: str = ""
     """Why TLS could not be spoken."""
+    handshake_fault: HandshakeFault | None = None
+    """Of what kind that is; None: the time limit was over."""
     certificate_fault: CertificateFault | None = None
     """What is wrong with the server's certificate, where that is why."""
     speaks_tls: bool | None = None

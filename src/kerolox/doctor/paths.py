@@ -12,7 +12,7 @@ import ssl
 from kerolox.addresses import join_address, split_address
 from kerolox.doctor.facts import PathFacts
 from kerolox.security.certificate_faults import CertificateFault, certificate_fault_kind
-from kerolox.security.tls import handshake_fault
+from kerolox.security.tls import handshake_fault, handshake_fault_kind
 
 IP_ADDRESSES_MAX = 8
 """Of one host that are tried."""
@@ -100,7 +100,7 @@ async def _open(ip: str, port: int, seconds: float) -> str:
 async def _with_tls(
     facts: PathFacts, tls: ssl.SSLContext, host: str, port: int, seconds: float
 ) -> PathFacts:
-    fault, kind, until = "", None, None
+    fault, handshake, kind, until = "", None, None, None
     try:
         async with asyncio.timeout(seconds):
             _, writer = await asyncio.open_connection(
@@ -109,7 +109,7 @@ async def _with_tls(
     except TimeoutError:
         fault = f"the TLS handshake is not done after {seconds:g} s; does it speak TLS?"
     except OSError as error:
-        fault = handshake_fault(error)
+        fault, handshake = handshake_fault(error), handshake_fault_kind(error)
         if isinstance(error, ssl.SSLCertVerificationError):
             kind = certificate_fault_kind(error)
     else:
@@ -121,6 +121,7 @@ async def _with_tls(
         reached=facts.reached,
         unreached=facts.unreached,
         tls_fault=fault,
+        handshake_fault=handshake,
         certificate_fault=kind,
         # Whoever shows a certificate speaks TLS, whatever is wrong with it.
         speaks_tls=not fault or isinstance(kind, CertificateFault),

@@ -54,6 +54,7 @@ from kerolox.kernel.choice import (
 )
 from kerolox.kernel.feed import (
     ALLOWANCE_MAX,
+    FED_FOREIGN,
     FED_MORE,
     FED_READY,
     FED_WAITS,
@@ -118,6 +119,7 @@ __all__ = [
     "COLUMN_MS_MAX",
     "COLUMN_MS_MIN",
     "COMMITS_MAX",
+    "FED_FOREIGN",
     "FED_MORE",
     "FED_READY",
     "FED_WAITS",

@@ -17,6 +17,9 @@ FED_MORE = 2
 FED_WAITS = 4
 """``Fed`` flag: senders wait until a slave has what was appended."""
 
+FED_FOREIGN = 8
+"""``Fed`` flag: the peer broke the framing since it speaks another protocol (TLS, HTTP)."""
+
 ALLOWANCE_MAX = (1 << 62) - 1
 """``allowance`` of a connection that may have any number of requests answered."""
 
@@ -32,7 +35,7 @@ class Fed(NamedTuple):
     slow: list[bytes] | None
     """Frames for Python (everything after the 4-byte length), in order; None when there is none."""
     flags: int
-    """``FED_READY`` | ``FED_MORE`` | ``FED_WAITS``."""
+    """``FED_READY`` | ``FED_MORE`` | ``FED_WAITS`` | ``FED_FOREIGN``."""
     error: str | None
     """Set when the peer broke the framing: write ``answers``, then close the connection."""
 

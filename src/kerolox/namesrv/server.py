@@ -21,7 +21,7 @@ from kerolox.namesrv.key_values import KeyValues
 from kerolox.namesrv.metrics import NameServerExposition
 from kerolox.namesrv.route_table import RouteTable
 from kerolox.release import __version__
-from kerolox.remoting.server import RemotingServer, ServerConnection
+from kerolox.remoting.server import ConnectionLimits, RemotingServer, ServerConnection
 from kerolox.remoting.tls.server_tls import ServerTls
 from kerolox.security.access.watching import POLL_SECONDS
 from kerolox.text import printable
@@ -49,10 +49,7 @@ class NameServer:
             host=config.listen_host,
             port=config.listen_port,
             on_close=self._on_close,
-            idle_seconds_max=config.server_channel_max_idle_time_seconds,
-            backlog=config.server_socket_backlog,
-            connections_max=config.max_connections,
-            connections_per_address_max=config.max_connections_per_address,
+            connection_limits=ConnectionLimits.of(config),
             tls=self._tls,
             limits=self._handlers.limits,
         )

@@ -16,8 +16,6 @@ LENGTHS = struct.Struct(">iI")
 """What a frame begins with: length of the rest, then serialize type and header length."""
 _HEADER_WORD = struct.Struct(">I")
 _LENGTH = struct.Struct(">I")
-FOREIGN = ": this is "
-"""In the reason why a stream ended that began another protocol, whichever kernel gives it."""
 
 _HTTP = frozenset((b"GET ", b"POST", b"HEAD", b"PUT ", b"OPTI", b"PRI "))
 
@@ -56,11 +54,11 @@ def foreign_protocol(length: int) -> str:
     begin = _LENGTH.pack(length & 0xFFFFFFFF)
     if begin[:2] == b"\x16\x03" and begin[2] <= 4:
         return (
-            f"{FOREIGN}TLS, which is not served here; let the client connect without it "
+            ": this is TLS, which is not served here; let the client connect without it "
             "(setUseTLS(false), tls.enable=false)"
         )
     if begin in _HTTP:
-        return f"{FOREIGN}HTTP; the port is for clients of RocketMQ only"
+        return ": this is HTTP; the port is for clients of RocketMQ only"
     return ""
 
 
@@ -71,6 +69,8 @@ class FrameDecoder:
         self._frame_bytes_max = frame_bytes_max
         self._buffer = bytearray()
         self._error: RemoteProtocolError | None = None
+        self.is_foreign: bool = False
+        """The stream ended since it is another protocol (TLS, HTTP)."""
 
     @property
     def buffered_bytes(self) -> int:
@@ -124,10 +124,12 @@ class FrameDecoder:
             size, word = LENGTHS.unpack_from(view, position)
             header_size = word & HEADER_SIZE_MASK
             if not 4 <= size <= self._frame_bytes_max or not is_header_size(header_size, size):
+                foreign = foreign_protocol(size)
+                self.is_foreign = bool(foreign)
                 self._error = RemoteProtocolError(
                     f"frame of {size} bytes with a header of {header_size}; the limit of a frame "
                     f"is {self._frame_bytes_max}, of a header {HEADER_BYTES_MAX}"
-                    f"{foreign_protocol(size)}"
+                    f"{foreign}"
                 )
                 if frames:
                     return frames, end

@@ -32,7 +32,7 @@ from kerolox.remoting.client_connection import (
     ClientConnection,
     RequestHandler,
 )
-from kerolox.remoting.connection import IdleWatch, Shared
+from kerolox.remoting.connection import GONE_SECONDS_MAX, IdleWatch, Shared
 from kerolox.remoting.core.request_queue import Queued
 from kerolox.security.contexts import TlsContexts
 from kerolox.security.credentials import Credentials, Signer
@@ -266,7 +266,7 @@ class RemotingClient:
             await asyncio.wait(gone, timeout=CLOSE_SECONDS_MAX)
             for connection in connections:
                 connection.abort()
-            await asyncio.wait(gone, timeout=0.5)
+            await asyncio.wait(gone, timeout=GONE_SECONDS_MAX)
 
     def abort(self) -> None:
         """Close all connections at once; what was not yet sent is lost. Idempotent."""

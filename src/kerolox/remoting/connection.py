@@ -41,7 +41,6 @@ from kerolox.errors import (
 )
 from kerolox.protocol.codes import FLAG_RESPONSE, ResponseCode
 from kerolox.protocol.command import RemotingCommand
-from kerolox.protocol.framing import FOREIGN
 from kerolox.remoting.core.requests import Requests
 from kerolox.remoting.resets import CAN_RESET, has_arrived, have_reset
 
@@ -68,6 +67,10 @@ CLOSE_SECONDS_MAX = 2.0
 LEAVE_SECONDS_MAX = 0.25
 """How long a closing TLS connection waits, all sent, for the peer to take leave too. Java's servers
 do not."""
+
+GONE_SECONDS_MAX = 0.5
+"""How long ``close`` and ``stop`` wait for the loop to say that sockets which were cut off, or do
+not listen any more, are closed."""
 
 SLICE_SECONDS_MAX = 0.002
 """How long the frames of one connection may be handled before the others get their turn."""
@@ -405,8 +408,8 @@ class FrameConnection(asyncio.BufferedProtocol):
         if not self._waiting:
             self._resume(PAUSED_BY_HANDLERS)
 
-    def _refuse(self, reason: str) -> None:
-        if FOREIGN in reason:
+    def _refuse(self, reason: str, *, is_foreign: bool = False) -> None:
+        if is_foreign:
             # A line of its own kind: what to do is known, and must not be lost among others.
             _log.warning("closing %s, no client of ours: %s", self.remote_address, reason)
         else:

@@ -12,17 +12,25 @@ import itertools
 import logging
 from collections import deque
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol
 
 from kerolox.addresses import join_address, network_of
 from kerolox.codec.counters import Opaques
 from kerolox.errors import ConnectionLostError, RemoteProtocolError
-from kerolox.kernel import ALLOWANCE_MAX, FED_MORE, FED_READY, FED_WAITS, ConnectionKernel
+from kerolox.kernel import (
+    ALLOWANCE_MAX,
+    FED_FOREIGN,
+    FED_MORE,
+    FED_READY,
+    FED_WAITS,
+)
 from kerolox.message import pack_host
 from kerolox.protocol.command import RemotingCommand
 from kerolox.protocol.framing import FrameDecoder
 from kerolox.remoting.coalescing import RequestCoalescer
 from kerolox.remoting.connection import (
+    GONE_SECONDS_MAX,
     PAUSED_BY_ANSWERS,
     PAUSED_BY_SLICE,
     PAUSED_BY_WRITES,
@@ -72,6 +80,10 @@ _connection_ids = itertools.count(1)
 two ports for instance, must not take one connection for another."""
 
 _log = logging.getLogger(__name__)
+
+
+def _nothing(*_: object) -> None:
+    """Nobody wants to know."""
 
 
 class ServerConnection(FrameConnection):
@@ -203,11 +215,11 @@ class ServerConnection(FrameConnection):
         if slow:
             self._take_frames(slow)
         if flags & FED_READY:
-            self._server.on_ready()
+            self._server.fast_path.on_ready()
         if flags & FED_WAITS:
-            self._server.on_waits()
+            self._server.fast_path.on_waits()
         if error is not None:
-            self._refuse(error)
+            self._refuse(error, is_foreign=bool(flags & FED_FOREIGN))
         elif flags & FED_MORE and not self.closed:
             # Reading waits until the frames that the kernel kept are done: what it keeps is bounded
             # by one chunk. The loop gets an iteration in between, so that others are served too.
@@ -232,6 +244,67 @@ Handler = Callable[["RemotingCommand", ServerConnection], Handling]
 may not be used before its first wait. A ``BrokerError`` it raises is the answer of that code."""
 
 
+class ConnectionSettings(Protocol):
+    """The settings of either role that bound its connections."""
+
+    @property
+    def server_channel_max_idle_time_seconds(self) -> float:
+        """``idle_seconds_max``."""
+
+    @property
+    def server_socket_backlog(self) -> int:
+        """``backlog``."""
+
+    @property
+    def max_connections(self) -> int:
+        """``connections_max``."""
+
+    @property
+    def max_connections_per_address(self) -> int:
+        """``connections_per_address_max``."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConnectionLimits:
+    """How many connections a server has, how long, and what they may make it keep."""
+
+    idle_seconds_max: float = IDLE_SECONDS_MAX
+    """A connection without traffic for so long is closed."""
+    backlog: int = BACKLOG
+    """Connections that the operating system keeps until they are accepted."""
+    in_flight_max: int = IN_FLIGHT_MAX
+    """Requests of one connection whose handlers may wait at the same time."""
+    connections_max: int = CONNECTIONS_MAX
+    """Open connections; see :mod:`kerolox.remoting.limits.admission`."""
+    connections_per_address_max: int = 0
+    """Those of one address; 0: as many as are still free."""
+    memory_bytes_max: int = MEMORY_BYTES_MAX
+    """See :class:`~kerolox.remoting.limits.memory_limiter.MemoryLimiter`."""
+
+    @classmethod
+    def of(cls, settings: ConnectionSettings) -> ConnectionLimits:
+        """Those that settings say."""
+        return cls(
+            idle_seconds_max=float(settings.server_channel_max_idle_time_seconds),
+            backlog=settings.server_socket_backlog,
+            connections_max=settings.max_connections,
+            connections_per_address_max=settings.max_connections_per_address,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class FastPath:
+    """The kernel beside each connection, which answers what it can by itself."""
+
+    feeder: Callable[[int, bytes], Feeder] = lambda *_: _FrameFeeder()
+    """Makes the kernel of a connection from its id and its packed peer address. Without one all
+    frames take the slow path."""
+    on_ready: Callable[[], None] = _nothing
+    """Called after a feed that made answers for other connections."""
+    on_waits: Callable[[], None] = _nothing
+    """Called after one whose senders wait for a slave."""
+
+
 class RemotingServer:
     """Listens on a port, of one or several addresses, and serves requests until it is stopped."""
 
@@ -241,16 +314,9 @@ class RemotingServer:
         *,
         host: str,
         port: int,
-        feeder: Callable[[int, bytes], ConnectionKernel] | None = None,
-        on_close: Callable[[ServerConnection], None] | None = None,
-        on_ready: Callable[[], None] = lambda: None,
-        on_waits: Callable[[], None] = lambda: None,
-        idle_seconds_max: float = IDLE_SECONDS_MAX,
-        backlog: int = BACKLOG,
-        in_flight_max: int = IN_FLIGHT_MAX,
-        connections_max: int = CONNECTIONS_MAX,
-        connections_per_address_max: int = 0,
-        memory_bytes_max: int = MEMORY_BYTES_MAX,
+        fast_path: FastPath | None = None,
+        on_close: Callable[[ServerConnection], None] = _nothing,
+        connection_limits: ConnectionLimits | None = None,
         coalescer: RequestCoalescer | None = None,
         tls: ServerTls | None = None,
         limits: RequestLimits | None = None,
@@ -261,35 +327,28 @@ class RemotingServer:
             handler: answers what the kernel does not.
             host: addresses to listen on, see :mod:`kerolox.remoting.listening`.
             port: 0: any free one, see ``port`` after the start.
-            feeder: makes the kernel of a connection from its id and its packed peer address.
+            fast_path: the kernel; None: the handler answers all.
             on_close: called with each connection after it closed.
-            on_ready: called after a feed that made answers for other connections.
-            on_waits: called after one whose senders wait for a slave.
-            idle_seconds_max: a connection without traffic for so long is closed.
-            backlog: connections the operating system keeps until they are accepted.
-            in_flight_max: requests of one connection whose handlers may wait at the same time.
-            connections_max: open connections; see :mod:`kerolox.remoting.limits.admission`.
-            connections_per_address_max: those of one address; 0: as many as are still free.
-            memory_bytes_max: see :class:`~kerolox.remoting.limits.memory_limiter.MemoryLimiter`.
+            connection_limits: None: the defaults.
             coalescer: told what comes in.
             tls: how connections are encrypted; None: not at all.
             limits: how many requests are taken; None: any number.
 
         Several servers of a loop may share the last three. Their owner starts and stops them.
         """
+        self._connection_limits = bounds = connection_limits or ConnectionLimits()
         self.tls, self.port = tls, port
         self.addresses: tuple[str, ...] = ()
         """``host:port`` of each address it listens on (after the start)."""
-        self.on_ready, self.on_waits = on_ready, on_waits
-        self.handler, self._host, self._backlog = handler, host, backlog
-        self._feeder, self._on_close = feeder, on_close
-        self._idle_seconds_max, self._in_flight_max = idle_seconds_max, in_flight_max
-        self.memory_limiter = MemoryLimiter(memory_bytes_max)
+        self.handler, self._host, self._on_close = handler, host, on_close
+        self.fast_path = fast_path or FastPath()
+        self.memory_limiter = MemoryLimiter(bounds.memory_bytes_max)
         self.coalescer = coalescer or RequestCoalescer()
         self.limits = limits = limits or RequestLimits()
         limits.on_switch(self._limit_requests)
-        per_address = connections_per_address_max
-        self._admission = Admission(connections_max, per_address, counts=limits.counts)
+        self._admission = Admission(
+            bounds.connections_max, bounds.connections_per_address_max, counts=limits.counts
+        )
         self._shared: Shared = None  # type: ignore[assignment]  # until started
         self._waiting: deque[ServerConnection] = deque()
         self._connections: dict[int, ServerConnection] = {}
@@ -311,16 +370,16 @@ class RemotingServer:
         Raises:
             ConfigError: the address can't be listened on; the text names it and what to do.
         """
-        loop = asyncio.get_running_loop()
-        self._shared = Shared(loop, self._in_flight_max)
-        sockets = await listening_sockets(self._host, self.port, self._backlog)
+        loop, bounds = asyncio.get_running_loop(), self._connection_limits
+        self._shared = Shared(loop, bounds.in_flight_max)
+        sockets = await listening_sockets(self._host, self.port, bounds.backlog)
         names = [each.getsockname() for each in sockets]
         self.port = names[0][1]
         self.addresses = tuple(join_address(name[0], name[1]) for name in names)
         while sockets:
             try:
                 made = await loop.create_server(
-                    self._make_connection, sock=sockets[0], backlog=self._backlog
+                    self._make_connection, sock=sockets[0], backlog=bounds.backlog
                 )
             except BaseException:
                 for server in self._servers:
@@ -332,7 +391,7 @@ class RemotingServer:
             self._servers.append(made)
             sockets.pop(0)
         self._idle_watch = IdleWatch(
-            loop, lambda: list(self._connections.values()), self._idle_seconds_max
+            loop, lambda: list(self._connections.values()), bounds.idle_seconds_max
         )
         self.memory_limiter.start(loop)
 
@@ -352,10 +411,8 @@ class RemotingServer:
         # From here on ``lost`` releases it, whatever else goes wrong.
         self._connections[connection.connection_id] = connection
         _log.debug("%s: connection opened", connection.remote_address)
-        if self._feeder is None:
-            return _FrameFeeder()
         try:
-            return self._feeder(connection.connection_id, pack_host(host, port))
+            return self.fast_path.feeder(connection.connection_id, pack_host(host, port))
         except Exception:
             _log.exception("closing %s: it can't be served", connection.remote_address)
             return None
@@ -367,8 +424,7 @@ class RemotingServer:
             return  # It was not taken.
         self._admission.release(connection.peer[0])
         _log.debug("%s: connection closed", connection.remote_address)
-        if self._on_close is not None:
-            self._on_close(connection)
+        self._on_close(connection)
 
     def _limit_requests(self) -> None:
         for connection in self._connections.values():
@@ -402,7 +458,9 @@ class RemotingServer:
             await asyncio.wait(cancelled, timeout=HANDLERS_SECONDS_MAX)
         await self._end_connections()
         with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(asyncio.gather(*(each.wait_closed() for each in servers)), 0.5)
+            await asyncio.wait_for(
+                asyncio.gather(*(each.wait_closed() for each in servers)), GONE_SECONDS_MAX
+            )
 
     async def _end_connections(self) -> None:
         connections = self.connections
@@ -417,11 +475,11 @@ class RemotingServer:
             await asyncio.sleep(STOP_POLL_SECONDS)
         for connection in connections:
             connection.abort()
-        _, late = await asyncio.wait(gone, timeout=max(0.5, end - now()))
+        _, late = await asyncio.wait(gone, timeout=max(GONE_SECONDS_MAX, end - now()))
         if late:
             for connection in self.connections:
                 connection.abort()
-            await asyncio.wait(late, timeout=0.5)
+            await asyncio.wait(late, timeout=GONE_SECONDS_MAX)
 
     def _read_queued(self) -> None:
         for _ in range(min(BIG_CHUNKS_PER_ITERATION, len(self._waiting))):
@@ -442,13 +500,12 @@ class _FrameFeeder:
         self._decoder = FrameDecoder()
 
     def feed(self, data: Buffer, size: int) -> tuple[bytes, list[bytes] | None, int, str | None]:
-        try:
-            with memoryview(data)[:size] as view:
-                frames = self._decoder.feed(view)
-        except RemoteProtocolError as error:
-            return b"", None, 0, str(error)
-        error_after = self._decoder.error
-        return b"", frames or None, 0, None if error_after is None else str(error_after)
+        decoder = self._decoder
+        frames: list[bytes] = []
+        with contextlib.suppress(RemoteProtocolError), memoryview(data)[:size] as view:
+            frames = decoder.feed(view)
+        error = None if decoder.error is None else str(decoder.error)
+        return b"", frames or None, FED_FOREIGN if decoder.is_foreign else 0, error
 
     @property
     def unfinished_bytes(self) -> int:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ssl
 from dataclasses import dataclass, field
+from enum import Enum
 from pathlib import Path
 from typing import Self
 
@@ -217,24 +218,46 @@ def is_handshake_error(error: OSError) -> bool:
     return isinstance(error, (ssl.SSLError, ConnectionResetError, ConnectionAbortedError))
 
 
+class HandshakeFault(Enum):
+    """Why a TLS handshake failed."""
+
+    CERTIFICATE = "the other side's certificate is refused here"
+    NOT_SPOKEN = "the other side does not speak TLS"
+    REFUSED = "the other side refuses ours: it wants a certificate, or another version"
+    CLOSED = "the other side closed the connection: it does not speak TLS, or refuses ours"
+    OTHER = "anything else"
+
+
+def handshake_fault_kind(error: OSError) -> HandshakeFault:
+    """Why a TLS handshake failed."""
+    if isinstance(error, ssl.SSLCertVerificationError):
+        return HandshakeFault.CERTIFICATE
+    if not isinstance(error, ssl.SSLError) or error.reason in _CLOSED:
+        return HandshakeFault.CLOSED
+    if error.reason in _PLAIN:
+        return HandshakeFault.NOT_SPOKEN
+    return HandshakeFault.REFUSED if "ALERT" in (error.reason or "") else HandshakeFault.OTHER
+
+
 def handshake_fault(error: OSError) -> str:
     """Why a TLS handshake failed, and what to do."""
     if isinstance(error, ssl.SSLCertVerificationError):
         return certificate_fault(error, authority_advice=_AUTHORITY_ADVICE)
-    if isinstance(error, ssl.SSLError) and error.reason not in _CLOSED:
-        reason = (error.reason or str(error)).replace("_", " ").lower()
-        if error.reason in _PLAIN:
+    reason = (getattr(error, "reason", None) or str(error)).replace("_", " ").lower()
+    match handshake_fault_kind(error):
+        case HandshakeFault.NOT_SPOKEN:
             return f"it does not speak TLS ({reason}); is the port right, is TLS on there?"
-        if "ALERT" in (error.reason or ""):
+        case HandshakeFault.REFUSED:
             return (
                 f"it refuses our side of TLS ({reason}); does it want a certificate of ours"
                 " (TlsSettings.certificate), or another version?"
             )
-        return f"TLS failed: {reason}"
-    return (
-        "it closed the connection during the TLS handshake; it does not speak TLS (tls.server.mode"
-        " of a RocketMQ server is disabled), or refuses our certificate"
-    )
+        case HandshakeFault.CLOSED:
+            return (
+                "it closed the connection during the TLS handshake; it does not speak TLS"
+                " (tls.server.mode of a RocketMQ server is disabled), or refuses our certificate"
+            )
+    return f"TLS failed: {reason}"
 
 
 def why_closed(error: Exception | None, *, has_received: bool) -> str:
@@ -247,7 +270,7 @@ def why_closed(error: Exception | None, *, has_received: bool) -> str:
         error: with which it ended.
         has_received: something has come from there.
     """
-    if isinstance(error, ssl.SSLError) and "ALERT" in (error.reason or ""):
+    if isinstance(error, OSError) and handshake_fault_kind(error) is HandshakeFault.REFUSED:
         return handshake_fault(error)
     cause = str(error) if error else ""
     if has_received:

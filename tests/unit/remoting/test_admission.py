@@ -10,7 +10,7 @@ from tests.support.eventually import SECONDS_MAX, until
 
 from kerolox.remoting.limits import admission
 from kerolox.remoting.limits.admission import LOG_SECONDS, Admission
-from kerolox.remoting.server import RemotingServer
+from kerolox.remoting.server import ConnectionLimits, RemotingServer
 
 
 def taken(admitting: Admission, host: str, count: int) -> int:
@@ -91,7 +91,12 @@ async def test_an_address_that_has_its_share_is_closed_out_and_another_served() 
     async def handle(_command: object, _connection: object) -> None:
         return None
 
-    server = RemotingServer(handle, host="0.0.0.0", port=0, connections_per_address_max=2)
+    server = RemotingServer(
+        handle,
+        host="0.0.0.0",
+        port=0,
+        connection_limits=ConnectionLimits(connections_per_address_max=2),
+    )
     await server.start()
     writers = []
     try:

@@ -24,11 +24,12 @@ from kerolox.broker.config import BrokerConfig
 from kerolox.metrics.http import CONNECTIONS_MAX, HttpAnswer, HttpRequest, HttpServer
 from kerolox.protocol.command import RemotingCommand
 from kerolox.remoting.limits.requests import RequestLimits
-from kerolox.remoting.server import RemotingServer, ServerConnection
+from kerolox.remoting.server import ConnectionLimits, FastPath, RemotingServer, ServerConnection
 from kerolox.remoting.tls.handshakes import Handshakes
 from kerolox.remoting.tls.transport import TlsTransport
 
 ROOM = 4
+BOUNDS = ConnectionLimits(connections_max=ROOM)
 """Connections that the server takes."""
 
 LOOPS = [asyncio.new_event_loop, uvloop.new_event_loop]
@@ -86,7 +87,9 @@ def test_connections_that_are_reset_at_once_take_no_room(
 ) -> None:
     async def main() -> None:
         limits = RequestLimits()
-        server = RemotingServer(echo, host="127.0.0.1", port=0, connections_max=ROOM, limits=limits)
+        server = RemotingServer(
+            echo, host="127.0.0.1", port=0, connection_limits=BOUNDS, limits=limits
+        )
         await server.start()
         reset_at_once(server.port, 5 * ROOM)
         await served(server.port)
@@ -106,7 +109,7 @@ def test_connections_reset_before_tls_take_no_room(
 
     async def main() -> None:
         limits = RequestLimits()
-        more = {"connections_max": ROOM, "limits": limits}
+        more = {"connection_limits": BOUNDS, "limits": limits}
         files = tls_serving.files_of(authority)
         async with tls_serving.serving(more=more, tls_server_mode=mode, **files) as server:
             reset_at_once(server.port, 5 * ROOM)
@@ -128,7 +131,12 @@ def test_a_connection_whose_kernel_fails_is_closed_and_gives_its_room_back(
     async def main() -> None:
         limits = RequestLimits()
         server = RemotingServer(
-            echo, host="127.0.0.1", port=0, connections_max=ROOM, limits=limits, feeder=fails
+            echo,
+            host="127.0.0.1",
+            port=0,
+            connection_limits=BOUNDS,
+            limits=limits,
+            fast_path=FastPath(fails),
         )
         await server.start()
         for _ in range(2 * ROOM):

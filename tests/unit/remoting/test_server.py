@@ -6,6 +6,8 @@ import asyncio
 import contextlib
 import socket
 import struct
+from dataclasses import replace
+from functools import partial
 
 import pytest
 from tests.support.eventually import SECONDS_MAX, until
@@ -21,7 +23,7 @@ from kerolox.protocol.codes import FLAG_ONEWAY, FLAG_RESPONSE, ResponseCode, Ser
 from kerolox.protocol.command import RemotingCommand
 from kerolox.remoting import connection as connection_module
 from kerolox.remoting.resets import CAN_RESET
-from kerolox.remoting.server import RemotingServer, ServerConnection
+from kerolox.remoting.server import ConnectionLimits, FastPath, RemotingServer, ServerConnection
 
 ECHO, WAIT, FAIL, NOTHING, BIG, REFUSE = 1, 2, 3, 4, 5, 6
 
@@ -214,7 +216,11 @@ async def test_a_truncated_frame_is_dropped_with_its_connection() -> None:
 
 
 async def test_requests_beyond_the_bound_wait_for_a_handler_to_finish() -> None:
-    async with serving(in_flight_max=2) as (_, handler, connect):
+    async with serving(connection_limits=ConnectionLimits(in_flight_max=2)) as (
+        _,
+        handler,
+        connect,
+    ):
         peer = await connect()
         peer.send(*(request(WAIT, i) for i in range(5)), request(ECHO, 9))
         await until(lambda: handler.calls == 2)
@@ -336,7 +342,11 @@ async def test_a_peer_that_takes_nothing_is_cut_off(monkeypatch, caplog) -> None
 
 
 async def test_a_silent_connection_is_closed() -> None:
-    async with serving(idle_seconds_max=0.1) as (_, _handler, connect):
+    async with serving(connection_limits=ConnectionLimits(idle_seconds_max=0.1)) as (
+        _,
+        _handler,
+        connect,
+    ):
         assert await (await connect()).at_end()
 
 
@@ -390,7 +400,11 @@ async def test_a_connection_is_announced_when_it_closes() -> None:
 
 
 async def test_a_connection_too_many_is_closed_and_the_others_go_on(caplog) -> None:
-    async with serving(connections_max=1) as (_, _handler, connect):
+    async with serving(connection_limits=ConnectionLimits(connections_max=1)) as (
+        _,
+        _handler,
+        connect,
+    ):
         first = await connect()
         first.send(request(ECHO, 1))
         await first.receive()
@@ -478,7 +492,11 @@ async def test_a_request_that_a_stop_interrupts_is_answered_with_code_14() -> No
 @pytest.mark.skipif(not CAN_RESET, reason="this system does not say what has arrived")
 async def test_a_stop_resets_a_connection_when_all_its_answers_have_arrived() -> None:
     # The end of a stream would leave Java clients waiting for the request that nobody reads.
-    async with serving(in_flight_max=1) as (server, handler, _connect):
+    async with serving(connection_limits=ConnectionLimits(in_flight_max=1)) as (
+        server,
+        handler,
+        _connect,
+    ):
         with socket.create_connection(("127.0.0.1", server.port), SECONDS_MAX) as peer:
             peer.sendall(request(BIG, 1).encode() + request(WAIT, 2).encode())
             await until(lambda: handler.calls == 2)
@@ -507,6 +525,7 @@ class FakeKernel:
 
     def __init__(self, script: list[tuple[bytes, list[bytes] | None, int, str | None]]) -> None:
         self.script, self.fed, self.closed = script, [], False
+        self.unfinished_bytes = 0
 
     def feed(self, data: bytes, size: int) -> tuple[bytes, list[bytes] | None, int, str | None]:
         self.fed.append(bytes(data[:size]))
@@ -525,7 +544,7 @@ async def fed_by(*script: tuple[bytes, list[bytes] | None, int, str | None]):
         identity.append((connection_id, born_host))
         return kernel
 
-    async with serving(feeder=feeder) as (server, _handler, connect):
+    async with serving(fast_path=FastPath(feeder)) as (server, _handler, connect):
         peer = await connect()
         yield server, kernel, peer, identity
 
@@ -571,7 +590,8 @@ async def test_a_framing_error_of_the_kernel_closes_after_its_answers(caplog) ->
 async def test_answers_that_become_ready_later_are_delivered() -> None:
     async with fed_by((b"", None, FED_READY, None)) as (server, _kernel, peer, identity):
         answer = request(0, 8, flag=FLAG_RESPONSE).encode()
-        server.on_ready = lambda: server.deliver(identity[0][0], answer)
+        deliver = partial(server.deliver, identity[0][0], answer)
+        server.fast_path = replace(server.fast_path, on_ready=deliver)
         peer.writer.write(b"anything")
         assert (await peer.receive()).opaque == 8
         server.deliver(12345, answer)

@@ -30,6 +30,14 @@ pub struct Fed {
     pub error: Option<FrameError>,
 }
 
+impl Fed {
+    /// The peer broke the framing since it speaks another protocol; the error says which.
+    #[must_use]
+    pub fn is_foreign(&self) -> bool {
+        self.error.as_ref().is_some_and(FrameError::is_foreign)
+    }
+}
+
 /// One connection. Closing is the caller's duty: [`Connection::close`].
 #[derive(Debug)]
 pub struct Connection {

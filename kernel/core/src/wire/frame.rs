@@ -45,6 +45,14 @@ pub enum FrameError {
     HeaderTooLong(usize),
 }
 
+impl FrameError {
+    /// The peer speaks another protocol, and the text says which.
+    #[must_use]
+    pub fn is_foreign(&self) -> bool {
+        matches!(self, Self::Length(length) if !foreign_protocol(*length).is_empty())
+    }
+}
+
 impl fmt::Display for FrameError {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {

@@ -16,6 +16,7 @@ from kerolox.errors import (
     RequestTimeoutError,
 )
 from kerolox.security.certificate_faults import CertificateFault
+from kerolox.security.tls import HandshakeFault
 from kerolox.text import time_text
 
 EXPIRES_SOON_MS = 21 * 24 * 3600 * 1000
@@ -41,6 +42,17 @@ _CERTIFICATES = {
         " tls.client.checkHostName=false",
     ),
     CertificateFault.OTHER: ("tls-refused", "have another certificate made for the server"),
+}
+
+_SWITCH_TLS = "switch TLS on there (tls.server.mode), or off here (--tls, --tls-config)"
+
+_HANDSHAKES: dict[HandshakeFault | None, tuple[str, str]] = {
+    HandshakeFault.NOT_SPOKEN: ("tls-not-spoken", _SWITCH_TLS),
+    HandshakeFault.CLOSED: ("tls-not-spoken", _SWITCH_TLS),
+    HandshakeFault.REFUSED: (
+        "tls-refused",
+        "give it a certificate of ours (tls.client.certPath and keyPath)",
+    ),
 }
 
 _DENIALS = (
@@ -88,14 +100,10 @@ def path_findings(path: PathFacts, server: str) -> Iterator[Finding]:
         return
     yield from _families(path, server)
     if path.tls_fault:
-        code, advice = _CERTIFICATES.get(
-            path.certificate_fault or CertificateFault.OTHER, ("tls-refused", "")
-        )
-        if path.certificate_fault is None:
-            code = "tls-not-spoken" if "does not speak TLS" in path.tls_fault else "tls-refused"
-            advice = "switch TLS on there (tls.server.mode), or off here (--tls, --tls-config)"
-            if "certificate of ours" in path.tls_fault and code == "tls-refused":
-                advice = "give it a certificate of ours (tls.client.certPath and keyPath)"
+        if path.certificate_fault is not None:
+            code, advice = _CERTIFICATES[path.certificate_fault]
+        else:
+            code, advice = _HANDSHAKES.get(path.handshake_fault, ("tls-refused", _SWITCH_TLS))
         yield Finding(code, where, f"no TLS with the {server}: {path.tls_fault}", advice)
 
 

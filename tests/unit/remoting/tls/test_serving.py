@@ -23,6 +23,7 @@ from tests.unit.remoting.tls.serving import (
 
 from kerolox.errors import ConfigError
 from kerolox.protocol.command import RemotingCommand
+from kerolox.remoting.server import ConnectionLimits
 
 BODIES = [bytes([size % 251]) * size for size in (0, 1, 70_000, 3_000_000)]
 
@@ -107,7 +108,10 @@ async def test_the_memory_limiter_closes_one_that_never_ends_its_frame(
     authority: Authority,
 ) -> None:
     async with (
-        serving(more={"memory_bytes_max": 1 << 20}, **files_of(authority)) as server,
+        serving(
+            more={"connection_limits": ConnectionLimits(memory_bytes_max=1 << 20)},
+            **files_of(authority),
+        ) as server,
         connected(server, client_context(authority)) as peer,
         connected(server, client_context(authority)) as other,
     ):
