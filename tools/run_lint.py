@@ -37,7 +37,6 @@ def quick_checks() -> list[Step]:
         Step("imports go down only", [str(BIN / "lint-imports"), "--no-cache"]),
         Step("kernel modules use down only", [sys.executable, "tools/rust_modules.py"]),
         Step("blocking clients are fresh", [sys.executable, "tools/generate_sync.py", "--check"]),
-        Step("admin methods are fresh", [sys.executable, "tools/generate_admin.py", "--check"]),
         Step("native table is fresh", [sys.executable, "tools/generate_rust.py", "--check"]),
         Step("stub is fresh", [sys.executable, "tools/generate_stub.py", "--check"]),
     ]

@@ -70,7 +70,7 @@ producer.close()
 USED_IN_THE_CHILDS_LOOP = """
 import asyncio, gc, multiprocessing, os, signal, sys
 from kerolox import Message
-from kerolox.admin import Access, list_topics
+from kerolox.admin import Access, Admin
 from kerolox.client import Producer, PullConsumer
 from kerolox.remoting.client import RemotingClient
 from kerolox.errors import ClientError
@@ -85,7 +85,7 @@ def child(*inherited):
 async def in_child(producer, consumer, admin):
     for use in (
         producer.send(Message(topic, b"x")), consumer.queues(topic), producer.start(),
-        list_topics(admin),
+        admin.list_topics(),
     ):
         try:
             await use
@@ -95,7 +95,7 @@ async def in_child(producer, consumer, admin):
             raise AssertionError("it was used")
     await producer.close()
     await consumer.close()
-    await admin.remoting.close()
+    await admin.access.remoting.close()
     del producer, consumer, admin
     gc.collect()
     async with Producer("own", name_server) as own:
@@ -103,8 +103,8 @@ async def in_child(producer, consumer, admin):
 
 async def main():
     remoting = RemotingClient()
-    admin = Access(remoting, (name_server,))
-    await list_topics(admin)
+    admin = Admin.on(Access(remoting, (name_server,)))
+    await admin.list_topics()
     async with remoting, Producer("parents", name_server) as producer:
         async with PullConsumer("parents", name_server) as consumer:
             await producer.send(Message(topic, b"before"))
@@ -119,7 +119,7 @@ async def main():
             for _ in range(3):
                 await producer.send(Message(topic, b"after"))
             await consumer.queues(topic)
-            await list_topics(admin)
+            await admin.list_topics()
             now = producer._cluster.remoting._connections
             assert all(now[each] is connection for each, connection in connections.items())
 

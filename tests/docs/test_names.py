@@ -15,6 +15,7 @@ from types import ModuleType
 
 import pytest
 
+from kerolox.admin import Admin
 from tests.docs.examples import PAGES, blocks_of
 
 MODULES = (
@@ -98,6 +99,11 @@ def results(module: ModuleType) -> set[str]:
         fresh = parts & set(module.__all__) - found
         found |= fresh
     return found
+
+
+def test_every_method_of_admin_is_called_by_an_example() -> None:
+    methods = [name for name, _ in inspect.getmembers(Admin, inspect.isfunction)]
+    assert [name for name in methods if not name.startswith("_") and name not in called()] == []
 
 
 @pytest.mark.parametrize("module", MODULES)

@@ -13,16 +13,7 @@ import pyarrow
 import pytest
 import uvloop
 
-from kerolox.admin import (
-    Access,
-    Account,
-    Admin,
-    cluster_info,
-    create_topic,
-    delete_topic,
-    describe_topic,
-    list_topics,
-)
+from kerolox.admin import Access, Account, Admin
 from kerolox.client import (
     ClientSettings,
     ConsumeFromWhere,
@@ -121,9 +112,11 @@ class Guarded:
         return ProducerSettings(**{**self.given, "send_timeout_ms": TIME_MS, **more})
 
     @asynccontextmanager
-    async def access(self, credentials: Credentials | None) -> AsyncIterator[Access]:
+    async def admin(self, credentials: Credentials | None) -> AsyncIterator[Admin]:
         async with RemotingClient(credentials=credentials, tls=self.tls) as client:
-            yield Access(client, (self.name_server,), SECONDS_MAX)
+            admin = Admin.on(Access(client, (self.name_server,)))
+            admin.timeout_seconds = SECONDS_MAX
+            yield admin
 
 
 @contextmanager
@@ -161,9 +154,9 @@ def guarded(
         made = Guarded(servers, authority)
 
         async def topics() -> None:
-            async with made.access(OPERATOR) as access:
+            async with made.admin(OPERATOR) as admin:
                 for topic in (TOPIC, READ_ONLY, FORBIDDEN):
-                    await create_topic(access, topic, queues=4)
+                    await admin.create_topic(topic, queues=4)
 
         asyncio.run(topics())
         yield made
@@ -326,15 +319,15 @@ def test_spark_writes_exactly_once_with_an_account(guarded: Guarded, tmp_path: P
 
 
 async def test_operators_need_an_account_that_may(guarded: Guarded) -> None:
-    async with guarded.access(OPERATOR) as access:
-        await create_topic(access, "Made", queues=2)
-        assert "Made" in await list_topics(access)
-        assert len((await describe_topic(access, "Made")).queues) == 2
-        assert (await cluster_info(access)) is not None
-        await delete_topic(access, "Made")
-    async with guarded.access(WORKER) as access:
+    async with guarded.admin(OPERATOR) as admin:
+        await admin.create_topic("Made", queues=2)
+        assert "Made" in await admin.list_topics()
+        assert len((await admin.describe_topic("Made")).queues) == 2
+        assert (await admin.cluster_info()) is not None
+        await admin.delete_topic("Made")
+    async with guarded.admin(WORKER) as admin:
         with pytest.raises(AccessDeniedError, match="Need admin permission for request code=17"):
-            await create_topic(access, "Other")
+            await admin.create_topic("Other")
 
 
 async def test_operators_make_change_and_delete_accounts(guarded: Guarded) -> None:

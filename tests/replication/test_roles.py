@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from kerolox.admin import Access, BrokerRole, broker_role, create_topic, promote_broker
+from kerolox.admin import Access, Admin, BrokerRole
 from kerolox.client import Producer, ProducerSettings, PullConsumer
 from kerolox.errors import ClientError, KeroloxError
 from kerolox.message import Message, MessageQueue
@@ -49,8 +49,8 @@ STEPS = (
 class Pair:
     """Two brokers of one name, and a way to them."""
 
-    def __init__(self, access: Access, namesrv: str, one: OurMember, two: OurMember) -> None:
-        self.access, self.namesrv = access, namesrv
+    def __init__(self, admin: Admin, namesrv: str, one: OurMember, two: OurMember) -> None:
+        self.admin, self.namesrv = admin, namesrv
         self.members = {one.address: one, two.address: two}
         self.one, self.two = one, two
 
@@ -59,7 +59,7 @@ class Pair:
         found = {}
         for address in self.members:
             with contextlib.suppress(KeroloxError):
-                found[address] = await broker_role(self.access, address)
+                found[address] = await self.admin.broker_role(address)
         return found
 
     async def until_settled(self) -> str:
@@ -127,10 +127,10 @@ async def pair_of(folder: Path, kinds: Sequence[str] = ("ours",)) -> AsyncIterat
             one.start()
             two.start()
             async with RemotingClient() as client:
-                access = Access(client, tuple(addresses))
-                pair = Pair(access, namesrv, one, two)
+                admin = Admin.on(Access(client, tuple(addresses)))
+                pair = Pair(admin, namesrv, one, two)
                 assert await pair.until_settled() == one.address
-                await create_topic(access, TOPIC, broker=one.address, queues=QUEUES)
+                await admin.create_topic(TOPIC, broker=one.address, queues=QUEUES)
                 yield pair
         finally:
             one.end()
@@ -189,7 +189,7 @@ async def test_ten_changes_under_load_lose_nothing_and_no_sender_sees_an_error(
             await load.until(100)
             for turn in range(10):
                 new = (pair.two, pair.one)[turn % 2]
-                changed = await promote_broker(pair.access, new.address)
+                changed = await pair.admin.promote_broker(new.address)
                 assert (changed.master, changed.epoch) == (new.address, turn + 1)
                 assert await pair.until_settled() == new.address
                 await load.until(load.count + 40)
@@ -221,7 +221,7 @@ async def test_a_dry_run_says_who_becomes_what_and_changes_nothing(tmp_path: Pat
         retired = await asyncio.to_thread(kerolox, *retire)
         assert f"{master} would get no new messages" in retired.stderr
         assert await pair.until_settled() == master
-        assert (await broker_role(pair.access, master)).epoch == 0
+        assert (await pair.admin.broker_role(master)).epoch == 0
         assert f"{slave} is the master of {NAME}" in await said("promote", f"{NAME}@1")
         assert await pair.until_settled() == slave
 
@@ -245,13 +245,13 @@ async def test_a_kill_at_a_step_leaves_one_master_at_most_and_loses_nothing(
         async with load.running():
             await load.until(50)
             with contextlib.suppress(ClientError):
-                await promote_broker(pair.access, pair.two.address, on_step=kill)
+                await pair.admin.promote_broker(pair.two.address, on_step=kill)
             assert not member.is_alive()
             member.start()
             master = await pair.until_settled()
             if not master:
                 # Both have all of it.
-                changed = await promote_broker(pair.access, pair.two.address, accept_loss=True)
+                changed = await pair.admin.promote_broker(pair.two.address, accept_loss=True)
                 master = changed.master
                 assert await pair.until_settled() == master
             await load.until(load.count + 20)
@@ -275,7 +275,7 @@ async def test_a_java_application_sees_no_error_while_roles_change(tmp_path: Pat
                 assert line, "it ended"
             for turn in range(4):
                 new = (pair.two, pair.one)[turn % 2]
-                await promote_broker(pair.access, new.address)
+                await pair.admin.promote_broker(new.address)
                 assert await pair.until_settled() == new.address
             process.stdin.close()
             printed = (await process.stdout.read()).decode()
@@ -307,7 +307,7 @@ async def test_clients_of_all_languages_see_no_error_at_java_name_servers(
             await until_busy(diary, 30)
             for turn in range(4):
                 new = (pair.two, pair.one)[turn % 2]
-                await promote_broker(pair.access, new.address)
+                await pair.admin.promote_broker(new.address)
                 assert await pair.until_settled() == new.address
                 await until_busy(diary, 30)
             for client in clients:
@@ -321,7 +321,7 @@ async def test_clients_of_all_languages_see_no_error_at_java_name_servers(
 
         async def is_promoted() -> bool:
             with contextlib.suppress(ClientError):
-                await promote_broker(pair.access, new.address)
+                await pair.admin.promote_broker(new.address)
             return (await pair.roles())[new.address].role == "SYNC_MASTER"
 
         await until(is_promoted, what="name servers that miss the master")

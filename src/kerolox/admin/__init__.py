@@ -6,22 +6,13 @@
         await admin.create_topic("Orders", queues=8)
         print(await admin.describe_topic("Orders"))
 
-The same as functions, for who has an :class:`Access` already: their first argument. Every answer is
-a frozen dataclass, or a frozen struct where it is RocketMQ's own table of settings. Times are
-milliseconds since the epoch where a name ends in ``_ms``, and sizes are bytes unless the name says
-otherwise. An address is ``host:port``. Blocking counterparts are in :mod:`kerolox.admin.sync`.
+:meth:`Admin.on` makes one for who has an :class:`Access` already. Every answer is a frozen
+dataclass, or a frozen struct where it is RocketMQ's own table of settings. Times are milliseconds
+since the epoch where a name ends in ``_ms``, and sizes are bytes unless the name says otherwise. An
+address is ``host:port``. Blocking counterparts are in :mod:`kerolox.admin.sync`.
 """
 
-from kerolox.admin.acl import (
-    Account,
-    AclConfig,
-    AclVersion,
-    acl_config,
-    acl_versions,
-    delete_account,
-    put_account,
-    put_global_white_addresses,
-)
+from kerolox.admin.acl import Account, AclConfig, AclVersion
 from kerolox.admin.admin import Admin
 from kerolox.admin.brokers import (
     BrokerRuntime,
@@ -32,29 +23,9 @@ from kerolox.admin.brokers import (
     Rates,
     ReplicaStatus,
     ReplicationStatus,
-    broker_runtime,
-    broker_settings,
-    clean_expired_queues,
-    clean_unused_topics,
-    delete_expired_log,
-    queue_entries,
-    replication_status,
-    update_broker_settings,
 )
-from kerolox.admin.cluster import ClusterInfo, cluster_info
-from kerolox.admin.consumers.groups import (
-    GroupChange,
-    GroupState,
-    all_group_settings,
-    delete_group,
-    group_exists,
-    group_settings,
-    group_state,
-    group_states,
-    list_groups,
-    put_group,
-    update_group,
-)
+from kerolox.admin.cluster import ClusterInfo
+from kerolox.admin.consumers.groups import GroupChange, GroupState
 from kerolox.admin.consumers.members import (
     ClientConnection,
     ConsumerConnections,
@@ -63,171 +34,36 @@ from kerolox.admin.consumers.members import (
     ProducerInfo,
     RunningInfo,
     TopicConsumption,
-    all_producers,
-    consumer_connections,
-    consumer_running_info,
-    consumer_status,
-    producer_connections,
 )
-from kerolox.admin.consumers.offsets import (
-    END,
-    OffsetReset,
-    clone_offsets,
-    consumer_offsets,
-    get_offset,
-    reset_offsets,
-    set_offset,
-    skip_backlog,
-)
+from kerolox.admin.consumers.offsets import END, OffsetReset
 from kerolox.admin.consumers.progress import (
     BrokerProgress,
     GroupProgress,
     GroupSummary,
     QueueProgress,
     QueueTimeSpan,
-    all_group_progress,
-    broker_progress,
-    consume_time_spans,
-    group_progress,
-    group_summaries,
 )
 from kerolox.admin.messages.dead_letters import (
     DeadLetterQueue,
     DeadLetterSummary,
     PurgedQueue,
     ResentLetter,
-    dead_letter_queues,
-    dead_letter_summaries,
-    dead_letters,
-    purge_dead_letters,
-    resend_dead_letter,
-    resend_dead_letters,
 )
-from kerolox.admin.messages.finding import (
-    ConsumeDirectlyResult,
-    MessageTrack,
-    TrackType,
-    consume_directly,
-    message_by_id,
-    message_traces,
-    message_tracks,
-    messages_by_key,
-    messages_by_unique_key,
-    resume_check,
-)
-from kerolox.admin.messages.halves import (
-    TO_THE_END,
-    HalfMessageSupport,
-    end_half_messages,
-    half_message_support,
-)
-from kerolox.admin.messages.reading import (
-    count_tags,
-    earliest_store_time,
-    max_offset,
-    message_at,
-    min_offset,
-    offset_by_time,
-    read_messages,
-)
-from kerolox.admin.messages.resending import copy_of, send_copy
-from kerolox.admin.messages.sending import (
-    SendTiming,
-    SendTimings,
-    send_message,
-    time_cluster_sends,
-    time_sends,
-)
-from kerolox.admin.messages.waiting import (
-    DelayLevel,
-    OpenHalves,
-    delay_levels,
-    delayed_messages,
-    open_halves,
-)
-from kerolox.admin.name_server import (
-    add_write_permission,
-    delete_key_value,
-    delete_topic_order,
-    get_key_value,
-    key_values,
-    name_server_settings,
-    put_key_value,
-    put_topic_order,
-    topic_order,
-    update_name_server_settings,
-    wipe_write_permission,
-)
-from kerolox.admin.offset_moves import OffsetMove, move_offsets
+from kerolox.admin.messages.finding import ConsumeDirectlyResult, MessageTrack, TrackType
+from kerolox.admin.messages.halves import TO_THE_END, HalfMessageSupport
+from kerolox.admin.messages.resending import copy_of
+from kerolox.admin.messages.sending import SendTiming, SendTimings
+from kerolox.admin.messages.waiting import DelayLevel, OpenHalves
+from kerolox.admin.offset_moves import OffsetMove
 from kerolox.admin.positions import FIRST, LAST, Position, PositionKind, duration_ms, position_of
-from kerolox.admin.reports.export import (
-    BrokerMetrics,
-    ConfigsExport,
-    Metadata,
-    MetricsExport,
-    export_configs,
-    export_metadata,
-    export_metrics,
-)
-from kerolox.admin.reports.monitor import (
-    MonitorRound,
-    OffsetMoved,
-    UndoneMessages,
-    monitor,
-    monitor_round,
-)
-from kerolox.admin.reports.traffic import (
-    BrokerStats,
-    BrokerStatus,
-    StatsItem,
-    TopicTraffic,
-    broker_stats,
-    cluster_status,
-    traffic,
-)
-from kerolox.admin.roles.changing import (
-    BrokerRole,
-    PromotionPlan,
-    RoleChanged,
-    broker_role,
-    demote_broker,
-    plan_promotion,
-    promote_broker,
-)
-from kerolox.admin.roles.retiring import (
-    BrokerDrain,
-    broker_drain,
-    retire_broker,
-    return_broker,
-    wait_until_drained,
-)
-from kerolox.admin.topic_changes.deletion import delete_topic
-from kerolox.admin.topic_changes.update import TopicChange, update_topic
-from kerolox.admin.topic_lists import (
-    TopicGroups,
-    TopicSummary,
-    UnitTopics,
-    all_topic_settings,
-    allocate_queues,
-    groups_of_topic,
-    system_topics,
-    topic_clusters,
-    topic_summaries,
-    topics_of_cluster,
-    topics_with_groups,
-    unit_topics,
-)
-from kerolox.admin.topics import (
-    QueueStatus,
-    TopicDescription,
-    TopicKind,
-    create_topic,
-    describe_route,
-    describe_topic,
-    is_internal_topic,
-    list_topics,
-    topic_settings,
-)
+from kerolox.admin.reports.export import BrokerMetrics, ConfigsExport, Metadata, MetricsExport
+from kerolox.admin.reports.monitor import MonitorRound, OffsetMoved, UndoneMessages
+from kerolox.admin.reports.traffic import BrokerStats, BrokerStatus, StatsItem, TopicTraffic
+from kerolox.admin.roles.changing import BrokerRole, PromotionPlan, RoleChanged
+from kerolox.admin.roles.retiring import BrokerDrain
+from kerolox.admin.topic_changes.update import TopicChange
+from kerolox.admin.topic_lists import TopicGroups, TopicSummary, UnitTopics
+from kerolox.admin.topics import QueueStatus, TopicDescription, TopicKind, is_internal_topic
 from kerolox.client.aio.network.access import Access
 from kerolox.client.core.routes import BrokerAddresses, QueueData, TopicRoute
 from kerolox.protocol.bodies import (
@@ -317,120 +153,8 @@ __all__ = [
     "TrackType",
     "UndoneMessages",
     "UnitTopics",
-    "acl_config",
-    "acl_versions",
-    "add_write_permission",
-    "all_group_progress",
-    "all_group_settings",
-    "all_producers",
-    "all_topic_settings",
-    "allocate_queues",
-    "broker_drain",
-    "broker_progress",
-    "broker_role",
-    "broker_runtime",
-    "broker_settings",
-    "broker_stats",
-    "clean_expired_queues",
-    "clean_unused_topics",
-    "clone_offsets",
-    "cluster_info",
-    "cluster_status",
-    "consume_directly",
-    "consume_time_spans",
-    "consumer_connections",
-    "consumer_offsets",
-    "consumer_running_info",
-    "consumer_status",
     "copy_of",
-    "count_tags",
-    "create_topic",
-    "dead_letter_queues",
-    "dead_letter_summaries",
-    "dead_letters",
-    "delay_levels",
-    "delayed_messages",
-    "delete_account",
-    "delete_expired_log",
-    "delete_group",
-    "delete_key_value",
-    "delete_topic",
-    "delete_topic_order",
-    "demote_broker",
-    "describe_route",
-    "describe_topic",
     "duration_ms",
-    "earliest_store_time",
-    "end_half_messages",
-    "export_configs",
-    "export_metadata",
-    "export_metrics",
-    "get_key_value",
-    "get_offset",
-    "group_exists",
-    "group_progress",
-    "group_settings",
-    "group_state",
-    "group_states",
-    "group_summaries",
-    "groups_of_topic",
-    "half_message_support",
     "is_internal_topic",
-    "key_values",
-    "list_groups",
-    "list_topics",
-    "max_offset",
-    "message_at",
-    "message_by_id",
-    "message_traces",
-    "message_tracks",
-    "messages_by_key",
-    "messages_by_unique_key",
-    "min_offset",
-    "monitor",
-    "monitor_round",
-    "move_offsets",
-    "name_server_settings",
-    "offset_by_time",
-    "open_halves",
-    "plan_promotion",
     "position_of",
-    "producer_connections",
-    "promote_broker",
-    "purge_dead_letters",
-    "put_account",
-    "put_global_white_addresses",
-    "put_group",
-    "put_key_value",
-    "put_topic_order",
-    "queue_entries",
-    "read_messages",
-    "replication_status",
-    "resend_dead_letter",
-    "resend_dead_letters",
-    "reset_offsets",
-    "resume_check",
-    "retire_broker",
-    "return_broker",
-    "send_copy",
-    "send_message",
-    "set_offset",
-    "skip_backlog",
-    "system_topics",
-    "time_cluster_sends",
-    "time_sends",
-    "topic_clusters",
-    "topic_order",
-    "topic_settings",
-    "topic_summaries",
-    "topics_of_cluster",
-    "topics_with_groups",
-    "traffic",
-    "unit_topics",
-    "update_broker_settings",
-    "update_group",
-    "update_name_server_settings",
-    "update_topic",
-    "wait_until_drained",
-    "wipe_write_permission",
 ]

@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING
 
 from kerolox.admin.answers import Members, read_object
 from kerolox.admin.asking import all_answers, do_on_each, targets
+from kerolox.admin.cluster import ClusterRequests
+from kerolox.client.core.checking import checked
 from kerolox.errors import ClientError, RemoteProtocolError
 from kerolox.protocol import fastjson
 from kerolox.protocol.bodies import DataVersion
@@ -18,7 +20,6 @@ from kerolox.protocol.codes import RequestCode
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from kerolox.client.aio.network.access import Access
 
 KEY_CHARACTERS_MIN = 7
 """Shortest access key and secret key (``AclConstants.ACCESS_KEY_MIN_LENGTH`` and its
@@ -70,140 +71,138 @@ class AclConfig:
     accounts: tuple[Account, ...]
 
 
-async def put_account(
-    access: Access, account: Account, *, cluster: str = "", broker: str = ""
-) -> list[str]:
-    """Make or change an account (``updateAclConfig``, code 50); on whom.
+@checked()
+class AclRequests(ClusterRequests):
+    """Asks about accounts, and changes them."""
 
-    Args:
-        access: the cluster.
-        account: all of it.
-        cluster: on its masters; empty: of the only one there is.
-        broker: ``host:port`` of one broker; it alone then.
+    async def put_account(
+        self, account: Account, *, cluster: str = "", broker: str = ""
+    ) -> list[str]:
+        """Make or change an account (``updateAclConfig``, code 50); on whom.
 
-    Raises:
-        ClientError: a key or a permission is none; no such cluster; or some did it and some did
-            not: the text says who.
-        AccountUpdateError: the broker refused.
-        BrokerError, RemotingError: none did it.
-    """
-    _check_account(account)
-    fields = {
-        "accessKey": account.access_key,
-        "secretKey": account.secret_key or None,
-        "whiteRemoteAddress": account.white_remote_address or None,
-        "admin": account.is_admin,
-        "defaultTopicPerm": account.default_topic_permission or None,
-        "defaultGroupPerm": account.default_group_permission or None,
-        "topicPerms": ",".join(account.topic_permissions) or None,
-        "groupPerms": ",".join(account.group_permissions) or None,
-    }
-    return await do_on_each(
-        await targets(access, cluster=cluster, broker=broker),
-        lambda a: access.ask(a, RequestCode.UPDATE_AND_CREATE_ACL_CONFIG, fields),
-        f"account {account.access_key!r} could not be made",
-    )
+        Args:
+            account: all of it.
+            cluster: on its masters; empty: of the only one there is.
+            broker: ``host:port`` of one broker; it alone then.
 
-
-async def delete_account(
-    access: Access, access_key: str, *, cluster: str = "", broker: str = ""
-) -> list[str]:
-    """Delete an account (``deleteAclConfig``, code 51); on whom. Arguments and errors: see
-    :func:`put_account`; AccountDeleteError: the broker has no such account."""
-    fields = {"accessKey": access_key}
-    return await do_on_each(
-        await targets(access, cluster=cluster, broker=broker),
-        lambda a: access.ask(a, RequestCode.DELETE_ACL_CONFIG, fields),
-        f"account {access_key!r} could not be deleted",
-    )
-
-
-async def put_global_white_addresses(
-    access: Access,
-    addresses: Iterable[str],
-    *,
-    file: str = "",
-    cluster: str = "",
-    broker: str = "",
-) -> list[str]:
-    """Replace the list of addresses from which all is allowed (``updateGlobalWhiteAddr``, code 53);
-    on whom.
-
-    Args:
-        access: the cluster.
-        addresses: for example ``10.10.15.*`` or ``192.168.0.{1,2}``.
-        file: path of the file on the broker; empty: its default one.
-        cluster: on its masters; empty: of the only one there is.
-        broker: ``host:port`` of one broker; it alone then.
-
-    Raises:
-        ClientError: no such cluster; or some did it and some did not: the text says who.
-        WhiteListUpdateError: the broker refused.
-        BrokerError, RemotingError: none did it.
-    """
-    fields = {"globalWhiteAddrs": ",".join(addresses), "aclFileFullPath": file}
-    return await do_on_each(
-        await targets(access, cluster=cluster, broker=broker),
-        lambda a: access.ask(a, RequestCode.UPDATE_GLOBAL_WHITE_ADDRS_CONFIG, fields),
-        "the global white list could not be set",
-    )
-
-
-async def acl_versions(access: Access, *, cluster: str = "", broker: str = "") -> list[AclVersion]:
-    """The version of each broker's access control (``clusterAclConfigVersion``, code 52).
-
-    Args:
-        access: the cluster.
-        cluster: its masters; empty: of the only one there is.
-        broker: ``host:port`` of one broker; it alone then.
-
-    Raises:
-        ClientError: no such cluster.
-        RequestCodeNotSupportedError: a broker has no access control.
-        RequestTimeoutError: RocketMQ's has none.
-        BrokerError, RemotingError: a broker refused or does not answer.
-    """
-
-    async def ask(address: str) -> AclVersion:
-        response = await access.ask(address, RequestCode.GET_BROKER_CLUSTER_ACL_INFO)
-        fields = response.ext_fields
-        version = _versions(fields.get("version") or "{}", address)
-        files = _versions(fields.get("allAclFileVersion") or "{}", address)
-        return AclVersion(
-            fields.get("clusterName") or "",
-            fields.get("brokerName") or "",
-            fields.get("brokerAddr") or address,
-            version.struct(DataVersion),
-            {path: files.members(path).struct(DataVersion) for path in files.own_names()},
+        Raises:
+            ClientError: a key or a permission is none; no such cluster; or some did it and some did
+                not: the text says who.
+            AccountUpdateError: the broker refused.
+            BrokerError, RemotingError: none did it.
+        """
+        _check_account(account)
+        fields = {
+            "accessKey": account.access_key,
+            "secretKey": account.secret_key or None,
+            "whiteRemoteAddress": account.white_remote_address or None,
+            "admin": account.is_admin,
+            "defaultTopicPerm": account.default_topic_permission or None,
+            "defaultGroupPerm": account.default_group_permission or None,
+            "topicPerms": ",".join(account.topic_permissions) or None,
+            "groupPerms": ",".join(account.group_permissions) or None,
+        }
+        return await do_on_each(
+            await targets(self, cluster=cluster, broker=broker),
+            lambda a: self.access.ask(a, RequestCode.UPDATE_AND_CREATE_ACL_CONFIG, fields),
+            f"account {account.access_key!r} could not be made",
         )
 
-    addresses = await targets(access, cluster=cluster, broker=broker)
-    return list((await all_answers(addresses, ask)).values())
-
-
-async def acl_config(access: Access, broker: str) -> AclConfig:
-    """All of a broker's access control, secrets included (code 54, of brokers before 4.9.8).
-
-    Raises:
-        RequestCodeNotSupportedError: the broker is of 4.9.8 or later, which tells it to nobody.
-        BrokerError, RemotingError: the broker refused or does not answer.
-    """
-    response = await access.ask(broker, RequestCode.GET_BROKER_CLUSTER_ACL_CONFIG)
-    answer = await read_object(response, "the access control", broker)
-    accounts = tuple(
-        Account(
-            access_key=each.text("accessKey"),
-            secret_key=each.text("secretKey"),
-            white_remote_address=each.text("whiteRemoteAddress"),
-            is_admin=each.flag("admin"),
-            default_topic_permission=each.text("defaultTopicPerm"),
-            default_group_permission=each.text("defaultGroupPerm"),
-            topic_permissions=each.texts("topicPerms"),
-            group_permissions=each.texts("groupPerms"),
+    async def delete_account(
+        self, access_key: str, *, cluster: str = "", broker: str = ""
+    ) -> list[str]:
+        """Delete an account (``deleteAclConfig``, code 51); on whom. Arguments and errors: see
+        :meth:`put_account`; AccountDeleteError: the broker has no such account.
+        """
+        fields = {"accessKey": access_key}
+        return await do_on_each(
+            await targets(self, cluster=cluster, broker=broker),
+            lambda a: self.access.ask(a, RequestCode.DELETE_ACL_CONFIG, fields),
+            f"account {access_key!r} could not be deleted",
         )
-        for each in answer.objects("plainAccessConfigs")
-    )
-    return AclConfig(answer.texts("globalWhiteAddrs"), accounts)
+
+    async def put_global_white_addresses(
+        self,
+        addresses: Iterable[str],
+        *,
+        file: str = "",
+        cluster: str = "",
+        broker: str = "",
+    ) -> list[str]:
+        """Replace the list of addresses from which all is allowed (``updateGlobalWhiteAddr``, code
+        53); on whom.
+
+        Args:
+            addresses: for example ``10.10.15.*`` or ``192.168.0.{1,2}``.
+            file: path of the file on the broker; empty: its default one.
+            cluster: on its masters; empty: of the only one there is.
+            broker: ``host:port`` of one broker; it alone then.
+
+        Raises:
+            ClientError: no such cluster; or some did it and some did not: the text says who.
+            WhiteListUpdateError: the broker refused.
+            BrokerError, RemotingError: none did it.
+        """
+        fields = {"globalWhiteAddrs": ",".join(addresses), "aclFileFullPath": file}
+        return await do_on_each(
+            await targets(self, cluster=cluster, broker=broker),
+            lambda a: self.access.ask(a, RequestCode.UPDATE_GLOBAL_WHITE_ADDRS_CONFIG, fields),
+            "the global white list could not be set",
+        )
+
+    async def acl_versions(self, *, cluster: str = "", broker: str = "") -> list[AclVersion]:
+        """The version of each broker's access control (``clusterAclConfigVersion``, code 52).
+
+        Args:
+            cluster: its masters; empty: of the only one there is.
+            broker: ``host:port`` of one broker; it alone then.
+
+        Raises:
+            ClientError: no such cluster.
+            RequestCodeNotSupportedError: a broker has no access control.
+            RequestTimeoutError: RocketMQ's has none.
+            BrokerError, RemotingError: a broker refused or does not answer.
+        """
+
+        async def ask(address: str) -> AclVersion:
+            response = await self.access.ask(address, RequestCode.GET_BROKER_CLUSTER_ACL_INFO)
+            fields = response.ext_fields
+            version = _versions(fields.get("version") or "{}", address)
+            files = _versions(fields.get("allAclFileVersion") or "{}", address)
+            return AclVersion(
+                fields.get("clusterName") or "",
+                fields.get("brokerName") or "",
+                fields.get("brokerAddr") or address,
+                version.struct(DataVersion),
+                {path: files.members(path).struct(DataVersion) for path in files.own_names()},
+            )
+
+        addresses = await targets(self, cluster=cluster, broker=broker)
+        return list((await all_answers(addresses, ask)).values())
+
+    async def acl_config(self, broker: str) -> AclConfig:
+        """All of a broker's access control, secrets included (code 54, of brokers before 4.9.8).
+
+        Raises:
+            RequestCodeNotSupportedError: the broker is of 4.9.8 or later, which tells it to nobody.
+            BrokerError, RemotingError: the broker refused or does not answer.
+        """
+        response = await self.access.ask(broker, RequestCode.GET_BROKER_CLUSTER_ACL_CONFIG)
+        answer = await read_object(response, "the access control", broker)
+        accounts = tuple(
+            Account(
+                access_key=each.text("accessKey"),
+                secret_key=each.text("secretKey"),
+                white_remote_address=each.text("whiteRemoteAddress"),
+                is_admin=each.flag("admin"),
+                default_topic_permission=each.text("defaultTopicPerm"),
+                default_group_permission=each.text("defaultGroupPerm"),
+                topic_permissions=each.texts("topicPerms"),
+                group_permissions=each.texts("groupPerms"),
+            )
+            for each in answer.objects("plainAccessConfigs")
+        )
+        return AclConfig(answer.texts("globalWhiteAddrs"), accounts)
 
 
 def _check_account(account: Account) -> None:

@@ -4,11 +4,17 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Self
 
-from kerolox.admin._requests.consumers import ConsumerRequests
-from kerolox.admin._requests.messages import MessageRequests
-from kerolox.admin._requests.reports import ReportRequests
-from kerolox.admin._requests.servers import ServerRequests
-from kerolox.admin._requests.topics import TopicRequests
+from kerolox.admin.acl import AclRequests
+from kerolox.admin.messages.dead_letters import DeadLetterRequests
+from kerolox.admin.messages.finding import MessageQueryRequests
+from kerolox.admin.messages.halves import HalfMessageRequests
+from kerolox.admin.messages.sending import MessageSendRequests
+from kerolox.admin.offset_moves import OffsetMoveRequests
+from kerolox.admin.reports.export import ExportRequests
+from kerolox.admin.reports.monitor import MonitorRequests
+from kerolox.admin.roles.changing import RoleRequests
+from kerolox.admin.roles.retiring import RetirementRequests
+from kerolox.admin.topic_changes.update import TopicUpdateRequests
 from kerolox.client.aio.connection import Connection
 from kerolox.client.aio.network.access import TIMEOUT_SECONDS, Access
 from kerolox.client.aio.network.identity import NAME_SERVER_VARIABLE
@@ -25,7 +31,19 @@ TIMEOUT_SECONDS_MAX = 3_600.0
 
 
 @checked()
-class Admin(TopicRequests, ConsumerRequests, ServerRequests, MessageRequests, ReportRequests):
+class Admin(
+    TopicUpdateRequests,
+    OffsetMoveRequests,
+    MessageQueryRequests,
+    MessageSendRequests,
+    HalfMessageRequests,
+    DeadLetterRequests,
+    AclRequests,
+    RoleRequests,
+    RetirementRequests,
+    MonitorRequests,
+    ExportRequests,
+):
     """Asks brokers and name servers what ``mqadmin`` asks (``DefaultMQAdminExt``).
 
     Use it in one event loop, as an async context manager or with :meth:`start` and
@@ -114,14 +132,11 @@ class Admin(TopicRequests, ConsumerRequests, ServerRequests, MessageRequests, Re
 
     @property
     def access(self) -> Access:
-        """Its way to the cluster, for the functions of ``kerolox.admin``.
+        """Its way to the cluster, for requests that it has no method for.
 
         Raises:
             ClientClosedError: it is not started, or closed.
         """
-        return self._open()
-
-    def _open(self) -> Access:
         if self._closed:
             raise ClientClosedError("the Admin is closed; make a new one")
         source = self._shared or self._connection

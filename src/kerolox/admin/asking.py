@@ -6,9 +6,8 @@ import asyncio
 import re
 from typing import TYPE_CHECKING, TypeVar
 
-from kerolox.admin.cluster import cluster_info
-from kerolox.client.aio.network.access import Access
-from kerolox.client.core.routes import MASTER_ID, BrokerAddresses, TopicRoute
+from kerolox.admin.cluster import ClusterRequests
+from kerolox.client.core.routes import MASTER_ID, BrokerAddresses
 from kerolox.errors import (
     ClientError,
     KeroloxError,
@@ -21,7 +20,6 @@ from kerolox.protocol.names import RETRY_PREFIX
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable
 
-    from kerolox.message import MessageQueue
 
 _ADDRESS = re.compile(r":[0-9]{1,5}$")
 """How an address ends, and no name."""
@@ -112,11 +110,11 @@ async def do_on_each(
     return done
 
 
-async def targets(access: Access, *, cluster: str = "", broker: str = "") -> list[str]:
+async def targets(admin: ClusterRequests, *, cluster: str = "", broker: str = "") -> list[str]:
     """The addresses that a change goes to: one broker, or all masters of a cluster.
 
     Args:
-        access: the cluster.
+        admin: asks the cluster.
         cluster: its name; empty: of the only one there is.
         broker: ``host:port`` of one broker; it alone then.
 
@@ -125,11 +123,11 @@ async def targets(access: Access, *, cluster: str = "", broker: str = "") -> lis
     """
     if broker:
         return [broker]
-    info = await cluster_info(access)
+    info = await admin.cluster_info()
     return info.masters(cluster or info.only_cluster())
 
 
-async def broker_address(access: Access, broker: str) -> str:
+async def broker_address(admin: ClusterRequests, broker: str) -> str:
     """The address of a broker that is named: ``host:port`` as it is, ``broker-a`` its master,
     ``broker-a@1`` its slave with id 1.
 
@@ -137,7 +135,7 @@ async def broker_address(access: Access, broker: str) -> str:
         ClientError: no such broker is registered; the text says which are. Or it is a name server.
         RemotingError: no name server answers.
     """
-    if broker in access.name_servers:
+    if broker in admin.access.name_servers:
         raise ClientError(
             f"{broker} is a name server of the cluster, and no broker; 'kerolox broker list' has "
             "the brokers with their addresses"
@@ -147,7 +145,7 @@ async def broker_address(access: Access, broker: str) -> str:
     name, at, number = broker.rpartition("@")
     if not (at and number.isascii() and number.isdecimal() and len(number) < 10):
         name, number = broker, str(MASTER_ID)
-    known = (await cluster_info(access)).brokers
+    known = (await admin.cluster_info()).brokers
     found = known.get(name)
     address = found.addresses.get(int(number)) if found is not None else None
     if address is not None:
@@ -177,58 +175,31 @@ def masters_of(brokers: Iterable[BrokerAddresses], cluster: str) -> dict[str, st
     }
 
 
-async def is_kerolox(access: Access, address: str) -> bool:
+async def is_kerolox(admin: ClusterRequests, address: str) -> bool:
     """Whether a broker is one of Kerolox: it knows what it is (code 31038).
 
     Raises:
         BrokerError, RemotingError: it refused or does not answer.
     """
     try:
-        await access.ask(address, RequestCode.GET_BROKER_ROLE, {"tailFrom": -1})
+        await admin.access.ask(address, RequestCode.GET_BROKER_ROLE, {"tailFrom": -1})
     except RequestCodeNotSupportedError:
         return False
     return True
 
 
-def fresh(access: Access) -> Access:
-    """The same way to the cluster without the routes that a client of it has learnt before."""
-    if type(access) is Access:
-        return access
-    return Access(access.remoting, access.name_servers, access.timeout_seconds)
-
-
-async def current_route(access: Access, topic: str) -> TopicRoute:
-    """The route of a topic as it is now.
-
-    Raises:
-        TopicRouteNotFoundError: no name server knows the topic.
-        RemotingError: none answers.
-    """
-    return await fresh(access).route(topic)
-
-
-async def current_address(access: Access, queue: MessageQueue) -> str:
-    """The address of a queue's broker as it is now: its master's, else any.
-
-    Raises:
-        TopicRouteNotFoundError: no name server knows the topic.
-        ClientError: the topic's route does not have the broker.
-    """
-    return await fresh(access).read_address_of(queue.topic, queue.broker_name)
-
-
-async def nodes_of_topic(access: Access, topic: str) -> dict[str, str]:
+async def nodes_of_topic(admin: ClusterRequests, topic: str) -> dict[str, str]:
     """Name → address of the brokers of a topic: the master's, else any (``selectBrokerAddr``).
 
     Raises:
         TopicRouteNotFoundError: no name server knows the topic.
     """
-    route = await current_route(access, topic)
+    route = await admin.access.route(topic)
     nodes = {broker.broker_name: broker.any_address() for broker in route.brokers}
     return {name: address for name, address in nodes.items() if address is not None}
 
 
-async def nodes_of_group(access: Access, group: str, *, topic: str = "") -> dict[str, str]:
+async def nodes_of_group(admin: ClusterRequests, group: str, *, topic: str = "") -> dict[str, str]:
     """Name → address of the brokers that may know a consumer group: those of its retry topic, which
     it has from its first member on; before that those of ``topic``, or else all.
 
@@ -237,11 +208,11 @@ async def nodes_of_group(access: Access, group: str, *, topic: str = "") -> dict
         RemotingError: no name server answers.
     """
     try:
-        return await nodes_of_topic(access, RETRY_PREFIX + group)
+        return await nodes_of_topic(admin, RETRY_PREFIX + group)
     except TopicRouteNotFoundError:
         if topic:
-            return await nodes_of_topic(access, topic)
-    nodes = {each.broker_name: each.any_address() for each in (await cluster_info(access)).nodes()}
+            return await nodes_of_topic(admin, topic)
+    nodes = {each.broker_name: each.any_address() for each in (await admin.cluster_info()).nodes()}
     return {name: address for name, address in nodes.items() if address is not None}
 
 

@@ -7,8 +7,11 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from kerolox.admin.answers import Members, read_object, read_properties
-from kerolox.admin.asking import current_address, do_on_each, targets
+from kerolox.admin.asking import do_on_each, targets
+from kerolox.admin.cluster import ClusterRequests
+from kerolox.client.core.checking import checked
 from kerolox.errors import RemoteProtocolError
+from kerolox.message import MessageQueue
 from kerolox.properties import format_properties
 from kerolox.protocol.bodies import SubscriptionData
 from kerolox.protocol.codes import KEROLOX_KERNEL, KEROLOX_VERSION, RequestCode, software_text
@@ -17,8 +20,6 @@ from kerolox.protocol.headers import QueryConsumeQueueHeader
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from kerolox.client.aio.network.access import Access
-    from kerolox.message import MessageQueue
 
 _VERSION = "brokerVersionDesc"
 """Among the metrics of each broker."""
@@ -178,162 +179,165 @@ class QueueEntries:
     """How the broker would filter for that group."""
 
 
-async def broker_runtime(access: Access, broker: str) -> BrokerRuntime:
-    """A broker's metrics (code 28).
+@checked()
+class BrokerRequests(ClusterRequests):
+    """Asks about brokers, and changes their settings."""
 
-    Args:
-        access: the cluster.
-        broker: ``host:port``.
+    async def broker_runtime(self, broker: str) -> BrokerRuntime:
+        """A broker's metrics (code 28).
 
-    Raises:
-        BrokerError: it refused.
-        RemotingError: it does not answer, or with something else: a name server of Kerolox has
-            metrics, too, and they are none of a broker.
-    """
-    response = await access.ask(broker, RequestCode.GET_BROKER_RUNTIME_INFO)
-    answer = await read_object(response, "the runtime info", broker)
-    values = answer.text_table("table")
-    if KEROLOX_VERSION in values and _VERSION not in values:
-        raise RemoteProtocolError(f"what answers at {broker} speaks RocketMQ, and is no broker")
-    return _runtime(broker, dict(sorted(values.items())))
+        Args:
+            broker: ``host:port``.
 
+        Raises:
+            BrokerError: it refused.
+            RemotingError: it does not answer, or with something else: a name server of Kerolox has
+                metrics, too, and they are none of a broker.
+        """
+        response = await self.access.ask(broker, RequestCode.GET_BROKER_RUNTIME_INFO)
+        answer = await read_object(response, "the runtime info", broker)
+        values = answer.text_table("table")
+        if KEROLOX_VERSION in values and _VERSION not in values:
+            raise RemoteProtocolError(f"what answers at {broker} speaks RocketMQ, and is no broker")
+        return _runtime(broker, dict(sorted(values.items())))
 
-async def broker_settings(access: Access, broker: str) -> dict[str, str]:
-    """All settings of a broker, sorted by name (code 26). Errors: see :func:`broker_runtime`."""
-    response = await access.ask(broker, RequestCode.GET_BROKER_CONFIG)
-    return read_properties(response, "the settings", broker)
+    async def broker_settings(self, broker: str) -> dict[str, str]:
+        """All settings of a broker, sorted by name (code 26). Errors: see
+        :meth:`broker_runtime`.
+        """
+        response = await self.access.ask(broker, RequestCode.GET_BROKER_CONFIG)
+        return read_properties(response, "the settings", broker)
 
+    async def update_broker_settings(
+        self, settings: Mapping[str, str], *, cluster: str = "", broker: str = ""
+    ) -> dict[str, str]:
+        """Change settings of a broker, or of all masters of a cluster (code 25); what each says of
+        it, by address: a Kerolox broker says what waits for a restart.
 
-async def update_broker_settings(
-    access: Access, settings: Mapping[str, str], *, cluster: str = "", broker: str = ""
-) -> dict[str, str]:
-    """Change settings of a broker, or of all masters of a cluster (code 25); what each says of it,
-    by address: a Kerolox broker says what waits for a restart.
+        Args:
+            settings: values by name.
+            cluster: its masters; empty: of the only one there is.
+            broker: ``host:port`` of one broker; it alone then.
 
-    Args:
-        access: the cluster.
-        settings: values by name.
-        cluster: its masters; empty: of the only one there is.
-        broker: ``host:port`` of one broker; it alone then.
+        Raises:
+            ClientError: no such cluster; or some took it and some did not: the text says who.
+            NoPermissionError: a setting that may not be changed (``configBlackList``).
+            BrokerError, RemotingError: none took it.
+        """
+        body = format_properties(settings).encode()
+        remarks: dict[str, str] = {}
 
-    Raises:
-        ClientError: no such cluster; or some took it and some did not: the text says who.
-        NoPermissionError: a setting that may not be changed (``configBlackList``).
-        BrokerError, RemotingError: none took it.
-    """
-    body = format_properties(settings).encode()
-    remarks: dict[str, str] = {}
+        async def change(address: str) -> None:
+            response = await self.access.ask(address, RequestCode.UPDATE_BROKER_CONFIG, body=body)
+            remarks[address] = response.remark or ""
 
-    async def change(address: str) -> None:
-        response = await access.ask(address, RequestCode.UPDATE_BROKER_CONFIG, body=body)
-        remarks[address] = response.remark or ""
+        addresses = await targets(self, cluster=cluster, broker=broker)
+        await do_on_each(addresses, change, "settings could not be changed")
+        return remarks
 
-    addresses = await targets(access, cluster=cluster, broker=broker)
-    await do_on_each(addresses, change, "settings could not be changed")
-    return remarks
+    async def clean_expired_queues(self, *, cluster: str = "", broker: str = "") -> list[str]:
+        """Delete consume queues whose messages are gone (``cleanExpiredCQ``, code 306); on whom.
 
+        Args:
+            cluster: its masters; empty: of the only one there is.
+            broker: ``host:port`` of one broker; it alone then.
 
-async def clean_expired_queues(access: Access, *, cluster: str = "", broker: str = "") -> list[str]:
-    """Delete consume queues whose messages are gone (``cleanExpiredCQ``, code 306); on whom.
+        Raises:
+            ClientError: no such cluster; or some did it and some did not: the text says who.
+            BrokerError, RemotingError: none did it.
+        """
+        return await self._clean(RequestCode.CLEAN_EXPIRED_CONSUMEQUEUE, cluster, broker)
 
-    Args:
-        access: the cluster.
-        cluster: its masters; empty: of the only one there is.
-        broker: ``host:port`` of one broker; it alone then.
+    async def clean_unused_topics(self, *, cluster: str = "", broker: str = "") -> list[str]:
+        """Delete consume queues of topics that are not there any more (``cleanUnusedTopic``,
+        code 316); on whom. Arguments and errors: see :meth:`clean_expired_queues`.
+        """
+        return await self._clean(RequestCode.CLEAN_UNUSED_TOPIC, cluster, broker)
 
-    Raises:
-        ClientError: no such cluster; or some did it and some did not: the text says who.
-        BrokerError, RemotingError: none did it.
-    """
-    return await _clean(access, RequestCode.CLEAN_EXPIRED_CONSUMEQUEUE, cluster, broker)
+    async def delete_expired_log(self, *, cluster: str = "", broker: str = "") -> list[str]:
+        """Delete expired files of the log whatever the hour (``deleteExpiredCommitLog``, code
+        329); on whom. Arguments and errors: see :meth:`clean_expired_queues`.
+        """
+        return await self._clean(RequestCode.DELETE_EXPIRED_COMMITLOG, cluster, broker)
 
+    async def replication_status(self, broker: str) -> ReplicationStatus:
+        """Who replicates a broker (code 907, which brokers of RocketMQ 4 refuse).
 
-async def clean_unused_topics(access: Access, *, cluster: str = "", broker: str = "") -> list[str]:
-    """Delete consume queues of topics that are not there any more (``cleanUnusedTopic``, code 316);
-    on whom. Arguments and errors: see :func:`clean_expired_queues`."""
-    return await _clean(access, RequestCode.CLEAN_UNUSED_TOPIC, cluster, broker)
-
-
-async def delete_expired_log(access: Access, *, cluster: str = "", broker: str = "") -> list[str]:
-    """Delete expired files of the log whatever the hour (``deleteExpiredCommitLog``, code 329); on
-    whom. Arguments and errors: see :func:`clean_expired_queues`."""
-    return await _clean(access, RequestCode.DELETE_EXPIRED_COMMITLOG, cluster, broker)
-
-
-async def replication_status(access: Access, broker: str) -> ReplicationStatus:
-    """Who replicates a broker (code 907, which brokers of RocketMQ 4 refuse).
-
-    Raises:
-        RequestCodeNotSupportedError: the broker is older than the code.
-        BrokerError, RemotingError: see :func:`broker_runtime`.
-    """
-    response = await access.ask(broker, RequestCode.GET_BROKER_HA_STATUS)
-    answer = await read_object(response, "the replication status", broker)
-    replicas = tuple(
-        ReplicaStatus(
-            each.text("addr"),
-            each.number("slaveAckOffset"),
-            each.number("diff"),
-            each.flag("inSync"),
-            each.number("transferredByteInSecond"),
+        Raises:
+            RequestCodeNotSupportedError: the broker is older than the code.
+            BrokerError, RemotingError: see :meth:`broker_runtime`.
+        """
+        response = await self.access.ask(broker, RequestCode.GET_BROKER_HA_STATUS)
+        answer = await read_object(response, "the replication status", broker)
+        replicas = tuple(
+            ReplicaStatus(
+                each.text("addr"),
+                each.number("slaveAckOffset"),
+                each.number("diff"),
+                each.flag("inSync"),
+                each.number("transferredByteInSecond"),
+            )
+            for each in answer.objects("haConnectionInfo")
         )
-        for each in answer.objects("haConnectionInfo")
-    )
-    return ReplicationStatus(
-        answer.flag("master"),
-        answer.number("masterCommitLogMaxOffset"),
-        answer.number("inSyncSlaveNums"),
-        replicas,
-    )
+        return ReplicationStatus(
+            answer.flag("master"),
+            answer.number("masterCommitLogMaxOffset"),
+            answer.number("inSyncSlaveNums"),
+            replicas,
+        )
 
+    async def queue_entries(
+        self,
+        queue: MessageQueue,
+        offset: int,
+        *,
+        count: int = 10,
+        group: str | None = None,
+        broker: str = "",
+    ) -> QueueEntries:
+        """Entries of a consume queue as they are on disk (``queryCq``, code 321).
 
-async def queue_entries(
-    access: Access,
-    queue: MessageQueue,
-    offset: int,
-    *,
-    count: int = 10,
-    group: str | None = None,
-    broker: str = "",
-) -> QueueEntries:
-    """Entries of a consume queue as they are on disk (``queryCq``, code 321).
+        Args:
+            queue: the queue.
+            offset: of the first entry.
+            count: most entries.
+            group: whose expression is to be tried; None: no one's.
+            broker: ``host:port``; empty: the broker that the queue names.
 
-    Args:
-        access: the cluster.
-        queue: the queue.
-        offset: of the first entry.
-        count: most entries.
-        group: whose expression is to be tried; None: no one's.
-        broker: ``host:port``; empty: the broker that the queue names.
+        Raises:
+            BrokerError: there is no such queue.
+            ClientError: the broker is unknown.
+            RemotingError: it does not answer, or with something else.
+        """
+        address = broker or await self.access.read_address_of(queue.topic, queue.broker_name)
+        header = QueryConsumeQueueHeader(
+            topic=queue.topic,
+            queue_id=queue.queue_id,
+            index=offset,
+            count=count,
+            consumer_group=group or "",
+        ).encode()
+        if group is None:
+            header.pop(QueryConsumeQueueHeader.wire_name("consumer_group"))
+        response = await self.access.ask(address, RequestCode.QUERY_CONSUME_QUEUE, header)
+        if not response.body:  # the broker's way to say that the offset is out of range
+            return QueueEntries(queue, 0, 0, ())
+        answer = await read_object(response, "the queue's entries", address)
+        subscription = answer.members("subscriptionData")
+        return QueueEntries(
+            queue,
+            answer.number("minQueueIndex"),
+            answer.number("maxQueueIndex"),
+            tuple(_entry(offset + n, each) for n, each in enumerate(answer.objects("queueData"))),
+            subscription.struct(SubscriptionData) if subscription.own_names() else None,
+            answer.text("filterData"),
+        )
 
-    Raises:
-        BrokerError: there is no such queue.
-        ClientError: the broker is unknown.
-        RemotingError: it does not answer, or with something else.
-    """
-    address = broker or await current_address(access, queue)
-    header = QueryConsumeQueueHeader(
-        topic=queue.topic,
-        queue_id=queue.queue_id,
-        index=offset,
-        count=count,
-        consumer_group=group or "",
-    ).encode()
-    if group is None:
-        header.pop(QueryConsumeQueueHeader.wire_name("consumer_group"))
-    response = await access.ask(address, RequestCode.QUERY_CONSUME_QUEUE, header)
-    if not response.body:  # the broker's way to say that the offset is out of range
-        return QueueEntries(queue, 0, 0, ())
-    answer = await read_object(response, "the queue's entries", address)
-    subscription = answer.members("subscriptionData")
-    return QueueEntries(
-        queue,
-        answer.number("minQueueIndex"),
-        answer.number("maxQueueIndex"),
-        tuple(_entry(offset + n, each) for n, each in enumerate(answer.objects("queueData"))),
-        subscription.struct(SubscriptionData) if subscription.own_names() else None,
-        answer.text("filterData"),
-    )
+    async def _clean(self, code: RequestCode, cluster: str, broker: str) -> list[str]:
+        addresses = await targets(self, cluster=cluster, broker=broker)
+        return await do_on_each(
+            addresses, lambda a: self.access.ask(a, code), f"{code.name} failed"
+        )
 
 
 def _entry(queue_offset: int, entry: Members) -> QueueEntry:
@@ -346,11 +350,6 @@ def _entry(queue_offset: int, entry: Members) -> QueueEntry:
         entry.text("extendDataJson"),
         entry.flag("eval"),
     )
-
-
-async def _clean(access: Access, code: RequestCode, cluster: str, broker: str) -> list[str]:
-    addresses = await targets(access, cluster=cluster, broker=broker)
-    return await do_on_each(addresses, lambda a: access.ask(a, code), f"{code.name} failed")
 
 
 class _Texts:

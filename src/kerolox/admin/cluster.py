@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from kerolox.admin.answers import Members, read_object
+from kerolox.client.core.checking import checked
 from kerolox.client.core.routes import MASTER_ID, BrokerAddresses
 from kerolox.errors import ClientError, RemoteProtocolError
 from kerolox.protocol.codes import RequestCode
@@ -63,10 +64,21 @@ class ClusterInfo:
         return [self.brokers[name] for name in sorted(names) if name in self.brokers]
 
 
-async def cluster_info(access: Access) -> ClusterInfo:
-    """All brokers and clusters that the name server knows (code 106). Errors: see ``Access``."""
-    response = await access.ask_name_server(RequestCode.GET_BROKER_CLUSTER_INFO)
-    return await _read(response, "the name server")
+@checked()
+class ClusterRequests:
+    """Asks about a whole cluster; every other class of requests is one of these."""
+
+    @property
+    def access(self) -> Access:
+        """Its way to the cluster."""
+        raise NotImplementedError
+
+    async def cluster_info(self) -> ClusterInfo:
+        """All brokers and clusters that the name server knows (code 106). Errors: see
+        ``Access``.
+        """
+        response = await self.access.ask_name_server(RequestCode.GET_BROKER_CLUSTER_INFO)
+        return await _read(response, "the name server")
 
 
 async def cluster_info_from(access: Access, name_server: str) -> ClusterInfo:

@@ -7,15 +7,14 @@ from enum import Enum
 from typing import TYPE_CHECKING
 
 from kerolox.admin.answers import read_object, read_struct
-from kerolox.admin.asking import all_answers, answers_of, current_route, nodes_of_topic
-from kerolox.admin.cluster import cluster_info
+from kerolox.admin.asking import all_answers, answers_of, nodes_of_topic
 from kerolox.admin.topics import (
     TopicDescription,
     TopicKind,
-    describe_topic,
-    list_topics,
+    TopicRequests,
     topic_kind,
 )
+from kerolox.client.core.checking import checked
 from kerolox.client.core.consuming.rebalance import allocate, allocate_averagely
 from kerolox.client.core.routes import subscribe_queues
 from kerolox.protocol.bodies import TopicConfig, TopicConfigTable
@@ -28,7 +27,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from kerolox.admin.cluster import ClusterInfo
-    from kerolox.client.aio.network.access import Access
     from kerolox.client.core.routes import TopicRoute
     from kerolox.message import MessageQueue
 
@@ -79,21 +77,157 @@ class TopicSummary:
     """Why nothing more is known of it."""
 
 
-async def topic_summaries(access: Access, kinds: Iterable[TopicKind]) -> list[TopicSummary]:
-    """The topics of some kinds with what they hold, sorted by name; two requests or more for each.
+@checked()
+class TopicListRequests(TopicRequests):
+    """Lists topics by cluster, group and kind."""
 
-    Raises:
-        BrokerError, RemotingError: the name server does not say which topics there are.
-    """
-    wanted = frozenset(kinds)
-    info = await cluster_info(access)
-    found = {name: topic_kind(name, info) for name in await list_topics(access)}
-    names = [name for name, kind in found.items() if kind in wanted]
-    described, failed = await answers_of(names, lambda name: describe_topic(access, name))
-    return [
-        _summary(name, found[name], described.get(name), str(failed.get(name, "")))
-        for name in names
-    ]
+    async def topic_summaries(self, kinds: Iterable[TopicKind]) -> list[TopicSummary]:
+        """The topics of some kinds with what they hold, sorted by name; two requests or more for
+        each.
+
+        Raises:
+            BrokerError, RemotingError: the name server does not say which topics there are.
+        """
+        wanted = frozenset(kinds)
+        info = await self.cluster_info()
+        found = {name: topic_kind(name, info) for name in await self.list_topics()}
+        names = [name for name, kind in found.items() if kind in wanted]
+        described, failed = await answers_of(names, lambda name: self.describe_topic(name))
+        return [
+            _summary(name, found[name], described.get(name), str(failed.get(name, "")))
+            for name in names
+        ]
+
+    async def topics_of_cluster(self, cluster: str) -> list[str]:
+        """The topics of a cluster as a name server knows them, sorted (code 224). Errors: see
+        ``Access.ask_name_server``.
+        """
+        header = ClusterHeader(cluster=cluster).encode()
+        response = await self.access.ask_name_server(RequestCode.GET_TOPICS_BY_CLUSTER, header)
+        answer = await read_object(response, "the topic list", "the name server")
+        return sorted(answer.texts("topicList"))
+
+    async def system_topics(self, *, broker: str = "") -> list[str]:
+        """Names that users may not take, sorted: those of a broker (code 305), or the clusters and
+        brokers of a name server (code 304).
+
+        Args:
+            broker: ``host:port``; empty: a name server is asked.
+
+        Raises:
+            BrokerError, RemotingError: it refused or does not answer.
+        """
+        if broker:
+            response = await self.access.ask(broker, RequestCode.GET_SYSTEM_TOPIC_LIST_FROM_BROKER)
+        else:
+            response = await self.access.ask_name_server(RequestCode.GET_SYSTEM_TOPIC_LIST_FROM_NS)
+        answer = await read_object(response, "the system topics", broker or "the name server")
+        return sorted(answer.texts("topicList"))
+
+    async def unit_topics(self, which: UnitTopics | str) -> list[str]:
+        """The topics of units, sorted (codes 311 to 313).
+
+        Args:
+            which: a member of ``UnitTopics``, or its value.
+
+        Raises:
+            ValueError: ``which`` is none.
+            BrokerError, RemotingError: see ``Access.ask_name_server``.
+        """
+        response = await self.access.ask_name_server(_UNIT_CODES[UnitTopics(which)])
+        answer = await read_object(response, "the topic list", "the name server")
+        return sorted(answer.texts("topicList"))
+
+    async def all_topic_settings(
+        self, broker: str, *, internal: bool = True, groups: bool = True
+    ) -> dict[str, TopicConfig]:
+        """The topics of a broker by name, sorted (code 21).
+
+        Args:
+            broker: ``host:port``.
+            internal: RocketMQ's own too.
+            groups: topics of retries and dead letters too.
+
+        Raises:
+            BrokerError, RemotingError: it refused or does not answer.
+        """
+        response = await self.access.ask(broker, RequestCode.GET_ALL_TOPIC_CONFIG)
+        answer = await read_struct(response, TopicConfigTable, "the topics", broker)
+        table = answer.topic_config_table
+        hidden = set() if internal else set(await self.system_topics(broker=broker))
+        return {
+            name: table[name]
+            for name in sorted(table)
+            if name not in hidden and (groups or not name.startswith((RETRY_PREFIX, DLQ_PREFIX)))
+        }
+
+    async def topic_clusters(self, topic: str) -> list[str]:
+        """The clusters that have a topic, sorted (``topicClusterList``).
+
+        Raises:
+            TopicRouteNotFoundError: no name server knows the topic.
+            RemotingError: none answers.
+        """
+        return _clusters(await self.cluster_info(), await self.access.route(topic))
+
+    async def groups_of_topic(self, topic: str) -> list[str]:
+        """The groups that consume a topic, online or not, sorted (code 300); all its brokers are
+        asked.
+
+        Raises:
+            TopicRouteNotFoundError: no name server knows the topic.
+            BrokerError, RemotingError: a broker refused or does not answer.
+        """
+        header = TopicHeader(topic=topic).encode()
+
+        async def ask(address: str) -> tuple[str, ...]:
+            response = await self.access.ask(
+                address, RequestCode.QUERY_TOPIC_CONSUME_BY_WHO, header
+            )
+            return (await read_object(response, "the groups", address)).texts("groupList")
+
+        nodes = await nodes_of_topic(self, topic)
+        found = await all_answers(nodes.values(), ask)
+        return sorted({group for groups in found.values() for group in groups})
+
+    async def topics_with_groups(self) -> list[TopicGroups]:
+        """All topics but those of retries and dead letters, with their clusters and groups, sorted
+        (``topicList -c``). Where the brokers of one do not answer it has no groups.
+
+        Raises:
+            RemotingError: no name server answers.
+        """
+        info = await self.cluster_info()
+        topics = [
+            topic
+            for topic in await self.list_topics()
+            if not topic.startswith((RETRY_PREFIX, DLQ_PREFIX))
+        ]
+
+        async def query(topic: str) -> TopicGroups:
+            clusters = _clusters(info, await self.access.route(topic))
+            return TopicGroups(topic, tuple(clusters), tuple(await self.groups_of_topic(topic)))
+
+        found, _ = await answers_of(topics, query)
+        return [found.get(topic) or TopicGroups(topic, (), ()) for topic in topics]
+
+    async def allocate_queues(
+        self, topic: str, client_ids: Iterable[str]
+    ) -> dict[str, list[MessageQueue]]:
+        """Who would have which queue if these were the members of a group (``allocateMQ``), by the
+        strategy AVG.
+
+        Args:
+            topic: the topic.
+            client_ids: of the members; ``mqadmin`` gives IP addresses.
+
+        Raises:
+            TopicRouteNotFoundError: no name server knows the topic.
+            RemotingError: none answers.
+        """
+        queues = subscribe_queues(topic, await self.access.route(topic))
+        members = list(dict.fromkeys(client_ids))
+        return {each: allocate(allocate_averagely, each, queues, members) for each in members}
 
 
 def _summary(
@@ -111,145 +245,6 @@ def _summary(
         last_update_ms=max((each.last_update_timestamp for each in queues), default=0),
         error=error,
     )
-
-
-async def topics_of_cluster(access: Access, cluster: str) -> list[str]:
-    """The topics of a cluster as a name server knows them, sorted (code 224). Errors: see
-    ``Access.ask_name_server``."""
-    header = ClusterHeader(cluster=cluster).encode()
-    response = await access.ask_name_server(RequestCode.GET_TOPICS_BY_CLUSTER, header)
-    answer = await read_object(response, "the topic list", "the name server")
-    return sorted(answer.texts("topicList"))
-
-
-async def system_topics(access: Access, *, broker: str = "") -> list[str]:
-    """Names that users may not take, sorted: those of a broker (code 305), or the clusters and
-    brokers of a name server (code 304).
-
-    Args:
-        access: the cluster.
-        broker: ``host:port``; empty: a name server is asked.
-
-    Raises:
-        BrokerError, RemotingError: it refused or does not answer.
-    """
-    if broker:
-        response = await access.ask(broker, RequestCode.GET_SYSTEM_TOPIC_LIST_FROM_BROKER)
-    else:
-        response = await access.ask_name_server(RequestCode.GET_SYSTEM_TOPIC_LIST_FROM_NS)
-    answer = await read_object(response, "the system topics", broker or "the name server")
-    return sorted(answer.texts("topicList"))
-
-
-async def unit_topics(access: Access, which: UnitTopics | str) -> list[str]:
-    """The topics of units, sorted (codes 311 to 313).
-
-    Args:
-        access: the cluster.
-        which: a member of ``UnitTopics``, or its value.
-
-    Raises:
-        ValueError: ``which`` is none.
-        BrokerError, RemotingError: see ``Access.ask_name_server``.
-    """
-    response = await access.ask_name_server(_UNIT_CODES[UnitTopics(which)])
-    answer = await read_object(response, "the topic list", "the name server")
-    return sorted(answer.texts("topicList"))
-
-
-async def all_topic_settings(
-    access: Access, broker: str, *, internal: bool = True, groups: bool = True
-) -> dict[str, TopicConfig]:
-    """The topics of a broker by name, sorted (code 21).
-
-    Args:
-        access: the cluster.
-        broker: ``host:port``.
-        internal: RocketMQ's own too.
-        groups: topics of retries and dead letters too.
-
-    Raises:
-        BrokerError, RemotingError: it refused or does not answer.
-    """
-    response = await access.ask(broker, RequestCode.GET_ALL_TOPIC_CONFIG)
-    answer = await read_struct(response, TopicConfigTable, "the topics", broker)
-    table = answer.topic_config_table
-    hidden = set() if internal else set(await system_topics(access, broker=broker))
-    return {
-        name: table[name]
-        for name in sorted(table)
-        if name not in hidden and (groups or not name.startswith((RETRY_PREFIX, DLQ_PREFIX)))
-    }
-
-
-async def topic_clusters(access: Access, topic: str) -> list[str]:
-    """The clusters that have a topic, sorted (``topicClusterList``).
-
-    Raises:
-        TopicRouteNotFoundError: no name server knows the topic.
-        RemotingError: none answers.
-    """
-    return _clusters(await cluster_info(access), await current_route(access, topic))
-
-
-async def groups_of_topic(access: Access, topic: str) -> list[str]:
-    """The groups that consume a topic, online or not, sorted (code 300); all its brokers are asked.
-
-    Raises:
-        TopicRouteNotFoundError: no name server knows the topic.
-        BrokerError, RemotingError: a broker refused or does not answer.
-    """
-    header = TopicHeader(topic=topic).encode()
-
-    async def ask(address: str) -> tuple[str, ...]:
-        response = await access.ask(address, RequestCode.QUERY_TOPIC_CONSUME_BY_WHO, header)
-        return (await read_object(response, "the groups", address)).texts("groupList")
-
-    nodes = await nodes_of_topic(access, topic)
-    found = await all_answers(nodes.values(), ask)
-    return sorted({group for groups in found.values() for group in groups})
-
-
-async def topics_with_groups(access: Access) -> list[TopicGroups]:
-    """All topics but those of retries and dead letters, with their clusters and groups, sorted
-    (``topicList -c``). Where the brokers of one do not answer it has no groups.
-
-    Raises:
-        RemotingError: no name server answers.
-    """
-    info = await cluster_info(access)
-    topics = [
-        topic
-        for topic in await list_topics(access)
-        if not topic.startswith((RETRY_PREFIX, DLQ_PREFIX))
-    ]
-
-    async def query(topic: str) -> TopicGroups:
-        clusters = _clusters(info, await current_route(access, topic))
-        return TopicGroups(topic, tuple(clusters), tuple(await groups_of_topic(access, topic)))
-
-    found, _ = await answers_of(topics, query)
-    return [found.get(topic) or TopicGroups(topic, (), ()) for topic in topics]
-
-
-async def allocate_queues(
-    access: Access, topic: str, client_ids: Iterable[str]
-) -> dict[str, list[MessageQueue]]:
-    """Who would have which queue if these were the members of a group (``allocateMQ``), by the
-    strategy AVG.
-
-    Args:
-        access: the cluster.
-        topic: the topic.
-        client_ids: of the members; ``mqadmin`` gives IP addresses.
-
-    Raises:
-        TopicRouteNotFoundError: no name server knows the topic.
-        RemotingError: none answers.
-    """
-    queues = subscribe_queues(topic, await current_route(access, topic))
-    members = list(dict.fromkeys(client_ids))
-    return {each: allocate(allocate_averagely, each, queues, members) for each in members}
 
 
 def _clusters(info: ClusterInfo, route: TopicRoute) -> list[str]:

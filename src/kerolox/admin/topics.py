@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING
 
 from kerolox.admin.answers import read_object, read_struct
 from kerolox.admin.asking import ask_each, beside, listed
-from kerolox.admin.cluster import ClusterInfo, cluster_info
+from kerolox.admin.cluster import ClusterInfo, ClusterRequests
+from kerolox.client.core.checking import checked
 from kerolox.client.core.routes import MASTER_ID, BrokerAddresses, TopicRoute
 from kerolox.client.core.validate import check_new_topic
 from kerolox.errors import (
@@ -70,15 +71,153 @@ class TopicDescription:
     queues: tuple[QueueStatus, ...]
 
 
-async def list_topics(access: Access) -> list[str]:
-    """All topic names that the name server knows, sorted (code 206).
+@checked()
+class TopicRequests(ClusterRequests):
+    """Asks about topics, and makes them."""
 
-    Raises:
-        RemotingError: no name server answers.
-    """
-    response = await access.ask_name_server(RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER)
-    answer = await read_object(response, "the topic list", "the name server")
-    return sorted(answer.texts("topicList"))
+    async def list_topics(self) -> list[str]:
+        """All topic names that the name server knows, sorted (code 206).
+
+        Raises:
+            RemotingError: no name server answers.
+        """
+        response = await self.access.ask_name_server(RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER)
+        answer = await read_object(response, "the topic list", "the name server")
+        return sorted(answer.texts("topicList"))
+
+    async def create_topic(
+        self,
+        topic: str,
+        *,
+        cluster: str = "",
+        broker: str = "",
+        queues: int = QUEUES_DEFAULT,
+        perm: int = Perm.READ | Perm.WRITE,
+        order: bool = False,
+        dry_run: bool = False,
+    ) -> list[str]:
+        """Create a topic that is not there (code 17); the addresses of the brokers that have it
+        now. Code 17 itself would change one that is there, and the queues it then lacks are not
+        read any more: see :meth:`update_topic`.
+
+        Args:
+            topic: its name.
+            cluster: create it on all masters of this one; empty: of the only one there is.
+            broker: create it on the broker of this address only.
+            queues: read and write queues on each broker.
+            perm: 2 write, 4 read, 6 both.
+            order: write ORDER_TOPIC_CONFIG too, so that producers keep to fixed queues.
+            dry_run: change nothing; the brokers that would have it.
+
+        Raises:
+            MessageRejectedError: the name is illegal or RocketMQ's own.
+            TopicExistsError: all of those brokers have it, or one has it with other settings.
+            ClientError: no such cluster, or several to choose from; or not all that was to be done
+                could be: the text says what is done, what is not and why. Another run finishes it.
+            BrokerError, RemotingError: no broker made it: it refused, or does not answer.
+        """
+        check_new_topic(topic)
+        info = await self.cluster_info()
+        addresses = [broker] if broker else info.masters(cluster or info.only_cluster())
+        wanted = TopicConfig(
+            topic_name=topic,
+            read_queue_nums=queues,
+            write_queue_nums=queues,
+            perm=int(perm),
+            order=order,
+        )
+        await self._check_absent(wanted, addresses)
+        if dry_run:
+            return addresses
+        if order:
+            # Before the brokers: a run that ends here has made no topic, and the next one finishes
+            # it.
+            names = [n for n, b in info.brokers.items() if b.addresses.get(MASTER_ID) in addresses]
+            await _note_order(self.access, topic, names, queues)
+        made, failed = await ask_each(addresses, lambda a: self.access.put_topic(a, wanted))
+        if not made:
+            raise next(iter(failed.values()))
+        if failed:
+            raise ClientError(
+                f"topic {topic!r} could not be made on broker {listed(failed)}"
+                f"{beside('it is on', made)}; run the command again when all answer"
+            )
+        return addresses
+
+    async def topic_settings(self, address: str, topic: str) -> TopicConfig | None:
+        """What a broker has of a topic (code 351); None: it has none of that name.
+
+        Raises:
+            BrokerError: it refused.
+            RemotingError: it does not answer, or with something else.
+        """
+        try:
+            response = await self.access.ask(
+                address, RequestCode.GET_TOPIC_CONFIG, {"topic": topic}
+            )
+            return await read_struct(response, TopicConfig, "the topic", address)
+        except (TopicNotFoundError, NotFoundError):
+            return None
+        except RequestCodeNotSupportedError:
+            # Before RocketMQ 5 there are only all topics together.
+            response = await self.access.ask(address, RequestCode.GET_ALL_TOPIC_CONFIG)
+            table = await read_struct(response, TopicConfigTable, "the topic", address)
+            return table.topic_config_table.get(topic)
+
+    async def _check_absent(self, wanted: TopicConfig, addresses: list[str]) -> None:
+        """Whether something is to be made and nothing would be changed. A run that was cut short
+        may have left the topic on some of the brokers as it is wanted; the next one goes on with
+        the rest.
+
+        Raises:
+            TopicExistsError: it is not so.
+        """
+        found = {
+            address: settings
+            for address in addresses
+            if (settings := await self.topic_settings(address, wanted.topic_name)) is not None
+        }
+        if not found or (len(found) < len(addresses) and all(s == wanted for s in found.values())):
+            return
+        there = "; ".join(
+            f"{s.read_queue_nums} read, {s.write_queue_nums} write queues, perm {s.perm}"
+            f" on {address}"
+            for address, s in found.items()
+        )
+        raise TopicExistsError(
+            f"topic {wanted.topic_name!r} is there already: {there}; nothing was changed. "
+            f"'kerolox topic update {wanted.topic_name}' changes it"
+        )
+
+    async def describe_topic(self, topic: str) -> TopicDescription:
+        """Where a topic is and what its queues hold (codes 105 and 202).
+
+        Raises:
+            TopicRouteNotFoundError: no name server knows it.
+            BrokerError: a broker refused.
+            RemotingError: a name server or master does not answer.
+        """
+        route = await self.describe_route(topic)
+        queues: list[QueueStatus] = []
+        for broker in route.brokers:
+            address = broker.any_address()
+            if address is None:
+                continue
+            queues += (await queue_statuses(self.access, address, topic)).values()
+        queues.sort(key=lambda status: status.queue)
+        return TopicDescription(topic, route, tuple(queues))
+
+    async def describe_route(self, topic: str) -> TopicRoute:
+        """Where a topic is, as the first name server that answers has it (code 105).
+
+        Raises:
+            TopicRouteNotFoundError: it knows no such topic.
+            RemotingError: none answers.
+        """
+        route = await self.access.fetch_route(topic)
+        if route is None:
+            raise _no_such_topic(self.access, topic)
+        return route
 
 
 def topic_kind(topic: str, info: ClusterInfo) -> TopicKind:
@@ -102,66 +241,6 @@ def is_internal_topic(topic: str, info: ClusterInfo) -> bool:
     return topic_kind(topic, info) is not TopicKind.NORMAL
 
 
-async def create_topic(
-    access: Access,
-    topic: str,
-    *,
-    cluster: str = "",
-    broker: str = "",
-    queues: int = QUEUES_DEFAULT,
-    perm: int = Perm.READ | Perm.WRITE,
-    order: bool = False,
-    dry_run: bool = False,
-) -> list[str]:
-    """Create a topic that is not there (code 17); the addresses of the brokers that have it now.
-    Code 17 itself would change one that is there, and the queues it then lacks are not read any
-    more: see :func:`~kerolox.admin.topic_changes.update.update_topic`.
-
-    Args:
-        access: the cluster.
-        topic: its name.
-        cluster: create it on all masters of this one; empty: of the only one there is.
-        broker: create it on the broker of this address only.
-        queues: read and write queues on each broker.
-        perm: 2 write, 4 read, 6 both.
-        order: write ORDER_TOPIC_CONFIG too, so that producers keep to fixed queues.
-        dry_run: change nothing; the brokers that would have it.
-
-    Raises:
-        MessageRejectedError: the name is illegal or RocketMQ's own.
-        TopicExistsError: all of those brokers have it, or one has it with other settings.
-        ClientError: no such cluster, or several to choose from; or not all that was to be done
-            could be: the text says what is done, what is not and why. Another run finishes it.
-        BrokerError, RemotingError: no broker made it: it refused, or does not answer.
-    """
-    check_new_topic(topic)
-    info = await cluster_info(access)
-    addresses = [broker] if broker else info.masters(cluster or info.only_cluster())
-    wanted = TopicConfig(
-        topic_name=topic,
-        read_queue_nums=queues,
-        write_queue_nums=queues,
-        perm=int(perm),
-        order=order,
-    )
-    await _check_absent(access, wanted, addresses)
-    if dry_run:
-        return addresses
-    if order:
-        # Before the brokers: a run that ends here has made no topic, and the next one finishes it.
-        names = [n for n, b in info.brokers.items() if b.addresses.get(MASTER_ID) in addresses]
-        await _note_order(access, topic, names, queues)
-    made, failed = await ask_each(addresses, lambda a: access.put_topic(a, wanted))
-    if not made:
-        raise next(iter(failed.values()))
-    if failed:
-        raise ClientError(
-            f"topic {topic!r} could not be made on broker {listed(failed)}"
-            f"{beside('it is on', made)}; run the command again when all answer"
-        )
-    return addresses
-
-
 async def _note_order(access: Access, topic: str, names: list[str], queues: int) -> None:
     """Have the name servers know that a topic is ordered, and its queues on each broker."""
     value = ";".join(f"{name}:{queues}" for name in sorted(names))
@@ -175,68 +254,6 @@ async def _note_order(access: Access, topic: str, names: list[str], queues: int)
             f"name server {listed(failed)}{beside('it is at', noted)}; run the command again "
             "when all answer, or name only those that do (-n)"
         )
-
-
-async def topic_settings(access: Access, address: str, topic: str) -> TopicConfig | None:
-    """What a broker has of a topic (code 351); None: it has none of that name.
-
-    Raises:
-        BrokerError: it refused.
-        RemotingError: it does not answer, or with something else.
-    """
-    try:
-        response = await access.ask(address, RequestCode.GET_TOPIC_CONFIG, {"topic": topic})
-        return await read_struct(response, TopicConfig, "the topic", address)
-    except (TopicNotFoundError, NotFoundError):
-        return None
-    except RequestCodeNotSupportedError:
-        # Before RocketMQ 5 there are only all topics together.
-        response = await access.ask(address, RequestCode.GET_ALL_TOPIC_CONFIG)
-        table = await read_struct(response, TopicConfigTable, "the topic", address)
-        return table.topic_config_table.get(topic)
-
-
-async def _check_absent(access: Access, wanted: TopicConfig, addresses: list[str]) -> None:
-    """Whether something is to be made and nothing would be changed. A run that was cut short may
-    have left the topic on some of the brokers as it is wanted; the next one goes on with the rest.
-
-    Raises:
-        TopicExistsError: it is not so.
-    """
-    found = {
-        address: settings
-        for address in addresses
-        if (settings := await topic_settings(access, address, wanted.topic_name)) is not None
-    }
-    if not found or (len(found) < len(addresses) and all(s == wanted for s in found.values())):
-        return
-    there = "; ".join(
-        f"{s.read_queue_nums} read, {s.write_queue_nums} write queues, perm {s.perm} on {address}"
-        for address, s in found.items()
-    )
-    raise TopicExistsError(
-        f"topic {wanted.topic_name!r} is there already: {there}; nothing was changed. "
-        f"'kerolox topic update {wanted.topic_name}' changes it"
-    )
-
-
-async def describe_topic(access: Access, topic: str) -> TopicDescription:
-    """Where a topic is and what its queues hold (codes 105 and 202).
-
-    Raises:
-        TopicRouteNotFoundError: no name server knows it.
-        BrokerError: a broker refused.
-        RemotingError: a name server or master does not answer.
-    """
-    route = await describe_route(access, topic)
-    queues: list[QueueStatus] = []
-    for broker in route.brokers:
-        address = broker.any_address()
-        if address is None:
-            continue
-        queues += (await queue_statuses(access, address, topic)).values()
-    queues.sort(key=lambda status: status.queue)
-    return TopicDescription(topic, route, tuple(queues))
 
 
 async def brokers_of(
@@ -281,19 +298,6 @@ def check_not_internal(topic: str) -> None:
     """
     if is_system_topic(topic):
         raise MessageRejectedError(f"topic {topic!r} belongs to RocketMQ itself; it must stay")
-
-
-async def describe_route(access: Access, topic: str) -> TopicRoute:
-    """Where a topic is, as the first name server that answers has it (code 105).
-
-    Raises:
-        TopicRouteNotFoundError: it knows no such topic.
-        RemotingError: none answers.
-    """
-    route = await access.fetch_route(topic)
-    if route is None:
-        raise _no_such_topic(access, topic)
-    return route
 
 
 def _no_such_topic(access: Access, topic: str) -> TopicRouteNotFoundError:

@@ -9,14 +9,7 @@ import os
 import time
 from collections.abc import AsyncIterator, Callable
 
-from kerolox.admin import (
-    Access,
-    create_topic,
-    delete_group,
-    delete_topic,
-    describe_topic,
-    set_offset,
-)
+from kerolox.admin import Admin
 from kerolox.admin.asking import is_kerolox
 from kerolox.bench.load import STAMP_BYTES, Kind, Load, Tally
 from kerolox.bench.pacing import work
@@ -87,7 +80,7 @@ class Clients:
 
 
 async def run_load(
-    access: Access,
+    admin: Admin,
     clients: Clients,
     load: Load,
     *,
@@ -99,7 +92,7 @@ async def run_load(
     group of its consumers.
 
     Args:
-        access: to make and delete these.
+        admin: to make and delete these.
         clients: how the load connects.
         load: what to do.
         on_start: gets the tally, which grows from then on.
@@ -109,7 +102,7 @@ async def run_load(
             the load is counted.
     """
     tally = Tally(load)
-    async with _topic(access, load) as (topic, is_ours):
+    async with _topic(admin, load) as (topic, is_ours):
         load = tally.load = dataclasses.replace(load, topic=topic)
         match load.kind:
             case Kind.SEND:
@@ -118,48 +111,48 @@ async def run_load(
             case Kind.CONSUME:
                 if is_ours:
                     await _fill(clients, load)
-                await _consume(access, clients, load, tally, on_start)
+                await _consume(admin, clients, load, tally, on_start)
             case Kind.ROUNDTRIP:
-                await _round_trip(access, clients, load, tally, on_start)
+                await _round_trip(admin, clients, load, tally, on_start)
     return tally
 
 
 @contextlib.asynccontextmanager
-async def _topic(access: Access, load: Load) -> AsyncIterator[tuple[str, bool]]:
+async def _topic(admin: Admin, load: Load) -> AsyncIterator[tuple[str, bool]]:
     """The topic, and whether it was made for the load."""
     topic = load.topic or f"{PREFIX}{os.urandom(6).hex()}"
-    is_ours = await access.fetch_route(topic) is None
+    is_ours = await admin.access.fetch_route(topic) is None
     if is_ours:
-        await create_topic(access, topic, cluster=load.cluster, queues=load.queues)
+        await admin.create_topic(topic, cluster=load.cluster, queues=load.queues)
     try:
         yield topic, is_ours
     finally:
         if is_ours:
             async with asyncio.timeout(REMOVE_SECONDS):
-                await delete_topic(access, topic, cluster=load.cluster)
+                await admin.delete_topic(topic, cluster=load.cluster)
 
 
 @contextlib.asynccontextmanager
-async def _group(access: Access, load: Load) -> AsyncIterator[str]:
+async def _group(admin: Admin, load: Load) -> AsyncIterator[str]:
     """The name of a group that is gone afterwards."""
     group = f"{PREFIX}{os.urandom(6).hex()}"
     try:
         yield group
     finally:
         async with asyncio.timeout(REMOVE_SECONDS):
-            await _remove_group(access, group, load.cluster)
+            await _remove_group(admin, group, load.cluster)
 
 
-async def _remove_group(access: Access, group: str, cluster: str) -> None:
+async def _remove_group(admin: Admin, group: str, cluster: str) -> None:
     """Delete it, for good.
 
     A Java broker answers a pull that it holds when its time is over, though its consumer has left,
     and makes a group that is not there anew for it (autoCreateSubscriptionGroup).
     """
-    brokers = await delete_group(access, group, cluster=cluster, remove_offsets=True)
-    if not all([await is_kerolox(access, each) for each in brokers]):
+    brokers = await admin.delete_group(group, cluster=cluster, remove_offsets=True)
+    if not all([await is_kerolox(admin, each) for each in brokers]):
         await asyncio.sleep(HELD_SECONDS)
-        await delete_group(access, group, cluster=cluster, remove_offsets=True)
+        await admin.delete_group(group, cluster=cluster, remove_offsets=True)
 
 
 async def _send(clients: Clients, load: Load, tally: Tally) -> None:
@@ -188,13 +181,13 @@ async def _fill(clients: Clients, load: Load) -> None:
 
 
 async def _consume(
-    access: Access,
+    admin: Admin,
     clients: Clients,
     load: Load,
     tally: Tally,
     on_start: Callable[[Tally], None],
 ) -> None:
-    described = await describe_topic(access, load.topic)
+    described = await admin.describe_topic(load.topic)
     wanted = sum(each.max_offset - each.min_offset for each in described.queues)
     wanted = min(wanted, load.count or wanted)
     if not wanted:
@@ -209,7 +202,7 @@ async def _consume(
             tally.took(len(each.body), (now_ms - each.store_timestamp) * 1_000_000)
         progress.set()
 
-    async with _group(access, load) as group:
+    async with _group(admin, load) as group:
         consumer = clients.consumer(group, load, ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET)
         consumer.subscribe(load.topic, "*", on_messages)
         on_start(tally)
@@ -227,7 +220,7 @@ async def _consume(
 
 
 async def _round_trip(
-    access: Access,
+    admin: Admin,
     clients: Clients,
     load: Load,
     tally: Tally,
@@ -235,7 +228,7 @@ async def _round_trip(
 ) -> None:
     run, padding = os.urandom(16), os.urandom(load.size - STAMP_BYTES)
     waiting: dict[int, asyncio.Future[None]] = {}
-    queues = (await describe_topic(access, load.topic)).queues
+    queues = (await admin.describe_topic(load.topic)).queues
 
     async def on_messages(messages: list[MessageExt]) -> None:
         for each in messages:
@@ -245,13 +238,13 @@ async def _round_trip(
                 if future is not None and not future.done():
                     future.set_result(None)
 
-    async with _group(access, load) as group, clients.producer() as producer:
+    async with _group(admin, load) as group, clients.producer() as producer:
         consumer = clients.consumer(group, load, ConsumeFromWhere.CONSUME_FROM_LAST_OFFSET)
         consumer.subscribe(load.topic, "*", on_messages)
         ready = _Ready(consumer, {each.queue for each in queues})
         for each in queues:
             # Else a new group would begin with all that a short topic has.
-            await set_offset(access, group, each.queue, each.max_offset)
+            await admin.set_offset(group, each.queue, each.max_offset)
 
         async def pass_on(number: int) -> None:
             future: asyncio.Future[None] = asyncio.get_running_loop().create_future()

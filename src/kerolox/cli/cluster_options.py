@@ -17,7 +17,7 @@ from kerolox.cli.process.logs import configure_logging
 from kerolox.cli.process.running import run
 
 if TYPE_CHECKING:
-    from kerolox.admin import Access
+    from kerolox.admin import Admin
     from kerolox.cli.contexts import Context
     from kerolox.security.credentials import Credentials
     from kerolox.security.tls import Tls
@@ -214,7 +214,7 @@ def resolved(name_server: str, broker: str) -> str:
         return ""
     from kerolox.admin.asking import broker_address
 
-    return on_cluster(name_server, lambda access: broker_address(access, broker))
+    return on_cluster(name_server, lambda admin: broker_address(admin, broker))
 
 
 def place_options(command: Callable[..., object]) -> Callable[..., object]:
@@ -239,12 +239,12 @@ def place_options(command: Callable[..., object]) -> Callable[..., object]:
 
 def on_cluster(
     name_server: str,
-    work: Callable[[Access], Awaitable[_Result]],
+    work: Callable[[Admin], Awaitable[_Result]],
     *,
     log_level: str = "warning",
 ) -> _Result:
-    """Run ``work`` with access to a cluster; ``log_level``: what is logged."""
-    from kerolox.admin import Access
+    """Run ``work`` with an ``Admin`` of a cluster; ``log_level``: what is logged."""
+    from kerolox.admin import Access, Admin
     from kerolox.client.aio.network.identity import name_servers_of
     from kerolox.remoting.client import RemotingClient
 
@@ -254,6 +254,6 @@ def on_cluster(
 
     async def with_client() -> _Result:
         async with RemotingClient(credentials=credentials, tls=tls) as client:
-            return await work(Access(client, name_servers))
+            return await work(Admin.on(Access(client, name_servers)))
 
     return run(with_client())

@@ -4,14 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from kerolox.admin import (
-    Admin,
-    ClusterInfo,
-    GroupState,
-    TopicConfig,
-    group_exists,
-    is_internal_topic,
-)
+from kerolox.admin import Admin, ClusterInfo, GroupState, TopicConfig, is_internal_topic
 from kerolox.admin.asking import answers_of
 from kerolox.admin.consumers.groups import group_states_told
 from kerolox.client import ClientSettings
@@ -64,7 +57,7 @@ class _ClusterQuestions:
         return await self._cache.get(
             ("groups", internal),
             KEPT_SECONDS,
-            lambda: group_states_told(self._admin.access, internal=internal),
+            lambda: group_states_told(self._admin, internal=internal),
         )
 
     async def check_group(self, name: str) -> None:
@@ -73,9 +66,9 @@ class _ClusterQuestions:
         Raises:
             NotFoundError: it has no settings, no offsets and no topics.
         """
-        if name not in await self.group_states(internal=True) and not await group_exists(
-            self._admin.access, name
-        ):
+        if name in await self.group_states(internal=True):
+            return
+        if not await self._admin.group_exists(name):
             raise NotFoundError(f"there is no group {name!r}")
 
     async def masters(self) -> dict[str, str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from kerolox.admin import Access, Position, describe_topic, position_of, read_messages
+from kerolox.admin import Admin, Position, position_of
 from kerolox.admin.asking import answers_of
 from kerolox.errors import ClientError
 from kerolox.filter.sql92 import compile_sql92
@@ -97,7 +97,7 @@ def position_in(text: str) -> Position:
         raise ClientError(f"no position: {error}") from None
 
 
-async def scan(access: Access, wanted: Wanted) -> Scan:
+async def scan(admin: Admin, wanted: Wanted) -> Scan:
     """Read the messages, each queue up to its share of what may be read.
 
     Raises:
@@ -105,10 +105,10 @@ async def scan(access: Access, wanted: Wanted) -> Scan:
         ClientError: an expression can't be read, or there is no such queue.
         BrokerError, RemotingError: no queue could be read.
     """
-    queues = [wanted.queue] if wanted.queue is not None else await _queues(access, wanted.topic)
+    queues = [wanted.queue] if wanted.queue is not None else await _queues(admin, wanted.topic)
     found = Scan()
     share = max(MESSAGES_READ_MAX // max(len(queues), 1), 1)
-    _, failed = await answers_of(queues, lambda queue: _read(access, wanted, queue, share, found))
+    _, failed = await answers_of(queues, lambda queue: _read(admin, wanted, queue, share, found))
     if failed and len(failed) == len(queues):
         raise next(iter(failed.values()))
     found.failed = {queue: str(error) for queue, error in failed.items()}
@@ -118,20 +118,17 @@ async def scan(access: Access, wanted: Wanted) -> Scan:
     return found
 
 
-async def _queues(access: Access, topic: str) -> list[MessageQueue]:
+async def _queues(admin: Admin, topic: str) -> list[MessageQueue]:
     return [
         each.queue
-        for each in (await describe_topic(access, topic)).queues
+        for each in (await admin.describe_topic(topic)).queues
         if each.max_offset > each.min_offset
     ]
 
 
-async def _read(
-    access: Access, wanted: Wanted, queue: MessageQueue, share: int, found: Scan
-) -> None:
+async def _read(admin: Admin, wanted: Wanted, queue: MessageQueue, share: int, found: Scan) -> None:
     read = 0
-    async for message in read_messages(
-        access,
+    async for message in admin.read_messages(
         wanted.topic,
         broker_name=queue.broker_name,
         queue_id=queue.queue_id,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
-from kerolox.admin import Access
+from kerolox.admin import Admin
 from kerolox.doctor.checks.brokers import (
     check_clocks,
     check_disks,
@@ -44,17 +44,17 @@ CHECKS: tuple[Check, ...] = (
 
 
 async def diagnose(
-    access: Access, options: ProbeOptions, settings_files: Iterable[Path] = ()
+    admin: Admin, options: ProbeOptions, settings_files: Iterable[Path] = ()
 ) -> list[Finding]:
     """What is wrong with a cluster, seen from here; the worst first, nothing where it is well.
 
     Args:
-        access: the cluster; its time limit is that of each question.
+        admin: asks the cluster; its time limit is that of each question.
         options: what to ask, and how often.
         settings_files: files of brokers to examine, too; those of brokers that run are compared
             with what is in force there.
     """
-    seen = await probe_cluster(access, options)
+    seen = await probe_cluster(admin, options)
     findings = checked(seen)
     for path in settings_files:
         findings += check_settings(path, [each.settings for each in seen.brokers if each.settings])

@@ -12,24 +12,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, TypeVar
 
 from kerolox.addresses import split_address
-from kerolox.admin import (
-    Access,
-    BrokerRuntime,
-    GroupState,
-    all_group_settings,
-    broker_role,
-    broker_runtime,
-    broker_settings,
-    cluster_info,
-    consume_time_spans,
-    consumer_status,
-    dead_letter_queues,
-    group_progress,
-    group_states,
-    key_values,
-    list_topics,
-    replication_status,
-)
+from kerolox.admin import Access, Admin, BrokerRuntime, GroupState
 from kerolox.admin.asking import answers_of
 from kerolox.clock import now_ms
 from kerolox.doctor.facts import (
@@ -76,9 +59,9 @@ class ProbeOptions:
     """What to ask, and how often."""
 
     tls: ssl.SSLContext | None = None
-    """How connections are encrypted, as that of the access to the cluster."""
+    """How connections are encrypted, as those of the ``Admin``."""
     signs: bool = False
-    """The access signs requests."""
+    """The ``Admin`` signs requests."""
     brokers: tuple[str, ...] = ()
     """``host:port`` of more brokers, whether a name server knows them or not."""
     between_looks_seconds: float = 3.0
@@ -87,13 +70,16 @@ class ProbeOptions:
     """A queue whose next message has waited for so long stands still."""
 
 
-async def probe_cluster(access: Access, options: ProbeOptions) -> ClusterSnapshot:
-    """Examine all name servers of an access, the brokers that they know and their groups."""
-    seconds = access.timeout_seconds
+async def probe_cluster(admin: Admin, options: ProbeOptions) -> ClusterSnapshot:
+    """Examine all name servers of an ``Admin``, the brokers that they know and their groups."""
+    seconds = admin.timeout_seconds
     paths = await asyncio.gather(
-        *(try_path(each, options.tls, timeout_seconds=seconds) for each in access.name_servers)
+        *(
+            try_path(each, options.tls, timeout_seconds=seconds)
+            for each in admin.access.name_servers
+        )
     )
-    firsts = await _probe_name_servers(access, paths)
+    firsts = await _probe_name_servers(admin, paths)
     paths = await asyncio.gather(
         *(
             _with_tls_tried(path, first.fault, options, seconds)
@@ -103,13 +89,13 @@ async def probe_cluster(access: Access, options: ProbeOptions) -> ClusterSnapsho
     answering = tuple(
         path.address for path, first in zip(paths, firsts, strict=True) if first.info is not None
     )
-    near = Access(access.remoting, answering or access.name_servers, seconds)
+    near = _asking(admin, answering or admin.access.name_servers)
     nodes, groups, left_out = _targets(firsts)
     unseen: dict[str, str] = {}
 
     async def again() -> list[NameServerSnapshot]:
         await asyncio.sleep(options.between_looks_seconds)
-        return await _probe_name_servers(access, paths)
+        return await _probe_name_servers(admin, paths)
 
     seen_brokers, seen_groups, seconds_of = await asyncio.gather(
         _probe_brokers(near, nodes, options, unseen),
@@ -144,20 +130,18 @@ def _targets(snapshots: Iterable[NameServerSnapshot]) -> tuple[list[Node], list[
     return nodes, groups[:GROUPS_MAX], left_out
 
 
-async def _probe_name_servers(
-    access: Access, paths: Iterable[PathFacts]
-) -> list[NameServerSnapshot]:
-    return await asyncio.gather(*(_probe_name_server(access, path) for path in paths))
+async def _probe_name_servers(admin: Admin, paths: Iterable[PathFacts]) -> list[NameServerSnapshot]:
+    return await asyncio.gather(*(_probe_name_server(admin, path) for path in paths))
 
 
 async def _probe_brokers(
-    access: Access, nodes: list[Node], options: ProbeOptions, unseen: dict[str, str]
+    admin: Admin, nodes: list[Node], options: ProbeOptions, unseen: dict[str, str]
 ) -> list[BrokerFacts]:
     known = {node.address for node in nodes}
     added = [Node("", "", 0, each) for each in options.brokers if each not in known]
 
     async def one(node: Node) -> BrokerFacts | None:
-        work = _probe_broker(access, node, options)
+        work = _probe_broker(admin, node, options)
         return await _bounded(work, node.address, PROBE_SECONDS_MAX, unseen)
 
     found, _ = await answers_of([*nodes, *added], one)
@@ -165,16 +149,16 @@ async def _probe_brokers(
 
 
 async def _probe_groups(
-    access: Access, names: list[str], options: ProbeOptions, unseen: dict[str, str]
+    admin: Admin, names: list[str], options: ProbeOptions, unseen: dict[str, str]
 ) -> list[GroupFacts]:
     most = PROBE_SECONDS_MAX + options.between_looks_seconds
-    answer = await _bounded(_tried(group_states(access)), "all groups", PROBE_SECONDS_MAX, unseen)
+    answer = await _bounded(_tried(admin.group_states()), "all groups", PROBE_SECONDS_MAX, unseen)
     states = answer if isinstance(answer, dict) else {}
     # A group that was made and never online has no topic of its retries, and may be paused.
     others = [name for name, each in states.items() if each.paused and name not in names]
 
     async def one(name: str) -> GroupFacts | None:
-        work = _probe_group(access, name, options, states)
+        work = _probe_group(admin, name, options, states)
         return await _bounded(work, f"group {name}", most, unseen)
 
     found, _ = await answers_of([*names, *others][:GROUPS_MAX], one)
@@ -205,44 +189,51 @@ async def _with_tls_tried(
     return replace(path, speaks_tls=await speaks_tls(path, timeout_seconds=seconds))
 
 
-async def _probe_name_server(access: Access, path: PathFacts) -> NameServerSnapshot:
+def _asking(admin: Admin, name_servers: tuple[str, ...]) -> Admin:
+    """The same, but by these name servers."""
+    other = Admin.on(Access(admin.access.remoting, name_servers))
+    other.timeout_seconds = admin.timeout_seconds
+    return other
+
+
+async def _probe_name_server(admin: Admin, path: PathFacts) -> NameServerSnapshot:
     try:
         async with asyncio.timeout(PROBE_SECONDS_MAX):
-            return await _name_server_snapshot(access, path)
+            return await _name_server_snapshot(admin, path)
     except TimeoutError:
         late = f"{path.address} did not say all within {PROBE_SECONDS_MAX:g} s"
         return NameServerSnapshot(fault=RequestTimeoutError(late))
 
 
-async def _name_server_snapshot(access: Access, path: PathFacts) -> NameServerSnapshot:
+async def _name_server_snapshot(admin: Admin, path: PathFacts) -> NameServerSnapshot:
     if not path.reached or path.tls_fault:
         return NameServerSnapshot()
-    alone = Access(access.remoting, (path.address,), access.timeout_seconds)
+    alone = _asking(admin, (path.address,))
     # Asked directly first: the error of the one server is what tells what is wrong there.
     try:
-        await alone.fetch_route_from(path.address, ORDER_TOPIC_CONFIG)
-        info, topics = await asyncio.gather(cluster_info(alone), list_topics(alone))
+        await alone.access.fetch_route_from(path.address, ORDER_TOPIC_CONFIG)
+        info, topics = await asyncio.gather(alone.cluster_info(), alone.list_topics())
     except KeroloxError as error:
         return NameServerSnapshot(fault=error)
-    routes, _ = await answers_of(topics[:TOPICS_MAX], alone.fetch_route)
+    routes, _ = await answers_of(topics[:TOPICS_MAX], alone.access.fetch_route)
     try:
-        orders = await key_values(alone, ORDER_TOPIC_CONFIG)
+        orders = await alone.key_values(ORDER_TOPIC_CONFIG)
     except KeroloxError as error:
         return NameServerSnapshot(info=info, topics=tuple(topics), routes=routes, fault=error)
     return NameServerSnapshot(info=info, topics=tuple(topics), routes=routes, orders=orders)
 
 
-async def _probe_broker(access: Access, node: Node, options: ProbeOptions) -> BrokerFacts:
-    seconds = access.timeout_seconds
+async def _probe_broker(admin: Admin, node: Node, options: ProbeOptions) -> BrokerFacts:
+    seconds = admin.timeout_seconds
     path = await try_path(node.address, options.tls, timeout_seconds=seconds)
     facts = BrokerFacts(node=node, path=path, is_registered=bool(node.broker_name))
     if not path.reached or path.tls_fault:
         return facts
-    runtime, settings, times_ms = await _metrics(access, node.address)
+    runtime, settings, times_ms = await _metrics(admin, node.address)
     if type(runtime) is BrokerSystemError or type(settings) is BrokerSystemError:
         # A Java broker that has just started fails at the one; what is soon gone is no finding.
         await asyncio.sleep(AGAIN_SECONDS)
-        runtime, settings, times_ms = await _metrics(access, node.address)
+        runtime, settings, times_ms = await _metrics(admin, node.address)
     faults = tuple(each for each in (runtime, settings) if isinstance(each, KeroloxError))
     if faults:
         path = await _with_tls_tried(path, faults[0], options, seconds)
@@ -256,20 +247,20 @@ async def _probe_broker(access: Access, node: Node, options: ProbeOptions) -> Br
         return facts
     kind = facts.settings.get("brokerRole", "")
     if kind.endswith("MASTER"):
-        replication = await _tried(replication_status(access, node.address))
+        replication = await _tried(admin.replication_status(node.address))
         if not isinstance(replication, KeroloxError):
             facts = replace(facts, replication=replication)
         elif not isinstance(replication, RequestCodeNotSupportedError):
             facts = replace(facts, faults=(*facts.faults, replication))
-        groups = await _tried(all_group_settings(access, node.address))
+        groups = await _tried(admin.all_group_settings(node.address))
         if not isinstance(groups, KeroloxError):
             dropping = (name for name, each in groups.items() if each.retry_queue_nums <= 0)
             facts = replace(facts, dropping=tuple(dropping))
     elif kind == "SLAVE":
-        role = await _tried(broker_role(access, node.address))
+        role = await _tried(admin.broker_role(node.address))
         if not isinstance(role, KeroloxError):
             facts = replace(facts, role=role)
-    facts = await _with_vip_port(access, facts, options)
+    facts = await _with_vip_port(admin, facts, options)
     _, port = split_address(node.address)
     if is_of_this_machine(path.reached[0]):
         facts = replace(facts, machine=await asyncio.to_thread(machine_facts, port))
@@ -277,38 +268,38 @@ async def _probe_broker(access: Access, node: Node, options: ProbeOptions) -> Br
 
 
 async def _metrics(
-    access: Access, address: str
+    admin: Admin, address: str
 ) -> tuple[BrokerRuntime | KeroloxError, dict[str, str] | KeroloxError, tuple[int, int]]:
     """A broker's metrics and settings, and from when to when it was asked."""
     asked_ms = now_ms()
     runtime, settings = await asyncio.gather(
-        _tried(broker_runtime(access, address)), _tried(broker_settings(access, address))
+        _tried(admin.broker_runtime(address)), _tried(admin.broker_settings(address))
     )
     return runtime, settings, (asked_ms, now_ms())
 
 
-async def _with_vip_port(access: Access, facts: BrokerFacts, options: ProbeOptions) -> BrokerFacts:
+async def _with_vip_port(admin: Admin, facts: BrokerFacts, options: ProbeOptions) -> BrokerFacts:
     address = vip_address(facts.node.address)
     if address is None:
         return facts
-    path = await try_path(address, options.tls, timeout_seconds=access.timeout_seconds)
+    path = await try_path(address, options.tls, timeout_seconds=admin.timeout_seconds)
     name = None
     if path.reached and not path.tls_fault:
-        settings = await _tried(broker_settings(access, address))
+        settings = await _tried(admin.broker_settings(address))
         if not isinstance(settings, KeroloxError):
             name = settings.get("brokerName")
     return replace(facts, vip_path=path, vip_name=name)
 
 
 async def _probe_group(
-    access: Access, group: str, options: ProbeOptions, states: Mapping[str, GroupState]
+    admin: Admin, group: str, options: ProbeOptions, states: Mapping[str, GroupState]
 ) -> GroupFacts:
-    first = await _tried(group_progress(access, group))
+    first = await _tried(admin.group_progress(group))
     await asyncio.sleep(options.between_looks_seconds)
     second, status = await asyncio.gather(
-        _tried(group_progress(access, group, clients=True)), _tried(consumer_status(access, group))
+        _tried(admin.group_progress(group, clients=True)), _tried(admin.consumer_status(group))
     )
-    letters = await _tried(dead_letter_queues(access, group))
+    letters = await _tried(admin.dead_letter_queues(group))
     facts = GroupFacts(
         group=group,
         state=states.get(group),
@@ -319,15 +310,13 @@ async def _probe_group(
         second=None if isinstance(second, KeroloxError) else second,
         status=None if isinstance(status, KeroloxError) else status,
     )
-    return replace(facts, waits_ms=await _waits(access, facts))
+    return replace(facts, waits_ms=await _waits(admin, facts))
 
 
-async def _waits(access: Access, facts: GroupFacts) -> dict[tuple[str, str, int], int]:
+async def _waits(admin: Admin, facts: GroupFacts) -> dict[tuple[str, str, int], int]:
     """How long the next message has waited in queues that did not move between the two checks."""
     topics = sorted({queue.topic for queue in facts.stalled})
-    found, _ = await answers_of(
-        topics, lambda topic: consume_time_spans(access, facts.group, topic)
-    )
+    found, _ = await answers_of(topics, lambda topic: admin.consume_time_spans(facts.group, topic))
     return {
         (each.queue.topic, each.queue.broker_name, each.queue.queue_id): each.delay_ms
         for spans in found.values()

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Self
 
 from kerolox.addresses import join_address
-from kerolox.admin import Access, create_topic
+from kerolox.admin import Access, Admin
 from kerolox.broker.broker import Broker
 from kerolox.broker.config import BrokerConfig
 from kerolox.client import Credentials, PullConsumer, PullConsumerSettings, PullStatus
@@ -192,7 +192,7 @@ class LocalBroker:
             TopicExistsError: it is there.
         """
         topic = name or f"topic-{uuid.uuid4().hex[:12]}"
-        self._portal.run(create_topic(self._up.access, topic, queues=queues))
+        self._portal.run(Admin.on(self._up.access).create_topic(topic, queues=queues))
         return topic
 
     def messages(

@@ -5,15 +5,22 @@ from __future__ import annotations
 import inspect
 from collections.abc import AsyncIterator
 from contextlib import suppress
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from tests.unit.admin.test_topics import FakeClient
 
-import kerolox.admin
-from kerolox.admin import FIRST, Access, Account, DelayLevel, QueueProgress, SubscriptionGroupConfig
+from kerolox.admin import (
+    FIRST,
+    Access,
+    Account,
+    Admin,
+    DelayLevel,
+    QueueProgress,
+    SubscriptionGroupConfig,
+)
 from kerolox.admin.answers import LENIENT_ANSWER_BYTES_MAX, Members, read_object
 from kerolox.errors import KeroloxError, RemoteProtocolError
 from kerolox.message import Message, MessageExt, MessageQueue
@@ -92,12 +99,8 @@ async def test_bodies_are_objects_of_bounded_length() -> None:
 
 # -- whatever is asked --------------------------------------------------------------------------
 def questions() -> list[str]:
-    found = []
-    for name in kerolox.admin.__all__:
-        value = getattr(kerolox.admin, name)
-        if inspect.isfunction(value) and "access" in inspect.signature(value).parameters:
-            found.append(name)
-    return found
+    methods = [name for name, _ in inspect.getmembers(Admin, inspect.isfunction)]
+    return [name for name in methods if not name.startswith("_") and name not in ("start", "close")]
 
 
 ARGUMENTS: dict[str, object] = {
@@ -138,13 +141,13 @@ def argument_of(function: str, name: str) -> object:
     return ARGUMENTS.get(name, name)
 
 
-async def ask(name: str, access: Access) -> object:
-    """Call a function with plausible arguments; of an iterator, take the first."""
-    function = getattr(kerolox.admin, name)
+async def ask(name: str, admin: Admin) -> object:
+    """Call a method with plausible arguments; of an iterator, take the first."""
+    method: Any = getattr(admin, name)
     given = {
         each.name: argument_of(name, each.name)
-        for each in inspect.signature(function).parameters.values()
-        if each.name != "access" and each.default is each.empty
+        for each in inspect.signature(method).parameters.values()
+        if each.default is each.empty
     }
     if name == "message_tracks":
         from tests.unit.admin.test_messages import stored
@@ -154,7 +157,7 @@ async def ask(name: str, access: Access) -> object:
         given["count"] = 1
     if name == "wait_until_drained":
         given["timeout_seconds"] = 0.0
-    result = function(access, **given)
+    result = method(**given)
     if isinstance(result, AsyncIterator):
         async for item in result:
             return item
@@ -210,9 +213,9 @@ _VALUES = st.recursive(
 async def test_any_answer_ends_in_a_result_or_a_typed_error(
     name: str, value: dict[str, object], fields: dict[str, str]
 ) -> None:
-    access = Access(Odd(fastjson.dumps(value), fields), ("n:1",))  # type: ignore[arg-type]
+    admin = Admin.on(Access(Odd(fastjson.dumps(value), fields), ("n:1",)))  # type: ignore[arg-type]
     with suppress(KeroloxError):
-        await ask(name, access)
+        await ask(name, admin)
 
 
 def test_lag_is_what_is_left() -> None:

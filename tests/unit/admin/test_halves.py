@@ -6,13 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from kerolox.admin import (
-    Access,
-    EndedHalves,
-    HalfMessageSupport,
-    end_half_messages,
-    half_message_support,
-)
+from kerolox.admin import Access, Admin, EndedHalves, HalfMessageSupport
 from kerolox.errors import BrokerError, RemoteProtocolError
 from kerolox.protocol.extensions.half_messages import HalfSelection
 
@@ -39,13 +33,13 @@ class Script:
         return command.response(0, None, answer.fields)
 
     @property
-    def access(self) -> Access:
-        return Access(self, ("n:1",))  # type: ignore[arg-type]
+    def admin(self) -> Admin:
+        return Admin.on(Access(self, ("n:1",)))  # type: ignore[arg-type]
 
 
 async def test_it_goes_on_where_each_answer_stopped() -> None:
     script = Script(EndedHalves(20, 90, 7, 1), EndedHalves(50, 95, 3, 2))
-    done = await end_half_messages(script.access, "b:1", "g", 5, 50, commit=True, attempts=["a"])
+    done = await script.admin.end_half_messages("b:1", "g", 5, 50, commit=True, attempts=["a"])
     assert done == EndedHalves(50, 95, 10, 3)
     assert [each.ext_fields["fromOffset"] for each in script.asked] == ["5", "20"]
     assert {each.ext_fields["commitOrRollback"] for each in script.asked} == {"8"}
@@ -54,8 +48,8 @@ async def test_it_goes_on_where_each_answer_stopped() -> None:
 
 async def test_without_an_end_it_goes_to_that_of_the_queue() -> None:
     script = Script(EndedHalves(20, 30, 1, 0), EndedHalves(30, 30, 1, 0))
-    done = await end_half_messages(
-        script.access, "b:1", "g", 0, commit=False, query="q", last_batch=4, keep=["k"]
+    done = await script.admin.end_half_messages(
+        "b:1", "g", 0, commit=False, query="q", last_batch=4, keep=["k"]
     )
     assert (done.next_offset, done.ended) == (30, 2)
     selection = HalfSelection.decode(script.asked[0].body)
@@ -65,14 +59,14 @@ async def test_without_an_end_it_goes_to_that_of_the_queue() -> None:
 async def test_a_broker_that_comes_no_further_is_an_error() -> None:
     script = Script(EndedHalves(7, 30, 0, 0))
     with pytest.raises(RemoteProtocolError, match="beyond half message 7"):
-        await end_half_messages(script.access, "b:1", "g", 0, commit=True, attempts=["a"])
+        await script.admin.end_half_messages("b:1", "g", 0, commit=True, attempts=["a"])
 
 
 async def test_a_refusal_is_told() -> None:
     with pytest.raises(BrokerError, match="refused"):
-        await end_half_messages(Script(13).access, "b:1", "g", 0, commit=True, attempts=["a"])
+        await Script(13).admin.end_half_messages("b:1", "g", 0, commit=True, attempts=["a"])
     with pytest.raises(ValueError, match="rolled back only"):
-        await end_half_messages(Script(0).access, "b:1", "g", 0, commit=True, query="q")
+        await Script(0).admin.end_half_messages("b:1", "g", 0, commit=True, query="q")
 
 
 async def test_a_broker_says_what_it_can_do() -> None:
@@ -81,7 +75,7 @@ async def test_a_broker_says_what_it_can_do() -> None:
         (EndedHalves(0, 9, 0, 0, half_batches=True), True, True),
         (3, False, False),
     ):
-        support = await half_message_support(Script(answer).access, "b:1")
+        support = await Script(answer).admin.half_message_support("b:1")
         assert support == HalfMessageSupport(ends=ends, batches=batches)
     with pytest.raises(BrokerError):
-        await half_message_support(Script(1).access, "b:1")
+        await Script(1).admin.half_message_support("b:1")

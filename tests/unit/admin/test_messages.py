@@ -7,16 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 from tests.unit.admin.test_topics import FakeClient
 
-from kerolox.admin import (
-    Access,
-    TrackType,
-    message_by_id,
-    message_tracks,
-    read_messages,
-    resume_check,
-    send_message,
-    time_sends,
-)
+from kerolox.admin import Access, Admin, TrackType
 from kerolox.errors import ClientError, ConnectError, MessageRejectedError
 from kerolox.message import Message, MessageExt, encode_properties
 from kerolox.protocol.codes import RequestCode
@@ -106,39 +97,39 @@ def client() -> Broker:
 
 
 @pytest.fixture
-def access(client: Broker) -> Access:
-    return Access(client, ("n:1",))  # type: ignore[arg-type]
+def admin(client: Broker) -> Admin:
+    return Admin.on(Access(client, ("n:1",)))  # type: ignore[arg-type]
 
 
-async def offsets(access: Access, **limits: int) -> list[int]:
-    return [each.queue_offset async for each in read_messages(access, "T", **limits)]
+async def offsets(admin: Admin, **limits: int) -> list[int]:
+    return [each.queue_offset async for each in admin.read_messages("T", **limits)]
 
 
-async def test_reading_follows_the_offsets_that_the_broker_gives(access: Access) -> None:
-    assert await offsets(access) == list(range(10))
-    assert await offsets(access, offset=7) == [7, 8, 9]
-    assert await offsets(access, max_messages=3) == [0, 1, 2]
-    assert await offsets(access, max_messages=0) == []
+async def test_reading_follows_the_offsets_that_the_broker_gives(admin: Admin) -> None:
+    assert await offsets(admin) == list(range(10))
+    assert await offsets(admin, offset=7) == [7, 8, 9]
+    assert await offsets(admin, max_messages=3) == [0, 1, 2]
+    assert await offsets(admin, max_messages=0) == []
 
 
 async def test_reading_ends_where_the_queue_ended_at_its_start(
-    client: Broker, access: Access
+    client: Broker, admin: Admin
 ) -> None:
     found = []
-    async for message in read_messages(access, "T", queue_id=0):
+    async for message in admin.read_messages("T", queue_id=0):
         found.append(message.queue_offset)
         client.ends += 1  # messages come faster than they are read
     assert found == list(range(10))
 
 
-async def test_reading_ends_at_a_broker_that_goes_nowhere(client: Broker, access: Access) -> None:
+async def test_reading_ends_at_a_broker_that_goes_nowhere(client: Broker, admin: Admin) -> None:
     client.goes_on = False
-    assert await offsets(access, queue_id=0) == [0, 1]
+    assert await offsets(admin, queue_id=0) == [0, 1]
     assert len(client.fields(RequestCode.PULL_MESSAGE)) == 1
 
 
-async def test_reading_commits_nothing_and_holds_nothing(client: Broker, access: Access) -> None:
-    await offsets(access)
+async def test_reading_commits_nothing_and_holds_nothing(client: Broker, admin: Admin) -> None:
+    await offsets(admin)
     for fields in client.fields(RequestCode.PULL_MESSAGE):
         assert (fields["sysFlag"], fields["suspendTimeoutMillis"]) == ("4", "0")
         assert fields["consumerGroup"] == "TOOLS_CONSUMER"
@@ -155,75 +146,75 @@ async def test_reading_commits_nothing_and_holds_nothing(client: Broker, access:
     ],
 )
 async def test_a_track_says_what_a_group_did_with_a_message(
-    client: Broker, access: Access, online: tuple[bytes, ...], consumed: int, track: TrackType
+    client: Broker, admin: Admin, online: tuple[bytes, ...], consumed: int, track: TrackType
 ) -> None:
     client.answers[RequestCode.GET_CONSUMER_CONNECTION_LIST] = ONLINE % online
     client.answers[RequestCode.GET_CONSUME_STATS] = PROGRESS % consumed
-    [found] = await message_tracks(access, stored(3))
+    [found] = await admin.message_tracks(stored(3))
     assert (found.group, found.type, found.error) == ("g", track, "")
 
 
 async def test_a_track_of_a_group_that_can_not_be_asked_says_why(
-    client: Broker, access: Access
+    client: Broker, admin: Admin
 ) -> None:
     code = RequestCode.GET_CONSUMER_CONNECTION_LIST
     client.answers[code] = (206, "not online")
     client.answers[RequestCode.GET_CONSUME_STATS] = (206, "no offsets")
-    [found] = await message_tracks(access, stored())
+    [found] = await admin.message_tracks(stored())
     assert (found.type, found.is_online) == (TrackType.NOT_ONLINE, False)
     for consumed, done in ((9, TrackType.CONSUMED), (3, TrackType.NOT_CONSUME_YET)):
         client.answers[RequestCode.GET_CONSUME_STATS] = PROGRESS % consumed
-        [found] = await message_tracks(access, stored(3))
+        [found] = await admin.message_tracks(stored(3))
         assert (found.type, found.is_online, found.error) == (done, False, "")
     client.answers[code] = ConnectError("down")
-    [found] = await message_tracks(access, stored())
+    [found] = await admin.message_tracks(stored())
     assert (found.type, found.error) == (TrackType.UNKNOWN, "down")
 
 
 async def test_an_id_without_a_topic_is_asked_of_the_broker_that_it_names(
-    client: Broker, access: Access
+    client: Broker, admin: Admin
 ) -> None:
     client.answers[RequestCode.VIEW_MESSAGE_BY_ID] = record(stored(4))
-    found = await message_by_id(access, stored(4).offset_message_id)
+    found = await admin.message_by_id(stored(4).offset_message_id)
     assert (found.queue_offset, client.asked[-1][0]) == (4, "127.0.0.1:7")
     for message_id in ("", "zz", "7F0000010000000000000000000000FF"):
         with pytest.raises(ClientError, match="say in which topic it is"):
-            await message_by_id(access, message_id)
+            await admin.message_by_id(message_id)
 
 
-async def test_only_half_messages_are_asked_about_again(client: Broker, access: Access) -> None:
+async def test_only_half_messages_are_asked_about_again(client: Broker, admin: Admin) -> None:
     client.answers[RequestCode.VIEW_MESSAGE_BY_ID] = record(stored(4))
     with pytest.raises(ClientError, match="is no half message"):
-        await resume_check(access, stored(4).offset_message_id)
+        await admin.resume_check(stored(4).offset_message_id)
     half = stored(4, HALF_TOPIC)
     client.answers[RequestCode.VIEW_MESSAGE_BY_ID] = record(half)
-    await resume_check(access, half.offset_message_id)
+    await admin.resume_check(half.offset_message_id)
     [fields] = client.fields(RequestCode.RESUME_CHECK_HALF_MESSAGE)
     assert fields == {"msgId": half.offset_message_id}
 
 
 async def test_sends_that_fail_are_counted_and_do_not_end_the_others(
-    client: Broker, access: Access
+    client: Broker, admin: Admin
 ) -> None:
     client.answers[RequestCode.SEND_MESSAGE_V2] = ConnectError("down")
-    found = await time_sends(access, "T", count=3)
+    found = await admin.time_sends("T", count=3)
     assert (found.failed, {send.error for send in found.sends}) == (3, {"down"})
     assert [send.queue.queue_id for send in found.sends] == [0, 1, 0]
     for count in (0, -1, 200_000):
         with pytest.raises(ClientError, match="count is"):
-            await time_sends(access, "T", count=count)
+            await admin.time_sends("T", count=count)
     with pytest.raises(MessageRejectedError, match="is empty"):
-        await time_sends(access, "T", body_bytes=0)
+        await admin.time_sends("T", body_bytes=0)
 
 
 async def test_a_message_is_sent_once_and_to_the_queue_that_is_named(
-    client: Broker, access: Access
+    client: Broker, admin: Admin
 ) -> None:
     client.answers[RequestCode.SEND_MESSAGE_V2] = (2, "busy")
     with pytest.raises(Exception, match="busy"):
-        await send_message(access, Message("T", b"x"), broker_name="a", queue_id=1)
+        await admin.send_message(Message("T", b"x"), broker_name="a", queue_id=1)
     [fields] = client.fields(RequestCode.SEND_MESSAGE_V2)
     assert (fields["b"], fields["e"]) == ("T", "1")
     for where in ({"broker_name": "b"}, {"queue_id": 5}):
         with pytest.raises(ClientError, match="that may be written"):
-            await send_message(access, Message("T", b"x"), **where)  # type: ignore[arg-type]
+            await admin.send_message(Message("T", b"x"), **where)  # type: ignore[arg-type]

@@ -1,10 +1,9 @@
-"""``Admin`` has a method for each function, and one or more for each command of mqadmin."""
+"""``Admin`` has one method or more for each command of mqadmin."""
 
 from __future__ import annotations
 
 import asyncio
 import gc
-import inspect
 import re
 import warnings
 from pathlib import Path
@@ -12,39 +11,11 @@ from pathlib import Path
 import pytest
 from tests.support.mqadmin_commands import COMMANDS
 
-import kerolox.admin
-from kerolox.admin import Access, Admin, sync
+from kerolox.admin import Access, Admin
 from kerolox.client import connect
 from kerolox.errors import ClientClosedError, ClientError, ConfigError
 
 GUIDE = Path(__file__).parents[3] / "docs" / "guides" / "administration.md"
-
-
-def functions() -> list[str]:
-    """The public functions that ask a cluster."""
-    named = {name: getattr(kerolox.admin, name) for name in kerolox.admin.__all__}
-    return [
-        name
-        for name, value in named.items()
-        if inspect.isfunction(value) and "access" in inspect.signature(value).parameters
-    ]
-
-
-def arguments(function: object) -> list[inspect.Parameter]:
-    return [
-        each.replace(annotation=str(each.annotation))
-        for each in inspect.signature(function).parameters.values()  # type: ignore[arg-type]
-        if each.name not in ("self", "access")
-    ]
-
-
-@pytest.mark.parametrize("admin", [Admin, sync.Admin])
-def test_each_function_is_a_method_with_the_same_arguments(admin: type) -> None:
-    assert len(functions()) > 70
-    for name in functions():
-        method = getattr(admin, name)
-        assert arguments(method) == arguments(getattr(kerolox.admin, name)), name
-        assert inspect.getdoc(method), name
 
 
 def test_the_guide_has_a_method_for_each_command_of_mqadmin() -> None:

@@ -8,28 +8,7 @@ import re
 import pytest
 from tests.unit.admin.test_topics import FakeClient, stats
 
-from kerolox.admin import (
-    Access,
-    Account,
-    MonitorRound,
-    SubscriptionGroupConfig,
-    acl_config,
-    acl_versions,
-    broker_runtime,
-    consumer_status,
-    delete_group,
-    export_configs,
-    export_metadata,
-    monitor_round,
-    producer_connections,
-    put_account,
-    put_global_white_addresses,
-    put_group,
-    reset_offsets,
-    update_broker_settings,
-    update_group,
-    wipe_write_permission,
-)
+from kerolox.admin import Access, Account, Admin, MonitorRound, SubscriptionGroupConfig
 from kerolox.errors import (
     AccessDeniedError,
     BrokerSystemError,
@@ -106,13 +85,13 @@ def client() -> Servers:
 
 
 @pytest.fixture
-def access(client: Servers) -> Access:
-    return Access(client, ("n:1", "n:2"))  # type: ignore[arg-type]
+def admin(client: Servers) -> Admin:
+    return Admin.on(Access(client, ("n:1", "n:2")))  # type: ignore[arg-type]
 
 
 # -- access control -----------------------------------------------------------------------------
-async def test_an_account_goes_to_all_masters_of_a_cluster(client: Servers, access: Access) -> None:
-    assert await put_account(access, ACCOUNT, cluster="C") == ["a:1", "b:1"]
+async def test_an_account_goes_to_all_masters_of_a_cluster(client: Servers, admin: Admin) -> None:
+    assert await admin.put_account(ACCOUNT, cluster="C") == ["a:1", "b:1"]
     fields = client.fields(RequestCode.UPDATE_AND_CREATE_ACL_CONFIG)
     assert fields[0] == fields[1]
     assert fields[0] == {
@@ -137,21 +116,21 @@ async def test_an_account_goes_to_all_masters_of_a_cluster(client: Servers, acce
     ],
 )
 async def test_an_account_that_no_broker_takes_is_refused(
-    client: Servers, access: Access, account: Account
+    client: Servers, admin: Admin, account: Account
 ) -> None:
     with pytest.raises(ClientError, match=r"7 or more|is none"):
-        await put_account(access, account, cluster="C")
+        await admin.put_account(account, cluster="C")
     assert client.asked == []
 
 
-async def test_the_white_list_is_sent_as_one_text(client: Servers, access: Access) -> None:
-    await put_global_white_addresses(access, ["10.0.0.*", "10.1.0.{1,2}"], broker="b:1")
+async def test_the_white_list_is_sent_as_one_text(client: Servers, admin: Admin) -> None:
+    await admin.put_global_white_addresses(["10.0.0.*", "10.1.0.{1,2}"], broker="b:1")
     [fields] = client.fields(RequestCode.UPDATE_GLOBAL_WHITE_ADDRS_CONFIG)
     assert fields == {"globalWhiteAddrs": "10.0.0.*,10.1.0.{1,2}", "aclFileFullPath": ""}
 
 
 async def test_versions_of_access_control_are_read_of_old_and_new_brokers(
-    client: Servers, access: Access
+    client: Servers, admin: Admin
 ) -> None:
     header = {
         "version": '{"counter":3,"timestamp":5}',
@@ -160,65 +139,65 @@ async def test_versions_of_access_control_are_read_of_old_and_new_brokers(
         "clusterName": "C",
     }
     client.headers[RequestCode.GET_BROKER_CLUSTER_ACL_INFO] = header
-    [old] = await acl_versions(access, broker="a:1")
+    [old] = await admin.acl_versions(broker="a:1")
     assert (old.cluster, old.version.counter, old.files) == ("C", 3, {})
     files = '{"/conf/plain_acl.yml":{"counter":4,"stateVersion":0,"timestamp":6}}'
     header["allAclFileVersion"] = files
-    [new] = await acl_versions(access, broker="a:1")
+    [new] = await admin.acl_versions(broker="a:1")
     assert new.files["/conf/plain_acl.yml"].counter == 4
     for text in ("[1]", "{", '{"counter":"x"}'):
         header["version"] = text
         with pytest.raises(RemoteProtocolError, match="versions of a:1"):
-            await acl_versions(access, broker="a:1")
+            await admin.acl_versions(broker="a:1")
 
 
-async def test_the_accounts_of_an_old_broker_are_read(client: Servers, access: Access) -> None:
+async def test_the_accounts_of_an_old_broker_are_read(client: Servers, admin: Admin) -> None:
     client.answers[RequestCode.GET_BROKER_CLUSTER_ACL_CONFIG] = (
         b'{"globalWhiteAddrs":["10.0.0.*"],"plainAccessConfigs":[{"accessKey":"someone",'
         b'"admin":true,"defaultTopicPerm":"DENY","secretKey":"1234567",'
         b'"topicPerms":["T=PUB|SUB","U=SUB"]}]}'
     )
-    found = await acl_config(access, "b:1")
+    found = await admin.acl_config("b:1")
     assert (found.global_white_addresses, found.accounts) == (("10.0.0.*",), (ACCOUNT,))
 
 
 # -- several servers ----------------------------------------------------------------------------
 async def test_a_change_that_one_of_two_brokers_refuses_is_told_of_both(
-    client: Servers, access: Access
+    client: Servers, admin: Admin
 ) -> None:
     client.answers["a:1", RequestCode.UPDATE_BROKER_CONFIG] = (16, "black list")
     with pytest.raises(ClientError, match=r"on a:1 \(.*black list.*\); it is done on b:1; run it"):
-        await update_broker_settings(access, {"k": "v"}, cluster="C")
+        await admin.update_broker_settings({"k": "v"}, cluster="C")
     with pytest.raises(NoPermissionError):
-        await update_broker_settings(access, {"k": "v"}, broker="a:1")
+        await admin.update_broker_settings({"k": "v"}, broker="a:1")
     with pytest.raises(ClientError, match="several clusters, choose one: C, D"):
-        await update_broker_settings(access, {"k": "v"})
+        await admin.update_broker_settings({"k": "v"})
 
 
-async def test_permissions_are_wiped_at_each_name_server(client: Servers, access: Access) -> None:
+async def test_permissions_are_wiped_at_each_name_server(client: Servers, admin: Admin) -> None:
     client.headers[RequestCode.WIPE_WRITE_PERM_OF_BROKER] = {"wipeTopicCount": "7"}
-    assert await wipe_write_permission(access, "a") == {"n:1": 7, "n:2": 7}
+    assert await admin.wipe_write_permission("a") == {"n:1": 7, "n:2": 7}
     client.answers["n:2", RequestCode.WIPE_WRITE_PERM_OF_BROKER] = ConnectError("down")
     with pytest.raises(ConnectError):
-        await wipe_write_permission(access, "a")
+        await admin.wipe_write_permission("a")
     client.headers.clear()
     with pytest.raises(RemoteProtocolError, match="no number 'wipeTopicCount'"):
-        await wipe_write_permission(access, "a")
+        await admin.wipe_write_permission("a")
 
 
-async def test_figures_that_are_no_numbers_are_named(client: Servers, access: Access) -> None:
+async def test_figures_that_are_no_numbers_are_named(client: Servers, admin: Admin) -> None:
     code = RequestCode.GET_BROKER_RUNTIME_INFO
     client.answers[code] = b'{"table":{"putTps":"1.5 2.5 3.5 4.5","putMessageAverageSize":"NaN"}}'
-    found = await broker_runtime(access, "b:1")
+    found = await admin.broker_runtime("b:1")
     assert (found.put_rate.minute, found.message_bytes_mean, found.version) == (2.5, 0.0, "")
     for text in ('"putTps":"x"', '"bootTimestamp":"1.5"', '"commitLogDiskRatio":"-"'):
         client.answers[code] = b'{"table":{%s}}' % text.encode()
         with pytest.raises(RemoteProtocolError, match="b:1 is no number"):
-            await broker_runtime(access, "b:1")
+            await admin.broker_runtime("b:1")
 
 
 async def test_the_software_of_a_broker_is_kerolox_or_what_it_says(
-    client: Servers, access: Access
+    client: Servers, admin: Admin
 ) -> None:
     code = RequestCode.GET_BROKER_RUNTIME_INFO
     client.answers["a:1", code] = (
@@ -226,7 +205,7 @@ async def test_the_software_of_a_broker_is_kerolox_or_what_it_says(
         b'"keroloxKernel":"python (kerolox-kernel is not installed)"}}'
     )
     client.answers["b:1", code] = b'{"table":{"brokerVersionDesc":"V4_9_7"}}'
-    ours, java = await broker_runtime(access, "a:1"), await broker_runtime(access, "b:1")
+    ours, java = await admin.broker_runtime("a:1"), await admin.broker_runtime("b:1")
     assert (ours.software, java.software) == ("Kerolox 0.1.0", "V4_9_7")
     assert (ours.kerolox_version, ours.version) == ("0.1.0", "V4_9_8")
     assert ours.kernel == "python (kerolox-kernel is not installed)"
@@ -234,28 +213,28 @@ async def test_the_software_of_a_broker_is_kerolox_or_what_it_says(
     # As a name server of ours answers.
     client.answers["c:1", code] = b'{"table":{"auditDenied":"0","keroloxVersion":"0.1.0"}}'
     with pytest.raises(RemoteProtocolError, match="c:1 speaks RocketMQ, and is no broker"):
-        await broker_runtime(access, "c:1")
+        await admin.broker_runtime("c:1")
 
 
 # -- groups -------------------------------------------------------------------------------------
 async def test_a_group_is_changed_where_it_is_and_made_where_it_is_not(
-    client: Servers, access: Access
+    client: Servers, admin: Admin
 ) -> None:
     code = RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG
     client.answers["a:1", code] = (
         b'{"subscriptionGroupTable":{"g":{"groupName":"g","retryMaxTimes":3}}}'
     )
     client.answers["b:1", code] = b'{"subscriptionGroupTable":{"h":{"groupName":"h"}}}'
-    changes = await update_group(access, "g", cluster="C", consume_enable=False)
+    changes = await admin.update_group("g", cluster="C", consume_enable=False)
     assert client.fields(code) == [{"group": "g"}] * 2
     assert [each.new.retry_max_times for each in changes] == [3, 16]
     assert [each.old is None for each in changes] == [False, True]
     client.asked.clear()
-    same = await update_group(access, "g", cluster="C", retry_max_times=3)
+    same = await admin.update_group("g", cluster="C", retry_max_times=3)
     assert [each.new == each.old for each in same] == [True, False]
     assert client.addresses(RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP) == ["b:1"]
     with pytest.raises(ConfigError):
-        await put_group(access, SubscriptionGroupConfig(group_name="a b"), cluster="C")
+        await admin.put_group(SubscriptionGroupConfig(group_name="a b"), cluster="C")
 
 
 @pytest.mark.parametrize(
@@ -270,44 +249,42 @@ async def test_a_group_is_changed_where_it_is_and_made_where_it_is_not(
     ],
 )
 async def test_retries_that_nobody_wants_are_refused_before_anybody_is_asked(
-    client: Servers, access: Access, wanted: dict[str, int], told: str
+    client: Servers, admin: Admin, wanted: dict[str, int], told: str
 ) -> None:
     with pytest.raises(ConfigError, match=told):
-        await update_group(access, "g", cluster="C", **wanted)  # type: ignore[arg-type]
+        await admin.update_group("g", cluster="C", **wanted)  # type: ignore[arg-type]
     assert client.asked == []
 
 
 async def test_no_retry_queues_are_taken_when_it_is_said_twice(
-    client: Servers, access: Access
+    client: Servers, admin: Admin
 ) -> None:
     code = RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG
     client.answers["a:1", code] = client.answers["b:1", code] = b"{}"
-    [change, _] = await update_group(
-        access, "g", cluster="C", retry_queue_nums=0, drop_retries=True
-    )
+    [change, _] = await admin.update_group("g", cluster="C", retry_queue_nums=0, drop_retries=True)
     assert change.new.retry_queue_nums == 0
     without = SubscriptionGroupConfig(group_name="g", retry_queue_nums=0)
     with pytest.raises(ConfigError, match="brokers drop each message"):
-        await put_group(access, without, cluster="C")
-    assert await put_group(access, without, cluster="C", drop_retries=True) == ["a:1", "b:1"]
+        await admin.put_group(without, cluster="C")
+    assert await admin.put_group(without, cluster="C", drop_retries=True) == ["a:1", "b:1"]
 
 
 async def test_a_group_without_retry_queues_is_paused_all_the_same(
-    client: Servers, access: Access
+    client: Servers, admin: Admin
 ) -> None:
     code = RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG
     table = b'{"subscriptionGroupTable":{"g":{"groupName":"g","retryQueueNums":0}}}'
     client.answers["a:1", code] = client.answers["b:1", code] = table
-    changes = await update_group(access, "g", cluster="C", consume_enable=False)
+    changes = await admin.update_group("g", cluster="C", consume_enable=False)
     assert [each.new.retry_queue_nums for each in changes] == [0, 0]
 
 
 async def test_topics_of_a_group_go_with_it_from_a_whole_cluster_alone(
-    client: Servers, access: Access
+    client: Servers, admin: Admin
 ) -> None:
-    await delete_group(access, "g", broker="a:1")
+    await admin.delete_group("g", broker="a:1")
     assert client.addresses(RequestCode.DELETE_TOPIC_IN_BROKER) == []
-    await delete_group(access, "g", cluster="C", remove_offsets=True)
+    await admin.delete_group("g", cluster="C", remove_offsets=True)
     assert client.fields(RequestCode.DELETE_SUBSCRIPTIONGROUP)[-1] == {
         "groupName": "g",
         "removeOffset": "true",
@@ -316,10 +293,10 @@ async def test_topics_of_a_group_go_with_it_from_a_whole_cluster_alone(
     assert topics == {"%RETRY%g", "%DLQ%g"}
 
 
-async def test_members_that_do_not_fit_together_are_told(client: Servers, access: Access) -> None:
+async def test_members_that_do_not_fit_together_are_told(client: Servers, admin: Admin) -> None:
     client.answers[RequestCode.GET_CONSUMER_CONNECTION_LIST] = MEMBERS
     client.answers[RequestCode.GET_CONSUMER_RUNNING_INFO] = RUNNING % (0, b"false", b"*")
-    found = await consumer_status(access, "g", stacks=True)
+    found = await admin.consumer_status("g", stacks=True)
     assert [each.client_id for each in found.members] == ["c1", "c2"]
     assert found.members[0].stacks == "main RUNNABLE"
     assert found.members[0].consumption[0].consumed_per_second == 2.5
@@ -328,80 +305,80 @@ async def test_members_that_do_not_fit_together_are_told(client: Servers, access
     assert set(found.software.values()) == {"V4_9_4", "V3 (50)"}
     newer = RUNNING.replace(b'"properties":{', b'"properties":{"keroloxVersion":"0.2.0",')
     client.answers[RequestCode.GET_CONSUMER_RUNNING_INFO] = newer % (0, b"false", b"*")
-    found = await consumer_status(access, "g")
+    found = await admin.consumer_status("g")
     ours = "Kerolox 0.2.0"
     assert found.software == {"c1": ours, "c2": ours, "old": "V3 (50)"}
     client.answers[RequestCode.GET_CONSUMER_RUNNING_INFO] = RUNNING % (5, b"false", b"a")
-    found = await consumer_status(access, "g")
+    found = await admin.consumer_status("g")
     assert re.fullmatch(r"c1 T a/0 has 5 messages, none done for \d+ d( \d+ h)?", found.findings[0])
     none_yet = RUNNING.replace(b'"lastConsumeTimestamp":1', b'"lastConsumeTimestamp":0')
     client.answers[RequestCode.GET_CONSUMER_RUNNING_INFO] = none_yet % (5, b"false", b"a")
-    found = await consumer_status(access, "g")
+    found = await admin.consumer_status("g")
     assert found.findings[0] == "c1 T a/0 has 5 messages, none done yet"
     client.answers[RequestCode.GET_CONSUMER_RUNNING_INFO] = RUNNING % (5, b"true", b"a")
-    assert (await consumer_status(access, "g")).findings[0] == "c1 T a/0 is not locked yet"
+    assert (await admin.consumer_status("g")).findings[0] == "c1 T a/0 is not locked yet"
 
 
 async def test_a_reset_of_an_unknown_offset_asks_whether_anyone_is_online(
-    client: Servers, access: Access
+    client: Servers, admin: Admin
 ) -> None:
     client.answers[RequestCode.INVOKE_BROKER_TO_RESET_OFFSET] = (1, "THe consumer group not exist")
     client.answers[RequestCode.GET_CONSUMER_CONNECTION_LIST] = MEMBERS
     with pytest.raises(BrokerSystemError, match="not exist"):
-        await reset_offsets(access, "g", "T", -1)
+        await admin.reset_offsets("g", "T", -1)
     assert client.fields(RequestCode.UPDATE_CONSUMER_OFFSET) == []
     client.answers[RequestCode.GET_CONSUMER_CONNECTION_LIST] = (206, "not online")
     client.answers[RequestCode.QUERY_CONSUMER_OFFSET] = (22, "none")
-    found = await reset_offsets(access, "g", "T", -1)
+    found = await admin.reset_offsets("g", "T", -1)
     assert [(each.queue.broker_name, each.offset) for each in found] == [("a", 3), ("b", 4)]
     assert [f["commitOffset"] for f in client.fields(RequestCode.UPDATE_CONSUMER_OFFSET)] == [
         *("3", "4")
     ]
 
 
-async def test_a_question_that_is_forbidden_is_no_answer(client: Servers, access: Access) -> None:
+async def test_a_question_that_is_forbidden_is_no_answer(client: Servers, admin: Admin) -> None:
     denied = (1, "org.apache.rocketmq.acl.common.AclException: No acl config for x")
     client.answers[RequestCode.GET_PRODUCER_CONNECTION_LIST] = denied
     client.answers[RequestCode.INVOKE_BROKER_TO_RESET_OFFSET] = denied
     client.answers[RequestCode.GET_CONSUMER_CONNECTION_LIST] = (206, "not online")
     with pytest.raises(AccessDeniedError):
-        await producer_connections(access, "g", broker="a:1")
+        await admin.producer_connections("g", broker="a:1")
     with pytest.raises(AccessDeniedError):
-        await reset_offsets(access, "g", "T", 0)
+        await admin.reset_offsets("g", "T", 0)
 
 
 # -- reports ------------------------------------------------------------------------------------
-async def test_exports_add_up_what_the_masters_have(client: Servers, access: Access) -> None:
+async def test_exports_add_up_what_the_masters_have(client: Servers, admin: Admin) -> None:
     client.answers["a:1", RequestCode.GET_ALL_TOPIC_CONFIG] = TOPICS % 3
     client.answers["b:1", RequestCode.GET_ALL_TOPIC_CONFIG] = TOPICS % 4
     client.answers[RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG] = GROUPS
     client.answers[RequestCode.GET_SYSTEM_TOPIC_LIST_FROM_BROKER] = b'{"topicList":["TBW102"]}'
-    found = await export_metadata(access, cluster="C")
+    found = await admin.export_metadata(cluster="C")
     assert {name: each.read_queue_nums for name, each in found.topics.items()} == {"T": 7}
     assert {name: each.retry_queue_nums for name, each in found.groups.items()} == {"g": 4}
     written = json.loads(found.to_json())
     assert written["topicConfigTable"]["T"]["writeQueueNums"] == 4
     assert written["exportTime"] == found.exported_ms
-    special = await export_metadata(access, broker="a:1", special=True, groups=False)
+    special = await admin.export_metadata(broker="a:1", special=True, groups=False)
     assert (sorted(special.topics), special.groups) == (["%RETRY%g", "T"], {})
     client.answers[RequestCode.GET_BROKER_CONFIG] = b"brokerName=a\nbrokerRole=ASYNC_MASTER\nx=1\n"
-    configs = await export_configs(access, cluster="C")
+    configs = await admin.export_configs(cluster="C")
     assert (configs.name_servers, configs.masters, configs.slaves) == (2, 2, 1)
     assert configs.brokers["a"]["brokerRole"] == "ASYNC_MASTER"
     assert "x" not in configs.brokers["a"]
 
 
-async def round_of(client: Servers, access: Access) -> MonitorRound:
+async def round_of(client: Servers, admin: Admin) -> MonitorRound:
     client.answers[RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER] = b'{"topicList":["%RETRY%g"]}'
     client.answers[RequestCode.GET_CONSUMER_RUNNING_INFO] = RUNNING % (0, b"false", b"*")
     client.answers[RequestCode.GET_CONSUME_STATS] = PROGRESS
     client.answers[RequestCode.GET_TOPIC_STATS_INFO] = stats("a", 9)
-    return await monitor_round(access, since_ms=0)
+    return await admin.monitor_round(since_ms=0)
 
 
-async def test_a_monitor_tells_what_is_left_and_how_late(client: Servers, access: Access) -> None:
+async def test_a_monitor_tells_what_is_left_and_how_late(client: Servers, admin: Admin) -> None:
     client.answers[RequestCode.GET_CONSUMER_CONNECTION_LIST] = MEMBERS
-    found = await round_of(client, access)
+    found = await round_of(client, admin)
     [undone] = found.undone
     # Both brokers of the route tell of the same queue here.
     assert (undone.group, undone.topic, undone.queue_max) == ("g", "T", 5)
@@ -411,10 +388,10 @@ async def test_a_monitor_tells_what_is_left_and_how_late(client: Servers, access
 
 
 async def test_a_monitor_goes_on_past_groups_that_are_not_there(
-    client: Servers, access: Access
+    client: Servers, admin: Admin
 ) -> None:
     client.answers[RequestCode.GET_CONSUMER_CONNECTION_LIST] = (206, "not online")
-    found = await round_of(client, access)
+    found = await round_of(client, admin)
     assert (found.undone, found.statuses, found.failed) == ((), {}, {})
     client.answers[RequestCode.GET_CONSUMER_CONNECTION_LIST] = ConnectError("down")
-    assert (await round_of(client, access)).failed == {"g": "down"}
+    assert (await round_of(client, admin)).failed == {"g": "down"}

@@ -8,7 +8,7 @@ import pytest
 from tests.support.eventually import until
 from tests.unit.admin.test_topics import FakeClient, has
 
-from kerolox.admin import Access, delete_topic
+from kerolox.admin import Access, Admin
 from kerolox.admin.topic_changes import deletion
 from kerolox.errors import ClientError, ConnectError
 from kerolox.protocol.codes import RequestCode
@@ -67,16 +67,16 @@ def java(monkeypatch: pytest.MonkeyPatch) -> Java:
 
 
 @pytest.fixture
-def access(java: Java) -> Access:
-    return Access(java, ("n:1",))  # type: ignore[arg-type]
+def admin(java: Java) -> Admin:
+    return Admin.on(Access(java, ("n:1",)))  # type: ignore[arg-type]
 
 
 CLOSED, BACK = (CLOSES.name, "4", "0"), (CLOSES.name, "6", "2")
 DELETED = (DELETES.name, "", "")
 
 
-async def test_it_takes_no_more_messages_before_it_is_deleted(java: Java, access: Access) -> None:
-    assert await delete_topic(access, "T") == ["a:1"]
+async def test_it_takes_no_more_messages_before_it_is_deleted(java: Java, admin: Admin) -> None:
+    assert await admin.delete_topic("T") == ["a:1"]
     assert java.done() == [CLOSED, DELETED]
     closed = next(fields for _, code, fields in java.asked if code == CLOSES)
     assert closed["readQueueNums"] == "0"
@@ -85,11 +85,11 @@ async def test_it_takes_no_more_messages_before_it_is_deleted(java: Java, access
 
 
 async def test_queues_that_grow_and_a_log_that_is_not_in_them_are_waited_for(
-    java: Java, access: Access
+    java: Java, admin: Admin
 ) -> None:
     java.answers[RequestCode.GET_BROKER_CONFIG] = b"autoCreateTopicEnable=false"
     java.answers[RequestCode.GET_BROKER_RUNTIME_INFO] = runtime(100, 10)
-    deleting = asyncio.create_task(delete_topic(access, "T"))
+    deleting = asyncio.create_task(admin.delete_topic("T"))
     for java.offset in range(10):
         before = len(java.asked)
         await until(lambda: len(java.asked) > before + 2)  # noqa: B023
@@ -109,40 +109,40 @@ async def test_queues_that_grow_and_a_log_that_is_not_in_them_are_waited_for(
     [("true", True, True), ("true", False, False), ("false", True, False)],
 )
 async def test_producers_get_time_where_the_topic_could_be_made_anew(
-    java: Java, access: Access, makes_topics: str, grows: bool, waits: bool
+    java: Java, admin: Admin, makes_topics: str, grows: bool, waits: bool
 ) -> None:
     java.answers[RequestCode.GET_BROKER_CONFIG] = f"autoCreateTopicEnable={makes_topics}".encode()
     java.grows = grows
-    await delete_topic(access, "T")
+    await admin.delete_topic("T")
     assert java.done() == [CLOSED, DELETED]
     assert len(java.addresses(RequestCode.GET_BROKER_RUNTIME_INFO)) == 1 + waits
 
 
 async def test_the_wait_has_an_end(
-    java: Java, access: Access, monkeypatch: pytest.MonkeyPatch
+    java: Java, admin: Admin, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(deletion, "REST_SECONDS_MAX", 0.05)
     java.answers[RequestCode.GET_BROKER_RUNTIME_INFO] = runtime(100, 10)
-    await delete_topic(access, "T")
+    await admin.delete_topic("T")
     assert java.done() == [CLOSED, DELETED]
 
 
 async def test_a_topic_that_the_broker_does_not_have_is_not_waited_for(
-    java: Java, access: Access
+    java: Java, admin: Admin
 ) -> None:
     java.answers[RequestCode.GET_TOPIC_CONFIG] = (17, "No topic in this broker")
-    await delete_topic(access, "T")
+    await admin.delete_topic("T")
     assert java.done() == [DELETED]
 
 
-async def test_a_topic_that_is_not_deleted_is_as_before(java: Java, access: Access) -> None:
+async def test_a_topic_that_is_not_deleted_is_as_before(java: Java, admin: Admin) -> None:
     java.answers[DELETES] = (1, "refused")
     with pytest.raises(ClientError, match="could not be deleted on broker a:1"):
-        await delete_topic(access, "T")
+        await admin.delete_topic("T")
     assert java.done() == [CLOSED, DELETED, BACK]
     java.asked.clear()
     java.answers[RequestCode.GET_BROKER_RUNTIME_INFO] = runtime(100, 10)
-    deleting = asyncio.create_task(delete_topic(access, "T"))
+    deleting = asyncio.create_task(admin.delete_topic("T"))
     await until(lambda: java.addresses(RequestCode.GET_BROKER_RUNTIME_INFO))
     deleting.cancel()
     await asyncio.wait([deleting])
@@ -151,9 +151,9 @@ async def test_a_topic_that_is_not_deleted_is_as_before(java: Java, access: Acce
 
 
 async def test_a_topic_whose_deletion_has_no_answer_is_not_made_anew(
-    java: Java, access: Access
+    java: Java, admin: Admin
 ) -> None:
     java.answers[DELETES] = ConnectError("gone")
     with pytest.raises(ClientError, match="gone"):
-        await delete_topic(access, "T")
+        await admin.delete_topic("T")
     assert java.done() == [CLOSED, DELETED]

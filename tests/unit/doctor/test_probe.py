@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from kerolox.admin import Access
+from kerolox.admin import Access, Admin
 from kerolox.doctor import ProbeOptions, diagnose, probe
 from kerolox.protocol.codes import RequestCode, ResponseCode
 from kerolox.protocol.fastjson import dumps
@@ -44,7 +44,7 @@ async def test_a_broker_that_starts_is_asked_once_more(
         fake.answers = dict.fromkeys(said, answer)
         fake.answers[RequestCode.GET_BROKER_RUNTIME_INFO] = figures
         found = await diagnose(
-            Access(client, (fake.address,)), ProbeOptions(between_looks_seconds=0.0)
+            Admin.on(Access(client, (fake.address,))), ProbeOptions(between_looks_seconds=0.0)
         )
     codes = [each.code for each in found]
     assert codes == ([] if failures == 1 else ["check-failed"]), found
@@ -73,7 +73,7 @@ async def test_groups_without_retry_queues_are_found_at_their_master() -> None:
 
         fake.answers = dict.fromkeys(said, answer)
         found = await diagnose(
-            Access(client, (fake.address,)), ProbeOptions(between_looks_seconds=0.0)
+            Admin.on(Access(client, (fake.address,))), ProbeOptions(between_looks_seconds=0.0)
         )
     dropped = [each for each in found if each.code == "retries-dropped"]
     assert [each.where for each in dropped] == ["group none"], found

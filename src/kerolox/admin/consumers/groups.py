@@ -13,9 +13,8 @@ import msgspec
 
 from kerolox.admin.answers import read_object, read_struct
 from kerolox.admin.asking import all_answers, answers_of, do_on_each, targets
-from kerolox.admin.cluster import cluster_info
-from kerolox.admin.topic_changes.deletion import delete_topic
-from kerolox.admin.topics import list_topics
+from kerolox.admin.topic_changes.deletion import TopicDeletionRequests
+from kerolox.client.core.checking import checked
 from kerolox.client.core.routes import MASTER_ID
 from kerolox.client.core.validate import check_consumer_group
 from kerolox.errors import (
@@ -83,22 +82,245 @@ class GroupState:
         return f"paused on {', '.join(self.paused)}" if self.delivering else "paused"
 
 
-async def all_group_settings(
-    access: Access, broker: str, *, internal: bool = False
-) -> dict[str, SubscriptionGroupConfig]:
-    """The groups of a broker by name, sorted (code 201).
+@checked()
+class GroupRequests(TopicDeletionRequests):
+    """Asks about consumer groups, and changes them."""
 
-    Args:
-        access: the cluster.
-        broker: ``host:port``.
-        internal: RocketMQ's own too.
+    async def all_group_settings(
+        self, broker: str, *, internal: bool = False
+    ) -> dict[str, SubscriptionGroupConfig]:
+        """The groups of a broker by name, sorted (code 201).
 
-    Raises:
-        BrokerError: it refused.
-        RemotingError: it does not answer, or with something else.
-    """
-    table = await _group_table(access, broker)
-    return {name: table[name] for name in sorted(table) if internal or not is_system_group(name)}
+        Args:
+            broker: ``host:port``.
+            internal: RocketMQ's own too.
+
+        Raises:
+            BrokerError: it refused.
+            RemotingError: it does not answer, or with something else.
+        """
+        table = await _group_table(self.access, broker)
+        return {
+            name: table[name] for name in sorted(table) if internal or not is_system_group(name)
+        }
+
+    async def list_groups(self, *, cluster: str = "", internal: bool = False) -> list[str]:
+        """The consumer groups of a cluster, or of all, sorted: those with settings or offsets.
+
+        Args:
+            cluster: its name; empty: all clusters.
+            internal: RocketMQ's own too.
+
+        Raises:
+            ClientError: there is no such cluster.
+            BrokerError, RemotingError: a master refused or does not answer.
+        """
+        return list(await self.group_states(cluster=cluster, internal=internal))
+
+    async def group_states(
+        self, *, cluster: str = "", internal: bool = False
+    ) -> dict[str, GroupState]:
+        """The consumer groups of a cluster, or of all, with where they are paused; sorted by
+        name. Arguments and errors: see :meth:`list_groups`.
+        """
+        states, silent = await group_states_told(self, cluster=cluster, internal=internal)
+        for error in silent.values():
+            raise error
+        return states
+
+    async def group_state(self, group: str) -> GroupState:
+        """Where one group has settings, and whether it gets messages there. Masters that do not
+        answer are left out.
+
+        Raises:
+            RemotingError: no name server answers.
+        """
+        nodes = (await self.cluster_info()).nodes()
+        masters = {node.broker_name: node.addresses.get(MASTER_ID) for node in nodes}
+        found, _ = await answers_of(
+            [name for name, address in masters.items() if address],
+            lambda name: self.group_settings(str(masters[name]), group),
+        )
+        names = sorted(name for name, settings in found.items() if settings is not None)
+        paused = tuple(
+            name for name in names if (each := found[name]) is not None and not each.consume_enable
+        )
+        return GroupState(group, tuple(name for name in names if name not in paused), paused)
+
+    async def group_exists(self, group: str) -> bool:
+        """Whether a cluster knows a group: it has settings, offsets or a topic of its retries or
+        dead letters. Errors: see :meth:`list_groups`.
+        """
+        if (await self.group_state(group)).has_settings:
+            return True
+        topics = await self.list_topics()
+        if RETRY_PREFIX + group in topics or DLQ_PREFIX + group in topics:
+            return True
+        return group in await self.group_states(internal=True)
+
+    async def group_settings(self, broker: str, group: str) -> SubscriptionGroupConfig | None:
+        """What a broker has of a group (``getConsumerConfig``, by code 201); None: it has none
+        of that name. Errors: see :meth:`all_group_settings`.
+        """
+        # Brokers of 5.x make the group that 352 asks for. Those of RocketMQ pass over the header
+        # here, and answer with all groups.
+        header = GroupsHeader(group=group).encode()
+        return (await _group_table(self.access, broker, header)).get(group)
+
+    async def put_group(
+        self,
+        settings: SubscriptionGroupConfig,
+        *,
+        cluster: str = "",
+        broker: str = "",
+        drop_retries: bool = False,
+    ) -> list[str]:
+        """Make a group, or replace all settings of one (code 200); the addresses of the brokers.
+
+        Args:
+            settings: all of them.
+            cluster: on all masters of this one; empty: of the only one there is.
+            broker: ``host:port`` of one broker; it alone then.
+            drop_retries: no retry queues are wanted (:meth:`update_group`).
+
+        Raises:
+            ConfigError: the name is illegal, or the retries do not fit.
+            ClientError: no such cluster; or some took it and some did not: the text says who.
+            BrokerError, RemotingError: none took it.
+        """
+        check_consumer_group(settings.group_name)
+        _check_retries(settings.retry_queue_nums, None, drop_retries)
+        return await self._put_group(settings, cluster, broker)
+
+    async def _put_group(
+        self, settings: SubscriptionGroupConfig, cluster: str, broker: str
+    ) -> list[str]:
+        body = encode_body(settings)
+        code = RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP
+        return await do_on_each(
+            await targets(self, cluster=cluster, broker=broker),
+            lambda address: self.access.ask(address, code, body=body),
+            f"group {settings.group_name!r} could not be made",
+        )
+
+    async def update_group(
+        self,
+        group: str,
+        *,
+        cluster: str = "",
+        broker: str = "",
+        consume_enable: bool | None = None,
+        consume_from_min_enable: bool | None = None,
+        consume_broadcast_enable: bool | None = None,
+        retry_queue_nums: int | None = None,
+        retry_max_times: int | None = None,
+        broker_id: int | None = None,
+        which_broker_when_consume_slowly: int | None = None,
+        notify_consumer_ids_changed_enable: bool | None = None,
+        drop_retries: bool = False,
+        dry_run: bool = False,
+    ) -> list[GroupChange]:
+        """Change a group where it is, make it where it is not (``updateSubGroup``); changes by
+        broker.
+
+        What is None stays. ``mqadmin`` replaces all settings by those given, or their defaults.
+
+        Args:
+            group: its name.
+            cluster: on all masters of this one; empty: of the only one there is.
+            broker: ``host:port`` of one broker; it alone then.
+            consume_enable: its members get messages.
+            consume_from_min_enable: members may start at the first message of a queue.
+            consume_broadcast_enable: members may broadcast.
+            retry_queue_nums: queues of its retry topic, 1 to 65,535. Those there are still read.
+            retry_max_times: tries before a message goes to the dead letters, of clients that do not
+                say it themselves (``maxReconsumeTimes``): those of Java from 3.4.9 on, and
+                Kerolox's, do.
+            broker_id: the node that members read from.
+            which_broker_when_consume_slowly: the node for members that are far behind.
+            notify_consumer_ids_changed_enable: members hear of those that come and go.
+            drop_retries: has 0 retry queues taken: brokers drop what the group gives back.
+            dry_run: change nothing.
+
+        Raises:
+            ConfigError: the name is illegal, or the retries do not fit.
+            ClientError: no such cluster; or some took it and some did not: the text says who.
+            BrokerError, RemotingError: none took it.
+        """
+        check_consumer_group(group)
+        _check_retries(retry_queue_nums, retry_max_times, drop_retries)
+        given = {
+            "consume_enable": consume_enable,
+            "consume_from_min_enable": consume_from_min_enable,
+            "consume_broadcast_enable": consume_broadcast_enable,
+            "retry_queue_nums": retry_queue_nums,
+            "retry_max_times": retry_max_times,
+            "broker_id": broker_id,
+            "which_broker_when_consume_slowly": which_broker_when_consume_slowly,
+            "notify_consumer_ids_changed_enable": notify_consumer_ids_changed_enable,
+        }
+        wanted = {name: value for name, value in given.items() if value is not None}
+        to = await targets(self, cluster=cluster, broker=broker)
+        return await self._change_group(group, to, wanted, dry_run=dry_run)
+
+    async def _change_group(
+        self,
+        group: str,
+        addresses: list[str],
+        wanted: dict[str, int],
+        *,
+        dry_run: bool = False,
+    ) -> list[GroupChange]:
+        found = await all_answers(addresses, lambda address: self.group_settings(address, group))
+        changes = {
+            address: GroupChange(
+                address,
+                old,
+                msgspec.structs.replace(old or SubscriptionGroupConfig(group_name=group), **wanted),
+            )
+            for address, old in found.items()
+        }
+        if dry_run:
+            return list(changes.values())
+        await do_on_each(
+            [address for address, change in changes.items() if change.new != change.old],
+            lambda address: self._put_group(changes[address].new, "", address),
+            f"group {group!r} could not be changed",
+        )
+        return list(changes.values())
+
+    async def delete_group(
+        self, group: str, *, cluster: str = "", broker: str = "", remove_offsets: bool = False
+    ) -> list[str]:
+        """Delete a group (``deleteSubGroup``, code 207); the addresses of the brokers. Where it is
+        deleted on a whole cluster, its retry and dead-letter topics go too.
+
+        Args:
+            group: its name.
+            cluster: on all masters of this one; empty: of the only one there is.
+            broker: ``host:port`` of one broker; it alone then, and the topics stay.
+            remove_offsets: what it consumed is forgotten too.
+
+        Raises:
+            ClientError: it is RocketMQ's own; no such cluster; or some did it and some did not: the
+                text says who.
+            BrokerError, RemotingError: none did it.
+        """
+        if is_system_group(group):
+            raise ClientError(f"group {group!r} belongs to RocketMQ itself; it must stay")
+        header = DeleteGroupHeader(group_name=group, remove_offset=remove_offsets).encode()
+        addresses = await do_on_each(
+            await targets(self, cluster=cluster, broker=broker),
+            lambda address: self.access.ask(address, RequestCode.DELETE_SUBSCRIPTIONGROUP, header),
+            f"group {group!r} could not be deleted",
+        )
+        if not broker:
+            for prefix in (RETRY_PREFIX, DLQ_PREFIX):
+                try:
+                    await self.delete_topic(prefix + group, cluster=cluster)
+                except TopicRouteNotFoundError:
+                    continue  # it never had one
+        return addresses
 
 
 async def _group_table(
@@ -110,34 +332,8 @@ async def _group_table(
     return answer.subscription_group_table
 
 
-async def list_groups(access: Access, *, cluster: str = "", internal: bool = False) -> list[str]:
-    """The consumer groups of a cluster, or of all, sorted: those with settings or offsets.
-
-    Args:
-        access: the cluster.
-        cluster: its name; empty: all clusters.
-        internal: RocketMQ's own too.
-
-    Raises:
-        ClientError: there is no such cluster.
-        BrokerError, RemotingError: a master refused or does not answer.
-    """
-    return list(await group_states(access, cluster=cluster, internal=internal))
-
-
-async def group_states(
-    access: Access, *, cluster: str = "", internal: bool = False
-) -> dict[str, GroupState]:
-    """The consumer groups of a cluster, or of all, with where they are paused; sorted by name.
-    Arguments and errors: see :func:`list_groups`."""
-    states, silent = await group_states_told(access, cluster=cluster, internal=internal)
-    for error in silent.values():
-        raise error
-    return states
-
-
 async def group_states_told(
-    access: Access, *, cluster: str = "", internal: bool = False
+    admin: GroupRequests, *, cluster: str = "", internal: bool = False
 ) -> tuple[dict[str, GroupState], dict[str, KeroloxError]]:
     """The same as far as masters tell, and why the others do not, by broker's name.
 
@@ -145,7 +341,7 @@ async def group_states_told(
         ClientError: there is no such cluster.
         RemotingError: no name server answers.
     """
-    info = await cluster_info(access)
+    info = await admin.cluster_info()
     masters = {
         node.addresses[MASTER_ID]: node.broker_name
         for node in info.nodes(cluster)
@@ -154,8 +350,8 @@ async def group_states_told(
 
     async def query(address: str) -> tuple[dict[str, SubscriptionGroupConfig], set[str]]:
         return (
-            await all_group_settings(access, address, internal=internal),
-            await _groups_with_offsets(access, address),
+            await admin.all_group_settings(address, internal=internal),
+            await _groups_with_offsets(admin.access, address),
         )
 
     delivering: dict[str, list[str]] = {}
@@ -176,37 +372,6 @@ async def group_states_told(
     return told, {masters[address]: error for address, error in failed.items()}
 
 
-async def group_state(access: Access, group: str) -> GroupState:
-    """Where one group has settings, and whether it gets messages there. Masters that do not answer
-    are left out.
-
-    Raises:
-        RemotingError: no name server answers.
-    """
-    nodes = (await cluster_info(access)).nodes()
-    masters = {node.broker_name: node.addresses.get(MASTER_ID) for node in nodes}
-    found, _ = await answers_of(
-        [name for name, address in masters.items() if address],
-        lambda name: group_settings(access, str(masters[name]), group),
-    )
-    names = sorted(name for name, settings in found.items() if settings is not None)
-    paused = tuple(
-        name for name in names if (each := found[name]) is not None and not each.consume_enable
-    )
-    return GroupState(group, tuple(name for name in names if name not in paused), paused)
-
-
-async def group_exists(access: Access, group: str) -> bool:
-    """Whether a cluster knows a group: it has settings, offsets or a topic of its retries or dead
-    letters. Errors: see :func:`list_groups`."""
-    if (await group_state(access, group)).has_settings:
-        return True
-    topics = await list_topics(access)
-    if RETRY_PREFIX + group in topics or DLQ_PREFIX + group in topics:
-        return True
-    return group in await group_states(access, internal=True)
-
-
 async def _groups_with_offsets(access: Access, broker: str) -> set[str]:
     """The groups that a broker has offsets of, with settings or without (code 43)."""
     try:
@@ -217,42 +382,6 @@ async def _groups_with_offsets(access: Access, broker: str) -> set[str]:
         return set()
     pairs = [key.split(OFFSET_KEY_SEPARATOR) for key in table.own_names()]
     return {pair[1] for pair in pairs if len(pair) == 2 and not is_marks_group(pair[1])}
-
-
-async def group_settings(access: Access, broker: str, group: str) -> SubscriptionGroupConfig | None:
-    """What a broker has of a group (``getConsumerConfig``, by code 201); None: it has none of that
-    name. Errors: see :func:`all_group_settings`."""
-    # Brokers of 5.x make the group that 352 asks for. Those of RocketMQ pass over the header here,
-    # and answer with all groups.
-    header = GroupsHeader(group=group).encode()
-    return (await _group_table(access, broker, header)).get(group)
-
-
-async def put_group(
-    access: Access,
-    settings: SubscriptionGroupConfig,
-    *,
-    cluster: str = "",
-    broker: str = "",
-    drop_retries: bool = False,
-) -> list[str]:
-    """Make a group, or replace all settings of one (code 200); the addresses of the brokers.
-
-    Args:
-        access: the cluster.
-        settings: all of them.
-        cluster: on all masters of this one; empty: of the only one there is.
-        broker: ``host:port`` of one broker; it alone then.
-        drop_retries: no retry queues are wanted (:func:`update_group`).
-
-    Raises:
-        ConfigError: the name is illegal, or the retries do not fit.
-        ClientError: no such cluster; or some took it and some did not: the text says who.
-        BrokerError, RemotingError: none took it.
-    """
-    check_consumer_group(settings.group_name)
-    _check_retries(settings.retry_queue_nums, None, drop_retries)
-    return await _put_group(access, settings, cluster, broker)
 
 
 def _check_retries(queues: int | None, times: int | None, drop: bool) -> None:
@@ -271,137 +400,3 @@ def _check_retries(queues: int | None, times: int | None, drop: bool) -> None:
         raise ConfigError(
             f"{times} retries; 0 makes a message a dead letter when it fails for the first time"
         )
-
-
-async def _put_group(
-    access: Access, settings: SubscriptionGroupConfig, cluster: str, broker: str
-) -> list[str]:
-    body = encode_body(settings)
-    code = RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP
-    return await do_on_each(
-        await targets(access, cluster=cluster, broker=broker),
-        lambda address: access.ask(address, code, body=body),
-        f"group {settings.group_name!r} could not be made",
-    )
-
-
-async def update_group(
-    access: Access,
-    group: str,
-    *,
-    cluster: str = "",
-    broker: str = "",
-    consume_enable: bool | None = None,
-    consume_from_min_enable: bool | None = None,
-    consume_broadcast_enable: bool | None = None,
-    retry_queue_nums: int | None = None,
-    retry_max_times: int | None = None,
-    broker_id: int | None = None,
-    which_broker_when_consume_slowly: int | None = None,
-    notify_consumer_ids_changed_enable: bool | None = None,
-    drop_retries: bool = False,
-    dry_run: bool = False,
-) -> list[GroupChange]:
-    """Change a group where it is, make it where it is not (``updateSubGroup``); changes by broker.
-
-    What is None stays. ``mqadmin`` replaces all settings by those given, or their defaults.
-
-    Args:
-        access: the cluster.
-        group: its name.
-        cluster: on all masters of this one; empty: of the only one there is.
-        broker: ``host:port`` of one broker; it alone then.
-        consume_enable: its members get messages.
-        consume_from_min_enable: members may start at the first message of a queue.
-        consume_broadcast_enable: members may broadcast.
-        retry_queue_nums: queues of its retry topic, 1 to 65,535. Those there are still read.
-        retry_max_times: tries before a message goes to the dead letters, of clients that do not say
-            it themselves (``maxReconsumeTimes``): those of Java from 3.4.9 on, and Kerolox's, do.
-        broker_id: the node that members read from.
-        which_broker_when_consume_slowly: the node for members that are far behind.
-        notify_consumer_ids_changed_enable: members hear of those that come and go.
-        drop_retries: has 0 retry queues taken: brokers drop what the group gives back.
-        dry_run: change nothing.
-
-    Raises:
-        ConfigError: the name is illegal, or the retries do not fit.
-        ClientError: no such cluster; or some took it and some did not: the text says who.
-        BrokerError, RemotingError: none took it.
-    """
-    check_consumer_group(group)
-    _check_retries(retry_queue_nums, retry_max_times, drop_retries)
-    given = {
-        "consume_enable": consume_enable,
-        "consume_from_min_enable": consume_from_min_enable,
-        "consume_broadcast_enable": consume_broadcast_enable,
-        "retry_queue_nums": retry_queue_nums,
-        "retry_max_times": retry_max_times,
-        "broker_id": broker_id,
-        "which_broker_when_consume_slowly": which_broker_when_consume_slowly,
-        "notify_consumer_ids_changed_enable": notify_consumer_ids_changed_enable,
-    }
-    wanted = {name: value for name, value in given.items() if value is not None}
-    to = await targets(access, cluster=cluster, broker=broker)
-    return await _change_group(access, group, to, wanted, dry_run=dry_run)
-
-
-async def _change_group(
-    access: Access,
-    group: str,
-    addresses: list[str],
-    wanted: dict[str, int],
-    *,
-    dry_run: bool = False,
-) -> list[GroupChange]:
-    found = await all_answers(addresses, lambda address: group_settings(access, address, group))
-    changes = {
-        address: GroupChange(
-            address,
-            old,
-            msgspec.structs.replace(old or SubscriptionGroupConfig(group_name=group), **wanted),
-        )
-        for address, old in found.items()
-    }
-    if dry_run:
-        return list(changes.values())
-    await do_on_each(
-        [address for address, change in changes.items() if change.new != change.old],
-        lambda address: _put_group(access, changes[address].new, "", address),
-        f"group {group!r} could not be changed",
-    )
-    return list(changes.values())
-
-
-async def delete_group(
-    access: Access, group: str, *, cluster: str = "", broker: str = "", remove_offsets: bool = False
-) -> list[str]:
-    """Delete a group (``deleteSubGroup``, code 207); the addresses of the brokers. Where it is
-    deleted on a whole cluster, its retry and dead-letter topics go too.
-
-    Args:
-        access: the cluster.
-        group: its name.
-        cluster: on all masters of this one; empty: of the only one there is.
-        broker: ``host:port`` of one broker; it alone then, and the topics stay.
-        remove_offsets: what it consumed is forgotten too.
-
-    Raises:
-        ClientError: it is RocketMQ's own; no such cluster; or some did it and some did not: the
-            text says who.
-        BrokerError, RemotingError: none did it.
-    """
-    if is_system_group(group):
-        raise ClientError(f"group {group!r} belongs to RocketMQ itself; it must stay")
-    header = DeleteGroupHeader(group_name=group, remove_offset=remove_offsets).encode()
-    addresses = await do_on_each(
-        await targets(access, cluster=cluster, broker=broker),
-        lambda address: access.ask(address, RequestCode.DELETE_SUBSCRIPTIONGROUP, header),
-        f"group {group!r} could not be deleted",
-    )
-    if not broker:
-        for prefix in (RETRY_PREFIX, DLQ_PREFIX):
-            try:
-                await delete_topic(access, prefix + group, cluster=cluster)
-            except TopicRouteNotFoundError:
-                continue  # it never had one
-    return addresses

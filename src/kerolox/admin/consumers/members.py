@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, TypeVar
 
 from kerolox.admin.answers import Members, read_object
 from kerolox.admin.asking import answers_of, nodes_of_group, nodes_of_topic
+from kerolox.admin.cluster import ClusterRequests
+from kerolox.client.core.checking import checked
 from kerolox.errors import (
     AccessDeniedError,
     BrokerSystemError,
@@ -187,161 +189,155 @@ class ConsumerStatus:
         }
 
 
-async def consumer_connections(
-    access: Access, group: str, *, broker: str = ""
-) -> ConsumerConnections:
-    """The members of a consumer group that are online (code 203).
+@checked()
+class MemberRequests(ClusterRequests):
+    """Asks about members of groups, and producers."""
 
-    Args:
-        access: the cluster.
-        group: its name.
-        broker: ``host:port`` of the broker that is asked; empty: those of its retry topic in turn,
-            until one knows the group.
+    async def consumer_connections(self, group: str, *, broker: str = "") -> ConsumerConnections:
+        """The members of a consumer group that are online (code 203).
 
-    Raises:
-        ConsumerNotOnlineError: no broker knows a member.
-        BrokerError, RemotingError: a broker refused or does not answer.
-    """
-    header = ConsumerGroupHeader(consumer_group=group).encode()
+        Args:
+            group: its name.
+            broker: ``host:port`` of the broker that is asked; empty: those of its retry topic in
+                turn, until one knows the group.
 
-    async def ask(address: str) -> ConsumerConnections | None:
-        code = RequestCode.GET_CONSUMER_CONNECTION_LIST
-        response = await access.ask(address, code, header)
-        answer = await read_object(response, "the group's members", address)
-        found = _consumer_connections(group, answer)
-        return found if found.members else None
+        Raises:
+            ConsumerNotOnlineError: no broker knows a member.
+            BrokerError, RemotingError: a broker refused or does not answer.
+        """
+        header = ConsumerGroupHeader(consumer_group=group).encode()
 
-    found = await _first(access, broker, partial(nodes_of_group, access, group), ask)
-    if found is None:
-        raise ConsumerNotOnlineError(f"no member of consumer group {group!r} is online")
-    return found
+        async def ask(address: str) -> ConsumerConnections | None:
+            code = RequestCode.GET_CONSUMER_CONNECTION_LIST
+            response = await self.access.ask(address, code, header)
+            answer = await read_object(response, "the group's members", address)
+            found = _consumer_connections(group, answer)
+            return found if found.members else None
 
+        found = await _first(self.access, broker, partial(nodes_of_group, self, group), ask)
+        if found is None:
+            raise ConsumerNotOnlineError(f"no member of consumer group {group!r} is online")
+        return found
 
-async def producer_connections(
-    access: Access, group: str, *, topic: str = "", broker: str = ""
-) -> tuple[ClientConnection, ...]:
-    """The members of a producer group that are online, sorted (code 204).
+    async def producer_connections(
+        self, group: str, *, topic: str = "", broker: str = ""
+    ) -> tuple[ClientConnection, ...]:
+        """The members of a producer group that are online, sorted (code 204).
 
-    Args:
-        access: the cluster.
-        group: its name.
-        topic: one that it sends to, whose brokers are asked in turn.
-        broker: ``host:port`` of the broker that is asked instead.
+        Args:
+            group: its name.
+            topic: one that it sends to, whose brokers are asked in turn.
+            broker: ``host:port`` of the broker that is asked instead.
 
-    Raises:
-        ClientError: neither a topic nor a broker is given, or no broker knows the group.
-        TopicRouteNotFoundError: no name server knows the topic.
-        RemotingError: a broker does not answer.
-    """
-    if not topic and not broker:
-        raise ClientError("give a topic that the group sends to, or a broker")
-    header = ProducerGroupHeader(producer_group=group).encode()
+        Raises:
+            ClientError: neither a topic nor a broker is given, or no broker knows the group.
+            TopicRouteNotFoundError: no name server knows the topic.
+            RemotingError: a broker does not answer.
+        """
+        if not topic and not broker:
+            raise ClientError("give a topic that the group sends to, or a broker")
+        header = ProducerGroupHeader(producer_group=group).encode()
 
-    async def ask(address: str) -> tuple[ClientConnection, ...] | None:
-        code = RequestCode.GET_PRODUCER_CONNECTION_LIST
-        try:
-            response = await access.ask(address, code, header)
-        except AccessDeniedError:
-            raise
-        except BrokerSystemError:  # its way to say that it knows no such group
-            return None
-        answer = await read_object(response, "the group's members", address)
-        return _connections(answer) or None
+        async def ask(address: str) -> tuple[ClientConnection, ...] | None:
+            code = RequestCode.GET_PRODUCER_CONNECTION_LIST
+            try:
+                response = await self.access.ask(address, code, header)
+            except AccessDeniedError:
+                raise
+            except BrokerSystemError:  # its way to say that it knows no such group
+                return None
+            answer = await read_object(response, "the group's members", address)
+            return _connections(answer) or None
 
-    found = await _first(access, broker, partial(nodes_of_topic, access, topic), ask)
-    if found is None:
-        raise ClientError(f"no member of producer group {group!r} is online")
-    return found
+        found = await _first(self.access, broker, partial(nodes_of_topic, self, topic), ask)
+        if found is None:
+            raise ClientError(f"no member of producer group {group!r} is online")
+        return found
 
+    async def all_producers(self, broker: str) -> list[ProducerInfo]:
+        """All producers that a broker knows, sorted (``producer``, code 328).
 
-async def all_producers(access: Access, broker: str) -> list[ProducerInfo]:
-    """All producers that a broker knows, sorted (``producer``, code 328).
-
-    Raises:
-        RequestCodeNotSupportedError: the broker is older than 4.9.3.
-        BrokerError, RemotingError: it refused or does not answer.
-    """
-    response = await access.ask(broker, RequestCode.GET_ALL_PRODUCER_INFO)
-    answer = await read_object(response, "the producers", broker)
-    return sorted(
-        ProducerInfo(
-            group,
-            each.text("clientId"),
-            each.text("remoteIP").removeprefix("/"),
-            each.text("language"),
-            each.number("version"),
-            each.number("lastUpdateTimestamp"),
+        Raises:
+            RequestCodeNotSupportedError: the broker is older than 4.9.3.
+            BrokerError, RemotingError: it refused or does not answer.
+        """
+        response = await self.access.ask(broker, RequestCode.GET_ALL_PRODUCER_INFO)
+        answer = await read_object(response, "the producers", broker)
+        return sorted(
+            ProducerInfo(
+                group,
+                each.text("clientId"),
+                each.text("remoteIP").removeprefix("/"),
+                each.text("language"),
+                each.number("version"),
+                each.number("lastUpdateTimestamp"),
+            )
+            for group, members in answer.lists("data").items()
+            for each in members
         )
-        for group, members in answer.lists("data").items()
-        for each in members
-    )
 
+    async def consumer_running_info(
+        self, group: str, client_id: str, *, stacks: bool = False, broker: str = ""
+    ) -> RunningInfo:
+        """What one consumer says of itself (code 307, which a broker passes on to it).
 
-async def consumer_running_info(
-    access: Access, group: str, client_id: str, *, stacks: bool = False, broker: str = ""
-) -> RunningInfo:
-    """What one consumer says of itself (code 307, which a broker passes on to it).
+        Args:
+            group: the consumer's.
+            client_id: the consumer's.
+            stacks: what its threads do, too.
+            broker: ``host:port`` of the broker that passes it on; empty: one of the retry topic.
 
-    Args:
-        access: the cluster.
-        group: the consumer's.
-        client_id: the consumer's.
-        stacks: what its threads do, too.
-        broker: ``host:port`` of the broker that passes it on; empty: one of the retry topic.
+        Raises:
+            BrokerSystemError: the consumer is not online.
+            ConsumeTimeoutError: it does not answer.
+            RemotingError: the broker does not answer, or with something else.
+        """
+        header = RunningInfoHeader(consumer_group=group, client_id=client_id, jstack_enable=stacks)
 
-    Raises:
-        BrokerSystemError: the consumer is not online.
-        ConsumeTimeoutError: it does not answer.
-        RemotingError: the broker does not answer, or with something else.
-    """
-    header = RunningInfoHeader(consumer_group=group, client_id=client_id, jstack_enable=stacks)
+        async def ask(address: str) -> RunningInfo | None:
+            response = await self.access.ask(
+                address,
+                RequestCode.GET_CONSUMER_RUNNING_INFO,
+                header.encode(),
+                timeout_seconds=self.access.timeout_seconds * CALL_TIMEOUT_FACTOR,
+            )
+            answer = await read_object(response, f"the state of {client_id}", address)
+            return _running_info(client_id, answer)
 
-    async def ask(address: str) -> RunningInfo | None:
-        response = await access.ask(
-            address,
-            RequestCode.GET_CONSUMER_RUNNING_INFO,
-            header.encode(),
-            timeout_seconds=access.timeout_seconds * CALL_TIMEOUT_FACTOR,
+        found = await _first(self.access, broker, partial(nodes_of_group, self, group), ask)
+        if found is None:
+            raise ConsumerNotOnlineError(f"no broker of group {group!r} has an address")
+        return found
+
+    async def consumer_status(
+        self, group: str, *, stacks: bool = False, broker: str = ""
+    ) -> ConsumerStatus:
+        """What all members of a group say of themselves, and whether they fit together.
+
+        Args:
+            group: its name.
+            stacks: what their threads do, too.
+            broker: ``host:port`` of the broker that passes it on; empty: one of the retry topic.
+
+        Raises:
+            ConsumerNotOnlineError: it has no member.
+            BrokerError, RemotingError: no broker says who its members are.
+        """
+        connections = await self.consumer_connections(group, broker=broker)
+        askable = [each for each in connections.members if each.version >= VERSION_3_1_8]
+        found, failed = await answers_of(
+            sorted(each.client_id for each in askable),
+            lambda client: self.consumer_running_info(group, client, stacks=stacks, broker=broker),
         )
-        answer = await read_object(response, f"the state of {client_id}", address)
-        return _running_info(client_id, answer)
-
-    found = await _first(access, broker, partial(nodes_of_group, access, group), ask)
-    if found is None:
-        raise ConsumerNotOnlineError(f"no broker of group {group!r} has an address")
-    return found
-
-
-async def consumer_status(
-    access: Access, group: str, *, stacks: bool = False, broker: str = ""
-) -> ConsumerStatus:
-    """What all members of a group say of themselves, and whether they fit together.
-
-    Args:
-        access: the cluster.
-        group: its name.
-        stacks: what their threads do, too.
-        broker: ``host:port`` of the broker that passes it on; empty: one of the retry topic.
-
-    Raises:
-        ConsumerNotOnlineError: it has no member.
-        BrokerError, RemotingError: no broker says who its members are.
-    """
-    connections = await consumer_connections(access, group, broker=broker)
-    askable = [each for each in connections.members if each.version >= VERSION_3_1_8]
-    found, failed = await answers_of(
-        sorted(each.client_id for each in askable),
-        lambda client: consumer_running_info(access, group, client, stacks=stacks, broker=broker),
-    )
-    silent = {client: str(error) for client, error in failed.items()}
-    for each in connections.members:
-        if each.version < VERSION_3_1_8:
-            silent[each.client_id] = f"version {each.version_name} can't be asked"
-    members = tuple(found.values())
-    subscriptions = {frozenset(map(_subscribed, each.subscriptions)) for each in members}
-    now_ms = time.time_ns() // 1_000_000
-    findings = tuple(text for each in members for text in _findings(each, now_ms))
-    return ConsumerStatus(connections, members, silent, len(subscriptions) <= 1, findings)
+        silent = {client: str(error) for client, error in failed.items()}
+        for each in connections.members:
+            if each.version < VERSION_3_1_8:
+                silent[each.client_id] = f"version {each.version_name} can't be asked"
+        members = tuple(found.values())
+        subscriptions = {frozenset(map(_subscribed, each.subscriptions)) for each in members}
+        now_ms = time.time_ns() // 1_000_000
+        findings = tuple(text for each in members for text in _findings(each, now_ms))
+        return ConsumerStatus(connections, members, silent, len(subscriptions) <= 1, findings)
 
 
 async def _first(

@@ -10,10 +10,10 @@ from kerolox.admin.answers import Members, read_object
 from kerolox.admin.asking import all_answers, answers_of, nodes_of_group, nodes_of_topic
 from kerolox.admin.consumers.members import (
     ConsumerConnections,
-    consumer_connections,
-    consumer_running_info,
+    MemberRequests,
 )
-from kerolox.admin.topics import list_topics
+from kerolox.admin.topics import TopicRequests
+from kerolox.client.core.checking import checked
 from kerolox.errors import ConsumerNotOnlineError, KeroloxError
 from kerolox.message import MessageQueue
 from kerolox.protocol.codes import RequestCode
@@ -27,7 +27,6 @@ from kerolox.protocol.names import RETRY_PREFIX
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from kerolox.client.aio.network.access import Access
 
 STATS_TIMEOUT_FACTOR = 3
 """The progress of a group may take so many times the time limit of other questions."""
@@ -114,131 +113,178 @@ class QueueTimeSpan:
     """How long the next message has waited for the group."""
 
 
-async def group_progress(
-    access: Access, group: str, *, topic: str = "", clients: bool = False
-) -> GroupProgress:
-    """How far a group is (``consumerProgress -g``, code 208).
+@checked()
+class ProgressRequests(MemberRequests, TopicRequests):
+    """Asks how far consumer groups are."""
 
-    Args:
-        access: the cluster.
-        group: its name.
-        topic: only in this one; empty: in all that it has offsets of.
-        clients: who of the group has each queue, too; members are asked for that.
+    async def group_progress(
+        self, group: str, *, topic: str = "", clients: bool = False
+    ) -> GroupProgress:
+        """How far a group is (``consumerProgress -g``, code 208).
 
-    Raises:
-        TopicRouteNotFoundError: no name server knows the topic.
-        ConsumerNotOnlineError: no broker has an offset of it.
-        BrokerError, RemotingError: a broker refused or does not answer.
-    """
-    nodes = await nodes_of_group(access, group, topic=topic)
-    header = ConsumerStatsHeader(consumer_group=group, topic=topic).encode()
+        Args:
+            group: its name.
+            topic: only in this one; empty: in all that it has offsets of.
+            clients: who of the group has each queue, too; members are asked for that.
 
-    async def ask(address: str) -> GroupProgress:
-        response = await access.ask(
-            address,
-            RequestCode.GET_CONSUME_STATS,
-            header,
-            timeout_seconds=access.timeout_seconds * STATS_TIMEOUT_FACTOR,
-        )
-        return _progress(group, await read_object(response, "the group's progress", address))
+        Raises:
+            TopicRouteNotFoundError: no name server knows the topic.
+            ConsumerNotOnlineError: no broker has an offset of it.
+            BrokerError, RemotingError: a broker refused or does not answer.
+        """
+        nodes = await nodes_of_group(self, group, topic=topic)
+        header = ConsumerStatsHeader(consumer_group=group, topic=topic).encode()
 
-    answers = (await all_answers(nodes.values(), ask)).values()
-    queues = sorted((each for one in answers for each in one.queues), key=lambda each: each.queue)
-    if not queues:
-        raise ConsumerNotOnlineError(
-            f"no broker has an offset of group {group!r}; it has consumed nothing yet"
-        )
-    found = GroupProgress(group, tuple(queues), sum(one.consumed_per_second for one in answers))
-    return await _with_clients(access, found) if clients else found
-
-
-async def all_group_progress(access: Access) -> list[GroupSummary]:
-    """All groups that were ever online, sorted by name (``consumerProgress``). What could not be
-    learnt of one is 0 or empty.
-
-    Raises:
-        RemotingError: no name server answers.
-    """
-    topics = await list_topics(access)
-    groups = [each.removeprefix(RETRY_PREFIX) for each in topics if each.startswith(RETRY_PREFIX)]
-    return await group_summaries(access, groups)
-
-
-async def group_summaries(access: Access, groups: Iterable[str]) -> list[GroupSummary]:
-    """Those of the groups named, in that order. What could not be learnt of one is 0 or empty."""
-    found, _ = await answers_of(groups, lambda group: _summary(access, group))
-    return list(found.values())
-
-
-async def broker_progress(
-    access: Access,
-    broker: str,
-    *,
-    ordered_only: bool = False,
-    lag_min: int = 0,
-    timeout_seconds: float = BROKER_STATS_SECONDS,
-) -> BrokerProgress:
-    """How far all groups are on a broker (``brokerConsumeStats``, code 317).
-
-    Args:
-        access: the cluster.
-        broker: ``host:port``.
-        ordered_only: ordered topics alone.
-        lag_min: only queues in which so many messages are left.
-        timeout_seconds: the time limit.
-
-    Raises:
-        BrokerError, RemotingError: it refused or does not answer.
-    """
-    header = ConsumeStatsInBrokerHeader(is_order=ordered_only).encode()
-    response = await access.ask(
-        broker, RequestCode.GET_BROKER_CONSUME_STATS, header, timeout_seconds=timeout_seconds
-    )
-    answer = await read_object(response, "the progress of all groups", broker)
-    groups = [
-        _progress(group, each)
-        for one in answer.objects("consumeStatsList")
-        for group in one.own_names()
-        for each in one.objects(group)
-    ]
-    shown = [
-        replace(group, queues=tuple(each for each in group.queues if each.lag >= lag_min))
-        for group in groups
-    ]
-    return BrokerProgress(
-        answer.text("brokerAddr") or broker,
-        answer.number("totalDiff"),
-        tuple(group for group in shown if group.queues),
-    )
-
-
-async def consume_time_spans(access: Access, group: str, topic: str) -> list[QueueTimeSpan]:
-    """From when to when the messages of each queue are, and where a group stands (code 303); sorted
-    by queue.
-
-    Raises:
-        TopicRouteNotFoundError: no name server knows the topic.
-        BrokerError, RemotingError: a broker refused or does not answer.
-    """
-    header = GroupTopicHeader(topic=topic, group=group).encode()
-
-    async def ask(address: str) -> list[QueueTimeSpan]:
-        response = await access.ask(address, RequestCode.QUERY_CONSUME_TIME_SPAN, header)
-        answer = await read_object(response, "the time spans", address)
-        return [
-            QueueTimeSpan(
-                each.members("messageQueue").queue(),
-                each.number("minTimeStamp"),
-                each.number("maxTimeStamp"),
-                each.number("consumeTimeStamp"),
-                each.number("delayTime"),
+        async def ask(address: str) -> GroupProgress:
+            response = await self.access.ask(
+                address,
+                RequestCode.GET_CONSUME_STATS,
+                header,
+                timeout_seconds=self.access.timeout_seconds * STATS_TIMEOUT_FACTOR,
             )
-            for each in answer.objects("consumeTimeSpanSet")
-        ]
+            return _progress(group, await read_object(response, "the group's progress", address))
 
-    nodes = await nodes_of_topic(access, topic)
-    found = await all_answers(nodes.values(), ask)
-    return sorted((span for spans in found.values() for span in spans), key=lambda span: span.queue)
+        answers = (await all_answers(nodes.values(), ask)).values()
+        queues = sorted(
+            (each for one in answers for each in one.queues), key=lambda each: each.queue
+        )
+        if not queues:
+            raise ConsumerNotOnlineError(
+                f"no broker has an offset of group {group!r}; it has consumed nothing yet"
+            )
+        found = GroupProgress(group, tuple(queues), sum(one.consumed_per_second for one in answers))
+        return await self._with_clients(found) if clients else found
+
+    async def all_group_progress(self) -> list[GroupSummary]:
+        """All groups that were ever online, sorted by name (``consumerProgress``). What could not
+        be learnt of one is 0 or empty.
+
+        Raises:
+            RemotingError: no name server answers.
+        """
+        topics = await self.list_topics()
+        groups = [
+            each.removeprefix(RETRY_PREFIX) for each in topics if each.startswith(RETRY_PREFIX)
+        ]
+        return await self.group_summaries(groups)
+
+    async def group_summaries(self, groups: Iterable[str]) -> list[GroupSummary]:
+        """Those of the groups named, in that order. What could not be learnt of one is 0 or
+        empty.
+        """
+        found, _ = await answers_of(groups, lambda group: self._summary(group))
+        return list(found.values())
+
+    async def broker_progress(
+        self,
+        broker: str,
+        *,
+        ordered_only: bool = False,
+        lag_min: int = 0,
+        timeout_seconds: float = BROKER_STATS_SECONDS,
+    ) -> BrokerProgress:
+        """How far all groups are on a broker (``brokerConsumeStats``, code 317).
+
+        Args:
+            broker: ``host:port``.
+            ordered_only: ordered topics alone.
+            lag_min: only queues in which so many messages are left.
+            timeout_seconds: the time limit.
+
+        Raises:
+            BrokerError, RemotingError: it refused or does not answer.
+        """
+        header = ConsumeStatsInBrokerHeader(is_order=ordered_only).encode()
+        response = await self.access.ask(
+            broker, RequestCode.GET_BROKER_CONSUME_STATS, header, timeout_seconds=timeout_seconds
+        )
+        answer = await read_object(response, "the progress of all groups", broker)
+        groups = [
+            _progress(group, each)
+            for one in answer.objects("consumeStatsList")
+            for group in one.own_names()
+            for each in one.objects(group)
+        ]
+        shown = [
+            replace(group, queues=tuple(each for each in group.queues if each.lag >= lag_min))
+            for group in groups
+        ]
+        return BrokerProgress(
+            answer.text("brokerAddr") or broker,
+            answer.number("totalDiff"),
+            tuple(group for group in shown if group.queues),
+        )
+
+    async def consume_time_spans(self, group: str, topic: str) -> list[QueueTimeSpan]:
+        """From when to when the messages of each queue are, and where a group stands (code 303);
+        sorted by queue.
+
+        Raises:
+            TopicRouteNotFoundError: no name server knows the topic.
+            BrokerError, RemotingError: a broker refused or does not answer.
+        """
+        header = GroupTopicHeader(topic=topic, group=group).encode()
+
+        async def ask(address: str) -> list[QueueTimeSpan]:
+            response = await self.access.ask(address, RequestCode.QUERY_CONSUME_TIME_SPAN, header)
+            answer = await read_object(response, "the time spans", address)
+            return [
+                QueueTimeSpan(
+                    each.members("messageQueue").queue(),
+                    each.number("minTimeStamp"),
+                    each.number("maxTimeStamp"),
+                    each.number("consumeTimeStamp"),
+                    each.number("delayTime"),
+                )
+                for each in answer.objects("consumeTimeSpanSet")
+            ]
+
+        nodes = await nodes_of_topic(self, topic)
+        found = await all_answers(nodes.values(), ask)
+        return sorted(
+            (span for spans in found.values() for span in spans), key=lambda span: span.queue
+        )
+
+    async def _with_clients(self, progress: GroupProgress) -> GroupProgress:
+        """The same with the owner of each queue, as far as members say it."""
+        try:
+            members = (await self.consumer_connections(progress.group)).members
+        except KeroloxError:
+            return progress
+        found, _ = await answers_of(
+            [member.client_id for member in members],
+            lambda client: self.consumer_running_info(progress.group, client),
+        )
+        owners = {each.queue: client for client, info in found.items() for each in info.queues}
+        queues = (replace(each, client_id=owners.get(each.queue, "")) for each in progress.queues)
+        return replace(progress, queues=tuple(queues))
+
+    async def _summary(self, group: str) -> GroupSummary:
+        async def query() -> tuple[GroupProgress | None, bool]:
+            try:
+                return await self.group_progress(group), True
+            except ConsumerNotOnlineError:
+                return None, True
+            except KeroloxError:
+                return None, False
+
+        async def members() -> ConsumerConnections | None:
+            try:
+                return await self.consumer_connections(group)
+            except KeroloxError:
+                return None
+
+        (progress, is_known), online = await asyncio.gather(query(), members())
+        return GroupSummary(
+            group=group,
+            members=len(online.members) if online else 0,
+            version=online.version_min if online else 0,
+            consume_type=online.consume_type if online else "",
+            message_model=online.message_model if online else "",
+            consumed_per_second=progress.consumed_per_second if progress else 0.0,
+            lag=progress.lag if progress else 0,
+            is_progress_known=is_known,
+        )
 
 
 def _progress(group: str, answer: Members) -> GroupProgress:
@@ -253,46 +299,3 @@ def _progress(group: str, answer: Members) -> GroupProgress:
     ]
     queues.sort(key=lambda each: each.queue)
     return GroupProgress(group, tuple(queues), answer.real("consumeTps"))
-
-
-async def _with_clients(access: Access, progress: GroupProgress) -> GroupProgress:
-    """The same with the owner of each queue, as far as members say it."""
-    try:
-        members = (await consumer_connections(access, progress.group)).members
-    except KeroloxError:
-        return progress
-    found, _ = await answers_of(
-        [member.client_id for member in members],
-        lambda client: consumer_running_info(access, progress.group, client),
-    )
-    owners = {each.queue: client for client, info in found.items() for each in info.queues}
-    queues = (replace(each, client_id=owners.get(each.queue, "")) for each in progress.queues)
-    return replace(progress, queues=tuple(queues))
-
-
-async def _summary(access: Access, group: str) -> GroupSummary:
-    async def query() -> tuple[GroupProgress | None, bool]:
-        try:
-            return await group_progress(access, group), True
-        except ConsumerNotOnlineError:
-            return None, True
-        except KeroloxError:
-            return None, False
-
-    async def members() -> ConsumerConnections | None:
-        try:
-            return await consumer_connections(access, group)
-        except KeroloxError:
-            return None
-
-    (progress, is_known), online = await asyncio.gather(query(), members())
-    return GroupSummary(
-        group=group,
-        members=len(online.members) if online else 0,
-        version=online.version_min if online else 0,
-        consume_type=online.consume_type if online else "",
-        message_model=online.message_model if online else "",
-        consumed_per_second=progress.consumed_per_second if progress else 0.0,
-        lag=progress.lag if progress else 0,
-        is_progress_known=is_known,
-    )

@@ -13,13 +13,15 @@ import random
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from kerolox.admin.asking import all_answers, answers_of, current_route
-from kerolox.admin.consumers.groups import put_group
-from kerolox.admin.consumers.offsets import get_offset, set_offset
-from kerolox.admin.messages.reading import bounds_of, read_messages, read_queue
-from kerolox.admin.messages.resending import send_copy
+from kerolox.admin.asking import all_answers, answers_of
+from kerolox.admin.consumers.groups import GroupRequests
+from kerolox.admin.consumers.offsets import OffsetRequests
+from kerolox.admin.messages.reading import MessageReadRequests, bounds_of, read_queue
+from kerolox.admin.messages.resending import MessageCopyRequests
 from kerolox.admin.messages.sending import GROUP, QueueSender, writable_queues
-from kerolox.admin.topics import list_topics, queue_statuses
+from kerolox.admin.positions import Position
+from kerolox.admin.topics import queue_statuses
+from kerolox.client.core.checking import checked
 from kerolox.client.core.routes import MASTER_ID
 from kerolox.client.core.sending.send import passed_on_message
 from kerolox.errors import (
@@ -41,7 +43,6 @@ from kerolox.protocol.names import DLQ_PREFIX, RETRY_PREFIX
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
 
-    from kerolox.admin.positions import Position
     from kerolox.client.aio.network.access import Access
     from kerolox.client.core.sending.send import SendResult
 
@@ -116,233 +117,275 @@ class PurgedQueue:
     """Letters that waited."""
 
 
-async def dead_letters(
-    access: Access,
-    group: str,
-    *,
-    start: Position | None = None,
-    stop: Position | None = None,
-    max_messages: int | None = None,
-) -> AsyncIterator[MessageExt]:
-    """The messages that a group gave up (topic ``%DLQ%group``), in order; none where the group has
-    no such topic, which is made with the first one. Arguments and other errors: see
-    :func:`kerolox.admin.read_messages`."""
-    found = read_messages(
-        access, DLQ_PREFIX + group, start=start, stop=stop, max_messages=max_messages
-    )
-    with contextlib.suppress(TopicRouteNotFoundError):
-        async for message in found:
-            yield message
+@checked()
+class DeadLetterRequests(MessageCopyRequests, MessageReadRequests, OffsetRequests, GroupRequests):
+    """Reads, resends and purges dead letters."""
 
+    async def dead_letters(
+        self,
+        group: str,
+        *,
+        start: Position | None = None,
+        stop: Position | None = None,
+        max_messages: int | None = None,
+    ) -> AsyncIterator[MessageExt]:
+        """The messages that a group gave up (topic ``%DLQ%group``), in order; none where the
+        group has no such topic, which is made with the first one. Arguments and other errors:
+        see :meth:`read_messages`.
+        """
+        found = self.read_messages(
+            DLQ_PREFIX + group, start=start, stop=stop, max_messages=max_messages
+        )
+        with contextlib.suppress(TopicRouteNotFoundError):
+            async for message in found:
+                yield message
 
-async def dead_letter_queues(access: Access, group: str) -> list[DeadLetterQueue]:
-    """The queues of a group's dead letters with what is done of them, sorted; empty: it has none.
+    async def dead_letter_queues(self, group: str) -> list[DeadLetterQueue]:
+        """The queues of a group's dead letters with what is done of them, sorted; empty: it has
+        none.
 
-    Raises:
-        BrokerError, RemotingError: a broker refused or does not answer.
-    """
-    topic = DLQ_PREFIX + group
-    try:
-        route = await current_route(access, topic)
-    except TopicRouteNotFoundError:
-        return []
-    addresses = [address for broker in route.brokers if (address := broker.any_address())]
-    masters = {broker.addresses.get(MASTER_ID) for broker in route.brokers}
+        Raises:
+            BrokerError, RemotingError: a broker refused or does not answer.
+        """
+        topic = DLQ_PREFIX + group
+        try:
+            route = await self.access.route(topic)
+        except TopicRouteNotFoundError:
+            return []
+        addresses = [address for broker in route.brokers if (address := broker.any_address())]
+        masters = {broker.addresses.get(MASTER_ID) for broker in route.brokers}
 
-    async def query(address: str) -> list[DeadLetterQueue]:
-        statuses = await queue_statuses(access, address, topic)
+        async def query(address: str) -> list[DeadLetterQueue]:
+            statuses = await queue_statuses(self.access, address, topic)
+            return [
+                DeadLetterQueue(
+                    queue,
+                    address,
+                    address in masters,
+                    status.min_offset,
+                    status.max_offset,
+                    status.last_update_timestamp,
+                    await self._marks(queue, address, status.max_offset),
+                )
+                for queue, status in statuses.items()
+            ]
+
+        found = await all_answers(addresses, query)
+        return sorted((each for one in found.values() for each in one), key=lambda each: each.queue)
+
+    async def dead_letter_summaries(self) -> list[DeadLetterSummary]:
+        """The groups that have dead letters, sorted by name; those whose brokers don't say are left
+        out.
+
+        Raises:
+            RemotingError: no name server answers.
+        """
+        topics = await self.list_topics()
+        groups = [each.removeprefix(DLQ_PREFIX) for each in topics if each.startswith(DLQ_PREFIX)]
+        found, _ = await answers_of(groups, lambda group: self.dead_letter_queues(group))
         return [
-            DeadLetterQueue(
-                queue,
-                address,
-                address in masters,
-                status.min_offset,
-                status.max_offset,
-                status.last_update_timestamp,
-                await _marks(access, queue, address, status.max_offset),
+            DeadLetterSummary(
+                group=group,
+                messages=sum(each.messages for each in queues),
+                waiting=sum(each.waiting for each in queues),
+                last_update_ms=max((each.last_update_ms for each in queues), default=0),
             )
-            for queue, status in statuses.items()
+            for group, queues in sorted(found.items())
         ]
 
-    found = await all_answers(addresses, query)
-    return sorted((each for one in found.values() for each in one), key=lambda each: each.queue)
+    async def resend_dead_letter(
+        self, group: str, message: MessageExt, *, body: bytes | None = None
+    ) -> SendResult:
+        """Give a dead letter to its group again, and to no other group: a copy goes to the group's
+        retry topic with all its retries before it. The dead letter itself stays, marked as done.
 
+        Args:
+            group: who gave it up.
+            message: the dead letter; whether it is marked already is not asked.
+            body: another body; None: the same.
 
-async def dead_letter_summaries(access: Access) -> list[DeadLetterSummary]:
-    """The groups that have dead letters, sorted by name; those whose brokers don't say are left
-    out.
+        Raises:
+            TopicRouteNotFoundError: the group has no retry topic.
+            MessageRejectedError: the message's properties can't be sent.
+            ClientError: it was not sent: there is no room for its mark.
+            BrokerError: the copy was not stored.
+            RemotingError: the broker does not answer; whether it is stored is unknown.
+        """
+        for each in await self.dead_letter_queues(group):
+            if each.queue == message.queue:
+                result, _, _ = await self._send_and_mark(group, each, message, body=body)
+                return result
+        raise ClientError(f"the message is no dead letter of group {group!r}: {message.queue}")
 
-    Raises:
-        RemotingError: no name server answers.
-    """
-    topics = await list_topics(access)
-    groups = [each.removeprefix(DLQ_PREFIX) for each in topics if each.startswith(DLQ_PREFIX)]
-    found, _ = await answers_of(groups, lambda group: dead_letter_queues(access, group))
-    return [
-        DeadLetterSummary(
-            group=group,
-            messages=sum(each.messages for each in queues),
-            waiting=sum(each.waiting for each in queues),
-            last_update_ms=max((each.last_update_ms for each in queues), default=0),
-        )
-        for group, queues in sorted(found.items())
-    ]
+    async def resend_dead_letters(
+        self,
+        group: str,
+        *,
+        start: Position | None = None,
+        stop: Position | None = None,
+        wanted: Callable[[MessageExt], bool] | None = None,
+        max_messages: int | None = None,
+        again: bool = False,
+        tell_done: bool = False,
+        to_topic: bool = False,
+        dry_run: bool = False,
+    ) -> AsyncIterator[ResentLetter]:
+        """Send the dead letters of a group again, in order, each at most once: one that is marked
+        as done is left out, and one that was sent is marked at once, so a call that was broken
+        off goes on where it was. What became of each comes one by one; memory holds a few at a
+        time.
 
+        Args:
+            group: who gave them up.
+            start: where to begin in each queue; None: at the first.
+            stop: where to end in each queue; None: at what is the end now.
+            wanted: which ones; None: all.
+            max_messages: most of them; None: all.
+            again: also those that are done.
+            tell_done: say also which of the wanted ones are left out as done.
+            to_topic: to the topic that they came from, so all of its groups get them; else to the
+                group alone.
+            dry_run: only say which; ``state`` is ``chosen`` then.
 
-async def resend_dead_letter(
-    access: Access, group: str, message: MessageExt, *, body: bytes | None = None
-) -> SendResult:
-    """Give a dead letter to its group again, and to no other group: a copy goes to the group's
-    retry topic with all its retries before it. The dead letter itself stays, marked as done.
+        Raises:
+            BrokerError, RemotingError: a broker can't be read. A letter that can't be sent is a
+                result.
+        """
+        left = max_messages
+        for each in await self.dead_letter_queues(group):
+            queue, count = each, 0
+            begin, end = await bounds_of(self, queue.address, queue.queue, start, stop)
+            is_whole = again or tell_done
+            for first, behind in [(begin, end)] if is_whole else list(queue.marks.gaps(begin, end)):
+                letters = read_queue(self.access, queue.address, queue.queue, first, behind)
+                async for message in letters:
+                    if left == 0:
+                        return
+                    if wanted is not None and not wanted(message):
+                        continue
+                    if not dry_run and count % MARKS_READ_EVERY == 0:
+                        queue = await self._with_new_marks(queue)
+                    count += 1
+                    is_left_out = queue.is_done(message) and not again
+                    if is_left_out and not tell_done:
+                        continue
+                    letter = ResentLetter(message=message, topic=_origin(message), state="chosen")
+                    if is_left_out:
+                        yield replace(letter, state="done before")
+                        continue
+                    left = None if left is None else left - 1
+                    if not dry_run:
+                        letter, queue = await self._resent(group, queue, letter, to_topic=to_topic)
+                    yield letter
 
-    Args:
-        access: the cluster.
-        group: who gave it up.
-        message: the dead letter; whether it is marked already is not asked.
-        body: another body; None: the same.
+    async def purge_dead_letters(
+        self, group: str, *, stop: Position | None = None, dry_run: bool = False
+    ) -> list[PurgedQueue]:
+        """Mark the dead letters of a group as done, so that nothing counts or sends them any more;
+        by queue, sorted. The letters stay until their log is deleted, as all messages do.
 
-    Raises:
-        TopicRouteNotFoundError: the group has no retry topic.
-        MessageRejectedError: the message's properties can't be sent.
-        ClientError: it was not sent: there is no room for its mark.
-        BrokerError: the copy was not stored.
-        RemotingError: the broker does not answer; whether it is stored is unknown.
-    """
-    for each in await dead_letter_queues(access, group):
-        if each.queue == message.queue:
-            result, _, _ = await _send_and_mark(access, group, each, message, body=body)
-            return result
-    raise ClientError(f"the message is no dead letter of group {group!r}: {message.queue}")
+        Args:
+            group: who gave them up.
+            stop: where to end in each queue; None: at what is the end now.
+            dry_run: only look.
 
+        Raises:
+            ClientError: the master of a queue is not there.
+            BrokerError, RemotingError: a broker refused or does not answer. Those of other queues
+                may be marked by then.
+        """
+        purged = []
+        for each in await self.dead_letter_queues(group):
+            end = each.max_offset
+            if stop is not None:
+                _, end = await bounds_of(self, each.address, each.queue, None, stop)
+            purged.append(PurgedQueue(each, each.marks.waiting(each.min_offset, end)))
+            if not dry_run:
+                await self._mark(each, each.min_offset, end)
+        return purged
 
-async def resend_dead_letters(
-    access: Access,
-    group: str,
-    *,
-    start: Position | None = None,
-    stop: Position | None = None,
-    wanted: Callable[[MessageExt], bool] | None = None,
-    max_messages: int | None = None,
-    again: bool = False,
-    tell_done: bool = False,
-    to_topic: bool = False,
-    dry_run: bool = False,
-) -> AsyncIterator[ResentLetter]:
-    """Send the dead letters of a group again, in order, each at most once: one that is marked as
-    done is left out, and one that was sent is marked at once, so a call that was broken off goes on
-    where it was. What became of each comes one by one; memory holds a few at a time.
+    async def _marks(self, queue: MessageQueue, address: str, max_offset: int) -> DoneOffsets:
+        async def offset_of(group: str) -> int:
+            return await self.get_offset(group, queue, broker=address)
 
-    Args:
-        access: the cluster.
-        group: who gave them up.
-        start: where to begin in each queue; None: at the first.
-        stop: where to end in each queue; None: at what is the end now.
-        wanted: which ones; None: all.
-        max_messages: most of them; None: all.
-        again: also those that are done.
-        tell_done: say also which of the wanted ones are left out as done.
-        to_topic: to the topic that they came from, so all of its groups get them; else to the
-            group alone.
-        dry_run: only say which; ``state`` is ``chosen`` then.
+        before = await offset_of(DONE_GROUP)
+        runs: list[tuple[int, int]] = []
+        while len(runs) < RUNS_MAX:
+            numbers = range(len(runs) + 1, len(runs) + 1 + (RUNS_AT_ONCE if runs else 1))
+            groups = [group for number in numbers for group in run_groups(number)]
+            found = await all_answers(groups, offset_of)
+            for number in numbers:
+                first, end = run_groups(number)
+                if found[end] <= 0:
+                    return DoneOffsets.of(before, runs, max_offset)
+                runs.append((found[first], found[end]))
+        return DoneOffsets.of(before, runs, max_offset)
 
-    Raises:
-        BrokerError, RemotingError: a broker can't be read. A letter that can't be sent is a
-            result.
-    """
-    left = max_messages
-    for each in await dead_letter_queues(access, group):
-        queue, count = each, 0
-        begin, end = await bounds_of(access, queue.address, queue.queue, start, stop)
-        is_whole = again or tell_done
-        for first, behind in [(begin, end)] if is_whole else list(queue.marks.gaps(begin, end)):
-            async for message in read_queue(access, queue.address, queue.queue, first, behind):
-                if left == 0:
-                    return
-                if wanted is not None and not wanted(message):
-                    continue
-                if not dry_run and count % MARKS_READ_EVERY == 0:
-                    queue = await _with_new_marks(access, queue)
-                count += 1
-                is_left_out = queue.is_done(message) and not again
-                if is_left_out and not tell_done:
-                    continue
-                letter = ResentLetter(message=message, topic=_origin(message), state="chosen")
-                if is_left_out:
-                    yield replace(letter, state="done before")
-                    continue
-                left = None if left is None else left - 1
-                if not dry_run:
-                    letter, queue = await _resent(access, group, queue, letter, to_topic=to_topic)
-                yield letter
+    async def _with_new_marks(self, queue: DeadLetterQueue) -> DeadLetterQueue:
+        marks = await self._marks(queue.queue, queue.address, queue.max_offset)
+        return replace(queue, marks=marks)
 
+    async def _mark(self, queue: DeadLetterQueue, begin: int, end: int) -> DeadLetterQueue:
+        """Mark a range as done; the queue with it.
 
-async def purge_dead_letters(
-    access: Access, group: str, *, stop: Position | None = None, dry_run: bool = False
-) -> list[PurgedQueue]:
-    """Mark the dead letters of a group as done, so that nothing counts or sends them any more; by
-    queue, sorted. The letters stay until their log is deleted, as all messages do.
+        Raises:
+            ClientError: it would be one run too many.
+        """
+        new = queue.marks.with_done(begin, end, queue.min_offset)
+        _check_markable(queue, new)
+        for group, offset in queue.marks.changes_to(new):
+            try:
+                await self.set_offset(group, queue.queue, offset, broker=queue.address)
+            except GroupNotFoundError:
+                # RocketMQ 5 keeps offsets only of groups that it knows.
+                await self.put_group(
+                    SubscriptionGroupConfig(group_name=group), broker=queue.address
+                )
+                await self.set_offset(group, queue.queue, offset, broker=queue.address)
+        return replace(queue, marks=new)
 
-    Args:
-        access: the cluster.
-        group: who gave them up.
-        stop: where to end in each queue; None: at what is the end now.
-        dry_run: only look.
-
-    Raises:
-        ClientError: the master of a queue is not there.
-        BrokerError, RemotingError: a broker refused or does not answer. Those of other queues may
-            be marked by then.
-    """
-    purged = []
-    for each in await dead_letter_queues(access, group):
-        end = each.max_offset
-        if stop is not None:
-            _, end = await bounds_of(access, each.address, each.queue, None, stop)
-        purged.append(PurgedQueue(each, each.marks.waiting(each.min_offset, end)))
-        if not dry_run:
-            await _mark(access, each, each.min_offset, end)
-    return purged
-
-
-async def _marks(access: Access, queue: MessageQueue, address: str, max_offset: int) -> DoneOffsets:
-    async def offset_of(group: str) -> int:
-        return await get_offset(access, group, queue, broker=address)
-
-    before = await offset_of(DONE_GROUP)
-    runs: list[tuple[int, int]] = []
-    while len(runs) < RUNS_MAX:
-        numbers = range(len(runs) + 1, len(runs) + 1 + (RUNS_AT_ONCE if runs else 1))
-        groups = [group for number in numbers for group in run_groups(number)]
-        found = await all_answers(groups, offset_of)
-        for number in numbers:
-            first, end = run_groups(number)
-            if found[end] <= 0:
-                return DoneOffsets.of(before, runs, max_offset)
-            runs.append((found[first], found[end]))
-    return DoneOffsets.of(before, runs, max_offset)
-
-
-async def _with_new_marks(access: Access, queue: DeadLetterQueue) -> DeadLetterQueue:
-    marks = await _marks(access, queue.queue, queue.address, queue.max_offset)
-    return replace(queue, marks=marks)
-
-
-async def _mark(access: Access, queue: DeadLetterQueue, begin: int, end: int) -> DeadLetterQueue:
-    """Mark a range as done; the queue with it.
-
-    Raises:
-        ClientError: it would be one run too many.
-    """
-    new = queue.marks.with_done(begin, end, queue.min_offset)
-    _check_markable(queue, new)
-    for group, offset in queue.marks.changes_to(new):
+    async def _resent(
+        self, group: str, queue: DeadLetterQueue, letter: ResentLetter, *, to_topic: bool
+    ) -> tuple[ResentLetter, DeadLetterQueue]:
         try:
-            await set_offset(access, group, queue.queue, offset, broker=queue.address)
-        except GroupNotFoundError:
-            # RocketMQ 5 keeps offsets only of groups that it knows.
-            await put_group(access, SubscriptionGroupConfig(group_name=group), broker=queue.address)
-            await set_offset(access, group, queue.queue, offset, broker=queue.address)
-    return replace(queue, marks=new)
+            result, queue, error = await self._send_and_mark(
+                group, queue, letter.message, to_topic=to_topic
+            )
+        except KeroloxError as failure:
+            return replace(letter, state="failed", error=str(failure)), queue
+        return replace(letter, state="sent", result=result, error=error), queue
+
+    async def _send_and_mark(
+        self,
+        group: str,
+        queue: DeadLetterQueue,
+        message: MessageExt,
+        *,
+        body: bytes | None = None,
+        to_topic: bool = False,
+    ) -> tuple[SendResult, DeadLetterQueue, str]:
+        """The result, the queue with the mark, and why there is no mark. Who gives up meanwhile
+        waits until what was sent is marked, too.
+        """
+        at = message.queue_offset
+        _check_markable(queue, queue.marks.with_done(at, at + 1, queue.min_offset))
+
+        async def work() -> tuple[SendResult, DeadLetterQueue, str]:
+            if to_topic:
+                result = await self.send_copy(message, body=body)
+            else:
+                result = await _send_to_group(self.access, group, message, body)
+            try:
+                return result, await self._mark(queue, at, at + 1), ""
+            except KeroloxError as error:
+                return result, queue, f"sent, but not marked, so it may be sent once more: {error}"
+
+        task = asyncio.ensure_future(work())
+        try:
+            return await asyncio.shield(task)
+        except asyncio.CancelledError:
+            await asyncio.wait([task])
+            raise
 
 
 def _check_markable(queue: DeadLetterQueue, new: DoneOffsets) -> None:
@@ -360,50 +403,6 @@ def _check_markable(queue: DeadLetterQueue, new: DoneOffsets) -> None:
         )
 
 
-async def _resent(
-    access: Access, group: str, queue: DeadLetterQueue, letter: ResentLetter, *, to_topic: bool
-) -> tuple[ResentLetter, DeadLetterQueue]:
-    try:
-        result, queue, error = await _send_and_mark(
-            access, group, queue, letter.message, to_topic=to_topic
-        )
-    except KeroloxError as failure:
-        return replace(letter, state="failed", error=str(failure)), queue
-    return replace(letter, state="sent", result=result, error=error), queue
-
-
-async def _send_and_mark(
-    access: Access,
-    group: str,
-    queue: DeadLetterQueue,
-    message: MessageExt,
-    *,
-    body: bytes | None = None,
-    to_topic: bool = False,
-) -> tuple[SendResult, DeadLetterQueue, str]:
-    """The result, the queue with the mark, and why there is no mark. Who gives up meanwhile waits
-    until what was sent is marked, too."""
-    at = message.queue_offset
-    _check_markable(queue, queue.marks.with_done(at, at + 1, queue.min_offset))
-
-    async def work() -> tuple[SendResult, DeadLetterQueue, str]:
-        if to_topic:
-            result = await send_copy(access, message, body=body)
-        else:
-            result = await _send_to_group(access, group, message, body)
-        try:
-            return result, await _mark(access, queue, at, at + 1), ""
-        except KeroloxError as error:
-            return result, queue, f"sent, but not marked, so it may be sent once more: {error}"
-
-    task = asyncio.ensure_future(work())
-    try:
-        return await asyncio.shield(task)
-    except asyncio.CancelledError:
-        await asyncio.wait([task])
-        raise
-
-
 async def _send_to_group(
     access: Access, group: str, message: MessageExt, body: bytes | None
 ) -> SendResult:
@@ -412,7 +411,7 @@ async def _send_to_group(
     if body is not None:
         outgoing = outgoing._replace(body=body, sys_flag=0)
     topic = RETRY_PREFIX + group
-    route = await current_route(access, topic)
+    route = await access.route(topic)
     queue = random.choice(writable_queues(route, topic))
     return await QueueSender(access, GROUP).send_outgoing(outgoing, queue, route)
 

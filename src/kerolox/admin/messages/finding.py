@@ -7,10 +7,10 @@ from enum import Enum
 from typing import TYPE_CHECKING
 
 from kerolox.admin.answers import read_object
-from kerolox.admin.asking import answers_of, current_route, fresh
-from kerolox.admin.consumers.members import CALL_TIMEOUT_FACTOR, consumer_connections
-from kerolox.admin.consumers.progress import group_progress
-from kerolox.admin.topic_lists import groups_of_topic
+from kerolox.admin.asking import answers_of
+from kerolox.admin.consumers.members import CALL_TIMEOUT_FACTOR
+from kerolox.admin.consumers.progress import ProgressRequests
+from kerolox.admin.topic_lists import TopicListRequests
 from kerolox.client.aio.network.lookups import (
     END_OF_TIME_MS,
     find_message,
@@ -18,6 +18,7 @@ from kerolox.client.aio.network.lookups import (
     search_messages,
     view_message,
 )
+from kerolox.client.core.checking import checked
 from kerolox.errors import (
     ClientError,
     ConsumerNotOnlineError,
@@ -30,7 +31,6 @@ from kerolox.protocol.names import CHECK_MAX_TIME_TOPIC, CONSUME_PASSIVELY, HALF
 
 if TYPE_CHECKING:
     from kerolox.admin.consumers.members import ConsumerConnections
-    from kerolox.client.aio.network.access import Access
     from kerolox.client.core.tracing.trace import TraceView
 
 KEY_MATCHES_MAX = 64
@@ -77,215 +77,208 @@ class ConsumeDirectlyResult:
     is_auto_commit: bool
 
 
-async def message_by_id(access: Access, message_id: str, *, topic: str = "") -> MessageExt:
-    """The message with an id (``queryMsgById``, ``queryMsgByUniqueKey``; codes 33 and 12).
+@checked()
+class MessageQueryRequests(ProgressRequests, TopicListRequests):
+    """Finds messages and what became of them."""
 
-    Args:
-        access: the cluster.
-        message_id: the broker's (offset) id, or the producer's unique id.
-        topic: its topic; without one only the broker's id is understood, and the broker that it
-            names is asked, whoever that is.
+    async def message_by_id(self, message_id: str, *, topic: str = "") -> MessageExt:
+        """The message with an id (``queryMsgById``, ``queryMsgByUniqueKey``; codes 33 and 12).
 
-    Raises:
-        NotFoundError: no broker has it.
-        ClientError: it is no id of a broker, and there is no topic.
-        TopicRouteNotFoundError: no name server knows the topic.
-        BrokerError, RemotingError: a broker refused or does not answer.
-    """
-    if topic:
-        return await find_message(fresh(access), topic, message_id)
-    try:
-        located = MessageId.parse(message_id)
-    except ValueError as error:
-        raise ClientError(
-            f"{error}; if it is a producer's id, say in which topic it is (--topic TOPIC)"
-        ) from None
-    if not 0 < located.port < 65_536:
-        raise ClientError(
-            f"{message_id} is a producer's id, which names no broker; say in which topic it is "
-            "(kerolox message get ID --topic TOPIC; in programs topic=...)"
+        Args:
+            message_id: the broker's (offset) id, or the producer's unique id.
+            topic: its topic; without one only the broker's id is understood, and the broker that it
+                names is asked, whoever that is.
+
+        Raises:
+            NotFoundError: no broker has it.
+            ClientError: it is no id of a broker, and there is no topic.
+            TopicRouteNotFoundError: no name server knows the topic.
+            BrokerError, RemotingError: a broker refused or does not answer.
+        """
+        if topic:
+            return await find_message(self.access, topic, message_id)
+        try:
+            located = MessageId.parse(message_id)
+        except ValueError as error:
+            raise ClientError(
+                f"{error}; if it is a producer's id, say in which topic it is (--topic TOPIC)"
+            ) from None
+        if not 0 < located.port < 65_536:
+            raise ClientError(
+                f"{message_id} is a producer's id, which names no broker; say in which topic it is "
+                "(kerolox message get ID --topic TOPIC; in programs topic=...)"
+            )
+        return await view_message(self.access, located)
+
+    async def messages_by_key(
+        self,
+        topic: str,
+        key: str,
+        *,
+        max_messages: int = KEY_MATCHES_MAX,
+        begin_ms: int = 0,
+        end_ms: int = END_OF_TIME_MS,
+    ) -> list[MessageExt]:
+        """Messages with a key, oldest first (``queryMsgByKey``, code 12); empty when there is none.
+
+        Args:
+            topic: where to look.
+            key: one of a message's keys, or its unique id.
+            max_messages: most per broker.
+            begin_ms: stored at or after (ms since the epoch).
+            end_ms: stored at or before.
+
+        Raises:
+            TopicRouteNotFoundError: no name server knows the topic.
+            BrokerError, RemotingError: a broker refused or does not answer.
+        """
+        return await search_messages(
+            self.access, topic, key, max_messages=max_messages, begin_ms=begin_ms, end_ms=end_ms
         )
-    return await view_message(access, located)
 
+    async def messages_by_unique_key(self, topic: str, unique_key: str) -> list[MessageExt]:
+        """All messages with a producer's id, oldest first (``queryMsgByUniqueKey -a``): retries
+        and dead letters have that of the first one. Errors: see :meth:`messages_by_key`.
+        """
+        return await search_messages(self.access, topic, unique_key, unique=True)
 
-async def messages_by_key(
-    access: Access,
-    topic: str,
-    key: str,
-    *,
-    max_messages: int = KEY_MATCHES_MAX,
-    begin_ms: int = 0,
-    end_ms: int = END_OF_TIME_MS,
-) -> list[MessageExt]:
-    """Messages with a key, oldest first (``queryMsgByKey``, code 12); empty when there is none.
+    async def message_traces(
+        self,
+        message_id: str,
+        *,
+        topic: str = TRACE_TOPIC,
+        max_messages: int = KEY_MATCHES_MAX,
+    ) -> list[TraceView]:
+        """What clients told of a message, oldest first (``queryMsgTraceById``).
 
-    Args:
-        access: the cluster.
-        topic: where to look.
-        key: one of a message's keys, or its unique id.
-        max_messages: most per broker.
-        begin_ms: stored at or after (ms since the epoch).
-        end_ms: stored at or before.
+        Args:
+            message_id: the producer's id.
+            topic: the topic that has the traces.
+            max_messages: most trace messages per broker that are read.
 
-    Raises:
-        TopicRouteNotFoundError: no name server knows the topic.
-        BrokerError, RemotingError: a broker refused or does not answer.
-    """
-    return await search_messages(
-        fresh(access), topic, key, max_messages=max_messages, begin_ms=begin_ms, end_ms=end_ms
-    )
+        Raises:
+            TopicRouteNotFoundError: there is no such topic.
+            BrokerError, RemotingError: a broker refused or does not answer.
+        """
+        return await message_trace(self.access, message_id, topic=topic, max_messages=max_messages)
 
+    async def message_tracks(self, message: MessageExt) -> list[MessageTrack]:
+        """What each group that consumes the topic did with a message (``messageTrackDetail``).
 
-async def messages_by_unique_key(access: Access, topic: str, unique_key: str) -> list[MessageExt]:
-    """All messages with a producer's id, oldest first (``queryMsgByUniqueKey -a``): retries and
-    dead letters have that of the first one. Errors: see :func:`messages_by_key`."""
-    return await search_messages(fresh(access), topic, unique_key, unique=True)
+        Raises:
+            TopicRouteNotFoundError: no name server knows the topic.
+            BrokerError, RemotingError: a broker of the topic refused or does not answer.
+        """
+        groups = await self.groups_of_topic(message.topic)
+        found, _ = await answers_of(groups, lambda group: self._track(message, group))
+        return list(found.values())
 
+    async def consume_directly(
+        self, group: str, client_id: str, message_id: str, *, topic: str = ""
+    ) -> ConsumeDirectlyResult:
+        """Have one consumer handle a stored message now (``queryMsgById -g -d``, code 309, which a
+        broker passes on to it). Its offset stays as it is.
 
-async def message_traces(
-    access: Access,
-    message_id: str,
-    *,
-    topic: str = TRACE_TOPIC,
-    max_messages: int = KEY_MATCHES_MAX,
-) -> list[TraceView]:
-    """What clients told of a message, oldest first (``queryMsgTraceById``).
+        Args:
+            group: the consumer's.
+            client_id: the consumer's.
+            message_id: the broker's id, or the producer's with the topic.
+            topic: the message's.
 
-    Args:
-        access: the cluster.
-        message_id: the producer's id.
-        topic: the topic that has the traces.
-        max_messages: most trace messages per broker that are read.
+        Raises:
+            NotFoundError: there is no such message.
+            BrokerSystemError: the consumer is not online.
+            ConsumeTimeoutError: it does not answer.
+            RemotingError: the broker does not answer, or with something else.
+        """
+        message = await self.message_by_id(message_id, topic=topic)
+        address = f"{message.store_host[0]}:{message.store_host[1]}"
+        header = ConsumeDirectlyHeader(
+            consumer_group=group, client_id=client_id, msg_id=message.offset_message_id
+        ).encode()
+        response = await self.access.ask(
+            address,
+            RequestCode.CONSUME_MESSAGE_DIRECTLY,
+            header,
+            timeout_seconds=self.access.timeout_seconds * CALL_TIMEOUT_FACTOR,
+        )
+        answer = await read_object(response, f"the result of {client_id}", address)
+        return ConsumeDirectlyResult(
+            answer.text("consumeResult"),
+            answer.text("remark"),
+            answer.number("spentTimeMills"),
+            answer.flag("order"),
+            answer.flag("autoCommit"),
+        )
 
-    Raises:
-        TopicRouteNotFoundError: there is no such topic.
-        BrokerError, RemotingError: a broker refused or does not answer.
-    """
-    return await message_trace(fresh(access), message_id, topic=topic, max_messages=max_messages)
+    async def resume_check(self, message_id: str, *, topic: str = "") -> None:
+        """Have a broker ask again how a transaction ended (``resumeCheckHalfMessage``, code 323),
+        of one that it has given up.
 
+        Args:
+            message_id: of the half message: the broker's id, or the producer's with the topic.
+            topic: the topic of half messages, where the producer's id is given.
 
-async def message_tracks(access: Access, message: MessageExt) -> list[MessageTrack]:
-    """What each group that consumes the topic did with a message (``messageTrackDetail``).
+        Raises:
+            NotFoundError: there is no such message.
+            ClientError: it is no half message; RocketMQ's broker would make one of it.
+            BrokerError: the broker could not do it.
+            RemotingError: it does not answer.
+        """
+        message = await self.message_by_id(message_id, topic=topic)
+        if message.topic not in (HALF_TOPIC, CHECK_MAX_TIME_TOPIC):
+            raise ClientError(f"message {message_id} of topic {message.topic!r} is no half message")
+        address = f"{message.store_host[0]}:{message.store_host[1]}"
+        header = ResumeCheckHeader(msg_id=message.offset_message_id).encode()
+        await self.access.ask(address, RequestCode.RESUME_CHECK_HALF_MESSAGE, header)
 
-    Raises:
-        TopicRouteNotFoundError: no name server knows the topic.
-        BrokerError, RemotingError: a broker of the topic refused or does not answer.
-    """
-    groups = await groups_of_topic(access, message.topic)
-    found, _ = await answers_of(groups, lambda group: _track(access, message, group))
-    return list(found.values())
+    async def _track(self, message: MessageExt, group: str) -> MessageTrack:
+        try:
+            online = await self.consumer_connections(group)
+        except ConsumerNotOnlineError as error:
+            return await self._track_offline(message, group, error)
+        except KeroloxError as error:
+            return MessageTrack(group, TrackType.UNKNOWN, str(error))
+        try:
+            if online.consume_type != CONSUME_PASSIVELY:
+                return MessageTrack(group, TrackType.PULL)
+            if not await self._is_past(message, group):
+                return MessageTrack(group, TrackType.NOT_CONSUME_YET)
+        except ConsumerNotOnlineError as error:
+            return MessageTrack(group, TrackType.NOT_ONLINE, str(error))
+        except KeroloxError as error:
+            return MessageTrack(group, TrackType.UNKNOWN, str(error))
+        wanted = _wants(online, message)
+        return MessageTrack(
+            group, TrackType.CONSUMED if wanted else TrackType.CONSUMED_BUT_FILTERED
+        )
 
+    async def _track_offline(
+        self, message: MessageExt, group: str, offline: ConsumerNotOnlineError
+    ) -> MessageTrack:
+        """By its offsets, which brokers keep; what it subscribes to they do not report."""
+        try:
+            is_past = await self._is_past(message, group)
+        except ConsumerNotOnlineError:
+            return MessageTrack(group, TrackType.NOT_ONLINE, str(offline), is_online=False)
+        except KeroloxError as error:
+            return MessageTrack(group, TrackType.UNKNOWN, str(error), is_online=False)
+        done = TrackType.CONSUMED if is_past else TrackType.NOT_CONSUME_YET
+        return MessageTrack(group, done, is_online=False)
 
-async def consume_directly(
-    access: Access, group: str, client_id: str, message_id: str, *, topic: str = ""
-) -> ConsumeDirectlyResult:
-    """Have one consumer handle a stored message now (``queryMsgById -g -d``, code 309, which a
-    broker passes on to it). Its offset stays as it is.
-
-    Args:
-        access: the cluster.
-        group: the consumer's.
-        client_id: the consumer's.
-        message_id: the broker's id, or the producer's with the topic.
-        topic: the message's.
-
-    Raises:
-        NotFoundError: there is no such message.
-        BrokerSystemError: the consumer is not online.
-        ConsumeTimeoutError: it does not answer.
-        RemotingError: the broker does not answer, or with something else.
-    """
-    message = await message_by_id(access, message_id, topic=topic)
-    address = f"{message.store_host[0]}:{message.store_host[1]}"
-    header = ConsumeDirectlyHeader(
-        consumer_group=group, client_id=client_id, msg_id=message.offset_message_id
-    ).encode()
-    response = await access.ask(
-        address,
-        RequestCode.CONSUME_MESSAGE_DIRECTLY,
-        header,
-        timeout_seconds=access.timeout_seconds * CALL_TIMEOUT_FACTOR,
-    )
-    answer = await read_object(response, f"the result of {client_id}", address)
-    return ConsumeDirectlyResult(
-        answer.text("consumeResult"),
-        answer.text("remark"),
-        answer.number("spentTimeMills"),
-        answer.flag("order"),
-        answer.flag("autoCommit"),
-    )
-
-
-async def resume_check(access: Access, message_id: str, *, topic: str = "") -> None:
-    """Have a broker ask again how a transaction ended (``resumeCheckHalfMessage``, code 323), of
-    one that it has given up.
-
-    Args:
-        access: the cluster.
-        message_id: of the half message: the broker's id, or the producer's with the topic.
-        topic: the topic of half messages, where the producer's id is given.
-
-    Raises:
-        NotFoundError: there is no such message.
-        ClientError: it is no half message; RocketMQ's broker would make one of it.
-        BrokerError: the broker could not do it.
-        RemotingError: it does not answer.
-    """
-    message = await message_by_id(access, message_id, topic=topic)
-    if message.topic not in (HALF_TOPIC, CHECK_MAX_TIME_TOPIC):
-        raise ClientError(f"message {message_id} of topic {message.topic!r} is no half message")
-    address = f"{message.store_host[0]}:{message.store_host[1]}"
-    header = ResumeCheckHeader(msg_id=message.offset_message_id).encode()
-    await access.ask(address, RequestCode.RESUME_CHECK_HALF_MESSAGE, header)
-
-
-async def _track(access: Access, message: MessageExt, group: str) -> MessageTrack:
-    try:
-        online = await consumer_connections(access, group)
-    except ConsumerNotOnlineError as error:
-        return await _track_offline(access, message, group, error)
-    except KeroloxError as error:
-        return MessageTrack(group, TrackType.UNKNOWN, str(error))
-    try:
-        if online.consume_type != CONSUME_PASSIVELY:
-            return MessageTrack(group, TrackType.PULL)
-        if not await _is_past(access, message, group):
-            return MessageTrack(group, TrackType.NOT_CONSUME_YET)
-    except ConsumerNotOnlineError as error:
-        return MessageTrack(group, TrackType.NOT_ONLINE, str(error))
-    except KeroloxError as error:
-        return MessageTrack(group, TrackType.UNKNOWN, str(error))
-    wanted = _wants(online, message)
-    return MessageTrack(group, TrackType.CONSUMED if wanted else TrackType.CONSUMED_BUT_FILTERED)
-
-
-async def _track_offline(
-    access: Access, message: MessageExt, group: str, offline: ConsumerNotOnlineError
-) -> MessageTrack:
-    """By its offsets, which brokers keep; what it subscribes to they do not report."""
-    try:
-        is_past = await _is_past(access, message, group)
-    except ConsumerNotOnlineError:
-        return MessageTrack(group, TrackType.NOT_ONLINE, str(offline), is_online=False)
-    except KeroloxError as error:
-        return MessageTrack(group, TrackType.UNKNOWN, str(error), is_online=False)
-    done = TrackType.CONSUMED if is_past else TrackType.NOT_CONSUME_YET
-    return MessageTrack(group, done, is_online=False)
-
-
-async def _is_past(access: Access, message: MessageExt, group: str) -> bool:
-    """The group's offset is behind the message (``consumed``)."""
-    progress = await group_progress(access, group, topic=message.topic)
-    route = await current_route(access, message.topic)
-    stored_at = f"{message.store_host[0]}:{message.store_host[1]}"
-    names = {each.broker_name for each in route.brokers if stored_at in each.addresses.values()}
-    return any(
-        each.queue.queue_id == message.queue_id
-        and each.queue.topic == message.topic
-        and each.queue.broker_name in names
-        and each.consumer_offset > message.queue_offset
-        for each in progress.queues
-    )
+    async def _is_past(self, message: MessageExt, group: str) -> bool:
+        """The group's offset is behind the message (``consumed``)."""
+        progress = await self.group_progress(group, topic=message.topic)
+        route = await self.access.route(message.topic)
+        stored_at = f"{message.store_host[0]}:{message.store_host[1]}"
+        names = {each.broker_name for each in route.brokers if stored_at in each.addresses.values()}
+        return any(
+            each.queue.queue_id == message.queue_id
+            and each.queue.topic == message.topic
+            and each.queue.broker_name in names
+            and each.consumer_offset > message.queue_offset
+            for each in progress.queues
+        )
 
 
 def _wants(online: ConsumerConnections, message: MessageExt) -> bool:

@@ -6,10 +6,11 @@ import math
 from collections import Counter
 from typing import TYPE_CHECKING
 
-from kerolox.admin.asking import current_address, current_route, fresh
+from kerolox.admin.cluster import ClusterRequests
 from kerolox.admin.positions import FIRST, LAST, Position, PositionKind
 from kerolox.client.aio.network.lookups import queue_number
 from kerolox.client.aio.network.times import first_since
+from kerolox.client.core.checking import checked
 from kerolox.client.core.consuming.pull import PullStatus, pull_request, pull_result
 from kerolox.client.core.routes import TopicRoute, subscribe_queues
 from kerolox.errors import ClientError, NotFoundError
@@ -29,127 +30,152 @@ PULL_MESSAGES = 32
 """Messages of one pull."""
 
 
-async def min_offset(access: Access, queue: MessageQueue, *, broker: str = "") -> int:
-    """The offset of the oldest message of a queue that is still stored (code 31).
+@checked()
+class MessageReadRequests(ClusterRequests):
+    """Reads messages of queues."""
 
-    Args:
-        access: the cluster.
-        queue: the queue.
-        broker: ``host:port``; empty: the broker that the queue names.
+    async def min_offset(self, queue: MessageQueue, *, broker: str = "") -> int:
+        """The offset of the oldest message of a queue that is still stored (code 31).
 
-    Raises:
-        TopicRouteNotFoundError, ClientError: the queue's broker is unknown.
-        BrokerError, RemotingError: it refused or does not answer.
-    """
-    return await _number(access, queue, broker, RequestCode.GET_MIN_OFFSET)
+        Args:
+            queue: the queue.
+            broker: ``host:port``; empty: the broker that the queue names.
 
+        Raises:
+            TopicRouteNotFoundError, ClientError: the queue's broker is unknown.
+            BrokerError, RemotingError: it refused or does not answer.
+        """
+        return await _number(self.access, queue, broker, RequestCode.GET_MIN_OFFSET)
 
-async def max_offset(access: Access, queue: MessageQueue, *, broker: str = "") -> int:
-    """The offset that the next message of a queue will have (code 30). Arguments and errors: see
-    :func:`min_offset`."""
-    return await _number(access, queue, broker, RequestCode.GET_MAX_OFFSET)
+    async def max_offset(self, queue: MessageQueue, *, broker: str = "") -> int:
+        """The offset that the next message of a queue will have (code 30). Arguments and errors:
+        see :meth:`min_offset`.
+        """
+        return await _number(self.access, queue, broker, RequestCode.GET_MAX_OFFSET)
 
+    async def offset_by_time(
+        self, queue: MessageQueue, timestamp_ms: int, *, broker: str = ""
+    ) -> int:
+        """The offset of the first message of a queue that was stored at a time (ms since the
+        epoch) or later; its end where there is none (codes 29 to 31, and 11 near the time,
+        since code 29 alone gives the message nearest to it). Other arguments and errors: see
+        :meth:`min_offset`.
+        """
+        return await first_since(self.access, queue, timestamp_ms, address=broker)
 
-async def offset_by_time(
-    access: Access, queue: MessageQueue, timestamp_ms: int, *, broker: str = ""
-) -> int:
-    """The offset of the first message of a queue that was stored at a time (ms since the epoch) or
-    later; its end where there is none (codes 29 to 31, and 11 near the time, since code 29 alone
-    gives the message nearest to it). Other arguments and errors: see :func:`min_offset`."""
-    return await first_since(fresh(access), queue, timestamp_ms, address=broker)
+    async def earliest_store_time(self, queue: MessageQueue, *, broker: str = "") -> int:
+        """When the oldest message of a queue was stored, in ms since the epoch; -1: there is
+        none (code 32). Arguments and errors: see :meth:`min_offset`.
+        """
+        code = RequestCode.GET_EARLIEST_MSG_STORETIME
+        return await _number(self.access, queue, broker, code, field="timestamp")
+
+    async def message_at(self, queue: MessageQueue, offset: int) -> MessageExt:
+        """The message at an offset of a queue (``queryMsgByOffset``, code 11).
+
+        Raises:
+            NotFoundError: the queue has no message there.
+            TopicRouteNotFoundError, ClientError: the queue's broker is unknown.
+            BrokerError, RemotingError: it refused or does not answer.
+        """
+        address = await self.access.read_address_of(queue.topic, queue.broker_name)
+        subscription = subscription_of(queue.topic, ALL_TAGS)
+        result = await _pull(self.access, address, queue, offset, subscription, TOOLS_GROUP, 1)
+        for message in result.messages:
+            if message.queue_offset == offset:
+                return message
+        raise NotFoundError(
+            f"queue {queue.broker_name}/{queue.queue_id} of topic {queue.topic!r} has no message "
+            f"at offset {offset}; it has {result.min_offset} to {result.max_offset - 1}"
+        )
+
+    async def read_messages(
+        self,
+        topic: str,
+        *,
+        broker_name: str = "",
+        queue_id: int | None = None,
+        offset: int | None = None,
+        begin_ms: int | None = None,
+        end_ms: int | None = None,
+        start: Position | None = None,
+        stop: Position | None = None,
+        expression: str = ALL_TAGS,
+        max_messages: int | None = None,
+        group: str = TOOLS_GROUP,
+    ) -> AsyncIterator[MessageExt]:
+        """The messages of a topic's queues that are there now, queue by queue in order
+        (``printMsg``, ``printMsgByQueue``, ``consumeMessage``; codes 11 and 29 to 31). No offset
+        is committed.
+
+        Args:
+            topic: the topic.
+            broker_name: only queues of this broker.
+            queue_id: only queues with this number.
+            offset: where to begin in each queue; None: at the first message, or at ``begin_ms``.
+            begin_ms: stored at or after (ms since the epoch).
+            end_ms: stored before, as far as the queue's order is that of times.
+            start: where to begin in each queue, instead of ``offset`` and ``begin_ms``.
+            stop: where to end in each queue, instead of ``end_ms``.
+            expression: ``*``, or tags joined by ``||``.
+            max_messages: most messages in all; None: no limit.
+            group: in whose name it pulls.
+
+        Raises:
+            ClientError: the topic has no such queue, or the expression names no tag.
+            TopicRouteNotFoundError: no name server knows the topic.
+            BrokerError, RemotingError: a broker refused or does not answer.
+        """
+        try:
+            wanted = subscription_of(topic, expression)
+        except ValueError as error:
+            raise ClientError(str(error)) from None
+        route = await self.access.route(topic)
+        if start is None and offset is not None:
+            start = Position(PositionKind.OFFSET, offset)
+        left = math.inf if max_messages is None else max_messages
+        for queue in _queues(route, topic, broker_name, queue_id):
+            address = _address(route, queue)
+            bounds = start or _at(begin_ms), stop or _at(end_ms)
+            span = await bounds_of(self, address, queue, *bounds)
+            async for message in read_queue(
+                self.access, address, queue, *span, subscription=wanted, group=group, most=left
+            ):
+                left -= 1
+                yield message
+
+    async def count_tags(
+        self,
+        queue: MessageQueue,
+        *,
+        begin_ms: int | None = None,
+        end_ms: int | None = None,
+        expression: str = ALL_TAGS,
+    ) -> Counter[str]:
+        """How many messages of a queue have which tag (``printMsgByQueue -f``); ``""``: none.
+        Arguments and errors: see :meth:`read_messages`.
+        """
+        counts: Counter[str] = Counter()
+        found = self.read_messages(
+            queue.topic,
+            broker_name=queue.broker_name,
+            queue_id=queue.queue_id,
+            begin_ms=begin_ms,
+            end_ms=end_ms,
+            expression=expression,
+        )
+        async for message in found:
+            counts[message.tags] += 1
+        return counts
 
 
 async def nearest_offset(
     access: Access, queue: MessageQueue, timestamp_ms: int, *, broker: str = ""
 ) -> int:
     """The offset of the message of a queue that was stored at a time, or nearest to it: RocketMQ's
-    ``searchOffset`` (code 29). Arguments and errors: see :func:`offset_by_time`."""
+    ``searchOffset`` (code 29). Arguments and errors: see :meth:`offset_by_time`."""
     code = RequestCode.SEARCH_OFFSET_BY_TIMESTAMP
     return await _number(access, queue, broker, code, timestamp=timestamp_ms)
-
-
-async def earliest_store_time(access: Access, queue: MessageQueue, *, broker: str = "") -> int:
-    """When the oldest message of a queue was stored, in ms since the epoch; -1: there is none (code
-    32). Arguments and errors: see :func:`min_offset`."""
-    code = RequestCode.GET_EARLIEST_MSG_STORETIME
-    return await _number(access, queue, broker, code, field="timestamp")
-
-
-async def message_at(access: Access, queue: MessageQueue, offset: int) -> MessageExt:
-    """The message at an offset of a queue (``queryMsgByOffset``, code 11).
-
-    Raises:
-        NotFoundError: the queue has no message there.
-        TopicRouteNotFoundError, ClientError: the queue's broker is unknown.
-        BrokerError, RemotingError: it refused or does not answer.
-    """
-    address = await current_address(access, queue)
-    subscription = subscription_of(queue.topic, ALL_TAGS)
-    result = await _pull(access, address, queue, offset, subscription, TOOLS_GROUP, 1)
-    for message in result.messages:
-        if message.queue_offset == offset:
-            return message
-    raise NotFoundError(
-        f"queue {queue.broker_name}/{queue.queue_id} of topic {queue.topic!r} has no message at "
-        f"offset {offset}; it has {result.min_offset} to {result.max_offset - 1}"
-    )
-
-
-async def read_messages(
-    access: Access,
-    topic: str,
-    *,
-    broker_name: str = "",
-    queue_id: int | None = None,
-    offset: int | None = None,
-    begin_ms: int | None = None,
-    end_ms: int | None = None,
-    start: Position | None = None,
-    stop: Position | None = None,
-    expression: str = ALL_TAGS,
-    max_messages: int | None = None,
-    group: str = TOOLS_GROUP,
-) -> AsyncIterator[MessageExt]:
-    """The messages of a topic's queues that are there now, queue by queue in order (``printMsg``,
-    ``printMsgByQueue``, ``consumeMessage``; codes 11 and 29 to 31). No offset is committed.
-
-    Args:
-        access: the cluster.
-        topic: the topic.
-        broker_name: only queues of this broker.
-        queue_id: only queues with this number.
-        offset: where to begin in each queue; None: at the first message, or at ``begin_ms``.
-        begin_ms: stored at or after (ms since the epoch).
-        end_ms: stored before, as far as the queue's order is that of times.
-        start: where to begin in each queue, instead of ``offset`` and ``begin_ms``.
-        stop: where to end in each queue, instead of ``end_ms``.
-        expression: ``*``, or tags joined by ``||``.
-        max_messages: most messages in all; None: no limit.
-        group: in whose name it pulls.
-
-    Raises:
-        ClientError: the topic has no such queue, or the expression names no tag.
-        TopicRouteNotFoundError: no name server knows the topic.
-        BrokerError, RemotingError: a broker refused or does not answer.
-    """
-    try:
-        subscription = subscription_of(topic, expression)
-    except ValueError as error:
-        raise ClientError(str(error)) from None
-    route = await current_route(access, topic)
-    if start is None and offset is not None:
-        start = Position(PositionKind.OFFSET, offset)
-    left = math.inf if max_messages is None else max_messages
-    for queue in _queues(route, topic, broker_name, queue_id):
-        address = _address(route, queue)
-        bounds = start or _at(begin_ms), stop or _at(end_ms)
-        begin, end = await bounds_of(access, address, queue, *bounds)
-        found = read_queue(
-            access, address, queue, begin, end, subscription=subscription, group=group, most=left
-        )
-        async for message in found:
-            left -= 1
-            yield message
 
 
 async def read_queue(
@@ -219,42 +245,21 @@ def _next_offset(result: PullResult, begin: int, end: int) -> int:
     return result.next_offset if result.next_offset > begin else end
 
 
-async def count_tags(
-    access: Access,
-    queue: MessageQueue,
-    *,
-    begin_ms: int | None = None,
-    end_ms: int | None = None,
-    expression: str = ALL_TAGS,
-) -> Counter[str]:
-    """How many messages of a queue have which tag (``printMsgByQueue -f``); ``""``: none. Arguments
-    and errors: see :func:`read_messages`."""
-    counts: Counter[str] = Counter()
-    found = read_messages(
-        access,
-        queue.topic,
-        broker_name=queue.broker_name,
-        queue_id=queue.queue_id,
-        begin_ms=begin_ms,
-        end_ms=end_ms,
-        expression=expression,
-    )
-    async for message in found:
-        counts[message.tags] += 1
-    return counts
-
-
 def _at(timestamp_ms: int | None) -> Position | None:
     return None if timestamp_ms is None else Position(PositionKind.TIME, timestamp_ms)
 
 
 async def bounds_of(
-    access: Access, address: str, queue: MessageQueue, start: Position | None, stop: Position | None
+    admin: MessageReadRequests,
+    address: str,
+    queue: MessageQueue,
+    start: Position | None,
+    stop: Position | None,
 ) -> tuple[int, int]:
     """The first offset of a queue that is read, and the first one that is not.
 
     Args:
-        access: the cluster.
+        admin: asks the cluster.
         address: the queue's broker.
         queue: the queue.
         start: None: its first message.
@@ -265,10 +270,10 @@ async def bounds_of(
     """
 
     async def by_time(timestamp_ms: int) -> int:
-        return await first_since(access, queue, timestamp_ms, address=address, bounds=bounds)
+        return await first_since(admin.access, queue, timestamp_ms, address=address, bounds=bounds)
 
-    least = await min_offset(access, queue, broker=address)
-    bounds = least, await max_offset(access, queue, broker=address)
+    least = await admin.min_offset(queue, broker=address)
+    bounds = least, await admin.max_offset(queue, broker=address)
     begin = await (start or FIRST).offset(bounds, by_time)
     return begin, await (stop or LAST).offset(bounds, by_time)
 
@@ -281,7 +286,7 @@ async def _number(
     field: str = "offset",
     **more: object,
 ) -> int:
-    return await queue_number(fresh(access), queue, code, field, more=more, address=broker)
+    return await queue_number(access, queue, code, field, more=more, address=broker)
 
 
 async def _pull(

@@ -5,8 +5,9 @@ from __future__ import annotations
 import random
 from typing import TYPE_CHECKING
 
-from kerolox.admin.asking import current_route
+from kerolox.admin.cluster import ClusterRequests
 from kerolox.admin.messages.sending import GROUP, QueueSender, writable_queues
+from kerolox.client.core.checking import checked
 from kerolox.client.core.validate import check_send_topic
 from kerolox.message import (
     DEAD_LETTER_REASON,
@@ -17,7 +18,6 @@ from kerolox.message import (
 )
 
 if TYPE_CHECKING:
-    from kerolox.client.aio.network.access import Access
     from kerolox.client.core.sending.send import SendResult
 
 _NOT_OF_THE_COPY = RESERVED_PROPERTIES | {DEAD_LETTER_REASON}
@@ -48,27 +48,30 @@ def copy_of(message: MessageExt, *, topic: str = "", body: bytes | None = None) 
     )
 
 
-async def send_copy(
-    access: Access, message: MessageExt, *, topic: str = "", body: bytes | None = None
-) -> SendResult:
-    """Send a stored message once more, to all groups of a topic (:func:`copy_of`). An empty body is
-    sent as it is: RocketMQ's clients refuse one, its brokers store it.
+@checked()
+class MessageCopyRequests(ClusterRequests):
+    """Sends copies of messages."""
 
-    Args:
-        access: the cluster.
-        message: a stored one.
-        topic: where the copy goes; empty: the topic that the message was sent to first.
-        body: another body; None: the same.
+    async def send_copy(
+        self, message: MessageExt, *, topic: str = "", body: bytes | None = None
+    ) -> SendResult:
+        """Send a stored message once more, to all groups of a topic (:func:`copy_of`). An empty
+        body is sent as it is: RocketMQ's clients refuse one, its brokers store it.
 
-    Raises:
-        MessageRejectedError: the topic is illegal, or the message's properties can't be sent.
-        TopicRouteNotFoundError: no name server knows the topic.
-        ClientError: the topic has no queue to write.
-        BrokerError: the message was not stored.
-        RemotingError: the broker does not answer; whether it is stored is unknown.
-    """
-    copy = copy_of(message, topic=topic, body=body)
-    check_send_topic(copy.topic)
-    route = await current_route(access, copy.topic)
-    queue = random.choice(writable_queues(route, copy.topic))
-    return await QueueSender(access, GROUP).send(copy, queue, route)
+        Args:
+            message: a stored one.
+            topic: where the copy goes; empty: the topic that the message was sent to first.
+            body: another body; None: the same.
+
+        Raises:
+            MessageRejectedError: the topic is illegal, or the message's properties can't be sent.
+            TopicRouteNotFoundError: no name server knows the topic.
+            ClientError: the topic has no queue to write.
+            BrokerError: the message was not stored.
+            RemotingError: the broker does not answer; whether it is stored is unknown.
+        """
+        copy = copy_of(message, topic=topic, body=body)
+        check_send_topic(copy.topic)
+        route = await self.access.route(copy.topic)
+        queue = random.choice(writable_queues(route, copy.topic))
+        return await QueueSender(self.access, GROUP).send(copy, queue, route)

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from kerolox.addresses import local_address
-from kerolox.admin.asking import current_route
-from kerolox.admin.cluster import cluster_info
+from kerolox.admin.cluster import ClusterRequests
+from kerolox.client.core.checking import checked
 from kerolox.client.core.routes import MASTER_ID, TopicRoute, publish_queues
 from kerolox.client.core.sending.send import (
     OutgoingMessage,
@@ -69,104 +69,102 @@ class SendTimings:
         return sum(send.milliseconds for send in counted) / max(len(counted), 1)
 
 
-async def send_message(
-    access: Access,
-    message: Message,
-    *,
-    broker_name: str = "",
-    queue_id: int | None = None,
-    group: str = GROUP,
-) -> SendResult:
-    """Send one message, once (``sendMessage``, code 310). Who sends many has a ``Producer``.
+@checked()
+class MessageSendRequests(ClusterRequests):
+    """Sends messages."""
 
-    Args:
-        access: the cluster.
-        message: the message.
-        broker_name: only to a queue of this broker.
-        queue_id: only to a queue with this number.
-        group: the producer group.
+    async def send_message(
+        self,
+        message: Message,
+        *,
+        broker_name: str = "",
+        queue_id: int | None = None,
+        group: str = GROUP,
+    ) -> SendResult:
+        """Send one message, once (``sendMessage``, code 310). Who sends many has a ``Producer``.
 
-    Raises:
-        MessageRejectedError: the message is illegal.
-        TopicRouteNotFoundError: no name server knows the topic.
-        ClientError: the topic has no such queue to write.
-        BrokerError: the message was not stored.
-        RemotingError: the broker does not answer; whether it is stored is unknown.
-    """
-    check_send_topic(message.topic)
-    check_body(message.body, bytes_max=FRAME_BYTES_MAX)
-    route = await current_route(access, message.topic)
-    queue = random.choice(writable_queues(route, message.topic, broker_name, queue_id))
-    return await QueueSender(access, group).send(message, queue, route)
+        Args:
+            message: the message.
+            broker_name: only to a queue of this broker.
+            queue_id: only to a queue with this number.
+            group: the producer group.
 
+        Raises:
+            MessageRejectedError: the message is illegal.
+            TopicRouteNotFoundError: no name server knows the topic.
+            ClientError: the topic has no such queue to write.
+            BrokerError: the message was not stored.
+            RemotingError: the broker does not answer; whether it is stored is unknown.
+        """
+        check_send_topic(message.topic)
+        check_body(message.body, bytes_max=FRAME_BYTES_MAX)
+        route = await self.access.route(message.topic)
+        queue = random.choice(writable_queues(route, message.topic, broker_name, queue_id))
+        return await QueueSender(self.access, group).send(message, queue, route)
 
-async def time_sends(
-    access: Access, topic: str, *, count: int = 100, body_bytes: int = 128, broker_name: str = ""
-) -> SendTimings:
-    """Send messages to a topic's queues in turn, one after the other, and time each
-    (``checkMsgSendRT``; ``sendMsgStatus`` with a broker's name as the topic).
+    async def time_sends(
+        self, topic: str, *, count: int = 100, body_bytes: int = 128, broker_name: str = ""
+    ) -> SendTimings:
+        """Send messages to a topic's queues in turn, one after the other, and time each
+        (``checkMsgSendRT``; ``sendMsgStatus`` with a broker's name as the topic).
 
-    Args:
-        access: the cluster.
-        topic: where to; consumers of it get the messages.
-        count: how many.
-        body_bytes: how long each body is.
-        broker_name: only to queues of this broker.
+        Args:
+            topic: where to; consumers of it get the messages.
+            count: how many.
+            body_bytes: how long each body is.
+            broker_name: only to queues of this broker.
 
-    Raises:
-        ClientError: the count or the size is none; the topic has no such queue to write.
-        TopicRouteNotFoundError: no name server knows the topic.
-    """
-    if not 1 <= count <= TIMED_SENDS_MAX:
-        raise ClientError(f"count is {count}; it must be from 1 to {TIMED_SENDS_MAX}")
-    check_send_topic(topic)
-    message = Message(topic, b"a" * body_bytes)
-    check_body(message.body, bytes_max=FRAME_BYTES_MAX)
-    route = await current_route(access, topic)
-    queues = writable_queues(route, topic, broker_name, None)
-    sender = QueueSender(access, GROUP)
-    sends: list[SendTiming] = []
-    for number in range(count):
-        queue = queues[number % len(queues)]
-        begin = time.perf_counter()
-        result, error = None, ""
-        try:
-            result = await sender.send(message, queue, route)
-        except KeroloxError as failure:
-            error = str(failure)
-        sends.append(SendTiming(queue, (time.perf_counter() - begin) * 1000, result, error))
-    return SendTimings(topic, tuple(sends))
+        Raises:
+            ClientError: the count or the size is none; the topic has no such queue to write.
+            TopicRouteNotFoundError: no name server knows the topic.
+        """
+        if not 1 <= count <= TIMED_SENDS_MAX:
+            raise ClientError(f"count is {count}; it must be from 1 to {TIMED_SENDS_MAX}")
+        check_send_topic(topic)
+        message = Message(topic, b"a" * body_bytes)
+        check_body(message.body, bytes_max=FRAME_BYTES_MAX)
+        route = await self.access.route(topic)
+        queues = writable_queues(route, topic, broker_name, None)
+        sender = QueueSender(self.access, GROUP)
+        sends: list[SendTiming] = []
+        for number in range(count):
+            queue = queues[number % len(queues)]
+            begin = time.perf_counter()
+            result, error = None, ""
+            try:
+                result = await sender.send(message, queue, route)
+            except KeroloxError as failure:
+                error = str(failure)
+            sends.append(SendTiming(queue, (time.perf_counter() - begin) * 1000, result, error))
+        return SendTimings(topic, tuple(sends))
 
+    async def time_cluster_sends(
+        self, *, cluster: str = "", count: int = 100, body_bytes: int = 128
+    ) -> dict[str, SendTimings]:
+        """Send messages to the topic that each broker has by its own name, and time them
+        (``clusterRT``); by broker name, one broker after the other.
 
-async def time_cluster_sends(
-    access: Access, *, cluster: str = "", count: int = 100, body_bytes: int = 128
-) -> dict[str, SendTimings]:
-    """Send messages to the topic that each broker has by its own name, and time them
-    (``clusterRT``); by broker name, one broker after the other.
+        Args:
+            cluster: its brokers; empty: those of all clusters.
+            count: messages for each.
+            body_bytes: how long each body is.
 
-    Args:
-        access: the cluster.
-        cluster: its brokers; empty: those of all clusters.
-        count: messages for each.
-        body_bytes: how long each body is.
-
-    Raises:
-        ClientError: there is no such cluster; the count or the size is none.
-        TopicRouteNotFoundError: a broker has no topic of its name (``brokerTopicEnable``).
-        RemotingError: no name server answers.
-    """
-    brokers = (await cluster_info(access)).nodes(cluster)
-    return {
-        broker.broker_name: await time_sends(
-            access,
-            broker.broker_name,
-            count=count,
-            body_bytes=body_bytes,
-            broker_name=broker.broker_name,
-        )
-        for broker in brokers
-        if MASTER_ID in broker.addresses
-    }
+        Raises:
+            ClientError: there is no such cluster; the count or the size is none.
+            TopicRouteNotFoundError: a broker has no topic of its name (``brokerTopicEnable``).
+            RemotingError: no name server answers.
+        """
+        brokers = (await self.cluster_info()).nodes(cluster)
+        return {
+            broker.broker_name: await self.time_sends(
+                broker.broker_name,
+                count=count,
+                body_bytes=body_bytes,
+                broker_name=broker.broker_name,
+            )
+            for broker in brokers
+            if MASTER_ID in broker.addresses
+        }
 
 
 class QueueSender:
@@ -178,7 +176,7 @@ class QueueSender:
         self._ids = UniqueIdFactory(local_address(), os.getpid(), random.getrandbits(32))
 
     async def send(self, message: Message, queue: MessageQueue, route: TopicRoute) -> SendResult:
-        """Errors: see :func:`send_message`."""
+        """Errors: see :meth:`send_message`."""
         outgoing = outgoing_message(
             message,
             self._ids.next(time.time_ns() // 1_000_000),

@@ -5,11 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from kerolox.admin.brokers import broker_runtime, broker_settings
-from kerolox.admin.consumers.offsets import get_offset
+from kerolox.admin.brokers import BrokerRequests
+from kerolox.admin.consumers.offsets import OffsetRequests
 from kerolox.admin.messages.reading import read_queue
 from kerolox.admin.positions import duration_ms
 from kerolox.admin.topics import queue_statuses
+from kerolox.client.core.checking import checked
 from kerolox.errors import TopicNotFoundError
 from kerolox.message import MessageExt, MessageQueue
 from kerolox.protocol.names import HALF_TOPIC, OP_HALF_TOPIC, SCHEDULE_TOPIC, TRANSACTION_GROUP
@@ -56,86 +57,85 @@ class OpenHalves:
     """False: there was more than is read, and some of ``halves`` may be ended."""
 
 
-async def delay_levels(access: Access, broker: str) -> list[DelayLevel]:
-    """The delay levels of a broker with what waits in each, by number.
+@checked()
+class WaitingMessageRequests(OffsetRequests, BrokerRequests):
+    """Reads messages that wait: delayed ones and half messages."""
 
-    Args:
-        access: the cluster.
-        broker: ``host:port`` of a master.
+    async def delay_levels(self, broker: str) -> list[DelayLevel]:
+        """The delay levels of a broker with what waits in each, by number.
 
-    Raises:
-        BrokerError, RemotingError: it refused or does not answer.
-    """
-    values = (await broker_runtime(access, broker)).values
-    settings = await broker_settings(access, broker)
-    delays = settings.get("messageDelayLevel", "").split()
-    try:
-        statuses = await queue_statuses(access, broker, SCHEDULE_TOPIC)
-    except TopicNotFoundError:
-        statuses = {}
-    bounds = {queue.queue_id: (s.min_offset, s.max_offset) for queue, s in statuses.items()}
-    name = settings.get("brokerName", "")
-    levels = []
-    for number in sorted({*range(1, len(delays) + 1), *(queue + 1 for queue in bounds)}):
-        first, end = bounds.get(number - 1, (0, 0))
-        # A broker tells no offset of a level of which it has delivered nothing yet.
-        value = values.get(f"{_LEVEL_OFFSET}{number}", "").partition(",")[0]
-        is_number = value.isascii() and value.isdigit() and len(value) < 20
-        begin = max(int(value), first) if is_number else first
-        delay_ms = _duration(delays[number - 1]) if number <= len(delays) else 0
-        levels.append(DelayLevel(broker, name, number, delay_ms, begin, end))
-    return levels
+        Args:
+            broker: ``host:port`` of a master.
 
+        Raises:
+            BrokerError, RemotingError: it refused or does not answer.
+        """
+        values = (await self.broker_runtime(broker)).values
+        settings = await self.broker_settings(broker)
+        delays = settings.get("messageDelayLevel", "").split()
+        try:
+            statuses = await queue_statuses(self.access, broker, SCHEDULE_TOPIC)
+        except TopicNotFoundError:
+            statuses = {}
+        bounds = {queue.queue_id: (s.min_offset, s.max_offset) for queue, s in statuses.items()}
+        name = settings.get("brokerName", "")
+        levels = []
+        for number in sorted({*range(1, len(delays) + 1), *(queue + 1 for queue in bounds)}):
+            first, end = bounds.get(number - 1, (0, 0))
+            # A broker tells no offset of a level of which it has delivered nothing yet.
+            value = values.get(f"{_LEVEL_OFFSET}{number}", "").partition(",")[0]
+            is_number = value.isascii() and value.isdigit() and len(value) < 20
+            begin = max(int(value), first) if is_number else first
+            delay_ms = _duration(delays[number - 1]) if number <= len(delays) else 0
+            levels.append(DelayLevel(broker, name, number, delay_ms, begin, end))
+        return levels
 
-async def delayed_messages(
-    access: Access, level: DelayLevel, *, max_messages: int = 100
-) -> list[MessageExt]:
-    """The messages of a level that are delivered next, in order. They are due ``delay_ms`` after
-    their ``store_timestamp``; the property ``REAL_TOPIC`` says where to.
+    async def delayed_messages(
+        self, level: DelayLevel, *, max_messages: int = 100
+    ) -> list[MessageExt]:
+        """The messages of a level that are delivered next, in order. They are due ``delay_ms``
+        after their ``store_timestamp``; the property ``REAL_TOPIC`` says where to.
 
-    Args:
-        access: the cluster.
-        level: as :func:`delay_levels` gave it.
-        max_messages: most of them.
+        Args:
+            level: as :meth:`delay_levels` gave it.
+            max_messages: most of them.
 
-    Raises:
-        BrokerError, RemotingError: the broker refused or does not answer.
-    """
-    queue = MessageQueue(SCHEDULE_TOPIC, level.broker, level.number - 1)
-    return await _from(access, level.address, queue, level.next_offset, max_messages)
+        Raises:
+            BrokerError, RemotingError: the broker refused or does not answer.
+        """
+        queue = MessageQueue(SCHEDULE_TOPIC, level.broker, level.number - 1)
+        return await _from(self.access, level.address, queue, level.next_offset, max_messages)
 
+    async def open_halves(self, broker: str) -> OpenHalves:
+        """The open transactions of a broker: half messages from where the broker's check is
+        (``CID_RMQ_SYS_TRANS``), without those that an op message ends. At most 2,000 are read.
 
-async def open_halves(access: Access, broker: str) -> OpenHalves:
-    """The open transactions of a broker: half messages from where the broker's check is
-    (``CID_RMQ_SYS_TRANS``), without those that an op message ends. At most 2,000 are read.
+        Args:
+            broker: ``host:port`` of a master.
 
-    Args:
-        access: the cluster.
-        broker: ``host:port`` of a master.
-
-    Raises:
-        BrokerError, RemotingError: it refused or does not answer.
-    """
-    name = (await broker_settings(access, broker)).get("brokerName", "")
-    queues = MessageQueue(HALF_TOPIC, name, 0), MessageQueue(OP_HALF_TOPIC, name, 0)
-    begins = [
-        max(await get_offset(access, TRANSACTION_GROUP, queue, broker=broker), 0)
-        for queue in queues
-    ]
-    halves = await _from(access, broker, queues[0], begins[0], HALVES_READ_MAX)
-    ops = await _from(access, broker, queues[1], begins[1], OPS_READ_MAX) if halves else []
-    ended = {
-        int(text)
-        for op in ops
-        # RocketMQ 5 has several offsets in one.
-        for text in op.body.decode("ascii", "replace").split(",")
-        if text.isascii() and text.isdigit() and len(text) < 19
-    }
-    return OpenHalves(
-        tuple(half for half in halves if half.queue_offset not in ended),
-        len(halves),
-        len(halves) < HALVES_READ_MAX and len(ops) < OPS_READ_MAX,
-    )
+        Raises:
+            BrokerError, RemotingError: it refused or does not answer.
+        """
+        name = (await self.broker_settings(broker)).get("brokerName", "")
+        queues = MessageQueue(HALF_TOPIC, name, 0), MessageQueue(OP_HALF_TOPIC, name, 0)
+        begins = [
+            max(await self.get_offset(TRANSACTION_GROUP, queue, broker=broker), 0)
+            for queue in queues
+        ]
+        halves = await _from(self.access, broker, queues[0], begins[0], HALVES_READ_MAX)
+        ops = await _from(self.access, broker, queues[1], begins[1], OPS_READ_MAX) if halves else []
+        ended = {
+            int(text)
+            for op in ops
+            # RocketMQ 5 has several offsets in one.
+            for text in op.body.decode("ascii", "replace").split(",")
+            if text.isascii() and text.isdigit() and len(text) < 19
+        }
+        return OpenHalves(
+            tuple(half for half in halves if half.queue_offset not in ended),
+            len(halves),
+            len(halves) < HALVES_READ_MAX and len(ops) < OPS_READ_MAX,
+        )
 
 
 def _duration(text: str) -> int:

@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from kerolox.admin.asking import all_answers, answers_of
-from kerolox.admin.brokers import BrokerRuntime, broker_runtime, broker_settings
-from kerolox.admin.cluster import ClusterInfo, cluster_info
-from kerolox.admin.consumers.groups import all_group_settings
-from kerolox.admin.consumers.members import ClientConnection, consumer_connections
-from kerolox.admin.reports.traffic import BrokerStats, StatsItem, broker_stats
-from kerolox.admin.topic_lists import all_topic_settings
+from kerolox.admin.brokers import BrokerRuntime
+from kerolox.admin.cluster import ClusterInfo
+from kerolox.admin.consumers.groups import GroupRequests
+from kerolox.admin.consumers.members import ClientConnection
+from kerolox.admin.reports.traffic import BrokerStats, StatsItem, TrafficRequests
+from kerolox.client.core.checking import checked
 from kerolox.client.core.routes import MASTER_ID
 from kerolox.errors import AccessDeniedError, BrokerSystemError
 from kerolox.protocol import fastjson
@@ -27,7 +27,6 @@ from kerolox.protocol.names import HALF_TOPIC, SCHEDULE_TOPIC, TOPIC_PUT_NUMS
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from kerolox.client.aio.network.access import Access
 
 EXPORTED_SETTINGS = (
     "brokerClusterName",
@@ -161,85 +160,113 @@ class MetricsExport:
         )
 
 
-async def export_metadata(
-    access: Access,
-    *,
-    cluster: str = "",
-    broker: str = "",
-    topics: bool = True,
-    groups: bool = True,
-    special: bool = False,
-) -> Metadata:
-    """The topics and groups of a broker, or of all masters of a cluster together
-    (``exportMetadata``): queues of a topic, and retry queues of a group, are then those of all.
+@checked()
+class ExportRequests(TrafficRequests, GroupRequests):
+    """Exports settings and metrics of a cluster."""
 
-    Args:
-        access: the cluster.
-        cluster: its name; empty: the only one there is.
-        broker: ``host:port`` of one broker; it alone then.
-        topics: the topics.
-        groups: the groups.
-        special: topics of retries and dead letters too.
+    async def export_metadata(
+        self,
+        *,
+        cluster: str = "",
+        broker: str = "",
+        topics: bool = True,
+        groups: bool = True,
+        special: bool = False,
+    ) -> Metadata:
+        """The topics and groups of a broker, or of all masters of a cluster together
+        (``exportMetadata``): queues of a topic, and retry queues of a group, are then those of
+        all.
 
-    Raises:
-        ClientError: no such cluster, or several to choose from.
-        BrokerError, RemotingError: a broker refused or does not answer.
-    """
-    addresses = [broker]
-    if not broker:
-        info = await cluster_info(access)
-        addresses = info.masters(cluster or info.only_cluster())
-    all_topics: dict[str, TopicConfig] = {}
-    all_groups: dict[str, SubscriptionGroupConfig] = {}
-    for address in addresses:
-        if topics:
-            settings = await all_topic_settings(access, address, internal=False, groups=special)
-            for name, topic in settings.items():
-                all_topics[name] = _with_queues(topic, all_topics.get(name))
-        if groups:
-            for name, group in (await all_group_settings(access, address)).items():
-                all_groups[name] = _with_retry_queues(group, all_groups.get(name))
-    return Metadata(all_topics, all_groups, time.time_ns() // 1_000_000)
+        Args:
+            cluster: its name; empty: the only one there is.
+            broker: ``host:port`` of one broker; it alone then.
+            topics: the topics.
+            groups: the groups.
+            special: topics of retries and dead letters too.
 
+        Raises:
+            ClientError: no such cluster, or several to choose from.
+            BrokerError, RemotingError: a broker refused or does not answer.
+        """
+        addresses = [broker]
+        if not broker:
+            info = await self.cluster_info()
+            addresses = info.masters(cluster or info.only_cluster())
+        all_topics: dict[str, TopicConfig] = {}
+        all_groups: dict[str, SubscriptionGroupConfig] = {}
+        for address in addresses:
+            if topics:
+                settings = await self.all_topic_settings(address, internal=False, groups=special)
+                for name, topic in settings.items():
+                    all_topics[name] = _with_queues(topic, all_topics.get(name))
+            if groups:
+                for name, group in (await self.all_group_settings(address)).items():
+                    all_groups[name] = _with_retry_queues(group, all_groups.get(name))
+        return Metadata(all_topics, all_groups, time.time_ns() // 1_000_000)
 
-async def export_configs(access: Access, *, cluster: str = "") -> ConfigsExport:
-    """The size of a cluster and the main settings of its masters (``exportConfigs``).
+    async def export_configs(self, *, cluster: str = "") -> ConfigsExport:
+        """The size of a cluster and the main settings of its masters (``exportConfigs``).
 
-    Args:
-        access: the cluster.
-        cluster: its name; empty: the only one there is.
+        Args:
+            cluster: its name; empty: the only one there is.
 
-    Raises:
-        ClientError: no such cluster, or several to choose from.
-        BrokerError, RemotingError: a master refused or does not answer.
-    """
-    info = await cluster_info(access)
-    cluster = cluster or info.only_cluster()
-    masters = _masters(info, cluster)
-    found = await all_answers(masters.values(), lambda address: broker_settings(access, address))
-    slaves = sum(len(node.addresses.keys() - {MASTER_ID}) for node in info.nodes(cluster))
-    brokers = {
-        name: {key: found[address].get(key, "") for key in EXPORTED_SETTINGS}
-        for name, address in masters.items()
-    }
-    return ConfigsExport(brokers, len(access.name_servers), len(masters), slaves)
+        Raises:
+            ClientError: no such cluster, or several to choose from.
+            BrokerError, RemotingError: a master refused or does not answer.
+        """
+        info = await self.cluster_info()
+        cluster = cluster or info.only_cluster()
+        masters = _masters(info, cluster)
+        found = await all_answers(masters.values(), lambda address: self.broker_settings(address))
+        slaves = sum(len(node.addresses.keys() - {MASTER_ID}) for node in info.nodes(cluster))
+        brokers = {
+            name: {key: found[address].get(key, "") for key in EXPORTED_SETTINGS}
+            for name, address in masters.items()
+        }
+        return ConfigsExport(brokers, len(self.access.name_servers), len(masters), slaves)
 
+    async def export_metrics(self, *, cluster: str = "") -> MetricsExport:
+        """How much the masters of a cluster are used (``exportMetrics``).
 
-async def export_metrics(access: Access, *, cluster: str = "") -> MetricsExport:
-    """How much the masters of a cluster are used (``exportMetrics``).
+        Args:
+            cluster: its name; empty: the only one there is.
 
-    Args:
-        access: the cluster.
-        cluster: its name; empty: the only one there is.
+        Raises:
+            ClientError: no such cluster, or several to choose from.
+            BrokerError, RemotingError: a master refused or does not answer.
+        """
+        info = await self.cluster_info()
+        masters = _masters(info, cluster or info.only_cluster())
+        found = await all_answers(masters.values(), lambda address: self._metrics(address))
+        return MetricsExport({name: found[address] for name, address in masters.items()})
 
-    Raises:
-        ClientError: no such cluster, or several to choose from.
-        BrokerError, RemotingError: a master refused or does not answer.
-    """
-    info = await cluster_info(access)
-    masters = _masters(info, cluster or info.only_cluster())
-    found = await all_answers(masters.values(), lambda address: _metrics(access, address))
-    return MetricsExport({name: found[address] for name, address in masters.items()})
+    async def _metrics(self, address: str) -> BrokerMetrics:
+        settings = await self.broker_settings(address)
+        groups = await self.all_group_settings(address)
+        online, _ = await answers_of(groups, lambda group: self.consumer_connections(group))
+        kinds = {
+            (member.language, member.version): member
+            for connections in online.values()
+            for member in connections.members
+        }
+        cpus = settings.get("clientCallbackExecutorThreads", "")
+        return BrokerMetrics(
+            runtime=await self.broker_runtime(address),
+            cpus=int(cpus) if cpus.isdecimal() else 0,
+            topics=len(await self.all_topic_settings(address, internal=False, groups=False)),
+            groups=len(groups),
+            half_messages=await self._stored(address, HALF_TOPIC),
+            delayed_messages=await self._stored(address, SCHEDULE_TOPIC),
+            clients=tuple(kinds[kind] for kind in sorted(kinds)),
+        )
+
+    async def _stored(self, address: str, topic: str) -> BrokerStats:
+        try:
+            return await self.broker_stats(address, TOPIC_PUT_NUMS, topic)
+        except AccessDeniedError:
+            raise
+        except BrokerSystemError:  # it has never had such a message
+            return _NONE
 
 
 def _masters(info: ClusterInfo, cluster: str) -> dict[str, str]:
@@ -248,36 +275,6 @@ def _masters(info: ClusterInfo, cluster: str) -> dict[str, str]:
     return {
         node.broker_name: node.addresses[MASTER_ID] for node in nodes if MASTER_ID in node.addresses
     }
-
-
-async def _metrics(access: Access, address: str) -> BrokerMetrics:
-    settings = await broker_settings(access, address)
-    groups = await all_group_settings(access, address)
-    online, _ = await answers_of(groups, lambda group: consumer_connections(access, group))
-    kinds = {
-        (member.language, member.version): member
-        for connections in online.values()
-        for member in connections.members
-    }
-    cpus = settings.get("clientCallbackExecutorThreads", "")
-    return BrokerMetrics(
-        runtime=await broker_runtime(access, address),
-        cpus=int(cpus) if cpus.isdecimal() else 0,
-        topics=len(await all_topic_settings(access, address, internal=False, groups=False)),
-        groups=len(groups),
-        half_messages=await _stored(access, address, HALF_TOPIC),
-        delayed_messages=await _stored(access, address, SCHEDULE_TOPIC),
-        clients=tuple(kinds[kind] for kind in sorted(kinds)),
-    )
-
-
-async def _stored(access: Access, address: str, topic: str) -> BrokerStats:
-    try:
-        return await broker_stats(access, address, TOPIC_PUT_NUMS, topic)
-    except AccessDeniedError:
-        raise
-    except BrokerSystemError:  # it has never had such a message
-        return _NONE
 
 
 def _with_queues(topic: TopicConfig, other: TopicConfig | None) -> TopicConfig:

@@ -7,14 +7,14 @@ import asyncio
 import time
 from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from kerolox.admin.answers import Members
 from kerolox.admin.asking import answers_of, nodes_of_topic
-from kerolox.admin.consumers.members import ConsumerStatus, consumer_status
-from kerolox.admin.consumers.progress import GroupProgress, group_progress
-from kerolox.admin.messages.reading import read_messages
-from kerolox.admin.topics import QueueStatus, list_topics, queue_statuses
+from kerolox.admin.consumers.members import ConsumerStatus
+from kerolox.admin.consumers.progress import GroupProgress, ProgressRequests
+from kerolox.admin.messages.reading import MessageReadRequests
+from kerolox.admin.topics import QueueStatus, queue_statuses
+from kerolox.client.core.checking import checked
 from kerolox.errors import (
     ConsumerNotOnlineError,
     KeroloxError,
@@ -24,9 +24,6 @@ from kerolox.errors import (
 from kerolox.message import MessageQueue
 from kerolox.protocol import fastjson
 from kerolox.protocol.names import MONITOR_GROUP, OFFSET_MOVED_TOPIC, RETRY_PREFIX
-
-if TYPE_CHECKING:
-    from kerolox.client.aio.network.access import Access
 
 ROUND_SECONDS = 60.0
 """Default time from the start of a round to the next one's (``MonitorConfig.roundInterval``)."""
@@ -80,73 +77,94 @@ class MonitorRound:
     """Why a group that is online could not be examined, by group."""
 
 
-async def monitor(
-    access: Access, *, interval_seconds: float = ROUND_SECONDS
-) -> AsyncIterator[MonitorRound]:
-    """Examine all groups again and again (``startMonitoring``); the first round comes at once.
+@checked()
+class MonitorRequests(MessageReadRequests, ProgressRequests):
+    """Examines all groups in rounds."""
 
-    A round that fails because no name server answers raises; the loop may be started again.
+    async def monitor(
+        self, *, interval_seconds: float = ROUND_SECONDS
+    ) -> AsyncIterator[MonitorRound]:
+        """Examine all groups again and again (``startMonitoring``); the first round comes at once.
 
-    Args:
-        access: the cluster.
-        interval_seconds: from the start of a round to the next one's.
+        A round that fails because no name server answers raises; the loop may be started again.
 
-    Raises:
-        RemotingError: no name server answers.
-    """
-    since_ms = time.time_ns() // 1_000_000
-    loop = asyncio.get_running_loop()
-    while True:
-        due = loop.time() + interval_seconds
-        found = await monitor_round(access, since_ms=since_ms)
-        since_ms = found.started_ms
-        yield found
-        await asyncio.sleep(max(due - loop.time(), 0.0))
+        Args:
+            interval_seconds: from the start of a round to the next one's.
 
+        Raises:
+            RemotingError: no name server answers.
+        """
+        since_ms = time.time_ns() // 1_000_000
+        loop = asyncio.get_running_loop()
+        while True:
+            due = loop.time() + interval_seconds
+            found = await self.monitor_round(since_ms=since_ms)
+            since_ms = found.started_ms
+            yield found
+            await asyncio.sleep(max(due - loop.time(), 0.0))
 
-async def monitor_round(access: Access, *, since_ms: int) -> MonitorRound:
-    """Examine all groups once.
+    async def monitor_round(self, *, since_ms: int) -> MonitorRound:
+        """Examine all groups once.
 
-    Args:
-        access: the cluster.
-        since_ms: events from then on (since the epoch).
+        Args:
+            since_ms: events from then on (since the epoch).
 
-    Raises:
-        RemotingError: no name server answers.
-    """
-    started_ms = time.time_ns() // 1_000_000
-    topics = await list_topics(access)
-    groups = [each.removeprefix(RETRY_PREFIX) for each in topics if each.startswith(RETRY_PREFIX)]
-    statuses, silent = await answers_of(groups, lambda group: consumer_status(access, group))
-    undone, failed = await answers_of(statuses, lambda group: _undone(access, group))
-    return MonitorRound(
-        started_ms,
-        tuple(each for one in undone.values() for each in one),
-        statuses,
-        await _offsets_moved(access, since_ms) if OFFSET_MOVED_TOPIC in topics else (),
-        {
-            group: str(error)
-            for group, error in (silent | failed).items()
-            if not isinstance(error, ConsumerNotOnlineError)
-        },
-    )
+        Raises:
+            RemotingError: no name server answers.
+        """
+        started_ms = time.time_ns() // 1_000_000
+        topics = await self.list_topics()
+        groups = [
+            each.removeprefix(RETRY_PREFIX) for each in topics if each.startswith(RETRY_PREFIX)
+        ]
+        statuses, silent = await answers_of(groups, lambda group: self.consumer_status(group))
+        undone, failed = await answers_of(statuses, lambda group: self._undone(group))
+        return MonitorRound(
+            started_ms,
+            tuple(each for one in undone.values() for each in one),
+            statuses,
+            await self._offsets_moved(since_ms) if OFFSET_MOVED_TOPIC in topics else (),
+            {
+                group: str(error)
+                for group, error in (silent | failed).items()
+                if not isinstance(error, ConsumerNotOnlineError)
+            },
+        )
 
+    async def _undone(self, group: str) -> list[UndoneMessages]:
+        """By topic, of a group that is online."""
+        try:
+            progress = await self.group_progress(group)
+        except ConsumerNotOnlineError:  # it has consumed nothing yet
+            return []
+        topics = sorted({each.queue.topic for each in progress.queues})
+        statuses, _ = await answers_of(topics, lambda topic: self._queues_of(topic))
+        return [_undone_of(progress, topic, statuses.get(topic, {})) for topic in topics]
 
-async def _undone(access: Access, group: str) -> list[UndoneMessages]:
-    """By topic, of a group that is online."""
-    try:
-        progress = await group_progress(access, group)
-    except ConsumerNotOnlineError:  # it has consumed nothing yet
-        return []
-    topics = sorted({each.queue.topic for each in progress.queues})
-    statuses, _ = await answers_of(topics, lambda topic: _queues_of(access, topic))
-    return [_undone_of(progress, topic, statuses.get(topic, {})) for topic in topics]
+    async def _queues_of(self, topic: str) -> dict[MessageQueue, QueueStatus]:
+        nodes = await nodes_of_topic(self, topic)
+        found, _ = await answers_of(nodes.values(), lambda a: queue_statuses(self.access, a, topic))
+        return {queue: status for table in found.values() for queue, status in table.items()}
 
-
-async def _queues_of(access: Access, topic: str) -> dict[MessageQueue, QueueStatus]:
-    nodes = await nodes_of_topic(access, topic)
-    found, _ = await answers_of(nodes.values(), lambda a: queue_statuses(access, a, topic))
-    return {queue: status for table in found.values() for queue, status in table.items()}
+    async def _offsets_moved(self, since_ms: int) -> tuple[OffsetMoved, ...]:
+        found = []
+        messages = self.read_messages(
+            OFFSET_MOVED_TOPIC,
+            begin_ms=since_ms,
+            max_messages=EVENTS_MAX,
+            group=MONITOR_GROUP,
+        )
+        try:
+            async for message in messages:
+                event = _offset_moved(message.body, message.store_timestamp)
+                # The search by time gives the nearest message, which may be an older one.
+                if event is not None and event.stored_ms >= since_ms:
+                    found.append(event)
+        except TopicRouteNotFoundError:  # it went meanwhile
+            return ()
+        except KeroloxError:
+            return tuple(found)
+        return tuple(found)
 
 
 def _undone_of(
@@ -165,28 +183,6 @@ def _undone_of(
         max((each.lag for each in queues), default=0),
         max([0, *delays]),
     )
-
-
-async def _offsets_moved(access: Access, since_ms: int) -> tuple[OffsetMoved, ...]:
-    found = []
-    messages = read_messages(
-        access,
-        OFFSET_MOVED_TOPIC,
-        begin_ms=since_ms,
-        max_messages=EVENTS_MAX,
-        group=MONITOR_GROUP,
-    )
-    try:
-        async for message in messages:
-            event = _offset_moved(message.body, message.store_timestamp)
-            # The search by time gives the nearest message, which may be an older one.
-            if event is not None and event.stored_ms >= since_ms:
-                found.append(event)
-    except TopicRouteNotFoundError:  # it went meanwhile
-        return ()
-    except KeroloxError:
-        return tuple(found)
-    return tuple(found)
 
 
 def _offset_moved(body: bytes, stored_ms: int) -> OffsetMoved | None:

@@ -3,23 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from kerolox.admin.answers import Members, read_object
-from kerolox.admin.asking import answers_of, current_route
-from kerolox.admin.brokers import BrokerRuntime, broker_runtime
-from kerolox.admin.cluster import cluster_info
-from kerolox.admin.consumers.progress import group_progress
-from kerolox.admin.topic_lists import groups_of_topic
-from kerolox.admin.topics import list_topics
+from kerolox.admin.asking import answers_of
+from kerolox.admin.brokers import BrokerRequests, BrokerRuntime
+from kerolox.admin.consumers.progress import ProgressRequests
+from kerolox.admin.topic_lists import TopicListRequests
+from kerolox.client.core.checking import checked
 from kerolox.client.core.routes import MASTER_ID
 from kerolox.errors import KeroloxError
 from kerolox.protocol.codes import RequestCode
 from kerolox.protocol.headers import ViewBrokerStatsHeader
 from kerolox.protocol.names import DLQ_PREFIX, GROUP_GET_NUMS, RETRY_PREFIX, TOPIC_PUT_NUMS
-
-if TYPE_CHECKING:
-    from kerolox.client.aio.network.access import Access
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,126 +73,125 @@ class BrokerStatus:
     error: str = ""
 
 
-async def broker_stats(access: Access, broker: str, name: str, key: str) -> BrokerStats:
-    """A metric of a broker over the last minute, hour and day (code 315).
+@checked()
+class TrafficRequests(ProgressRequests, BrokerRequests, TopicListRequests):
+    """Asks how much is sent and consumed."""
 
-    Args:
-        access: the cluster.
-        broker: ``host:port``.
-        name: for example TOPIC_PUT_NUMS, TOPIC_PUT_SIZE, GROUP_GET_NUMS, SNDBCK_PUT_NUMS.
-        key: a topic, or ``topic@group``, as the metric needs it.
+    async def broker_stats(self, broker: str, name: str, key: str) -> BrokerStats:
+        """A metric of a broker over the last minute, hour and day (code 315).
 
-    Raises:
-        BrokerSystemError: the broker has no such metric (yet).
-        RemotingError: it does not answer, or with something else.
-    """
-    header = ViewBrokerStatsHeader(stats_name=name, stats_key=key).encode()
-    response = await access.ask(broker, RequestCode.VIEW_BROKER_STATS_DATA, header)
-    answer = await read_object(response, "the metric", broker)
-    return BrokerStats(
-        _item(answer.members("statsMinute")),
-        _item(answer.members("statsHour")),
-        _item(answer.members("statsDay")),
-    )
+        Args:
+            broker: ``host:port``.
+            name: for example TOPIC_PUT_NUMS, TOPIC_PUT_SIZE, GROUP_GET_NUMS, SNDBCK_PUT_NUMS.
+            key: a topic, or ``topic@group``, as the metric needs it.
 
-
-async def traffic(
-    access: Access, *, topic: str = "", active_only: bool = False
-) -> list[TopicTraffic]:
-    """How much goes into topics and out to their groups (``statsAll``), sorted by topic and group;
-    metrics that a broker does not report count as 0.
-
-    Args:
-        access: the cluster.
-        topic: only this one; empty: all but those of retries and dead letters.
-        active_only: only where there was a message in the last day.
-
-    Raises:
-        RemotingError: no name server answers.
-    """
-    topics = [
-        name
-        for name in ([topic] if topic else await list_topics(access))
-        if topic or not name.startswith((RETRY_PREFIX, DLQ_PREFIX))
-    ]
-    found, failed = await answers_of(topics, lambda name: _traffic_of(access, name))
-    if topic and failed:
-        raise failed[topic]
-    return [
-        each
-        for name in topics
-        for each in found.get(name, ())
-        if not active_only or each.in_day or each.out_day
-    ]
-
-
-async def cluster_status(access: Access, *, cluster: str = "") -> list[BrokerStatus]:
-    """All nodes of a cluster with their metrics (``clusterList``), sorted by cluster, name and id.
-
-    Args:
-        access: the cluster.
-        cluster: its name; empty: all clusters.
-
-    Raises:
-        ClientError: there is no such cluster.
-        RemotingError: no name server answers.
-    """
-    info = await cluster_info(access)
-    clusters = [cluster] if cluster else sorted(info.clusters)
-    nodes = [
-        (name, broker.broker_name, broker_id, address)
-        for name in clusters
-        for broker in info.nodes(name)
-        for broker_id, address in broker.addresses.items()
-    ]
-    found, failed = await answers_of(
-        (address for *_, address in nodes), lambda address: broker_runtime(access, address)
-    )
-    return [
-        BrokerStatus(
-            *node, found.get(node[-1]), str(failed[node[-1]]) if node[-1] in failed else ""
+        Raises:
+            BrokerSystemError: the broker has no such metric (yet).
+            RemotingError: it does not answer, or with something else.
+        """
+        header = ViewBrokerStatsHeader(stats_name=name, stats_key=key).encode()
+        response = await self.access.ask(broker, RequestCode.VIEW_BROKER_STATS_DATA, header)
+        answer = await read_object(response, "the metric", broker)
+        return BrokerStats(
+            _item(answer.members("statsMinute")),
+            _item(answer.members("statsHour")),
+            _item(answer.members("statsDay")),
         )
-        for node in nodes
-    ]
+
+    async def traffic(self, *, topic: str = "", active_only: bool = False) -> list[TopicTraffic]:
+        """How much goes into topics and out to their groups (``statsAll``), sorted by topic and
+        group; metrics that a broker does not report count as 0.
+
+        Args:
+            topic: only this one; empty: all but those of retries and dead letters.
+            active_only: only where there was a message in the last day.
+
+        Raises:
+            RemotingError: no name server answers.
+        """
+        topics = [
+            name
+            for name in ([topic] if topic else await self.list_topics())
+            if topic or not name.startswith((RETRY_PREFIX, DLQ_PREFIX))
+        ]
+        found, failed = await answers_of(topics, lambda name: self._traffic_of(name))
+        if topic and failed:
+            raise failed[topic]
+        return [
+            each
+            for name in topics
+            for each in found.get(name, ())
+            if not active_only or each.in_day or each.out_day
+        ]
+
+    async def cluster_status(self, *, cluster: str = "") -> list[BrokerStatus]:
+        """All nodes of a cluster with their metrics (``clusterList``), sorted by cluster, name and
+        id.
+
+        Args:
+            cluster: its name; empty: all clusters.
+
+        Raises:
+            ClientError: there is no such cluster.
+            RemotingError: no name server answers.
+        """
+        info = await self.cluster_info()
+        clusters = [cluster] if cluster else sorted(info.clusters)
+        nodes = [
+            (name, broker.broker_name, broker_id, address)
+            for name in clusters
+            for broker in info.nodes(name)
+            for broker_id, address in broker.addresses.items()
+        ]
+        found, failed = await answers_of(
+            (address for *_, address in nodes), lambda address: self.broker_runtime(address)
+        )
+        return [
+            BrokerStatus(
+                *node, found.get(node[-1]), str(failed[node[-1]]) if node[-1] in failed else ""
+            )
+            for node in nodes
+        ]
+
+    async def _traffic_of(self, topic: str) -> list[TopicTraffic]:
+        route = await self.access.route(topic)
+        masters = [broker.addresses.get(MASTER_ID) for broker in route.brokers]
+        addresses = [address for address in masters if address]
+
+        async def total(name: str, key: str) -> tuple[float, int]:
+            found, _ = await answers_of(addresses, lambda a: self.broker_stats(a, name, key))
+            stats = found.values()
+            return sum(each.minute.per_second for each in stats), sum(
+                each.day_total for each in stats
+            )
+
+        try:
+            groups = await self.groups_of_topic(topic)
+        except KeroloxError:
+            groups = []
+        in_rate, in_day = await total(TOPIC_PUT_NUMS, topic)
+        if not groups:
+            return [TopicTraffic(topic=topic, in_per_second=in_rate, in_day=in_day)]
+        rows = []
+        for group in groups:
+            out_rate, out_day = await total(GROUP_GET_NUMS, f"{topic}@{group}")
+            try:
+                lag = max((await self.group_progress(group, topic=topic)).lag, 0)
+            except KeroloxError:
+                lag = 0
+            rows.append(
+                TopicTraffic(
+                    topic=topic,
+                    group=group,
+                    lag=lag,
+                    in_per_second=in_rate,
+                    out_per_second=out_rate,
+                    in_day=in_day,
+                    out_day=out_day,
+                )
+            )
+        return rows
 
 
 def _item(item: Members) -> StatsItem:
     return StatsItem(item.number("sum"), item.real("tps"), item.real("avgpt"))
-
-
-async def _traffic_of(access: Access, topic: str) -> list[TopicTraffic]:
-    route = await current_route(access, topic)
-    masters = [broker.addresses.get(MASTER_ID) for broker in route.brokers]
-    addresses = [address for address in masters if address]
-
-    async def total(name: str, key: str) -> tuple[float, int]:
-        found, _ = await answers_of(addresses, lambda a: broker_stats(access, a, name, key))
-        stats = found.values()
-        return sum(each.minute.per_second for each in stats), sum(each.day_total for each in stats)
-
-    try:
-        groups = await groups_of_topic(access, topic)
-    except KeroloxError:
-        groups = []
-    in_rate, in_day = await total(TOPIC_PUT_NUMS, topic)
-    if not groups:
-        return [TopicTraffic(topic=topic, in_per_second=in_rate, in_day=in_day)]
-    rows = []
-    for group in groups:
-        out_rate, out_day = await total(GROUP_GET_NUMS, f"{topic}@{group}")
-        try:
-            lag = max((await group_progress(access, group, topic=topic)).lag, 0)
-        except KeroloxError:
-            lag = 0
-        rows.append(
-            TopicTraffic(
-                topic=topic,
-                group=group,
-                lag=lag,
-                in_per_second=in_rate,
-                out_per_second=out_rate,
-                in_day=in_day,
-                out_day=out_day,
-            )
-        )
-    return rows

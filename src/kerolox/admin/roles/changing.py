@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING
 
 from kerolox.admin.answers import read_object
 from kerolox.admin.asking import answers_of
-from kerolox.admin.cluster import cluster_info
+from kerolox.admin.cluster import ClusterRequests
 from kerolox.admin.roles.listing import not_listed_at
 from kerolox.admin.roles.loss import check_furthest, what_may_be_lost
 from kerolox.admin.roles.steps import PlannedChange, notify_slaves
+from kerolox.client.core.checking import checked
 from kerolox.client.core.routes import MASTER_ID
 from kerolox.clock import now_ms
 from kerolox.errors import (
@@ -91,111 +92,150 @@ class RoleChanged:
     do not find it."""
 
 
-async def broker_role(access: Access, broker: str) -> BrokerRole:
-    """What a broker of Kerolox is, and how far its log reaches (code 31038).
+@checked()
+class RoleRequests(ClusterRequests):
+    """Asks about roles of brokers, and changes them."""
 
-    Args:
-        access: the cluster.
-        broker: ``host:port``.
+    async def broker_role(self, broker: str) -> BrokerRole:
+        """What a broker of Kerolox is, and how far its log reaches (code 31038).
 
-    Raises:
-        RequestCodeNotSupportedError: it is no broker of Kerolox, or an old one.
-        BrokerError: it refused.
-        RemotingError: it does not answer, or with something else.
-    """
-    status = await _Asked(access).status(broker)
-    return BrokerRole(
-        address=status.address,
-        broker_name=status.broker_name,
-        cluster=status.broker_cluster_name,
-        broker_id=status.broker_id,
-        role=status.broker_role,
-        epoch=status.epoch,
-        log_begin=status.log_begin,
-        log_end=status.log_end,
-        is_following=status.is_following,
-        master=status.master_address,
-        slaves=status.slaves,
-        is_paused=status.is_paused,
-        newer_epoch=status.newer_epoch,
-    )
+        Args:
+            broker: ``host:port``.
 
-
-async def plan_promotion(access: Access, broker: str) -> PromotionPlan:
-    """What :func:`promote_broker` would do; nothing is changed.
-
-    Args:
-        access: the cluster.
-        broker: ``host:port`` of the slave.
-
-    Raises:
-        ClientError: it may not be done.
-        BrokerError, RemotingError: the slave does not say what it is.
-    """
-    asked = _Asked(access)
-    status = await _slave(asked, broker)
-    found = await _found(access, asked, status)
-    if found.master is not None:
-        return PromotionPlan(
-            broker=broker, broker_name=status.broker_name, master=found.master.address
+        Raises:
+            RequestCodeNotSupportedError: it is no broker of Kerolox, or an old one.
+            BrokerError: it refused.
+            RemotingError: it does not answer, or with something else.
+        """
+        status = await _Asked(self.access).status(broker)
+        return BrokerRole(
+            address=status.address,
+            broker_name=status.broker_name,
+            cluster=status.broker_cluster_name,
+            broker_id=status.broker_id,
+            role=status.broker_role,
+            epoch=status.epoch,
+            log_begin=status.log_begin,
+            log_end=status.log_end,
+            is_following=status.is_following,
+            master=status.master_address,
+            slaves=status.slaves,
+            is_paused=status.is_paused,
+            newer_epoch=status.newer_epoch,
         )
-    return PromotionPlan(broker=broker, broker_name=status.broker_name, lost=_loss(status, found))
 
+    async def plan_promotion(self, broker: str) -> PromotionPlan:
+        """What :meth:`promote_broker` would do; nothing is changed.
 
-async def promote_broker(
-    access: Access,
-    broker: str,
-    *,
-    accept_loss: bool = False,
-    role: str = "",
-    timeout_seconds: float = 60.0,
-    on_step: Callable[[str], None] | None = None,
-) -> RoleChanged:
-    """Make a slave the master of its name (code 31039).
+        Args:
+            broker: ``host:port`` of the slave.
 
-    While its master is there, both change places, and nothing is lost: clients wait a moment. When
-    the master is gone, the slave takes its place, which may lose what was not on a slave.
+        Raises:
+            ClientError: it may not be done.
+            BrokerError, RemotingError: the slave does not say what it is.
+        """
+        asked = _Asked(self.access)
+        status = await _slave(asked, broker)
+        found = await _found(self, asked, status)
+        if found.master is not None:
+            return PromotionPlan(
+                broker=broker, broker_name=status.broker_name, master=found.master.address
+            )
+        return PromotionPlan(
+            broker=broker, broker_name=status.broker_name, lost=_loss(status, found)
+        )
 
-    Args:
-        access: the cluster.
-        broker: ``host:port`` of the slave.
-        accept_loss: go on where messages that were acknowledged may be lost.
-        role: ``ASYNC_MASTER`` or ``SYNC_MASTER``; empty: what its master is or was, as far as it is
-            known, else ``ASYNC_MASTER``. Not with a master that is there.
-        timeout_seconds: how long the slave may take to come near its master's end.
-        on_step: called with the name of each step before it.
+    async def promote_broker(
+        self,
+        broker: str,
+        *,
+        accept_loss: bool = False,
+        role: str = "",
+        timeout_seconds: float = 60.0,
+        on_step: Callable[[str], None] | None = None,
+    ) -> RoleChanged:
+        """Make a slave the master of its name (code 31039).
 
-    Raises:
-        ClientError: it may not be done, or a step failed: the text says which, and who is the
-            master.
-        BrokerError, RemotingError: the slave does not say what it is.
-    """
-    asked = _Asked(access)
-    status = await _slave(asked, broker)
-    report = on_step or (lambda step: None)
-    found = await _found(access, asked, status)
-    master = found.master
-    if master is not None:
-        if role not in ("", master.broker_role):
-            raise ClientError(f"its master is {master.broker_role}; it becomes the same")
-        others = [each for each in found.statuses if each != master.address]
-        done = await PlannedChange(
-            asked, master, status, others, timeout_seconds=timeout_seconds, on_step=report
-        ).run()
-        return await _changed(access, done.master, master.address, done.not_told)
-    lost = _loss(status, found)
-    if lost and not accept_loss:
-        raise ClientError(f"messages may be lost: {lost}; say so to go on (--accept-loss)")
-    change = RoleChange(
-        action=RoleAction.PROMOTE,
-        epoch=_epoch_of_emergency([status, *found.statuses.values()]),
-        broker_role=role or status.master_role or status.remembered_role or ASYNC_MASTER,
-    )
-    report(f"{broker} becomes the master")
-    promoted = await asked.change(broker, change)
-    report("all slaves follow it")
-    not_told = await notify_slaves(asked, promoted, found.statuses)
-    return await _changed(access, promoted, "", not_told)
+        While its master is there, both change places, and nothing is lost: clients wait a moment.
+        When the master is gone, the slave takes its place, which may lose what was not on a slave.
+
+        Args:
+            broker: ``host:port`` of the slave.
+            accept_loss: go on where messages that were acknowledged may be lost.
+            role: ``ASYNC_MASTER`` or ``SYNC_MASTER``; empty: what its master is or was, as far as
+                it is known, else ``ASYNC_MASTER``. Not with a master that is there.
+            timeout_seconds: how long the slave may take to come near its master's end.
+            on_step: called with the name of each step before it.
+
+        Raises:
+            ClientError: it may not be done, or a step failed: the text says which, and who is the
+                master.
+            BrokerError, RemotingError: the slave does not say what it is.
+        """
+        asked = _Asked(self.access)
+        status = await _slave(asked, broker)
+        report = on_step or (lambda step: None)
+        found = await _found(self, asked, status)
+        master = found.master
+        if master is not None:
+            if role not in ("", master.broker_role):
+                raise ClientError(f"its master is {master.broker_role}; it becomes the same")
+            others = [each for each in found.statuses if each != master.address]
+            done = await PlannedChange(
+                asked, master, status, others, timeout_seconds=timeout_seconds, on_step=report
+            ).run()
+            return await _changed(self.access, done.master, master.address, done.not_told)
+        lost = _loss(status, found)
+        if lost and not accept_loss:
+            raise ClientError(f"messages may be lost: {lost}; say so to go on (--accept-loss)")
+        change = RoleChange(
+            action=RoleAction.PROMOTE,
+            epoch=_epoch_of_emergency([status, *found.statuses.values()]),
+            broker_role=role or status.master_role or status.remembered_role or ASYNC_MASTER,
+        )
+        report(f"{broker} becomes the master")
+        promoted = await asked.change(broker, change)
+        report("all slaves follow it")
+        not_told = await notify_slaves(asked, promoted, found.statuses)
+        return await _changed(self.access, promoted, "", not_told)
+
+    async def demote_broker(
+        self,
+        broker: str,
+        *,
+        to: str = "",
+        without_master: bool = False,
+        timeout_seconds: float = 60.0,
+        on_step: Callable[[str], None] | None = None,
+    ) -> RoleChanged | None:
+        """Make a master the slave of another broker (code 31039).
+
+        Args:
+            broker: ``host:port`` of the master.
+            to: ``host:port`` of the slave that takes its place; empty: the only one there is. Where
+                there is a newer master under the name, it becomes the slave of that one.
+            without_master: nobody takes its place.
+            timeout_seconds: how long the slave may take to come near the end of the log.
+            on_step: called with the name of each step before it.
+
+        Returns:
+            Who became the master; None: nobody did.
+
+        Raises:
+            ClientError: it may not be done, or a step failed: the text says which, and who is the
+                master.
+            BrokerError, RemotingError: it does not say what it is.
+        """
+        asked = _Asked(self.access)
+        status, found, newer = await _demoted(self, asked, broker)
+        if newer is None and not without_master:
+            return await self.promote_broker(
+                to or _only_slave(broker, found),
+                timeout_seconds=timeout_seconds,
+                on_step=on_step,
+            )
+        await asked.change(broker, _demotion(status, newer, found))
+        return None
 
 
 def _epoch_of_emergency(known: list[RoleStatus]) -> int:
@@ -205,70 +245,29 @@ def _epoch_of_emergency(known: list[RoleStatus]) -> int:
     return max(max(epochs) + 1, now_ms())
 
 
-async def demote_broker(
-    access: Access,
-    broker: str,
-    *,
-    to: str = "",
-    without_master: bool = False,
-    timeout_seconds: float = 60.0,
-    on_step: Callable[[str], None] | None = None,
-) -> RoleChanged | None:
-    """Make a master the slave of another broker (code 31039).
-
-    Args:
-        access: the cluster.
-        broker: ``host:port`` of the master.
-        to: ``host:port`` of the slave that takes its place; empty: the only one there is. Where
-            there is a newer master under the name, it becomes the slave of that one.
-        without_master: nobody takes its place.
-        timeout_seconds: how long the slave may take to come near the end of the log.
-        on_step: called with the name of each step before it.
-
-    Returns:
-        Who became the master; None: nobody did.
-
-    Raises:
-        ClientError: it may not be done, or a step failed: the text says which, and who is the
-            master.
-        BrokerError, RemotingError: it does not say what it is.
-    """
-    asked = _Asked(access)
-    status, found, newer = await _demoted(access, asked, broker)
-    if newer is None and not without_master:
-        return await promote_broker(
-            access,
-            to or _only_slave(broker, found),
-            timeout_seconds=timeout_seconds,
-            on_step=on_step,
-        )
-    await asked.change(broker, _demotion(status, newer, found))
-    return None
-
-
 async def plan_demotion(
-    access: Access, broker: str, *, to: str = "", without_master: bool = False
+    admin: RoleRequests, broker: str, *, to: str = "", without_master: bool = False
 ) -> PromotionPlan | None:
-    """What :func:`demote_broker` would do; nothing is changed. Arguments and errors: see there.
+    """What :meth:`demote_broker` would do; nothing is changed. Arguments and errors: see there.
 
     Returns:
         The promotion of the slave that takes its place; None: nobody does, or a newer master did.
     """
-    asked = _Asked(access)
-    _, found, newer = await _demoted(access, asked, broker)
+    asked = _Asked(admin.access)
+    _, found, newer = await _demoted(admin, asked, broker)
     if newer is None and not without_master:
-        return await plan_promotion(access, to or _only_slave(broker, found))
+        return await admin.plan_promotion(to or _only_slave(broker, found))
     return None
 
 
 async def _demoted(
-    access: Access, asked: _Asked, broker: str
+    admin: RoleRequests, asked: _Asked, broker: str
 ) -> tuple[RoleStatus, _Found, RoleStatus | None]:
     """What a master is that becomes a slave, the others of its name, and a newer master."""
     status = await asked.status(broker)
     if not status.is_master:
         raise ClientError(f"{broker} is a slave already, with id {status.broker_id}")
-    found = await _found(access, asked, status)
+    found = await _found(admin, asked, status)
     newer = found.master
     if newer is not None and newer.epoch <= status.epoch:
         raise ClientError(
@@ -373,9 +372,9 @@ def _read(body: bytes, address: str) -> RoleStatus:
         raise RemoteProtocolError(f"the role of {address} can't be read: {error}") from None
 
 
-async def _found(access: Access, asked: _Asked, status: RoleStatus) -> _Found:
+async def _found(admin: RoleRequests, asked: _Asked, status: RoleStatus) -> _Found:
     """All others of a broker's name, as name servers and the broker know them."""
-    info = await cluster_info(access)
+    info = await admin.cluster_info()
     named = info.brokers.get(status.broker_name)
     addresses = {} if named is None else dict(named.addresses)
     found = _Found(
@@ -398,7 +397,7 @@ async def _found(access: Access, asked: _Asked, status: RoleStatus) -> _Found:
     found.foreign = {a for a, error in failed.items() if isinstance(error, BrokerError)}
     found.log_ends = {a: each.log_end for a, each in found.statuses.items() if not each.is_master}
     for address in found.foreign - {found.registered_master, status.master_address}:
-        found.log_ends[address] = await _log_end(access, address)
+        found.log_ends[address] = await _log_end(admin.access, address)
     return found
 
 

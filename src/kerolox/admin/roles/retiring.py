@@ -14,14 +14,14 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from kerolox.admin.asking import answers_of
-from kerolox.admin.brokers import broker_runtime, update_broker_settings
-from kerolox.admin.cluster import cluster_info
-from kerolox.admin.consumers.offsets import get_offset
-from kerolox.admin.consumers.progress import broker_progress
-from kerolox.admin.messages.waiting import delay_levels
-from kerolox.admin.name_server import add_write_permission, wipe_write_permission
-from kerolox.admin.topic_lists import all_topic_settings
+from kerolox.admin.consumers.progress import ProgressRequests
+from kerolox.admin.messages.waiting import WaitingMessageRequests
+from kerolox.admin.name_server import (
+    NameServerRequests,
+)
+from kerolox.admin.topic_lists import TopicListRequests
 from kerolox.admin.topics import TopicKind, queue_statuses, topic_kind
+from kerolox.client.core.checking import checked
 from kerolox.client.core.routes import MASTER_ID
 from kerolox.errors import ClientError, TopicNotFoundError
 from kerolox.message import MessageQueue
@@ -73,141 +73,178 @@ class BrokerDrain:
         return not (self.sending or self.lag or self.delayed or self.transactions)
 
 
-async def retire_broker(
-    access: Access, broker: str, *, force: bool = False, dry_run: bool = False
-) -> list[str]:
-    """Have producers send to a master no more; the topics that no other broker takes messages of.
+@checked()
+class RetirementRequests(
+    NameServerRequests, WaitingMessageRequests, ProgressRequests, TopicListRequests
+):
+    """Takes brokers out of a cluster, and back."""
 
-    Args:
-        access: the cluster.
-        broker: ``host:port`` of the master.
-        force: even where there are such topics: sending to them fails then.
-        dry_run: change nothing.
+    async def retire_broker(
+        self, broker: str, *, force: bool = False, dry_run: bool = False
+    ) -> list[str]:
+        """Have producers send to a master no more; the topics that no other broker takes messages
+        of.
 
-    Raises:
-        ClientError: it is no master that is registered; or topics are nowhere else and ``force`` is
-            not given: the text names them, and nothing was changed.
-        NoPermissionError: it may not be changed by requests (``configBlackList``).
-        BrokerError, RemotingError: a broker or a name server refused or does not answer.
-    """
-    info = await cluster_info(access)
-    node = _master(info, broker)
-    alone = await _only_here(access, info, node, broker)
-    if alone and not force:
-        shown = ", ".join(alone[:5]) + (f" and {len(alone) - 5} more" if len(alone) > 5 else "")
-        raise ClientError(
-            f"no other broker takes messages of {shown}; make them elsewhere first "
-            "(kerolox topic create NAME --broker), or use --force: sending to them fails then"
-        )
-    if dry_run:
+        Args:
+            broker: ``host:port`` of the master.
+            force: even where there are such topics: sending to them fails then.
+            dry_run: change nothing.
+
+        Raises:
+            ClientError: it is no master that is registered; or topics are nowhere else and
+                ``force`` is not given: the text names them, and nothing was changed.
+            NoPermissionError: it may not be changed by requests (``configBlackList``).
+            BrokerError, RemotingError: a broker or a name server refused or does not answer.
+        """
+        info = await self.cluster_info()
+        node = _master(info, broker)
+        alone = await self._only_here(info, node, broker)
+        if alone and not force:
+            shown = ", ".join(alone[:5]) + (f" and {len(alone) - 5} more" if len(alone) > 5 else "")
+            raise ClientError(
+                f"no other broker takes messages of {shown}; make them elsewhere first "
+                "(kerolox topic create NAME --broker), or use --force: sending to them fails then"
+            )
+        if dry_run:
+            return alone
+        await self.update_broker_settings({"brokerPermission": str(int(Perm.READ))}, broker=broker)
+        if await self._wait_for_routes(node, broker, is_writable=False):
+            await self.wipe_write_permission(node.broker_name)
         return alone
-    await update_broker_settings(access, {"brokerPermission": str(int(Perm.READ))}, broker=broker)
-    if await _wait_for_routes(access, node, broker, is_writable=False):
-        await wipe_write_permission(access, node.broker_name)
-    return alone
 
+    async def return_broker(self, broker: str, *, dry_run: bool = False) -> None:
+        """Undo :meth:`retire_broker`. Where its registration does not bring the permission back,
+        ``addWritePerm`` makes all of its topics readable and writable.
 
-async def return_broker(access: Access, broker: str, *, dry_run: bool = False) -> None:
-    """Undo :func:`retire_broker`. Where its registration does not bring the permission back,
-    ``addWritePerm`` makes all of its topics readable and writable.
+        Raises:
+            ClientError: it is no master that is registered.
+            BrokerError, RemotingError: a broker or a name server refused or does not answer.
+        """
+        node = _master(await self.cluster_info(), broker)
+        if dry_run:
+            return
+        both = int(Perm.READ | Perm.WRITE)
+        await self.update_broker_settings({"brokerPermission": str(both)}, broker=broker)
+        if await self._wait_for_routes(node, broker, is_writable=True):
+            await self.add_write_permission(node.broker_name)
 
-    Raises:
-        ClientError: it is no master that is registered.
-        BrokerError, RemotingError: a broker or a name server refused or does not answer.
-    """
-    node = _master(await cluster_info(access), broker)
-    if dry_run:
-        return
-    both = int(Perm.READ | Perm.WRITE)
-    await update_broker_settings(access, {"brokerPermission": str(both)}, broker=broker)
-    if await _wait_for_routes(access, node, broker, is_writable=True):
-        await add_write_permission(access, node.broker_name)
+    async def broker_drain(self, broker: str, *, ignored: Collection[str] = ()) -> BrokerDrain:
+        """What a master still has to do before it can be stopped.
 
+        Args:
+            broker: ``host:port`` of the master.
+            ignored: groups whose messages may be left.
 
-async def broker_drain(
-    access: Access, broker: str, *, ignored: Collection[str] = ()
-) -> BrokerDrain:
-    """What a master still has to do before it can be stopped.
+        Raises:
+            ClientError: it is no master that is registered.
+            BrokerError, RemotingError: it or a name server refused or does not answer.
+        """
+        info = await self.cluster_info()
+        node = _master(info, broker)
+        topics = await self.all_topic_settings(broker)
+        progress = await self.broker_progress(broker)
+        lag: dict[tuple[str, str], int] = {}
+        read = set()
+        for group in progress.groups:
+            for queue in group.queues:
+                read.add(queue.queue.topic)
+                if queue.lag > 0 and group.group not in (TRANSACTION_GROUP, *ignored):
+                    key = group.group, queue.queue.topic
+                    lag[key] = lag.get(key, 0) + queue.lag
+        runtime = await self.broker_runtime(broker)
+        routes = await _routes_that_differ(self.access, node, topics, is_writable=False)
+        return BrokerDrain(
+            address=broker,
+            broker_name=node.broker_name,
+            sending=tuple(routes),
+            lag=dict(sorted(lag.items())),
+            delayed=sum(level.waiting for level in await self.delay_levels(broker)),
+            transactions=await self._transactions(node.broker_name, broker),
+            unread=await _unread(self.access, info, broker, set(topics) - read),
+            log_end=runtime.log_max_offset,
+        )
 
-    Args:
-        access: the cluster.
-        broker: ``host:port`` of the master.
-        ignored: groups whose messages may be left.
+    async def wait_until_drained(
+        self,
+        broker: str,
+        *,
+        quiet_seconds: float = QUIET_SECONDS,
+        timeout_seconds: float | None = None,
+        ignored: Collection[str] = (),
+        on_look: Callable[[BrokerDrain], None] | None = None,
+    ) -> BrokerDrain:
+        """Wait until a retired master can be stopped: nothing is left to do, and nothing was stored
+        for some time. A name server that sends producers to it again is told anew.
 
-    Raises:
-        ClientError: it is no master that is registered.
-        BrokerError, RemotingError: it or a name server refused or does not answer.
-    """
-    info = await cluster_info(access)
-    node = _master(info, broker)
-    topics = await all_topic_settings(access, broker)
-    progress = await broker_progress(access, broker)
-    lag: dict[tuple[str, str], int] = {}
-    read = set()
-    for group in progress.groups:
-        for queue in group.queues:
-            read.add(queue.queue.topic)
-            if queue.lag > 0 and group.group not in (TRANSACTION_GROUP, *ignored):
-                key = group.group, queue.queue.topic
-                lag[key] = lag.get(key, 0) + queue.lag
-    runtime = await broker_runtime(access, broker)
-    routes = await _routes_that_differ(access, node, topics, is_writable=False)
-    return BrokerDrain(
-        address=broker,
-        broker_name=node.broker_name,
-        sending=tuple(routes),
-        lag=dict(sorted(lag.items())),
-        delayed=sum(level.waiting for level in await delay_levels(access, broker)),
-        transactions=await _transactions(access, node.broker_name, broker),
-        unread=await _unread(access, info, broker, set(topics) - read),
-        log_end=runtime.log_max_offset,
-    )
+        Args:
+            broker: ``host:port`` of the master.
+            quiet_seconds: how long nothing must have been stored.
+            timeout_seconds: most seconds to wait; None: no limit.
+            ignored: groups whose messages may be left.
+            on_look: called with each check.
 
+        Returns:
+            The last check.
 
-async def wait_until_drained(
-    access: Access,
-    broker: str,
-    *,
-    quiet_seconds: float = QUIET_SECONDS,
-    timeout_seconds: float | None = None,
-    ignored: Collection[str] = (),
-    on_look: Callable[[BrokerDrain], None] | None = None,
-) -> BrokerDrain:
-    """Wait until a retired master can be stopped: nothing is left to do, and nothing was stored for
-    some time. A name server that sends producers to it again is told anew.
+        Raises:
+            ClientError: the time is over: the text says what is left.
+            BrokerError, RemotingError: see :meth:`broker_drain`.
+        """
+        begin = time.monotonic()
+        quiet_since, log_end = begin, -1
+        while True:
+            found = await self.broker_drain(broker, ignored=ignored)
+            if on_look is not None:
+                on_look(found)
+            if found.sending:
+                await self.wipe_write_permission(found.broker_name)
+            now = time.monotonic()
+            if found.log_end != log_end:
+                quiet_since, log_end = now, found.log_end
+            if found.is_drained and now - quiet_since >= quiet_seconds:
+                return found
+            left = POLL_SECONDS if timeout_seconds is None else begin + timeout_seconds - now
+            if left <= 0:
+                raise ClientError(_still(found, quiet_seconds))
+            await asyncio.sleep(min(left, POLL_SECONDS, max(quiet_seconds, 0.1)))
 
-    Args:
-        access: the cluster.
-        broker: ``host:port`` of the master.
-        quiet_seconds: how long nothing must have been stored.
-        timeout_seconds: most seconds to wait; None: no limit.
-        ignored: groups whose messages may be left.
-        on_look: called with each check.
+    async def _only_here(self, info: ClusterInfo, node: BrokerAddresses, broker: str) -> list[str]:
+        """The users' topics of a master that no other one takes messages of, sorted."""
+        topics = [
+            name
+            for name, settings in (await self.all_topic_settings(broker)).items()
+            if settings.perm & Perm.WRITE and topic_kind(name, info) is TopicKind.NORMAL
+        ]
 
-    Returns:
-        The last check.
+        async def is_elsewhere(topic: str) -> bool:
+            route = await self.access.fetch_route(topic)
+            return route is not None and any(
+                queue.broker_name != node.broker_name and queue.perm & Perm.WRITE
+                for queue in route.queues
+            )
 
-    Raises:
-        ClientError: the time is over: the text says what is left.
-        BrokerError, RemotingError: see :func:`broker_drain`.
-    """
-    begin = time.monotonic()
-    quiet_since, log_end = begin, -1
-    while True:
-        found = await broker_drain(access, broker, ignored=ignored)
-        if on_look is not None:
-            on_look(found)
-        if found.sending:
-            await wipe_write_permission(access, found.broker_name)
-        now = time.monotonic()
-        if found.log_end != log_end:
-            quiet_since, log_end = now, found.log_end
-        if found.is_drained and now - quiet_since >= quiet_seconds:
-            return found
-        left = POLL_SECONDS if timeout_seconds is None else begin + timeout_seconds - now
-        if left <= 0:
-            raise ClientError(_still(found, quiet_seconds))
-        await asyncio.sleep(min(left, POLL_SECONDS, max(quiet_seconds, 0.1)))
+        found, _ = await answers_of(topics, is_elsewhere)
+        return [topic for topic in topics if not found.get(topic)]
+
+    async def _wait_for_routes(
+        self, node: BrokerAddresses, broker: str, *, is_writable: bool
+    ) -> list[str]:
+        """The name servers whose routes are otherwise after the broker had time to register."""
+        topics = await self.all_topic_settings(broker)
+        deadline = time.monotonic() + ROUTE_SECONDS_MAX
+        while True:
+            found = await _routes_that_differ(self.access, node, topics, is_writable=is_writable)
+            if not found or time.monotonic() >= deadline:
+                return found
+            await asyncio.sleep(POLL_SECONDS / 10)
+
+    async def _transactions(self, broker_name: str, broker: str) -> int:
+        count = 0
+        for queue, status in (await _queues(self.access, broker, HALF_TOPIC)).items():
+            place = MessageQueue(HALF_TOPIC, broker_name, queue.queue_id)
+            offset = await self.get_offset(TRANSACTION_GROUP, place, broker=broker)
+            count += max(status.max_offset - max(offset, status.min_offset), 0)
+        return count
 
 
 def _still(found: BrokerDrain, quiet_seconds: float) -> str:
@@ -233,40 +270,6 @@ def _master(info: ClusterInfo, broker: str) -> BrokerAddresses:
         each.addresses[MASTER_ID] for each in info.nodes() if MASTER_ID in each.addresses
     )
     raise ClientError(f"{broker} is no master that is registered; masters: {known or 'none'}")
-
-
-async def _only_here(
-    access: Access, info: ClusterInfo, node: BrokerAddresses, broker: str
-) -> list[str]:
-    """The users' topics of a master that no other one takes messages of, sorted."""
-    topics = [
-        name
-        for name, settings in (await all_topic_settings(access, broker)).items()
-        if settings.perm & Perm.WRITE and topic_kind(name, info) is TopicKind.NORMAL
-    ]
-
-    async def is_elsewhere(topic: str) -> bool:
-        route = await access.fetch_route(topic)
-        return route is not None and any(
-            queue.broker_name != node.broker_name and queue.perm & Perm.WRITE
-            for queue in route.queues
-        )
-
-    found, _ = await answers_of(topics, is_elsewhere)
-    return [topic for topic in topics if not found.get(topic)]
-
-
-async def _wait_for_routes(
-    access: Access, node: BrokerAddresses, broker: str, *, is_writable: bool
-) -> list[str]:
-    """The name servers whose routes are otherwise after the broker had time to register."""
-    topics = await all_topic_settings(access, broker)
-    deadline = time.monotonic() + ROUTE_SECONDS_MAX
-    while True:
-        found = await _routes_that_differ(access, node, topics, is_writable=is_writable)
-        if not found or time.monotonic() >= deadline:
-            return found
-        await asyncio.sleep(POLL_SECONDS / 10)
 
 
 async def _routes_that_differ(
@@ -296,15 +299,6 @@ async def _queues(access: Access, broker: str, topic: str) -> dict[MessageQueue,
         return await queue_statuses(access, broker, topic)
     except TopicNotFoundError:
         return {}
-
-
-async def _transactions(access: Access, broker_name: str, broker: str) -> int:
-    count = 0
-    for queue, status in (await _queues(access, broker, HALF_TOPIC)).items():
-        place = MessageQueue(HALF_TOPIC, broker_name, queue.queue_id)
-        offset = await get_offset(access, TRANSACTION_GROUP, place, broker=broker)
-        count += max(status.max_offset - max(offset, status.min_offset), 0)
-    return count
 
 
 async def _unread(

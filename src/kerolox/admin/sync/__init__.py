@@ -39,11 +39,11 @@ class Admin(AdminRequests):
         timeout_seconds: float = TIMEOUT_SECONDS,
     ) -> None:
         """Nothing is connected yet. Arguments and errors: see :class:`kerolox.admin.Admin`."""
-        self._admin = _Admin(name_server, settings=settings, timeout_seconds=timeout_seconds)
+        self._client = _Admin(name_server, settings=settings, timeout_seconds=timeout_seconds)
         self._portal = Portal("Admin")
 
     def __repr__(self) -> str:
-        return repr(self._admin)
+        return repr(self._client)
 
     def __enter__(self) -> Self:
         self.start()
@@ -59,8 +59,8 @@ class Admin(AdminRequests):
             ClientClosedError: it was closed before; make a new one.
             ConfigError: a file of the TLS settings can't be used.
         """
-        self._portal.open(self._admin.start)
+        self._portal.open(self._client.start)
 
     def close(self) -> None:
         """Close all connections, within five seconds. Idempotent."""
-        self._portal.shut(self._admin.close)
+        self._portal.shut(self._client.close)

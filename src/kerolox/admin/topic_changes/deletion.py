@@ -9,10 +9,15 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from kerolox.admin.asking import all_answers, ask_each, beside, is_kerolox, listed, masters_of
-from kerolox.admin.brokers import broker_runtime, broker_settings
-from kerolox.admin.cluster import cluster_info
-from kerolox.admin.topics import brokers_of, check_not_internal, order_entry, topic_settings
+from kerolox.admin.brokers import BrokerRequests
+from kerolox.admin.topics import (
+    TopicRequests,
+    brokers_of,
+    check_not_internal,
+    order_entry,
+)
 from kerolox.client.aio.network.lookups import queue_number
+from kerolox.client.core.checking import checked
 from kerolox.errors import BrokerError, ClientError, KeroloxError, RemotingError
 from kerolox.message import MessageQueue
 from kerolox.protocol.codes import Perm, RequestCode
@@ -36,102 +41,129 @@ STABLE_POLLS = 3
 _Offsets = dict[MessageQueue, int]
 
 
-async def delete_topic(access: Access, topic: str, *, cluster: str = "") -> list[str]:
-    """Delete a topic on the masters that have it and on all name servers (codes 215 and 216);
-    the addresses of those masters. Its messages stay in the commit log until that is cleaned.
+@checked()
+class TopicDeletionRequests(BrokerRequests, TopicRequests):
+    """Deletes topics."""
 
-    A broker of RocketMQ is first had to refuse messages of it, and given ``REST_SECONDS_MAX`` until
-    all that it has are in their queues: one that writes to a queue while its topic is deleted
-    writes to unmapped memory, which ends its process. Where messages came just then, and the broker
-    has ``autoCreateTopicEnable``, it is given ``PRODUCERS_SECONDS`` too.
+    async def delete_topic(self, topic: str, *, cluster: str = "") -> list[str]:
+        """Delete a topic on the masters that have it and on all name servers (codes 215 and 216);
+        the addresses of those masters. Its messages stay in the commit log until that is
+        cleaned.
 
-    Args:
-        access: the cluster.
-        topic: its name.
-        cluster: only there; empty: everywhere.
+        A broker of RocketMQ is first had to refuse messages of it, and given ``REST_SECONDS_MAX``
+        until all that it has are in their queues: one that writes to a queue while its topic is
+        deleted writes to unmapped memory, which ends its process. Where messages came just then,
+        and the broker has ``autoCreateTopicEnable``, it is given ``PRODUCERS_SECONDS`` too.
 
-    Raises:
-        TopicRouteNotFoundError: no name server knows it.
-        MessageRejectedError: it is RocketMQ's own.
-        ClientError: no such cluster; or a broker that has it is without its master: nothing was
-            done; or a master or name server refused or did not answer: the text says where it is
-            deleted and where not. Another run finishes it.
-        RemotingError: no name server answers.
-    """
-    check_not_internal(topic)
-    brokers, unasked = await brokers_of(access, topic)
-    if cluster:
-        (await cluster_info(access)).masters(cluster)  # names the clusters when it is unknown
-    masters = sorted(masters_of(brokers, cluster))
-    if cluster and not masters:
-        raise ClientError(f"topic {topic!r} is not in cluster {cluster!r}")
-    named = {each.broker_name for each in brokers if cluster in ("", each.cluster)}
-    headless = sorted(named.difference(masters_of(brokers, cluster).values()))
-    if headless:
-        # It has the topic still, and nobody could find it there any more.
-        raise ClientError(
-            f"topic {topic!r} was not deleted: the master of broker {', '.join(headless)} is not "
-            "registered; run the command again when it is, or when its slaves have stopped, too"
+        Args:
+            topic: its name.
+            cluster: only there; empty: everywhere.
+
+        Raises:
+            TopicRouteNotFoundError: no name server knows it.
+            MessageRejectedError: it is RocketMQ's own.
+            ClientError: no such cluster; or a broker that has it is without its master: nothing was
+                done; or a master or name server refused or did not answer: the text says where it
+                is deleted and where not. Another run finishes it.
+            RemotingError: no name server answers.
+        """
+        check_not_internal(topic)
+        brokers, unasked = await brokers_of(self.access, topic)
+        if cluster:
+            (await self.cluster_info()).masters(cluster)  # names the clusters when it is unknown
+        masters = sorted(masters_of(brokers, cluster))
+        if cluster and not masters:
+            raise ClientError(f"topic {topic!r} is not in cluster {cluster!r}")
+        named = {each.broker_name for each in brokers if cluster in ("", each.cluster)}
+        headless = sorted(named.difference(masters_of(brokers, cluster).values()))
+        if headless:
+            # It has the topic still, and nobody could find it there any more.
+            raise ClientError(
+                f"topic {topic!r} was not deleted: the master of broker "
+                f"{', '.join(headless)} is not registered; run the command again when it is, or "
+                "when its slaves have stopped, too"
+            )
+        deleted, failed = await ask_each(masters, lambda address: self._delete(address, topic))
+        if failed:
+            # A broker that has it would bring it back to every name server.
+            raise ClientError(
+                f"topic {topic!r} could not be deleted on broker {listed(failed)}"
+                f"{beside('it is deleted on', deleted)}, and still known to the name servers; "
+                "run the command again when all answer"
+            )
+        forgot, failed = await ask_each(
+            self.access.name_servers, lambda a: _forget(self.access, a, topic, cluster)
         )
-    deleted, failed = await ask_each(masters, lambda address: _delete(access, address, topic))
-    if failed:
-        # A broker that has it would bring it back to every name server.
-        raise ClientError(
-            f"topic {topic!r} could not be deleted on broker {listed(failed)}"
-            f"{beside('it is deleted on', deleted)}, and still known to the name servers; "
-            "run the command again when all answer"
+        failed = unasked | failed
+        if failed:
+            raise ClientError(
+                f"topic {topic!r} could not be deleted at name server {listed(failed)}"
+                f"{beside('it is deleted on', [*deleted, *forgot])}; run the command again when "
+                "all answer, or name only those that do (-n)"
+            )
+        return masters
+
+    async def _delete(self, address: str, topic: str) -> None:
+        """Delete a topic on one master; one that refuses has it as before.
+
+        Raises:
+            BrokerError: it refused.
+            RemotingError: it does not answer.
+        """
+        fields = {"topic": topic}
+        old = None
+        if not await is_kerolox(self, address):
+            old = await self.topic_settings(address, topic)
+        if old is None:
+            await self.access.ask(address, RequestCode.DELETE_TOPIC_IN_BROKER, fields)
+            return
+        # RocketMQ takes messages whatever the permission is, but none for a queue that is not
+        # there.
+        closed = msgspec.structs.replace(
+            old, perm=old.perm & ~Perm.WRITE, read_queue_nums=0, write_queue_nums=0
         )
-    forgot, failed = await ask_each(
-        access.name_servers, lambda a: _forget(access, a, topic, cluster)
-    )
-    failed = unasked | failed
-    if failed:
-        raise ClientError(
-            f"topic {topic!r} could not be deleted at name server {listed(failed)}"
-            f"{beside('it is deleted on', [*deleted, *forgot])}; run the command again when all "
-            "answer, or name only those that do (-n)"
-        )
-    return masters
+        queue_count = max(old.read_queue_nums, old.write_queue_nums)
+        queues = [MessageQueue(topic, "", queue_id) for queue_id in range(queue_count)]
+        try:
+            before = await _offsets(self.access, address, queues)
+            await asyncio.sleep(POLL_SECONDS)
+            await self.access.put_topic(address, closed)
+            if await self._at_rest(address, queues) != before:
+                settings = await self.broker_settings(address)
+                if settings.get("autoCreateTopicEnable") != "false":
+                    await asyncio.sleep(PRODUCERS_SECONDS)
+                    await self._at_rest(address, queues)
+            await self.access.ask(address, RequestCode.DELETE_TOPIC_IN_BROKER, fields)
+            if topic.startswith(DLQ_PREFIX):
+                await _forget_marks(self.access, address, queues)
+        except RemotingError:
+            raise  # It may have done what it was asked; to put the topic back would make it anew.
+        except BaseException:
+            with contextlib.suppress(KeroloxError):
+                await self.access.put_topic(address, old)
+            raise
 
-
-async def _delete(access: Access, address: str, topic: str) -> None:
-    """Delete a topic on one master; one that refuses has it as before.
-
-    Raises:
-        BrokerError: it refused.
-        RemotingError: it does not answer.
-    """
-    fields = {"topic": topic}
-    old = None
-    if not await is_kerolox(access, address):
-        old = await topic_settings(access, address, topic)
-    if old is None:
-        await access.ask(address, RequestCode.DELETE_TOPIC_IN_BROKER, fields)
-        return
-    # RocketMQ takes messages whatever the permission is, but none for a queue that is not there.
-    closed = msgspec.structs.replace(
-        old, perm=old.perm & ~Perm.WRITE, read_queue_nums=0, write_queue_nums=0
-    )
-    queue_count = max(old.read_queue_nums, old.write_queue_nums)
-    queues = [MessageQueue(topic, "", queue_id) for queue_id in range(queue_count)]
-    try:
-        before = await _offsets(access, address, queues)
-        await asyncio.sleep(POLL_SECONDS)
-        await access.put_topic(address, closed)
-        if await _at_rest(access, address, queues) != before:
-            settings = await broker_settings(access, address)
-            if settings.get("autoCreateTopicEnable") != "false":
-                await asyncio.sleep(PRODUCERS_SECONDS)
-                await _at_rest(access, address, queues)
-        await access.ask(address, RequestCode.DELETE_TOPIC_IN_BROKER, fields)
-        if topic.startswith(DLQ_PREFIX):
-            await _forget_marks(access, address, queues)
-    except RemotingError:
-        raise  # It may have done what it was asked; to put the topic back would make it anew.
-    except BaseException:
-        with contextlib.suppress(KeroloxError):
-            await access.put_topic(address, old)
-        raise
+    async def _at_rest(self, address: str, queues: list[MessageQueue]) -> _Offsets:
+        """Wait until no message is on its way to the log, and all of the log are in their
+        queues, or the time is over; the offsets when they stood still.
+        """
+        polls, end = 0, 0
+        now: _Offsets = {}
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(REST_SECONDS_MAX):
+                while polls < STABLE_POLLS:
+                    await asyncio.sleep(POLL_SECONDS)
+                    before, now = now, await _offsets(self.access, address, queues)
+                    polls = polls + 1 if now == before else 0
+                while True:
+                    # Java's has no metrics in its first seconds.
+                    with contextlib.suppress(BrokerError):
+                        runtime = await self.broker_runtime(address)
+                        end = end or runtime.log_max_offset
+                        if runtime.log_max_offset - runtime.dispatch_behind_bytes >= end:
+                            break
+                    await asyncio.sleep(POLL_SECONDS)
+        return now
 
 
 async def _forget_marks(access: Access, address: str, queues: list[MessageQueue]) -> None:
@@ -143,28 +175,6 @@ async def _forget_marks(access: Access, address: str, queues: list[MessageQueue]
                 consumer_group=group, topic=queue.topic, queue_id=queue.queue_id, commit_offset=0
             )
             await access.ask(address, RequestCode.UPDATE_CONSUMER_OFFSET, header.encode())
-
-
-async def _at_rest(access: Access, address: str, queues: list[MessageQueue]) -> _Offsets:
-    """Wait until no message is on its way to the log, and all of the log are in their queues, or
-    the time is over; the offsets when they stood still."""
-    polls, end = 0, 0
-    now: _Offsets = {}
-    with contextlib.suppress(TimeoutError):
-        async with asyncio.timeout(REST_SECONDS_MAX):
-            while polls < STABLE_POLLS:
-                await asyncio.sleep(POLL_SECONDS)
-                before, now = now, await _offsets(access, address, queues)
-                polls = polls + 1 if now == before else 0
-            while True:
-                # Java's has no metrics in its first seconds.
-                with contextlib.suppress(BrokerError):
-                    runtime = await broker_runtime(access, address)
-                    end = end or runtime.log_max_offset
-                    if runtime.log_max_offset - runtime.dispatch_behind_bytes >= end:
-                        break
-                await asyncio.sleep(POLL_SECONDS)
-    return now
 
 
 async def _offsets(access: Access, address: str, queues: list[MessageQueue]) -> _Offsets:

@@ -12,7 +12,13 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from kerolox.admin.asking import ask_each, beside, listed, masters_of
-from kerolox.admin.topics import brokers_of, check_not_internal, order_entry, topic_settings
+from kerolox.admin.topics import (
+    TopicRequests,
+    brokers_of,
+    check_not_internal,
+    order_entry,
+)
+from kerolox.client.core.checking import checked
 from kerolox.errors import ClientError, NotFoundError
 from kerolox.protocol.codes import RequestCode
 
@@ -33,62 +39,65 @@ class TopicChange:
     """Read queues that fewer were asked for than there are, and that stay; 0: none."""
 
 
-async def update_topic(
-    access: Access,
-    topic: str,
-    *,
-    cluster: str = "",
-    broker: str = "",
-    queues: int | None = None,
-    perm: int | None = None,
-    order: bool | None = None,
-    shrink_read_queues: bool = False,
-    dry_run: bool = False,
-) -> list[TopicChange]:
-    """Change settings of a topic where it is (code 17); what changed, by broker. Arguments that are
-    None change nothing.
+@checked()
+class TopicUpdateRequests(TopicRequests):
+    """Changes topics."""
 
-    Args:
-        access: the cluster.
-        topic: its name.
-        cluster: only on the masters of this one; empty: of all.
-        broker: only on the broker of this address.
-        queues: write queues on each broker, and read queues where that makes more of them.
-        perm: 2 write, 4 read, 6 both.
-        order: whether the name servers have an order of it (ORDER_TOPIC_CONFIG).
-        shrink_read_queues: fewer read queues too. What a queue holds that is no read queue any more
-            is delivered to nobody, and counts as lag. Delayed messages and open transactions that
-            are for it come to the others, on brokers of ours.
-        dry_run: change nothing.
+    async def update_topic(
+        self,
+        topic: str,
+        *,
+        cluster: str = "",
+        broker: str = "",
+        queues: int | None = None,
+        perm: int | None = None,
+        order: bool | None = None,
+        shrink_read_queues: bool = False,
+        dry_run: bool = False,
+    ) -> list[TopicChange]:
+        """Change settings of a topic where it is (code 17); what changed, by broker. Arguments that
+        are None change nothing.
 
-    Raises:
-        TopicRouteNotFoundError: no name server knows it.
-        MessageRejectedError: it is RocketMQ's own.
-        ClientError: it is not there; or not all that was to be done could be: the text says what is
-            done, what is not and why. Another run finishes it.
-        BrokerError, RemotingError: a broker does not say what it has.
-    """
-    check_not_internal(topic)
-    places = await _places(access, topic, cluster, broker)
-    changes = []
-    for address, name in places.items():
-        old = await topic_settings(access, address, topic)
-        if old is None:
-            raise ClientError(f"topic {topic!r} is not on broker {address}; create it there")
-        changes.append(_change(name, address, old, queues, perm, order, shrink_read_queues))
-    if dry_run:
-        return changes
-    wanted = {each.address: each for each in changes if each.new != each.old}
-    done, failed = await ask_each(
-        wanted, lambda address: access.put_topic(address, wanted[address].new)
-    )
-    if failed:
-        raise ClientError(
-            f"topic {topic!r} could not be changed on broker {listed(failed)}"
-            f"{beside('it is changed on', done)}; run the command again when all answer"
+        Args:
+            topic: its name.
+            cluster: only on the masters of this one; empty: of all.
+            broker: only on the broker of this address.
+            queues: write queues on each broker, and read queues where that makes more of them.
+            perm: 2 write, 4 read, 6 both.
+            order: whether the name servers have an order of it (ORDER_TOPIC_CONFIG).
+            shrink_read_queues: fewer read queues too. What a queue holds that is no read queue any
+                more is delivered to nobody, and counts as lag. Delayed messages and open
+                transactions that are for it come to the others, on brokers of ours.
+            dry_run: change nothing.
+
+        Raises:
+            TopicRouteNotFoundError: no name server knows it.
+            MessageRejectedError: it is RocketMQ's own.
+            ClientError: it is not there; or not all that was to be done could be: the text says
+                what is done, what is not and why. Another run finishes it.
+            BrokerError, RemotingError: a broker does not say what it has.
+        """
+        check_not_internal(topic)
+        places = await _places(self.access, topic, cluster, broker)
+        changes = []
+        for address, name in places.items():
+            old = await self.topic_settings(address, topic)
+            if old is None:
+                raise ClientError(f"topic {topic!r} is not on broker {address}; create it there")
+            changes.append(_change(name, address, old, queues, perm, order, shrink_read_queues))
+        if dry_run:
+            return changes
+        wanted = {each.address: each for each in changes if each.new != each.old}
+        done, failed = await ask_each(
+            wanted, lambda address: self.access.put_topic(address, wanted[address].new)
         )
-    await _write_order(access, topic, changes)
-    return changes
+        if failed:
+            raise ClientError(
+                f"topic {topic!r} could not be changed on broker {listed(failed)}"
+                f"{beside('it is changed on', done)}; run the command again when all answer"
+            )
+        await _write_order(self.access, topic, changes)
+        return changes
 
 
 async def _places(access: Access, topic: str, cluster: str, broker: str) -> dict[str, str]:

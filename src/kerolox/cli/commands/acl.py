@@ -30,7 +30,7 @@ from kerolox.cli.rows import (
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from kerolox.admin import Access, Account, AclConfig
+    from kerolox.admin import Account, AclConfig, Admin
     from kerolox.errors import KeroloxError
 
 SECRET_BYTES_MAX = 4096
@@ -55,20 +55,18 @@ class _AclAnswers(NamedTuple):
     """Those that tell nothing: RocketMQ 4.9.8, or without access control."""
 
 
-async def _ask(access: Access, place: Place) -> _AclAnswers:
-    from kerolox.admin import acl_config
+async def _ask(admin: Admin, place: Place) -> _AclAnswers:
     from kerolox.admin.asking import answers_of, targets
 
-    addresses = await targets(access, **place._asdict())
-    return _AclAnswers(*await answers_of(addresses, lambda address: acl_config(access, address)))
+    addresses = await targets(admin, **place._asdict())
+    return _AclAnswers(*await answers_of(addresses, admin.acl_config))
 
 
-async def _without_access_control(access: Access, addresses: Iterable[str]) -> list[str]:
+async def _without_access_control(admin: Admin, addresses: Iterable[str]) -> list[str]:
     """Those brokers that have aclEnable=false."""
-    from kerolox.admin import broker_settings
     from kerolox.admin.asking import answers_of
 
-    found, _ = await answers_of(addresses, lambda address: broker_settings(access, address))
+    found, _ = await answers_of(addresses, admin.broker_settings)
     return [each for each, settings in found.items() if settings.get("aclEnable") == "false"]
 
 
@@ -118,7 +116,7 @@ _ACCOUNT_COLUMNS = (
 @name_server_option
 def list_command(place: Place, output: str, name_server: str) -> None:
     """Print the accounts of each broker, as far as it tells them."""
-    answers = on_cluster(name_server, lambda access: _ask(access, place))
+    answers = on_cluster(name_server, lambda admin: _ask(admin, place))
     rows = [
         _account_row(address, account)
         for address, config in answers.configs.items()
@@ -135,7 +133,7 @@ def list_command(place: Place, output: str, name_server: str) -> None:
 @name_server_option
 def show_command(name: str, place: Place, output: str, name_server: str) -> None:
     """Print what an account may do, on each broker."""
-    answers = on_cluster(name_server, lambda access: _ask(access, place))
+    answers = on_cluster(name_server, lambda admin: _ask(admin, place))
     rows = [
         _account_row(address, account)
         for address, config in answers.configs.items()
@@ -156,7 +154,6 @@ def show_command(name: str, place: Place, output: str, name_server: str) -> None
 @name_server_option
 def version_command(place: Place, output: str, name_server: str) -> None:
     """Print which version of its accounts each broker has: of each file, if it says so."""
-    from kerolox.admin import acl_versions
 
     rows = [
         {
@@ -166,7 +163,7 @@ def version_command(place: Place, output: str, name_server: str) -> None:
             "counter": version.counter,
             "timestamp": version.timestamp,
         }
-        for each in on_cluster(name_server, lambda a: acl_versions(a, **place._asdict()))
+        for each in on_cluster(name_server, lambda admin: admin.acl_versions(**place._asdict()))
         for path, version in (each.files or {"": each.version}).items()
     ]
     columns = (
@@ -234,7 +231,7 @@ def set_command(
     )
     rows = on_cluster(
         name_server,
-        lambda access: _set(access, place, wanted, keeps_admin=admin is None, dry_run=dry_run),
+        lambda asks: _set(asks, place, wanted, keeps_admin=admin is None, dry_run=dry_run),
     )
     columns = Column("broker", "BROKER"), Column("change", "CHANGE")
     show_rows(rows, columns, output)
@@ -256,14 +253,13 @@ def _secret(file: IO[bytes] | None) -> str:
 
 
 async def _set(
-    access: Access, place: Place, wanted: Account, *, keeps_admin: bool, dry_run: bool
+    admin: Admin, place: Place, wanted: Account, *, keeps_admin: bool, dry_run: bool
 ) -> list[dict[str, object]]:
-    from kerolox.admin import put_account
     from kerolox.admin.asking import do_on_each
     from kerolox.errors import ClientError
 
-    answers = await _ask(access, place)
-    if off := await _without_access_control(access, answers.silent):
+    answers = await _ask(admin, place)
+    if off := await _without_access_control(admin, answers.silent):
         raise ClientError(
             f"broker {', '.join(off)} has no access control (aclEnable=false): set aclEnable=true "
             "in its settings and restart it, or name another one (--broker). Nothing was changed"
@@ -299,7 +295,7 @@ async def _set(
     if not dry_run:
         await do_on_each(
             plan,
-            lambda address: put_account(access, plan[address], broker=address),
+            lambda address: admin.put_account(plan[address], broker=address),
             f"account {wanted.access_key} could not be set",
         )
     return rows
@@ -342,12 +338,11 @@ def delete_command(
     name: str, place: Place, consent: Consent, output: str, name_server: str
 ) -> None:
     """Delete an account: who uses it is refused from then on."""
-    from kerolox.admin import delete_account
     from kerolox.admin.asking import do_on_each, targets
     from kerolox.errors import ClientError
 
     if not consent.yes:
-        answers = on_cluster(name_server, lambda access: _ask(access, place))
+        answers = on_cluster(name_server, lambda admin: _ask(admin, place))
         having = [
             a for a, config in answers.configs.items() if _account_of(config, name) is not None
         ]
@@ -359,9 +354,9 @@ def delete_command(
                 show_row(row, columns_of(row), output)
             return
 
-    async def work(access: Access) -> list[str]:
-        addresses = await targets(access, **place._asdict())
-        off = await _without_access_control(access, addresses)
+    async def work(admin: Admin) -> list[str]:
+        addresses = await targets(admin, **place._asdict())
+        off = await _without_access_control(admin, addresses)
         if len(off) == len(addresses):
             raise ClientError(
                 "no broker has access control (aclEnable=false), so there is no account to delete"
@@ -369,10 +364,10 @@ def delete_command(
         for address in off:
             complain(f"kerolox: {address} has no access control (aclEnable=false); it is left out")
         if not off:
-            return await delete_account(access, name, **place._asdict())
+            return await admin.delete_account(name, **place._asdict())
         return await do_on_each(
             [each for each in addresses if each not in off],
-            lambda address: delete_account(access, name, broker=address),
+            lambda address: admin.delete_account(name, broker=address),
             f"account {name} could not be deleted",
         )
 
@@ -395,7 +390,7 @@ def white_list_command(
 ) -> None:
     """Print the addresses from which everything is allowed, or replace them by those given."""
     rows, silent = on_cluster(
-        name_server, lambda access: _white_lists(access, place, addresses, dry_run)
+        name_server, lambda admin: _white_lists(admin, place, addresses, dry_run)
     )
     columns = [Column("broker", "BROKER"), Column("addresses", "ADDRESSES", text=_joined)]
     if addresses:
@@ -407,11 +402,10 @@ def white_list_command(
 
 
 async def _white_lists(
-    access: Access, place: Place, addresses: tuple[str, ...], dry_run: bool
+    admin: Admin, place: Place, addresses: tuple[str, ...], dry_run: bool
 ) -> tuple[list[dict[str, object]], dict[str, KeroloxError]]:
-    from kerolox.admin import put_global_white_addresses
 
-    answers = await _ask(access, place)
+    answers = await _ask(admin, place)
     rows: list[dict[str, object]] = [
         {"broker": address, "addresses": list(config.global_white_addresses)}
         for address, config in answers.configs.items()
@@ -421,5 +415,5 @@ async def _white_lists(
         for row in rows:
             row |= {"new": list(addresses), "done": not dry_run}
         if not dry_run:
-            await put_global_white_addresses(access, addresses, **place._asdict())
+            await admin.put_global_white_addresses(addresses, **place._asdict())
     return rows, answers.silent

@@ -17,7 +17,7 @@ from kerolox.cli.rows import Column, is_text, show_row
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from kerolox.admin import Access
+    from kerolox.admin import Admin
     from kerolox.bench import Tally
 
 EXIT_FAILURES = 1
@@ -147,7 +147,7 @@ def _run(kind: str, given: dict[str, object]) -> int:
     credentials, tls = security()
     clients = Clients(name_server, credentials, tls)
 
-    async def work(access: Access) -> Tally:
+    async def work(admin: Admin) -> Tally:
         async with contextlib.AsyncExitStack() as stack:
 
             def shown(tally: Tally) -> None:
@@ -155,7 +155,7 @@ def _run(kind: str, given: dict[str, object]) -> int:
                     showing = asyncio.ensure_future(_progress(tally))
                     stack.push_async_callback(_stop, showing)
 
-            return await run_load(access, clients, load, on_start=shown)
+            return await run_load(admin, clients, load, on_start=shown)
 
     tally = on_cluster(name_server, work)
     _show(tally, output)

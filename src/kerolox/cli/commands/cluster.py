@@ -11,7 +11,7 @@ from kerolox.cli.output import complain, output_option
 from kerolox.cli.rows import Column, is_text, number_column, show_rows, time_column
 
 if TYPE_CHECKING:
-    from kerolox.admin import Access, BrokerRuntime
+    from kerolox.admin import Admin, BrokerRuntime
     from kerolox.errors import KeroloxError
 
 
@@ -25,9 +25,8 @@ def cluster() -> None:
 @name_server_option
 def list_command(output: str, name_server: str) -> None:
     """Print all clusters."""
-    from kerolox.admin import cluster_info
 
-    info = on_cluster(name_server, cluster_info)
+    info = on_cluster(name_server, lambda admin: admin.cluster_info())
     rows = [
         {
             "cluster": name,
@@ -50,7 +49,7 @@ def list_command(output: str, name_server: str) -> None:
 @name_server_option
 def describe_command(name: str, output: str, name_server: str) -> None:
     """Print the nodes of a cluster, or of all: role, version, rates, disk, log."""
-    rows, failed = on_cluster(name_server, lambda access: _described(access, name))
+    rows, failed = on_cluster(name_server, lambda admin: _described(admin, name))
     columns = (
         Column("cluster", "IN CLUSTER"),
         Column("broker", "BROKER"),
@@ -70,15 +69,14 @@ def describe_command(name: str, output: str, name_server: str) -> None:
 
 
 async def _described(
-    access: Access, name: str
+    admin: Admin, name: str
 ) -> tuple[list[dict[str, object]], dict[str, KeroloxError]]:
-    from kerolox.admin import broker_runtime, cluster_info
     from kerolox.admin.asking import answers_of
     from kerolox.client.core.routes import MASTER_ID
 
-    nodes = (await cluster_info(access)).nodes(name)
+    nodes = (await admin.cluster_info()).nodes(name)
     addresses = [address for node in nodes for address in node.addresses.values()]
-    found, failed = await answers_of(addresses, lambda address: broker_runtime(access, address))
+    found, failed = await answers_of(addresses, lambda address: admin.broker_runtime(address))
     rows: list[dict[str, object]] = []
     for node in nodes:
         for broker_id, address in node.addresses.items():

@@ -12,7 +12,6 @@ from kerolox.cli.output import Shade, output_option, print_cells, print_line
 from kerolox.cli.rows import Column, is_text, show_rows
 
 if TYPE_CHECKING:
-    from kerolox.admin import Access
     from kerolox.doctor import Finding
 
 EXIT_FINDINGS = 1
@@ -87,7 +86,7 @@ def doctor(
     kerolox doctor --config broker.conf --offline
     kerolox doctor -o '{severity} {code} {where}: {advice}'
     """
-    from kerolox.admin import Access
+    from kerolox.admin import Admin
     from kerolox.doctor import ProbeOptions, Severity, check_settings, diagnose, worst_first
     from kerolox.security.tls import context_of
 
@@ -104,8 +103,9 @@ def doctor(
             stuck_after_ms=int(stuck_after_seconds * 1000),
         )
 
-        async def work(access: Access) -> list[Finding]:
-            patient = Access(access.remoting, access.name_servers, timeout_seconds)
+        async def work(admin: Admin) -> list[Finding]:
+            patient = Admin.on(admin.access)
+            patient.timeout_seconds = timeout_seconds
             return await diagnose(patient, options, config_files)
 
         # What connections log of servers that are ill is what the findings say.

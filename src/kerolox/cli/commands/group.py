@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
     from kerolox.admin import (
-        Access,
+        Admin,
         ConsumerStatus,
         GroupChange,
         GroupProgress,
@@ -73,11 +73,10 @@ def list_command(everything: bool, cluster: str, output: str, name_server: str) 
 
     A group is active, paused, paused on some brokers, or has offsets and no settings.
     """
-    from kerolox.admin import group_summaries
     from kerolox.admin.consumers.groups import group_states_told
 
-    async def work(access: Access) -> tuple[list[dict[str, object]], dict[str, KeroloxError]]:
-        states, silent = await group_states_told(access, cluster=cluster, internal=everything)
+    async def work(admin: Admin) -> tuple[list[dict[str, object]], dict[str, KeroloxError]]:
+        states, silent = await group_states_told(admin, cluster=cluster, internal=everything)
         rows: list[dict[str, object]] = [
             {
                 "group": each.group,
@@ -89,7 +88,7 @@ def list_command(everything: bool, cluster: str, output: str, name_server: str) 
                 "consumeTps": each.consumed_per_second if each.is_progress_known else None,
                 "lag": each.lag if each.is_progress_known else None,
             }
-            for each in await group_summaries(access, states)
+            for each in await admin.group_summaries(states)
         ]
         return rows, silent
 
@@ -116,7 +115,7 @@ def list_command(everything: bool, cluster: str, output: str, name_server: str) 
 @name_server_option
 def describe_command(name: str, topic: str, output: str, name_server: str) -> None:
     """Print how far a group is in each queue, in messages and in time, and who has the queue."""
-    rows, progress, state = on_cluster(name_server, lambda access: _described(access, name, topic))
+    rows, progress, state = on_cluster(name_server, lambda admin: _described(admin, name, topic))
     columns = (
         Column("topic", "TOPIC"),
         Column("queue", "QUEUE"),
@@ -137,19 +136,18 @@ def describe_command(name: str, topic: str, output: str, name_server: str) -> No
 
 
 async def _with_state(
-    access: Access, name: str, asked: Awaitable[_Result]
+    admin: Admin, name: str, asked: Awaitable[_Result]
 ) -> tuple[_Result, GroupState]:
     """What was asked of a group, and whether it gets messages; a group that is paused and has no
     offset, or no member, is said to be paused before that error goes on."""
-    from kerolox.admin import group_state
     from kerolox.errors import ConsumerNotOnlineError
 
     try:
         found = await asked
     except ConsumerNotOnlineError:
-        _print_paused(await group_state(access, name))
+        _print_paused(await admin.group_state(name))
         raise
-    return found, await group_state(access, name)
+    return found, await admin.group_state(name)
 
 
 def _print_paused(state: GroupState) -> None:
@@ -161,18 +159,17 @@ def _print_paused(state: GroupState) -> None:
 
 
 async def _described(
-    access: Access, name: str, topic: str
+    admin: Admin, name: str, topic: str
 ) -> tuple[list[dict[str, object]], GroupProgress, GroupState]:
-    from kerolox.admin import consume_time_spans, group_progress
     from kerolox.errors import KeroloxError
 
     progress, state = await _with_state(
-        access, name, group_progress(access, name, topic=topic, clients=True)
+        admin, name, admin.group_progress(name, topic=topic, clients=True)
     )
     spans: dict[MessageQueue, QueueTimeSpan] = {}
     for each in sorted({queue.queue.topic for queue in progress.queues}):
         try:
-            spans |= {span.queue: span for span in await consume_time_spans(access, name, each)}
+            spans |= {span.queue: span for span in await admin.consume_time_spans(name, each)}
         except KeroloxError:
             continue  # a slave, or a topic that is gone: its times are not known
     rows: list[dict[str, object]] = []
@@ -203,10 +200,9 @@ async def _described(
 @name_server_option
 def members_command(name: str, stacks: bool, output: str, name_server: str) -> None:
     """Print who of a group is online, what they subscribe to, and what is wrong with that."""
-    from kerolox.admin import consumer_status
 
-    async def query(access: Access) -> tuple[ConsumerStatus, GroupState]:
-        return await _with_state(access, name, consumer_status(access, name, stacks=stacks))
+    async def query(admin: Admin) -> tuple[ConsumerStatus, GroupState]:
+        return await _with_state(admin, name, admin.consumer_status(name, stacks=stacks))
 
     status, state = on_cluster(name_server, query)
     columns = (
@@ -292,7 +288,6 @@ def reset_command(
 
     It is said first what that does. Then a terminal gets a question; elsewhere it needs --yes.
     """
-    from kerolox.admin import move_offsets
 
     chosen = [queue_of(topic, text) for text in queues]
     _check_known(name, new_group, name_server)
@@ -300,9 +295,7 @@ def reset_command(
     def moved(*, dry_run: bool) -> list[OffsetMove]:
         return on_cluster(
             name_server,
-            lambda access: move_offsets(
-                access, name, topic, position, queues=chosen, dry_run=dry_run
-            ),
+            lambda admin: admin.move_offsets(name, topic, position, queues=chosen, dry_run=dry_run),
         )
 
     columns = (
@@ -328,10 +321,9 @@ def reset_command(
 
 def _check_known(name: str, new_group: bool, name_server: str) -> None:
     """Refuse a group that no broker knows: most likely its name is mistyped."""
-    from kerolox.admin import group_exists
     from kerolox.errors import ClientError
 
-    if not new_group and not on_cluster(name_server, lambda access: group_exists(access, name)):
+    if not new_group and not on_cluster(name_server, lambda admin: admin.group_exists(name)):
         raise ClientError(
             f"no broker knows group {name!r}, so nothing was changed; 'kerolox group list' has "
             "those that are there, --new-group gives one its first offsets before it is online"
@@ -458,10 +450,9 @@ def resume_command(name: str, dry_run: bool, place: Place, output: str, name_ser
 
 def _check_settings(name: str, name_server: str) -> None:
     """Refuse a group that no broker has settings of: most likely its name is mistyped."""
-    from kerolox.admin import group_state
     from kerolox.errors import ClientError
 
-    if not on_cluster(name_server, lambda access: group_state(access, name)).has_settings:
+    if not on_cluster(name_server, lambda admin: admin.group_state(name)).has_settings:
         raise ClientError(
             f"no broker has settings of group {name!r}, and nothing was changed; "
             "'kerolox group list' has those that are there, 'kerolox group create' makes one"
@@ -471,12 +462,11 @@ def _check_settings(name: str, name_server: str) -> None:
 def _update(
     name_server: str, name: str, place: Place, output: str, **settings: Unpack[_Settings]
 ) -> None:
-    from kerolox.admin import update_group
 
     is_done = not settings.get("dry_run")
     changes = on_cluster(
         name_server,
-        lambda access: update_group(access, name, **place._asdict(), **settings),
+        lambda admin: admin.update_group(name, **place._asdict(), **settings),
     )
     if is_text(output):
         for change in changes:
@@ -544,13 +534,12 @@ def clone_command(
     name_server: str,
 ) -> None:
     """Give TARGET the offsets of SOURCE."""
-    from kerolox.admin import clone_offsets
 
     _check_known(source, False, name_server)
     _check_known(target, new_group, name_server)
     addresses = on_cluster(
         name_server,
-        lambda access: clone_offsets(access, source, target, topic=topic, dry_run=dry_run),
+        lambda admin: admin.clone_offsets(source, target, topic=topic, dry_run=dry_run),
     )
     if is_text(output):
         has = "would have" if dry_run else "has"
@@ -573,13 +562,12 @@ def delete_command(
     name: str, offsets: bool, place: Place, consent: Consent, output: str, name_server: str
 ) -> None:
     """Delete a group; on a whole cluster its retry topic and its dead letters go, too."""
-    from kerolox.admin import delete_group, group_exists, group_summaries
     from kerolox.errors import ClientError
 
-    if not on_cluster(name_server, lambda access: group_exists(access, name)):
+    if not on_cluster(name_server, lambda admin: admin.group_exists(name)):
         raise ClientError(f"there is no group {name!r}; 'kerolox group list' has those there are")
     if not consent.yes:
-        [summary] = on_cluster(name_server, lambda access: group_summaries(access, [name]))
+        [summary] = on_cluster(name_server, lambda admin: admin.group_summaries([name]))
         complain(
             f"kerolox: group {name} has {counted(summary.members, 'member')} online and "
             f"{counted(summary.lag, 'message')} left"
@@ -591,7 +579,7 @@ def delete_command(
             return
     addresses = on_cluster(
         name_server,
-        lambda access: delete_group(access, name, **place._asdict(), remove_offsets=offsets),
+        lambda admin: admin.delete_group(name, **place._asdict(), remove_offsets=offsets),
     )
     if is_text(output):
         print_line(f"group {name} deleted on {', '.join(addresses)}")

@@ -28,7 +28,7 @@ from kerolox.cli.rows import (
 from kerolox.text import counted
 
 if TYPE_CHECKING:
-    from kerolox.admin import Access, GroupProgress, GroupState, TopicChange, TopicDescription
+    from kerolox.admin import Admin, GroupProgress, GroupState, TopicChange, TopicDescription
     from kerolox.protocol.bodies import TopicConfig
 
 KINDS = ("normal", "retry", "dlq", "system")
@@ -76,7 +76,7 @@ def list_command(
         number_column("messages", "MESSAGES"),
         time_column("lastUpdateTimestamp", "LAST MESSAGE"),
     )
-    rows_of_all = on_cluster(name_server, lambda access: _listed(access, wanted))
+    rows_of_all = on_cluster(name_server, lambda admin: _listed(admin, wanted))
     show_rows(rows_of_all, columns, output)
     if is_text(output):
         for row in rows_of_all:
@@ -84,22 +84,21 @@ def list_command(
                 complain(f"kerolox: topic {row['topic']}: {row['error']}")
 
 
-async def _names(access: Access, kinds: tuple[str, ...]) -> list[str]:
-    from kerolox.admin import cluster_info, list_topics
+async def _names(admin: Admin, kinds: tuple[str, ...]) -> list[str]:
     from kerolox.admin.topics import topic_kind
 
-    found = await list_topics(access)
+    found = await admin.list_topics()
     if kinds == KINDS:
         return found
-    info = await cluster_info(access)
+    info = await admin.cluster_info()
     return [name for name in found if topic_kind(name, info).value in kinds]
 
 
-async def _listed(access: Access, kinds: tuple[str, ...]) -> list[dict[str, object]]:
-    from kerolox.admin import TopicKind, topic_summaries
+async def _listed(admin: Admin, kinds: tuple[str, ...]) -> list[dict[str, object]]:
+    from kerolox.admin import TopicKind
 
     rows: list[dict[str, object]] = []
-    for each in await topic_summaries(access, map(TopicKind, kinds)):
+    for each in await admin.topic_summaries(map(TopicKind, kinds)):
         perms = set(each.permissions.values())
         rows.append(
             {
@@ -131,7 +130,7 @@ class _Described(NamedTuple):
 def describe_command(name: str, output: str, name_server: str) -> None:
     """Print the brokers and queues of a topic with their offsets, and who consumes it."""
     (description, groups), states = on_cluster(
-        name_server, lambda access: _describe_with_states(access, name)
+        name_server, lambda admin: _describe_with_states(admin, name)
     )
     if not is_text(output):
         document = _as_json(description, _group_rows(groups, states))
@@ -167,24 +166,23 @@ def describe_command(name: str, output: str, name_server: str) -> None:
     print_line(f"{counted(count, 'message')}, {counted(len(groups), 'group')}")
 
 
-async def _describe(access: Access, name: str) -> _Described:
-    from kerolox.admin import describe_topic, group_progress, groups_of_topic
+async def _describe(admin: Admin, name: str) -> _Described:
     from kerolox.admin.asking import answers_of
 
-    description = await describe_topic(access, name)
-    groups = await groups_of_topic(access, name)
-    found, _ = await answers_of(groups, lambda group: group_progress(access, group, topic=name))
+    description = await admin.describe_topic(name)
+    groups = await admin.groups_of_topic(name)
+    found, _ = await answers_of(groups, lambda group: admin.group_progress(group, topic=name))
     return _Described(description, {group: found.get(group) for group in groups})
 
 
 async def _describe_with_states(
-    access: Access, name: str
+    admin: Admin, name: str
 ) -> tuple[_Described, dict[str, GroupState]]:
     """What a topic is, and whether groups get messages: nothing of that where brokers don't say."""
     from kerolox.admin.consumers.groups import group_states_told
 
-    described = await _describe(access, name)
-    states, _ = await group_states_told(access, internal=True)
+    described = await _describe(admin, name)
+    states, _ = await group_states_told(admin, internal=True)
     return described, states
 
 
@@ -266,12 +264,11 @@ def create_command(
     name_server: str,
 ) -> None:
     """Create a topic. One that is there already is left as it is, and that is an error."""
-    from kerolox.admin import create_topic
 
     addresses = on_cluster(
         name_server,
-        lambda access: create_topic(
-            access, name, **place._asdict(), queues=queues, perm=perm, order=order, dry_run=dry_run
+        lambda admin: admin.create_topic(
+            name, **place._asdict(), queues=queues, perm=perm, order=order, dry_run=dry_run
         ),
     )
     if is_text(output):
@@ -319,14 +316,12 @@ def update_command(
     name_server: str,
 ) -> None:
     """Change a topic and print the difference; what is not named stays as it is."""
-    from kerolox.admin import update_topic
 
     if queues is None and perm is None and order is None:
         raise click.UsageError("Give what to change: --queues, --perm, --order or --no-order.")
     changes = on_cluster(
         name_server,
-        lambda access: update_topic(
-            access,
+        lambda admin: admin.update_topic(
             name,
             **place._asdict(),
             queues=queues,
@@ -353,18 +348,15 @@ def permission_command(
 
     Without W producers choose other brokers or fail; without R no group gets messages.
     """
-    from kerolox.admin import describe_route, update_topic
 
     if perm is not None:
         changes = on_cluster(
             name_server,
-            lambda access: update_topic(
-                access, name, **place._asdict(), perm=perm, dry_run=dry_run
-            ),
+            lambda admin: admin.update_topic(name, **place._asdict(), perm=perm, dry_run=dry_run),
         )
         _show_changes(name, changes, output, is_done=not dry_run)
         return
-    route = on_cluster(name_server, lambda access: describe_route(access, name))
+    route = on_cluster(name_server, lambda admin: admin.describe_route(name))
     rows = [{"brokerName": each.broker_name, "perm": each.perm} for each in route.queues]
     columns = Column("brokerName", "BROKER"), Column("perm", "PERM", text=permission_text)
     show_rows(rows, columns, output)
@@ -437,15 +429,14 @@ def delete_command(
 
     It is said first what goes with it. Then a terminal gets a question; elsewhere it needs --yes.
     """
-    from kerolox.admin import delete_topic
 
-    row = on_cluster(name_server, lambda access: _going(access, name, cluster))
+    row = on_cluster(name_server, lambda admin: _going(admin, name, cluster))
     if not consent.yes:
         complain(_going_text(row))
     if not confirm(f"Delete topic {name}?", consent, output, name_server):
         _show_going(row | {"done": False}, output)
         return
-    addresses = on_cluster(name_server, lambda access: delete_topic(access, name, cluster=cluster))
+    addresses = on_cluster(name_server, lambda admin: admin.delete_topic(name, cluster=cluster))
     if is_text(output):
         print_line(f"topic {name} deleted on {', '.join(addresses) or 'the name servers'}")
     else:
@@ -457,15 +448,15 @@ def _show_going(row: dict[str, object], output: str) -> None:
         show_row(row, columns_of(row), output)
 
 
-async def _going(access: Access, name: str, cluster: str) -> dict[str, object]:
+async def _going(admin: Admin, name: str, cluster: str) -> dict[str, object]:
     """What goes with a topic; errors of its brokers are left to the deletion to tell."""
     from kerolox.admin.topics import brokers_of, check_not_internal
     from kerolox.errors import KeroloxError
 
     check_not_internal(name)
-    await brokers_of(access, name)
+    await brokers_of(admin.access, name)
     try:
-        description, groups = await _describe(access, name)
+        description, groups = await _describe(admin, name)
     except KeroloxError as error:
         return {"topic": name, "messages": None, "groups": [], "error": str(error)}
     clusters = {each.broker_name: each.cluster for each in description.route.brokers}

@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from kerolox.admin import Admin, BrokerStatus, GroupProgress, broker_progress
+from kerolox.admin import Admin, BrokerStatus, GroupProgress
 from kerolox.admin.asking import answers_of
 from kerolox.admin.consumers.groups import group_states_told
 from kerolox.client.core.routes import MASTER_ID
@@ -150,8 +150,8 @@ class Sampler:
             groups: dict[str, GroupProgress] = {}
             for address in masters:
                 try:
-                    found = await broker_progress(
-                        self._admin.access, address, timeout_seconds=TAKE_SECONDS_MAX
+                    found = await self._admin.broker_progress(
+                        address, timeout_seconds=TAKE_SECONDS_MAX
                     )
                 except KeroloxError as error:
                     errors.append(f"the lag of groups on {address}: {error}")
@@ -169,7 +169,7 @@ class Sampler:
 
     async def _without_settings(self) -> dict[str, GroupProgress]:
         """How far groups are that have offsets alone: brokers leave them out of all groups."""
-        states, _ = await group_states_told(self._admin.access)
+        states, _ = await group_states_told(self._admin)
         names = [name for name, each in states.items() if not each.has_settings]
         found, _ = await answers_of(names[:GROUPS_KEPT_MAX], self._admin.group_progress)
         return found

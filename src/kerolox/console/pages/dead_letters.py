@@ -9,17 +9,7 @@ from collections.abc import AsyncIterator
 import msgspec
 from starlette.responses import Response, StreamingResponse
 
-from kerolox.admin import (
-    DeadLetterQueue,
-    ResentLetter,
-    dead_letter_queues,
-    dead_letter_summaries,
-    dead_letters,
-    message_at,
-    purge_dead_letters,
-    resend_dead_letter,
-    resend_dead_letters,
-)
+from kerolox.admin import DeadLetterQueue, ResentLetter
 from kerolox.console.rendering import preview_text, typed_body
 from kerolox.console.scan import position_in, queue_of, scan, wanted_of
 from kerolox.console.visit import ActionResult, Visit
@@ -39,7 +29,7 @@ EXPORTED_BYTES_MAX = 256 * 1024 * 1024
 
 async def listed(visit: Visit) -> Response:
     """Groups that have some, those with the most that wait first."""
-    found = await dead_letter_summaries(visit.admin.access)
+    found = await visit.admin.dead_letter_summaries()
     rows = sorted(found, key=lambda each: (-each.waiting, -each.messages, each.group))
     return visit.page("dead_letters.html", rows=rows)
 
@@ -58,10 +48,10 @@ async def browse(visit: Visit) -> Response:
         text=asked["text"],
     )
     try:
-        found = await scan(visit.admin.access, wanted)
+        found = await scan(visit.admin, wanted)
     except TopicRouteNotFoundError:
         raise ClientError(f"group {group!r} has no dead letters") from None
-    queues = await dead_letter_queues(visit.admin.access, group)
+    queues = await visit.admin.dead_letter_queues(group)
     by_queue = {each.queue: each for each in queues}
     return visit.page(
         "dead_letter.html",
@@ -110,7 +100,7 @@ async def resend_all(visit: Visit) -> ActionResult:
     assert visit.session is not None
     began, sent = time.monotonic(), 0
     failed: list[ResentLetter] = []
-    async for each in resend_dead_letters(visit.admin.access, group):
+    async for each in visit.admin.resend_dead_letters(group):
         sent += each.state == "sent"
         if each.error:
             failed.append(each)
@@ -119,7 +109,7 @@ async def resend_all(visit: Visit) -> ActionResult:
             break
     for each in failed[:FAILURES_SHOWN_MAX]:
         visit.session.note(f"{_place(each.message)}: {each.error}")
-    left = sum(each.waiting for each in await dead_letter_queues(visit.admin.access, group))
+    left = sum(each.waiting for each in await visit.admin.dead_letter_queues(group))
     more = f" {left} still wait: send all once more to go on." if left else ""
     return ActionResult(
         f"{sent} dead letters were sent again.{more}",
@@ -134,7 +124,7 @@ async def purge(visit: Visit) -> ActionResult:
     group = visit.required("group")
     if visit.given("again") != group:
         raise ClientError("type the group's name once more; nothing was marked")
-    queues = await purge_dead_letters(visit.admin.access, group)
+    queues = await visit.admin.purge_dead_letters(group)
     count = sum(each.marked for each in queues)
     return ActionResult(
         f"{count} dead letters of {group} are marked as done.",
@@ -154,7 +144,7 @@ async def export(visit: Visit) -> Response:
 
 async def _lines(visit: Visit, group: str) -> AsyncIterator[bytes]:
     left = EXPORTED_BYTES_MAX
-    found = dead_letters(visit.admin.access, group, max_messages=EXPORTED_MAX)
+    found = visit.admin.dead_letters(group, max_messages=EXPORTED_MAX)
     async for message in found:
         line = msgspec.json.encode(_row(message)) + b"\n"
         left -= len(line)
@@ -185,14 +175,14 @@ async def _resent(visit: Visit, group: str, place: str, typed: bytes | None, *, 
     queue, _, offset = place.rpartition(":")
     if not (offset.isascii() and offset.isdigit() and len(offset) < 19):
         raise ClientError("a dead letter is named broker/id:offset")
-    access = visit.admin.access
+    admin = visit.admin
     try:
-        message = await message_at(access, queue_of(DLQ_PREFIX + group, queue), int(offset))
-        queues = {each.queue: each for each in await dead_letter_queues(access, group)}
+        message = await admin.message_at(queue_of(DLQ_PREFIX + group, queue), int(offset))
+        queues = {each.queue: each for each in await admin.dead_letter_queues(group)}
         if _is_done(queues, message) and not again:
             return "left out: it was sent again before, or marked as done"
         body = None if typed is None else typed_body(typed, message.body)
-        result = await resend_dead_letter(access, group, message, body=body)
+        result = await admin.resend_dead_letter(group, message, body=body)
     except KeroloxError as error:
         return f"not sent: {error}"
     return f"sent, {result.status.name}, id {result.message_id}"

@@ -13,7 +13,6 @@ from kerolox.admin import (
     QueueProgress,
     QueueTimeSpan,
     SubscriptionGroupConfig,
-    move_offsets,
 )
 from kerolox.admin.asking import answers_of
 from kerolox.admin.positions import PositionKind
@@ -149,8 +148,7 @@ async def plan_reset(visit: Visit) -> Response:
     to = visit.needed("to")
     await visit.console.cluster.check_group(name)
     position = position_in(to)
-    moves = await move_offsets(
-        visit.admin.access,
+    moves = await visit.admin.move_offsets(
         name,
         topic,
         position,
@@ -167,8 +165,7 @@ async def reset(visit: Visit) -> ActionResult:
     name, topic = visit.required("name"), visit.required("topic")
     to = visit.required("to")
     await visit.console.cluster.check_group(name)
-    moves = await move_offsets(
-        visit.admin.access,
+    moves = await visit.admin.move_offsets(
         name,
         topic,
         position_in(to),

@@ -7,18 +7,8 @@ import contextlib
 
 from starlette.responses import Response
 
-from kerolox.admin import (
-    Position,
-    PositionKind,
-    describe_topic,
-    message_at,
-    message_by_id,
-    message_tracks,
-    messages_by_key,
-    send_copy,
-)
+from kerolox.admin import Position, PositionKind
 from kerolox.admin.asking import answers_of
-from kerolox.admin.messages.reading import read_messages
 from kerolox.console.rendering import body_text, fits_a_form, preview_text, typed_body
 from kerolox.console.scan import Scan, position_in, queue_of, scan, wanted_of
 from kerolox.console.visit import ActionResult, Visit
@@ -60,7 +50,7 @@ async def described(visit: Visit) -> Response:
     message = await _message(visit, visit.asked)
     view = visit.asked("view") if visit.asked("view") in VIEWS else VIEWS[0]
     taken, body = body_text(message.body, view)
-    tracks = await message_tracks(visit.admin.access, message) if visit.asked("tracks") else None
+    tracks = await visit.admin.message_tracks(message) if visit.asked("tracks") else None
     return visit.page(
         "message.html",
         message=message,
@@ -82,7 +72,7 @@ async def resend(visit: Visit) -> ActionResult:
     body = typed_body(visit.body(), message.body) if visit.given("edited") == "1" else None
     topic = visit.given("to") or message.topic
     visit.target = {"topic": topic, "msgId": message.message_id}
-    result = await send_copy(visit.admin.access, message, topic=topic, body=body)
+    result = await visit.admin.send_copy(message, topic=topic, body=body)
     await _until_readable(visit, result.queue, result.queue_offset)
     place = f"{result.queue.broker_name}/{result.queue.queue_id}"
     return ActionResult(
@@ -114,8 +104,7 @@ async def tail(visit: Visit) -> Response:
 
     async def query(queue: MessageQueue) -> int:
         offset = places[queue]
-        async for message in read_messages(
-            visit.admin.access,
+        async for message in visit.admin.read_messages(
             topic,
             broker_name=queue.broker_name,
             queue_id=queue.queue_id,
@@ -138,11 +127,11 @@ async def tail(visit: Visit) -> Response:
 
 
 async def _found(visit: Visit, topic: str, asked: dict[str, str]) -> Scan:
-    access = visit.admin.access
+    admin = visit.admin
     if asked["id"]:
         return Scan([await _by_id(visit, topic, asked["id"])], 1)
     if asked["key"]:
-        messages = await messages_by_key(access, topic, asked["key"])
+        messages = await admin.messages_by_key(topic, asked["key"])
         return Scan(messages[::-1], len(messages))
     wanted = wanted_of(
         topic,
@@ -153,7 +142,7 @@ async def _found(visit: Visit, topic: str, asked: dict[str, str]) -> Scan:
         sql=asked["sql"],
         text=asked["text"],
     )
-    return await scan(access, wanted)
+    return await scan(admin, wanted)
 
 
 async def _until_readable(visit: Visit, queue: MessageQueue, offset: int) -> None:
@@ -163,7 +152,7 @@ async def _until_readable(visit: Visit, queue: MessageQueue, offset: int) -> Non
         async with asyncio.timeout(READABLE_SECONDS_MAX):
             while True:
                 try:
-                    await message_at(visit.admin.access, queue, offset)
+                    await visit.admin.message_at(queue, offset)
                     return
                 except NotFoundError:
                     await asyncio.sleep(READABLE_STEP_SECONDS)
@@ -179,7 +168,7 @@ async def _message(visit: Visit, value: object) -> MessageExt:
         return await _by_id(visit, topic, key)
     if not (offset.isascii() and offset.isdigit() and len(offset) < 19):
         raise ClientError("name a message by its id, or by its queue and offset")
-    return await message_at(visit.admin.access, queue_of(topic, queue), int(offset))
+    return await visit.admin.message_at(queue_of(topic, queue), int(offset))
 
 
 async def _by_id(visit: Visit, topic: str, key: str) -> MessageExt:
@@ -196,11 +185,11 @@ async def _by_id(visit: Visit, topic: str, key: str) -> MessageExt:
             if not found:
                 raise NotFoundError(f"topic {topic!r} has no message with id {key!r}")
             return found[0]
-    return await message_by_id(visit.admin.access, key, topic=topic)
+    return await visit.admin.message_by_id(key, topic=topic)
 
 
 async def _ends(visit: Visit, topic: str) -> dict[MessageQueue, int]:
-    queues = (await describe_topic(visit.admin.access, topic)).queues
+    queues = (await visit.admin.describe_topic(topic)).queues
     if len(queues) > TAIL_QUEUES_MAX:
         raise ClientError(
             f"topic {topic!r} has {len(queues)} queues; up to {TAIL_QUEUES_MAX} can be followed "

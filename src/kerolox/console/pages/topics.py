@@ -4,15 +4,7 @@ from __future__ import annotations
 
 from starlette.responses import Response
 
-from kerolox.admin import (
-    TopicConfig,
-    broker_stats,
-    create_topic,
-    delete_topic,
-    is_internal_topic,
-    update_topic,
-)
-from kerolox.admin import topic_settings as settings_of
+from kerolox.admin import TopicConfig, is_internal_topic
 from kerolox.admin.asking import answers_of
 from kerolox.console.history.sampler import lag_series
 from kerolox.console.pages.overview import HOURS, hours_of
@@ -63,7 +55,7 @@ async def described(visit: Visit) -> Response:
     brokers = [each.broker_name for each in found.route.brokers]
     addresses = [masters[each] for each in brokers if each in masters]
     stats, _ = await answers_of(
-        addresses, lambda a: broker_stats(visit.admin.access, a, TOPIC_PUT_NUMS, name)
+        addresses, lambda a: visit.admin.broker_stats(a, TOPIC_PUT_NUMS, name)
     )
     return visit.page(
         "topic.html",
@@ -114,8 +106,8 @@ async def create(visit: Visit) -> ActionResult:
     topic = visit.required("topic")
     queues = visit.given_number("queues", 1, QUEUES_MAX)
     perm = _perm(visit)
-    done = await create_topic(
-        visit.admin.access, topic, cluster=visit.given("cluster"), queues=queues, perm=perm
+    done = await visit.admin.create_topic(
+        topic, cluster=visit.given("cluster"), queues=queues, perm=perm
     )
     return ActionResult(
         f"Topic {topic} has {queues} queues on {', '.join(done)}.",
@@ -129,7 +121,7 @@ async def update(visit: Visit) -> ActionResult:
     """Change queues or permission of a topic."""
     topic = visit.required("topic")
     queues = visit.given_number("queues", 1, QUEUES_MAX)
-    changes = await update_topic(visit.admin.access, topic, queues=queues, perm=_perm(visit))
+    changes = await visit.admin.update_topic(topic, queues=queues, perm=_perm(visit))
     return ActionResult(
         f"Topic {topic} is changed on {len(changes)} brokers.",
         visit.path("/topic", name=topic),
@@ -146,9 +138,9 @@ async def delete(visit: Visit) -> ActionResult:
         raise ClientError("type the topic's name once more to delete it; nothing was deleted")
     masters = await visit.console.cluster.masters()
     found, _ = await answers_of(
-        masters.values(), lambda address: settings_of(visit.admin.access, address, topic)
+        masters.values(), lambda address: visit.admin.topic_settings(address, topic)
     )
-    done = await delete_topic(visit.admin.access, topic)
+    done = await visit.admin.delete_topic(topic)
     return ActionResult(
         f"Topic {topic} is deleted on {', '.join(done)}.",
         visit.path("/topics"),

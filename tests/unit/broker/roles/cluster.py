@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from kerolox.admin import Access
+from kerolox.admin import Access, Admin
 from kerolox.broker.broker import Broker
 from kerolox.namesrv.config import NamesrvConfig
 from kerolox.namesrv.server import NameServer
@@ -27,7 +27,7 @@ class Cluster:
     """What there is, and a way to it."""
 
     namesrv: NameServer
-    access: Access
+    admin: Admin
     brokers: dict[str, Broker]
     folder: Path
     kernel: str
@@ -90,8 +90,8 @@ class Cluster:
 async def cluster_of(folder: Path, kernel: str) -> AsyncIterator[Cluster]:
     config = NamesrvConfig.load(None, listen_port=0, kv_config_path=folder / "kv.json")
     async with NameServer(config) as namesrv, RemotingClient() as client:
-        access = Access(client, (f"127.0.0.1:{namesrv.port}",))
-        cluster = Cluster(namesrv, access, {}, folder, kernel, {})
+        admin = Admin.on(Access(client, (f"127.0.0.1:{namesrv.port}",)))
+        cluster = Cluster(namesrv, admin, {}, folder, kernel, {})
         try:
             yield cluster
         finally:

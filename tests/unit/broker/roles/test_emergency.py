@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 
-from kerolox.admin import broker_role, demote_broker, promote_broker
 from kerolox.admin.roles import listing
 from kerolox.broker.roles import roles
 from kerolox.broker.roles.state import RoleError
@@ -49,7 +48,7 @@ async def test_after_a_sync_master_nothing_is_lost_and_no_flag_is_needed(
 ) -> None:
     async with pair_of(tmp_path, kernel, "SYNC_MASTER") as cluster:
         await filled_and_left(cluster)
-        changed = await promote_broker(cluster.access, cluster.at("b"))
+        changed = await cluster.admin.promote_broker(cluster.at("b"))
         assert (changed.role, changed.former_master) == ("SYNC_MASTER", "")
         assert cluster.route == {0: cluster.at("b")}
         assert changed.not_listed_at == {}
@@ -67,7 +66,7 @@ async def test_a_promoted_slave_has_flushed_what_its_master_had(
         await filled_and_left(cluster)
         store = cluster["b"].parts.store
         assert store.flushed_offset < store.max_physical_offset
-        await promote_broker(cluster.access, cluster.at("b"))
+        await cluster.admin.promote_broker(cluster.at("b"))
         assert store.flushed_offset == store.max_physical_offset
 
 
@@ -78,9 +77,9 @@ async def test_after_an_async_master_the_command_says_what_may_be_lost(
         await filled_and_left(cluster)
         end = cluster["b"].parts.store.max_physical_offset
         with pytest.raises(ClientError, match=f"ends at {end}; its master was ASYNC_MASTER"):
-            await promote_broker(cluster.access, cluster.at("b"))
+            await cluster.admin.promote_broker(cluster.at("b"))
         assert not cluster["b"].parts.writing.gate.writable
-        changed = await promote_broker(cluster.access, cluster.at("b"), accept_loss=True)
+        changed = await cluster.admin.promote_broker(cluster.at("b"), accept_loss=True)
         assert (changed.role, changed.log_end) == ("ASYNC_MASTER", end)
         await fill(cluster)
 
@@ -100,12 +99,12 @@ async def test_a_slave_with_less_than_another_is_not_promoted(tmp_path: Path, ke
         await cluster.lose_master("a")
         # Of the two slaves that the master had one is missing.
         with pytest.raises(ClientError, match="1 can't be asked"):
-            await promote_broker(cluster.access, cluster.at("b"))
+            await cluster.admin.promote_broker(cluster.at("b"))
         c = await cluster.start_slave("c", 2)
         for accept_loss in (False, True):
             with pytest.raises(ClientError, match=f"{cluster.at('b')} has more of the log"):
-                await promote_broker(cluster.access, cluster.at("c"), accept_loss=accept_loss)
-        changed = await promote_broker(cluster.access, cluster.at("b"))
+                await cluster.admin.promote_broker(cluster.at("c"), accept_loss=accept_loss)
+        changed = await cluster.admin.promote_broker(cluster.at("b"))
         assert changed.not_told == {}
         await until_equal(cluster["b"], c)
         assert cluster.route == {0: cluster.at("b"), 2: cluster.at("c")}
@@ -119,8 +118,8 @@ async def test_a_master_that_is_registered_and_silent_may_be_there(
         await cluster["a"].parts.peers.registration.now(timeout_seconds=5)
         await cluster["a"]._ports.close()
         with pytest.raises(ClientError, match="is registered as the master and does not answer"):
-            await promote_broker(cluster.access, cluster.at("b"), accept_loss=True)
-        assert (await broker_role(cluster.access, cluster.at("b"))).role == "SLAVE"
+            await cluster.admin.promote_broker(cluster.at("b"), accept_loss=True)
+        assert (await cluster.admin.broker_role(cluster.at("b"))).role == "SLAVE"
 
 
 async def test_a_promotion_says_which_name_server_does_not_list_it_yet(
@@ -139,7 +138,7 @@ async def test_a_promotion_says_which_name_server_does_not_list_it_yet(
         }
         request = RemotingCommand.request(RequestCode.REGISTER_BROKER, fields)
         assert (await lost.invoke(cluster.address, request)).code == ResponseCode.SUCCESS
-        changed = await promote_broker(cluster.access, cluster.at("b"), accept_loss=True)
+        changed = await cluster.admin.promote_broker(cluster.at("b"), accept_loss=True)
         assert changed.not_listed_at == {cluster.address: "it lists no master"}
 
 
@@ -148,10 +147,10 @@ async def test_an_old_master_that_comes_back_starts_as_a_slave(
 ) -> None:
     async with pair_of(tmp_path, kernel, "SYNC_MASTER") as cluster:
         await filled_and_left(cluster)
-        changed = await promote_broker(cluster.access, cluster.at("b"))
+        changed = await cluster.admin.promote_broker(cluster.at("b"))
         await fill(cluster)
         back = await cluster.start("a", broker_role="SYNC_MASTER")
-        role = await broker_role(cluster.access, cluster.at("a"))
+        role = await cluster.admin.broker_role(cluster.at("a"))
         assert (role.role, role.broker_id, role.epoch) == ("SLAVE", 1, changed.epoch)
         assert "it starts as a slave of that one" in caplog.text
         await until_equal(cluster["b"], back)
@@ -160,7 +159,7 @@ async def test_an_old_master_that_comes_back_starts_as_a_slave(
         await cluster.stop("a")
         await cluster.stop("b")
         await cluster.start("a", broker_role="SYNC_MASTER")
-        assert (await broker_role(cluster.access, cluster.at("a"))).role == "SLAVE"
+        assert (await cluster.admin.broker_role(cluster.at("a"))).role == "SLAVE"
 
 
 async def test_a_slave_that_stops_is_not_promoted(tmp_path: Path, kernel: str) -> None:
@@ -184,7 +183,7 @@ async def test_a_slave_that_took_its_tables_from_a_slave_can_be_promoted(
         tables = cluster["b"].parts.peers.replication.tables
         await tables.take_from(cluster.at("a"))
         assert tables.status.broker_role == "SLAVE"
-        changed = await promote_broker(cluster.access, cluster.at("b"), accept_loss=True)
+        changed = await cluster.admin.promote_broker(cluster.at("b"), accept_loss=True)
         assert changed.role == "ASYNC_MASTER"
 
 
@@ -201,9 +200,9 @@ async def test_an_old_master_takes_no_id_of_a_slave_that_is_away(
             await cluster.stop(name)
         await until(lambda: set(cluster.route) == {2})
         await cluster.until_left("c")
-        await promote_broker(cluster.access, cluster.at("c"), accept_loss=True)
+        await cluster.admin.promote_broker(cluster.at("c"), accept_loss=True)
         await cluster.start("a", broker_role="ASYNC_MASTER")
-        role = await broker_role(cluster.access, cluster.at("a"))
+        role = await cluster.admin.broker_role(cluster.at("a"))
         assert (role.role, role.broker_id) == ("SLAVE", 2)
         await cluster.start_slave("b")
         await cluster.until_following("b")
@@ -221,8 +220,8 @@ async def test_a_slave_that_starts_without_its_master_is_promoted_to_the_role_of
         assert (status.master_role, status.remembered_role) == ("", "SYNC_MASTER")
         # What its master was meanwhile it can't know.
         with pytest.raises(ClientError, match="may be lost"):
-            await promote_broker(cluster.access, cluster.at("b"))
-        changed = await promote_broker(cluster.access, cluster.at("b"), accept_loss=True)
+            await cluster.admin.promote_broker(cluster.at("b"))
+        changed = await cluster.admin.promote_broker(cluster.at("b"), accept_loss=True)
         assert changed.role == "SYNC_MASTER"
 
 
@@ -231,10 +230,10 @@ async def test_an_old_master_that_comes_back_is_promoted_to_the_role_that_it_had
 ) -> None:
     async with pair_of(tmp_path, kernel, "SYNC_MASTER") as cluster:
         await filled_and_left(cluster)
-        await promote_broker(cluster.access, cluster.at("b"))
+        await cluster.admin.promote_broker(cluster.at("b"))
         await cluster.start("a", broker_role="SYNC_MASTER")
         await cluster.lose_master("b")
-        changed = await promote_broker(cluster.access, cluster.at("a"), accept_loss=True)
+        changed = await cluster.admin.promote_broker(cluster.at("a"), accept_loss=True)
         assert changed.role == "SYNC_MASTER"
 
 
@@ -250,10 +249,10 @@ async def test_of_two_slaves_that_were_promoted_unseen_the_later_is_the_master(
             await cluster.stop(name)
         await until(lambda: set(cluster.route) == {1})
         await cluster.until_left("b")
-        first = await promote_broker(cluster.access, cluster.at("b"), accept_loss=True)
+        first = await cluster.admin.promote_broker(cluster.at("b"), accept_loss=True)
         await cluster.stop("b")
         await cluster.start_slave("c", broker_id=2)
-        second = await promote_broker(cluster.access, cluster.at("c"), accept_loss=True)
+        second = await cluster.admin.promote_broker(cluster.at("c"), accept_loss=True)
         assert second.epoch > first.epoch
         await cluster.start_slave("b")
         await cluster.until_following("b")
@@ -286,7 +285,7 @@ async def test_an_old_master_that_was_cut_off_becomes_a_slave_while_it_runs(
         await fill(cluster)
         await cluster["a"].parts.peers.registration.now(timeout_seconds=5)
         await until(lambda: cluster.route == {0: cluster.at("b"), 1: cluster.at("a")})
-        role = await broker_role(cluster.access, cluster.at("a"))
+        role = await cluster.admin.broker_role(cluster.at("a"))
         assert (role.role, role.broker_id, role.epoch) == ("SLAVE", 1, 1)
         old, new = cluster["a"], cluster["b"]
         # It starts again in its process, to cut its log.
@@ -302,7 +301,7 @@ async def test_an_old_master_that_has_the_place_is_told_by_the_newer_one(
         monkeypatch.setattr(registration, name, 3_600.0)
     async with pair_of(tmp_path, kernel, "SYNC_MASTER") as cluster:
         await filled_and_left(cluster)
-        changed = await promote_broker(cluster.access, cluster.at("b"))
+        changed = await cluster.admin.promote_broker(cluster.at("b"))
         new = cluster["b"].parts.peers.registration
         # As a name server that was restarted, to which the old master comes first.
         routes = cluster.namesrv.routes
@@ -321,7 +320,7 @@ async def test_an_old_master_that_has_the_place_is_told_by_the_newer_one(
         await until(lambda: cluster.route == {1: cluster.at("a")})
         await new.now(timeout_seconds=60)
         assert cluster.route == {0: cluster.at("b"), 1: cluster.at("a")}
-        role = await broker_role(cluster.access, cluster.at("a"))
+        role = await cluster.admin.broker_role(cluster.at("a"))
         assert (role.role, role.broker_id, role.epoch) == ("SLAVE", 1, changed.epoch)
         await until_equal(cluster["b"], cluster["a"])
 
@@ -332,7 +331,7 @@ async def test_a_master_takes_no_messages_while_a_newer_one_was_there_and_is_gon
     async with pair_of(tmp_path, kernel) as cluster:
         await filled_and_left(cluster)
         await cluster.start_slave("c", 2)
-        newer = await promote_broker(cluster.access, cluster.at("b"), accept_loss=True)
+        newer = await cluster.admin.promote_broker(cluster.at("b"), accept_loss=True)
         await cluster.stop("b")
         back = await cluster.start("a")
         await until(lambda: back.parts.roles.status().newer_epoch == newer.epoch)
@@ -340,8 +339,8 @@ async def test_a_master_takes_no_messages_while_a_newer_one_was_there_and_is_gon
             assert (await peer.send("T")).code == ResponseCode.SERVICE_NOT_AVAILABLE
         assert 0 not in cluster.route
         with pytest.raises(ClientError, match=f"what the master of epoch {newer.epoch} took"):
-            await promote_broker(cluster.access, cluster.at("a"))
-        changed = await promote_broker(cluster.access, cluster.at("a"), accept_loss=True)
+            await cluster.admin.promote_broker(cluster.at("a"))
+        changed = await cluster.admin.promote_broker(cluster.at("a"), accept_loss=True)
         assert changed.epoch > newer.epoch
         assert cluster.route == {0: cluster.at("a"), 2: cluster.at("c")}
         await fill(cluster)
@@ -353,12 +352,12 @@ async def test_a_demotion_without_anybody_in_its_place_needs_to_be_said(
     async with cluster_of(tmp_path, kernel) as cluster:
         await cluster.start("a")
         with pytest.raises(ClientError, match="0 slaves follow"):
-            await demote_broker(cluster.access, cluster.at("a"))
-        assert await demote_broker(cluster.access, cluster.at("a"), without_master=True) is None
-        role = await broker_role(cluster.access, cluster.at("a"))
+            await cluster.admin.demote_broker(cluster.at("a"))
+        assert await cluster.admin.demote_broker(cluster.at("a"), without_master=True) is None
+        role = await cluster.admin.broker_role(cluster.at("a"))
         assert (role.role, role.broker_id) == ("SLAVE", 1)
         with pytest.raises(ClientError, match="is a slave already"):
-            await demote_broker(cluster.access, cluster.at("a"))
+            await cluster.admin.demote_broker(cluster.at("a"))
 
 
 async def test_a_new_master_has_no_offset_behind_a_queue_and_every_topic_with_messages(
@@ -376,7 +375,7 @@ async def test_a_new_master_has_no_offset_behind_a_queue_and_every_topic_with_me
         slave.tables.offsets.put_all({"new@G": {0: 1, 9: 7}})
         slave.writing.schedule.set_offsets({1: 5})
         await cluster.lose_master("a")
-        await promote_broker(cluster.access, cluster.at("b"), accept_loss=True)
+        await cluster.admin.promote_broker(cluster.at("b"), accept_loss=True)
         made = slave.tables.topics.get("new")
         assert isinstance(made, TopicConfig)
         assert (made.read_queue_nums, made.write_queue_nums, made.perm) == (10, 10, 6)
@@ -403,7 +402,7 @@ async def test_a_new_master_has_the_topics_that_open_halves_and_delayed_messages
         await until_equal(cluster["a"], cluster["b"])
         slave = cluster["b"].parts
         await cluster.lose_master("a")
-        await promote_broker(cluster.access, cluster.at("b"), accept_loss=True)
+        await cluster.admin.promote_broker(cluster.at("b"), accept_loss=True)
         queues = {
             topic: found and found.write_queue_nums
             for topic in ("halves", "delays", "empty")
@@ -446,7 +445,7 @@ async def test_a_new_master_has_the_queues_that_its_master_had_added_last(
         await until_equal(cluster["a"], cluster["b"])
         slave = cluster["b"].parts
         await cluster.lose_master("a")
-        await promote_broker(cluster.access, cluster.at("b"), accept_loss=True)
+        await cluster.admin.promote_broker(cluster.at("b"), accept_loss=True)
         queues = {
             topic: found and found.read_queue_nums
             for topic in ("sends", "delays", "narrow")
@@ -465,7 +464,7 @@ async def test_a_planned_promotion_leaves_no_topic_behind_that_its_master_made_m
                 # As a send makes one that came just before the pause.
                 cluster["a"].parts.tables.topics.create_for_group("late", 5)
 
-        await promote_broker(cluster.access, cluster.at("b"), on_step=make)
+        await cluster.admin.promote_broker(cluster.at("b"), on_step=make)
         made = cluster["b"].parts.tables.topics.get("late")
         assert made is not None
         assert made.write_queue_nums == 5

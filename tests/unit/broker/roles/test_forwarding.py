@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 
-from kerolox.admin import promote_broker
 from kerolox.broker.roles import forwarding
 from kerolox.protocol.bodies import encode_body
 from kerolox.protocol.codes import RequestCode, ResponseCode
@@ -62,7 +61,7 @@ async def test_a_send_is_not_held_for_longer_than_its_sender_waits(
 async def swapped(cluster: Cluster) -> None:
     async with peer_of(cluster["a"]) as peer:
         await peer.create_topic("T")
-    await promote_broker(cluster.access, cluster.at("b"))
+    await cluster.admin.promote_broker(cluster.at("b"))
 
 
 async def test_a_former_master_passes_writes_on_for_a_while(

@@ -9,7 +9,6 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from kerolox.admin import demote_broker, promote_broker
 from kerolox.broker.replication import replication
 from kerolox.broker.roles.record import RoleFile, RoleRecord
 from kerolox.client import Producer, PullConsumer
@@ -62,7 +61,7 @@ async def test_master_and_slave_change_places_and_clients_see_no_error(
             for turn in range(1, 5):
                 old, new = names
                 before = len(sent)
-                changed = await promote_broker(cluster.access, cluster.at(new))
+                changed = await cluster.admin.promote_broker(cluster.at(new))
                 assert changed.not_told == {}
                 assert (changed.master, changed.former_master) == (cluster.at(new), cluster.at(old))
                 assert (changed.role, changed.epoch) == (role, turn)
@@ -96,13 +95,13 @@ async def test_a_slave_that_examines_its_master_amid_the_change_takes_its_place(
                     status = msgspec.structs.replace(status, is_paused=True, master_address="")
                 cluster["b"].parts.roles.note_master(status)
 
-        changed = await promote_broker(cluster.access, cluster.at("b"), on_step=poll)
+        changed = await cluster.admin.promote_broker(cluster.at("b"), on_step=poll)
         assert (changed.master, changed.epoch) == (cluster.at("b"), 1)
 
 
 async def test_demotion_of_a_master_promotes_its_only_slave(tmp_path: Path, kernel: str) -> None:
     async with pair_of(tmp_path, kernel) as cluster:
-        changed = await demote_broker(cluster.access, cluster.at("a"))
+        changed = await cluster.admin.demote_broker(cluster.at("a"))
         assert changed is not None
         assert changed.master == cluster.at("b")
         assert cluster.route == {0: cluster.at("b"), 1: cluster.at("a")}
@@ -113,7 +112,7 @@ async def test_a_former_master_knows_at_once_what_its_new_master_is(
 ) -> None:
     async with pair_of(tmp_path, kernel, "SYNC_MASTER") as cluster:
         monkeypatch.setattr(replication, "FIRST_SYNC_SECONDS", 60.0)
-        await promote_broker(cluster.access, cluster.at("b"))
+        await cluster.admin.promote_broker(cluster.at("b"))
         await until(lambda: cluster["a"].parts.roles.status().master_role == "SYNC_MASTER")
         tables = cluster["a"].parts.peers.replication.tables
         assert tables is not None
@@ -143,7 +142,7 @@ async def test_a_slave_that_has_no_room_for_its_role_leaves_its_master_alone(
         full_for(cluster, "b", monkeypatch, "prepare", "save")
         steps: list[str] = []
         with pytest.raises(ClientError, match="No space left on device; nothing was changed"):
-            await promote_broker(cluster.access, cluster.at("b"), on_step=steps.append)
+            await cluster.admin.promote_broker(cluster.at("b"), on_step=steps.append)
         # It was not even paused.
         assert len(steps) == 1
         assert cluster.route == {0: cluster.at("a"), 1: cluster.at("b")}
@@ -155,11 +154,11 @@ async def test_a_slave_that_can_not_take_the_place_gives_it_back(
     async with pair_of(tmp_path, "python") as cluster:
         full_for(cluster, "b", monkeypatch, "save")
         with pytest.raises(ClientError, match=r"No space left on device; .* is the master again"):
-            await promote_broker(cluster.access, cluster.at("b"))
+            await cluster.admin.promote_broker(cluster.at("b"))
         assert cluster.route == {0: cluster.at("a"), 1: cluster.at("b")}
         async with Producer("PG", cluster.address) as producer:
             await producer.send(Message("T", b"1"))
         monkeypatch.undo()
         await cluster.until_following("b")
-        changed = await promote_broker(cluster.access, cluster.at("b"))
+        changed = await cluster.admin.promote_broker(cluster.at("b"))
         assert changed.master == cluster.at("b")

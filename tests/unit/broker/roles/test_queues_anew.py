@@ -6,7 +6,6 @@ from pathlib import Path
 
 import pytest
 
-from kerolox.admin import promote_broker
 from kerolox.broker.broker import Broker
 from kerolox.protocol.codes import RequestCode, ResponseCode
 from kerolox.protocol.records import decode_records
@@ -55,7 +54,7 @@ async def replicated(cluster: Cluster) -> None:
 
 async def promoted(cluster: Cluster) -> Broker:
     await cluster.lose_master("a")
-    await promote_broker(cluster.access, cluster.at("b"), accept_loss=True)
+    await cluster.admin.promote_broker(cluster.at("b"), accept_loss=True)
     return cluster["b"]
 
 

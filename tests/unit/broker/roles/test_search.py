@@ -6,7 +6,6 @@ from pathlib import Path
 
 import pytest
 
-from kerolox.admin import promote_broker
 from kerolox.errors import ClientError
 from tests.support.clients.peer import peer_of
 from tests.support.eventually import until
@@ -68,8 +67,8 @@ async def test_a_slave_that_never_followed_says_that_all_is_lost(
         with pytest.raises(
             ClientError, match="has never followed its master, its log is empty: everything"
         ):
-            await promote_broker(cluster.access, cluster.at("b"))
-        changed = await promote_broker(cluster.access, cluster.at("b"), accept_loss=True)
+            await cluster.admin.promote_broker(cluster.at("b"))
+        changed = await cluster.admin.promote_broker(cluster.at("b"), accept_loss=True)
         assert changed.role == "ASYNC_MASTER"
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from kerolox.admin import Access, promote_broker
+from kerolox.admin import Access, Admin
 from kerolox.client import (
     Credentials,
     Producer,
@@ -77,14 +77,16 @@ async def test_accounts_and_tls_hold_while_roles_change_and_clients_see_no_error
         RemotingClient(credentials=OPERATOR, tls=tls) as client,
         RemotingClient(credentials=WORKER, tls=tls) as other,
     ):
-        access = Access(client, (f"127.0.0.1:{namesrv.port}",))
-        cluster = Cluster(namesrv, access, {}, tmp_path, kernel, {})
+        admin = Admin.on(Access(client, (f"127.0.0.1:{namesrv.port}",)))
+        cluster = Cluster(namesrv, admin, {}, tmp_path, kernel, {})
         try:
             await cluster.start("a", broker_role="SYNC_MASTER", **of_brokers)
             await cluster.start_slave("b", **of_brokers)
             await cluster.until_following("b")
             with pytest.raises(ClientError, match="Need admin permission"):
-                await promote_broker(Access(other, access.name_servers), cluster.at("b"))
+                await Admin.on(Access(other, admin.access.name_servers)).promote_broker(
+                    cluster.at("b")
+                )
             await change_places(cluster, tls)
             await until(lambda: log_of(cluster["a"]) == log_of(cluster["b"]) != b"")
         finally:
@@ -107,7 +109,7 @@ async def change_places(cluster: Cluster, tls: TlsSettings) -> None:
         for new, old in (("b", "a"), ("a", "b"), ("b", "a")):
             before = len(sent)
             await until(lambda before=before: len(sent) > before + 50)
-            changed = await promote_broker(cluster.access, cluster.at(new))
+            changed = await cluster.admin.promote_broker(cluster.at(new))
             assert changed.not_told == {}
             await cluster.until_following(old)
         is_over = True

@@ -13,7 +13,7 @@ from kerolox.cli.rows import columns_of, is_text, show_row
 from kerolox.text import counted
 
 if TYPE_CHECKING:
-    from kerolox.admin import Access, BrokerDrain
+    from kerolox.admin import Admin, BrokerDrain
 
 
 @click.command("retire")
@@ -61,19 +61,17 @@ def retire_command(
     consumed all of its messages, and no delayed message and no open transaction is left. Interrupt
     it at any time: the broker stays retired, and the command can be run again.
     """
-    from kerolox.admin import broker_drain, retire_broker, wait_until_drained
     from kerolox.admin.roles.retiring import QUIET_SECONDS
 
     progress = _Progress() if is_text(output) else None
 
-    async def work(access: Access) -> BrokerDrain:
-        alone = await retire_broker(access, address, force=force, dry_run=dry_run)
+    async def work(admin: Admin) -> BrokerDrain:
+        alone = await admin.retire_broker(address, force=force, dry_run=dry_run)
         if progress is not None:
             progress.retired(address, alone, is_done=not dry_run)
         if no_wait or dry_run:
-            return await broker_drain(access, address, ignored=ignored)
-        return await wait_until_drained(
-            access,
+            return await admin.broker_drain(address, ignored=ignored)
+        return await admin.wait_until_drained(
             address,
             quiet_seconds=QUIET_SECONDS if quiet_seconds is None else quiet_seconds,
             timeout_seconds=timeout_seconds,
@@ -156,9 +154,8 @@ def _row(found: BrokerDrain, *, is_safe: bool) -> dict[str, object]:
 @name_server_option
 def return_command(address: str, dry_run: bool, output: str, name_server: str) -> None:
     """Give a master messages again (brokerPermission=6)."""
-    from kerolox.admin import return_broker
 
-    on_cluster(name_server, lambda access: return_broker(access, address, dry_run=dry_run))
+    on_cluster(name_server, lambda admin: admin.return_broker(address, dry_run=dry_run))
     if is_text(output):
         print_line(f"{address} {'would get' if dry_run else 'gets'} new messages again")
         if dry_run:

@@ -44,9 +44,8 @@ _timeout_option = click.option(
 @name_server_option
 def role_command(address: str, output: str, name_server: str) -> None:
     """Print what a broker is: master or slave, and how far its log reaches."""
-    from kerolox.admin import broker_role
 
-    role = on_cluster(name_server, lambda access: broker_role(access, address))
+    role = on_cluster(name_server, lambda admin: admin.broker_role(address))
     show_record(
         {
             "address": role.address,
@@ -106,15 +105,13 @@ def promote_command(
     While its master is there, both change places and nothing is lost. When that is gone, messages
     may be lost that were on no slave; the command says so, and does nothing without --accept-loss.
     """
-    from kerolox.admin import plan_promotion, promote_broker
 
     if dry_run:
-        _show_plan(on_cluster(name_server, lambda a: plan_promotion(a, address)), output)
+        _show_plan(on_cluster(name_server, lambda admin: admin.plan_promotion(address)), output)
         return
     changed = on_cluster(
         name_server,
-        lambda access: promote_broker(
-            access,
+        lambda admin: admin.promote_broker(
             address,
             accept_loss=accept_loss,
             role=role or "",
@@ -148,7 +145,6 @@ def demote_command(
     name_server: str,
 ) -> None:
     """Make a master a slave: of the one that takes its place, or of a newer master."""
-    from kerolox.admin import demote_broker
     from kerolox.admin.roles.changing import plan_demotion
 
     if to and without_master:
@@ -157,7 +153,7 @@ def demote_command(
     if dry_run:
         plan = on_cluster(
             name_server,
-            lambda access: plan_demotion(access, address, to=to, without_master=without_master),
+            lambda admin: plan_demotion(admin, address, to=to, without_master=without_master),
         )
         if plan is not None:
             _show_plan(plan, output)
@@ -170,8 +166,7 @@ def demote_command(
         return
     changed = on_cluster(
         name_server,
-        lambda access: demote_broker(
-            access,
+        lambda admin: admin.demote_broker(
             address,
             to=to,
             without_master=without_master,

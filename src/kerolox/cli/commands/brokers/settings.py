@@ -19,7 +19,7 @@ from kerolox.cli.output import complain, output_option, print_line
 from kerolox.cli.rows import Column, is_text, show_rows
 
 if TYPE_CHECKING:
-    from kerolox.admin import Access
+    from kerolox.admin import Admin
 
 UNKNOWN, DEFAULT, SET = "", "default", "set"
 """Where a value comes from; nothing: the default of that key is not known here."""
@@ -54,7 +54,7 @@ def show_command(
 
     What a broker of Kerolox runs stands behind them: its version and its kernel.
     """
-    rows = _rows(on_cluster(name_server, lambda access: _in_force(access, address)))
+    rows = _rows(on_cluster(name_server, lambda admin: _in_force(admin, address)))
     missing = set(names) - {str(row["key"]) for row in rows}
     if missing:
         raise click.UsageError(f"{address} has no setting {', '.join(sorted(missing))}.")
@@ -81,14 +81,13 @@ def show_command(
         print_line(f"all settings of {address} are the defaults")
 
 
-async def _in_force(access: Access, address: str) -> dict[str, str]:
+async def _in_force(admin: Admin, address: str) -> dict[str, str]:
     """A broker's settings, and behind them what it runs."""
-    from kerolox.admin import broker_runtime, broker_settings
     from kerolox.protocol.codes import KEROLOX_KERNEL, KEROLOX_VERSION
 
-    told = (await broker_runtime(access, address)).values
+    told = (await admin.broker_runtime(address)).values
     runs = {key: told[key] for key in (KEROLOX_VERSION, KEROLOX_KERNEL) if key in told}
-    return await broker_settings(access, address) | runs
+    return await admin.broker_settings(address) | runs
 
 
 def _rows(settings: dict[str, str]) -> list[dict[str, object]]:
@@ -145,7 +144,7 @@ def set_command(
     are changed by themselves, with --broker.
     """
     wanted = dict(_pair(text) for text in pairs)
-    rows = on_cluster(name_server, lambda access: _set(access, wanted, place, dry_run))
+    rows = on_cluster(name_server, lambda admin: _set(admin, wanted, place, dry_run))
     slaves = [] if place.broker else on_cluster(name_server, lambda a: _slaves(a, place))
     columns = (
         Column("broker", "BROKER"),
@@ -161,15 +160,14 @@ def set_command(
         complain(f"kerolox: slaves are left as they are: --broker {slave} changes it")
 
 
-async def _slaves(access: Access, place: Place) -> list[str]:
+async def _slaves(admin: Admin, place: Place) -> list[str]:
     """The names of the slaves beside the masters that are changed."""
-    from kerolox.admin import cluster_info
     from kerolox.admin.asking import node_name
     from kerolox.client.core.routes import MASTER_ID
 
     return [
         node_name(node.broker_name, number)
-        for node in (await cluster_info(access)).nodes(place.cluster)
+        for node in (await admin.cluster_info()).nodes(place.cluster)
         for number in sorted(node.addresses)
         if number != MASTER_ID
     ]
@@ -183,15 +181,14 @@ def _pair(text: str) -> tuple[str, str]:
 
 
 async def _set(
-    access: Access, wanted: dict[str, str], place: Place, dry_run: bool
+    admin: Admin, wanted: dict[str, str], place: Place, dry_run: bool
 ) -> list[dict[str, object]]:
-    from kerolox.admin import broker_settings, update_broker_settings
     from kerolox.admin.asking import all_answers, targets
     from kerolox.config import nearest
     from kerolox.errors import ClientError
 
-    addresses = await targets(access, **place._asdict())
-    before = await all_answers(addresses, lambda address: broker_settings(access, address))
+    addresses = await targets(admin, **place._asdict())
+    before = await all_answers(addresses, lambda address: admin.broker_settings(address))
     for address, settings in before.items():
         # A RocketMQ broker takes any key and forgets those that it does not know.
         for key in wanted.keys() - settings.keys():
@@ -201,8 +198,8 @@ async def _set(
     remarks: dict[str, str] = {}
     after = before
     if not dry_run:
-        remarks = await update_broker_settings(access, wanted, **place._asdict())
-        after = await all_answers(addresses, lambda address: broker_settings(access, address))
+        remarks = await admin.update_broker_settings(wanted, **place._asdict())
+        after = await all_answers(addresses, lambda address: admin.broker_settings(address))
     rows: list[dict[str, object]] = []
     for address, settings in before.items():
         for key, value in wanted.items():

@@ -19,7 +19,7 @@ from kerolox.cli.rows import (
 )
 
 if TYPE_CHECKING:
-    from kerolox.admin import Access, BrokerRuntime
+    from kerolox.admin import Admin, BrokerRuntime
 
 _UNITS = ("B", "KiB", "MiB", "GiB", "TiB")
 
@@ -30,7 +30,7 @@ _UNITS = ("B", "KiB", "MiB", "GiB", "TiB")
 @name_server_option
 def list_command(cluster: str, output: str, name_server: str) -> None:
     """Print the brokers: role, permission, how many topics they have."""
-    rows = on_cluster(name_server, lambda access: _listed(access, cluster))
+    rows = on_cluster(name_server, lambda admin: _listed(admin, cluster))
     columns = (
         Column("broker", "BROKER"),
         Column("cluster", "IN CLUSTER"),
@@ -49,14 +49,13 @@ def list_command(cluster: str, output: str, name_server: str) -> None:
                 complain(f"kerolox: {row['address']}: {row['error']}")
 
 
-async def _listed(access: Access, cluster: str) -> list[dict[str, object]]:
-    from kerolox.admin import cluster_info
+async def _listed(admin: Admin, cluster: str) -> list[dict[str, object]]:
     from kerolox.admin.asking import answers_of
     from kerolox.client.core.routes import MASTER_ID
 
-    nodes = (await cluster_info(access)).nodes(cluster)
+    nodes = (await admin.cluster_info()).nodes(cluster)
     addresses = [address for node in nodes for address in node.addresses.values()]
-    found, failed = await answers_of(addresses, lambda address: _shown(access, address))
+    found, failed = await answers_of(addresses, lambda address: _shown(admin, address))
     unknown = dict.fromkeys(("version", "software", "perm", "topics", "messages", "bootTimestamp"))
     return [
         {
@@ -73,16 +72,15 @@ async def _listed(access: Access, cluster: str) -> list[dict[str, object]]:
     ]
 
 
-async def _shown(access: Access, address: str) -> dict[str, object]:
-    from kerolox.admin import all_topic_settings, broker_runtime, broker_settings
+async def _shown(admin: Admin, address: str) -> dict[str, object]:
 
-    runtime = await broker_runtime(access, address)
-    permission = (await broker_settings(access, address)).get("brokerPermission", "")
+    runtime = await admin.broker_runtime(address)
+    permission = (await admin.broker_settings(address)).get("brokerPermission", "")
     return {
         "version": runtime.version,
         "software": runtime.software,
         "perm": int(permission) if permission.isdecimal() else None,
-        "topics": len(await all_topic_settings(access, address)),
+        "topics": len(await admin.all_topic_settings(address)),
         "messages": runtime.put_totals.now,
         "bootTimestamp": runtime.boot_ms,
     }
@@ -95,9 +93,8 @@ async def _shown(access: Access, address: str) -> dict[str, object]:
 @name_server_option
 def describe_command(address: str, everything: bool, output: str, name_server: str) -> None:
     """Print how a broker goes: rates, disk, log, what waits, how slow the slowest was."""
-    from kerolox.admin import broker_runtime
 
-    runtime = on_cluster(name_server, lambda access: broker_runtime(access, address))
+    runtime = on_cluster(name_server, lambda admin: admin.broker_runtime(address))
     if everything:
         rows = [{"name": name, "value": text} for name, text in runtime.values.items()]
         show_rows(rows, [Column("name", "NAME"), Column("value", "VALUE")], output)

@@ -22,7 +22,7 @@ from kerolox.cli.output import RAW, complain, output_option, print_line
 from kerolox.cli.rows import is_text
 
 if TYPE_CHECKING:
-    from kerolox.admin import Access
+    from kerolox.admin import Admin
     from kerolox.client import Producer
     from kerolox.message import MessageExt
 
@@ -84,7 +84,7 @@ def request(
     draft = Draft(topic, tags, keys, properties, template)
     bodies = whole_bodies(text, files)
 
-    async def work(_: Access) -> None:
+    async def work(_: Admin) -> None:
         from kerolox.client import Producer
 
         async with Producer(GROUP, name_server, settings=producer_settings()) as producer:
@@ -151,7 +151,7 @@ def reply(
     draft = Draft(topic, tags, keys, properties, template)
     answering = _Answering(draft, text, command, count, body, output)
 
-    async def work(_: Access) -> None:
+    async def work(_: Admin) -> None:
         from kerolox.client import Producer, PushConsumer, PushConsumerSettings
 
         credentials, tls = security()

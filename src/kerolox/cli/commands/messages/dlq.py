@@ -28,7 +28,7 @@ from kerolox.text import counted
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from kerolox.admin import Access, DeadLetterQueue, ResentLetter
+    from kerolox.admin import Admin, DeadLetterQueue, ResentLetter
     from kerolox.message import MessageExt, MessageQueue
 
 MESSAGES = 100
@@ -69,7 +69,6 @@ def list_command(output: str, name_server: str) -> None:
 
     A letter is done when it was sent again, or purged. It stays in the queue all the same.
     """
-    from kerolox.admin import dead_letter_summaries
 
     rows = [
         {
@@ -79,7 +78,7 @@ def list_command(output: str, name_server: str) -> None:
             "done": each.messages - each.waiting,
             "lastUpdateTimestamp": each.last_update_ms,
         }
-        for each in on_cluster(name_server, dead_letter_summaries)
+        for each in on_cluster(name_server, lambda admin: admin.dead_letter_summaries())
     ]
     columns = (
         Column("group", "GROUP"),
@@ -113,17 +112,16 @@ def show_command(
     name_server: str,
 ) -> None:
     """Print the dead letters of GROUP: why they are dead, how often they were tried, their ids."""
-    from kerolox.admin import dead_letter_queues, dead_letters
 
     has = searching(grep)
 
-    async def work(access: Access) -> list[dict[str, object]]:
-        queues = {each.queue: each for each in await dead_letter_queues(access, group)}
+    async def work(admin: Admin) -> list[dict[str, object]]:
+        queues = {each.queue: each for each in await admin.dead_letter_queues(group)}
 
         def is_wanted(message: MessageExt) -> bool:
             return has(message) and not (waiting and _is_done(queues, message))
 
-        source = dead_letters(access, group, start=start, stop=stop)
+        source = admin.dead_letters(group, start=start, stop=stop)
         found, _ = await first_matching(source, is_wanted, count)
         return [_letter_row(queues, each, body) for each in found]
 
@@ -187,10 +185,9 @@ def export_command(
     group: str, start: Position, stop: Position, body: str, name_server: str
 ) -> None:
     """Print all dead letters of GROUP as JSON, a line each."""
-    from kerolox.admin import dead_letters
 
-    async def work(access: Access) -> None:
-        async for each in dead_letters(access, group, start=start, stop=stop):
+    async def work(admin: Admin) -> None:
+        async for each in admin.dead_letters(group, start=start, stop=stop):
             show_messages([each], body, NDJSON)
         sys.stdout.flush()
 
@@ -231,12 +228,10 @@ def resend_command(
     work = _Resending(group, frozenset(message_ids), output)
 
     def sent(*, dry_run: bool) -> None:
-        async def go(access: Access) -> None:
-            from kerolox.admin import dead_letter_queues, resend_dead_letters
+        async def go(admin: Admin) -> None:
 
-            work.waiting = sum(each.waiting for each in await dead_letter_queues(access, group))
-            found = resend_dead_letters(
-                access,
+            work.waiting = sum(each.waiting for each in await admin.dead_letter_queues(group))
+            found = admin.resend_dead_letters(
                 group,
                 start=start,
                 stop=stop,
@@ -362,7 +357,6 @@ def purge_command(
 
     It is said first how many. Then a terminal gets a question; elsewhere it needs --yes.
     """
-    from kerolox.admin import purge_dead_letters
 
     columns = (
         Column("queue", "QUEUE"),
@@ -372,7 +366,7 @@ def purge_command(
 
     def purged(*, dry_run: bool) -> list[dict[str, object]]:
         queues = on_cluster(
-            name_server, lambda a: purge_dead_letters(a, group, stop=stop, dry_run=dry_run)
+            name_server, lambda admin: admin.purge_dead_letters(group, stop=stop, dry_run=dry_run)
         )
         return [
             {

@@ -25,7 +25,7 @@ from kerolox.message import PropertyKey
 from kerolox.text import counted
 
 if TYPE_CHECKING:
-    from kerolox.admin import Access, DelayLevel, MessageTrack
+    from kerolox.admin import Admin, DelayLevel, MessageTrack
     from kerolox.message import MessageExt
 
 
@@ -67,16 +67,14 @@ def list_command(
     name_server: str,
 ) -> None:
     """Print messages that are in TOPIC now, queue by queue."""
-    from kerolox.admin import read_messages
 
     has = searching(grep)
     chosen = queue_of(topic, queue) if queue else None
     looked_at = 0
 
-    async def work(access: Access) -> list[MessageExt]:
+    async def work(admin: Admin) -> list[MessageExt]:
         nonlocal looked_at
-        source = read_messages(
-            access,
+        source = admin.read_messages(
             topic,
             broker_name=chosen.broker_name if chosen else "",
             queue_id=chosen.queue_id if chosen else None,
@@ -102,9 +100,8 @@ def list_command(
 @name_server_option
 def get_command(message_id: str, topic: str, body: str, output: str, name_server: str) -> None:
     """Print the message with MESSAGE_ID: that of its place in the log, or its producer's."""
-    from kerolox.admin import message_by_id
 
-    found = on_cluster(name_server, lambda access: message_by_id(access, message_id, topic=topic))
+    found = on_cluster(name_server, lambda admin: admin.message_by_id(message_id, topic=topic))
     _show(found, body, output)
 
 
@@ -119,10 +116,9 @@ def at_command(
     topic: str, queue: str, offset: int, body: str, output: str, name_server: str
 ) -> None:
     """Print the message at an offset of a queue."""
-    from kerolox.admin import message_at
 
     place = queue_of(topic, queue)
-    _show(on_cluster(name_server, lambda a: message_at(a, place, offset)), body, output)
+    _show(on_cluster(name_server, lambda admin: admin.message_at(place, offset)), body, output)
 
 
 @message.command("find")
@@ -136,10 +132,9 @@ def find_command(
     topic: str, key: str, count: int, body: str, output: str, name_server: str
 ) -> None:
     """Print the messages of TOPIC that have KEY."""
-    from kerolox.admin import messages_by_key
 
     found = on_cluster(
-        name_server, lambda access: messages_by_key(access, topic, key, max_messages=count)
+        name_server, lambda admin: admin.messages_by_key(topic, key, max_messages=count)
     )
     show_messages(found, body, output)
     if is_text(output):
@@ -153,10 +148,9 @@ def find_command(
 @name_server_option
 def consumers_command(message_id: str, topic: str, output: str, name_server: str) -> None:
     """Print which groups have consumed a message; of those offline, by their offsets."""
-    from kerolox.admin import message_by_id, message_tracks
 
-    async def work(access: Access) -> list[MessageTrack]:
-        return await message_tracks(access, await message_by_id(access, message_id, topic=topic))
+    async def work(admin: Admin) -> list[MessageTrack]:
+        return await admin.message_tracks(await admin.message_by_id(message_id, topic=topic))
 
     rows = [
         {
@@ -190,9 +184,9 @@ def resend_command(
 
     It is said first where it goes. Then a terminal gets a question; elsewhere it needs --yes.
     """
-    from kerolox.admin import copy_of, message_by_id, send_copy
+    from kerolox.admin import copy_of
 
-    found = on_cluster(name_server, lambda access: message_by_id(access, message_id, topic=topic))
+    found = on_cluster(name_server, lambda admin: admin.message_by_id(message_id, topic=topic))
     copy = copy_of(found, topic=target)
     row: dict[str, object] = {"msgId": message_id, "topic": copy.topic, "done": False}
     if not consent.yes:
@@ -202,7 +196,7 @@ def resend_command(
             show_record(row, (), output)
         if not confirm("Send it?", consent, output, name_server):
             return
-    result = on_cluster(name_server, lambda access: send_copy(access, found, topic=target))
+    result = on_cluster(name_server, lambda admin: admin.send_copy(found, topic=target))
     if is_text(output):
         print_line(f"sent to {copy.topic} as {result.message_id}")
         return
@@ -252,7 +246,7 @@ count_option = click.option(
 @name_server_option
 def delayed_command(count: int, body: str, place: Place, output: str, name_server: str) -> None:
     """Print delayed messages whose time has not come, the next ones first."""
-    rows, waiting = on_cluster(name_server, lambda access: _delayed(access, place, body, count))
+    rows, waiting = on_cluster(name_server, lambda admin: _delayed(admin, place, body, count))
     columns = (
         time_column("dueTimestamp", "DUE"),
         number_column("delayLevel", "LEVEL"),
@@ -267,18 +261,17 @@ def delayed_command(count: int, body: str, place: Place, output: str, name_serve
 
 
 async def _delayed(
-    access: Access, place: Place, body: str, count: int
+    admin: Admin, place: Place, body: str, count: int
 ) -> tuple[list[dict[str, object]], int]:
     """The rows of those that are due first, and how many wait in all."""
-    from kerolox.admin import delay_levels, delayed_messages
     from kerolox.admin.asking import all_answers, targets
 
-    addresses = await targets(access, **place._asdict())
-    found = await all_answers(addresses, lambda address: delay_levels(access, address))
+    addresses = await targets(admin, **place._asdict())
+    found = await all_answers(addresses, lambda address: admin.delay_levels(address))
     levels = [level for each in found.values() for level in each if level.waiting]
     messages: list[tuple[int, DelayLevel, MessageExt]] = []
     for level in levels:
-        next_ones = await delayed_messages(access, level, max_messages=count)
+        next_ones = await admin.delayed_messages(level, max_messages=count)
         messages += [(each.store_timestamp + level.delay_ms, level, each) for each in next_ones]
     messages.sort(key=lambda entry: (entry[0], entry[2].offset_message_id))
     rows = [
@@ -300,12 +293,11 @@ async def _delayed(
 @name_server_option
 def transactions_command(body: str, place: Place, output: str, name_server: str) -> None:
     """Print open transactions: half messages that are neither committed nor rolled back."""
-    from kerolox.admin import open_halves
     from kerolox.admin.asking import all_answers, targets
 
-    async def work(access: Access) -> tuple[list[dict[str, object]], bool]:
-        addresses = await targets(access, **place._asdict())
-        found = await all_answers(addresses, lambda address: open_halves(access, address))
+    async def work(admin: Admin) -> tuple[list[dict[str, object]], bool]:
+        addresses = await targets(admin, **place._asdict())
+        found = await all_answers(addresses, lambda address: admin.open_halves(address))
         rows = [
             {
                 **_row(half, body),

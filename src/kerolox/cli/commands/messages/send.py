@@ -31,7 +31,7 @@ from kerolox.text import counted, duration_text, time_text
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable
 
-    from kerolox.admin import Access
+    from kerolox.admin import Admin
     from kerolox.client import SendResult
     from kerolox.message import Message
 
@@ -122,19 +122,19 @@ def send(
     sending = _Sending(source, rate, output, is_single=is_single)
     place = queue_of(topic, queue) if queue else None
 
-    async def work(access: Access) -> None:
+    async def work(admin: Admin) -> None:
         from kerolox.client import Producer
 
         settings = producer_settings()
         if delay is not None:
-            levels_ms = await _delay_levels(access) or settings.delays_ms
+            levels_ms = await _delay_levels(admin) or settings.delays_ms
             sending.delay = _Delay.of(delay, levels_ms)
             most = max(settings.delay_level_max, len(levels_ms))
             settings = dataclasses.replace(settings, delay_level_max=most)
         async with Producer(GROUP, name_server, settings=settings) as producer:
             await sending.run(lambda message: producer.send(message, queue=place))
 
-    on_cluster(name_server, lambda access: _telling(access, topic, lambda: work(access)))
+    on_cluster(name_server, lambda admin: _telling(admin, topic, lambda: work(admin)))
     sending.show_end()
 
 
@@ -171,15 +171,14 @@ class _Delay:
         return found
 
 
-async def _delay_levels(access: Access) -> tuple[int, ...]:
+async def _delay_levels(admin: Admin) -> tuple[int, ...]:
     """The delays of the brokers' levels; nothing where they differ, or do not report."""
-    from kerolox.admin import broker_settings
     from kerolox.admin.asking import all_answers, targets
     from kerolox.kernel.settings import delay_levels_ms
 
     try:
         found = await all_answers(
-            await targets(access), lambda address: broker_settings(access, address)
+            await targets(admin), lambda address: admin.broker_settings(address)
         )
         texts = {settings.get("messageDelayLevel", "") for settings in found.values()}
         return delay_levels_ms(texts.pop()) if len(texts) == 1 else ()
@@ -307,29 +306,28 @@ class _Sending:
             print_json(self._rows)
 
 
-async def _telling(access: Access, topic: str, sending: Callable[[], Awaitable[None]]) -> None:
+async def _telling(admin: Admin, topic: str, sending: Callable[[], Awaitable[None]]) -> None:
     """Send, and say so when that made the topic: a typing error makes one, too."""
-    was_there = await _queues_of(access, topic) != {}
+    was_there = await _queues_of(admin, topic) != {}
     failed: KeroloxError | None = None
     try:
         await sending()
     except KeroloxError as error:
         # The first of many messages may have made it.
         failed = error
-    made = {} if was_there else await _queues_of(access, topic) or {}
+    made = {} if was_there else await _queues_of(admin, topic) or {}
     for broker_name, queues in made.items():
         complain(f"kerolox: created topic {topic} ({counted(queues, 'queue')} on {broker_name})")
     if failed is not None:
         raise failed
 
 
-async def _queues_of(access: Access, topic: str) -> dict[str, int] | None:
+async def _queues_of(admin: Admin, topic: str) -> dict[str, int] | None:
     """Write queues of a topic by broker; empty: no name server knows it, None: none answers, which
     the send tells better."""
-    from kerolox.admin import describe_route
 
     try:
-        route = await describe_route(access, topic)
+        route = await admin.describe_route(topic)
     except TopicRouteNotFoundError:
         return {}
     except KeroloxError:

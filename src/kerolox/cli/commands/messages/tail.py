@@ -30,7 +30,7 @@ from kerolox.protocol.names import TOOLS_GROUP
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from kerolox.admin import Access
+    from kerolox.admin import Admin
     from kerolox.client.core.routes import TopicRoute
     from kerolox.filter.tags import Subscription
     from kerolox.message import MessageExt, MessageQueue
@@ -108,12 +108,12 @@ def tail(
         form=body,
         output=output,
     )
-    on_cluster(name_server, lambda access: _Tail(access, options).run(ready_line))
+    on_cluster(name_server, lambda admin: _Tail(admin, options).run(ready_line))
 
 
 class _Tail:
-    def __init__(self, access: Access, options: _TailOptions) -> None:
-        self._access = access
+    def __init__(self, admin: Admin, options: _TailOptions) -> None:
+        self._admin = admin
         self._options = options
         self._subscription = options.subscription
         self._left = options.count
@@ -149,7 +149,7 @@ class _Tail:
 
     async def _route(self) -> TopicRoute:
         topic = self._subscription.topic
-        route = await self._access.fetch_route(topic)
+        route = await self._admin.access.fetch_route(topic)
         if route is None:
             raise TopicRouteNotFoundError(
                 f"there is no topic {topic!r}; create it (kerolox topic create {topic})"
@@ -183,7 +183,7 @@ class _Tail:
         from kerolox.admin.messages.reading import bounds_of
 
         address, stop = self._addresses[queue.broker_name], self._options.stop
-        begin, end = await bounds_of(self._access, address, queue, start, stop)
+        begin, end = await bounds_of(self._admin, address, queue, start, stop)
         return begin, math.inf if stop is None else end
 
     async def _pull(self, queue: MessageQueue, offset: int, end: float) -> None:
@@ -202,7 +202,7 @@ class _Tail:
                 with_subscription=True,
             )
             try:
-                response = await self._access.remoting.invoke(
+                response = await self._admin.access.remoting.invoke(
                     address, command, timeout_seconds=PULL_TIMEOUT_SECONDS
                 )
                 result = pull_result(response, queue, self._subscription, address)

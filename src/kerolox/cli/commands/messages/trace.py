@@ -21,7 +21,7 @@ from kerolox.client.core.tracing.trace import (
 from kerolox.protocol.names import TRACE_TOPIC
 
 if TYPE_CHECKING:
-    from kerolox.admin import Access
+    from kerolox.admin import Admin
     from kerolox.client.core.tracing.trace import TraceView
     from kerolox.message import MessageExt
 
@@ -47,7 +47,7 @@ def trace(message_id: str, topic: str, output: str, name_server: str) -> None:
 
     Only clients with message traces switched on tell of it; each does so within about a second.
     """
-    answers = on_cluster(name_server, lambda access: _ask(access, message_id, topic))
+    answers = on_cluster(name_server, lambda admin: _ask(admin, message_id, topic))
     if not answers.views:
         raise click.ClickException(
             f"topic {topic} has no trace of message {message_id}; do its clients write traces?"
@@ -64,14 +64,13 @@ def trace(message_id: str, topic: str, output: str, name_server: str) -> None:
     show_rows(_timeline(answers), columns, output)
 
 
-async def _ask(access: Access, message_id: str, topic: str) -> _TraceAnswers:
-    from kerolox.admin import message_by_id, message_traces
+async def _ask(admin: Admin, message_id: str, topic: str) -> _TraceAnswers:
     from kerolox.errors import KeroloxError
 
-    views = await message_traces(access, message_id, topic=topic)
+    views = await admin.message_traces(message_id, topic=topic)
     own = next((each.trace.topic for each in views if isinstance(each.trace, PubTrace)), "")
     try:
-        message = await message_by_id(access, message_id, topic=own) if own else None
+        message = await admin.message_by_id(message_id, topic=own) if own else None
     except KeroloxError:
         message = None
     return _TraceAnswers(views, message)

@@ -1,1 +1,0 @@
-"""The methods of ``Admin`` by subject; generated from the functions."""
