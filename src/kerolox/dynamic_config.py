@@ -22,6 +22,7 @@ from kerolox.config import (
     shown_setting,
 )
 from kerolox.errors import BrokerBusyError, ConfigError, NoPermissionError
+from kerolox.observable import Observable
 from kerolox.properties import parse_properties
 from kerolox.role_settings import RoleSettings
 from kerolox.text import printable
@@ -57,14 +58,12 @@ class DynamicConfig(Generic[_Settings]):
 
     def __init__(
         self,
-        config: _Settings,
+        settings: Observable[_Settings],
         now_ms: Callable[[], int],
-        apply: Callable[[frozenset[str]], Awaitable[None]] | None = None,
     ) -> None:
-        """``apply`` is told the fields of which other values are in force now."""
-        self._config = config
+        """``settings`` is given other values."""
+        self._settings = settings
         self._now_ms = now_ms
-        self._apply = apply
         self._pending: dict[str, str] = {}
         """Field name → text of the next start, as it is shown."""
         self._writing = asyncio.Lock()
@@ -123,6 +122,10 @@ class DynamicConfig(Generic[_Settings]):
             remark = "; ".join(filter(None, (remark, self._reasons(without_effect))))
         return remark
 
+    @property
+    def _config(self) -> _Settings:
+        return self._settings.current
+
     async def stop(self) -> None:
         """End changes in flight."""
         for task in self._tasks:
@@ -150,9 +153,9 @@ class DynamicConfig(Generic[_Settings]):
     async def _change(
         self, values: Mapping[str, str], asker: str, on_change: OnChange | None
     ) -> str:
-        config = self._config
         failure: OSError | None = None
         async with self._writing:
+            config = self._config
             wanted = config.changed(values, asker)
             try:
                 await asyncio.to_thread(self._write, values)
@@ -162,7 +165,7 @@ class DynamicConfig(Generic[_Settings]):
             old = self._texts(config, {key: names[key] for key in values})
             later = {key: names[key] for key in values if not config.is_live(names[key])}
             live = frozenset(names[key] for key in values) - frozenset(later.values())
-            config.take_over(wanted, live)
+            going_on = self._use(config.with_values_of(wanted, live))
             if failure is None:
                 self._set_pending(wanted, later.values())
             self._new_version()
@@ -173,7 +176,8 @@ class DynamicConfig(Generic[_Settings]):
         for key, text in values.items():
             when = "at the next start" if key in later else "now"
             _log.info("%s set %s=%s, in force %s", asker, key, printable(text), when)
-        await self._use(live)
+        for each in going_on:
+            await each
         if failure is not None:
             raise _not_kept(failure, config.settings_file, [k for k in values if k not in later])
         return self._not_in_force({key: names[key] for key in values})
@@ -231,11 +235,12 @@ class DynamicConfig(Generic[_Settings]):
         """Read the settings file again, as a start in the same way would. What is live is in force
         then; what waits for a restart is named in the log. A file with a mistake changes nothing
         and is one error in the log. Raises nothing."""
-        config = self._config
-        if config.source is None:
+        source = self._config.source
+        if source is None:
             _log.info("no settings file was loaded; nothing to reload")
             return
         async with self._writing:
+            config = self._config
             try:
                 wanted = await asyncio.to_thread(config.reloaded)
             except ConfigError as error:
@@ -245,12 +250,13 @@ class DynamicConfig(Generic[_Settings]):
             fields = [each.name for each in dataclasses.fields(config) if each.name in keys]
             others = [name for name in fields if getattr(wanted, name) != getattr(config, name)]
             live = frozenset(name for name in others if config.is_live(name))
-            config.take_over(wanted, live)
+            going_on = self._use(config.with_values_of(wanted, live))
+            config = self._config
             self._pending.clear()
             self._set_pending(wanted, [name for name in others if name not in live])
             if live:
                 self._new_version()
-        path = config.source.path or config.settings_file
+        path = source.path or config.settings_file
         now = [f"{keys[name]}={shown_setting(config, name)}" for name in sorted(live)]
         _log.info(
             "settings of %s read again; in force now: %s", path, _list(now) or "all as before"
@@ -258,14 +264,16 @@ class DynamicConfig(Generic[_Settings]):
         if self._pending:
             waiting = [f"{keys[name]}={text}" for name, text in self._pending.items()]
             _log.warning("settings that wait for a restart: %s", _list(waiting))
-        await self._use(live)
+        for each in going_on:
+            await each
 
-    async def _use(self, fields: frozenset[str]) -> None:
-        """Have other values in force everywhere."""
-        if "log_level" in fields:
-            self._config.use_log_level()
-        if fields and self._apply is not None:
-            await self._apply(fields)
+    def _use(self, new: _Settings) -> list[Awaitable[None]]:
+        """Have other values in force everywhere; what is to be awaited."""
+        if new == self._config:
+            return []
+        if new.log_level != self._config.log_level:
+            new.use_log_level()
+        return self._settings.replace(new)
 
 
 _EDIT = "edit the settings file and restart"

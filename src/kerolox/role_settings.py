@@ -379,11 +379,9 @@ class RoleSettings(MetricsSettings):
         converted = convert_settings(type(self), values, where=where)
         return dataclasses.replace(self, **converted)  # type: ignore[arg-type]
 
-    def take_over(self, other: RoleSettings, names: Iterable[str]) -> None:
-        """Have the values of other settings for these fields. All parts of a role share its
-        settings, and nobody else should change them: hence they are frozen."""
-        for name in names:
-            object.__setattr__(self, name, getattr(other, name))
+    def with_values_of(self, other: Self, names: Iterable[str]) -> Self:
+        """These settings with the values of others for some fields."""
+        return dataclasses.replace(self, **{name: getattr(other, name) for name in names})
 
     def use_log_level(self) -> None:
         """Log what ``logLevel`` says from now on; roles of one process share it."""

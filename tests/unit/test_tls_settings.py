@@ -11,6 +11,7 @@ from kerolox.config import HIDDEN
 from kerolox.dynamic_config import DynamicConfig
 from kerolox.errors import ConfigError
 from kerolox.namesrv.config import NamesrvConfig
+from kerolox.observable import Observable
 from kerolox.role_settings import CONFIG_FILE, TlsServerSettings
 
 ROLES = [BrokerConfig, NamesrvConfig]
@@ -50,7 +51,7 @@ def test_no_password_is_shown(
     role: type[BrokerConfig | NamesrvConfig], files: tuple[Path, Path]
 ) -> None:
     config = role.load(files[0])
-    shown = DynamicConfig(config, lambda: 0).shown()
+    shown = DynamicConfig(Observable(config), lambda: 0).shown()
     assert shown["tls.server.keyPassword"] == HIDDEN
     assert SECRET not in repr(config) + str(shown)
     files[0].write_text("tls.server.keyPassword=a\\u0007secret\n")

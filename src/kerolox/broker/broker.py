@@ -20,10 +20,10 @@ from functools import partial
 from typing import Self
 
 from kerolox import clock
+from kerolox.addresses import join_address
 from kerolox.broker.access.guards import Guards
 from kerolox.broker.config import BrokerConfig
 from kerolox.broker.context import Context
-from kerolox.broker.dynamic_config import ConfigApplier
 from kerolox.broker.exposition import BrokerExposition
 from kerolox.broker.hooks import PullHook
 from kerolox.broker.identity import Identity
@@ -49,6 +49,7 @@ from kerolox.dynamic_config import DynamicConfig
 from kerolox.errors import ConfigError, KeroloxError
 from kerolox.kernel import RecoveryReport, StoreKernel, kernel_in_use, load_kernel
 from kerolox.metrics.endpoint import MetricsEndpoint
+from kerolox.observable import Observable
 from kerolox.release import __version__
 from kerolox.remoting.audit import Audit
 from kerolox.remoting.unserved import UnservedCodes
@@ -82,7 +83,6 @@ class Broker:
     """One broker. ``async with Broker(config) as broker`` starts and stops it.
 
     Attributes:
-        config: its settings.
         recovery: what opening the store found (after the start).
         parts: its store, tables, services and metrics (after the start).
     """
@@ -108,12 +108,12 @@ class Broker:
             pull_hooks: run before each answer to a pull; with any, no pull is fast.
             clock_ms: gives milliseconds since the epoch; tests turn one by hand.
         """
-        self.config = config
+        self._settings = Observable(config)
+        self._port = config.listen_port
         self._kernel_name = kernel
         self._pull_hooks = pull_hooks
         self._now_ms = clock_ms or clock.now_ms
         self._steady_ms = clock_ms or clock.steady_ms
-        self._identity = Identity(config)
         self._cleanup = contextlib.AsyncExitStack()
         self._is_started = False
         self._stopping = asyncio.Event()
@@ -121,9 +121,14 @@ class Broker:
         self._cut_again_at = 0.0
 
     @property
+    def config(self) -> BrokerConfig:
+        """The settings in force."""
+        return self._settings.current
+
+    @property
     def port(self) -> int:
         """The port it listens on (after the start)."""
-        return self._identity.port
+        return self._port
 
     @property
     def metrics_port(self) -> int:
@@ -133,7 +138,7 @@ class Broker:
     @property
     def address(self) -> str:
         """What name servers tell clients: ``advertisedAddress``, else ``brokerIP1:port``."""
-        return self._identity.address
+        return join_address(*self.config.advertised(self._port))
 
     @property
     def listen_addresses(self) -> tuple[str, ...]:
@@ -154,14 +159,15 @@ class Broker:
         await self._start()
 
     async def _start(self) -> None:
-        self._identity.resolve()
+        self._settings = Observable(self.config)
+        store_address = self.config.store_address()
         try:
             kernel = load_kernel(self._kernel_name)
-            role = StartingRole(self.config)
+            role = StartingRole(self._settings)
             store, self.recovery = open_store(self.config, kernel)
             self._cleanup.callback(self._close_store, store)
             await role.poll()
-            self.parts = self._made_parts(store, role)
+            self.parts = self._made_parts(store, role, store_address)
             self._load_tables()
             if self.parts.guards.accounts is not None:
                 self.parts.guards.accounts.load()
@@ -177,6 +183,7 @@ class Broker:
             self._cleanup.push_async_callback(self.parts.background.stop)
             self._cleanup.push_async_callback(self.parts.roles.stop)
             await self._ports.open()
+            self._port = self.parts.identity.port
             # Whoever examines metrics sees the broker end.
             self._metrics = MetricsEndpoint(
                 self.config, BrokerExposition(self.parts, lambda: self._ports.kept_bytes)
@@ -229,15 +236,18 @@ class Broker:
         await self.stop()
 
     # -- starting -----------------------------------------------------------------------------
-    def _made_parts(self, store: StoreKernel, role: StartingRole) -> Context:
+    def _made_parts(self, store: StoreKernel, role: StartingRole, address: str) -> Context:
         """All parts, in groups: each gets those before it that it uses."""
-        config, now_ms, identity = self.config, self._now_ms, self._identity
+        settings, now_ms = self._settings, self._now_ms
+        identity = Identity(settings, store, address, self._port)
         audit = Audit("broker")
-        guards = Guards(config, audit, store)
-        tables = Tables(config, store, now_ms, self._steady_ms, has_fast_pulls=not self._pull_hooks)
-        broker_stats = BrokerStats(config, store, now_ms)
+        guards = Guards(settings, audit, store)
+        tables = Tables(
+            settings, store, now_ms, self._steady_ms, has_fast_pulls=not self._pull_hooks
+        )
+        broker_stats = BrokerStats(settings, store, now_ms)
         writing = Writing(
-            config,
+            settings,
             store,
             now_ms,
             identity,
@@ -245,23 +255,11 @@ class Broker:
             on_delayed=broker_stats.note_delayed,
             on_delivered=broker_stats.note_delivered,
         )
-        peers = Peers(config, store, identity, guards, tables, writing, self._cut)
-        registration = peers.registration
-        apply = ConfigApplier(
-            config,
-            identity,
-            store,
-            tables.topics,
-            tables.groups,
-            tables.clients,
-            writing.gate,
-            writing.cleaner,
-            registration,
-            guards.limits,
-        )
+        peers = Peers(settings, store, identity, guards, tables, writing, self._cut)
+        parts = RoleParts(settings, identity, store, tables, writing, peers)
         return Context(
-            config=config,
-            dynamic_config=DynamicConfig(config, now_ms, apply),
+            settings=settings,
+            dynamic_config=DynamicConfig(settings, now_ms),
             now_ms=now_ms,
             identity=identity,
             kernel=kernel_in_use(self._kernel_name),
@@ -270,14 +268,16 @@ class Broker:
             tables=tables,
             writing=writing,
             peers=peers,
-            roles=Roles(config, role, RoleParts(config, identity, store, tables, writing, peers)),
+            roles=Roles(settings, role, parts),
             broker_stats=broker_stats,
             store_stats=StoreStats(store, now_ms, writing.writer),
             audit=audit,
             unserved=UnservedCodes("broker"),
-            assignments=Assignments(config, tables.topics, tables.clients, registration.route),
+            assignments=Assignments(
+                settings, tables.topics, tables.clients, peers.registration.route
+            ),
             arrivals=Arrivals(store),
-            replies=RepliesInFlight(config.reply_thread_pool_queue_capacity),
+            replies=RepliesInFlight(self.config.reply_thread_pool_queue_capacity),
             background=BackgroundTasks(),
             pull_hooks=self._pull_hooks,
         )
@@ -294,7 +294,6 @@ class Broker:
         parts.peers.registration.on_master = parts.peers.replication.set_master
         if self.config.is_sync_master:
             parts.writing.writer.slaves = parts.peers.replication.waits
-        self._identity.announce(parts.store)
         # After the ports have closed and before the store does: the last changes of the tables.
         self._cleanup.push_async_callback(self._write_tables)
         self._cleanup.push_async_callback(parts.dynamic_config.stop)

@@ -44,6 +44,7 @@ from kerolox.config import setting_keys
 from kerolox.errors import ConfigError
 from kerolox.filter.bloom import BloomFilter
 from kerolox.kernel.settings import DEFAULT_DELAY_LEVELS, StoreSettings, delay_levels_ms
+from kerolox.observable import Observable
 from kerolox.protocol.codes import MASTER_ID
 from kerolox.protocol.names import (
     DEFAULT_REGION,
@@ -458,6 +459,11 @@ class BrokerConfig(HaSettings):
     def kept_file(self) -> Path:
         """The same when no file was loaded."""
         return self.config_folder / "broker.properties"
+
+
+BrokerSettings = Observable[BrokerConfig]
+"""The settings in force of a broker that runs. A part that takes these reads some that
+are live; one that takes a ``BrokerConfig`` reads only what stays until a restart."""
 
 
 def _own_host(listen_host: str) -> str:

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from kerolox.broker.access.guards import Guards
-from kerolox.broker.config import BrokerConfig
+from kerolox.broker.config import BrokerConfig, BrokerSettings
 from kerolox.broker.hooks import PullHook
 from kerolox.broker.identity import Identity
 from kerolox.broker.metrics.broker_stats import BrokerStats
@@ -30,7 +30,7 @@ from kerolox.remoting.unserved import UnservedCodes
 class Context:
     """What a handler may use. ``now_ms`` gives milliseconds since the epoch."""
 
-    config: BrokerConfig
+    settings: BrokerSettings
     dynamic_config: DynamicConfig[BrokerConfig]
     now_ms: Callable[[], int]
     identity: Identity
@@ -52,6 +52,11 @@ class Context:
     replies: RepliesInFlight
     background: BackgroundTasks
     pull_hooks: tuple[PullHook, ...]
+
+    @property
+    def config(self) -> BrokerConfig:
+        """The settings in force."""
+        return self.settings.current
 
     @property
     def kept_tables(self) -> tuple[KeptTable, ...]:

@@ -2,26 +2,19 @@
 
 RocketMQ's broker takes the first from system properties and from ``tls.config.file``, as its
 clients do (``tls.enable``, ``tls.client.*``), and signs nothing. Files are examined whenever a
-connection or a registration is made: what was renewed counts from then on.
+connection or a registration is made (:mod:`kerolox.broker.outbound`): what was renewed counts from
+then on.
 """
 
 from __future__ import annotations
 
-import logging
-import os
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from kerolox.errors import ConfigError
 from kerolox.role_settings import ENFORCING, RoleSettings
-from kerolox.security.credentials import Credentials, Signer
+from kerolox.security.credentials import Credentials
 from kerolox.security.tls import Tls, TlsSettings
-
-if TYPE_CHECKING:
-    from kerolox.protocol.command import RemotingCommand
-
-_log = logging.getLogger(__name__)
 
 
 def _dialling(key: str, **more: object) -> dict[str, object]:
@@ -98,63 +91,14 @@ class DialSettings(RoleSettings):
             ConfigError: it can't be read, or lacks a key.
         """
         path = _path(self.namesrv_credentials_file)
-        return None if path is None else _credentials(path)
+        try:
+            return None if path is None else Credentials.from_file(path)
+        except ConfigError as error:
+            raise ConfigError(f"namesrvCredentialsFile: {error}") from None
 
 
 DIAL_FIELDS = frozenset(DialSettings.__annotations__)
 """Fields of these settings; when one changes, connections are made anew."""
-
-
-class AccountHook:
-    """Signs what the broker asks name servers, as its settings say (``RpcHook``)."""
-
-    def __init__(self, settings: DialSettings) -> None:
-        """The file is read now.
-
-        Raises:
-            ConfigError: it can't be read, or lacks a key.
-        """
-        self._settings = settings
-        self._read()
-
-    def before_request(self, address: str, request: RemotingCommand) -> None:
-        """Sign it. A file that changed is read; one that can't be is a warning, and the account
-        that was read before stays."""
-        if self._read_stamp() != self._seen:
-            try:
-                self._read()
-            except ConfigError as error:
-                _log.warning("%s; the account that was read before stays", error)
-        if self._signer is not None:
-            self._signer.sign(request)
-
-    def after_response(
-        self, address: str, request: RemotingCommand, response: RemotingCommand
-    ) -> None:
-        """Nothing."""
-
-    def _read(self) -> None:
-        self._seen = self._read_stamp()
-        path, _ = self._seen
-        self._signer = None if path is None else Signer(_credentials(path))
-
-    def _read_stamp(self) -> tuple[Path | None, tuple[int, ...]]:
-        """The file, and what is different when it was written or replaced."""
-        path = _path(self._settings.namesrv_credentials_file)
-        if path is None:
-            return None, ()
-        try:
-            found = os.stat(path)
-        except OSError:
-            return path, ()
-        return path, (found.st_mtime_ns, found.st_size, found.st_ino)
-
-
-def _credentials(path: Path) -> Credentials:
-    try:
-        return Credentials.from_file(path)
-    except ConfigError as error:
-        raise ConfigError(f"namesrvCredentialsFile: {error}") from None
 
 
 def _path(text: str) -> Path | None:

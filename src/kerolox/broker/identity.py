@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from kerolox.addresses import join_address
-from kerolox.broker.config import BrokerConfig
+from kerolox.broker.config import BrokerConfig, BrokerSettings
 from kerolox.kernel import FastPathTables
 from kerolox.message import pack_host
 from kerolox.protocol.codes import MASTER_ID
@@ -15,46 +15,57 @@ class Identity:
     """The addresses of one broker, by its settings and the port that it listens on.
 
     Attributes:
-        port: ``listenPort``; with 0 the port that the system gave, after the start.
+        port: ``listenPort``; with 0 the port that the system gave, once it listens.
         ha_port: where slaves connect; 0: nowhere, or not yet.
-        store_host: the host that new records name, packed; empty before :meth:`resolve`.
+        store_host: the host that new records name, packed.
     """
 
-    def __init__(self, config: BrokerConfig) -> None:
-        self._config = config
-        self._store_address = ""
-        self.port = config.listen_port
+    def __init__(
+        self, settings: BrokerSettings, store: FastPathTables, store_address: str, port: int
+    ) -> None:
+        """The kernel is told now, and with each change, what answers and records say.
+
+        Args:
+            settings: of the broker.
+            store: the kernel.
+            store_address: the IP address of records (``BrokerConfig.store_address``).
+            port: where it listens, as far as that is known.
+        """
+        self._settings = settings
+        self._store = store
+        self._store_address = store_address
         self.ha_port = 0
-        self.store_host = b""
+        self.listens_on(port)
+        settings.subscribe(self._settings_changed)
+
+    def listens_on(self, port: int) -> None:
+        """This is the port."""
+        self.port = port
+        advertised_port = self._settings.current.advertised(port)[1]
+        self.store_host = pack_host(self._store_address, advertised_port)
+        self._announce(self._settings.current)
 
     @property
     def address(self) -> str:
         """What name servers tell clients: ``advertisedAddress``, else ``brokerIP1:port``."""
-        return join_address(*self._config.advertised(self.port))
+        return join_address(*self._settings.current.advertised(self.port))
 
     @property
     def ha_address(self) -> str:
         """Where slaves connect (``haServerAddr``)."""
-        return join_address(self._config.broker_ip2, self.ha_port or self.wanted_ha_port)
+        return join_address(self._settings.current.broker_ip2, self.ha_port or self.wanted_ha_port)
 
     @property
     def wanted_ha_port(self) -> int:
         """``haListenPort``, else the port behind ``listenPort``."""
-        return self._config.ha_listen_port or self.port + HA_PORT_DISTANCE
+        return self._settings.current.ha_listen_port or self.port + HA_PORT_DISTANCE
 
-    def resolve(self) -> None:
-        """Look the advertised host up: records hold an IP address.
+    def _settings_changed(self, old: BrokerConfig, new: BrokerConfig) -> None:
+        if (old.region_id, old.trace_on) != (new.region_id, new.trace_on):
+            self._announce(new)
 
-        Raises:
-            ConfigError: it can't be resolved.
-        """
-        self._store_address = self._config.store_address()
-
-    def announce(self, store: FastPathTables) -> None:
-        """Tell the kernel what its answers and records say of the broker."""
-        config = self._config
-        self.store_host = pack_host(self._store_address, config.advertised(self.port)[1])
-        store.set_identity(
+    def _announce(self, config: BrokerConfig) -> None:
+        self._store.set_identity(
             cluster=config.broker_cluster_name,
             region=config.region_id,
             trace_on=config.trace_on,

@@ -75,8 +75,7 @@ class Ports:
                 f"{error}; it may also be the VIP port of a broker with "
                 f"listenPort={config.listen_port - VIP_PORT_DISTANCE}"
             ) from error
-        identity.port = self._main.port
-        identity.announce(self._broker.store)
+        identity.listens_on(self._main.port)
         if config.vip_port_enable and config.listen_port:
             await self._listen_vip(config.listen_port)
 

@@ -26,6 +26,7 @@ from kerolox.namesrv.gate import Gate
 from kerolox.namesrv.key_values import KeyValues
 from kerolox.namesrv.memory_limiter import TablesFullError
 from kerolox.namesrv.route_table import BrokerData, QueueData, RouteTable
+from kerolox.observable import Observable
 from kerolox.properties import format_properties
 from kerolox.protocol import fastjson
 from kerolox.protocol.bodies import BodyError, DataVersion, decode_body, encode_body
@@ -92,11 +93,11 @@ class NameServerHandlers:
         key_values: KeyValues,
         clock_ms: Callable[[], int],
     ) -> None:
-        self.config = config
-        """The settings as they are now; UPDATE_NAMESRV_CONFIG changes them in place."""
+        self._settings = Observable(config)
         self.limits = RequestLimits()
         self.limits.use(config)
-        self.dynamic_config = DynamicConfig(config, now_ms, self._apply)
+        self._settings.subscribe(lambda _, new: self.limits.use(new))
+        self.dynamic_config = DynamicConfig(self._settings, now_ms)
         self._routes = routes
         self._key_values = key_values
         self._clock_ms = clock_ms
@@ -113,6 +114,11 @@ class NameServerHandlers:
         """ORDER_TOPIC_CONFIG as each registration is answered with, and its version."""
         self._registering: dict[int, asyncio.Lock] = {}
         """Registrations of one connection come one after the other, in its order."""
+
+    @property
+    def config(self) -> NamesrvConfig:
+        """The settings in force."""
+        return self._settings.current
 
     async def handle(
         self, command: RemotingCommand, connection: ServerConnection
@@ -139,10 +145,6 @@ class NameServerHandlers:
     async def sweep(self) -> None:
         """Take what gone brokers left out of memory, in time slices."""
         await self._slices.run(self._routes.sweep(), _pass)
-
-    async def _apply(self, fields: frozenset[str]) -> None:
-        """Settings have changed."""
-        self.limits.use(self.config)
 
     # -- key-values ---------------------------------------------------------------------------
     @router.on(RequestCode.PUT_KV_CONFIG, KeyValueHeader.decode, changes=True)

@@ -38,7 +38,6 @@ class NameServer:
     def __init__(self, config: NamesrvConfig, *, clock_ms: Callable[[], int] | None = None) -> None:
         """``clock_ms`` gives milliseconds since the epoch; tests turn one by hand. Without it what
         is alive is told by a clock that nobody sets."""
-        self.config = config
         self.routes = RouteTable()
         self._clock_ms = clock_ms or clock.steady_ms
         self._key_values = KeyValues(config.kv_config_path)
@@ -59,6 +58,11 @@ class NameServer:
         self._scanning: asyncio.Task[None] | None = None
         self._watching: asyncio.Task[None]
         self._sweeping: asyncio.Task[None] | None = None
+
+    @property
+    def config(self) -> NamesrvConfig:
+        """The settings in force."""
+        return self._handlers.config
 
     @property
     def port(self) -> int:

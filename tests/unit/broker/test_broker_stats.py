@@ -12,6 +12,7 @@ import pytest
 from kerolox.broker.broker import Broker
 from kerolox.broker.metrics import broker_stats
 from kerolox.broker.metrics.broker_stats import BrokerStats
+from kerolox.observable import Observable
 from kerolox.protocol.codes import RequestCode
 from kerolox.protocol.records import decode_records
 from kerolox.remoting import time_slices
@@ -44,7 +45,7 @@ class Bench:
         self.now_ms = 1_000_000_000
         self.kernel = Counters()
         config = small_config(folder, **settings)
-        self.stats = BrokerStats(config, self.kernel, lambda: self.now_ms)  # type: ignore[arg-type]
+        self.stats = BrokerStats(Observable(config), self.kernel, lambda: self.now_ms)  # type: ignore[arg-type]
 
     def sample(self, times: int = 1) -> None:
         for _ in range(times):

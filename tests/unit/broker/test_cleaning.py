@@ -32,7 +32,7 @@ class Disk:
         self.ratio = 0.5
         self.later_ms = 0
         self.cleaner = Cleaner(
-            broker.config,
+            broker.parts.settings,
             broker.parts.store,
             lambda: broker.parts.now_ms() + self.later_ms,
             broker.parts.writing.gate.set_writable,

@@ -16,6 +16,7 @@ from kerolox.broker.tables.locks import QueueLocks
 from kerolox.broker.tables.offsets import OffsetTable
 from kerolox.errors import BrokerError, StoreError
 from kerolox.message import MessageQueue
+from kerolox.observable import Observable
 from kerolox.protocol.bodies import SubscriptionGroupConfig, TopicConfig
 from kerolox.protocol.codes import RequestCode, ResponseCode
 from tests.support.clients.peer import peer_of, small_config
@@ -245,7 +246,7 @@ async def test_groups_are_bounded_by_what_they_take(
     def group_table() -> GroupTable:
         config = small_config(tmp_path)
         config.config_folder.mkdir(parents=True, exist_ok=True)
-        table = GroupTable(config, RecordingStore(), lambda: 1_000)
+        table = GroupTable(Observable(config), RecordingStore(), lambda: 1_000)
         table.load()
         return table
 

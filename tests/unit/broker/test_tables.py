@@ -13,6 +13,7 @@ from kerolox.broker.tables.json_file import JsonFile
 from kerolox.broker.tables.offsets import OffsetTable
 from kerolox.broker.tables.topics import TopicTable
 from kerolox.errors import StoreError
+from kerolox.observable import Observable
 from kerolox.protocol import fastjson
 from kerolox.protocol.bodies import TopicConfigTable
 from tests.support.clients.peer import small_config
@@ -52,7 +53,7 @@ class RecordingStore:
 def topic_table(folder: Path, store: RecordingStore, **overrides: object) -> TopicTable:
     config = small_config(folder, **overrides)
     config.config_folder.mkdir(parents=True, exist_ok=True)
-    return TopicTable(config, store, lambda: 1_000)
+    return TopicTable(Observable(config), store, lambda: 1_000)
 
 
 async def test_the_built_in_topics_are_those_of_rocketmq(tmp_path):
@@ -147,7 +148,7 @@ async def test_groups_are_pushed_and_kept(tmp_path):
     config = small_config(tmp_path)
     config.config_folder.mkdir(parents=True)
     store = RecordingStore()
-    table = GroupTable(config, store, lambda: 1_000)
+    table = GroupTable(Observable(config), store, lambda: 1_000)
     table.load()
     assert len(table.names) == 7
     assert table.find("g").retry_max_times == 16
@@ -155,7 +156,7 @@ async def test_groups_are_pushed_and_kept(tmp_path):
     table.put(msgspec.structs.replace(table.find("g"), consume_enable=False))
     assert store.groups["g"] == (False, 0)
     await table.file.flush()
-    again = GroupTable(config, RecordingStore(), lambda: 1_000)
+    again = GroupTable(Observable(config), RecordingStore(), lambda: 1_000)
     again.load()
     assert again.snapshot() == table.snapshot()
     assert table.delete("g")
@@ -167,7 +168,7 @@ async def test_groups_are_pushed_and_kept(tmp_path):
 async def test_only_system_groups_are_made_without_leave(tmp_path):
     config = small_config(tmp_path, auto_create_subscription_group=False)
     config.config_folder.mkdir(parents=True)
-    table = GroupTable(config, RecordingStore(), lambda: 1_000)
+    table = GroupTable(Observable(config), RecordingStore(), lambda: 1_000)
     table.load()
     assert table.find("g") is None
     assert table.find("CID_RMQ_SYS_TRANS") is not None

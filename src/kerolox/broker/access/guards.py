@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from kerolox.broker.access.gate import AccessGate
-from kerolox.broker.config import BrokerConfig
+from kerolox.broker.config import BrokerSettings
 from kerolox.kernel import StoreKernel
 from kerolox.remoting.audit import Audit
 from kerolox.remoting.limits.requests import RequestLimits
@@ -15,14 +15,16 @@ from kerolox.security.access.watching import AccountsWatch
 class Guards:
     """What stands before all handlers."""
 
-    def __init__(self, config: BrokerConfig, audit: Audit, store: StoreKernel) -> None:
+    def __init__(self, settings: BrokerSettings, audit: Audit, store: StoreKernel) -> None:
         """No file is read.
 
         Raises:
             ConfigError: the settings do not say where the files of accounts are.
         """
+        config = settings.current
         self.limits = RequestLimits()
         self.limits.use(config)
+        settings.subscribe(lambda old, new: self.limits.use(new))
         self.tls = ServerTls.of(config)
         """None: disabled."""
         self.access = AccessGate(config, audit, store)

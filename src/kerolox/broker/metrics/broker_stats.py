@@ -14,7 +14,7 @@ import logging
 from array import array
 from collections.abc import Callable, Generator
 
-from kerolox.broker.config import BrokerConfig
+from kerolox.broker.config import BrokerSettings
 from kerolox.kernel import StoreMetrics
 from kerolox.protocol.names import (
     GROUP_GET_NUMS,
@@ -108,9 +108,9 @@ class BrokerStats:
     """The metrics of one broker."""
 
     def __init__(
-        self, config: BrokerConfig, store: StoreMetrics, now_ms: Callable[[], int]
+        self, settings: BrokerSettings, store: StoreMetrics, now_ms: Callable[[], int]
     ) -> None:
-        self._config = config
+        self._settings = settings
         self._store = store
         self._now_ms = now_ms
         self._metrics: dict[tuple[str, str], _Metric] = {}
@@ -150,9 +150,9 @@ class BrokerStats:
         key = self._key(topic, group)
         self.add(GROUP_GET_NUMS, key, messages, reads)
         self.add(GROUP_GET_SIZE, key, size, reads)
-        latency_key = f"{queue_id}@{key}" if self._config.enable_detail_stat else key
+        latency_key = f"{queue_id}@{key}" if self._settings.current.enable_detail_stat else key
         self.add(GROUP_GET_LATENCY, latency_key, milliseconds, reads)
-        self.add(BROKER_GET_NUMS, self._config.broker_cluster_name, messages, 0)
+        self.add(BROKER_GET_NUMS, self._settings.current.broker_cluster_name, messages, 0)
 
     def note_sent_back(self, group: str, topic: str) -> None:
         """A group gave a message of a topic back."""
@@ -168,19 +168,19 @@ class BrokerStats:
 
     def note_delayed(self, queue_id: int, size: int) -> None:
         """A message was put into a queue of delayed ones."""
-        if self._config.enable_detail_stat:
+        if self._settings.current.enable_detail_stat:
             key = f"{SCHEDULE_TOPIC}@{queue_id}"
             self.add(QUEUE_PUT_NUMS, key, 1)
             self.add(QUEUE_PUT_SIZE, key, size)
 
     def note_delivered(self, queue_id: int, size: int) -> None:
         """A delayed message of that queue was put into its own topic."""
-        if not self._config.enable_schedule_message_stats:
+        if not self._settings.current.enable_schedule_message_stats:
             return
         key = f"{SCHEDULE_TOPIC}@{SCHEDULE_GROUP}"
         self.add(GROUP_GET_NUMS, key, 1)
         self.add(GROUP_GET_SIZE, key, size)
-        if self._config.enable_detail_stat:
+        if self._settings.current.enable_detail_stat:
             key = f"{SCHEDULE_TOPIC}@{queue_id}@{SCHEDULE_GROUP}"
             self.add(QUEUE_GET_NUMS, key, 1)
             self.add(QUEUE_GET_SIZE, key, size)
@@ -247,7 +247,7 @@ class BrokerStats:
     def _key(self, topic: str, group: str) -> str:
         """Light message queues and their groups are too many for metrics of their own: they have
         one together (``LmqBrokerStatsManager``)."""
-        if self._config.enable_lmq:
+        if self._settings.current.enable_lmq:
             topic, group = (
                 LMQ_PREFIX if name.startswith(LMQ_PREFIX) else name for name in (topic, group)
             )
@@ -267,7 +267,7 @@ class BrokerStats:
             if ends(counted):
                 del self._seen[counted]
             yield
-        if not self._config.auto_delete_unused_stats:
+        if not self._settings.current.auto_delete_unused_stats:
             return
         for name, key in list(self._metrics):
             if goes(key):
@@ -296,7 +296,7 @@ class BrokerStats:
         self._fresh_until_ms = self._sampled_ms + len(self._seen) // COUNTERS_PER_MS
 
     def _add_topics(self, before: _Counters) -> Generator[None, None, None]:
-        cluster = self._config.broker_cluster_name
+        cluster = self._settings.current.broker_cluster_name
         for topic, *counters in self._store.topic_stats():
             grown = self._grown(before, (topic,), tuple(counters))
             if grown:

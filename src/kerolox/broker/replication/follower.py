@@ -13,7 +13,7 @@ from functools import partial
 from typing import TYPE_CHECKING, cast
 
 from kerolox.addresses import split_address
-from kerolox.broker.config import BrokerConfig
+from kerolox.broker.config import BrokerSettings
 from kerolox.broker.replication.comparing import DivergedError, LogGoneError
 from kerolox.broker.replication.resync import Restart, Resync
 from kerolox.broker.replication.slave import MasterLink
@@ -50,14 +50,15 @@ class Follower:
     """
 
     def __init__(
-        self, config: BrokerConfig, store: ReplicatedLog, restart: Restart | None = None
+        self, settings: BrokerSettings, store: ReplicatedLog, restart: Restart | None = None
     ) -> None:
         """Nothing is opened before :meth:`run`. ``restart``: has the log cut."""
+        config = settings.current
         self._resync = Resync(config, restart)
-        self._tls = TlsContexts(config.tls_to_master)
-        self._config = config
+        self._tls = TlsContexts(lambda: settings.current.tls_to_master())
+        self._settings = settings
         self._store = store
-        self._settings = replication_settings(config)
+        self._timing = replication_settings(config)
         self._address = config.ha_master_address
         self._changed = asyncio.Event()
         self._logged = LoggedTexts()
@@ -70,7 +71,7 @@ class Follower:
 
     def set_master(self, address: str) -> None:
         """What a name server says of the master's ``haServerAddr``; haMasterAddress is stronger."""
-        if not self._config.ha_master_address and address and address != self._address:
+        if not self._settings.current.ha_master_address and address and address != self._address:
             _log.info("the master sends its log at %s", address)
             self._address = address
             self._resync.forget()
@@ -122,12 +123,12 @@ class Follower:
                 raise ReplicationError(f"by TLS (haTlsMode) it is not reached: {error}") from error
         thread: StreamThread | None = None
         try:
-            file_size = self._config.mapped_file_size_commit_log
+            file_size = self._settings.current.mapped_file_size_commit_log
             compared = self._resync.compared_bytes
-            account = self._config.account_of_broker()
+            account = self._settings.current.account_of_broker()
             prove = None if account is None else partial(made_proof, account)
             now = steady_ms()
-            link = MasterLink(self._store, file_size, self._settings, now, compared, prove)
+            link = MasterLink(self._store, file_size, self._timing, now, compared, prove)
             if reader.at_eof() or writer.is_closing():
                 raise link.closed()
             receiver = LogReceiver(link, writer.transport)
@@ -135,7 +136,7 @@ class Follower:
             writer.write(link.start())
             while address == self._address:
                 is_new = link.is_greeting or not self.is_following
-                seconds = check_seconds(self._settings)
+                seconds = check_seconds(self._timing)
                 if thread is None and self.is_following:
                     thread = StreamThread.begin(link, receiver.transport, self._store)
                 if thread is None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from kerolox.broker.access.guards import Guards
-from kerolox.broker.config import BrokerConfig
+from kerolox.broker.config import BrokerSettings
 from kerolox.broker.identity import Identity
 from kerolox.broker.replication.replication import Replication
 from kerolox.broker.replication.resync import Restart
@@ -18,7 +18,7 @@ class Peers:
 
     def __init__(
         self,
-        config: BrokerConfig,
+        settings: BrokerSettings,
         store: StoreKernel,
         identity: Identity,
         guards: Guards,
@@ -31,9 +31,9 @@ class Peers:
         Raises:
             ConfigError: a file of TLS or of the account can't be used.
         """
-        self.registration = Registration(config, identity, tables)
+        self.registration = Registration(settings, identity, tables)
         self.replication = Replication(
-            config,
+            settings,
             identity,
             store,
             tables,

@@ -6,7 +6,7 @@ import logging
 from collections.abc import Callable
 from functools import partial
 
-from kerolox.broker.config import BrokerConfig
+from kerolox.broker.config import BrokerConfig, BrokerSettings
 from kerolox.broker.identity import Identity
 from kerolox.broker.replication.follower import Follower
 from kerolox.broker.replication.master import ProofCheck, Replicated
@@ -41,7 +41,7 @@ class Replication:
 
     def __init__(
         self,
-        config: BrokerConfig,
+        settings: BrokerSettings,
         identity: Identity,
         store: StoreKernel,
         tables: Tables,
@@ -53,7 +53,7 @@ class Replication:
         """Nothing is opened before :meth:`start`.
 
         Args:
-            config: the broker's settings.
+            settings: of the broker.
             identity: gets the port of a master.
             store: whose log it is.
             tables, schedule: what a slave takes from its master.
@@ -61,14 +61,15 @@ class Replication:
             check_proof: of the accounts that slaves show.
             tls: of the main port.
         """
-        self._config = config
+        config = settings.current
+        self._settings = settings
         self._identity = identity
         self._store = store
         self._restart = restart
         self._background = BackgroundTasks()
         self._made_tables = partial(
             SlaveTables,
-            config,
+            settings,
             identity,
             tables,
             schedule,
@@ -80,7 +81,7 @@ class Replication:
         replicated = Replicated(config.ha_slave_fallbehind_max)
         self.waits = SlaveWaits(replicated, config.slave_timeout / 1000, store)
         self._server = SlaveServer(config, store, self.waits, check_proof, tls)
-        self.follower = Follower(config, store, restart) if config.is_slave else None
+        self.follower = Follower(settings, store, restart) if config.is_slave else None
         self.tables = self._made_tables() if config.is_slave else None
         self._is_following = False
         """Its tasks run."""
@@ -107,7 +108,7 @@ class Replication:
             ConfigError: the port of a master can't be opened, where it was named or is needed.
         """
         if self.follower is None or self.tables is None:
-            await self.listen(is_sync=self._config.is_sync_master)
+            await self.listen(is_sync=self._settings.current.is_sync_master)
         else:
             self._begin_to_follow(self.follower, self.tables, FIRST_SYNC_SECONDS)
 
@@ -122,7 +123,7 @@ class Replication:
         Raises:
             ConfigError: it can't be opened, where it was named or is needed.
         """
-        config = self._config
+        config = self._settings.current
         missing = _missing_guards(config)
         if missing and not config.ha_listen_port:
             _log.info("no port for slaves is open: %s; or name one (haListenPort)", missing)
@@ -146,7 +147,7 @@ class Replication:
         await self.stop()
         self._identity.ha_port = 0
         self.waits.begin_anew()
-        self.follower = Follower(self._config, self._store, self._restart)
+        self.follower = Follower(self._settings, self._store, self._restart)
         self.tables = self._made_tables()
         self.set_master(ha_address, address)
         # At once: should that master be gone soon, it is known what it was, and what it had.

@@ -14,9 +14,9 @@ from typing import NamedTuple
 
 import msgspec
 
-from kerolox.broker.config import BrokerConfig
-from kerolox.broker.dialling import AccountHook
+from kerolox.broker.config import BrokerSettings
 from kerolox.broker.identity import Identity
+from kerolox.broker.outbound import outbound_client
 from kerolox.broker.services.schedule import DelaySchedule
 from kerolox.broker.tables.offsets import SEPARATOR
 from kerolox.broker.tables.tables import Tables
@@ -31,8 +31,6 @@ from kerolox.protocol.codes import RequestCode, ResponseCode
 from kerolox.protocol.command import RemotingCommand
 from kerolox.protocol.extensions.roles import RoleStatus
 from kerolox.protocol.names import HALF_TOPIC, OP_HALF_TOPIC, TRANSACTION_GROUP
-from kerolox.remoting.client import RemotingClient
-from kerolox.security.contexts import TlsContexts
 from kerolox.text import printable
 
 REQUEST_SECONDS_MAX = 3.0
@@ -81,7 +79,7 @@ class SlaveTables:
 
     def __init__(
         self,
-        config: BrokerConfig,
+        settings: BrokerSettings,
         identity: Identity,
         tables: Tables,
         schedule: DelaySchedule,
@@ -91,7 +89,7 @@ class SlaveTables:
         """Knows no master before :meth:`set_master`.
 
         Args:
-            config: the broker's settings.
+            settings: of the broker.
             identity: its address, at which it is not its own master.
             tables, schedule: what becomes the master's.
             log_end: how far the log here reaches.
@@ -103,9 +101,7 @@ class SlaveTables:
         self._offsets = tables.offsets
         self._schedule = schedule
         # As RocketMQ's: one client for name servers and masters.
-        self._client = RemotingClient(
-            rpc_hook=AccountHook(config), tls=TlsContexts(config.tls_to_name_servers)
-        )
+        self._client = outbound_client(settings)
         self._log_end = log_end
         self._on_status = on_status
         self.master = ""

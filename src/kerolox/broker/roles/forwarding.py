@@ -10,12 +10,11 @@ from __future__ import annotations
 
 import asyncio
 
-from kerolox.broker.config import BrokerConfig
+from kerolox.broker.config import BrokerSettings
+from kerolox.broker.outbound import outbound_client
 from kerolox.errors import BrokerError, KeroloxError
 from kerolox.protocol.codes import RequestCode, ResponseCode
 from kerolox.protocol.command import RemotingCommand
-from kerolox.remoting.client import RemotingClient
-from kerolox.security.contexts import TlsContexts
 
 HOLD_SECONDS = 2.0
 """Clients wait 3 s for the answer to a send (sendMsgTimeout)."""
@@ -65,9 +64,9 @@ class RequestForwarder:
         is_on: some requests are held or passed on now.
     """
 
-    def __init__(self, config: BrokerConfig) -> None:
+    def __init__(self, settings: BrokerSettings) -> None:
         """Nothing is held or passed on."""
-        self._client = RemotingClient(tls=TlsContexts(config.tls_to_name_servers))
+        self._client = outbound_client(settings, signs=False)
         self._ended = asyncio.Event()
         self._is_holding = False
         self._held = 0

@@ -11,10 +11,10 @@ from __future__ import annotations
 import logging
 from dataclasses import dataclass
 
-from kerolox.broker.config import BrokerConfig
+from kerolox.broker.config import BrokerSettings
 from kerolox.broker.identity import Identity
 from kerolox.broker.replication.peers import Peers
-from kerolox.broker.roles.record import RoleRecord, apply_record
+from kerolox.broker.roles.record import RoleRecord, with_role_of
 from kerolox.broker.roles.unlisted_topics import unlisted_topics
 from kerolox.broker.services.registration import OPERATOR_SECONDS_MAX
 from kerolox.broker.services.writing import Writing
@@ -41,7 +41,7 @@ _log = logging.getLogger(__name__)
 class RoleParts:
     """The parts of one broker that do something else on a slave than on a master."""
 
-    config: BrokerConfig
+    settings: BrokerSettings
     identity: Identity
     store: StoreKernel
     tables: Tables
@@ -58,8 +58,7 @@ class RoleParts:
         # Part of a record that the old master did not send to its end.
         self.store.append_log(self.store.max_physical_offset, b"")
         await self._reconcile_tables(complete_below, offsets_below)
-        apply_record(self.config, record)
-        self._apply_role()
+        self._use(record)
         self.writing.transactions.forget()
         self.writing.gate.hold(False)
         await self.writing.transactions.recover(self._end_of_log())
@@ -68,15 +67,14 @@ class RoleParts:
     async def follow(self, record: RoleRecord) -> None:
         """Become the slave that a record names, which is on disk, or the slave of another master.
         The gate was held before, so that nothing is written."""
-        apply_record(self.config, record)
-        self._apply_role()
+        self._use(record)
         self.writing.gate.hold(False)
         self.writing.transactions.forget()
         await self.peers.replication.follow(record.master_ha_address, record.master_address)
 
     async def hand_over(self, successor: str) -> None:
         """Let the name servers know who gets this master's place, so that it is never empty."""
-        if self.config.is_sync_master:
+        if self.settings.current.is_sync_master:
             # Those who wait for a slave hear that it has their message.
             await self.peers.replication.waits.wait(self.store.max_physical_offset)
         self.peers.registration.successor = successor
@@ -92,13 +90,12 @@ class RoleParts:
         self.tables.topics.renew()
         await self.announce_role()
 
-    def _apply_role(self) -> None:
-        """Tell those that keep a copy of what the settings say."""
-        config = self.config
+    def _use(self, record: RoleRecord) -> None:
+        """Have the settings say what a record says, and those hear of it that keep a copy."""
+        config = with_role_of(record, self.settings.current)
+        self.settings.replace(config)
         self.writing.writer.slaves = self.peers.replication.waits if config.is_sync_master else None
-        self.identity.announce(self.store)
         self.tables.groups.push_all()
-        self.writing.gate.refresh()
 
     async def _reconcile_tables(self, complete_below: int, offsets_below: int) -> None:
         anew = self.tables.offsets.begin_younger(offsets_below) if offsets_below else 0
@@ -132,7 +129,7 @@ class RoleParts:
         is_own = topic.startswith((RETRY_PREFIX, DLQ_PREFIX)) or self.tables.topics.is_system(topic)
         is_known = topic in self.tables.topics
         if not is_own and not is_known:
-            queues = max(queues, self.config.default_topic_queue_nums)
+            queues = max(queues, self.settings.current.default_topic_queue_nums)
         try:
             check_topic_name(topic.removeprefix(RETRY_PREFIX).removeprefix(DLQ_PREFIX))
             self.tables.topics.create_for_group(topic, queues)

@@ -18,9 +18,6 @@ from kerolox.protocol import fastjson
 from kerolox.protocol.extensions.roles import ASYNC_MASTER, SLAVE, SYNC_MASTER
 from kerolox.protocol.names import Int64
 
-ROLE_FIELDS = ("broker_role", "broker_id", "ha_master_address")
-"""The settings that a record takes the place of."""
-
 _BYTES_MAX = 64 * 1024
 
 
@@ -110,26 +107,25 @@ def _text_of(record: RoleRecord) -> bytes:
     return fastjson.dumps_pretty(msgspec.to_builtins(record))
 
 
-def apply_record(config: BrokerConfig, record: RoleRecord) -> None:
-    """Have the settings say what a record says. Where it names no role they stay as they are.
+def with_role_of(record: RoleRecord, config: BrokerConfig) -> BrokerConfig:
+    """The settings, with what a record says. Where it names no role they stay as they are.
 
     Raises:
         ConfigError: the settings are not those of such a broker.
     """
     if not record.broker_role:
-        return
+        return config
     if record.broker_role == SLAVE and config.transient_store_pool_enable:
         raise ConfigError(
             "transientStorePoolEnable=true: a slave has no such pool, and role.json makes this "
             "broker a slave; set it to false"
         )
-    other = config.overridden(
+    return config.overridden(
         broker_role=record.broker_role,
         broker_id=record.broker_id,
         # The master that was configured is another one now.
         ha_master_address="",
     )
-    config.take_over(other, (*ROLE_FIELDS, "source"))
 
 
 def forget_role(config: BrokerConfig) -> None:

@@ -12,8 +12,8 @@ from collections.abc import Awaitable, Callable
 
 import msgspec
 
-from kerolox.broker.config import BrokerConfig
-from kerolox.broker.dialling import AccountHook
+from kerolox.broker.config import BrokerSettings
+from kerolox.broker.outbound import outbound_client
 from kerolox.broker.replication.sockets import steady_ms
 from kerolox.broker.roles.fencing import OtherMaster, newer_master, notify_older
 from kerolox.broker.roles.forwarding import HOLD_SECONDS, RequestForwarder
@@ -31,8 +31,6 @@ from kerolox.protocol.extensions.roles import (
     RoleChange,
     RoleStatus,
 )
-from kerolox.remoting.client import RemotingClient
-from kerolox.security.contexts import TlsContexts
 
 POLL_SECONDS = 10.0
 """Time between two checks for a newer master, which come with registrations."""
@@ -55,9 +53,10 @@ class Roles:
         search: finds a slave's master.
     """
 
-    def __init__(self, config: BrokerConfig, role: StartingRole, parts: RoleParts) -> None:
+    def __init__(self, settings: BrokerSettings, role: StartingRole, parts: RoleParts) -> None:
         """Those who speak to other brokers ask and tell this one from here on. ``role``: what the
         settings say by now, too."""
+        config = settings.current
         self._parts = parts
         self._file = role.file
         self._record = role.record
@@ -65,16 +64,14 @@ class Roles:
         self._lock = asyncio.Lock()
         self._tasks: set[asyncio.Task[object]] = set()
         self._timer: asyncio.TimerHandle | None = None
-        self._client = RemotingClient(
-            rpc_hook=AccountHook(config), tls=TlsContexts(config.tls_to_name_servers)
-        )
+        self._client = outbound_client(settings)
         self._checked_at = -POLL_SECONDS
         self._suspects: set[str] = set()
         """Addresses that may be a newer master's; an empty one: somebody's."""
         self._was_master = False
         self._is_stopping = False
-        self.forwarder = RequestForwarder(config)
-        self.search = MasterSearch(config, self._client, parts.peers, parts.identity)
+        self.forwarder = RequestForwarder(settings)
+        self.search = MasterSearch(settings, self._client, parts.peers, parts.identity)
         registration, replication = parts.peers.registration, parts.peers.replication
         registration.before_registration = self.poll
         registration.on_refused = self.refused
@@ -109,7 +106,7 @@ class Roles:
         """What this broker is. ``tail_from``: where the compared end of the log begins; -1: up to
         ``TAIL_BYTES`` before its end."""
         parts, state = self._parts, self._state
-        config, replication, store = parts.config, parts.peers.replication, parts.store
+        config, replication, store = parts.settings.current, parts.peers.replication, parts.store
         begin, end = store.min_physical_offset, store.max_physical_offset
         size = config.mapped_file_size_commit_log
         # One read gives bytes of one file.
@@ -227,7 +224,7 @@ class Roles:
         record = state.demoted(change, steady_ms())
         if record is None:
             return
-        if parts.config.transient_store_pool_enable:
+        if parts.settings.current.transient_store_pool_enable:
             raise RoleError(
                 "transientStorePoolEnable=true: a slave has no such pool; set it to false and "
                 "start the broker again first"
@@ -414,7 +411,7 @@ class Roles:
                 self._parts.peers.registration.retry()
 
     async def _newer_master(self, also: set[str]) -> OtherMaster | None:
-        config = self._parts.config
+        config = self._parts.settings.current
         return await newer_master(
             self._client,
             config.name_servers,
@@ -438,7 +435,7 @@ class Roles:
         )
         state.observe_epoch(record.epoch)
         self._parts.writing.gate.hold(True)
-        if self._parts.config.transient_store_pool_enable:
+        if self._parts.settings.current.transient_store_pool_enable:
             _log.error("transientStorePoolEnable=true: no slave has that; it takes no messages")
             return self.status()
         await self._save(record)

@@ -12,7 +12,7 @@ from __future__ import annotations
 import asyncio
 import logging
 
-from kerolox.broker.config import BrokerConfig
+from kerolox.broker.config import BrokerSettings
 from kerolox.broker.identity import Identity
 from kerolox.broker.replication.peers import Peers
 from kerolox.broker.roles.fencing import addresses_of
@@ -36,7 +36,7 @@ class MasterSearch:
 
     def __init__(
         self,
-        config: BrokerConfig,
+        settings: BrokerSettings,
         client: RemotingClient,
         peers: Peers,
         identity: Identity,
@@ -44,12 +44,12 @@ class MasterSearch:
         """Asks nobody before :meth:`poll`.
 
         Args:
-            config: the broker's settings.
+            settings: of the broker.
             client: to ask name servers by.
             peers: know what is followed, and tell name servers of this broker.
             identity: has the address of this broker, which is not its own master.
         """
-        self._config = config
+        self._settings = settings
         self._client = client
         self._peers = peers
         self._identity = identity
@@ -66,11 +66,14 @@ class MasterSearch:
             self._registered_at.clear()
             self._logged_at = 0.0
             return
-        servers = self._config.name_servers
+        servers = self._settings.current.name_servers
         if not servers:
             return
         named = await asyncio.gather(
-            *(addresses_of(self._client, each, self._config.broker_name) for each in servers)
+            *(
+                addresses_of(self._client, each, self._settings.current.broker_name)
+                for each in servers
+            )
         )
         masters = {each[MASTER_ID] for each in named if MASTER_ID in each} - {
             self._identity.address
@@ -92,7 +95,7 @@ class MasterSearch:
         if self._logged_at and now - self._logged_at < LOG_SECONDS:
             return
         self._logged_at = now
-        name = self._config.broker_name
+        name = self._settings.current.broker_name
         if masters:
             _log.info("the master of %s is %s", name, ", ".join(sorted(masters)))
             self._logged_at = 0.0

@@ -6,13 +6,11 @@ import asyncio
 import logging
 
 from kerolox.addresses import join_address
-from kerolox.broker.config import BrokerConfig
-from kerolox.broker.dialling import AccountHook
+from kerolox.broker.config import BrokerSettings
+from kerolox.broker.outbound import outbound_client
 from kerolox.broker.roles.fencing import OtherMaster, newer_master
-from kerolox.broker.roles.record import RoleFile, RoleRecord, apply_record
+from kerolox.broker.roles.record import RoleFile, RoleRecord, with_role_of
 from kerolox.protocol.extensions.roles import SLAVE
-from kerolox.remoting.client import RemotingClient
-from kerolox.security.contexts import TlsContexts
 
 _log = logging.getLogger(__name__)
 
@@ -25,18 +23,20 @@ class StartingRole:
         record: what the file says.
     """
 
-    def __init__(self, config: BrokerConfig) -> None:
+    def __init__(self, settings: BrokerSettings) -> None:
         """The file is read, and the settings say what it says from here on.
 
         Raises:
             StoreError: it can't be read.
             ConfigError: the settings are not those of such a broker.
         """
-        self._config = config
+        self._settings = settings
+        config = settings.current
         self.file = RoleFile(config.config_folder)
         self.record = self.file.load()
         role, broker_id = config.broker_role, config.broker_id
-        apply_record(config, self.record)
+        config = with_role_of(self.record, config)
+        settings.replace(config)
         if (role, broker_id) != (config.broker_role, config.broker_id):
             _log.warning(
                 "%s: this broker is %s with id %d (epoch %d); brokerRole=%s and brokerId=%d of the "
@@ -57,14 +57,11 @@ class StartingRole:
             ConfigError: a slave can't have these settings.
             OSError: the file can't be written.
         """
-        config = self._config
+        config = self._settings.current
         if config.is_slave or not config.name_servers:
             return
         own_address = join_address(*config.advertised(config.listen_port))
-        client = RemotingClient(
-            rpc_hook=AccountHook(config), tls=TlsContexts(config.tls_to_name_servers)
-        )
-        async with client:
+        async with outbound_client(self._settings) as client:
             other = await newer_master(
                 client, config.name_servers, config.broker_name, self.record.epoch, own_address
             )
@@ -79,9 +76,10 @@ class StartingRole:
             record.epoch,
             self.record.epoch,
         )
-        apply_record(config, record)
+        other_config = with_role_of(record, config)
         await asyncio.to_thread(self.file.save, record)
         self.record = record
+        self._settings.replace(other_config)
 
 
 def slave_of(other: OtherMaster) -> RoleRecord:

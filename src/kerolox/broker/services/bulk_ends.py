@@ -64,7 +64,8 @@ class BulkEnds:
         writer: RecordWriter,
     ) -> None:
         """Nothing is read before :meth:`end`."""
-        self._config = config
+        self._has_bit_maps = config.enable_consume_queue_ext and config.enable_calc_filter_bit_map
+        self._dispatches_more = config.enable_multi_dispatch
         self._store = store
         self._identity = identity
         self._transactions = transactions
@@ -133,9 +134,7 @@ class BulkEnds:
     @property
     def _may_be_fast(self) -> bool:
         """Nothing but the half itself says how its message is stored."""
-        config = self._config
-        has_maps = config.enable_consume_queue_ext and config.enable_calc_filter_bit_map
-        return self._writer.is_writable and not (has_maps or config.enable_multi_dispatch)
+        return self._writer.is_writable and not (self._has_bit_maps or self._dispatches_more)
 
     def _end_fast(self, work: _Work, offset: int, count: int) -> int:
         """Have the kernel end open halves that follow each other; how many it did."""

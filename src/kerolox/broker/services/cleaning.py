@@ -18,7 +18,7 @@ import os
 import time
 from collections.abc import Callable, Collection
 
-from kerolox.broker.config import BrokerConfig
+from kerolox.broker.config import BrokerConfig, BrokerSettings
 from kerolox.broker.retention import (
     DELETE_FILES_MAX,
     CleanUp,
@@ -78,18 +78,19 @@ class Cleaner:
 
     def __init__(
         self,
-        config: BrokerConfig,
+        settings: BrokerSettings,
         store: CleanedStore,
         now_ms: Callable[[], int],
         set_writable: Callable[[bool], None],
         ratio: Callable[[str], float] = used_ratio,
     ) -> None:
-        self._config = config
+        self._settings = settings
         self._store = store
         self._now_ms = now_ms
         self._set_writable = set_writable
         self._ratio = ratio
-        self.retention = Retention(retention_rules(config))
+        self.retention = Retention(retention_rules(settings.current))
+        settings.subscribe(self._settings_changed)
         self._hanged: list[str] = []
         """Files that are out of the store and could not be unlinked; the first is of the log."""
         self._retried_ms = 0
@@ -98,14 +99,19 @@ class Cleaner:
         self._is_stuck_logged = False
         """It was said that the disk fills up and no file may go."""
 
+    def _settings_changed(self, old: BrokerConfig, new: BrokerConfig) -> None:
+        self.retention.rules = retention_rules(new)
+
     # -- the disk -----------------------------------------------------------------------------
     def log_ratios(self) -> dict[str, float]:
         """How full the file system of each folder of the log is."""
-        return {str(folder): self._ratio(str(folder)) for folder in self._config.log_folders}
+        return {
+            str(folder): self._ratio(str(folder)) for folder in self._settings.current.log_folders
+        }
 
     def queue_ratio(self) -> float:
         """How full the file system of the queues is."""
-        root = self._config.store_path_root_dir
+        root = self._settings.current.store_path_root_dir
         folder = root / "consumequeue"
         return self._ratio(str(folder if folder.exists() else root))
 
@@ -115,9 +121,11 @@ class Cleaner:
         if trouble != self._logged:
             self._logged = trouble
             if trouble:
-                _log.error("store %s: %s", self._config.store_path_root_dir, trouble)
+                _log.error("store %s: %s", self._settings.current.store_path_root_dir, trouble)
             else:
-                _log.warning("store %s can be written again", self._config.store_path_root_dir)
+                _log.warning(
+                    "store %s can be written again", self._settings.current.store_path_root_dir
+                )
 
     async def check_disk(self) -> None:
         """Examine the disks; refuse writes while one is too full (``isSpaceFull``)."""
@@ -185,7 +193,7 @@ class Cleaner:
     async def _delete_log_files(self, plan: CleanUp) -> None:
         count = young = 0
         start, written_ms = self._store.min_physical_offset, 0
-        pause = self._config.delete_commit_log_files_interval / 1000
+        pause = self._settings.current.delete_commit_log_files_interval / 1000
         while count < DELETE_FILES_MAX and not self._hanged:
             files = self._store.log_files()
             if len(files) < 2 or not self._is_expired(files[0][0], plan):
@@ -229,7 +237,7 @@ class Cleaner:
             "until %s are lost, offsets %d to %d (%d bytes), read or not. Give the store more "
             "space or keep less; with cleanFileForciblyEnable=false sends are refused instead",
             count,
-            self._config.file_reserved_time,
+            self._settings.current.file_reserved_time,
             self.retention.fullest * 100,
             self.retention.rules.forcible_ratio * 100,
             when,
@@ -254,14 +262,17 @@ class Cleaner:
                 "(redeleteHangedFileInterval)",
                 path,
                 error,
-                self._config.redelete_hanged_file_interval,
+                self._settings.current.redelete_hanged_file_interval,
             )
             self._hanged.append(path)
             self._retried_ms = self._now_ms()
 
     async def _retry_hanged(self) -> None:
         now = self._now_ms()
-        if not self._hanged or now - self._retried_ms <= self._config.redelete_hanged_file_interval:
+        if (
+            not self._hanged
+            or now - self._retried_ms <= self._settings.current.redelete_hanged_file_interval
+        ):
             return
         self._retried_ms = now
         hanged, self._hanged = self._hanged, []
@@ -274,7 +285,7 @@ class Cleaner:
         minimum = store.min_physical_offset
         if minimum <= self._followed_offset:
             return
-        pause = self._config.delete_consume_queue_files_interval / 1000
+        pause = self._settings.current.delete_consume_queue_files_interval / 1000
         for number, (topic, queue_id, *_) in enumerate(store.queues()):
             if number % QUEUES_PER_STEP == 0:
                 await asyncio.sleep(0)

@@ -28,7 +28,8 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from kerolox.broker.dialling import AccountHook
+from kerolox.broker.dialling import DIAL_FIELDS
+from kerolox.broker.outbound import outbound_client
 from kerolox.errors import BrokerError, ConnectionLostError, KeroloxError
 from kerolox.protocol import fastjson
 from kerolox.protocol.codes import RequestCode, ResponseCode
@@ -38,15 +39,14 @@ from kerolox.protocol.namesrv import CHALLENGED_BY, CONFLICTS_WITH
 from kerolox.protocol.records import body_crc
 from kerolox.protocol.registration import RegisterBody, encode_registration
 from kerolox.protocol.routing.routes import TopicRoute, route_of, route_request
-from kerolox.remoting.client import ClientConnection, RemotingClient
-from kerolox.security.contexts import TlsContexts
 from kerolox.text import printable
 
 if TYPE_CHECKING:
-    from kerolox.broker.config import BrokerConfig
+    from kerolox.broker.config import BrokerConfig, BrokerSettings
     from kerolox.broker.identity import Identity
     from kerolox.broker.tables.tables import Tables
     from kerolox.protocol.bodies import TopicConfigTable
+    from kerolox.remoting.client import ClientConnection
 
 __all__ = ["ANSWER_SECONDS_MAX", "OPERATOR_SECONDS_MAX", "Registration"]
 
@@ -88,21 +88,21 @@ class Registration:
 
     def __init__(
         self,
-        config: BrokerConfig,
+        settings: BrokerSettings,
         identity: Identity,
         tables: Tables,
     ) -> None:
         """Nobody is notified before :meth:`start`.
 
         Args:
-            config: the broker's settings.
+            settings: of the broker.
             identity: its addresses.
             tables: has the topics to register, and hears which ones a name server orders.
 
         Raises:
             ConfigError: a file of TLS or of the account can't be used.
         """
-        self._config = config
+        self._settings = settings
         self._identity = identity
         self._topics = tables.topics
         self.on_master: Callable[[str, str], None] = lambda ha_address, address: None
@@ -115,11 +115,7 @@ class Registration:
         self.epoch: Callable[[], int] = lambda: 0
         self.successor = ""
         """The address of the slave that a master gives its place to."""
-        self._client = RemotingClient(
-            on_disconnect=self._disconnected,
-            rpc_hook=AccountHook(config),
-            tls=TlsContexts(config.tls_to_name_servers),
-        )
+        self._client = outbound_client(settings, on_disconnect=self._disconnected)
         self._wanted = tables.topics_changed
         self._task: asyncio.Task[None] | None = None
         self._failures: dict[str, int] = {}
@@ -135,20 +131,32 @@ class Registration:
         self._rest_until = 0.0
         """No other registration before: the time of the loop."""
         self._round_done = asyncio.Condition()
+        settings.subscribe(self._settings_changed)
+
+    def _settings_changed(self, old: BrokerConfig, new: BrokerConfig) -> Awaitable[None] | None:
+        dials_anew = any(getattr(old, name) != getattr(new, name) for name in DIAL_FIELDS)
+        if dials_anew:
+            # The next connections are made as settings say now.
+            for server in self._servers:
+                self._client.disconnect(server)
+        registers = (new.broker_permission, new.namesrv_addr)
+        if dials_anew or registers != (old.broker_permission, old.namesrv_addr):
+            return self.now(timeout_seconds=OPERATOR_SECONDS_MAX)
+        return None
 
     def _fields(self) -> dict[str, object]:
         """How a broker names itself in the header of a request."""
         return {
             "brokerAddr": self._identity.address,
-            "brokerId": self._config.broker_id,
-            "brokerName": self._config.broker_name,
-            "clusterName": self._config.broker_cluster_name,
+            "brokerId": self._settings.current.broker_id,
+            "brokerName": self._settings.current.broker_name,
+            "clusterName": self._settings.current.broker_cluster_name,
         }
 
     @property
     def _servers(self) -> tuple[str, ...]:
         """The name servers as they are now; one that was taken out forgets us by itself."""
-        return self._config.name_servers
+        return self._settings.current.name_servers
 
     @property
     def failing(self) -> list[str]:
@@ -227,11 +235,6 @@ class Registration:
         if self._task is not None:
             asyncio.get_running_loop().call_later(RETRY_SECONDS_MIN, self._wanted.set)
 
-    def dial_anew(self) -> None:
-        """Close the connections to name servers: the next ones are made as settings say now."""
-        for server in self._servers:
-            self._client.disconnect(server)
-
     async def stop(self) -> None:
         """Unregister everywhere, at most ``UNREGISTER_SECONDS_MAX``, and close the connections."""
         if self._task is not None:
@@ -248,7 +251,7 @@ class Registration:
     async def _run(self) -> None:
         loop = asyncio.get_running_loop()
         while True:
-            period = self._config.register_name_server_period / 1000
+            period = self._settings.current.register_name_server_period / 1000
             seconds = period = min(max(period, PERIOD_SECONDS_MIN), PERIOD_SECONDS_MAX)
             if self._failures:
                 attempts = min(min(self._failures.values()), 6)
@@ -320,7 +323,8 @@ class Registration:
 
     def _request(self, topics: TopicConfigTable) -> RemotingCommand:
         body, is_compressed = _encoded(
-            RegisterBody(topic_config_serialize_wrapper=topics), self._config.compressed_register
+            RegisterBody(topic_config_serialize_wrapper=topics),
+            self._settings.current.compressed_register,
         )
         header = {
             **self._fields(),
@@ -340,7 +344,7 @@ class Registration:
         whole: RemotingCommand | None,
     ) -> list[str] | None:
         """The ordered topics that the name server names; None when it failed."""
-        seconds = self._config.register_broker_timeout_mills / 1000
+        seconds = self._settings.current.register_broker_timeout_mills / 1000
         # No wait lies between this check of the connection and the request on it.
         request = changes if self._is_known(server) and changes is not None else whole
         self._known.pop(server, None)

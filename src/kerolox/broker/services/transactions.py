@@ -21,7 +21,7 @@ import logging
 from collections.abc import Callable
 from typing import NamedTuple
 
-from kerolox.broker.config import BrokerConfig
+from kerolox.broker.config import BrokerSettings
 from kerolox.broker.identity import Identity
 from kerolox.broker.services.op_queue import OpQueue, records_behind
 from kerolox.broker.services.writer import NewRecord, Put, RecordWriter, Unflushed
@@ -75,7 +75,7 @@ class Transactions:
 
     def __init__(
         self,
-        config: BrokerConfig,
+        settings: BrokerSettings,
         store: StoreKernel,
         now_ms: Callable[[], int],
         identity: Identity,
@@ -83,7 +83,7 @@ class Transactions:
         writer: RecordWriter,
     ) -> None:
         """Halves and positions are read when they are first needed."""
-        self._config = config
+        self._settings = settings
         self._store = store
         self.now_ms = now_ms
         self._identity = identity
@@ -228,7 +228,7 @@ class Transactions:
         self.load()
         count = 0
         start = max(report.begin_offset, self._store.min_physical_offset, self._last_ops_start())
-        file_size = self._config.mapped_file_size_commit_log
+        file_size = self._settings.current.mapped_file_size_commit_log
         for number, final in enumerate(records_behind(self._store, start, file_size)):
             half = final and self.half_at(final.prepared_transaction_offset)
             if final and half and half.unique_key == _unique_key(final):
@@ -286,7 +286,7 @@ class Transactions:
     def _immunity_ms(self, half: MessageExt) -> int:
         """For how long nobody is asked about a half."""
         seconds = _number(half.properties.get(PropertyKey.CHECK_IMMUNITY_TIME), -1)
-        return self._config.transaction_time_out if seconds == -1 else seconds * 1000
+        return self._settings.current.transaction_time_out if seconds == -1 else seconds * 1000
 
     async def _resolve(self, half: MessageExt) -> int:
         """Deal with an open half that is old enough; 1 when its producer was asked."""
@@ -297,7 +297,7 @@ class Transactions:
         # Whoever was never asked about is asked once, even where transactionCheckMax is 0.
         check_text = half.properties.get(PropertyKey.TRANSACTION_CHECK_TIMES)
         checks = _number(check_text, 0)
-        config = self._config
+        config = self._settings.current
         age = self.now_ms() - half.born_timestamp
         is_asked_out = check_text is not None and checks >= config.transaction_check_max
         if is_asked_out or age > config.file_reserved_time * 3_600_000:

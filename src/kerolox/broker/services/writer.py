@@ -16,7 +16,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
-from kerolox.broker.config import BrokerConfig
+from kerolox.broker.config import BrokerConfig, BrokerSettings
 from kerolox.broker.services.write_gate import WriteGate
 from kerolox.broker.tables.filters import FilterTable
 from kerolox.errors import BrokerError
@@ -156,7 +156,7 @@ class RecordWriter:
 
     def __init__(
         self,
-        config: BrokerConfig,
+        settings: BrokerSettings,
         store: RecordAppender,
         filters: FilterTable,
         gate: WriteGate,
@@ -167,7 +167,7 @@ class RecordWriter:
         """Nothing is written yet.
 
         Args:
-            config: the broker's settings.
+            settings: of the broker.
             store: gets the records.
             filters: say which bits a message gets.
             gate: while it is closed every put ends with SERVICE_NOT_AVAILABLE.
@@ -175,12 +175,13 @@ class RecordWriter:
             on_delayed: called with the schedule queue of each message that is to come later, and
                 the size of its record.
         """
-        self._config = config
         self._store = store
         self._filters = filters
         self._gate = gate
         self._on_delayed = on_delayed
         self._now_ms = now_ms
+        config = settings.current
+        self._max_message_size = config.max_message_size
         self._delay_levels_ms = config.delay_levels_ms
         self._is_sync = config.flush_disk_type == "SYNC_FLUSH"
         self.slaves: Slaves | None = None
@@ -189,6 +190,11 @@ class RecordWriter:
         self.failed_count = 0
         """Puts that stored nothing (``putMessageFailedTimes``)."""
         self._put_times: Counter[int] = Counter()
+        settings.subscribe(self._settings_changed)
+
+    def _settings_changed(self, old: BrokerConfig, new: BrokerConfig) -> None:
+        self._max_message_size = new.max_message_size
+        self._store.set_max_message_size(new.max_message_size)
 
     async def put(self, record: NewRecord) -> Put:
         """Append one record, after its delay if it has one, and wait for the flush if it must."""
@@ -239,7 +245,7 @@ class RecordWriter:
     def _append(self, record: NewRecord) -> Unflushed:
         if not self._gate.writable:
             return Unflushed(Put(PutMessageStatus.SERVICE_NOT_AVAILABLE))
-        if len(record.body) > self._config.max_message_size:
+        if len(record.body) > self._max_message_size:
             return Unflushed(Put(PutMessageStatus.MESSAGE_ILLEGAL))
         self._delay(record)
         text = record.property_text

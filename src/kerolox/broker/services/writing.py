@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from kerolox.broker.config import BrokerConfig
+from kerolox.broker.config import BrokerSettings
 from kerolox.broker.identity import Identity
 from kerolox.broker.services.bulk_ends import BulkEnds
 from kerolox.broker.services.cleaning import Cleaner
@@ -21,7 +21,7 @@ class Writing:
 
     def __init__(
         self,
-        config: BrokerConfig,
+        settings: BrokerSettings,
         store: StoreKernel,
         now_ms: Callable[[], int],
         identity: Identity,
@@ -32,13 +32,14 @@ class Writing:
     ) -> None:
         """Nothing is written yet. ``on_delayed`` and ``on_delivered`` are called with the schedule
         queue of each message that is to come later, or is due, and the size of its record."""
-        self.gate = WriteGate(config, store, now_ms)
-        self.cleaner = Cleaner(config, store, now_ms, self.gate.set_writable)
+        config = settings.current
+        self.gate = WriteGate(settings, store, now_ms)
+        self.cleaner = Cleaner(settings, store, now_ms, self.gate.set_writable)
         self.writer = RecordWriter(
-            config, store, tables.filters, self.gate, now_ms, on_delayed=on_delayed
+            settings, store, tables.filters, self.gate, now_ms, on_delayed=on_delayed
         )
         self.schedule = DelaySchedule(
             config, store, tables, self.gate, now_ms, on_delivered=on_delivered
         )
-        self.transactions = Transactions(config, store, now_ms, identity, tables, self.writer)
+        self.transactions = Transactions(settings, store, now_ms, identity, tables, self.writer)
         self.bulk_ends = BulkEnds(config, store, identity, self.transactions, self.writer)

@@ -26,7 +26,7 @@ from kerolox.protocol.routing.allocation import (
 from kerolox.protocol.routing.routes import subscribe_queues
 
 if TYPE_CHECKING:
-    from kerolox.broker.config import BrokerConfig
+    from kerolox.broker.config import BrokerSettings
     from kerolox.broker.tables.clients import ClientTable
     from kerolox.broker.tables.topics import TopicTable
     from kerolox.protocol.routing.routes import TopicRoute
@@ -61,7 +61,7 @@ class Assignments:
 
     def __init__(
         self,
-        config: BrokerConfig,
+        settings: BrokerSettings,
         topics: TopicTable,
         clients: ClientTable,
         route: Callable[[str], Awaitable[TopicRoute | None]],
@@ -69,12 +69,12 @@ class Assignments:
         """Nobody was asked yet.
 
         Args:
-            config: the broker's settings.
+            settings: of the broker.
             topics: its own topics: all there are where it has no name server.
             clients: the members of groups.
             route: asks the name servers; None: they know no such topic.
         """
-        self._config = config
+        self._settings = settings
         self._topics = topics
         self._clients = clients
         self._route = route
@@ -83,8 +83,8 @@ class Assignments:
     async def queues(self, topic: str) -> Sequence[MessageQueue] | None:
         """The queues that consumers may read, sorted; None: nobody knows the topic."""
         if topic.startswith(LMQ_PREFIX):
-            return [MessageQueue(topic, self._config.broker_name, 0)]
-        if not self._config.name_servers:
+            return [MessageQueue(topic, self._settings.current.broker_name, 0)]
+        if not self._settings.current.name_servers:
             return self._own_queues(topic)
         loop = asyncio.get_running_loop()
         snapshot = self._snapshots.get(topic)
@@ -114,7 +114,10 @@ class Assignments:
         if own is None:
             return None
         count = own.read_queue_nums if own.perm & Perm.READ else 0
-        return [MessageQueue(topic, self._config.broker_name, number) for number in range(count)]
+        return [
+            MessageQueue(topic, self._settings.current.broker_name, number)
+            for number in range(count)
+        ]
 
     async def _asked(
         self, topic: str, known: Sequence[MessageQueue] | None

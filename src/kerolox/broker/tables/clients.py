@@ -12,7 +12,7 @@ import logging
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 
-from kerolox.broker.config import BrokerConfig
+from kerolox.broker.config import BrokerSettings
 from kerolox.broker.tables.subscriptions import WANTED_MAX, Changes, GroupSubscriptions
 from kerolox.errors import BrokerError, RemotingError
 from kerolox.kernel import FastPathTables
@@ -120,7 +120,7 @@ class ClientTable:
 
     def __init__(
         self,
-        config: BrokerConfig,
+        settings: BrokerSettings,
         store: FastPathTables,
         now_ms: Callable[[], int],
         *,
@@ -129,12 +129,12 @@ class ClientTable:
         """Without clients.
 
         Args:
-            config: the broker's settings.
+            settings: of the broker.
             store: gets the subscriptions.
             now_ms: milliseconds of a clock that nobody sets: who lives is told by it.
             on_group_gone: called when the last member of a consumer group left.
         """
-        self._config = config
+        self._settings = settings
         self._store = store
         self.now_ms = now_ms
         self._no_broadcast: set[str] = set()
@@ -148,6 +148,7 @@ class ClientTable:
         self._subscriptions = 0
         self._bytes = 0
         self._operations = 0
+        settings.subscribe(lambda old, new: self.take_heartbeats_anew())
         """Counts what operators change: see :meth:`take_heartbeats_anew`."""
 
     # -- heartbeats ---------------------------------------------------------------------------
@@ -469,7 +470,7 @@ class ClientTable:
         self._on_group_gone(group.name)
 
     def _notify(self, group: ConsumerGroup) -> None:
-        if not self._config.notify_consumer_ids_changed_enable:
+        if not self._settings.current.notify_consumer_ids_changed_enable:
             return
         if group.members:
             _log.debug("group %s: %d members are told to share", group.name, len(group.members))

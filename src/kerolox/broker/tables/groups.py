@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable
 
 import msgspec
 
-from kerolox.broker.config import BrokerConfig
+from kerolox.broker.config import BrokerConfig, BrokerSettings
 from kerolox.broker.tables.json_file import (
     TABLE_BYTES_MAX,
     JsonFile,
@@ -38,7 +38,7 @@ class GroupTable:
 
     def __init__(
         self,
-        config: BrokerConfig,
+        settings: BrokerSettings,
         store: FastPathTables,
         now_ms: Callable[[], int],
         *,
@@ -48,7 +48,7 @@ class GroupTable:
         """Without groups before :meth:`load`.
 
         Args:
-            config: the broker's settings.
+            settings: of the broker.
             store: gets what its fast path must know of each group.
             now_ms: the clock.
             may_be_fast: False: no pull of any group is answered by the fast path.
@@ -57,13 +57,20 @@ class GroupTable:
         """
         self._may_be_fast = may_be_fast
         self._on_change = on_change
-        self._config = config
+        self._settings = settings
         self._store = store
         self._now_ms = now_ms
         self._groups: dict[str, SubscriptionGroupConfig] = {}
         self._bytes = 0
         self.version = DataVersion(counter=0, timestamp=now_ms())
-        self.file = JsonFile(config.config_folder / "subscriptionGroup.json", self.snapshot)
+        self.file = JsonFile(
+            settings.current.config_folder / "subscriptionGroup.json", self.snapshot
+        )
+        settings.subscribe(self._settings_changed)
+
+    def _settings_changed(self, old: BrokerConfig, new: BrokerConfig) -> None:
+        if old.broker_permission != new.broker_permission:
+            self.push_all()
 
     def load(self) -> None:
         """Read the file over the built-in groups and give all to the kernel.
@@ -94,7 +101,7 @@ class GroupTable:
         return self._groups.get(group)
 
     def _is_lmq(self, group: str) -> bool:
-        return self._config.enable_lmq and group.startswith(LMQ_PREFIX)
+        return self._settings.current.enable_lmq and group.startswith(LMQ_PREFIX)
 
     @property
     def names(self) -> list[str]:
@@ -107,7 +114,7 @@ class GroupTable:
         existing = self.get(group)
         if existing is not None:
             return existing
-        if not (self._config.auto_create_subscription_group or is_reserved_group(group)):
+        if not (self._settings.current.auto_create_subscription_group or is_reserved_group(group)):
             return None
         created = SubscriptionGroupConfig(group_name=group)
         self.put(created)
@@ -159,9 +166,9 @@ class GroupTable:
 
         ``lag`` is as ``StoreMetrics.lag`` tells it.
         """
-        if not self._config.disable_consume_if_consumer_read_slowly:
+        if not self._settings.current.disable_consume_if_consumer_read_slowly:
             return
-        bytes_max = self._config.consumer_fallbehind_threshold
+        bytes_max = self._settings.current.consumer_fallbehind_threshold
         for name, topic, queue_id, size in lag:
             group = self._groups.get(name)
             if size > bytes_max and group is not None and group.consume_enable:
@@ -214,8 +221,8 @@ class GroupTable:
         self._on_change(group, config is None or config.consume_broadcast_enable)
 
     def _push(self, group: SubscriptionGroupConfig) -> None:
-        readable = bool(self._config.broker_permission & Perm.READ)
-        config = self._config
+        readable = bool(self._settings.current.broker_permission & Perm.READ)
+        config = self._settings.current
         is_read = not config.is_slave or config.slave_read_enable
         is_plain = is_read and group.broker_id == MASTER_ID
         fast = self._may_be_fast and readable and group.consume_enable and is_plain

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 
-from kerolox.broker.config import BrokerConfig
+from kerolox.broker.config import BrokerSettings
 from kerolox.broker.tables.clients import ClientTable
 from kerolox.broker.tables.filters import FilterTable
 from kerolox.broker.tables.former_queues import FormerQueues
@@ -21,7 +21,7 @@ class Tables:
 
     def __init__(
         self,
-        config: BrokerConfig,
+        settings: BrokerSettings,
         store: StoreKernel,
         now_ms: Callable[[], int],
         steady_ms: Callable[[], int],
@@ -29,13 +29,16 @@ class Tables:
         has_fast_pulls: bool,
     ) -> None:
         """No file is read. ``has_fast_pulls``: False: no pull is answered by the fast path."""
+        config = settings.current
         self.topics_changed = asyncio.Event()
         """Set when name servers must hear of the topics."""
-        self.topics = TopicTable(config, store, now_ms, on_change=self.topics_changed.set)
+        self.topics = TopicTable(settings, store, now_ms, on_change=self.topics_changed.set)
         self.filters = FilterTable(config, now_ms, on_topic=self.topics.set_filtered)
-        self.clients = ClientTable(config, store, steady_ms, on_group_gone=self.filters.unregister)
+        self.clients = ClientTable(
+            settings, store, steady_ms, on_group_gone=self.filters.unregister
+        )
         self.groups = GroupTable(
-            config,
+            settings,
             store,
             now_ms,
             may_be_fast=has_fast_pulls,

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable
 
 import msgspec
 
-from kerolox.broker.config import BrokerConfig
+from kerolox.broker.config import BrokerConfig, BrokerSettings
 from kerolox.broker.tables.json_file import (
     TABLE_BYTES_MAX,
     JsonFile,
@@ -94,7 +94,7 @@ class TopicTable:
 
     def __init__(
         self,
-        config: BrokerConfig,
+        settings: BrokerSettings,
         store: StoreKernel,
         now_ms: Callable[[], int],
         *,
@@ -103,12 +103,12 @@ class TopicTable:
         """Without topics before :meth:`load`.
 
         Args:
-            config: the broker's settings.
+            settings: of the broker.
             store: gets what its fast path must know of each topic.
             now_ms: the clock.
             on_change: called after each change that name servers must hear of.
         """
-        self._config = config
+        self._settings = settings
         self._store = store
         self._now_ms = now_ms
         self._topics: dict[str, TopicConfig] = {}
@@ -120,7 +120,14 @@ class TopicTable:
         self._filtered: set[str] = set()
         """Topics whose messages get bit maps, which only the slow path can calculate."""
         self._on_change = on_change
-        self.file = JsonFile(config.config_folder / "topics.json", self.snapshot)
+        self.file = JsonFile(settings.current.config_folder / "topics.json", self.snapshot)
+        settings.subscribe(self._settings_changed)
+
+    def _settings_changed(self, old: BrokerConfig, new: BrokerConfig) -> None:
+        if old.broker_permission != new.broker_permission:
+            self.push_all()
+        elif old.reject_transaction_message != new.reject_transaction_message:
+            self.push_halves()
 
     def load(self) -> None:
         """Read the file over the built-in topics and give all to the kernel.
@@ -137,7 +144,7 @@ class TopicTable:
             self._topics.update(table)
             self.version = loaded.data_version
         template = self._topics.get(AUTO_CREATE_TOPIC)
-        if template is not None and not self._config.auto_create_topic_enable:
+        if template is not None and not self._settings.current.auto_create_topic_enable:
             plain = msgspec.structs.replace(template, perm=template.perm & ~Perm.INHERIT)
             self._topics[AUTO_CREATE_TOPIC] = plain
         for topic in self._topics.values():
@@ -168,7 +175,7 @@ class TopicTable:
         return known is not None and queue_id < _queues_of(known)
 
     def _is_lmq(self, topic: str) -> bool:
-        return self._config.enable_lmq and topic.startswith(LMQ_PREFIX)
+        return self._settings.current.enable_lmq and topic.startswith(LMQ_PREFIX)
 
     @property
     def names(self) -> list[str]:
@@ -191,7 +198,7 @@ class TopicTable:
     def registration(self) -> TopicConfigTable:
         """The table as name servers get it: without permissions that the broker withholds."""
         table = self.snapshot()
-        permission = self._config.broker_permission
+        permission = self._settings.current.broker_permission
         if permission & Perm.READ and permission & Perm.WRITE:
             return table
         limited = {
@@ -208,7 +215,10 @@ class TopicTable:
         template = self._topics.get(default_topic)
         if template is None or not template.perm & Perm.INHERIT:
             return None
-        if default_topic == AUTO_CREATE_TOPIC and not self._config.auto_create_topic_enable:
+        if (
+            default_topic == AUTO_CREATE_TOPIC
+            and not self._settings.current.auto_create_topic_enable
+        ):
             return None
         queues = max(min(client_queues, template.write_queue_nums), 0)
         created = TopicConfig(
@@ -416,7 +426,7 @@ class TopicTable:
 
     def _push(self, topic: TopicConfig) -> None:
         name = topic.topic_name
-        writable = bool(self._config.broker_permission & Perm.WRITE)
+        writable = bool(self._settings.current.broker_permission & Perm.WRITE)
         # The kernel knows neither retry limits, nor topics that are closed to clients, nor that a
         # broker without write permission refuses ordered topics only.
         fast = (
@@ -437,11 +447,11 @@ class TopicTable:
             HALF_TOPIC in self._topics
             and HALF_TOPIC not in self._not_durable
             and HALF_TOPIC not in self._filtered
-            and not self._config.reject_transaction_message
+            and not self._settings.current.reject_transaction_message
         )
 
     def _built_in(self) -> Iterable[TopicConfig]:
-        config = self._config
+        config = self._settings.current
         read_write = Perm.READ | Perm.WRITE
         yield _topic(SELF_TEST_TOPIC, 1)
         if config.auto_create_topic_enable:

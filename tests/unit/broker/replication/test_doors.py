@@ -16,6 +16,7 @@ from kerolox.broker.replication import server
 from kerolox.broker.replication.replication import Replication
 from kerolox.broker.replication.sockets import TEXTS_MAX, LoggedTexts
 from kerolox.errors import ConfigError
+from kerolox.observable import Observable
 from tests.support.clients.peer import peer_of
 from tests.support.eventually import until
 from tests.support.faults.resets import reset_at_once
@@ -49,7 +50,9 @@ def guarded(tmp_path: Path, values: dict[str, Any]) -> Any:
 
 async def opened_port(config: Any) -> int:
     """The port for slaves that a master with these settings opens; 0: none."""
-    replication = Replication(config, Identity(config), MemoryLog(), Mock(), Mock())
+    settings = Observable(config)
+    identity = Identity(settings, Mock(), "127.0.0.1", config.listen_port)
+    replication = Replication(settings, identity, MemoryLog(), Mock(), Mock())
     await replication.start()
     port = replication.port
     await replication.stop()

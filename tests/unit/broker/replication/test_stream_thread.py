@@ -161,7 +161,7 @@ async def test_silence_of_the_master_ends_a_connection(
 ):
     async with followed(tmp_path, kernel) as (master, slave):
         follower = slave.parts.peers.replication.follower
-        follower._settings = follower._settings._replace(housekeeping_ms=300)
+        follower._timing = follower._timing._replace(housekeeping_ms=300)
         reader, writer = await master.slave()
         for at in range(0, 20_000, 2_000):
             writer.write(master.frame(at, at + 2_000))

@@ -12,7 +12,7 @@ import pytest
 from kerolox.broker.broker import Broker
 from kerolox.broker.config import BrokerConfig
 from kerolox.broker.roles import record
-from kerolox.broker.roles.record import RoleFile, RoleRecord, apply_record, forget_role
+from kerolox.broker.roles.record import RoleFile, RoleRecord, forget_role, with_role_of
 from kerolox.errors import ConfigError, StoreError
 from tests.support.clients.peer import small_config
 
@@ -74,13 +74,13 @@ def test_a_record_is_stronger_than_the_settings_and_the_master_that_they_name(
     tmp_path: Path,
 ) -> None:
     config = small_config(tmp_path)
-    apply_record(config, RoleRecord(epoch=7))
+    config = with_role_of(RoleRecord(epoch=7), config)
     assert (config.broker_role, config.broker_id) == ("ASYNC_MASTER", 0)
-    apply_record(config, SLAVE)
+    config = with_role_of(SLAVE, config)
     assert (config.broker_role, config.broker_id) == ("SLAVE", 2)
     role = {"broker_role": "SLAVE", "broker_id": 1, "ha_master_address": "127.0.0.1:9"}
     config = BrokerConfig.load_for_start(None, store_path_root_dir=tmp_path, **role)
-    apply_record(config, RoleRecord(epoch=7, broker_role="SYNC_MASTER"))
+    config = with_role_of(RoleRecord(epoch=7, broker_role="SYNC_MASTER"), config)
     assert (config.broker_role, config.broker_id) == ("SYNC_MASTER", 0)
     assert config.ha_master_address == ""
     # It is so after the file was read again, too.
@@ -90,7 +90,7 @@ def test_a_record_is_stronger_than_the_settings_and_the_master_that_they_name(
 def test_no_slave_has_a_transient_store_pool(tmp_path: Path) -> None:
     config = small_config(tmp_path, transient_store_pool_enable=True)
     with pytest.raises(ConfigError, match="transientStorePoolEnable"):
-        apply_record(config, SLAVE)
+        with_role_of(SLAVE, config)
 
 
 @pytest.mark.asyncio
