@@ -10,13 +10,13 @@ from kerolox.message import DEAD_LETTER_REASON, PropertyKey
 from kerolox.protocol.names import DLQ_PREFIX
 from kerolox.spark.jobs.frame.errors import clear_errors
 from kerolox.spark.jobs.frame.job import Job, Progress, Step, Summary
-from kerolox.spark.jobs.frame.messages import SpanOptions, read_messages
+from kerolox.spark.jobs.frame.messages import SpanOptions, read_messages, values_of
 from kerolox.spark.jobs.frame.options import option
 from kerolox.spark.jobs.report import Bars, KeyNumbers, Report, Section, Table
 from kerolox.text import time_text
 
 if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame, Row, SparkSession
+    from pyspark.sql import Column, DataFrame, SparkSession
 
 COLUMNS = (
     "topic",
@@ -118,9 +118,9 @@ def dead_letters(
     letters = _letters(read_messages(spark, options, COLUMNS, topics))
     by_reason = letters.groupBy("group", "topic", "reason").agg(
         sql.count("*").alias("messages"),
-        sql.min("dead").alias("oldest"),
-        sql.max("dead").alias("newest"),
-        sql.max("tries").alias("tries"),
+        sql.min("dead_ms").alias("oldest_ms"),
+        sql.max("dead_ms").alias("newest_ms"),
+        sql.max("tries").alias("tries_max"),
     )
     counts = by_reason.persist()
     try:
@@ -130,7 +130,7 @@ def dead_letters(
             seconds=time.monotonic() - started,
             messages=total["messages"] or 0,
             groups=options.groups,
-            counts=tuple(_count(row) for row in most.collect()),
+            counts=values_of(DeadLetterCount, most),
             newest=_newest(letters, options.samples if total["messages"] else 0),
         )
     finally:
@@ -148,12 +148,12 @@ def _letters(rows: DataFrame) -> DataFrame:
         sql.expr(f"substring(topic, {len(DLQ_PREFIX) + 1})").alias("group"),
         said(PropertyKey.RETRY_TOPIC).alias("topic"),
         said(DEAD_LETTER_REASON).alias("reason"),
-        sql.unix_millis("storeTimestamp").alias("dead"),
-        sql.unix_millis("bornTimestamp").alias("born"),
+        sql.unix_millis("storeTimestamp").alias("dead_ms"),
+        sql.unix_millis("bornTimestamp").alias("born_ms"),
         sql.col("reconsumeTimes").alias("tries"),
         sql.left(sql.coalesce("tags", sql.lit("")), sql.lit(TEXT_CHARACTERS_MAX)).alias("tags"),
         sql.left(sql.coalesce("keys", sql.lit("")), sql.lit(TEXT_CHARACTERS_MAX)).alias("keys"),
-        sql.coalesce(said(PropertyKey.ORIGIN_MESSAGE_ID), "uniqKey").alias("id"),
+        sql.coalesce(said(PropertyKey.ORIGIN_MESSAGE_ID), "uniqKey").alias("message_id"),
     )
 
 
@@ -162,33 +162,7 @@ def _newest(letters: DataFrame, count: int) -> tuple[DeadLetter, ...]:
 
     if not count:
         return ()
-    rows = letters.orderBy(sql.desc("dead"), "id").limit(count).collect()
-    return tuple(
-        DeadLetter(
-            group=row["group"],
-            topic=row["topic"],
-            message_id=row["id"] or "",
-            keys=row["keys"],
-            tags=row["tags"],
-            reason=row["reason"],
-            born_ms=row["born"],
-            dead_ms=row["dead"],
-            tries=row["tries"],
-        )
-        for row in rows
-    )
-
-
-def _count(row: Row) -> DeadLetterCount:
-    return DeadLetterCount(
-        group=row["group"],
-        topic=row["topic"],
-        reason=row["reason"],
-        messages=row["messages"],
-        oldest_ms=row["oldest"],
-        newest_ms=row["newest"],
-        tries_max=row["tries"],
-    )
+    return values_of(DeadLetter, letters.orderBy(sql.desc("dead_ms"), "message_id").limit(count))
 
 
 def page(summary: DeadLetterSummary) -> Report:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass, field
+from dataclasses import astuple, dataclass, field, replace
 from typing import TYPE_CHECKING, ClassVar
 
 from kerolox.client.core.tracing.trace import (
@@ -17,7 +17,7 @@ from kerolox.errors import RemoteProtocolError
 from kerolox.protocol.names import TRACE_TOPIC
 from kerolox.spark.jobs.frame.errors import clear_errors
 from kerolox.spark.jobs.frame.job import Job, Progress, Step, Summary
-from kerolox.spark.jobs.frame.messages import SpanOptions, read_messages
+from kerolox.spark.jobs.frame.messages import SpanOptions, read_messages, values_of
 from kerolox.spark.jobs.frame.options import option, option_error
 from kerolox.spark.jobs.report import Bars, Cell, KeyNumbers, Report, Section, Table
 
@@ -187,42 +187,14 @@ def _events_of(body: bytes | None) -> list[_Event]:
 
 def _event_of(record: TraceRecord, message_id: str) -> _Event | None:
     match record:
-        case PubTrace():
-            return (
-                _SENT,
-                record.timestamp_ms,
-                record.group,
-                record.topic,
-                message_id,
-                "",
-                record.cost_ms,
-                record.is_success,
-                0,
-            )
-        case SubBeforeTrace():
-            return (
-                _BEGUN,
-                record.timestamp_ms,
-                record.group,
-                "",
-                message_id,
-                record.request_id,
-                0,
-                True,
-                record.retry_times,
-            )
-        case SubAfterTrace():
-            return (
-                _DONE,
-                record.timestamp_ms,
-                record.group,
-                "",
-                message_id,
-                record.request_id,
-                record.cost_ms,
-                record.is_success,
-                0,
-            )
+        case PubTrace(timestamp_ms=at, group=group, topic=topic, cost_ms=cost, is_success=good):
+            return _SENT, at, group, topic, message_id, "", cost, good, 0
+        case SubBeforeTrace(timestamp_ms=at, group=group, request_id=request, retry_times=tries):
+            return _BEGUN, at, group, "", message_id, request, 0, True, tries
+        case SubAfterTrace(
+            timestamp_ms=at, group=group, request_id=request, cost_ms=cost, is_success=good
+        ):
+            return _DONE, at, group, "", message_id, request, cost, good, 0
     return None
 
 
@@ -232,7 +204,7 @@ def _sends(events: DataFrame) -> DataFrame:
     from pyspark.sql import functions as sql
 
     return events.where(sql.col("kind") == _SENT).select(
-        sql.col("team").alias("producer"), "topic", "messageId", "time", "cost", "isGood"
+        sql.col("team").alias("group"), "topic", "messageId", "time", "cost", "isGood"
     )
 
 
@@ -241,7 +213,7 @@ def _calls(events: DataFrame) -> DataFrame:
     from pyspark.sql import functions as sql
 
     begun = events.where(sql.col("kind") == _BEGUN).select(
-        sql.col("team").alias("consumer"),
+        sql.col("team").alias("group"),
         "messageId",
         "requestId",
         sql.col("time").alias("begun"),
@@ -257,34 +229,24 @@ def _calls(events: DataFrame) -> DataFrame:
     return begun.join(done, ["messageId", "requestId"], "left")
 
 
-def _percentiles(of: str, name: str) -> list[Column]:
+def _percentiles(of: str, prefix: str = "") -> list[Column]:
     from pyspark.sql import functions as sql
 
     return [
-        sql.percentile_approx(of, part / 100, 10_000).alias(f"{name}{part}") for part in (50, 99)
+        sql.percentile_approx(of, part / 100, 10_000).alias(f"{prefix}p{part}_ms")
+        for part in (50, 99)
     ]
 
 
 def _sending(sends: DataFrame, top: int) -> tuple[Sending, ...]:
     from pyspark.sql import functions as sql
 
-    table = sends.groupBy("producer", "topic").agg(
+    table = sends.groupBy("group", "topic").agg(
         sql.count("*").alias("messages"),
         sql.count_if(~sql.col("isGood")).alias("failed"),
-        *_percentiles("cost", "p"),
+        *_percentiles("cost"),
     )
-    rows = table.orderBy(sql.desc("messages"), "producer", "topic").limit(top).collect()
-    return tuple(
-        Sending(
-            group=row["producer"],
-            topic=row["topic"],
-            messages=row["messages"],
-            failed=row["failed"],
-            p50_ms=row["p50"],
-            p99_ms=row["p99"],
-        )
-        for row in rows
-    )
+    return values_of(Sending, table.orderBy(sql.desc("messages"), "group", "topic").limit(top))
 
 
 def _consuming(sends: DataFrame, calls: DataFrame, top: int) -> tuple[Consuming, ...]:
@@ -300,54 +262,33 @@ def _consuming(sends: DataFrame, calls: DataFrame, top: int) -> tuple[Consuming,
         .withColumn(
             "latency", sql.when((sql.col("tries") == 0) & sql.col("answered").isNotNull(), latency)
         )
-        .groupBy("consumer", sql.coalesce("topic", sql.lit("")).alias("topic"))
+        .groupBy("group", sql.coalesce("topic", sql.lit("")).alias("topic"))
         .agg(
             sql.count("*").alias("calls"),
             sql.count_if(~sql.col("wasGood")).alias("failed"),
             sql.count_if(sql.col("tries") > 0).alias("retried"),
             sql.count_if(sql.col("wasGood").isNull()).alias("unfinished"),
-            *_percentiles("listener", "listener"),
-            *_percentiles("latency", "latency"),
+            *_percentiles("listener", "listener_"),
+            *_percentiles("latency", "latency_"),
         )
     )
-    rows = table.orderBy(sql.desc("calls"), "consumer", "topic").limit(top).collect()
-    return tuple(
-        Consuming(
-            group=row["consumer"],
-            topic=row["topic"],
-            calls=row["calls"],
-            failed=row["failed"],
-            retried=row["retried"],
-            unfinished=row["unfinished"],
-            listener_p50_ms=row["listener50"],
-            listener_p99_ms=row["listener99"],
-            latency_p50_ms=row["latency50"],
-            latency_p99_ms=row["latency99"],
-        )
-        for row in rows
-    )
+    return values_of(Consuming, table.orderBy(sql.desc("calls"), "group", "topic").limit(top))
 
 
 def _paths(sends: DataFrame, calls: DataFrame, top: int) -> tuple[TracePath, ...]:
     from pyspark.sql import functions as sql
 
-    sent = sends.where("isGood").select("producer", "topic", "messageId").distinct()
-    heard = calls.select("consumer", "messageId").distinct()
+    producer = sql.col("group").alias("producer_group")
+    sent = sends.where("isGood").select(producer, "topic", "messageId").distinct()
+    consumed = calls.select("group", "messageId").distinct()
+    consumer = sql.coalesce("group", sql.lit("")).alias("consumer_group")
     table = (
-        sent.join(heard, "messageId", "left")
-        .groupBy("producer", "topic", sql.coalesce("consumer", sql.lit("")).alias("consumer"))
+        sent.join(consumed, "messageId", "left")
+        .groupBy("producer_group", "topic", consumer)
         .agg(sql.count("*").alias("messages"))
     )
-    order = (sql.desc("messages"), "producer", "topic", "consumer")
-    return tuple(
-        TracePath(
-            producer_group=row["producer"],
-            topic=row["topic"],
-            consumer_group=row["consumer"],
-            messages=row["messages"],
-        )
-        for row in table.orderBy(*order).limit(top).collect()
-    )
+    order = (sql.desc("messages"), "producer_group", "topic", "consumer_group")
+    return values_of(TracePath, table.orderBy(*order).limit(top))
 
 
 def _number(found: dict[str, Row], kind: str, name: str) -> int:
@@ -357,23 +298,9 @@ def _number(found: dict[str, Row], kind: str, name: str) -> int:
 # -- page ---------------------------------------------------------------------------------------
 def page(summary: TraceSummary) -> Report:
     """The page of a summary."""
-    sending: list[tuple[Cell, ...]] = [
-        (each.group, each.topic, each.messages, each.failed, each.p50_ms, each.p99_ms)
-        for each in summary.sending
-    ]
+    sending: list[tuple[Cell, ...]] = [astuple(each) for each in summary.sending]
     consuming: list[tuple[Cell, ...]] = [
-        (
-            each.group,
-            each.topic or "(send not traced)",
-            each.calls,
-            each.failed,
-            each.retried,
-            each.unfinished,
-            each.listener_p50_ms,
-            each.listener_p99_ms,
-            each.latency_p50_ms,
-            each.latency_p99_ms,
-        )
+        astuple(replace(each, topic=each.topic or "(send not traced)"))
         for each in summary.consuming
     ]
     paths = [

@@ -4,19 +4,17 @@ from __future__ import annotations
 
 import math
 import time
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, ClassVar, cast
+from dataclasses import astuple, dataclass, field, replace
+from typing import TYPE_CHECKING, ClassVar
 
 from kerolox.spark.jobs.frame.errors import clear_errors
 from kerolox.spark.jobs.frame.job import Job, Progress, Step, Summary
-from kerolox.spark.jobs.frame.messages import MessageOptions, read_messages
+from kerolox.spark.jobs.frame.messages import MessageOptions, read_messages, values_of
 from kerolox.spark.jobs.frame.options import option
 from kerolox.spark.jobs.report import Bars, KeyNumbers, Lines, Report, Section, Table
 from kerolox.text import time_text
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from pyspark.sql import DataFrame, Row, SparkSession
 
 COLUMNS = ("topic", "brokerName", "queueId", "storeTimestamp", "tags", "body")
@@ -127,8 +125,13 @@ def traffic(spark: SparkSession, options: TrafficOptions, progress: Progress) ->
             peak_messages_per_second=max((each.messages for each in spans), default=0)
             / (span_minutes * 60),
             span_minutes=span_minutes,
-            topics=tuple(_topic(row) for row in _largest(topics, options.top)),
-            tags=tuple(_tag(row) for row in _largest(_tags(counts), options.top)),
+            topics=tuple(
+                replace(each, queue_skew=round(each.queue_skew, 3))
+                for each in values_of(
+                    TopicTraffic, _largest(topics.drop("first", "last"), options.top)
+                )
+            ),
+            tags=values_of(TagTraffic, _largest(_tags(counts), options.top)),
             sizes=_sizes(counts),
             spans=spans,
         )
@@ -150,8 +153,8 @@ def _counts(rows: DataFrame) -> DataFrame:
         sql.when(size == 0, sql.lit(-1)).otherwise(by_size).alias("sizeClass"),
     ).agg(
         sql.count("*").alias("messages"),
-        sql.sum(size).alias("bodyBytes"),
-        sql.max(size).alias("largest"),
+        sql.sum(size).alias("body_bytes"),
+        sql.max(size).alias("largest_bytes"),
     )
 
 
@@ -160,18 +163,18 @@ def _topics(counts: DataFrame) -> DataFrame:
 
     queues = counts.groupBy("topic", "queue").agg(
         sql.sum("messages").alias("messages"),
-        sql.sum("bodyBytes").alias("bodyBytes"),
-        sql.max("largest").alias("largest"),
+        sql.sum("body_bytes").alias("body_bytes"),
+        sql.max("largest_bytes").alias("largest_bytes"),
         sql.min("minute").alias("first"),
         sql.max("minute").alias("last"),
     )
     return queues.groupBy("topic").agg(
         sql.sum("messages").alias("messages"),
-        sql.sum("bodyBytes").alias("bodyBytes"),
-        sql.max("largest").alias("largest"),
+        sql.sum("body_bytes").alias("body_bytes"),
+        sql.max("largest_bytes").alias("largest_bytes"),
         sql.count("*").alias("queues"),
-        (sql.max("messages") / sql.avg("messages")).alias("skew"),
-        sql.max_by("queue", "messages").alias("fullest"),
+        (sql.max("messages") / sql.avg("messages")).alias("queue_skew"),
+        sql.max_by("queue", "messages").alias("fullest_queue"),
         sql.min("first").alias("first"),
         sql.max("last").alias("last"),
     )
@@ -181,45 +184,27 @@ def _tags(counts: DataFrame) -> DataFrame:
     from pyspark.sql import functions as sql
 
     return counts.groupBy("topic", "tag").agg(
-        sql.sum("messages").alias("messages"), sql.sum("bodyBytes").alias("bodyBytes")
+        sql.sum("messages").alias("messages"), sql.sum("body_bytes").alias("body_bytes")
     )
 
 
-def _largest(table: DataFrame, count: int) -> Sequence[Row]:
+def _largest(table: DataFrame, count: int) -> DataFrame:
     names = [name for name in ("topic", "tag") if name in table.columns]
-    rows = table.orderBy(table["messages"].desc(), *names).limit(count).collect()
-    return cast("Sequence[Row]", rows)
+    return table.orderBy(table["messages"].desc(), *names).limit(count)
 
 
 def _totals(topics: DataFrame) -> Row:
     from pyspark.sql import functions as sql
 
     totals = topics.agg(
-        sql.sum("messages"), sql.sum("bodyBytes"), sql.count("*"), sql.min("first"), sql.max("last")
+        sql.sum("messages"),
+        sql.sum("body_bytes"),
+        sql.count("*"),
+        sql.min("first"),
+        sql.max("last"),
     )
     (row,) = totals.collect()
     return row
-
-
-def _topic(row: Row) -> TopicTraffic:
-    return TopicTraffic(
-        topic=row["topic"],
-        messages=row["messages"],
-        body_bytes=row["bodyBytes"],
-        largest_bytes=row["largest"],
-        queues=row["queues"],
-        queue_skew=round(row["skew"], 3),
-        fullest_queue=row["fullest"],
-    )
-
-
-def _tag(row: Row) -> TagTraffic:
-    return TagTraffic(
-        topic=row["topic"],
-        tag=row["tag"],
-        messages=row["messages"],
-        body_bytes=row["bodyBytes"],
-    )
 
 
 def _sizes(counts: DataFrame) -> tuple[SizeClass, ...]:
@@ -237,18 +222,11 @@ def _upper_bound(size_class: int) -> int:
 def _spans(counts: DataFrame, minutes: int) -> tuple[Span, ...]:
     from pyspark.sql import functions as sql
 
-    start = (sql.floor(sql.col("minute") / minutes) * minutes).alias("start")
-    table = counts.groupBy(start).agg(
-        sql.sum("messages").alias("messages"), sql.sum("bodyBytes").alias("bodyBytes")
+    start = sql.floor(sql.col("minute") / minutes) * (minutes * _MINUTE_MS)
+    table = counts.groupBy(start.alias("start_ms")).agg(
+        sql.sum("messages").alias("messages"), sql.sum("body_bytes").alias("body_bytes")
     )
-    return tuple(
-        Span(
-            start_ms=row["start"] * _MINUTE_MS,
-            messages=row["messages"],
-            body_bytes=row["bodyBytes"],
-        )
-        for row in table.orderBy("start").collect()
-    )
+    return values_of(Span, table.orderBy("start_ms"))
 
 
 def page(summary: TrafficSummary) -> Report:
@@ -300,24 +278,13 @@ def _topic_parts(summary: TrafficSummary) -> tuple[Bars | Table, ...]:
         Bars("messages", [(each.topic, each.messages) for each in summary.topics]),
         Table(
             "the largest topics",
-            ("topic", "messages", "bytes", "largest", "queues", "skew", "fullest queue"),
-            [
-                (
-                    each.topic,
-                    each.messages,
-                    each.body_bytes,
-                    each.largest_bytes,
-                    each.queues,
-                    each.queue_skew,
-                    each.fullest_queue,
-                )
-                for each in summary.topics
-            ],
+            ("topic", "messages", "bytes", "largest_bytes", "queues", "skew", "fullest queue"),
+            [astuple(each) for each in summary.topics],
         ),
         Table(
             "the most frequent tags",
             ("topic", "tag", "messages", "bytes"),
-            [(each.topic, each.tag, each.messages, each.body_bytes) for each in summary.tags],
+            [astuple(each) for each in summary.tags],
         ),
     )
 

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from kerolox.spark.jobs.frame.cluster import ClusterOptions
 from kerolox.spark.jobs.frame.options import option, option_error
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
+
+
+_Value = TypeVar("_Value")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,3 +87,8 @@ def read_messages(
     if options.until is not None:
         rows = rows.where(stored < options.until)
     return rows.select(*columns)
+
+
+def values_of(kind: Callable[..., _Value], table: DataFrame) -> tuple[_Value, ...]:
+    """The rows of a small table as dataclasses whose fields have the columns' names."""
+    return tuple(kind(**row.asDict()) for row in table.collect())
