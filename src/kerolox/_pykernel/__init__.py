@@ -1,9 +1,9 @@
 """The kernel in pure Python: complete by itself, and the oracle of the native one.
 
-It offers what :class:`kerolox.kernel.Kernel` says. ``connection`` takes chunks of bytes apart and
-answers, ``headers`` parses what clients write, ``tables`` holds the broker's policy, ``holds`` the
-pulls that wait, ``answers`` the bytes of answers, ``columns`` turns records into Arrow buffers; the
-files themselves are :mod:`kerolox.store`'s.
+It implements :class:`kerolox.kernel.Kernel` on the files of :mod:`kerolox.store`. ``connection``
+cuts chunks of bytes into frames and answers them. ``headers`` parses what clients write.
+``tables`` has the broker's policy, ``holds`` the held pulls, ``answers`` the bytes of answers.
+``columns`` turns records into Arrow buffers.
 """
 
 from __future__ import annotations

@@ -1,5 +1,6 @@
-"""Loads of one's own: how fast a cluster takes, gives and passes on messages, with our clients used
-as users use them. :func:`run_load` does it, :class:`Tally` has what came of it."""
+"""Load tests: how fast a cluster takes, delivers and passes on messages, by our clients.
+
+:func:`run_load` runs one, :class:`Tally` has its result."""
 
 from kerolox.bench.histogram import Histogram
 from kerolox.bench.load import Kind, Load, Tally

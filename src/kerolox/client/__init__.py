@@ -1,7 +1,7 @@
 """The clients: producers and consumers for asyncio; their blocking counterparts are in ``.sync``.
 
-The names are imported when they are first asked for. So modules of :mod:`kerolox.client.core` can
-be had without the clients, which commands and the workers of Spark start faster by.
+A name is imported on its first use. So commands and the workers of Spark can import modules of
+:mod:`kerolox.client.core` without the clients, and start faster.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""What is wrong with a cluster and what to do: walks the path that a client takes.
+"""Diagnosis of a cluster: what is wrong, and what to do. It walks the path of a client.
 
-:func:`diagnose` examines everything at once (:mod:`kerolox.doctor.probe`), and checks what was
-seen (:mod:`kerolox.doctor.checks`). :func:`check_settings` checks a ``broker.conf``,
-:func:`check_file` any file of settings, accounts or keys.
+:func:`diagnose` probes everything (:mod:`kerolox.doctor.probe`), then checks the snapshot
+(:mod:`kerolox.doctor.checks`). :func:`check_settings` checks a ``broker.conf``, :func:`check_file`
+any file of settings, accounts or keys.
 """
 
 from kerolox.doctor.config_files import KINDS, check_file

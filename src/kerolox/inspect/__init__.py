@@ -1,5 +1,5 @@
-"""Inspecting a store from outside: check, dump, info; and making queues and index anew.
+"""A store from outside: check, dump, info, backup, and rebuilding queues and index.
 
-All but :mod:`~kerolox.inspect.rebuild` only read: they open files for reading, lock nothing,
-and work beside a running broker, Java's or ours. Sizes of files are taken from the files.
+All but :mod:`~kerolox.inspect.rebuild` only read. They lock nothing, and work beside a running
+broker, Java's or ours. They take the sizes of files from the files.
 """

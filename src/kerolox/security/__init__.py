@@ -1,1 +1,1 @@
-"""Who a client is to its servers, and whom it believes: signed requests, and TLS."""
+"""Accounts and TLS: signed requests, access control, certificates."""

@@ -1,4 +1,4 @@
-"""A real broker for tests: started in well under a second, on a free port, with a clock to turn.
+"""A real broker for tests: on a free port, started in well under a second, with a clock to set.
 
 ::
 

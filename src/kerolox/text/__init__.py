@@ -1,4 +1,4 @@
-"""Text of strangers as people may see it: on a terminal, in a log, in an error.
+"""Untrusted text, made safe to show: on a terminal, in a log, in an error.
 
 A name that a client sends may hold a newline, which forges a log line, or an escape sequence,
 which a terminal obeys. :func:`printable` is the one rule for both; what goes to a program (a body

@@ -1,5 +1,5 @@
 """Copies of the commit log: the master's side and the slave's (``HAService`` of RocketMQ).
 
-``wire``, ``master`` and ``slave`` decide and do no I/O; ``service`` and ``follower`` own the
+``wire``, ``master`` and ``slave`` decide and do no I/O. ``server`` and ``follower`` own the
 sockets.
 """

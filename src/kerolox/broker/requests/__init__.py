@@ -1,7 +1,7 @@
 """The answers of the slow path, one module per family of requests.
 
-A new request code is a function in one of these modules, under ``@router.on(code, decode)``; with
-``changes=True`` when operators change something by it, which it then tells ``broker.audit``.
+A new request code is a function in one of these modules, under ``@router.on(code, decode)``. When
+operators change something by it, it has ``changes=True`` and reports that to ``broker.audit``.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The blocking clients: the same names and arguments as :mod:`kerolox.client`, without asyncio.
 
-Each client runs its asyncio client in a thread of its own. It may be used from many threads;
-listeners are plain functions that run in threads of the consumer.
+Each client runs its asyncio client in a thread of its own. Many threads may use it. Listeners are
+plain functions that run in threads of the consumer.
 """
 
 from kerolox.client.aio.producers.preparing import QueueSelector

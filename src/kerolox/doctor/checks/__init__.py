@@ -1,1 +1,1 @@
-"""What the facts mean: functions from a snapshot to findings, with no I/O."""
+"""Checks: functions from a snapshot to findings, with no I/O."""

@@ -1,1 +1,1 @@
-"""Copies of a store that are taken while its broker runs, and what is done with them."""
+"""Backups of a store, taken while its broker runs, and their restore."""

@@ -1,1 +1,1 @@
-"""TLS of servers, between a socket and its connection; a plain connection meets none of it."""
+"""TLS of servers, between a socket and its connection. Plain text never passes through it."""

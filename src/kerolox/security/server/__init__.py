@@ -1,1 +1,1 @@
-"""TLS of servers: certificates, contexts, and what a handshake failed for."""
+"""TLS of servers: certificates, contexts, reasons of failed handshakes."""

@@ -1,1 +1,1 @@
-"""What opening a store does about an unclean stop."""
+"""Recovery: what opening a store does about an unclean stop."""

@@ -1,1 +1,1 @@
-"""What asyncio clients know of a cluster: name servers, routes, brokers, and who the client is."""
+"""The cluster as asyncio clients know it: name servers, routes, brokers, the client itself."""

@@ -1,1 +1,1 @@
-"""Consumption, decided without I/O: pulls, offsets, process queues, shares of queues."""
+"""Consuming, without I/O: pulls, offsets, process queues, rebalance."""

@@ -1,1 +1,1 @@
-"""Sends, decided without I/O: headers, queue choice, retries, transactions, requests."""
+"""Sending, without I/O: headers, queue choice, retries, transactions, requests."""

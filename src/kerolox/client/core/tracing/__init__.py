@@ -1,1 +1,1 @@
-"""Message traces, decided without I/O: records, their text, the hook that makes them."""
+"""Message traces, without I/O: records, their text, the hook that makes them."""

@@ -1,4 +1,4 @@
-"""``kerolox spark audit``: a store's log and queues, read whole and held against each other."""
+"""``kerolox spark audit``: compares the whole log of a store with its queues."""
 
 from kerolox.spark.jobs.audit.job import JOB, AuditOptions, audit
 

@@ -1,4 +1,4 @@
-"""``kerolox spark rebuild``: queues and index made anew from a log (``ReputMessageService``)."""
+"""``kerolox spark rebuild``: makes queues and index from a log (``ReputMessageService``)."""
 
 from kerolox.spark.jobs.rebuild.job import JOB, rebuild
 from kerolox.spark.jobs.rebuild.options import RebuildOptions

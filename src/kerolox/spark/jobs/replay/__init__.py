@@ -1,4 +1,4 @@
-"""``replay``: messages of an archive, a store or a topic, sent again."""
+"""``replay``: sends messages of an archive, a store or a topic again."""
 
 from kerolox.spark.jobs.replay.job import JOB, ReplaySummary, replay
 from kerolox.spark.jobs.replay.options import ReplayOptions

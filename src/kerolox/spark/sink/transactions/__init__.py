@@ -1,1 +1,1 @@
-"""Exactly once: halves, which of them count, and their ends."""
+"""Exactly once: half messages, the decision which of them count, and their ends."""

@@ -1,1 +1,1 @@
-"""The parts of a push consumer: queues that are ours, pulls, listeners, what is given back."""
+"""The parts of a push consumer: its queues, pulls, listeners, retries."""

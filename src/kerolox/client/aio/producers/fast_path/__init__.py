@@ -1,1 +1,1 @@
-"""Fast-path sends: what has to be done to them is to encode them, alone or in a batch."""
+"""Fast-path sends: they need nothing but encoding, alone or in a batch."""

@@ -1,1 +1,1 @@
-"""Queues that a push consumer takes on and gives up: shares, locks, offsets, callbacks."""
+"""Which queues a push consumer owns: rebalance, locks, offsets, callbacks."""
