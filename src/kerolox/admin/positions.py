@@ -25,7 +25,7 @@ _UNIT_MS = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000, "
 
 
 class PositionKind(Enum):
-    """What a position counts from."""
+    """The origin from which a position counts."""
 
     BEGINNING = "beginning"
     END = "end"

@@ -41,7 +41,7 @@ QUEUES_DEFAULT = 8
 
 
 class TopicKind(Enum):
-    """What a topic is for."""
+    """The purpose of a topic."""
 
     NORMAL = "normal"
     RETRY = "retry"

@@ -41,7 +41,7 @@ LATENCY_ENDS_SECONDS = tuple(end / 1000 for end in LATENCY_ENDS_MS)
 
 
 class BrokerExposition:
-    """What a broker tells a metrics endpoint, from those of its parts that have metrics."""
+    """The metrics of a broker, from those of its parts that have some."""
 
     def __init__(self, parts: Context, kept_bytes: Callable[[], int]) -> None:
         """``kept_bytes``: of connections (:attr:`~kerolox.broker.ports.Ports.kept_bytes`)."""

@@ -91,7 +91,7 @@ def parse_hours(text: str) -> frozenset[int]:
 
 @dataclass(frozen=True, slots=True)
 class CleanUp:
-    """What one run shall do."""
+    """The work of one cleaning run."""
 
     reasons: tuple[str, ...]
     """Why log files are examined: ``time``, ``space``, ``manual``. Empty: they are not."""

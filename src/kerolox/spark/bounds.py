@@ -44,7 +44,7 @@ class Bound(Enum):
 
 
 class Beyond(Enum):
-    """What to do in a queue that has no message from a time on: fail, or start at its end."""
+    """The rule for a queue without a message from a time on: fail, or start at its end."""
 
     ERROR = "error"
     LATEST = "latest"

@@ -87,14 +87,14 @@ POLL_INTERVAL_MS_DEFAULT = 250
 
 
 class ExpressionType(Enum):
-    """What ``subExpression`` is (RocketMQ's ``ExpressionType``)."""
+    """The language of ``subExpression`` (RocketMQ's ``ExpressionType``)."""
 
     TAG = "TAG"
     SQL92 = "SQL92"
 
 
 class BodyErrors(Enum):
-    """What stands for a body that can't be read: nothing (the query fails), null, the raw bytes."""
+    """The value of a body that can't be read: none (the query fails), null, the raw bytes."""
 
     FAIL = "fail"
     NULL = "null"

@@ -38,7 +38,7 @@ class Source(Protocol):
 
 
 class Progress(Protocol):
-    """What Spark reports about a batch (``StreamingQueryProgress``)."""
+    """A batch's report by Spark (``StreamingQueryProgress``)."""
 
     sources: Iterable[Source]
 
@@ -65,7 +65,7 @@ def lag(progress: Progress | Mapping[str, object] | None) -> dict[MessageQueue, 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Figures:
-    """What the newest progress of a query says."""
+    """The metrics in the newest progress of a query."""
 
     name: str
     """Of the query; its id when it has none."""

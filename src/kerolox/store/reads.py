@@ -39,7 +39,7 @@ _NO_MESSAGE_IN_QUEUE = int(GetMessageStatus.NO_MESSAGE_IN_QUEUE)
 
 
 class StoreReader:
-    """What can be read from the files of a store."""
+    """Reads messages, entries and bounds from the files of a store."""
 
     def __init__(self, files: StoreFiles) -> None:
         self._files = files

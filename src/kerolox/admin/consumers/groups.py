@@ -50,7 +50,7 @@ OFFSET_KEY_SEPARATOR = "@"
 
 @dataclass(frozen=True, slots=True)
 class GroupChange:
-    """What becomes of a group on one broker."""
+    """The result of a change of a group on one broker."""
 
     address: str
     old: SubscriptionGroupConfig | None

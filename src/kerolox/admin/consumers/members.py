@@ -121,7 +121,7 @@ class ProcessQueueInfo:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopicConsumption:
-    """What a consumer does with a topic, over the last minute (``ConsumeStatus``)."""
+    """The consumption of a topic by one consumer, over the last minute (``ConsumeStatus``)."""
 
     topic: str
     pull_ms: float
@@ -137,7 +137,7 @@ class TopicConsumption:
 
 @dataclass(frozen=True, slots=True)
 class RunningInfo:
-    """What a consumer says of itself (``consumerStatus``)."""
+    """The state of a consumer, by its own report (``consumerStatus``)."""
 
     client_id: str
     properties: Mapping[str, str]
@@ -167,7 +167,7 @@ class RunningInfo:
 
 @dataclass(frozen=True, slots=True)
 class ConsumerStatus:
-    """What all members of a group say of themselves (``consumerStatus``)."""
+    """The states of all members of a group, by their own reports (``consumerStatus``)."""
 
     connections: ConsumerConnections
     members: tuple[RunningInfo, ...]

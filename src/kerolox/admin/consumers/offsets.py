@@ -44,7 +44,7 @@ CLONE_TIMEOUT_FACTOR = 3
 
 @dataclass(frozen=True, slots=True)
 class OffsetReset:
-    """What became of a group's offset of one queue."""
+    """The result of a reset of a group's offset in one queue."""
 
     queue: MessageQueue
     offset: int

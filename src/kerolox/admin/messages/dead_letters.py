@@ -97,7 +97,7 @@ class DeadLetterSummary:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ResentLetter:
-    """What became of a dead letter that was to be sent again."""
+    """The result of sending a dead letter again."""
 
     message: MessageExt
     topic: str

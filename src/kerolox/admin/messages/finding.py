@@ -38,7 +38,7 @@ KEY_MATCHES_MAX = 64
 
 
 class TrackType(Enum):
-    """What a group did with a message (``TrackType``)."""
+    """The outcome of a message in a group (``TrackType``)."""
 
     CONSUMED = "CONSUMED"
     CONSUMED_BUT_FILTERED = "CONSUMED_BUT_FILTERED"
@@ -54,7 +54,7 @@ class TrackType(Enum):
 
 @dataclass(frozen=True, slots=True)
 class MessageTrack:
-    """What one group did with a message."""
+    """The outcome of a message in one group, and why."""
 
     group: str
     type: TrackType
@@ -66,7 +66,7 @@ class MessageTrack:
 
 @dataclass(frozen=True, slots=True)
 class ConsumeDirectlyResult:
-    """What a consumer made of a message that it was given by hand."""
+    """The result of a message that a consumer consumed on request."""
 
     result: str
     """CR_SUCCESS, CR_LATER, CR_ROLLBACK, CR_COMMIT, CR_THROW_EXCEPTION or CR_RETURN_NULL."""

@@ -30,7 +30,7 @@ _PROBE_GROUP = "TOOLS_PRODUCER"
 
 @dataclass(frozen=True, slots=True)
 class HalfMessageSupport:
-    """What a broker can do with half messages beyond RocketMQ."""
+    """The requests about half messages that a broker supports beyond RocketMQ's."""
 
     ends: bool
     """It takes END_HALF_MESSAGES."""

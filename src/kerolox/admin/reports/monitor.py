@@ -37,7 +37,7 @@ EVENT_BYTES_MAX = 64 * 1024
 
 @dataclass(frozen=True, slots=True)
 class UndoneMessages:
-    """What a group has not consumed of one topic (``UndoneMsgs``)."""
+    """The messages of one topic that a group has not consumed (``UndoneMsgs``)."""
 
     group: str
     topic: str
@@ -63,7 +63,7 @@ class OffsetMoved:
 
 @dataclass(frozen=True, slots=True)
 class MonitorRound:
-    """What one check of all groups found."""
+    """The findings of one check of all groups."""
 
     started_ms: int
     """Since the epoch."""

@@ -36,7 +36,7 @@ SILENT_SECONDS = 2.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BrokerRole:
-    """What a broker is (code 31038)."""
+    """The role of a broker (code 31038)."""
 
     address: str
     broker_name: str
@@ -63,7 +63,7 @@ class BrokerRole:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PromotionPlan:
-    """What becomes of a slave and its master when the slave is promoted."""
+    """The effect of a promotion on a slave and its master."""
 
     broker: str
     """The slave's ``host:port``."""

@@ -50,7 +50,7 @@ ROUTE_SECONDS_MAX = 10.0
 
 @dataclass(frozen=True, slots=True)
 class BrokerDrain:
-    """What a broker still has to do before it can be stopped."""
+    """The work that is left before a broker can stop."""
 
     address: str
     broker_name: str

@@ -38,7 +38,7 @@ POLL_SECONDS = 0.02
 
 
 class Brokers(Protocol):
-    """How the brokers are asked."""
+    """Requests to brokers about their roles."""
 
     async def status(self, address: str, tail_from: int = -1) -> RoleStatus:
         """What one says that it is. Raises KeroloxError."""
@@ -49,7 +49,7 @@ class Brokers(Protocol):
 
 @dataclass(slots=True)
 class ChangeOutcome:
-    """What became of a change."""
+    """The outcome of a change of roles."""
 
     master: RoleStatus
     """The new master."""

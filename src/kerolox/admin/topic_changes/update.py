@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class TopicChange:
-    """What becomes of a topic on one broker."""
+    """The result of a change of a topic on one broker."""
 
     broker_name: str
     address: str

@@ -13,7 +13,7 @@ from kerolox.security.access.watching import AccountsWatch
 
 
 class Guards:
-    """What stands before all handlers."""
+    """The checks before all handlers."""
 
     def __init__(self, settings: BrokerSettings, audit: Audit, store: StoreKernel) -> None:
         """No file is read.

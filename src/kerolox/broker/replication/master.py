@@ -16,7 +16,7 @@ from kerolox.broker.replication.wire import ReplicationSettings as Settings
 
 
 class LogRange(NamedTuple):
-    """What a log has, in physical offsets."""
+    """The bounds of a log, in physical offsets."""
 
     begin: int
     end: int

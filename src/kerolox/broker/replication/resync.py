@@ -24,7 +24,7 @@ _BY_HAND = "keep a copy of this folder, then let the slave begin with an empty o
 
 
 class CutRequest(NamedTuple):
-    """What is to be cut off a log."""
+    """A cut of a log: where, why, and by which master."""
 
     equal_to: int
     """Up to this physical offset it is its master's; ``EVERYTHING``: nothing is."""

@@ -19,7 +19,7 @@ _NUMBER = re.compile(r"\d+")
 
 
 class LoggedTexts:
-    """What was said lately, so that it is not said with every try."""
+    """Texts logged lately, so that a repeated failure makes no line each time."""
 
     def __init__(self) -> None:
         self._texts: dict[str, float] = {}

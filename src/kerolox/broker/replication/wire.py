@@ -53,7 +53,7 @@ class ReplicationSettings(NamedTuple):
 
 
 class Note(msgspec.Struct, omit_defaults=True):
-    """What a master of ours tells a slave of ours."""
+    """A note between two brokers of ours: the master's answer to a report of -1."""
 
     begin: int = 0
     end: int = 0

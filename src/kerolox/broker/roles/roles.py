@@ -46,7 +46,7 @@ _log = logging.getLogger(__name__)
 
 
 class Roles:
-    """What one broker is.
+    """The role of one broker, and its changes.
 
     Attributes:
         forwarder: holds and passes on requests while roles change.

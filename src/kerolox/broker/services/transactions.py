@@ -62,7 +62,7 @@ _log = logging.getLogger(__name__)
 
 
 class HalfEnd(NamedTuple):
-    """What became of a half that was to be ended."""
+    """The result of ending a half message."""
 
     was_open: bool
     """False: it was ended before."""

@@ -90,7 +90,7 @@ class NewRecord:
 
 
 class Put(NamedTuple):
-    """What became of a record or batch."""
+    """The result of storing a record or batch."""
 
     status: PutMessageStatus
     physical_offsets: Sequence[int] = ()

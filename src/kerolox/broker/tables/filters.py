@@ -55,7 +55,7 @@ _log = logging.getLogger(__name__)
 
 @dataclass(slots=True, kw_only=True)
 class GroupFilter:
-    """What one group wants of one topic (``ConsumerFilterData``)."""
+    """The filter of one group for one topic (``ConsumerFilterData``)."""
 
     topic: str
     group: str

@@ -19,7 +19,7 @@ _log = logging.getLogger(__name__)
 
 
 class FormerQueues:
-    """Knows the queues that topics have now, and tells the log once of each that lost some."""
+    """The queues that topics have now. It logs a topic that lost some, once."""
 
     def __init__(self, topics: TopicTable) -> None:
         """Nothing was reported yet."""

@@ -68,7 +68,7 @@ def without_long_names(
 
 
 class KeptTable(Protocol):
-    """What a table with a file offers to the broker that starts and stops."""
+    """A table with a file, as a broker's start and stop use it."""
 
     def load(self) -> None:
         """Read the file.

@@ -46,7 +46,7 @@ class _Declared(NamedTuple):
 
 
 class Growth(NamedTuple):
-    """What a heartbeat would add to the tables."""
+    """The size that a heartbeat would add to the tables."""
 
     subscriptions: int
     size: int
@@ -55,7 +55,7 @@ class Growth(NamedTuple):
 
 
 class Changes(NamedTuple):
-    """What a heartbeat or a leave changed."""
+    """The changes that a heartbeat or a leave made."""
 
     updated: set[str]
     """Topics whose subscription is to be told to the kernel."""

@@ -17,7 +17,7 @@ from kerolox.kernel import StoreKernel
 
 
 class Tables:
-    """What a broker knows of topics, groups and clients."""
+    """The tables of topics, groups and clients."""
 
     def __init__(
         self,

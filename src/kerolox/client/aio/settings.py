@@ -45,7 +45,7 @@ def _default_offset_folder() -> Path:
 @checked_keywords
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class ClientSettings:
-    """What all clients have in common (``ClientConfig``)."""
+    """The settings that all clients share (``ClientConfig``)."""
 
     client_ip: str = ""
     """Our address in client and message ids; empty: that of the interface to the default route."""

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class ConsumerFacts(NamedTuple):
-    """What a broker learns about a group's member."""
+    """The facts about a group's member in a heartbeat."""
 
     group: str
     message_model: MessageModel

@@ -35,7 +35,7 @@ _Context = TypeVar("_Context")
 
 
 class MessageType(Enum):
-    """What kind of message a send carries; the values are RocketMQ's ordinals."""
+    """The kind of message of a send; the values are RocketMQ's ordinals."""
 
     NORMAL = 0
     TRANSACTION_HALF = 1
@@ -175,7 +175,7 @@ class EndTransactionContext:
 
 
 class EndTransactionHook:
-    """Before a broker is told how a transaction ended (``EndTransactionHook``)."""
+    """A hook before the end of a transaction goes to its broker (``EndTransactionHook``)."""
 
     def end_transaction(self, context: EndTransactionContext) -> None:
         """The outcome is known, the broker is not notified yet."""

@@ -17,7 +17,7 @@ __all__ = ["NameServers", "route_of", "route_request", "time_shares"]
 
 
 class NameServers:
-    """Addresses of name servers in the order in which they are asked."""
+    """Addresses of name servers, in the order of asking."""
 
     def __init__(self, addresses: Iterable[str], *, first: int = 0) -> None:
         """``first``: the position, modulo their number, of the one that is asked first."""

@@ -85,7 +85,7 @@ class DeadLetter:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeadLetterSummary(Summary):
-    """What ``dlq`` found; ``counts`` are the largest, ``newest`` the samples."""
+    """The result of ``dlq``; ``counts`` are the largest, ``newest`` the samples."""
 
     job: ClassVar[str] = "dlq"
 

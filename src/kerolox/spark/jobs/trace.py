@@ -102,7 +102,7 @@ class TracePath:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TraceSummary(Summary):
-    """What ``trace`` found; the lists are the largest, at most ``top`` of each."""
+    """The result of ``trace``; the lists are the largest, at most ``top`` of each."""
 
     job: ClassVar[str] = "trace"
 

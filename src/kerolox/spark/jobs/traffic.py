@@ -73,7 +73,7 @@ class SizeClass:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Span:
-    """What was stored in a span of ``TrafficSummary.span_minutes``, from its start, ms."""
+    """The messages stored in a span of ``TrafficSummary.span_minutes``, from its start, ms."""
 
     start_ms: int
     messages: int
@@ -82,7 +82,7 @@ class Span:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrafficSummary(Summary):
-    """What ``traffic`` found; the lists are the largest, at most ``top`` of each."""
+    """The result of ``traffic``; the lists are the largest, at most ``top`` of each."""
 
     job: ClassVar[str] = "traffic"
 

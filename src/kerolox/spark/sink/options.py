@@ -81,7 +81,7 @@ _QUERY = "{query}"
 
 
 class ReservedProperties(Enum):
-    """What becomes of RocketMQ's own names in column ``properties``."""
+    """The rule for RocketMQ's own names in column ``properties``."""
 
     FAIL = "fail"
     DROP = "drop"

@@ -32,7 +32,7 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class StoreRange:
-    """What of a store is read: records that begin in ``[start, end)``."""
+    """A part of a store: records that begin in ``[start, end)``."""
 
     listing: StoreListing
     start: int

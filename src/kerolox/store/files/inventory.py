@@ -24,7 +24,7 @@ _FILE_NAME = "inventory"
 
 @dataclass
 class Inventory:
-    """What there was."""
+    """The files and offsets at the last clean stop."""
 
     log_end: int = 0
     """Physical offset behind the last record."""

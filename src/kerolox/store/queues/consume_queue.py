@@ -51,7 +51,7 @@ SCAN_ENTRIES = 3_277
 
 @dataclass
 class Loaded:
-    """What loading a queue found."""
+    """The result of loading a queue."""
 
     notes: list[str]
     short_files: dict[str, int]

@@ -47,7 +47,7 @@ INDEX_AT_OPEN_RECORDS = 2_048
 
 
 class StateAtOpen(NamedTuple):
-    """What the last run left."""
+    """The state that the last run left."""
 
     clean: bool
     """It closed the store."""

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class ConsumerView:
-    """What of a consumer brokers may ask about."""
+    """The state of a consumer that brokers may ask for."""
 
     group: str
     consume_type: str

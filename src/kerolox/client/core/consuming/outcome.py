@@ -20,7 +20,7 @@ REASON_CHARACTERS_MAX = 500
 
 
 class ConsumeStatus(Enum):
-    """What a listener says about its messages."""
+    """A listener's verdict on its messages."""
 
     CONSUME_SUCCESS = "CONSUME_SUCCESS"
     RECONSUME_LATER = "RECONSUME_LATER"
@@ -29,7 +29,7 @@ class ConsumeStatus(Enum):
 
 
 class Action(Enum):
-    """What is done with a message."""
+    """The effect of an outcome."""
 
     ACK = "ack"
     NACK = "nack"
@@ -38,7 +38,7 @@ class Action(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What becomes of one message: made by :meth:`ack`, :meth:`nack` and :meth:`dead_letter`.
+    """The outcome of one message: :meth:`ack`, :meth:`nack` and :meth:`dead_letter` make it.
 
     A listener may return one for all its messages, or a list with one for each.
     """
@@ -163,7 +163,7 @@ def _outcome(given: OneResult) -> Outcome | None:
 
 
 class WithoutListener(Enum):
-    """What to do with messages whose topic has no listener here.
+    """The rule for messages whose topic has no listener here.
 
     That this member has none is no failure of the message: it is never counted as a try, so it
     never brings a message to the dead letters.

@@ -41,7 +41,7 @@ class RateWindow:
 
 
 class TopicStats:
-    """What a consumer did with one topic."""
+    """The statistics of one topic in a consumer."""
 
     def __init__(self) -> None:
         self.pulls = RateWindow()

@@ -19,7 +19,7 @@ BATCH_COUNT_MAX = 1_000
 
 
 class BatchKey(NamedTuple):
-    """What messages have in common that may share a batch."""
+    """The properties that messages of one batch share."""
 
     topic: str
     queue: MessageQueue | None

@@ -47,7 +47,7 @@ def avoid_ms(latency_ms: float) -> int:
 
 
 class LatencyFaults:
-    """What one producer knows of its brokers' latency (``MQFaultStrategy``)."""
+    """The latency of brokers, as one producer measured it (``MQFaultStrategy``)."""
 
     def __init__(self, now_ms: Callable[[], float]) -> None:
         """``now_ms``: a clock that never goes back."""

@@ -110,7 +110,7 @@ class OutgoingMessage(NamedTuple):
 
 
 class SendHeader(NamedTuple):
-    """What is the same in all send requests of one producer."""
+    """The header fields that all sends of one producer share."""
 
     group: str
     create_topic_key: str

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class TransactionState(Enum):
-    """What became of the local part of a transaction (``LocalTransactionState``)."""
+    """The outcome of the local part of a transaction (``LocalTransactionState``)."""
 
     COMMIT = int(MessageSysFlag.TRANSACTION_COMMIT)
     ROLLBACK = int(MessageSysFlag.TRANSACTION_ROLLBACK)

@@ -28,7 +28,7 @@ def pause_ms(tried: Sequence[str], broker_name: str) -> int:
 
 
 class Tries:
-    """What one send has tried so far, and what came of it."""
+    """The tries of one send, and their results."""
 
     __slots__ = (
         "_codes",

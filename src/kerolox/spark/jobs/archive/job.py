@@ -111,7 +111,7 @@ of the store time (UTC), with all columns.
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ArchiveSummary(Summary):
-    """What a run of ``archive`` has done."""
+    """The result of a run of ``archive``."""
 
     job: ClassVar[str] = "archive"
 

@@ -18,7 +18,7 @@ HIDDEN = "_kerolox"
 
 
 class Format(StrEnum):
-    """What a target is."""
+    """The format of a target."""
 
     PARQUET = "parquet"
     DELTA = "delta"
@@ -26,7 +26,7 @@ class Format(StrEnum):
 
 
 class Body(StrEnum):
-    """What bodies are decoded from."""
+    """The encoding of bodies."""
 
     BINARY = "binary"
     JSON = "json"
@@ -35,7 +35,7 @@ class Body(StrEnum):
 
 
 class Compact(StrEnum):
-    """When small files are made into large ones."""
+    """The time of compaction: small files become large ones."""
 
     NO = "no"
     AFTER = "after"
@@ -44,7 +44,7 @@ class Compact(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ArchiveOptions(ClusterOptions):
-    """What to archive, whither, and how."""
+    """The options of ``archive``: source, target, schema, recovery."""
 
     to: str = field(
         metadata=option("folder of the target; for iceberg its table, as in lake.orders")

@@ -55,7 +55,7 @@ class AuditFinding:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AuditSummary(Summary):
-    """What ``audit`` read and found."""
+    """The result of ``audit``."""
 
     job: ClassVar[str] = "audit"
 

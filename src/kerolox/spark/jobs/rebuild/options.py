@@ -73,7 +73,7 @@ class RebuildOptions(JobOptions):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RebuildSummary(Summary):
-    """What ``rebuild`` read and made."""
+    """The result of ``rebuild``."""
 
     job: ClassVar[str] = "rebuild"
 

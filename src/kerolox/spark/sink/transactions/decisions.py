@@ -44,7 +44,7 @@ class Winner(msgspec.Struct, frozen=True):
 
 
 class Decision(msgspec.Struct, frozen=True):
-    """What was decided of one batch."""
+    """The decision about one batch: which attempts count."""
 
     version: int
     query: str

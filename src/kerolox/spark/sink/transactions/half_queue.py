@@ -57,7 +57,7 @@ _log = logging.getLogger(__name__)
 
 
 class Support(NamedTuple):
-    """What a broker can do with halves, and where its half queue ends now."""
+    """A broker's support for half messages, and the end of its half queue."""
 
     end: int
     in_bulk: bool

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 
 class PullLoop(Protocol):
-    """What decides about the pulls of a consumer, and takes what they bring."""
+    """The owner of fast pulls: it decides about each next one and takes the messages."""
 
     def may_pull(self, assignment: Assignment, subscription: Subscription, address: str) -> bool:
         """Another pull with this subscription may go to this address now."""

@@ -47,7 +47,7 @@ a ConsumeStatus or an Outcome."""
 
 
 class EachMessage:
-    """What :func:`each` makes."""
+    """The result of :func:`each`."""
 
     __slots__ = ("listener",)
 

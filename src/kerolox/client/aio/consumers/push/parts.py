@@ -36,7 +36,7 @@ __all__ = ["ConsumerCallbacks", "ConsumerParts", "ConsumerState", "make_parts"]
 
 
 class ConsumerParts(NamedTuple):
-    """What works while a consumer runs."""
+    """The parts that work while a consumer runs."""
 
     consuming: Consuming
     orderly: Orderly
@@ -48,7 +48,7 @@ class ConsumerParts(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConsumerState:
-    """What a consumer has before it runs."""
+    """The state of a consumer before it runs."""
 
     group: str
     """With its namespace."""
@@ -71,7 +71,7 @@ class ConsumerState:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConsumerCallbacks:
-    """What the parts ask of their consumer."""
+    """The functions of a consumer that its parts call."""
 
     is_suspended: Callable[[], bool]
     send_heartbeat: Callable[..., Awaitable[None]]

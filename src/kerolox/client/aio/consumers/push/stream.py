@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 class Settling(Protocol):
-    """What becomes of messages is done here."""
+    """The settling of messages: acknowledged, retried, or dead letters."""
 
     def stats_of(self, topic: str) -> TopicStats:
         """The counters of a topic."""

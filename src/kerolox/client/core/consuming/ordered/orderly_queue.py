@@ -29,7 +29,7 @@ ORDERLY_RECONSUME_TIMES_MAX = 2**31 - 1
 
 
 class NextStep(NamedTuple):
-    """What to do with a queue now."""
+    """The next step for an ordered queue."""
 
     messages: list[MessageExt]
     """To be given to a listener; :meth:`OrderlyQueue.settle` or ``put_back`` has to follow."""
@@ -40,7 +40,7 @@ class NextStep(NamedTuple):
 
 
 class Settled(NamedTuple):
-    """What becomes of the messages of a call."""
+    """The outcome of the messages of a call."""
 
     done: list[MessageExt]
     dead: list[tuple[MessageExt, str]]
