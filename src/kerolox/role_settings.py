@@ -70,8 +70,8 @@ TLS_CLIENT_KEYS = frozenset(
         "tls.client.checkHostName",
     )
 )
-"""Keys of ``tls.properties`` that servers leave to those who connect."""
-"""Of those who connect; RocketMQ keeps them in the same file."""
+"""Keys of ``tls.properties`` that servers leave to those who connect: RocketMQ keeps them in the
+same file."""
 
 _log = logging.getLogger(__name__)
 

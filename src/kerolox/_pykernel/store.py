@@ -71,9 +71,9 @@ class Store(MessageStore):
         self.pending = PendingAnswers(settings)
         self.takes_commits = True
         self.commits: dict[tuple[str, str, int], int] = {}
-        self.arrived: dict[QueueKey, set[int]] = {}
         self._waking: deque[HeldPull] = deque()
         """Pulls that what arrived may satisfy, and that have not been examined."""
+        self.arrived: dict[QueueKey, set[int]] = {}
         """Tags codes of new records in queues with held pulls, until ``wake``."""
         self.held = HeldPulls()
         self._waits = OffsetWaits()

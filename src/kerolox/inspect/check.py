@@ -70,13 +70,13 @@ def check_store(places: StorePlaces, progress: Progress | None = None) -> CheckR
         index.finish(walk.end)
     _check_checkpoint(places, findings, walk.last_timestamp)
     return CheckReport(
-        findings,
-        walk.count,
-        walk.end - walk.start,
-        queues.entries,
-        index.count if index is not None else 0,
-        _check_config(places, findings),
-        time.monotonic() - started,
+        findings=findings,
+        records=walk.count,
+        log_bytes=walk.end - walk.start,
+        queue_entries=queues.entries,
+        index_entries=index.count if index is not None else 0,
+        config_files=_check_config(places, findings),
+        seconds=time.monotonic() - started,
     )
 
 

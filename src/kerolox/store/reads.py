@@ -19,9 +19,9 @@ from kerolox.store.store_files import StoreFiles
 
 QUERY_ROUNDS = 3
 QUERY_CATCH_UP_RECORDS_MAX = 4_096
+"""A query waits for the index to take in so many records, not for more."""
 QUERY_BYTES_MAX = 8 << 20
 """Of records in one answer by key: it has to fit a frame, and others wait while it is made."""
-"""A query waits for the index to take in so many records, not for more."""
 SCAN_BYTES_MIN = 16_000
 """``maxFilterMessageCount`` of RocketMQ: bytes of a queue that one read examines."""
 

@@ -64,7 +64,7 @@ def read(config: BrokerConfig, store: RecordReader, place: PullPlace, wanted: Pu
     matches, bits = wanted
     cpu_end = time.thread_time() + SCAN_CPU_SECONDS_MAX
     deadline = time.monotonic() + SCAN_SECONDS_MAX
-    result = store.read(topic, queue_id, offset, READ_COUNT, None, None, bits)
+    result = store.read(topic, queue_id, offset, READ_COUNT, None, bits=bits)
     if result.status != GetMessageStatus.FOUND:
         return result
     while result.status == GetMessageStatus.FOUND:
@@ -84,7 +84,7 @@ def read(config: BrokerConfig, store: RecordReader, place: PullPlace, wanted: Pu
         offset = result.next_offset
         if offset >= min(scan_end, result.max_offset):
             break
-        result = store.read(topic, queue_id, offset, READ_COUNT, None, None, bits)
+        result = store.read(topic, queue_id, offset, READ_COUNT, None, bits=bits)
         if result.status == GetMessageStatus.NO_MATCHED_MESSAGE:
             offset = result.next_offset
     return _read_of(result, found, offset)
@@ -100,7 +100,7 @@ def _after(
     if count == 0:
         return offset
     topic, queue_id, _, _ = place
-    return store.read(topic, queue_id, offset, count, None, None, wanted.bits).next_offset
+    return store.read(topic, queue_id, offset, count, None, bits=wanted.bits).next_offset
 
 
 class _BatchMax:
