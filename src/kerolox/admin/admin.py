@@ -54,7 +54,7 @@ class Admin(
                 print(group, (await admin.group_progress(group)).lag)
 
     Names of topics and groups are those that brokers know: who uses a namespace writes it before
-    them. Routes are asked for each time, so an answer is never older than the question.
+    them. It asks for routes each time, so an answer is never older than the question.
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""Asking several servers: all at once but bounded, and saying who did what was asked."""
+"""Requests to several servers: all at once but bounded, with each one's outcome."""
 
 from __future__ import annotations
 

@@ -56,11 +56,12 @@ class OffsetMoveRequests(OffsetRequests):
         dry_run: bool = False,
     ) -> list[OffsetMove]:
         """Have a group go on at a position of each queue; sorted by queue. Members that are online
-        are told (code 222) and go on there; where nobody is, the broker is notified (code 15).
+        get a notice (code 222) and go on there. Where nobody is, the broker sets the offset (code
+        15).
 
         A time is the first message from then on. Members that are online at a broker of RocketMQ 4
-        go to the message nearest to the time, which may be one that is older: so that broker does
-        it, and so it is planned.
+        go to the message nearest to the time, which may be an older one. So that broker does it,
+        and so the plan says.
 
         Args:
             group: its name.

@@ -112,7 +112,7 @@ class TopicListRequests(TopicRequests):
         brokers of a name server (code 304).
 
         Args:
-            broker: ``host:port``; empty: a name server is asked.
+            broker: ``host:port``; empty: a name server.
 
         Raises:
             BrokerError, RemotingError: it refused or does not answer.
@@ -171,8 +171,7 @@ class TopicListRequests(TopicRequests):
         return _clusters(await self.cluster_info(), await self.access.route(topic))
 
     async def groups_of_topic(self, topic: str) -> list[str]:
-        """The groups that consume a topic, online or not, sorted (code 300); all its brokers are
-        asked.
+        """The groups that consume a topic, online or not, sorted (code 300), of all its brokers.
 
         Raises:
             TopicRouteNotFoundError: no name server knows the topic.

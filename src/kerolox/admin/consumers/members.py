@@ -198,8 +198,8 @@ class MemberRequests(ClusterRequests):
 
         Args:
             group: its name.
-            broker: ``host:port`` of the broker that is asked; empty: those of its retry topic in
-                turn, until one knows the group.
+            broker: ``host:port``; empty: those of its retry topic in turn, until one knows the
+                group.
 
         Raises:
             ConsumerNotOnlineError: no broker knows a member.
@@ -226,8 +226,8 @@ class MemberRequests(ClusterRequests):
 
         Args:
             group: its name.
-            topic: one that it sends to, whose brokers are asked in turn.
-            broker: ``host:port`` of the broker that is asked instead.
+            topic: one that it sends to; its brokers in turn.
+            broker: ``host:port`` of a broker to ask instead.
 
         Raises:
             ClientError: neither a topic nor a broker is given, or no broker knows the group.

@@ -125,7 +125,7 @@ class ProgressRequests(MemberRequests, TopicRequests):
         Args:
             group: its name.
             topic: only in this one; empty: in all that it has offsets of.
-            clients: who of the group has each queue, too; members are asked for that.
+            clients: who of the group has each queue, too, which members say.
 
         Raises:
             TopicRouteNotFoundError: no name server knows the topic.

@@ -1,8 +1,8 @@
 """Dead letters: read, count, send again, mark as done.
 
-A dead letter stays where it is (``%DLQ%group``) whatever becomes of it. That it was sent again, or
-is not wanted any more, is kept by its broker beside the offsets of groups
-(:mod:`kerolox.protocol.extensions.dead_letter_marks`), RocketMQ's broker or ours.
+A dead letter stays where it is (``%DLQ%group``) whatever becomes of it. Its broker, RocketMQ's or
+ours, keeps that it was sent again or is not wanted any more, beside the offsets of groups
+(:mod:`kerolox.protocol.extensions.dead_letter_marks`).
 """
 
 from __future__ import annotations
@@ -196,7 +196,7 @@ class DeadLetterRequests(MessageCopyRequests, MessageReadRequests, OffsetRequest
     async def resend_dead_letter(
         self, group: str, message: MessageExt, *, body: bytes | None = None
     ) -> SendResult:
-        """Give a dead letter to its group again, and to no other group: a copy goes to the group's
+        """Give a dead letter to its group again, and to no other group. A copy goes to the group's
         retry topic with all its retries before it. The dead letter itself stays, marked as done.
 
         Args:
@@ -230,10 +230,9 @@ class DeadLetterRequests(MessageCopyRequests, MessageReadRequests, OffsetRequest
         to_topic: bool = False,
         dry_run: bool = False,
     ) -> AsyncIterator[ResentLetter]:
-        """Send the dead letters of a group again, in order, each at most once: one that is marked
-        as done is left out, and one that was sent is marked at once, so a call that was broken
-        off goes on where it was. What became of each comes one by one; memory holds a few at a
-        time.
+        """Send the dead letters of a group again, in order, each at most once. It leaves marked
+        ones out and marks each that it has sent at once. So a call that was broken off goes on
+        where it was. What became of each comes one by one; memory holds a few at a time.
 
         Args:
             group: who gave them up.

@@ -86,8 +86,8 @@ class MessageQueryRequests(ProgressRequests, TopicListRequests):
 
         Args:
             message_id: the broker's (offset) id, or the producer's unique id.
-            topic: its topic; without one only the broker's id is understood, and the broker that it
-                names is asked, whoever that is.
+            topic: its topic. Without one it takes the broker's id alone, and asks the broker that
+                the id names, whoever that is.
 
         Raises:
             NotFoundError: no broker has it.

@@ -56,10 +56,9 @@ class MessageReadRequests(ClusterRequests):
     async def offset_by_time(
         self, queue: MessageQueue, timestamp_ms: int, *, broker: str = ""
     ) -> int:
-        """The offset of the first message of a queue that was stored at a time (ms since the
-        epoch) or later; its end where there is none (codes 29 to 31, and 11 near the time,
-        since code 29 alone gives the message nearest to it). Other arguments and errors: see
-        :meth:`min_offset`.
+        """The offset of the first message of a queue that was stored at a time (ms since the epoch)
+        or later; its end where there is none. Codes 29 to 31, and 11 near the time, since code 29
+        alone gives the message nearest to it. Other arguments and errors: see :meth:`min_offset`.
         """
         return await first_since(self.access, queue, timestamp_ms, address=broker)
 
@@ -189,7 +188,7 @@ async def read_queue(
     group: str = TOOLS_GROUP,
     most: float = math.inf,
 ) -> AsyncIterator[MessageExt]:
-    """The messages of one queue; no name server is asked.
+    """The messages of one queue, without a name server.
 
     Args:
         access: the cluster.

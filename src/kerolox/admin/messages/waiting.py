@@ -148,8 +148,8 @@ def _duration(text: str) -> int:
 async def _from(
     access: Access, broker: str, queue: MessageQueue, offset: int, most: int
 ) -> list[MessageExt]:
-    """Messages of a queue; none where the broker has not made its topic yet. The broker itself is
-    asked: a RocketMQ broker tells name servers of these topics up to 30 s later."""
+    """Messages of a queue; none where the broker has not made its topic yet. It asks the broker
+    itself: a RocketMQ broker registers these topics up to 30 s later."""
     try:
         statuses = await queue_statuses(access, broker, queue.topic)
     except TopicNotFoundError:

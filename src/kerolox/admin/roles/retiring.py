@@ -1,8 +1,8 @@
 """Taking a broker out of service: no new messages, all of its messages consumed, then safe to stop.
 
-A broker is retired by its setting ``brokerPermission``, which outlasts restarts and registrations,
-and name servers that still send producers to it are told by ``wipeWritePerm``. A broker without
-write permission goes on delivering, also delayed messages and the ends of transactions. Retries of
+The setting ``brokerPermission`` retires a broker, which outlasts restarts and registrations.
+``wipeWritePerm`` notifies name servers that still send producers to it. A broker without write
+permission goes on delivering, also delayed messages and the ends of transactions. Retries of
 consumers go to other brokers.
 """
 
@@ -174,7 +174,7 @@ class RetirementRequests(
         on_look: Callable[[BrokerDrain], None] | None = None,
     ) -> BrokerDrain:
         """Wait until a retired master can be stopped: nothing is left to do, and nothing was stored
-        for some time. A name server that sends producers to it again is told anew.
+        for some time. It notifies a name server that sends producers to it again.
 
         Args:
             broker: ``host:port`` of the master.

@@ -10,8 +10,9 @@
 7. All slaves follow it, the former master too, which passes on what it held.
 
 A step before 5 that fails leaves everything as it was: the master goes on. When 6 is refused the
-former master is promoted again. A broker that does not say what became of a request is asked for
-it; while it is silent nobody is promoted in its place, since then there might be two masters.
+former master is promoted again. A broker that does not report the result of a request gets a
+question for its role. While it is silent nobody is promoted in its place, since then there might be
+two masters.
 """
 
 from __future__ import annotations

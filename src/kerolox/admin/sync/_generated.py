@@ -510,7 +510,7 @@ class AdminRequests:
     def resend_dead_letter(
         self, group: str, message: MessageExt, *, body: bytes | None = None
     ) -> SendResult:
-        """Give a dead letter to its group again, and to no other group: a copy goes to the group's
+        """Give a dead letter to its group again, and to no other group. A copy goes to the group's
         retry topic with all its retries before it. The dead letter itself stays, marked as done.
 
         See ``kerolox.admin.Admin.resend_dead_letter``.
@@ -530,10 +530,9 @@ class AdminRequests:
         to_topic: bool = False,
         dry_run: bool = False,
     ) -> Iterator[ResentLetter]:
-        """Send the dead letters of a group again, in order, each at most once: one that is marked
-        as done is left out, and one that was sent is marked at once, so a call that was broken
-        off goes on where it was. What became of each comes one by one; memory holds a few at a
-        time.
+        """Send the dead letters of a group again, in order, each at most once. It leaves marked
+        ones out and marks each that it has sent at once. So a call that was broken off goes on
+        where it was. What became of each comes one by one; memory holds a few at a time.
 
         See ``kerolox.admin.Admin.resend_dead_letters``.
         """
@@ -687,10 +686,9 @@ class AdminRequests:
         return self._portal.run(self._client.max_offset(queue, broker=broker))
 
     def offset_by_time(self, queue: MessageQueue, timestamp_ms: int, *, broker: str = "") -> int:
-        """The offset of the first message of a queue that was stored at a time (ms since the
-        epoch) or later; its end where there is none (codes 29 to 31, and 11 near the time,
-        since code 29 alone gives the message nearest to it). Other arguments and errors: see
-        :meth:`min_offset`.
+        """The offset of the first message of a queue that was stored at a time (ms since the epoch)
+        or later; its end where there is none. Codes 29 to 31, and 11 near the time, since code 29
+        alone gives the message nearest to it. Other arguments and errors: see :meth:`min_offset`.
 
         See ``kerolox.admin.Admin.offset_by_time``.
         """
@@ -936,7 +934,8 @@ class AdminRequests:
         dry_run: bool = False,
     ) -> list[OffsetMove]:
         """Have a group go on at a position of each queue; sorted by queue. Members that are online
-        are told (code 222) and go on there; where nobody is, the broker is notified (code 15).
+        get a notice (code 222) and go on there. Where nobody is, the broker sets the offset (code
+        15).
 
         See ``kerolox.admin.Admin.move_offsets``.
         """
@@ -1111,7 +1110,7 @@ class AdminRequests:
         on_look: Callable[[BrokerDrain], None] | None = None,
     ) -> BrokerDrain:
         """Wait until a retired master can be stopped: nothing is left to do, and nothing was stored
-        for some time. A name server that sends producers to it again is told anew.
+        for some time. It notifies a name server that sends producers to it again.
 
         See ``kerolox.admin.Admin.wait_until_drained``.
         """
@@ -1214,8 +1213,7 @@ class AdminRequests:
         return self._portal.run(self._client.topic_clusters(topic))
 
     def groups_of_topic(self, topic: str) -> list[str]:
-        """The groups that consume a topic, online or not, sorted (code 300); all its brokers are
-        asked.
+        """The groups that consume a topic, online or not, sorted (code 300), of all its brokers.
 
         See ``kerolox.admin.Admin.groups_of_topic``.
         """

@@ -50,10 +50,11 @@ class TopicDeletionRequests(BrokerRequests, TopicRequests):
         the addresses of those masters. Its messages stay in the commit log until that is
         cleaned.
 
-        A broker of RocketMQ is first had to refuse messages of it, and given ``REST_SECONDS_MAX``
-        until all that it has are in their queues: one that writes to a queue while its topic is
-        deleted writes to unmapped memory, which ends its process. Where messages came just then,
-        and the broker has ``autoCreateTopicEnable``, it is given ``PRODUCERS_SECONDS`` too.
+        It first has a broker of RocketMQ refuse messages of the topic, and waits
+        ``REST_SECONDS_MAX`` until all that it has are in their queues. One that writes to a queue
+        while its topic is deleted writes to unmapped memory, which ends its process. Where messages
+        came just then, and the broker has ``autoCreateTopicEnable``, it is given
+        ``PRODUCERS_SECONDS`` too.
 
         Args:
             topic: its name.

@@ -1,7 +1,7 @@
 """Changing a topic: what is not named stays as each broker has it.
 
-RocketMQ's ``updateTopic`` replaces all settings by those given or their defaults, so that a topic
-of eight queues becomes one of the default number; what its other queues held is not read any more.
+RocketMQ's ``updateTopic`` replaces all settings by those given or their defaults. So a topic of
+eight queues becomes one of the default number, and nobody reads its other queues any more.
 """
 
 from __future__ import annotations

@@ -90,7 +90,7 @@ class Connection(LifeCycle):
         return self.__aenter__().__await__()
 
     async def start(self) -> None:
-        """Make ready; brokers are asked when something is first needed of them.
+        """Make ready. The first request to a broker opens its connection.
 
         Raises:
             ClientClosedError: it was closed before; make a new one.

@@ -93,8 +93,8 @@ class ClusterQueries:
         the queue's end where there is none.
 
         RocketMQ's ``searchOffset`` gives the message nearest to the time, also one that is older.
-        A few messages are pulled to find out: a consumer pulls in the name of its group, a
-        producer's account needs the right to read the topic as group ``TOOLS_CONSUMER``.
+        It pulls a few messages to find out. A consumer pulls in the name of its group. A producer's
+        account needs the right to read the topic as group ``TOOLS_CONSUMER``.
         """
         wire_queue = queue._replace(topic=with_namespace(self._namespace, queue.topic))
         cluster = self._open_cluster()

@@ -1,9 +1,9 @@
 """Arguments of public methods, held against their annotations.
 
 Python takes an argument of any type in silence; what comes of it is an error of someone else later,
-or a message in the wrong place. So each public method says at once which argument is of which
-type, and what it must be. Texts are looked into as well: half of a surrogate pair (a cut emoji out
-of JSON, a byte of the command line that is no UTF-8) has no encoding, so no frame can hold it.
+or a message in the wrong place. So each public method says at once which argument is of which type,
+and what it must be. Texts are checked as well. Half of a surrogate pair has no encoding, so no
+frame can hold it: a cut emoji out of JSON, or a byte of the command line that is no UTF-8.
 """
 
 from __future__ import annotations

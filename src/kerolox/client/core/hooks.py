@@ -182,8 +182,8 @@ class EndTransactionHook:
 
 
 class RpcHook:
-    """Around each request that a client sends, whatever its kind, and each that a broker sends
-    to it (``RPCHook``): the place for signatures of access control."""
+    """A hook around each request that a client sends, and each that a broker sends to it
+    (``RPCHook``). It is the place for signatures of access control."""
 
     def before_request(self, address: str, request: RemotingCommand) -> None:
         """May change ``ext_fields``; raising ends the request with that error."""

@@ -1,4 +1,4 @@
-"""Name servers: their addresses, which is asked next, and what is asked about a route. No I/O.
+"""Name servers: their addresses, their order, and requests for a route. No I/O.
 
 Clients and tools (:class:`kerolox.client.aio.network.access.Access`) and the Spark source
 (:mod:`kerolox.spark.network.routes`) ask this way. The one that answered last comes first.
@@ -37,6 +37,6 @@ class NameServers:
 
 
 def time_shares(seconds: float, count: int) -> list[float]:
-    """How long each of ``count`` name servers is waited for, of a time limit of one request: a part
-    of it, so that silent ones leave time for the others; the last one all of it."""
+    """The time limits of ``count`` name servers, of the limit of one request. Each gets a part of
+    it, so that silent ones leave time for the others; the last one gets all of it."""
     return [seconds / count] * (count - 1) + [seconds]

@@ -102,8 +102,8 @@ class ClusterQueries:
         the queue's end where there is none.
 
         RocketMQ's ``searchOffset`` gives the message nearest to the time, also one that is older.
-        A few messages are pulled to find out: a consumer pulls in the name of its group, a
-        producer's account needs the right to read the topic as group ``TOOLS_CONSUMER``.
+        It pulls a few messages to find out. A consumer pulls in the name of its group. A producer's
+        account needs the right to read the topic as group ``TOOLS_CONSUMER``.
         """
         return self._portal.run(self._client.offset_by_time(queue, timestamp_ms))
 
@@ -480,10 +480,10 @@ class Producer(Client):
 class TransactionProducer(Producer):
     """Sends messages that become visible only if a local transaction succeeds.
 
-    ``check`` is asked about messages whose outcome a broker does not know, also those that other
-    producers of the group sent, maybe before a restart: it has to look where the local transaction
-    left its mark. A check or a local transaction that raises counts as UNKNOWN: the broker asks
-    again, every minute, 15 times::
+    Brokers ask ``check`` about messages whose outcome they do not know, also those of other
+    producers of the group, maybe before a restart. It has to look where the local transaction left
+    its mark. A check or a local transaction that raises counts as UNKNOWN: the broker asks again,
+    every minute, 15 times::
 
         with TransactionProducer("orders", "127.0.0.1:9876", check=is_paid) as producer:
             producer.send_in_transaction(Message("Paid", b"42", keys="42"), pay)
@@ -556,7 +556,7 @@ class TransactionProducer(Producer):
                 pay(42, transaction.transaction_id)
 
         ``commit()``, ``rollback()`` and ``leave_open()`` of the transaction say otherwise. Commit a
-        database of your own as the last thing in the block: an exception behind that rolls the
+        database of your own as the last thing in the block. An exception behind that rolls the
         message back though the database has the change.
 
         Args:
@@ -609,7 +609,7 @@ class PullConsumer(Client):
         self.settings: PullConsumerSettings = self._client.settings
 
     def start(self) -> None:
-        """Make ready; nothing is asked of a broker before the first pull.
+        """Make ready. No request goes to a broker before the first pull.
 
         Raises:
             ClientClosedError: it was closed before; make a new one.
@@ -771,8 +771,8 @@ class PushConsumer(Client):
 
         Args:
             topic: what to read.
-            expression: ``*`` for all, tags joined by ``||``, or a condition (SQL92) on properties;
-                for those the brokers need ``enablePropertyFilter=true``; or a
+            expression: ``*`` for all, tags joined by ``||``, or a condition (SQL92) on properties.
+                The last needs brokers with ``enablePropertyFilter=true``. Or a
                 :class:`FilterClass`, for clusters that have filter servers.
             listener: a plain function of a list of messages (of one, unless
                 ``consume_batch_max`` is larger), all of one queue. Returning None or
@@ -886,10 +886,10 @@ class PushConsumer(Client):
     def ack(self, message: MessageExt) -> bool:
         """Say that a message of a loop over the consumer is done with.
 
-        Until then its queue's stored offset does not pass it, whatever becomes of the loop: after
-        a ``break`` the message may still be settled, and another loop goes on behind it. When the
-        consumer closes or its queue goes to another member, the group gets it again, and what was
-        read of that queue behind it as well. One that is not settled within
+        Until then its queue's stored offset does not pass it, whatever becomes of the loop. After a
+        ``break`` the message may still be settled, and another loop goes on behind it. The group
+        gets it again when the consumer closes or its queue goes to another member. So it does with
+        what was read of that queue behind it. One that is not settled within
         ``consume_timeout_minutes`` is sent back and retried. Of a queue that is read in order the
         next message comes when this one is settled.
 
@@ -946,8 +946,8 @@ class PushConsumer(Client):
     def close(self) -> None:
         """Leave the group cleanly, within five seconds. Idempotent.
 
-        Pulling stops, running listeners get ``close_timeout_ms`` to finish (and the close two
-        seconds more), offsets are stored, and the brokers are notified, so that the other members
+        Pulling stops, and running listeners get ``close_timeout_ms`` to finish (the close two
+        seconds more). Then it stores offsets and notifies the brokers, so that the other members
         take over at once. A listener may close its own consumer: it is not waited for.
 
         Whoever calls it meanwhile waits for the same end, which goes on when a caller is cancelled.
@@ -1109,9 +1109,9 @@ class LitePullConsumer(Client):
     def close(self) -> None:
         """Leave the group cleanly, within five seconds. Idempotent.
 
-        With ``auto_commit`` what counts as consumed is stored first, which is all but what the last
-        poll returned: call :meth:`commit` before, if that is done too. Without ``auto_commit``
-        only what was committed counts. A poll that waits ends with an error.
+        With ``auto_commit`` it first stores what counts as consumed: all but what the last poll
+        returned. Call :meth:`commit` before, if that is done too. Without ``auto_commit`` only what
+        was committed counts. A poll that waits ends with an error.
 
         Whoever calls it meanwhile waits for the same end, which goes on when a caller is cancelled.
         """
@@ -1122,8 +1122,8 @@ class LitePullConsumer(Client):
     ) -> list[MessageExt]:
         """Messages of one queue, in order; empty when none came in time.
 
-        It gives what one pull of a queue found, and buffers nothing from several: never more than
-        ``pull_batch_size`` (10 by default), so set that for larger lists.
+        It gives what one pull of a queue found, and buffers nothing from several. That is never
+        more than ``pull_batch_size`` (10 by default), so set that for larger lists.
 
         What earlier polls returned counts as consumed from now on. Messages of queues that are
         paused, or were taken away, are not returned. A message whose body can't be inflated has
@@ -1267,7 +1267,7 @@ class Connection(LifeCycle):
         return repr(self._client)
 
     def start(self) -> None:
-        """Make ready; brokers are asked when something is first needed of them.
+        """Make ready. The first request to a broker opens its connection.
 
         Raises:
             ClientClosedError: it was closed before; make a new one.

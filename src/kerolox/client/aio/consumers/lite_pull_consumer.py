@@ -247,9 +247,9 @@ class LitePullConsumer(Client):
     async def close(self) -> None:
         """Leave the group cleanly, within five seconds. Idempotent.
 
-        With ``auto_commit`` what counts as consumed is stored first, which is all but what the last
-        poll returned: call :meth:`commit` before, if that is done too. Without ``auto_commit``
-        only what was committed counts. A poll that waits ends with an error.
+        With ``auto_commit`` it first stores what counts as consumed: all but what the last poll
+        returned. Call :meth:`commit` before, if that is done too. Without ``auto_commit`` only what
+        was committed counts. A poll that waits ends with an error.
 
         Whoever calls it meanwhile waits for the same end, which goes on when a caller is cancelled.
         """
@@ -275,8 +275,8 @@ class LitePullConsumer(Client):
     ) -> list[MessageExt]:
         """Messages of one queue, in order; empty when none came in time.
 
-        It gives what one pull of a queue found, and buffers nothing from several: never more than
-        ``pull_batch_size`` (10 by default), so set that for larger lists.
+        It gives what one pull of a queue found, and buffers nothing from several. That is never
+        more than ``pull_batch_size`` (10 by default), so set that for larger lists.
 
         What earlier polls returned counts as consumed from now on. Messages of queues that are
         paused, or were taken away, are not returned. A message whose body can't be inflated has

@@ -1,9 +1,9 @@
 """The asyncio pull consumer: the caller decides which queue to read, where, and what to commit.
 
-It pulls whatever queue it is told to; which are its share of a topic it only says when it is
-asked. Like RocketMQ's it polls the routes of the topics that it has pulled, and makes itself known
-to their brokers as a member of its group: give it a group of its own, since other consumers of the
-same group leave it a share of the queues.
+It pulls the queues that the caller names. It computes its share of a topic on request only. Like
+RocketMQ's it polls the routes of the topics that it has pulled, and its heartbeats make it a member
+of its group. Give it a group of its own, since other consumers of the same group leave it a share
+of the queues.
 """
 
 from __future__ import annotations
@@ -96,7 +96,7 @@ class PullConsumer(Client):
         """Offsets that the caller had noted; set by the start."""
 
     async def start(self) -> None:
-        """Make ready; nothing is asked of a broker before the first pull.
+        """Make ready. No request goes to a broker before the first pull.
 
         Raises:
             ClientClosedError: it was closed before; make a new one.

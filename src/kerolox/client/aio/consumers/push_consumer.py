@@ -1,8 +1,8 @@
 """The asyncio push consumer.
 
-It subscribes, shares the topics' queues with the other members of its group, pulls the queues that
-are its own, and calls listeners. "Push" is RocketMQ's word: underneath every message is pulled by
-a request that the broker holds until there is something.
+It subscribes and shares the topics' queues with the other members of its group. It pulls its queues
+and calls listeners. "Push" is RocketMQ's word: underneath every message is pulled by a request that
+the broker holds until there is something.
 
 Rebalance happens at start, every ``rebalance_interval_ms`` and when a broker says that the group
 changed. A queue that goes to another member is dropped at once and its offset stored; one that
@@ -163,8 +163,8 @@ class PushConsumer(Client):
 
         Args:
             topic: what to read.
-            expression: ``*`` for all, tags joined by ``||``, or a condition (SQL92) on properties;
-                for those the brokers need ``enablePropertyFilter=true``; or a
+            expression: ``*`` for all, tags joined by ``||``, or a condition (SQL92) on properties.
+                The last needs brokers with ``enablePropertyFilter=true``. Or a
                 :class:`FilterClass`, for clusters that have filter servers.
             listener: an async function of a list of messages (of one, unless
                 ``consume_batch_max`` is larger), all of one queue. Returning None or
@@ -272,10 +272,10 @@ class PushConsumer(Client):
     async def ack(self, message: MessageExt) -> bool:
         """Say that a message of a loop over the consumer is done with.
 
-        Until then its queue's stored offset does not pass it, whatever becomes of the loop: after
-        a ``break`` the message may still be settled, and another loop goes on behind it. When the
-        consumer closes or its queue goes to another member, the group gets it again, and what was
-        read of that queue behind it as well. One that is not settled within
+        Until then its queue's stored offset does not pass it, whatever becomes of the loop. After a
+        ``break`` the message may still be settled, and another loop goes on behind it. The group
+        gets it again when the consumer closes or its queue goes to another member. So it does with
+        what was read of that queue behind it. One that is not settled within
         ``consume_timeout_minutes`` is sent back and retried. Of a queue that is read in order the
         next message comes when this one is settled.
 
@@ -406,8 +406,8 @@ class PushConsumer(Client):
     async def close(self) -> None:
         """Leave the group cleanly, within five seconds. Idempotent.
 
-        Pulling stops, running listeners get ``close_timeout_ms`` to finish (and the close two
-        seconds more), offsets are stored, and the brokers are notified, so that the other members
+        Pulling stops, and running listeners get ``close_timeout_ms`` to finish (the close two
+        seconds more). Then it stores offsets and notifies the brokers, so that the other members
         take over at once. A listener may close its own consumer: it is not waited for.
 
         Whoever calls it meanwhile waits for the same end, which goes on when a caller is cancelled.

@@ -1,7 +1,7 @@
 """Asks a web server where the name servers are, for clients that were given none.
 
-It is asked at the start, after ten seconds, and every two minutes from then on. What it said last
-stays in force while it does not answer, or answers with something else.
+The client asks it at the start, after ten seconds, and every two minutes from then on. What it said
+last stays in force while it does not answer, or answers with something else.
 """
 
 from __future__ import annotations

@@ -1,13 +1,13 @@
 """What one client instance knows of the cluster: name servers, routes, broker addresses.
 
-Each instance has its own ``Cluster`` with its own connections. Name servers are asked in turn from
-a random start, staying with one as long as it answers. Routes are fetched when they are first
+Each instance has its own ``Cluster`` with its own connections. It asks name servers in turn, from a
+random start, and stays with one as long as it answers. Routes are fetched when they are first
 needed and again every ``route_poll_interval_ms``; callers that need the same route at the same time
 share one request. Broker addresses are those of the routes, so an offline broker vanishes with the
-next poll. A route stays when a name server has none, since one that was restarted has none for a
-while; after ``GONE_POLLS`` polls without, and a check of all name servers and at the brokers that
-are there, the topic is gone (:meth:`Cluster.is_gone`). Heartbeats and unregister requests go to the
-brokers of the topics in use at once, each bounded by the API time limit.
+next poll. A route stays when a name server has none, since a restarted one has none for a while.
+The topic is gone after ``GONE_POLLS`` polls without one, when no name server and no broker that is
+there has it (:meth:`Cluster.is_gone`). Heartbeats and unregister requests go to the brokers of the
+topics in use at once, each bounded by the API time limit.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Filter classes of consumers: where they go, and who is asked instead of a broker."""
+"""Filter classes of consumers: their upload, and pulls from filter servers."""
 
 from __future__ import annotations
 

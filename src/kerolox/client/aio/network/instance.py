@@ -1,9 +1,9 @@
 """The client instance: what producers and consumers share (``MQClientInstance``).
 
-It owns the connections, the routes, one heartbeat that names all groups, and the requests of
-brokers, which it hands to the member that they are for. A client that stands alone has an instance
-of its own; those that a connection made, and those with the same client id, share one. It is open
-while someone holds it.
+It owns the connections, the routes, and one heartbeat that names all groups. It hands requests of
+brokers to the member that they are for. A client that stands alone has an instance of its own;
+those that a connection made, and those with the same client id, share one. It is open while someone
+holds it.
 """
 
 from __future__ import annotations

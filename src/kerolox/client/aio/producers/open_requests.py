@@ -1,7 +1,7 @@
 """The requests of a producer that wait for a reply (``RequestFutureTable``).
 
-Each second the table is looked through for those that come due before the next check, and only they
-get a timer: a request that is answered soon costs none, and one that is not ends at its own time.
+A check each second finds those that come due before the next check, and only they get a timer. So a
+request with a quick answer costs no timer, and one without ends at its own time.
 """
 
 from __future__ import annotations

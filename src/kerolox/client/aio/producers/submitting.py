@@ -1,5 +1,5 @@
-"""Sends that nobody waits for yet: tasks of those that need one, and how many may be open; and
-batches that go one after the other."""
+"""Sends that nobody waits for yet: tasks of those that need one, a bound of open ones, and batches
+one after the other."""
 
 from __future__ import annotations
 

@@ -132,8 +132,8 @@ class TraceDispatcher:
         )
 
     def append(self, trace: TraceRecord) -> None:
-        """Take a record. It is packed at once, so what waits is a few messages, not many records;
-        when too many of those wait, all that the new one would hold is dropped."""
+        """Take a record. It is packed at once, so a few messages wait, not many records. When too
+        many of those wait, all that the new one would hold is dropped."""
         if self._task is None:
             self.dropped += 1
             return

@@ -49,10 +49,10 @@ _log = logging.getLogger(__name__)
 class TransactionProducer(Producer):
     """Sends messages that become visible only if a local transaction succeeds.
 
-    ``check`` is asked about messages whose outcome a broker does not know, also those that other
-    producers of the group sent, maybe before a restart: it has to look where the local transaction
-    left its mark. A check or a local transaction that raises counts as UNKNOWN: the broker asks
-    again, every minute, 15 times::
+    Brokers ask ``check`` about messages whose outcome they do not know, also those of other
+    producers of the group, maybe before a restart. It has to look where the local transaction left
+    its mark. A check or a local transaction that raises counts as UNKNOWN: the broker asks again,
+    every minute, 15 times::
 
         async with TransactionProducer("orders", "127.0.0.1:9876", check=is_paid) as producer:
             await producer.send_in_transaction(Message("Paid", b"42", keys="42"), pay)
@@ -128,7 +128,7 @@ class TransactionProducer(Producer):
                 await pay(42, transaction.transaction_id)
 
         ``commit()``, ``rollback()`` and ``leave_open()`` of the transaction say otherwise. Commit a
-        database of your own as the last thing in the block: an exception behind that rolls the
+        database of your own as the last thing in the block. An exception behind that rolls the
         message back though the database has the change.
 
         Args:

@@ -1,9 +1,9 @@
 """The queues of a lite pull consumer, decided without I/O: where each is pulled next, what ``poll``
 returns, and how far it counts as consumed (``AssignedMessageQueue`` and ``ConsumeRequest``).
 
-Three offsets tell how far a queue is: up to ``next_offset`` it is pulled, up to ``position``
-returned to the user, up to ``consumed`` done with. What was returned counts as consumed when the
-user comes back for more, or says so.
+A queue has three offsets: pulled up to ``next_offset``, returned to the user up to ``position``,
+done with up to ``consumed``. What was returned counts as consumed when the user comes back for
+more, or says so.
 """
 
 from __future__ import annotations

@@ -165,8 +165,8 @@ def _outcome(given: OneResult) -> Outcome | None:
 class WithoutListener(Enum):
     """The rule for messages whose topic has no listener here.
 
-    That this member has none is no failure of the message: it is never counted as a try, so it
-    never brings a message to the dead letters.
+    That is no failure of the message. It never counts as a try, so it never makes a message a dead
+    letter.
     """
 
     KEEP = "keep"

@@ -4,8 +4,8 @@ The offset that may be committed is that of the oldest message still here: liste
 order, and nothing unfinished may be skipped. When nothing is left it is one after the newest
 message that was ever here.
 
-Most messages come and leave with all others of their pull. So a pull is kept as it came, as a row,
-until one of its messages leaves without the others; from then on each of them counts by itself.
+Most messages come and leave with all others of their pull. So a pull stays as it came, as a row,
+until one of its messages leaves without the others. From then on each of them counts by itself.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Requests that wait for a reply, as messages: what marks them, and what a reply is made of.
 
-A request is a plain message with three more properties: an id to pair it with its reply
-(CORRELATION_ID), the client to bring the reply to (REPLY_TO_CLIENT), and how long that one waits
-(TTL). A reply repeats them and goes to the reply topic of the cluster that stored the request.
+A request is a plain message with three more properties. CORRELATION_ID pairs it with its reply,
+REPLY_TO_CLIENT names the client that waits, and TTL how long. A reply repeats them and goes to the
+reply topic of the cluster that stored the request.
 """
 
 from __future__ import annotations

@@ -64,7 +64,7 @@ def is_retried(error: Exception, codes: Collection[int] = RETRIED_CODES) -> bool
 
 
 def is_passing(error: Exception) -> bool:
-    """True where the same broker may do what was asked a little later: it does not answer, or
+    """True where the same broker may serve the request a little later: it does not answer, or
     refuses for now.
 
     A wrong account stays one, and so does a setting, and a peer that speaks another protocol.

@@ -1,10 +1,10 @@
 """Pull after pull of one queue, without a step of its task in between.
 
 A pull is for the fast path when its connection is open and nothing of its request changes but
-numbers. Its answer is taken where it is read, and begins the next pull at once: requests of all
-queues that are answered together leave in one write. What is not for the fast path ends the row.
-The pull loop of the queue (:mod:`kerolox.client.aio.consumers.push.pulling`) then continues on the
-slow path.
+numbers. The connection hands its answer over on arrival, which begins the next pull at once.
+Requests of all queues that are answered together leave in one write. What is not for the fast path
+ends the row. The pull loop of the queue (:mod:`kerolox.client.aio.consumers.push.pulling`) then
+continues on the slow path.
 """
 
 from __future__ import annotations

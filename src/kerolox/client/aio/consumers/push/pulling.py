@@ -1,9 +1,9 @@
 """Pull loops: one for each queue that a push consumer owns.
 
 A loop pauses while the consumer has too much (``core/consuming/flow.py``), while it is suspended,
-and after errors. So it does after an answer that has the same pull repeated at once: a slave says
-so of what it lacks, and while the master is away nobody else can be asked. It asks the node that
-the broker suggested last; when that one does not answer, the master is next.
+and after errors. It also pauses after an answer that asks for the same pull again at once. A slave
+gives that for what it lacks, and while the master is away no other node can serve the pull. It asks
+the node that the broker suggested last; when that one does not answer, the master is next.
 """
 
 from __future__ import annotations
@@ -209,8 +209,9 @@ class Pulling:
     def commit_offset(self, assignment: Assignment, address: str) -> int:
         """What the pull brings along to be stored; -1: nothing. Only masters store offsets.
 
-        Nothing for a queue that is read in order: a Java broker has threads of its own for pulls,
-        so a pull may set the offset back after the queue was given up, and a message comes twice.
+        Nothing for a queue that is read in order. A Java broker has threads of its own for pulls,
+        so a pull could set the offset back after the queue was given up. Then a message would come
+        twice.
         """
         if self._settings.message_model is MessageModel.BROADCASTING or assignment.orderly:
             return -1

@@ -1,8 +1,8 @@
 """Messages that a program takes one by one and settles itself, in place of a listener.
 
 A message that was given out stays unfinished until it is settled: its queue's offset does not pass
-it. What becomes of those that never are: an overdue one is sent back to be retried, as that of a
-listener would be; when its queue is lost, or the consumer closes, the group gets it again.
+it. A message that nobody settles in time goes back for a retry, as that of a listener would. When
+its queue is lost, or the consumer closes, the group gets it again.
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
 """Calls of plain listeners in threads, handed over many at a time.
 
-A thread takes call after call without the loop between them, and wakes the loop once for all that
-it has done until the loop looks. One thread runs as long as it gets on; when none has begun a call
-since the last check, their listeners wait, and more threads are asked for, up to the bound.
+A thread takes call after call without the loop between them. It wakes the loop once for all that it
+has done until the loop checks. One thread runs as long as it makes progress. When no thread has
+begun a call since the last check, their listeners wait, and more threads take part, up to the
+bound.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
 """The tasks that run listeners: as many at the same time as listeners wait, up to a bound.
 
 A listener that never waits needs no second worker, and waking one for each message would cost more
-than most listeners do. So one worker takes what is ready, call after call. In the next iteration of
-the event loop it is checked whether something is left: then that worker's listener waits, or its
-time was over, and the next one is woken. So up to ``count`` listeners run at the same time, and one
-that is slow stops no other. What went well is settled in that same look, once for many messages.
+than most listeners do. So one worker takes what is ready, call after call. The next iteration of
+the event loop checks whether something is left. Then that worker's listener waits, or has used its
+time, and the next worker wakes up. So up to ``count`` listeners run at the same time, and a slow
+listener stops no other. The same check settles what went well, once for many messages.
 """
 
 from __future__ import annotations

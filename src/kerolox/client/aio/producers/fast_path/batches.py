@@ -1,8 +1,8 @@
 """Automatic batching: fast-path messages wait for others of their kind, an iteration of the event
 loop by default.
 
-A batch is sealed when its time is over, when it is full, or when a message of its topic takes the
-slow path, so that order is kept. It is sent as fast-path sends are; when that fails, ``Delivery``
+A batch is sealed when its time is over or when it is full. A message of its topic on the slow path
+seals it, too, which keeps the order. It leaves as fast-path sends do. When that fails, ``Delivery``
 goes on with the tries of the whole batch in a task of its own.
 """
 

@@ -1,7 +1,7 @@
 """Fast-path sends: a future each, no task, no coroutine but the caller's own.
 
-A send is for the fast path when its topic has a plan, its broker a connection, and nothing has to
-be done to it but to encode it: no hook sees it, no namespace is added, it is neither delayed nor
+A send is for the fast path when its topic has a plan, its broker has a connection, and it needs
+nothing but encoding. So no hook sees it, no namespace is added, and it is neither delayed nor
 compressed. The codec begins it in one call and completes its future (``codec/sending.py``).
 Whatever else happens is for ``Delivery`` (``delivery.py``), which goes on with the tries.
 """
