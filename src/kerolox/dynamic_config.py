@@ -60,9 +60,12 @@ class DynamicConfig(Generic[_Settings]):
         self,
         settings: Observable[_Settings],
         now_ms: Callable[[], int],
+        overrides: Callable[[], Mapping[str, object]] = dict,
     ) -> None:
-        """``settings`` is given other values."""
+        """``settings`` is given other values. ``overrides``: field name → value of what something
+        else than settings decides now; it is shown in their place."""
         self._settings = settings
+        self._overrides = overrides
         self._now_ms = now_ms
         self._pending: dict[str, str] = {}
         """Field name → text of the next start, as it is shown."""
@@ -74,7 +77,7 @@ class DynamicConfig(Generic[_Settings]):
     def shown(self) -> dict[str, str]:
         """Key → text of all settings as they are in force, then those that wait for a restart."""
         config = self._config
-        shown = config.as_properties()
+        shown = config.overridden(**self._overrides()).as_properties()
         keys = {name: key for key, name in setting_keys(type(config)).items()}
         shown[keys[config.file_field]] = str(config.settings_file)
         shown.update((PENDING_PREFIX + keys[name], text) for name, text in self._pending.items())
@@ -247,8 +250,13 @@ class DynamicConfig(Generic[_Settings]):
                 _log.error("settings stay as they are: %s", error)
                 return
             keys = {name: key for key, name in setting_keys(type(config)).items()}
+            overrides = self._overrides()
             fields = [each.name for each in dataclasses.fields(config) if each.name in keys]
-            others = [name for name in fields if getattr(wanted, name) != getattr(config, name)]
+            others = [
+                name
+                for name in fields
+                if getattr(wanted, name) != getattr(config, name) and name not in overrides
+            ]
             live = frozenset(name for name in others if config.is_live(name))
             going_on = self._use(config.with_values_of(wanted, live))
             config = self._config

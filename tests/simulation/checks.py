@@ -96,7 +96,7 @@ def check(history: History, cluster: Any) -> list[str]:
     contents = Contents()
     masters: dict[str, Any] = {}
     for node, broker in cluster.brokers.items():
-        if not broker.parts.config.is_slave:
+        if not broker.parts.role.current.is_slave:
             name = broker.config.broker_name
             if name in masters:
                 faults.append(f"{name} has two masters")
@@ -107,7 +107,7 @@ def check(history: History, cluster: Any) -> list[str]:
         # What a full disk refused is told until something is stored again.
         if trouble and "the disk is full" not in trouble:
             faults.append(f"{node} is in trouble: {trouble}")
-        if broker.parts.config.is_slave and broker.config.broker_name in masters:
+        if broker.parts.role.current.is_slave and broker.config.broker_name in masters:
             faults += read_store(node, "", broker.parts.store, Contents(), history.deleted_topics)
             master = masters[broker.config.broker_name].store
             faults += compare_logs(node, master, broker.parts.store)

@@ -15,6 +15,7 @@ from typing import Any, TypeVar
 
 from kerolox.broker.broker import Broker
 from kerolox.broker.config import BrokerConfig
+from kerolox.broker.role import Role
 from kerolox.client.aio.life import LifeCycle
 from kerolox.namesrv.config import NamesrvConfig
 from kerolox.namesrv.server import NameServer
@@ -273,7 +274,8 @@ class Cluster:
         if not node.is_broker:
             return
         has_parts = hasattr(node.broker, "parts")
-        config = node.broker.parts.config if has_parts else node.broker.config
+        config = node.broker.config
+        role = node.broker.parts.role.current if has_parts else Role.of(config)
         flushed = -1
         if what not in (STARTED, STOPPED) and has_parts:
             store = node.broker.parts.store
@@ -286,7 +288,7 @@ class Cluster:
                 node.name,
                 log_end,
                 flushed,
-                not config.is_slave,
+                not role.is_slave,
             )
         )
 

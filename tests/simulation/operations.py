@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 def is_slave(node: Node) -> bool:
     """Whether the broker of a node is a slave now; not before it has started."""
-    return hasattr(node.broker, "parts") and node.broker.parts.config.is_slave
+    return hasattr(node.broker, "parts") and node.broker.parts.role.current.is_slave
 
 
 Command = Callable[[Admin], Awaitable[object]]
@@ -132,7 +132,7 @@ class Operator:
         return {
             broker.config.broker_name: broker.parts.store.max_physical_offset
             for broker in self._cluster.brokers.values()
-            if hasattr(broker, "parts") and not broker.parts.config.is_slave
+            if hasattr(broker, "parts") and not broker.parts.role.current.is_slave
         }
 
     async def change_retry_queues(self, group: str, queues: int) -> None:

@@ -28,11 +28,12 @@ def unrest_of(
                 return f"{group.name} is {lag} behind in {topic}"
     end = parts.store.max_physical_offset
     for slave in slaves:
+        broker_id = slave.parts.role.current.broker_id
         if (reached := slave.parts.store.max_physical_offset) != end:
-            return f"slave {slave.parts.config.broker_id} is at {reached}, its master at {end}"
+            return f"slave {broker_id} is at {reached}, its master at {end}"
         # Until it follows, what its master writes next would be missing at the end.
         if not slave.parts.roles.status().is_following:
-            return f"slave {slave.parts.config.broker_id} does not follow"
+            return f"slave {broker_id} does not follow"
     return ""
 
 

@@ -175,13 +175,13 @@ class Run:
 
     async def _make_topics(self) -> None:
         for node in self.cluster.nodes.values():
-            if node.is_broker and not node.broker.parts.config.is_slave:
+            if node.is_broker and not node.broker.parts.role.current.is_slave:
                 await self.cluster.call(node, self._put_topics(node.broker.parts.tables.topics))
 
         # Slaves ask for them every ten seconds; a promotion before that would be without them.
         address = self.cluster.nodes["broker-0"].broker.address
         for node in self.cluster.nodes.values():
-            if node.is_broker and node.broker.parts.config.is_slave:
+            if node.is_broker and node.broker.parts.role.current.is_slave:
                 tables = node.broker.parts.peers.replication.tables
                 assert tables is not None
                 await self.cluster.call(node, tables.sync_from(address))
@@ -220,10 +220,10 @@ class Run:
         if any(not sent.status and not sent.error for sent in self.history.sent):
             return "a send has no outcome"
         brokers = list(self.cluster.brokers.values())
-        slaves = [broker for broker in brokers if broker.parts.config.is_slave]
+        slaves = [broker for broker in brokers if broker.parts.role.current.is_slave]
         masters: set[str] = set()
         for broker in brokers:
-            if not broker.parts.config.is_slave:
+            if not broker.parts.role.current.is_slave:
                 name = broker.config.broker_name
                 if name in masters:
                     # The one that its name server refuses tells the other one before long.

@@ -34,6 +34,7 @@ from kerolox.broker.opening import open_store, report_cut
 from kerolox.broker.ports import Ports
 from kerolox.broker.replication.peers import Peers
 from kerolox.broker.replication.resync import CutRequest
+from kerolox.broker.replication.waits import SlaveWaits
 from kerolox.broker.roles.parts import RoleParts
 from kerolox.broker.roles.roles import Roles
 from kerolox.broker.roles.searching import SEARCH_SECONDS
@@ -163,20 +164,20 @@ class Broker:
         store_address = self.config.store_address()
         try:
             kernel = load_kernel(self._kernel_name)
-            role = StartingRole(self._settings)
-            store, self.recovery = open_store(self.config, kernel)
+            start = StartingRole(self._settings)
+            is_slave = start.role.current.is_slave
+            store, self.recovery = open_store(self.config, kernel, is_slave=is_slave)
             self._cleanup.callback(self._close_store, store)
-            await role.poll()
-            self.parts = self._made_parts(store, role, store_address)
+            await start.poll()
+            self.parts = self._made_parts(store, start, store_address)
             self._load_tables()
             if self.parts.guards.accounts is not None:
                 self.parts.guards.accounts.load()
-            if not self.config.is_slave:
+            if not start.role.current.is_slave:
                 # A slave's log has what its master writes.
                 await self.parts.writing.transactions.recover(self.recovery)
             self._cleanup.callback(self.parts.audit.close)
             self._ports = Ports(self.parts, partial(kernel.Connection, store))
-            self.parts.peers.replication.waits.on_ready = self._ports.deliver_ready
             # After the ports: what they still take is for slaves, too.
             self._cleanup.push_async_callback(self.parts.peers.replication.stop)
             self._cleanup.push_async_callback(self._ports.close)
@@ -236,30 +237,34 @@ class Broker:
         await self.stop()
 
     # -- starting -----------------------------------------------------------------------------
-    def _made_parts(self, store: StoreKernel, role: StartingRole, address: str) -> Context:
+    def _made_parts(self, store: StoreKernel, start: StartingRole, address: str) -> Context:
         """All parts, in groups: each gets those before it that it uses."""
-        settings, now_ms = self._settings, self._now_ms
+        settings, role, now_ms = self._settings, start.role, self._now_ms
         identity = Identity(settings, store, address, self._port)
         audit = Audit("broker")
         guards = Guards(settings, audit, store)
         tables = Tables(
-            settings, store, now_ms, self._steady_ms, has_fast_pulls=not self._pull_hooks
+            settings, role, store, now_ms, self._steady_ms, has_fast_pulls=not self._pull_hooks
         )
         broker_stats = BrokerStats(settings, store, now_ms)
+        waits = SlaveWaits(self.config, store)
         writing = Writing(
             settings,
+            role,
             store,
             now_ms,
             identity,
             tables,
+            waits,
             on_delayed=broker_stats.note_delayed,
             on_delivered=broker_stats.note_delivered,
         )
-        peers = Peers(settings, store, identity, guards, tables, writing, self._cut)
-        parts = RoleParts(settings, identity, store, tables, writing, peers)
+        peers = Peers(settings, role, store, identity, guards, tables, writing, waits, self._cut)
+        parts = RoleParts(settings, role, identity, store, tables, writing, peers)
         return Context(
             settings=settings,
-            dynamic_config=DynamicConfig(settings, now_ms),
+            role=role,
+            dynamic_config=DynamicConfig(settings, now_ms, lambda: role.current.overrides),
             now_ms=now_ms,
             identity=identity,
             kernel=kernel_in_use(self._kernel_name),
@@ -268,7 +273,7 @@ class Broker:
             tables=tables,
             writing=writing,
             peers=peers,
-            roles=Roles(settings, role, parts),
+            roles=Roles(start, parts),
             broker_stats=broker_stats,
             store_stats=StoreStats(store, now_ms, writing.writer),
             audit=audit,
@@ -286,14 +291,11 @@ class Broker:
         parts = self.parts
         for table in parts.kept_tables:
             table.load()
-        if not self.config.is_slave:
+        if not parts.role.current.is_slave:
             # A slave's are those of its master, whose log may be longer.
             behind = parts.tables.offsets.fit(has_crashed=not self.recovery.clean)
             if behind:
                 _log.warning("%d offsets of groups were behind the ends of their queues", behind)
-        parts.peers.registration.on_master = parts.peers.replication.set_master
-        if self.config.is_sync_master:
-            parts.writing.writer.slaves = parts.peers.replication.waits
         # After the ports have closed and before the store does: the last changes of the tables.
         self._cleanup.push_async_callback(self._write_tables)
         self._cleanup.push_async_callback(parts.dynamic_config.stop)
@@ -441,7 +443,7 @@ class Broker:
             is_flushed = self.config.flush_disk_type != "SYNC_FLUSH" or store.flushed_offset >= end
             is_copied = not replicated.slaves or replicated.offset >= end
             self._ports.deliver_ready()
-            if is_flushed and (is_copied or not self.config.is_sync_master):
+            if is_flushed and (is_copied or not parts.role.current.is_sync_master):
                 break
             await asyncio.sleep(HELD_POLL_SECONDS)
         # What waits is late with the next tick. Nothing is taken that could come after it.

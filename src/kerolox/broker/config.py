@@ -363,16 +363,6 @@ class BrokerConfig(HaSettings):
         return tuple(Path(each).expanduser() for each in folders if each not in read_only)
 
     @property
-    def is_slave(self) -> bool:
-        """It copies the log of a master, and takes no messages."""
-        return self.broker_role == "SLAVE"
-
-    @property
-    def is_sync_master(self) -> bool:
-        """Senders wait until their message is on a slave."""
-        return self.broker_role == "SYNC_MASTER"
-
-    @property
     def bloom_filter(self) -> BloomFilter:
         """What gives each group with an expression its bits."""
         return BloomFilter.create(
@@ -424,16 +414,14 @@ class BrokerConfig(HaSettings):
         best = min(found, key=lambda each: each[0] != socket.AF_INET)
         return str(best[4][0])
 
-    def store_settings(self) -> StoreSettings:
-        """The part that the store needs."""
+    def store_settings(self, *, is_slave: bool = False) -> StoreSettings:
+        """The part that the store of a master or a slave needs."""
         shared = {each.name for each in dataclasses.fields(StoreSettings)}
         values = {name: getattr(self, name) for name in shared & set(self.__slots__)}
         is_calculated = self.enable_calc_filter_bit_map and self.enable_consume_queue_ext
         values["bit_map_length_consume_queue_ext"] = self.bloom_filter.bits if is_calculated else 0
         values["latency_recorded"] = self.measures
-        values["transient_store_pool_enable"] = (
-            self.transient_store_pool_enable and not self.is_slave
-        )
+        values["transient_store_pool_enable"] = self.transient_store_pool_enable and not is_slave
         values["store_path_root_dir"] = str(self.store_path_root_dir)
         (
             values["max_transfer_bytes_on_message_in_memory"],
@@ -474,11 +462,12 @@ def _own_host(listen_host: str) -> str:
 
 
 def _check_role(config: BrokerConfig) -> None:
-    if config.is_slave and config.broker_id <= 0:
+    is_slave = config.broker_role == "SLAVE"
+    if is_slave and config.broker_id <= 0:
         raise ConfigError(
             f"brokerId={config.broker_id}: a slave (brokerRole=SLAVE) has an id above 0"
         )
-    if not config.is_slave and config.broker_id != MASTER_ID:
+    if not is_slave and config.broker_id != MASTER_ID:
         raise ConfigError(
             f"brokerId={config.broker_id}: a master has id 0; brokerRole=SLAVE makes a slave"
         )

@@ -12,6 +12,7 @@ from kerolox.broker.identity import Identity
 from kerolox.broker.metrics.broker_stats import BrokerStats
 from kerolox.broker.metrics.store_stats import StoreStats
 from kerolox.broker.replication.peers import Peers
+from kerolox.broker.role import BrokerRole
 from kerolox.broker.roles.roles import Roles
 from kerolox.broker.services.background import BackgroundTasks
 from kerolox.broker.services.filtered_pull import Arrivals
@@ -31,6 +32,7 @@ class Context:
     """What a handler may use. ``now_ms`` gives milliseconds since the epoch."""
 
     settings: BrokerSettings
+    role: BrokerRole
     dynamic_config: DynamicConfig[BrokerConfig]
     now_ms: Callable[[], int]
     identity: Identity

@@ -67,7 +67,7 @@ class BrokerExposition:
         """Why no client should be sent here: the store is in trouble, or a name server that is
         named does not know this broker."""
         reasons = [self._parts.store.trouble] if self._parts.store.trouble else []
-        if not self._parts.config.is_slave and not self._parts.writing.gate.writable:
+        if not self._parts.role.current.is_slave and not self._parts.writing.gate.writable:
             reasons.append("no message can be stored: the disk is full or failing")
         if self._parts.config.namesrv_addr and not self._parts.peers.registration.registered:
             reasons.append("no name server knows this broker yet")
@@ -82,7 +82,7 @@ class BrokerExposition:
         await self._measure_traffic(families, slices)
         await self._measure_connections(families, slices)
         await self._measure_lag(families, slices)
-        if not self._parts.config.is_slave:
+        if not self._parts.role.current.is_slave:
             # A slave has its master's, and both together would count them twice.
             await self._measure_dead_letters(families, slices)
             await self._measure_paused(families, slices)
@@ -109,7 +109,7 @@ class BrokerExposition:
             self._kept_bytes(),
         )
         replication = self._parts.peers.replication
-        if self._parts.config.is_slave:
+        if self._parts.role.current.is_slave:
             is_following = replication.follower is not None and replication.follower.is_following
             families.gauge("kerolox_slave_is_following", "The master sends", int(is_following))
         else:

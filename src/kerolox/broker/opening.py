@@ -16,7 +16,9 @@ from kerolox.store.recovery.log_cut import EVERYTHING, LogCut, finish_cut
 _log = logging.getLogger(__name__)
 
 
-def open_store(config: BrokerConfig, kernel: Kernel) -> tuple[StoreKernel, RecoveryReport]:
+def open_store(
+    config: BrokerConfig, kernel: Kernel, *, is_slave: bool
+) -> tuple[StoreKernel, RecoveryReport]:
     """Make the folders, open and recover the store.
 
     Raises:
@@ -30,7 +32,7 @@ def open_store(config: BrokerConfig, kernel: Kernel) -> tuple[StoreKernel, Recov
         _check_writable(root, config)
     except OSError as error:
         raise StoreError(_folder_error(root, error)) from error
-    settings = config.store_settings()
+    settings = config.store_settings(is_slave=is_slave)
     store = kernel.Store(settings)
     try:
         cut = finish_cut(settings)

@@ -45,6 +45,7 @@ class Ports:
             broker.config.gather_time_micros / 1e6, self._messages_moved
         )
         self._cleanup = contextlib.AsyncExitStack()
+        broker.peers.replication.waits.subscribe(self.deliver_ready)
 
     @property
     def addresses(self) -> tuple[str, ...]:

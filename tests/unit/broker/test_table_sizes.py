@@ -16,11 +16,10 @@ from kerolox.broker.tables.locks import QueueLocks
 from kerolox.broker.tables.offsets import OffsetTable
 from kerolox.errors import BrokerError, StoreError
 from kerolox.message import MessageQueue
-from kerolox.observable import Observable
 from kerolox.protocol.bodies import SubscriptionGroupConfig, TopicConfig
 from kerolox.protocol.codes import RequestCode, ResponseCode
 from tests.support.clients.peer import peer_of, small_config
-from tests.unit.broker.test_tables import RecordingStore, topic_table
+from tests.unit.broker.test_tables import RecordingStore, group_table, topic_table
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -243,14 +242,14 @@ async def test_the_queues_of_all_topics_are_bounded(
 async def test_groups_are_bounded_by_what_they_take(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def group_table() -> GroupTable:
+    def loaded_table() -> GroupTable:
         config = small_config(tmp_path)
         config.config_folder.mkdir(parents=True, exist_ok=True)
-        table = GroupTable(Observable(config), RecordingStore(), lambda: 1_000)
+        table = group_table(config, RecordingStore())
         table.load()
         return table
 
-    table = group_table()
+    table = loaded_table()
     monkeypatch.setattr(groups, "TABLE_BYTES_MAX", 100_000)
     refused = _refused(
         lambda n: table.put(SubscriptionGroupConfig(group_name=f"{n:02}{WORST[2:]}")), 100
@@ -259,7 +258,7 @@ async def test_groups_are_bounded_by_what_they_take(
     assert table._bytes <= 100_000
     await table.file.flush()
     assert table.file.path.stat().st_size <= table._bytes
-    assert group_table()._bytes == table._bytes
+    assert loaded_table()._bytes == table._bytes
     before = table._bytes
     assert table.delete("00" + WORST[2:])
     table.put(SubscriptionGroupConfig(group_name="99" + WORST[2:]))

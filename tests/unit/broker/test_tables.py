@@ -8,6 +8,8 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from kerolox.broker.config import BrokerConfig
+from kerolox.broker.role import BrokerRole, Role
 from kerolox.broker.tables.groups import GroupTable
 from kerolox.broker.tables.json_file import JsonFile
 from kerolox.broker.tables.offsets import OffsetTable
@@ -54,6 +56,10 @@ def topic_table(folder: Path, store: RecordingStore, **overrides: object) -> Top
     config = small_config(folder, **overrides)
     config.config_folder.mkdir(parents=True, exist_ok=True)
     return TopicTable(Observable(config), store, lambda: 1_000)
+
+
+def group_table(config: BrokerConfig, store: RecordingStore) -> GroupTable:
+    return GroupTable(Observable(config), BrokerRole(Role.of(config)), store, lambda: 1_000)
 
 
 async def test_the_built_in_topics_are_those_of_rocketmq(tmp_path):
@@ -148,7 +154,7 @@ async def test_groups_are_pushed_and_kept(tmp_path):
     config = small_config(tmp_path)
     config.config_folder.mkdir(parents=True)
     store = RecordingStore()
-    table = GroupTable(Observable(config), store, lambda: 1_000)
+    table = group_table(config, store)
     table.load()
     assert len(table.names) == 7
     assert table.find("g").retry_max_times == 16
@@ -156,7 +162,7 @@ async def test_groups_are_pushed_and_kept(tmp_path):
     table.put(msgspec.structs.replace(table.find("g"), consume_enable=False))
     assert store.groups["g"] == (False, 0)
     await table.file.flush()
-    again = GroupTable(Observable(config), RecordingStore(), lambda: 1_000)
+    again = group_table(config, RecordingStore())
     again.load()
     assert again.snapshot() == table.snapshot()
     assert table.delete("g")
@@ -168,7 +174,7 @@ async def test_groups_are_pushed_and_kept(tmp_path):
 async def test_only_system_groups_are_made_without_leave(tmp_path):
     config = small_config(tmp_path, auto_create_subscription_group=False)
     config.config_folder.mkdir(parents=True)
-    table = GroupTable(Observable(config), RecordingStore(), lambda: 1_000)
+    table = group_table(config, RecordingStore())
     table.load()
     assert table.find("g") is None
     assert table.find("CID_RMQ_SYS_TRANS") is not None

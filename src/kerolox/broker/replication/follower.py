@@ -24,6 +24,7 @@ from kerolox.broker.replication.sockets import (
     steady_ms,
 )
 from kerolox.broker.replication.wire import FRAME_BYTES, READ_BYTES, ReplicationError
+from kerolox.broker.role import BrokerRole
 from kerolox.errors import ConfigError
 from kerolox.kernel import STREAM_CLOSED, STREAM_OTHER, MasterStream, ReplicatedLog
 from kerolox.security.contexts import TlsContexts
@@ -50,7 +51,11 @@ class Follower:
     """
 
     def __init__(
-        self, settings: BrokerSettings, store: ReplicatedLog, restart: Restart | None = None
+        self,
+        settings: BrokerSettings,
+        role: BrokerRole,
+        store: ReplicatedLog,
+        restart: Restart | None = None,
     ) -> None:
         """Nothing is opened before :meth:`run`. ``restart``: has the log cut."""
         config = settings.current
@@ -59,7 +64,8 @@ class Follower:
         self._settings = settings
         self._store = store
         self._timing = replication_settings(config)
-        self._address = config.ha_master_address
+        self._role = role
+        self._address = role.current.ha_master_address
         self._changed = asyncio.Event()
         self._logged = LoggedTexts()
         self.is_following = False
@@ -71,7 +77,7 @@ class Follower:
 
     def set_master(self, address: str) -> None:
         """What a name server says of the master's ``haServerAddr``; haMasterAddress is stronger."""
-        if not self._settings.current.ha_master_address and address and address != self._address:
+        if not self._role.current.ha_master_address and address and address != self._address:
             _log.info("the master sends its log at %s", address)
             self._address = address
             self._resync.forget()

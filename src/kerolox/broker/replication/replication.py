@@ -9,12 +9,14 @@ from functools import partial
 from kerolox.broker.config import BrokerConfig, BrokerSettings
 from kerolox.broker.identity import Identity
 from kerolox.broker.replication.follower import Follower
-from kerolox.broker.replication.master import ProofCheck, Replicated
+from kerolox.broker.replication.master import ProofCheck
 from kerolox.broker.replication.resync import Restart
 from kerolox.broker.replication.server import SlaveServer
 from kerolox.broker.replication.tables import SlaveTables
 from kerolox.broker.replication.waits import SlaveWaits
+from kerolox.broker.role import BrokerRole
 from kerolox.broker.services.background import BackgroundTasks
+from kerolox.broker.services.registration import Registration
 from kerolox.broker.services.schedule import DelaySchedule
 from kerolox.broker.tables.tables import Tables
 from kerolox.errors import ConfigError
@@ -42,10 +44,13 @@ class Replication:
     def __init__(
         self,
         settings: BrokerSettings,
+        role: BrokerRole,
         identity: Identity,
         store: StoreKernel,
         tables: Tables,
         schedule: DelaySchedule,
+        waits: SlaveWaits,
+        registration: Registration,
         restart: Restart | None = None,
         check_proof: ProofCheck | None = None,
         tls: ServerTls | None = None,
@@ -53,10 +58,12 @@ class Replication:
         """Nothing is opened before :meth:`start`.
 
         Args:
-            settings: of the broker.
+            settings, role: of the broker.
             identity: gets the port of a master.
             store: whose log it is.
             tables, schedule: what a slave takes from its master.
+            waits: who waits for slaves.
+            registration: says who a slave's master is.
             restart: has the log of a slave cut.
             check_proof: of the accounts that slaves show.
             tls: of the main port.
@@ -74,17 +81,26 @@ class Replication:
             tables,
             schedule,
             lambda: self._store.max_physical_offset,
-            lambda status: self.on_master_status(status),
+            self._note_status,
         )
-        self.on_master_status: Callable[[RoleStatus], None] = lambda status: None
-        """Called with what a slave's master says of itself."""
-        replicated = Replicated(config.ha_slave_fallbehind_max)
-        self.waits = SlaveWaits(replicated, config.slave_timeout / 1000, store)
+        self._on_status: list[Callable[[RoleStatus], None]] = []
+        self._role = role
+        self.waits = waits
         self._server = SlaveServer(config, store, self.waits, check_proof, tls)
-        self.follower = Follower(settings, store, restart) if config.is_slave else None
-        self.tables = self._made_tables() if config.is_slave else None
+        is_slave = role.current.is_slave
+        self.follower = Follower(settings, role, store, restart) if is_slave else None
+        self.tables = self._made_tables() if is_slave else None
         self._is_following = False
         """Its tasks run."""
+        registration.subscribe(on_master=self.set_master)
+
+    def subscribe(self, on_status: Callable[[RoleStatus], None]) -> None:
+        """Have a function be called with what a slave's master says of itself."""
+        self._on_status.append(on_status)
+
+    def _note_status(self, status: RoleStatus) -> None:
+        for on_status in self._on_status:
+            on_status(status)
 
     def set_master(self, ha_address: str, address: str) -> None:
         """What a name server says of a slave's master."""
@@ -108,7 +124,7 @@ class Replication:
             ConfigError: the port of a master can't be opened, where it was named or is needed.
         """
         if self.follower is None or self.tables is None:
-            await self.listen(is_sync=self._settings.current.is_sync_master)
+            await self.listen(is_sync=self._role.current.is_sync_master)
         else:
             self._begin_to_follow(self.follower, self.tables, FIRST_SYNC_SECONDS)
 
@@ -147,7 +163,7 @@ class Replication:
         await self.stop()
         self._identity.ha_port = 0
         self.waits.begin_anew()
-        self.follower = Follower(self._settings, self._store, self._restart)
+        self.follower = Follower(self._settings, self._role, self._store, self._restart)
         self.tables = self._made_tables()
         self.set_master(ha_address, address)
         # At once: should that master be gone soon, it is known what it was, and what it had.

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 
+from kerolox.broker.config import BrokerConfig
 from kerolox.broker.replication.master import Replicated, SlaveLink
 from kerolox.broker.services.writer import FlushWaits
 from kerolox.kernel import ReplicationKernel
@@ -17,28 +18,23 @@ class SlaveWaits:
     Attributes:
         replicated: how far the log is on a slave.
         grown: set when somebody waits for what was appended.
-        on_ready: called when the kernel has answers for senders that waited.
     """
 
     has_failed = False
     """No slave that fails ends a wait: another one may come."""
 
-    def __init__(
-        self, replicated: Replicated, timeout_seconds: float, store: ReplicationKernel
-    ) -> None:
-        """Nobody waits.
-
-        Args:
-            replicated: of all slaves.
-            timeout_seconds: slaveTimeout.
-            store: its kernel is notified.
-        """
-        self.replicated = replicated
+    def __init__(self, config: BrokerConfig, store: ReplicationKernel) -> None:
+        """Nobody waits. The store is notified of what slaves have."""
+        self.replicated = Replicated(config.ha_slave_fallbehind_max)
         self.grown = asyncio.Event()
-        self.on_ready: Callable[[], None] = lambda: None
-        self._waits = FlushWaits(self, timeout_seconds)
+        self._on_ready: list[Callable[[], None]] = []
+        self._waits = FlushWaits(self, config.slave_timeout / 1000)
         self._kernel = store
         self._notified = (0, 0)
+
+    def subscribe(self, on_ready: Callable[[], None]) -> None:
+        """Have a function be called when the kernel has answers for senders that waited."""
+        self._on_ready.append(on_ready)
 
     @property
     def flushed_offset(self) -> int:
@@ -85,4 +81,5 @@ class SlaveWaits:
         if known != self._notified:
             self._notified = known
             if self._kernel.set_replicated(*known):
-                self.on_ready()
+                for on_ready in self._on_ready:
+                    on_ready()

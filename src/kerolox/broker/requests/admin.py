@@ -241,7 +241,7 @@ async def group_config(broker: Context, header: GroupHeader, request: Request) -
     behind a proxy of 5.x have no other way to make one. Kerolox's own tools ask by 201."""
     name = header.group
     group = broker.tables.groups.get(name)
-    if group is None and not broker.config.is_slave and has_name_characters(name):
+    if group is None and not broker.role.current.is_slave and has_name_characters(name):
         group = broker.tables.groups.find(name)
         if group is not None:
             broker.audit.changed(request, "group", name, None, group, automatic=True)
@@ -390,7 +390,7 @@ async def replication_status(broker: Context, header: EmptyHeader, request: Requ
     body = {
         "haConnectionInfo": slaves,
         "inSyncSlaveNums": sum(bool(each["inSync"]) for each in slaves),
-        "master": not broker.config.is_slave,
+        "master": not broker.role.current.is_slave,
         "masterCommitLogMaxOffset": end,
     }
     return Reply(body=encode_body(body))
@@ -497,7 +497,7 @@ async def delete_expired_log_files(broker: Context, header: EmptyHeader, request
 
 def _check_master(broker: Context) -> None:
     """``validateSlave``."""
-    if broker.config.is_slave:
+    if broker.role.current.is_slave:
         raise system_error(
             "Can't modify topic or subscription group from slave broker, please execute it from "
             "master broker."

@@ -102,7 +102,8 @@ class _Pull:
         if start is not None:
             return await self._moved(place, start)
         commits = (
-            self.header.sys_flag & PullSysFlag.COMMIT_OFFSET and not self.broker.config.is_slave
+            self.header.sys_flag & PullSysFlag.COMMIT_OFFSET
+            and not self.broker.role.current.is_slave
         )
         if commits and was_stale:
             # What it brings along is of before, too.
@@ -158,7 +159,7 @@ class _Pull:
                 self.broker.tables.offsets.stale.refresh(topic, group, queue_id)
             return None
         start = self.broker.tables.offsets.start_of(group, topic, queue_id)
-        if (keeps_offsets or offset <= start) and not self.broker.config.is_slave:
+        if (keeps_offsets or offset <= start) and not self.broker.role.current.is_slave:
             self.broker.tables.offsets.begins(group, topic, queue_id, connection_id)
         return start if offset > start else None
 
@@ -172,7 +173,7 @@ class _Pull:
     async def _answer_moved(self, result: Read) -> Reply:
         """The answer to a pull that has to go on elsewhere, and the event of it."""
         code = ResponseCode.PULL_OFFSET_MOVED
-        if self.broker.config.is_slave and not self.broker.config.offset_check_in_slave:
+        if self.broker.role.current.is_slave and not self.broker.config.offset_check_in_slave:
             # The master knows better: a slave may lack what is there.
             code = ResponseCode.PULL_RETRY_IMMEDIATELY
             result = result._replace(next_offset=self.header.queue_offset)

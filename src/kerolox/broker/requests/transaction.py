@@ -98,7 +98,7 @@ async def end_half_messages(
 
 
 def _check_master(broker: Context) -> None:
-    if broker.config.is_slave:
+    if broker.role.current.is_slave:
         raise BrokerError(
             "Message store is slave mode, so end transaction is forbidden. ",
             code=ResponseCode.SLAVE_NOT_AVAILABLE,

@@ -14,7 +14,8 @@ from dataclasses import dataclass
 from kerolox.broker.config import BrokerSettings
 from kerolox.broker.identity import Identity
 from kerolox.broker.replication.peers import Peers
-from kerolox.broker.roles.record import RoleRecord, with_role_of
+from kerolox.broker.role import BrokerRole
+from kerolox.broker.roles.record import RoleRecord, role_of
 from kerolox.broker.roles.unlisted_topics import unlisted_topics
 from kerolox.broker.services.registration import OPERATOR_SECONDS_MAX
 from kerolox.broker.services.writing import Writing
@@ -42,6 +43,7 @@ class RoleParts:
     """The parts of one broker that do something else on a slave than on a master."""
 
     settings: BrokerSettings
+    role: BrokerRole
     identity: Identity
     store: StoreKernel
     tables: Tables
@@ -58,7 +60,7 @@ class RoleParts:
         # Part of a record that the old master did not send to its end.
         self.store.append_log(self.store.max_physical_offset, b"")
         await self._reconcile_tables(complete_below, offsets_below)
-        self._use(record)
+        self.role.replace(role_of(record, self.settings.current))
         self.writing.transactions.forget()
         self.writing.gate.hold(False)
         await self.writing.transactions.recover(self._end_of_log())
@@ -67,14 +69,14 @@ class RoleParts:
     async def follow(self, record: RoleRecord) -> None:
         """Become the slave that a record names, which is on disk, or the slave of another master.
         The gate was held before, so that nothing is written."""
-        self._use(record)
+        self.role.replace(role_of(record, self.settings.current))
         self.writing.gate.hold(False)
         self.writing.transactions.forget()
         await self.peers.replication.follow(record.master_ha_address, record.master_address)
 
     async def hand_over(self, successor: str) -> None:
         """Let the name servers know who gets this master's place, so that it is never empty."""
-        if self.settings.current.is_sync_master:
+        if self.role.current.is_sync_master:
             # Those who wait for a slave hear that it has their message.
             await self.peers.replication.waits.wait(self.store.max_physical_offset)
         self.peers.registration.successor = successor
@@ -89,13 +91,6 @@ class RoleParts:
     async def _renew_and_announce(self) -> None:
         self.tables.topics.renew()
         await self.announce_role()
-
-    def _use(self, record: RoleRecord) -> None:
-        """Have the settings say what a record says, and those hear of it that keep a copy."""
-        config = with_role_of(record, self.settings.current)
-        self.settings.replace(config)
-        self.writing.writer.slaves = self.peers.replication.waits if config.is_sync_master else None
-        self.tables.groups.push_all()
 
     async def _reconcile_tables(self, complete_below: int, offsets_below: int) -> None:
         anew = self.tables.offsets.begin_younger(offsets_below) if offsets_below else 0

@@ -12,6 +12,7 @@ from pathlib import Path
 import msgspec
 
 from kerolox.broker.config import BrokerConfig
+from kerolox.broker.role import Role
 from kerolox.config import put_in_place, replace_file, write_beside
 from kerolox.errors import ConfigError, StoreError
 from kerolox.protocol import fastjson
@@ -107,24 +108,25 @@ def _text_of(record: RoleRecord) -> bytes:
     return fastjson.dumps_pretty(msgspec.to_builtins(record))
 
 
-def with_role_of(record: RoleRecord, config: BrokerConfig) -> BrokerConfig:
-    """The settings, with what a record says. Where it names no role they stay as they are.
+def role_of(record: RoleRecord, config: BrokerConfig) -> Role:
+    """What a record says; where it names no role, what the settings say.
 
     Raises:
         ConfigError: the settings are not those of such a broker.
     """
     if not record.broker_role:
-        return config
+        return Role.of(config, record.epoch)
     if record.broker_role == SLAVE and config.transient_store_pool_enable:
         raise ConfigError(
             "transientStorePoolEnable=true: a slave has no such pool, and role.json makes this "
             "broker a slave; set it to false"
         )
-    return config.overridden(
+    # The master that was configured is another one now.
+    return Role(
         broker_role=record.broker_role,
         broker_id=record.broker_id,
-        # The master that was configured is another one now.
-        ha_master_address="",
+        epoch=record.epoch,
+        is_recorded=True,
     )
 
 

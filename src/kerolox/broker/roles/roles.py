@@ -6,13 +6,13 @@ A change runs in a task of its own, one at a time: whoever asked for it may go a
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import logging
 import zlib
 from collections.abc import Awaitable, Callable
 
 import msgspec
 
-from kerolox.broker.config import BrokerSettings
 from kerolox.broker.outbound import outbound_client
 from kerolox.broker.replication.sockets import steady_ms
 from kerolox.broker.roles.fencing import OtherMaster, newer_master, notify_older
@@ -53,14 +53,15 @@ class Roles:
         search: finds a slave's master.
     """
 
-    def __init__(self, settings: BrokerSettings, role: StartingRole, parts: RoleParts) -> None:
-        """Those who speak to other brokers ask and tell this one from here on. ``role``: what the
-        settings say by now, too."""
-        config = settings.current
+    def __init__(self, start: StartingRole, parts: RoleParts) -> None:
+        """Those who speak to other brokers ask and tell this one from here on. ``start``: what the
+        broker starts as."""
         self._parts = parts
-        self._file = role.file
-        self._record = role.record
-        self._state = RoleState(config.broker_role, config.broker_id, role.record.epoch)
+        self._file = start.file
+        self._record = start.record
+        self._role = start.role
+        role, settings = start.role.current, parts.settings
+        self._state = RoleState(role.broker_role, role.broker_id, role.epoch)
         self._lock = asyncio.Lock()
         self._tasks: set[asyncio.Task[object]] = set()
         self._timer: asyncio.TimerHandle | None = None
@@ -73,10 +74,8 @@ class Roles:
         self.forwarder = RequestForwarder(settings)
         self.search = MasterSearch(settings, self._client, parts.peers, parts.identity)
         registration, replication = parts.peers.registration, parts.peers.replication
-        registration.before_registration = self.poll
-        registration.on_refused = self.refused
-        registration.epoch = lambda: self.epoch
-        replication.on_master_status = self.note_master
+        registration.subscribe(before=self.poll, on_refused=self.refused)
+        replication.subscribe(self.note_master)
         if self._record.broker_role:
             replication.set_master(self._record.master_ha_address, self._record.master_address)
 
@@ -308,6 +307,7 @@ class Roles:
         except RoleError:
             # Who asks for it relies on that no promotion of before is done any more.
             self._state.refuse_up_to(record.epoch)
+            self._publish_epoch()
             raise
         await self._parts.follow(record)
         self._pass_on(record)
@@ -334,6 +334,11 @@ class Roles:
         self._was_master = self._was_master or self._state.is_master
         self._record = record
         self._state.take(record)
+        self._publish_epoch()
+
+    def _publish_epoch(self) -> None:
+        """Registrations have the epoch at once; the role counts when the parts have changed it."""
+        self._role.replace(dataclasses.replace(self._role.current, epoch=self.epoch))
 
     async def _write(self, write: Callable[[RoleRecord], None], record: RoleRecord) -> None:
         try:
@@ -365,6 +370,7 @@ class Roles:
             await asyncio.to_thread(self._file.save, record)
             self._record = record
             self._state.epoch = epoch
+            self._publish_epoch()
         return self.status()
 
     def refused(self, holder: str, newest_epoch: int) -> None:

@@ -8,8 +8,9 @@ import logging
 from kerolox.addresses import join_address
 from kerolox.broker.config import BrokerSettings
 from kerolox.broker.outbound import outbound_client
+from kerolox.broker.role import BrokerRole
 from kerolox.broker.roles.fencing import OtherMaster, newer_master
-from kerolox.broker.roles.record import RoleFile, RoleRecord, with_role_of
+from kerolox.broker.roles.record import RoleFile, RoleRecord, role_of
 from kerolox.protocol.extensions.roles import SLAVE
 
 _log = logging.getLogger(__name__)
@@ -21,10 +22,11 @@ class StartingRole:
     Attributes:
         file: what outlives a restart.
         record: what the file says.
+        role: what the broker is by that.
     """
 
     def __init__(self, settings: BrokerSettings) -> None:
-        """The file is read, and the settings say what it says from here on.
+        """The file is read.
 
         Raises:
             StoreError: it can't be read.
@@ -34,19 +36,18 @@ class StartingRole:
         config = settings.current
         self.file = RoleFile(config.config_folder)
         self.record = self.file.load()
-        role, broker_id = config.broker_role, config.broker_id
-        config = with_role_of(self.record, config)
-        settings.replace(config)
-        if (role, broker_id) != (config.broker_role, config.broker_id):
+        role = role_of(self.record, config)
+        self.role = BrokerRole(role)
+        if (role.broker_role, role.broker_id) != (config.broker_role, config.broker_id):
             _log.warning(
                 "%s: this broker is %s with id %d (epoch %d); brokerRole=%s and brokerId=%d of the "
                 "settings do not count (kerolox broker --role-of-settings has them count again)",
                 self.file.path,
+                role.broker_role,
+                role.broker_id,
+                role.epoch,
                 config.broker_role,
                 config.broker_id,
-                self.record.epoch,
-                role,
-                broker_id,
             )
 
     async def poll(self) -> None:
@@ -58,7 +59,7 @@ class StartingRole:
             OSError: the file can't be written.
         """
         config = self._settings.current
-        if config.is_slave or not config.name_servers:
+        if self.role.current.is_slave or not config.name_servers:
             return
         own_address = join_address(*config.advertised(config.listen_port))
         async with outbound_client(self._settings) as client:
@@ -76,10 +77,10 @@ class StartingRole:
             record.epoch,
             self.record.epoch,
         )
-        other_config = with_role_of(record, config)
+        role = role_of(record, config)
         await asyncio.to_thread(self.file.save, record)
         self.record = record
-        self._settings.replace(other_config)
+        self.role.replace(role)
 
 
 def slave_of(other: OtherMaster) -> RoleRecord:

@@ -44,6 +44,7 @@ from kerolox.text import printable
 if TYPE_CHECKING:
     from kerolox.broker.config import BrokerConfig, BrokerSettings
     from kerolox.broker.identity import Identity
+    from kerolox.broker.role import BrokerRole
     from kerolox.broker.tables.tables import Tables
     from kerolox.protocol.bodies import TopicConfigTable
     from kerolox.remoting.client import ClientConnection
@@ -89,6 +90,7 @@ class Registration:
     def __init__(
         self,
         settings: BrokerSettings,
+        role: BrokerRole,
         identity: Identity,
         tables: Tables,
     ) -> None:
@@ -96,6 +98,7 @@ class Registration:
 
         Args:
             settings: of the broker.
+            role: what it registers as.
             identity: its addresses.
             tables: has the topics to register, and hears which ones a name server orders.
 
@@ -105,14 +108,10 @@ class Registration:
         self._settings = settings
         self._identity = identity
         self._topics = tables.topics
-        self.on_master: Callable[[str, str], None] = lambda ha_address, address: None
-        """Called with what a name server says of a slave's master; empty: it knows none."""
-        self.on_refused: Callable[[str, int], None] = lambda holder, newest_epoch: None
-        """Called with the address of the live broker that has our place, and the epoch of the
-        newest master, as far as a name server says them."""
-        self.before_registration: Callable[[], Awaitable[None]] | None = None
-        """Called before each registration; it may change what this broker is."""
-        self.epoch: Callable[[], int] = lambda: 0
+        self._role = role
+        self._before: list[Callable[[], Awaitable[None]]] = []
+        self._on_master: list[Callable[[str, str], None]] = []
+        self._on_refused: list[Callable[[str, int], None]] = []
         self.successor = ""
         """The address of the slave that a master gives its place to."""
         self._client = outbound_client(settings, on_disconnect=self._disconnected)
@@ -144,11 +143,31 @@ class Registration:
             return self.now(timeout_seconds=OPERATOR_SECONDS_MAX)
         return None
 
+    def subscribe(
+        self,
+        *,
+        before: Callable[[], Awaitable[None]] | None = None,
+        on_master: Callable[[str, str], None] | None = None,
+        on_refused: Callable[[str, int], None] | None = None,
+    ) -> None:
+        """Hear of registrations.
+
+        Args:
+            before: awaited before each one; it may change what this broker is.
+            on_master: called with what a name server says of a slave's master, ``haServerAddr`` and
+                address; empty: it knows none.
+            on_refused: called with the address of the live broker that has our place, and the epoch
+                of the newest master, as far as a name server says them.
+        """
+        self._before += [before] if before else []
+        self._on_master += [on_master] if on_master else []
+        self._on_refused += [on_refused] if on_refused else []
+
     def _fields(self) -> dict[str, object]:
         """How a broker names itself in the header of a request."""
         return {
             "brokerAddr": self._identity.address,
-            "brokerId": self._settings.current.broker_id,
+            "brokerId": self._role.current.broker_id,
             "brokerName": self._settings.current.broker_name,
             "clusterName": self._settings.current.broker_cluster_name,
         }
@@ -275,9 +294,9 @@ class Registration:
         if not servers:
             return
         self._in_round = True
-        if self.before_registration is not None:
+        for before in self._before:
             try:
-                await self.before_registration()
+                await before()
             except KeroloxError as error:
                 _log.warning("no look for another master: %s", error)
         topics = self._topics.registration()
@@ -331,7 +350,7 @@ class Registration:
             "bodyCrc32": body_crc(body),
             "compressed": is_compressed,
             "haServerAddr": self._identity.ha_address,
-            ROLE_EPOCH: self.epoch(),
+            ROLE_EPOCH: self._role.current.epoch,
             SUCCESSOR: self.successor or None,
         }
         return RemotingCommand.request(RequestCode.REGISTER_BROKER, header, body=body)
@@ -359,7 +378,8 @@ class Registration:
             self._failed(server, error)
             return None
         fields = response.ext_fields
-        self.on_master(fields.get("haServerAddr") or "", fields.get("masterAddr") or "")
+        for on_master in self._on_master:
+            on_master(fields.get("haServerAddr") or "", fields.get("masterAddr") or "")
         connection = self._client.connection(server)
         if connection is not None:
             self._known[server] = connection, topics
@@ -386,7 +406,8 @@ class Registration:
         epoch = fields.get(NEWEST_EPOCH) or ""
         newest = int(epoch) if epoch.isdecimal() and len(epoch) <= EPOCH_DIGITS_MAX else 0
         if newest or CONFLICTS_WITH in fields:
-            self.on_refused(fields.get(CONFLICTS_WITH) or "", newest)
+            for on_refused in self._on_refused:
+                on_refused(fields.get(CONFLICTS_WITH) or "", newest)
 
     def _failed(self, server: str, error: KeroloxError) -> None:
         count = self._failures.get(server, 0)

@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
 from kerolox.broker.config import BrokerConfig, BrokerSettings
+from kerolox.broker.role import BrokerRole
 from kerolox.broker.services.write_gate import WriteGate
 from kerolox.broker.tables.filters import FilterTable
 from kerolox.errors import BrokerError
@@ -157,21 +158,24 @@ class RecordWriter:
     def __init__(
         self,
         settings: BrokerSettings,
+        role: BrokerRole,
         store: RecordAppender,
         filters: FilterTable,
         gate: WriteGate,
         now_ms: Callable[[], int],
+        slaves: Slaves,
         *,
         on_delayed: Callable[[int, int], None] = lambda queue_id, size: None,
     ) -> None:
         """Nothing is written yet.
 
         Args:
-            settings: of the broker.
+            settings, role: of the broker.
             store: gets the records.
             filters: say which bits a message gets.
             gate: while it is closed every put ends with SERVICE_NOT_AVAILABLE.
             now_ms: the clock.
+            slaves: those that senders wait for while the broker is a SYNC_MASTER.
             on_delayed: called with the schedule queue of each message that is to come later, and
                 the size of its record.
         """
@@ -184,8 +188,8 @@ class RecordWriter:
         self._max_message_size = config.max_message_size
         self._delay_levels_ms = config.delay_levels_ms
         self._is_sync = config.flush_disk_type == "SYNC_FLUSH"
-        self.slaves: Slaves | None = None
-        """Those that senders wait for."""
+        self._role = role
+        self._slaves = slaves
         self.flush_waits = FlushWaits(store, config.sync_flush_timeout / 1000)
         self.failed_count = 0
         """Puts that stored nothing (``putMessageFailedTimes``)."""
@@ -332,14 +336,14 @@ class RecordWriter:
             if self._is_sync:
                 self._store.request_flush(end_offset)
             return done
-        if self.slaves is None:
+        if not self._role.current.is_sync_master:
             status = await self._on_disk(end_offset)
         elif not self._is_sync:
-            status = await self._on_slave(self.slaves, end_offset)
+            status = await self._on_slave(end_offset)
         else:
             # What a slave says counts more, as in RocketMQ.
             on_disk, on_slave = await asyncio.gather(
-                self._on_disk(end_offset), self._on_slave(self.slaves, end_offset)
+                self._on_disk(end_offset), self._on_slave(end_offset)
             )
             status = on_slave or on_disk
         return done if status == PutMessageStatus.PUT_OK else done._replace(status=status)
@@ -349,10 +353,10 @@ class RecordWriter:
             return PutMessageStatus.PUT_OK
         return PutMessageStatus.FLUSH_DISK_TIMEOUT
 
-    async def _on_slave(self, slaves: Slaves, end_offset: int) -> PutMessageStatus:
-        if not slaves.is_available(end_offset):
+    async def _on_slave(self, end_offset: int) -> PutMessageStatus:
+        if not self._slaves.is_available(end_offset):
             return PutMessageStatus.SLAVE_NOT_AVAILABLE
-        if await slaves.wait(end_offset):
+        if await self._slaves.wait(end_offset):
             return PutMessageStatus.PUT_OK
         return PutMessageStatus.FLUSH_SLAVE_TIMEOUT
 

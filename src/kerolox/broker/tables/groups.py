@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable
 import msgspec
 
 from kerolox.broker.config import BrokerConfig, BrokerSettings
+from kerolox.broker.role import BrokerRole, Role
 from kerolox.broker.tables.json_file import (
     TABLE_BYTES_MAX,
     JsonFile,
@@ -39,6 +40,7 @@ class GroupTable:
     def __init__(
         self,
         settings: BrokerSettings,
+        role: BrokerRole,
         store: FastPathTables,
         now_ms: Callable[[], int],
         *,
@@ -48,7 +50,7 @@ class GroupTable:
         """Without groups before :meth:`load`.
 
         Args:
-            settings: of the broker.
+            settings, role: of the broker.
             store: gets what its fast path must know of each group.
             now_ms: the clock.
             may_be_fast: False: no pull of any group is answered by the fast path.
@@ -58,6 +60,7 @@ class GroupTable:
         self._may_be_fast = may_be_fast
         self._on_change = on_change
         self._settings = settings
+        self._role = role
         self._store = store
         self._now_ms = now_ms
         self._groups: dict[str, SubscriptionGroupConfig] = {}
@@ -67,9 +70,14 @@ class GroupTable:
             settings.current.config_folder / "subscriptionGroup.json", self.snapshot
         )
         settings.subscribe(self._settings_changed)
+        role.subscribe(self._role_changed)
 
     def _settings_changed(self, old: BrokerConfig, new: BrokerConfig) -> None:
         if old.broker_permission != new.broker_permission:
+            self.push_all()
+
+    def _role_changed(self, old: Role, new: Role) -> None:
+        if old.is_slave != new.is_slave:
             self.push_all()
 
     def load(self) -> None:
@@ -223,7 +231,7 @@ class GroupTable:
     def _push(self, group: SubscriptionGroupConfig) -> None:
         readable = bool(self._settings.current.broker_permission & Perm.READ)
         config = self._settings.current
-        is_read = not config.is_slave or config.slave_read_enable
+        is_read = not self._role.current.is_slave or config.slave_read_enable
         is_plain = is_read and group.broker_id == MASTER_ID
         fast = self._may_be_fast and readable and group.consume_enable and is_plain
         # Without slaveReadEnable every answer suggests the master, however far a reader is behind.

@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Callable
 
 from kerolox.broker.config import BrokerSettings
+from kerolox.broker.role import BrokerRole
 from kerolox.broker.tables.clients import ClientTable
 from kerolox.broker.tables.filters import FilterTable
 from kerolox.broker.tables.former_queues import FormerQueues
@@ -22,6 +23,7 @@ class Tables:
     def __init__(
         self,
         settings: BrokerSettings,
+        role: BrokerRole,
         store: StoreKernel,
         now_ms: Callable[[], int],
         steady_ms: Callable[[], int],
@@ -39,6 +41,7 @@ class Tables:
         )
         self.groups = GroupTable(
             settings,
+            role,
             store,
             now_ms,
             may_be_fast=has_fast_pulls,

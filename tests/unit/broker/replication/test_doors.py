@@ -15,6 +15,8 @@ from kerolox.broker.identity import Identity
 from kerolox.broker.replication import server
 from kerolox.broker.replication.replication import Replication
 from kerolox.broker.replication.sockets import TEXTS_MAX, LoggedTexts
+from kerolox.broker.replication.waits import SlaveWaits
+from kerolox.broker.role import BrokerRole, Role
 from kerolox.errors import ConfigError
 from kerolox.observable import Observable
 from tests.support.clients.peer import peer_of
@@ -52,7 +54,9 @@ async def opened_port(config: Any) -> int:
     """The port for slaves that a master with these settings opens; 0: none."""
     settings = Observable(config)
     identity = Identity(settings, Mock(), "127.0.0.1", config.listen_port)
-    replication = Replication(settings, identity, MemoryLog(), Mock(), Mock())
+    role, log = BrokerRole(Role.of(config)), MemoryLog()
+    waits = SlaveWaits(config, log)
+    replication = Replication(settings, role, identity, log, Mock(), Mock(), waits, Mock())
     await replication.start()
     port = replication.port
     await replication.stop()

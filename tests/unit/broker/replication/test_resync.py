@@ -344,10 +344,10 @@ async def test_a_broker_that_does_not_start_again_is_started_until_it_does(
         async with Broker(config, kernel="python") as slave:
             slave._cleanup.push_async_callback(ends_badly)
 
-            def opened(*arguments: Any) -> Any:
+            def opened(*arguments: Any, **named: Any) -> Any:
                 if failures:
                     raise failures.pop()
-                return real(*arguments)
+                return real(*arguments, **named)
 
             monkeypatch.setattr(broker_module, "open_store", opened)
             await until_same(master, slave)

@@ -11,8 +11,9 @@ import pytest
 
 from kerolox.broker.broker import Broker
 from kerolox.broker.config import BrokerConfig
+from kerolox.broker.role import Role
 from kerolox.broker.roles import record
-from kerolox.broker.roles.record import RoleFile, RoleRecord, forget_role, with_role_of
+from kerolox.broker.roles.record import RoleFile, RoleRecord, forget_role, role_of
 from kerolox.errors import ConfigError, StoreError
 from tests.support.clients.peer import small_config
 
@@ -74,23 +75,40 @@ def test_a_record_is_stronger_than_the_settings_and_the_master_that_they_name(
     tmp_path: Path,
 ) -> None:
     config = small_config(tmp_path)
-    config = with_role_of(RoleRecord(epoch=7), config)
-    assert (config.broker_role, config.broker_id) == ("ASYNC_MASTER", 0)
-    config = with_role_of(SLAVE, config)
-    assert (config.broker_role, config.broker_id) == ("SLAVE", 2)
-    role = {"broker_role": "SLAVE", "broker_id": 1, "ha_master_address": "127.0.0.1:9"}
-    config = BrokerConfig.load_for_start(None, store_path_root_dir=tmp_path, **role)
-    config = with_role_of(RoleRecord(epoch=7, broker_role="SYNC_MASTER"), config)
-    assert (config.broker_role, config.broker_id) == ("SYNC_MASTER", 0)
-    assert config.ha_master_address == ""
-    # It is so after the file was read again, too.
-    assert config.reloaded().broker_role == "SYNC_MASTER"
+    assert role_of(RoleRecord(epoch=7), config) == Role.of(config, 7)
+    role = role_of(SLAVE, config)
+    assert (role.broker_role, role.broker_id, role.epoch) == ("SLAVE", 2, 7)
+    of_slave = {"broker_role": "SLAVE", "broker_id": 1, "ha_master_address": "127.0.0.1:9"}
+    config = BrokerConfig.load_for_start(None, store_path_root_dir=tmp_path, **of_slave)
+    assert Role.of(config).ha_master_address == "127.0.0.1:9"
+    role = role_of(RoleRecord(epoch=7, broker_role="SYNC_MASTER"), config)
+    assert (role.broker_role, role.broker_id) == ("SYNC_MASTER", 0)
+    assert role.ha_master_address == ""
+
+
+@pytest.mark.asyncio
+async def test_what_a_record_says_is_shown_in_place_of_the_settings_and_no_reload_ends_it(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    file = tmp_path / "broker.conf"
+    file.write_text("brokerName=a\n")
+    config = BrokerConfig.load(file, store_path_root_dir=tmp_path / "store", listen_port=0)
+    config.config_folder.mkdir(parents=True)
+    RoleFile(config.config_folder).save(SLAVE)
+    of_record = {"brokerRole": "SLAVE", "brokerId": "2", "haMasterAddress": ""}
+    async with Broker(config) as broker:
+        assert of_record.items() <= broker.parts.dynamic_config.shown().items()
+        file.write_text("brokerName=a\nbrokerRole=SLAVE\nbrokerId=5\n")
+        await broker.reload_settings()
+        assert of_record.items() <= broker.parts.dynamic_config.shown().items()
+        assert broker.parts.role.current.broker_id == 2
+        assert "wait for a restart" not in caplog.text
 
 
 def test_no_slave_has_a_transient_store_pool(tmp_path: Path) -> None:
     config = small_config(tmp_path, transient_store_pool_enable=True)
     with pytest.raises(ConfigError, match="transientStorePoolEnable"):
-        with_role_of(SLAVE, config)
+        role_of(SLAVE, config)
 
 
 @pytest.mark.asyncio
