@@ -41,6 +41,7 @@ from typing import Any
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
+from tests.support.clients.patient import PatientConnection  # noqa: E402
 from tests.support.clients.spark import spark_variables  # noqa: E402
 
 from benchmarks.spark_read import NINE, TOPIC, cpu_seconds, create_topic, fill  # noqa: E402
@@ -48,7 +49,6 @@ from kerolox.kernel import kernel_name  # noqa: E402
 from kerolox.message import encode_properties  # noqa: E402
 from kerolox.protocol.codes import RequestCode  # noqa: E402
 from kerolox.protocol.command import RemotingCommand  # noqa: E402
-from kerolox.remoting.blocking import BlockingConnection  # noqa: E402
 
 BARE = "bare-python"
 BARE_SOURCE = Path(__file__).with_name("bare_source")
@@ -248,7 +248,7 @@ def send(options: argparse.Namespace) -> None:
     fields |= {"h": 0, "i": properties, "j": 0, "k": False, "m": False}
     body = bytes(options.size)
     sent = received = 0
-    with BlockingConnection(options.broker) as connection:
+    with PatientConnection(options.broker) as connection:
         started = time.monotonic()
         while sent < options.rate * options.seconds:
             time.sleep(tick)
@@ -261,7 +261,7 @@ def send(options: argparse.Namespace) -> None:
                 )
                 frames += connection.encode(command)
             if frames:
-                connection.send_and_keep_answers(frames)
+                connection.send_frames(frames)
             sent = due
             while sent - received > options.rate // 10:
                 assert connection.receive(SECONDS_MAX).code == 0

@@ -73,7 +73,7 @@ def fill(address: str, rows: int, size: int) -> None:
     create_topic(address, TOPIC)
     batch = max(min(BATCH, BATCH_BYTES // size), 1)
     with BlockingConnection(address) as connection:
-        open_requests = 0
+        requests: list[RemotingCommand] = []
         for first in range(0, rows, batch):
             items = []
             for number in range(first, min(first + batch, rows)):
@@ -85,16 +85,12 @@ def fill(address: str, rows: int, size: int) -> None:
             fields = {"a": "fill", "b": TOPIC, "c": "TBW102", "d": 4, "f": 0, "h": 0, "i": ""}
             fields |= {"e": first // batch % QUEUES, "g": time.time_ns() // 1_000_000}
             fields |= {"j": 0, "k": False, "m": True}
-            connection.send(
-                RemotingCommand.request(
-                    RequestCode.SEND_BATCH_MESSAGE, fields, body=encode_batch(items)
-                )
-            )
-            open_requests += 1
-            while open_requests > 16 or (open_requests and first + batch >= rows):
-                answer = connection.receive(30)
-                assert answer.code == 0, answer
-                open_requests -= 1
+            code = RequestCode.SEND_BATCH_MESSAGE
+            requests.append(RemotingCommand.request(code, fields, body=encode_batch(items)))
+            if len(requests) > 16 or first + batch >= rows:
+                for answer in connection.ask(requests, 30):
+                    assert answer.code == 0, answer
+                requests.clear()
 
 
 def cpu_seconds(pid: int) -> float:

@@ -121,7 +121,7 @@ def readers_ask_for_megabytes_and_never_read(up: Up) -> None:
         _, fields, _ = send_fields("Unread", b"")
         body = encode_batch((0, bytes(4096), b"") for _ in range(32))
         client.send_frames(frame(RequestCode.SEND_BATCH_MESSAGE, {**fields, "m": True}, body))
-        client.receive_frame(SECONDS_MAX)
+        client.receive(SECONDS_MAX)
     request = frame(11, pull_fields("Unread", 0))
     with connected(up, 40, receive_bytes=4096) as readers:
         push(readers, request * 200, seconds=3, stalled=0.5)

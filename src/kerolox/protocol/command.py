@@ -30,6 +30,9 @@ from kerolox.protocol.serialize import (
     encode_json_header,
 )
 
+_JSON = SerializeType.JSON
+_SERIALIZE_TYPES = {int(each): each for each in SerializeType}
+
 
 @dataclass(slots=True)
 class RemotingCommand:
@@ -153,9 +156,10 @@ class RemotingCommand:
             RemoteProtocolError: the header is malformed.
         """
         serialize_type, header, body = split_frame(frame)
-        if serialize_type == SerializeType.JSON:
+        known = _SERIALIZE_TYPES.get(serialize_type)
+        if known is _JSON:
             fields = decode_json_header(header)
-        elif serialize_type == SerializeType.ROCKETMQ:
+        elif known is not None:
             fields = decode_binary_header(header)
         else:
             raise RemoteProtocolError(f"unknown serialize type {serialize_type}")
@@ -168,7 +172,7 @@ class RemotingCommand:
             remark=fields.remark,
             language=fields.language,
             version=fields.version,
-            serialize_type=SerializeType(serialize_type),
+            serialize_type=known,
         )
 
 

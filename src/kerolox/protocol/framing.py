@@ -17,6 +17,10 @@ LENGTHS = struct.Struct(">iI")
 _HEADER_WORD = struct.Struct(">I")
 _LENGTH = struct.Struct(">I")
 
+KEPT_BUFFERS_MAX = 4
+"""A buffer of more than so many receives, which a large frame has made, is given back when it is
+empty."""
+
 _HTTP = frozenset((b"GET ", b"POST", b"HEAD", b"PUT ", b"OPTI", b"PRI "))
 
 
@@ -103,23 +107,25 @@ class FrameDecoder:
         if self._error is not None:
             raise self._error
         buffer = self._buffer
-        if not buffer:
+        frames: list[bytes] = []
+        with memoryview(data) as view:
             # Most chunks begin and end with a frame: they are cut without a copy in between.
-            with memoryview(data) as view:
-                frames, position = self._split(view)
+            position = 0
+            while buffer and position < len(view):
+                begin, position = position, position + self.lacking_bytes
+                buffer += view[begin:position]
+                with memoryview(buffer) as whole:
+                    self._split(whole, 0, frames)
+                if frames:
+                    self._buffer = buffer = bytearray()
+            if position < len(view):
+                position = self._split(view, position, frames)
                 buffer += view[position:]
-            return frames
-        buffer += data
-        with memoryview(buffer) as view:
-            frames, position = self._split(view)
-        if position:
-            del buffer[:position]
         return frames
 
-    def _split(self, view: memoryview) -> tuple[list[bytes], int]:
-        """The whole frames of ``view``, and the position behind the last one."""
-        frames: list[bytes] = []
-        position, end = 0, len(view)
+    def _split(self, view: memoryview, position: int, frames: list[bytes]) -> int:
+        """Take the whole frames of ``view`` from a position on; the one behind the last."""
+        end = len(view)
         while end - position >= LENGTHS.size:
             size, word = LENGTHS.unpack_from(view, position)
             header_size = word & HEADER_SIZE_MASK
@@ -132,10 +138,51 @@ class FrameDecoder:
                     f"{foreign}"
                 )
                 if frames:
-                    return frames, end
+                    return end
                 raise self._error
             if end - position - 4 < size:
                 break
             frames.append(bytes(view[position + 4 : position + 4 + size]))
             position += 4 + size
-        return frames, position
+        return position
+
+
+class FrameBuffer(FrameDecoder):
+    """A frame decoder into whose buffer bytes are received: large frames are copied once."""
+
+    def __init__(self, receive_bytes: int) -> None:
+        """``receive_bytes``: most that are received at once."""
+        super().__init__()
+        self._receive_bytes = receive_bytes
+        self._start = self._end = 0
+        """What has arrived and is in no frame yet."""
+
+    @property
+    def buffered_bytes(self) -> int:
+        """Bytes of the unfinished frame."""
+        return self._end - self._start
+
+    def space(self) -> memoryview:
+        """Where the next bytes go; release it before :meth:`filled`."""
+        buffer, held = self._buffer, self._end - self._start
+        if self._start:
+            buffer[:held] = buffer[self._start : self._end]
+            self._start, self._end = 0, held
+        if len(buffer) - held < self._receive_bytes // 2:
+            # Twice as much each time, so that a large frame is not moved often.
+            buffer.extend(bytes(max(self._receive_bytes, held)))
+        return memoryview(buffer)[held : held + self._receive_bytes]
+
+    def filled(self, count: int) -> list[bytes]:
+        """So many bytes were received: the frames that are complete now; errors as of ``feed``."""
+        if self._error is not None:
+            raise self._error
+        self._end += count
+        frames: list[bytes] = []
+        with memoryview(self._buffer)[: self._end] as view:
+            self._start = self._split(view, self._start, frames)
+        if self._start == self._end:
+            self._start = self._end = 0
+            if len(self._buffer) > KEPT_BUFFERS_MAX * self._receive_bytes:
+                self._buffer = bytearray()
+        return frames

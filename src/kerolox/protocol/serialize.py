@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 import struct
-from typing import NamedTuple
+from typing import NamedTuple, cast
 
 import msgspec
 
@@ -35,6 +35,8 @@ _SHORT = struct.Struct(">h")
 _LANGUAGES: dict[str | int, LanguageCode] = {
     each: language for language in LanguageCode for each in (language.name, language.value)
 }
+
+_OTHER_LANGUAGE = LanguageCode.OTHER
 
 
 class HeaderFields(NamedTuple):
@@ -99,18 +101,19 @@ def decode_json_header(data: bytes | memoryview) -> HeaderFields:
     given = header.extFields or {}
     if len(given) > FIELDS_MAX:
         raise _crowded()
+    for value in given.values():
+        if type(value) is not str:
+            given = {name: _java_text(each) for name, each in given.items() if each is not None}
+            break
+    language = header.language
     return HeaderFields(
         header.code,
-        _LANGUAGES.get("JAVA" if header.language is None else header.language, LanguageCode.OTHER),
+        _LANGUAGES["JAVA"] if language is None else _LANGUAGES.get(language, _OTHER_LANGUAGE),
         header.version,
         header.opaque,
         header.flag,
         header.remark,
-        {
-            key: value if type(value) is str else _java_text(value)
-            for key, value in given.items()
-            if value is not None
-        },
+        cast("dict[str, str]", given),
     )
 
 
@@ -128,6 +131,8 @@ def _repaired(data: bytes | memoryview) -> _JsonHeader | None:
 
 
 def _java_text(value: str | bool | float) -> str:
+    if isinstance(value, str):
+        return value
     if isinstance(value, bool):
         return "true" if value else "false"
     return str(value)

@@ -69,7 +69,6 @@ class ClientConnection(FrameConnection):
         self._on_lost = on_lost
         self._read_view = memoryview(self._read_buffer)
         self._seal = seal
-        self._pull_answer = message_codec().pull_answer
         loop = shared.loop
         actions = (self._arm, self._next_iteration, self._suspect)
         self.requests: ClientRequests = ClientRequests(
@@ -88,6 +87,7 @@ class ClientConnection(FrameConnection):
                 prompt=True,
             ),
             *actions,
+            message_codec().pull_answer,
         )
         self.sends: SendChannel = self.requests.sends
         """The fast-path sends, and all that is to be written."""
@@ -155,27 +155,13 @@ class ClientConnection(FrameConnection):
         if self._request_queue:
             self.admit()
         if frames and self._open_pulls:
-            frames = self._take_pull_answers(frames)
+            frames = self.requests.take_pull_answers(frames)
+            if self._request_queue:
+                self.admit()
         if frames:
             self._take_frames(frames)
         if fault is not None:
             self._refuse(fault)
-
-    def _take_pull_answers(self, frames: list[bytes]) -> list[bytes]:
-        """Hand fast-path answers of pulls to who waits for them; the other frames."""
-        others: list[bytes] = []
-        pulls = self.requests.pulls
-        for frame in frames:
-            answer = self._pull_answer(frame)
-            if answer is None or answer[0] not in pulls:
-                others.append(frame)
-            else:
-                opaque, code, next_offset, broker_id, least, most, start = answer
-                pulled = code, next_offset, broker_id, (least, most), frame, start
-                pulls.complete(opaque, pulled)
-        if self._request_queue:
-            self.admit()
-        return others
 
     def _take_response(self, response: RemotingCommand) -> None:
         self.requests.complete(response)

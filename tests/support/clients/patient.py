@@ -34,8 +34,19 @@ class PatientConnection(BlockingConnection):
     def receive(
         self, timeout_seconds: float = SECONDS_MAX, opaques: Container[int] | None = None
     ) -> RemotingCommand:
-        """As of the class above."""
-        return super().receive(timeout_seconds, opaques)
+        """The next response to a request that ``send`` has sent, to one with one of the opaques;
+        None: to any. Whatever else arrives is dropped, and does not make the wait longer."""
+        found: list[RemotingCommand] = []
+
+        def has_come() -> bool:
+            while self._frames and not found:
+                command = self._decoded(self._frames.popleft())
+                if command.is_response and (opaques is None or command.opaque in opaques):
+                    found.append(command)
+            return bool(found)
+
+        self._read_until(has_come, timeout_seconds)
+        return found[0]
 
     def send_frames(self, data: bytes | bytearray, timeout_seconds: float = SECONDS_MAX) -> None:
         """As of the class above."""

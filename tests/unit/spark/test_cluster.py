@@ -169,7 +169,7 @@ def test_a_name_server_without_brokers_does_not_decide(answers, broker, empty, m
         if empty == "empty":
             cluster._finder.name_servers.addresses = (broker.address,)
         elif empty == "beside a silent one":
-            monkeypatch.setattr(cluster._finder, "_answer_seconds_max", 0.01)
+            monkeypatch.setattr(cluster._finder._asker, "_seconds_max", 0.01)
             with ThreadedBroker(lambda request: request.response(1, "starting")) as silent:
                 cluster._finder.name_servers.addresses = (broker.address, silent.address)
                 assert cluster.view(["t"]) == {}

@@ -16,7 +16,7 @@ from kerolox.message import MessageQueue
 from kerolox.protocol.codes import RequestCode, ResponseCode
 from kerolox.protocol.command import RemotingCommand
 from kerolox.protocol.records import decode_records
-from kerolox.remoting.blocking import KEPT_BYTES_MAX, BlockingConnection
+from kerolox.remoting.blocking import RECEIVE_BYTES, BlockingConnection
 from kerolox.security.credentials import Credentials, Signer
 from kerolox.spark.network import pool as pool_module
 from kerolox.spark.network import pull as pull_module
@@ -151,7 +151,7 @@ def test_answers_that_nobody_asked_for_are_not_kept():
     with ThreadedBroker(lambda request: [unasked(request), queue(request)]) as broker:
         puller = RangePuller(broker.address, options())
         offsets = sum(each.offsets for each in puller.pull(QueueRange(QUEUE, 0, 3000)))
-        assert not puller._arrived
+        assert puller._arrived.bytes == 0
         puller.close()
     assert offsets == 3000
 
@@ -176,11 +176,11 @@ class WatchedPuller(RangePuller):
 
     bytes_most = 0
 
-    def _keep(self, frame):
-        kept = super()._keep(frame)
-        waiting = [answer.records for answer in self._arrived.values() if answer]
-        self.bytes_most = max(self.bytes_most, sum(map(len, waiting)))
-        return kept
+    def _answer_of(self, slot):
+        answer = super()._answer_of(slot)
+        waiting = self._arrived.bytes + (0 if answer is None else len(answer.records))
+        self.bytes_most = max(self.bytes_most, waiting)
+        return answer
 
 
 def test_messages_that_become_large_wait_within_the_bound_of_bytes(monkeypatch):
@@ -200,7 +200,7 @@ def test_messages_that_become_large_wait_within_the_bound_of_bytes(monkeypatch):
     found = [each.queue_offset for part in pulled for each in decode_records(part)]
     assert found == list(range(600))
     # One more read of the socket may bring answers before they are counted.
-    assert puller.bytes_most <= in_flight + KEPT_BYTES_MAX + large
+    assert puller.bytes_most <= in_flight + RECEIVE_BYTES + large
 
 
 @pytest.mark.parametrize("size", [1, 16 * 1024, 128 * 1024, 2 * 1024 * 1024])

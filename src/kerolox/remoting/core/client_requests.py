@@ -22,7 +22,8 @@ from kerolox.errors import (
     RequestTimeoutError,
 )
 from kerolox.protocol.codes import RequestCode
-from kerolox.remoting.core.open_calls import OpenCalls, Waiter
+from kerolox.remoting.core.open_calls import Waiter
+from kerolox.remoting.core.pulls import PulledFrame, PullRequests, ReadPull
 from kerolox.remoting.core.request_queue import (
     Queued,
     QueuedSend,
@@ -30,7 +31,7 @@ from kerolox.remoting.core.request_queue import (
     SlowPathNeededError,
     WriteSend,
 )
-from kerolox.remoting.core.requests import MakeError, Requests, late
+from kerolox.remoting.core.requests import MakeError, late
 from kerolox.remoting.core.silence import Silence
 
 if TYPE_CHECKING:
@@ -43,18 +44,14 @@ NO_CAPACITY = (
     " stopped or overloaded, or more is sent than it can take. The request was not sent"
 )
 
-PulledFrame = tuple[int, int, int, tuple[str, str], bytes, int]
-"""A fast-path answer to a pull: response code, the offset to go on at, the id of the node to ask
-next, the queue's bounds as they are written, the frame, and where in it the records begin."""
-
 MakeSends = Callable[[Sequence[dict[int, Any]], dict[int, Any]], "SendChannel"]
 """Makes the channel of fast-path sends from the tables of other requests and of those that wait."""
 
 
-class ClientRequests(Requests):
+class ClientRequests(PullRequests):
     """The requests of one connection."""
 
-    __slots__ = ("_address", "_suspect", "pulls", "request_queue", "sends", "silence")
+    __slots__ = ("_address", "_suspect", "request_queue", "sends", "silence")
 
     def __init__(
         self,
@@ -63,6 +60,7 @@ class ClientRequests(Requests):
         arm: Callable[[float], object],
         next_iteration: Callable[[], object],
         suspect: Callable[[float], object],
+        read_pull: ReadPull | None = None,
     ) -> None:
         """Nothing is asked yet.
 
@@ -74,12 +72,11 @@ class ClientRequests(Requests):
             next_iteration: as that of :class:`Requests`.
             suspect: the peer says nothing since a time: look once more, a little later, whether
                 its silence lasts, then give it up.
+            read_pull: as that of :class:`PullRequests`.
         """
-        super().__init__(arm, next_iteration)
+        super().__init__(arm, next_iteration, read_pull)
         self._address = address
         self._suspect = suspect
-        self.pulls: OpenCalls[PulledFrame | RemotingCommand] = OpenCalls(arm)
-        """Those of the calls whose fast-path answers are read in place."""
         self.request_queue: RequestQueue = RequestQueue(arm)
         """Those that wait for capacity."""
         self.sends: SendChannel = make_sends(
@@ -145,11 +142,8 @@ class ClientRequests(Requests):
 
     def complete(self, response: RemotingCommand) -> None:
         """A response has come that is not for the fast path; then :meth:`admit` others."""
-        opaque = response.opaque
-        if opaque in self.pulls:
-            self.pulls.complete(opaque, response)
-        elif not self.sends.complete(opaque, response):
-            self.calls.complete(opaque, response)
+        if not self.sends.complete(response.opaque, response):
+            super().complete(response)
 
     def admit(self, now: float) -> None:
         """Write requests that wait, those that came first first, as far as there is capacity."""
@@ -243,10 +237,8 @@ class ClientRequests(Requests):
 
     def _end_all(self, written: MakeError, unsent: MakeError) -> None:
         self.sends.closed = True
-        self._set_armed(inf)
         queued = self.request_queue.take_open()
-        self._end_calls(self.calls.take_open(), written)
-        self._end_calls(self.pulls.take_open(), written)
+        self.end_all(written)
         self._end_sends(self.sends.take_open(), written)
         self._end_queue(queued, unsent)
 

@@ -23,6 +23,36 @@ class Waiter(Protocol[_Answer]):
         """It will not come."""
 
 
+class Answer(Generic[_Result]):
+    """A waiter that keeps what it is handed, for who looks himself whether it is there."""
+
+    __slots__ = ("_result", "error")
+
+    def __init__(self) -> None:
+        self._result: _Result | None = None
+        self.error: Exception | None = None
+        """Why it will not come."""
+
+    def done(self) -> bool:
+        """It is there, or will never be."""
+        return self._result is not None or self.error is not None
+
+    def set_result(self, result: _Result, /) -> None:
+        """The response has come."""
+        self._result = result
+
+    def set_exception(self, error: Exception, /) -> None:
+        """It will not come."""
+        self.error = error
+
+    def get(self) -> _Result:
+        """The response, or raise why it will not come."""
+        if self.error is not None:
+            raise self.error
+        assert self._result is not None
+        return self._result
+
+
 OpenCall = tuple[Waiter[_Result], float, str]
 """Who waits, until when, and what the request is, for errors."""
 

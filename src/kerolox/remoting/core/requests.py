@@ -38,7 +38,8 @@ class Timed(Protocol):
 
 
 class Requests:
-    """The requests of one end. Those of a server to its clients; a client's are more
+    """The requests of one end. Those of a server to its clients; who pulls has more
+    (:mod:`kerolox.remoting.core.pulls`), and a client that sends
     (:mod:`kerolox.remoting.core.client_requests`)."""
 
     __slots__ = ("_arm", "_endings", "_tables", "calls")
@@ -65,8 +66,7 @@ class Requests:
 
     def next_check(self, deadline: float, now: float) -> float:
         """When the timer is to fire that is armed now, the earliest request being due then."""
-        count = sum(map(len, self._tables))
-        when = max(deadline, now + max(CHECK_SECONDS_MIN, count * CHECK_SECONDS_PER_CALL))
+        when = max(deadline, now + max(CHECK_SECONDS_MIN, self.open_count * CHECK_SECONDS_PER_CALL))
         self._set_armed(when)
         return when
 
@@ -85,8 +85,22 @@ class Requests:
                 f"connection to {remote_address} closed{reason} during {what}"
             )
 
+        self.end_all(lost)
+
+    def end_all(self, make_error: MakeError) -> None:
+        """All that wait end with such an error."""
         self._set_armed(inf)
-        self._end_calls(self.calls.take_open(), lost)
+        self._end_calls(self.calls.take_open(), make_error)
+
+    @property
+    def open_count(self) -> int:
+        """How many wait."""
+        return sum(map(len, self._tables))
+
+    @property
+    def is_ending(self) -> bool:
+        """Some end with an error, and go on with :meth:`go_on`."""
+        return bool(len(self._endings))
 
     def go_on(self) -> None:
         """Another iteration: end some more of those that end with an error."""

@@ -20,13 +20,12 @@ from kerolox.protocol.command import RemotingCommand
 from kerolox.protocol.fastjson import loads, members_of
 from kerolox.protocol.headers import PullMessageHeader
 from kerolox.protocol.records import decode_records
-from kerolox.spark.network.routes import ask_all
+from kerolox.spark.network.connecting import Asker
 from kerolox.spark.positions.offsets import Bounds
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping
 
-    from kerolox.remoting.blocking import BlockingConnection
     from kerolox.spark.network.connecting import Connector
 
 ANSWER_SECONDS_MAX = 5.0
@@ -96,9 +95,8 @@ class Master:
 
     def __init__(self, name: str, address: str, connector: Connector) -> None:
         self.name = name
-        self._connector = connector
         self.address = address
-        self._connections: dict[str, BlockingConnection] = {}
+        self._asker = Asker(connector, ANSWER_SECONDS_MAX)
         self._known: dict[str, tuple[bytes, TopicBounds]] = {}
         """The last answer about each topic, and what it says."""
 
@@ -228,14 +226,10 @@ class Master:
 
     def close(self) -> None:
         """Close the connection. Idempotent; it is opened again when it is needed."""
-        for connection in list(self._connections.values()):
-            connection.close()
-        self._connections.clear()
+        self._asker.close()
 
     def _ask(self, commands: list[RemotingCommand]) -> list[RemotingCommand]:
-        return ask_all(
-            self._connector, self._connections, self.address, commands, ANSWER_SECONDS_MAX
-        )
+        return self._asker.ask(self.address, commands)
 
     def _store_times(
         self, offsets: Mapping[MessageQueue, int], group: str

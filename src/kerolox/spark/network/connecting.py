@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from kerolox.errors import ConnectionLostError
 from kerolox.remoting.blocking import BlockingConnection
 from kerolox.security.contexts import TlsContexts
 from kerolox.security.tls import Tls
 
 if TYPE_CHECKING:
+    from kerolox.protocol.command import RemotingCommand
+    from kerolox.remoting.core.pulls import ReadPull
     from kerolox.security.credentials import Credentials
 
 CONNECT_SECONDS_MAX = 3.0
@@ -18,8 +21,14 @@ class Connector:
     """Makes the connections of one query in one process; files of TLS are read
     once, and again when they change."""
 
-    def __init__(self, credentials: Credentials | None = None, tls: Tls = False) -> None:
+    def __init__(
+        self,
+        credentials: Credentials | None = None,
+        tls: Tls = False,
+        read_pull: ReadPull | None = None,
+    ) -> None:
         self._credentials = credentials
+        self._read_pull = read_pull
         self._given = tls
         self._contexts: TlsContexts | None = None
 
@@ -34,8 +43,48 @@ class Connector:
             connect_timeout_seconds=seconds_max,
             credentials=self._credentials,
             tls=self._contexts.current() or False,
+            read_pull=self._read_pull,
         )
 
     def key(self, address: str) -> tuple[object, ...]:
         """What a connection to an address is known by in a pool: it speaks for one account."""
         return address, self._credentials, self._given
+
+
+class Asker:
+    """Asks servers, each on a connection that stays open. Belongs to one thread.
+
+    Args:
+        connector: makes the connections.
+        seconds_max: longest wait for a connection, and for a response.
+    """
+
+    def __init__(self, connector: Connector, seconds_max: float) -> None:
+        self._connector = connector
+        self._seconds_max = seconds_max
+        self._connections: dict[str, BlockingConnection] = {}
+
+    def ask(self, address: str, commands: list[RemotingCommand]) -> list[RemotingCommand]:
+        """The responses to requests, many of which are open at once.
+
+        A server closes connections that are idle, which shows when one is used: then it is all
+        asked once more on a new one.
+
+        Raises:
+            RemotingError: no connection, or one that ended, or no response in time.
+        """
+        connection = self._connections.get(address)
+        if connection is not None and not connection.closed:
+            try:
+                return connection.ask(commands, self._seconds_max)
+            except ConnectionLostError:
+                pass
+        connection = self._connector.connect(address, seconds_max=self._seconds_max)
+        self._connections[address] = connection
+        return connection.ask(commands, self._seconds_max)
+
+    def close(self) -> None:
+        """Close the connections. Idempotent; they are opened again when they are needed."""
+        for connection in list(self._connections.values()):
+            connection.close()
+        self._connections.clear()

@@ -19,9 +19,11 @@ of the topic; with ``failOnDataLoss`` false either is a warning.
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import time
 from collections import deque
+from math import inf
 from typing import TYPE_CHECKING, NamedTuple
 
 from kerolox.client.core.routes import MASTER_ID
@@ -50,6 +52,7 @@ if TYPE_CHECKING:
 
     from kerolox.message import MessageQueue
     from kerolox.remoting.blocking import BlockingConnection
+    from kerolox.remoting.core.pulls import PulledFrame
     from kerolox.spark.options import SourceOptions
 
 PULLS_IN_FLIGHT = 64
@@ -84,10 +87,44 @@ class Pulled(NamedTuple):
     """How many offsets of the range this covers; lost ones do not count."""
 
 
-class _Slot(NamedTuple):
-    start: int
-    end: int
-    opaque: int
+class _Slot:
+    """Part of a range that is asked for in one request; waits for the answer to it."""
+
+    __slots__ = ("_arrived", "end", "response", "start")
+
+    def __init__(self, start: int, end: int, arrived: _Arrived) -> None:
+        self.start = start
+        self.end = end
+        self.response: PulledFrame | RemotingCommand | None = None
+        self._arrived = arrived
+
+    def done(self) -> bool:
+        """Nobody gives up a slot alone."""
+        return False
+
+    def set_result(self, response: PulledFrame | RemotingCommand, /) -> None:
+        """The answer has come."""
+        self.response = response
+        self._arrived.bytes += self.size
+
+    def set_exception(self, error: Exception, /) -> None:
+        """It will not come: whoever waits raises that."""
+
+    @property
+    def size(self) -> int:
+        """Bytes of the answer's records; 0: it is not here yet."""
+        response = self.response
+        if response is None:
+            return 0
+        if isinstance(response, tuple):
+            return len(response[4]) - response[5]
+        return len(response.body)
+
+
+class _Arrived:
+    """The answers that wait for their turn."""
+
+    bytes = 0
 
 
 class _Answer(NamedTuple):
@@ -117,7 +154,7 @@ class RangePuller:
         self._node = Node(address, allows_slaves=options.read_from_slaves)
         self._options = options
         self._known = dict(known or {})
-        self._connector = Connector(options.credentials, options.tls)
+        self._connector = Connector(options.credentials, options.tls, message_codec().pull_answer)
         self._names = RouteFinder(options.name_servers, self._connector, answer_seconds_max=1.0)
         self._connection: BlockingConnection | None = None
         self._stride = SLOT_OFFSETS_MAX
@@ -127,11 +164,8 @@ class RangePuller:
         self._grown_from = 0
         """The stride before longer slots were tried; 0: they are not."""
         self._failing_since: float | None = None
-        self._read_pull = message_codec().pull_answer
         self._slots: deque[_Slot] = deque()
-        self._arrived: dict[int, _Answer | None] = {}
-        """The answers to the open slots by opaque; None: not here yet."""
-        self._arrived_bytes = 0
+        self._arrived = _Arrived()
         self._answer_bytes = 0
         """The size of an answer, by those that came last."""
 
@@ -179,8 +213,7 @@ class RangePuller:
 
     def _forget_requests(self) -> None:
         self._slots.clear()
-        self._arrived.clear()
-        self._arrived_bytes = 0
+        self._arrived = _Arrived()
 
     def _prefetch(self, template: _Requests, position: int, end: int) -> None:
         if self._connection is None:
@@ -196,55 +229,44 @@ class RangePuller:
         if len(slots) > window // 2:
             return
         planned = slots[-1].end if slots else position
+        wanted: list[_Slot] = []
+        while len(slots) + len(wanted) < window and planned < end:
+            wanted.append(_Slot(planned, min(planned + self._stride, end), self._arrived))
+            planned = wanted[-1].end
+        if wanted:
+            slots.extend(wanted)
+            self._ask(wanted, template)
+
+    def _ask(self, slots: list[_Slot], template: _Requests) -> None:
+        """Ask for slots, all in one write."""
+        connection = self._connection
+        assert connection is not None
         frames = []
-        while len(slots) < window and planned < end:
-            slot = _Slot(planned, min(planned + self._stride, end), self._connection.next_opaque())
-            slots.append(slot)
-            self._arrived[slot.opaque] = None
-            frames.append(template.frame(slot, self._connection))
-            planned = slot.end
-        if frames:
-            self._connection.send_frames(b"".join(frames), ANSWER_TIMEOUT_SECONDS)
+        for slot in slots:
+            opaque = connection.next_opaque()
+            connection.requests.pulls.wait(slot, opaque, inf, "")
+            frames.append(template.frame(slot, opaque, connection))
+        connection.send_frames(b"".join(frames), ANSWER_TIMEOUT_SECONDS)
 
     def _answer_of(self, slot: _Slot) -> _Answer | None:
         """The answer to the first slot; None: too much waits for it, so all is asked for again."""
-        connection, arrived = self._connection, self._arrived
+        connection = self._connection
         assert connection is not None
-        deadline = time.monotonic() + ANSWER_TIMEOUT_SECONDS
-        while (answer := arrived[slot.opaque]) is None:
-            if self._arrived_bytes > IN_FLIGHT_BYTES_MAX:
+        while (response := slot.response) is None:
+            if self._arrived.bytes > IN_FLIGHT_BYTES_MAX:
                 # Messages are larger than before: fewer are open from now on.
-                self._answer_bytes = max(len(each.records) for each in arrived.values() if each)
+                self._answer_bytes = max(each.size for each in self._slots)
                 return None
-            frames = connection.receive_frames(ANSWER_TIMEOUT_SECONDS)
-            now = time.monotonic()
-            if sum(map(self._keep, frames)):
-                deadline = now + ANSWER_TIMEOUT_SECONDS
-            elif now >= deadline:
-                # What nobody asked for does not make it wait on.
-                raise connection.late(ANSWER_TIMEOUT_SECONDS)
-        del arrived[slot.opaque]
-        size = len(answer.records)
-        self._arrived_bytes -= size
-        self._answer_bytes = max(size, self._answer_bytes // 2)
-        return answer
-
-    def _keep(self, frame: bytes) -> bool:
-        """Keep the answer to an open slot; whether it was one."""
-        read = self._read_pull(frame)
-        if read is not None and read[1] == ResponseCode.SUCCESS:
-            opaque, code, next_offset, suggested, _, _, start = read
-            answer = _Answer(code, "", memoryview(frame)[start:], next_offset, suggested)
-        elif (parsed := _parse_answer(frame, self._node.address)) is not None:
-            opaque, answer = parsed
-        else:
-            return False
-        arrived = self._arrived
-        if opaque not in arrived or arrived[opaque] is not None:
-            return False
-        arrived[opaque] = answer
-        self._arrived_bytes += len(answer.records)
-        return True
+            connection.wait(ANSWER_TIMEOUT_SECONDS)
+        self._arrived.bytes -= slot.size
+        self._answer_bytes = max(slot.size, self._answer_bytes // 2)
+        if isinstance(response, tuple):
+            code, next_offset, suggested, _, frame, start = response
+            if code == ResponseCode.SUCCESS:
+                return _Answer(code, "", memoryview(frame)[start:], next_offset, suggested)
+            # Its remark says more.
+            response = RemotingCommand.decode(frame)
+        return _slow_answer(response, self._node.address)
 
     def _take(
         self, answer: _Answer, template: _Requests, queue_range: QueueRange
@@ -305,22 +327,17 @@ class RangePuller:
         # With nothing else open, the next round plans on from there by itself.
         if next_offset >= slot.end or not self._slots:
             return
-        assert self._connection is not None
         rest: list[_Slot] = []
         start = next_offset
         while start < slot.end:
             last = len(rest) + 1 == PULLS_IN_FLIGHT
             end = slot.end if last else min(start + self._stride, slot.end)
-            rest.append(_Slot(start, end, self._connection.next_opaque()))
-            self._arrived[rest[-1].opaque] = None
+            rest.append(_Slot(start, end, self._arrived))
             start = end
         self._slots.extendleft(reversed(rest))
-        try:
-            frames = b"".join(template.frame(each, self._connection) for each in rest)
-            self._connection.send_frames(frames, ANSWER_TIMEOUT_SECONDS)
-        except RemotingError:
-            # The wait for the first answer meets the closed connection and makes a new one.
-            return
+        # The wait for the first answer meets the closed connection and makes a new one.
+        with contextlib.suppress(RemotingError):
+            self._ask(rest, template)
 
     def _adapt(self, slot: _Slot, next_offset: int) -> None:
         """Learn from an answer how long the next slots should be."""
@@ -442,28 +459,24 @@ class _Requests:
         whole = HeaderFields(code, LanguageCode.PYTHON, VERSION, 0, 0, None, fields)
         self._template = encode_json_header(whole).replace(b'"opaque":0', b'"opaque":%d')
 
-    def frame(self, slot: _Slot, connection: BlockingConnection) -> bytes:
+    def frame(self, slot: _Slot, opaque: int, connection: BlockingConnection) -> bytes:
         """The request for one slot."""
         count = slot.end - slot.start
         if not connection.signs:
-            return encode_frame(self._template % (slot.start, count, slot.opaque))
+            return encode_frame(self._template % (slot.start, count, opaque))
         fields = {**self._fields, self._offset: str(slot.start), self._count: str(count)}
         command = RemotingCommand(RequestCode.PULL_MESSAGE, fields)
-        return connection.encode(command, slot.opaque)
+        return connection.encode(command, opaque)
 
 
-def _parse_answer(frame: bytes, address: str) -> tuple[int, _Answer] | None:
-    """The opaque of any answer, and what it says; None for a request of the broker."""
+def _slow_answer(answer: RemotingCommand, address: str) -> _Answer:
+    """What any answer says."""
     try:
-        answer = RemotingCommand.decode(frame)
         next_offset = int(answer.ext_fields.get("nextBeginOffset", -1))
         suggested = int(answer.ext_fields.get("suggestWhichBrokerId", MASTER_ID))
-    except (RemoteProtocolError, ValueError) as error:
+    except ValueError as error:
         raise RemoteProtocolError(f"{address} sent a header that is not readable: {error}") from (
             error
         )
-    if not answer.is_response:
-        return None
     records = memoryview(answer.body)
-    found = _Answer(answer.code, answer.remark or "", records, next_offset, suggested)
-    return answer.opaque, found
+    return _Answer(answer.code, answer.remark or "", records, next_offset, suggested)

@@ -18,7 +18,6 @@ from kerolox.client.core.name_servers import (
 from kerolox.client.core.routes import MASTER_ID, TopicRoute
 from kerolox.errors import (
     BrokerError,
-    ConnectionLostError,
     RemoteProtocolError,
     RemotingError,
 )
@@ -26,15 +25,12 @@ from kerolox.protocol import fastjson
 from kerolox.protocol.codes import Perm, RequestCode
 from kerolox.protocol.command import RemotingCommand
 from kerolox.protocol.routing.name_servers import raise_for_name_server
+from kerolox.spark.network.connecting import Asker
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from kerolox.remoting.blocking import BlockingConnection
     from kerolox.spark.network.connecting import Connector
-
-IN_FLIGHT_MAX = 64
-"""Most open requests on one connection."""
 
 TOPICS_LISTED_MAX = 1_000_000
 """Most topics that a name server may list."""
@@ -79,10 +75,8 @@ class RouteFinder:
         *,
         answer_seconds_max: float = ANSWER_SECONDS_MAX,
     ) -> None:
-        self._connector = connector
         self.name_servers = NameServers(checked_addresses(tuple(addresses)))
-        self._answer_seconds_max = answer_seconds_max
-        self._connections: dict[str, BlockingConnection] = {}
+        self._asker = Asker(connector, answer_seconds_max)
 
     def find(self, topics: Iterable[str]) -> Lookup:
         """The routes of ``topics``; what goes wrong is told in the result.
@@ -114,7 +108,7 @@ class RouteFinder:
         """The addresses of a broker by broker id, master and slaves; empty: nobody knows now."""
         for address in self.name_servers.in_order():
             try:
-                answer = self._asked(address, [route_request(topic)])[0]
+                answer = self._asker.ask(address, [route_request(topic)])[0]
                 route = route_of(answer, address)
             except (BrokerError, RemotingError):
                 continue
@@ -153,12 +147,10 @@ class RouteFinder:
 
     def close(self) -> None:
         """Close the connections. Idempotent; the object can be used again."""
-        for connection in self._connections.values():
-            connection.close()
-        self._connections.clear()
+        self._asker.close()
 
     def _ask(self, address: str, topics: list[str], lookup: Lookup) -> None:
-        answers = self._asked(address, [route_request(topic) for topic in topics])
+        answers = self._asker.ask(address, [route_request(topic) for topic in topics])
         for topic, answer in zip(topics, answers, strict=True):
             route = route_of(answer, address)
             if route is None:
@@ -170,7 +162,7 @@ class RouteFinder:
 
     def _knows_brokers(self, address: str) -> bool:
         command = RemotingCommand.request(RequestCode.GET_BROKER_CLUSTER_INFO)
-        answer = self._asked(address, [command])[0]
+        answer = self._asker.ask(address, [command])[0]
         raise_for_name_server(answer, address)
         try:
             return bool(fastjson.members_of(fastjson.loads(answer.body)).get("brokerAddrTable"))
@@ -178,7 +170,7 @@ class RouteFinder:
             raise RemoteProtocolError(f"{address} sent no list of brokers: {error}") from error
 
     def _names(self, address: str, code: int) -> set[str]:
-        answer = self._asked(address, [RemotingCommand.request(code)])[0]
+        answer = self._asker.ask(address, [RemotingCommand.request(code)])[0]
         raise_for_name_server(answer, address)
         try:
             listed = fastjson.items_of(
@@ -190,56 +182,6 @@ class RouteFinder:
         if len(names) > TOPICS_LISTED_MAX:
             raise RemoteProtocolError(f"{address} lists {len(names)} topics, over the limit")
         return names
-
-    def _asked(self, address: str, commands: list[RemotingCommand]) -> list[RemotingCommand]:
-        return ask_all(
-            self._connector, self._connections, address, commands, self._answer_seconds_max
-        )
-
-
-def ask_all(
-    connector: Connector,
-    connections: dict[str, BlockingConnection],
-    address: str,
-    commands: list[RemotingCommand],
-    answer_seconds_max: float,
-) -> list[RemotingCommand]:
-    """The answers to ``commands``, many of which are open at once; opens a connection if need be.
-
-    A server closes connections that are idle, which shows when one is used: then it is all asked
-    once more on a new one.
-
-    Raises:
-        RemotingError: no connection, or one that ended, or no answer in time.
-    """
-    connection = connections.get(address)
-    if connection is not None and not connection.closed:
-        try:
-            return _answers(connection, commands, answer_seconds_max)
-        except ConnectionLostError:
-            pass
-    connection = connections[address] = connector.connect(address, seconds_max=answer_seconds_max)
-    return _answers(connection, commands, answer_seconds_max)
-
-
-def _answers(
-    connection: BlockingConnection, commands: list[RemotingCommand], seconds: float
-) -> list[RemotingCommand]:
-    answers: list[RemotingCommand] = []
-    for first in range(0, len(commands), IN_FLIGHT_MAX):
-        group = commands[first : first + IN_FLIGHT_MAX]
-        frames = bytearray()
-        for command in group:
-            frames += connection.encode(command)
-        connection.send_frames(frames, seconds)
-        arrived: dict[int, RemotingCommand] = {}
-        wanted = {command.opaque for command in group}
-        while wanted:
-            answer = connection.receive(seconds, wanted)
-            wanted.discard(answer.opaque)
-            arrived[answer.opaque] = answer
-        answers += [arrived[command.opaque] for command in group]
-    return answers
 
 
 def _masters(route: TopicRoute) -> Masters:

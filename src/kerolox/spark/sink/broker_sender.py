@@ -10,6 +10,8 @@ import logging
 import time
 from collections import deque
 from dataclasses import dataclass, field
+from functools import partial
+from math import inf
 from typing import TYPE_CHECKING
 
 from kerolox.client.core.sending.retry import NOT_STORED_CODES, is_passing
@@ -99,7 +101,7 @@ class BrokerSender:
         address: where it is now.
         header: of all requests.
         bytes_max: most bytes without an answer.
-        requested: is given what the broker asks of us (frames that are no responses).
+        requested: is given what the broker asks of us.
     """
 
     broker_name: str
@@ -107,15 +109,17 @@ class BrokerSender:
     address: Callable[[str, bool], str]
     header: SendHeader
     bytes_max: int
-    requested: Callable[[BlockingConnection, bytes], None]
+    requested: Callable[[BlockingConnection, RemotingCommand], None]
     on_connect: Callable[[BlockingConnection], None]
     """Is called with each new connection."""
     outcome: BrokerResult = field(default_factory=BrokerResult)
     later: deque[RowBatch] = field(default_factory=deque)
     """What goes out again, in order."""
     _connection: BlockingConnection | None = None
-    _open: dict[int, RowBatch] = field(default_factory=dict)
+    _open: int = 0
     _open_bytes: int = 0
+    _ended: list[tuple[RowBatch, RemotingCommand | Exception]] = field(default_factory=list)
+    """Requests that have their answer, or will have none."""
     _ordered: set[MessageQueue] = field(default_factory=set)
     _failures: int = 0
 
@@ -130,9 +134,7 @@ class BrokerSender:
             return False
         if not self._open:
             return True
-        return (
-            self._open_bytes + row_batch.size <= self.bytes_max and len(self._open) < REQUESTS_MAX
-        )
+        return self._open_bytes + row_batch.size <= self.bytes_max and self._open < REQUESTS_MAX
 
     @property
     def has_open(self) -> bool:
@@ -155,19 +157,21 @@ class BrokerSender:
             request = self.header.request(
                 row_batch.message, row_batch.queue.queue_id, time.time_ns() // 1_000_000
             )
-            opaque = connection.next_opaque()
-            frame = connection.encode(request, opaque)
+            frame = connection.encode(request)
         except (RemoteProtocolError, LocalProtocolError, ConfigError):
             raise
         except KeroloxError as error:
             self._again(row_batch, error)
             return
-        self._open[opaque] = row_batch
+        self._open += 1
         self._open_bytes += row_batch.size
+        waiter = _SentBatch(row_batch, self._ended)
+        connection.requests.calls.wait(waiter, request.opaque, inf, "")
         try:
-            connection.send_and_keep_answers(frame, ANSWER_SECONDS_MAX)
-        except RemotingError as error:
-            self._lost(error)
+            connection.send_frames(frame, ANSWER_SECONDS_MAX)
+        except RemotingError:
+            # It is handed to each request that was open.
+            self._take_ended()
 
     def take_answers(self, *, wait: bool) -> None:
         """Take the answers that have arrived; with ``wait`` at least one, or the connection's end.
@@ -179,24 +183,17 @@ class BrokerSender:
         connection = self._connection
         if connection is None or not self._open:
             return
-        deadline = time.monotonic() + ANSWER_SECONDS_MAX
         try:
-            while self._open and (wait or not connection.is_quiet()):
-                frame = connection.receive_frame(ANSWER_SECONDS_MAX)
-                now = time.monotonic()
-                if self._take(connection, frame):
-                    wait, deadline = False, now + ANSWER_SECONDS_MAX
-                elif now >= deadline:
-                    # What nobody asked for does not make it wait on.
-                    raise connection.late(ANSWER_SECONDS_MAX)
-        except ValueError as error:
-            raise RemoteProtocolError(
-                f"{connection.address} answered a send without a number: {error}"
-            ) from error
-        except RemoteProtocolError:
-            raise
-        except RemotingError as error:
-            self._lost(error)
+            if wait:
+                connection.wait(ANSWER_SECONDS_MAX)
+            else:
+                connection.take_arrived()
+        except RemotingError:
+            # It is handed to each request that was open.
+            self._take_ended()
+        else:
+            if self._ended:
+                self._take_ended()
 
     def close(self) -> None:
         """Close the connection. Idempotent."""
@@ -207,41 +204,45 @@ class BrokerSender:
     def _connected(self) -> BlockingConnection:
         if self._connection is None or self._connection.closed:
             address = self.address(self.broker_name, self._failures > 0)
-            self._connection = self.connector.connect(address)
-            self.on_connect(self._connection)
+            connection = self._connection = self.connector.connect(address)
+            connection.on_request = partial(self.requested, connection)
+            self.on_connect(connection)
         return self._connection
 
-    def _take(self, connection: BlockingConnection, frame: bytes) -> bool:
-        """Take a frame; whether it was an answer."""
-        answer = RemotingCommand.decode(frame)
-        if not answer.is_response:
-            self.requested(connection, frame)
-            return False
-        row_batch = self._open.pop(answer.opaque, None)
-        if row_batch is None:
-            return False
-        self._open_bytes -= row_batch.size
+    def _take_ended(self) -> None:
+        """Count what is stored; what is refused for now, or open no more, goes out again in its
+        order."""
+        ended = self._ended[:]
+        self._ended.clear()
+        for row_batch, answer in ended:
+            self._open -= 1
+            self._open_bytes -= row_batch.size
+            if isinstance(answer, RemotingCommand):
+                self._take(row_batch, answer)
+            elif isinstance(answer, RemotingError) and is_passing(answer):
+                self.outcome.unsure = True
+                self._again(row_batch, answer)
+            else:
+                raise answer
+
+    def _take(self, row_batch: RowBatch, answer: RemotingCommand) -> None:
+        where = self._connection.address if self._connection else ""
         if answer.code in STATUS_BY_CODE:
             self._failures = 0
             self._ordered.discard(row_batch.queue)
-            self.outcome.add(int(answer.ext_fields.get("queueOffset", "-1")), row_batch.count)
-            return True
-        error = BrokerError.from_response(answer.code, answer.remark, connection.address)
-        if not is_passing(error):
-            raise refused(row_batch, error)
+            try:
+                offset = int(answer.ext_fields.get("queueOffset", "-1"))
+            except ValueError as error:
+                raise RemoteProtocolError(
+                    f"{where} answered a send without a number: {error}"
+                ) from error
+            self.outcome.add(offset, row_batch.count)
+            return
+        refusal = BrokerError.from_response(answer.code, answer.remark, where)
+        if not is_passing(refusal):
+            raise refused(row_batch, refusal)
         self.outcome.unsure |= answer.code not in NOT_STORED_CODES
-        self._again(row_batch, error)
-        return True
-
-    def _lost(self, error: RemotingError) -> None:
-        """The connection is over; what was open goes out again, in its order."""
-        self.close()
-        row_batches = list(self._open.values())
-        self._open.clear()
-        self._open_bytes = 0
-        self.outcome.unsure |= bool(row_batches)
-        for row_batch in row_batches:
-            self._again(row_batch, error)
+        self._again(row_batch, refusal)
 
     def _again(self, row_batch: RowBatch, error: KeroloxError) -> None:
         if not self._failures:
@@ -251,6 +252,30 @@ class BrokerSender:
         row_batch.due = time.monotonic() + pause_ms / 1000
         row_batch.error = error
         self.later.append(row_batch)
+
+
+class _SentBatch:
+    """Waits for the answer to a row batch."""
+
+    __slots__ = ("_ended", "_row_batch")
+
+    def __init__(
+        self, row_batch: RowBatch, ended: list[tuple[RowBatch, RemotingCommand | Exception]]
+    ) -> None:
+        self._row_batch = row_batch
+        self._ended = ended
+
+    def done(self) -> bool:
+        """Nobody gives up a row batch."""
+        return False
+
+    def set_result(self, answer: RemotingCommand, /) -> None:
+        """The answer has come."""
+        self._ended.append((self._row_batch, answer))
+
+    def set_exception(self, error: Exception, /) -> None:
+        """It will not come."""
+        self._ended.append((self._row_batch, error))
 
 
 def refused(row_batch: RowBatch, error: KeroloxError) -> SinkError:

@@ -24,12 +24,11 @@ from kerolox.errors import (
     TopicRouteNotFoundError,
 )
 from kerolox.protocol.names import AUTO_CREATE_TOPIC
-from kerolox.spark.network.routes import ask_all
+from kerolox.spark.network.connecting import Asker
 from kerolox.spark.sink.rows import text_column
 
 if TYPE_CHECKING:
     from kerolox.message import MessageQueue
-    from kerolox.remoting.blocking import BlockingConnection
     from kerolox.spark.network.connecting import Connector
     from kerolox.spark.sink.rows import Rows
 
@@ -92,18 +91,15 @@ class PublishRoutes:
         first: int,
     ) -> None:
         """``wait_seconds``: how long name servers may be away; ``first``: see TopicQueues."""
-        self._connector = connector
         self._servers = NameServers(name_servers, first=first)
-        self._connections: dict[str, BlockingConnection] = {}
+        self._asker = Asker(connector, ANSWER_SECONDS_MAX)
         self._wait_seconds = wait_seconds
         self._first = first
         self._known: dict[str, tuple[float, TopicQueues]] = {}
 
     def close(self) -> None:
         """Close the connections. Idempotent."""
-        for connection in self._connections.values():
-            connection.close()
-        self._connections.clear()
+        self._asker.close()
 
     def queues(self, topic: str, *, fresh: bool = False) -> TopicQueues:
         """The queues of a topic; ``fresh``: as the name servers say now.
@@ -157,9 +153,7 @@ class PublishRoutes:
         for address in self._servers.in_order():
             requests = [route_request(topic), route_request(AUTO_CREATE_TOPIC)]
             try:
-                answers = ask_all(
-                    self._connector, self._connections, address, requests, ANSWER_SECONDS_MAX
-                )
+                answers = self._asker.ask(address, requests)
                 route, template = (route_of(answer, address) for answer in answers)
             except (RemotingError, BrokerError) as error:
                 failure = error

@@ -38,7 +38,7 @@ def decision_of(batch: int) -> Decision | None:
     return Decision.of("q", 0, "g", [SinkMessage(5, WON, ranges)]) if batch == 0 else None
 
 
-def asked(properties: dict[str, str]) -> bytes:
+def asked(properties: dict[str, str]) -> RemotingCommand:
     half = MessageExt(
         topic="t",
         body=b"x",
@@ -49,12 +49,11 @@ def asked(properties: dict[str, str]) -> bytes:
         born_host=("127.0.0.1", 1),
         store_host=("127.0.0.1", 10911),
     )
-    request = RemotingCommand.request(
+    return RemotingCommand.request(
         RequestCode.CHECK_TRANSACTION_STATE,
         {"tranStateTableOffset": 40, "commitLogOffset": 4000},
         body=encode_record(half, encode_properties(properties)),
     )
-    return request.encode()[4:]
 
 
 @pytest.mark.parametrize(

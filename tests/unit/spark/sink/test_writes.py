@@ -398,16 +398,17 @@ def test_rows_sent_twice_since_an_answer_was_lost_are_seen_once(
     broker, topic, exactly, monkeypatch
 ):
     lost: list[int] = []
-    take = broker_sender.BrokerSender._take
+    take_ended = broker_sender.BrokerSender._take_ended
 
-    def lose(self, connection, frame):
-        if len(lost) < 2 and self.outcome.rows == 0:
+    def lose(self):
+        if len(lost) < 2 and self.outcome.rows == 0 and self._ended:
             lost.append(1)
-            connection.close()
-            raise RequestTimeoutError("lost")
-        return take(self, connection, frame)
+            error = RequestTimeoutError("lost")
+            self._ended[:] = [(row_batch, error) for row_batch, _ in self._ended]
+            self._connection._fail(error)
+        take_ended(self)
 
-    monkeypatch.setattr(broker_sender.BrokerSender, "_take", lose)
+    monkeypatch.setattr(broker_sender.BrokerSender, "_take_ended", lose)
     messages = halves(exactly, [f"r{n}" for n in range(300)])
     assert lost
     job.commit(exactly, messages, 0)

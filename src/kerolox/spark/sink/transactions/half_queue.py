@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import logging
 import time
+from math import inf
 from typing import TYPE_CHECKING, NamedTuple
 
 from kerolox.client.core.sending.retry import is_passing
@@ -31,6 +32,7 @@ from kerolox.protocol.extensions.half_messages import (
 )
 from kerolox.protocol.names import HALF_TOPIC, TOOLS_GROUP, UNIQUE_KEY_QUERY_FIELD
 from kerolox.protocol.records import decode_records
+from kerolox.remoting.core.open_calls import Answer
 from kerolox.spark.network.brokers import pull_header
 from kerolox.spark.sink.errors import SinkError
 
@@ -229,38 +231,40 @@ class HalfQueue:
     def _try_to_end(self, halves: list[MessageExt], *, commit: bool) -> list[MessageExt]:
         """End halves with all requests open at once; those of which the broker did not say it."""
         state = TransactionState.COMMIT if commit else TransactionState.ROLLBACK
-        left: dict[int, MessageExt] = {}
+        answers: list[Answer[RemotingCommand]] = []
+        failure: RemotingError | None = None
         try:
             connection = self._connected()
             frames = bytearray()
             for half in halves:
-                opaque = connection.next_opaque()
-                left[opaque] = half
                 named = Half(half.queue_offset, half.commit_log_offset, half.unique_key)
                 request = end_request(named, self._group, state, from_check=False)
                 request.flag = 0
-                frames += connection.encode(request, opaque)
-            connection.send_and_keep_answers(frames, ANSWER_SECONDS_MAX)
-            unanswered = set(left)
-            while unanswered:
-                answer = connection.receive(ANSWER_SECONDS_MAX, unanswered)
-                unanswered.discard(answer.opaque)
-                if answer.code == ResponseCode.SUCCESS:
-                    left.pop(answer.opaque, None)
-                else:
-                    error = BrokerError.from_response(answer.code, answer.remark, self._name)
-                    if not is_passing(error):
-                        raise SinkError(f"a half message can't be ended: {error}") from error
-        except RemoteProtocolError:
-            raise
+                frames += connection.encode(request)
+                answers.append(Answer())
+                connection.requests.calls.wait(answers[-1], request.opaque, inf, "")
+            connection.send_frames(frames, ANSWER_SECONDS_MAX)
+            while connection.requests.calls:
+                connection.wait(ANSWER_SECONDS_MAX)
         except RemotingError as error:
-            _log.warning("%s; half messages are ended again", error)
+            if not is_passing(error):
+                raise
+            failure = error
+        left = halves[len(answers) :]
+        for half, answer in zip(halves, answers, strict=False):
+            if not answer.done() or answer.error is not None:
+                left.append(half)
+            elif (response := answer.get()).code != ResponseCode.SUCCESS:
+                refusal = BrokerError.from_response(response.code, response.remark, self._name)
+                if not is_passing(refusal):
+                    raise SinkError(f"a half message can't be ended: {refusal}") from refusal
+                left.append(half)
+        if failure is not None:
+            _log.warning("%s; half messages are ended again", failure)
             self.close()
-            time.sleep(RETRY_PAUSE_SECONDS)
-            return list(left.values()) or halves
         if left:
             time.sleep(RETRY_PAUSE_SECONDS)
-        return list(left.values())
+        return left
 
     def _was_committed(self, half: MessageExt) -> bool:
         """Whether the final message of a half is in the index."""

@@ -95,11 +95,13 @@ class HalfWriter:
         """Tell a broker that somebody of the group is here to be asked."""
         self._checks.send_heartbeat(connection)
 
-    def requested(self, broker_name: str, connection: BlockingConnection, frame: bytes) -> None:
+    def requested(
+        self, broker_name: str, connection: BlockingConnection, request: RemotingCommand
+    ) -> None:
         """Answer what a broker asks."""
         known = self._support.get(broker_name)
         remembers = known is not None and known.in_bulk
-        self._checks.answer(connection, frame, broker_name, remembers=remembers)
+        self._checks.answer(connection, request, broker_name, remembers=remembers)
 
     def range_of(self, broker_name: str, topic: str, outcome: BrokerResult) -> HalfRange:
         """Where the halves of this attempt lie on a broker, once all are stored.
@@ -164,21 +166,25 @@ class Checks:
         connection.invoke(request, HEARTBEAT_SECONDS_MAX)
 
     def answer(
-        self, connection: BlockingConnection, frame: bytes, broker_name: str, *, remembers: bool
+        self,
+        connection: BlockingConnection,
+        request: RemotingCommand,
+        broker_name: str,
+        *,
+        remembers: bool,
     ) -> None:
         """Answer a request of a broker; what is none of these is ignored.
 
         Args:
             connection: to the broker.
-            frame: the request.
+            request: what it asks.
             broker_name: whose request it is.
             remembers: the broker ends a half once, whoever says so. Of others only the driver ends
                 halves that count: a broker that asks names a copy, and forgets what it ended.
         """
+        if request.code != RequestCode.CHECK_TRANSACTION_STATE:
+            return
         try:
-            request = RemotingCommand.decode(frame)
-            if request.code != RequestCode.CHECK_TRANSACTION_STATE:
-                return
             half = decode_record(request.body, inflate=False)[0]
             state = self._state_of(half.properties, broker_name)
             named = Half(

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from kerolox.codec.pulling import PullFrames
     from kerolox.filter.tags import Subscription
     from kerolox.remoting.client_connection import ClientConnection
-    from kerolox.remoting.core.client_requests import PulledFrame
+    from kerolox.remoting.core.pulls import PulledFrame
 
 
 class PullLoop(Protocol):
