@@ -120,6 +120,7 @@ class Connection:
         """See ``ConnectionKernel``."""
         if self._error:
             return Fed(b"", None, FED_FOREIGN * self._is_foreign, self._error)
+        # A copy, since the server reads the next connection into the same buffer.
         chunk = bytes(memoryview(data)[:size])
         if self._kept:
             self._kept += chunk
@@ -146,6 +147,7 @@ class Connection:
             rest, self._needed, self._error = stopped_at, 0, ""
         if rest < len(chunk):
             self._kept = bytearray(memoryview(chunk)[rest:])
+        # Behind the whole chunk, so that one answer brings a held pull all of its messages.
         if store.arrived:
             answers.append(store.wake(self._connection_id))
             if store.has_ready:

@@ -140,6 +140,7 @@ class ServerConnection(FrameConnection):
             self._transport.write(answers)
         if slow or flags or error:
             self._after_feed(slow, flags, error)
+        # Fresh memory costs milliseconds for each MiB, so large chunks take turns.
         if nbytes >= BIG_CHUNK_BYTES and not self.closed:
             self._pause(PAUSED_BY_SLICE)
             self._server.queue_read(self, nbytes)

@@ -97,6 +97,8 @@ class PlannedChange:
         """
         self._check()
         await self._prepare()
+        # In this order a kill in between leaves no master, which is mended by a promotion; in the
+        # other one it could leave two, which write different logs.
         await self._demote()
         master = await self._promote()
         self._on_step("all slaves follow it")

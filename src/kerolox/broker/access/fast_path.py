@@ -1,9 +1,9 @@
 """What the kernel knows of access control, so that what is allowed stays on the fast path.
 
-The kernel gets all accounts. Of addresses it is told what was found when a request came through the
-gate: the first request of a connection from a white list is slow, those that follow are fast. So a
-connection costs nothing at its begin, and other accounts cost nothing for each connection but for
-those that white lists had.
+The kernel gets all accounts. The gate tells it which addresses a white list has when their first
+request comes. So the first request of a connection from a white list is slow, those that follow are
+fast. So a connection costs nothing at its begin, and other accounts cost nothing for each
+connection but for those that white lists had.
 """
 
 from __future__ import annotations

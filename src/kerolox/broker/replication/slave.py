@@ -119,6 +119,7 @@ class MasterLink:
                 answer += self._noted(Note.read(piece.data), now_ms)
             else:
                 self._take(piece)
+        # Whole records only: the part of one is gone after a kill, so nobody may count on it.
         reached = min(self._position, self._end)
         if reached <= self._reported:
             return answer

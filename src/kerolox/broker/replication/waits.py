@@ -13,7 +13,7 @@ from kerolox.kernel import ReplicationKernel
 
 class SlaveWaits:
     """Waits for ``Replicated.offset``, as for the flushed one. The kernel keeps those of the fast
-    path, and is told whenever that offset moves.
+    path, and gets each new value of that offset.
 
     Attributes:
         replicated: how far the log is on a slave.

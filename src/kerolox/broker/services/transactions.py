@@ -2,8 +2,8 @@
 
 A message of a transaction is first stored as a *half* message, in a topic that nobody reads. Its
 producer then ends the transaction. A commit stores it again under its real topic, a rollback does
-not. Both write a note, the *op* message, that the half is done. A half that stays open is stored
-again and its producer group is asked; one that stays open for too long is set aside.
+not. Both write a note, the *op* message, that the half is done. For a half that stays open the
+broker stores a copy and asks its producer group. It sets aside a half that stays open for too long.
 
 All state is on disk, as RocketMQ keeps it: half and op queues, and the positions of the group
 ``CID_RMQ_SYS_TRANS`` in both. In memory there is what the op queue says (:mod:`.op_queue`).

@@ -1,8 +1,8 @@
 """Which queues of a topic a member of a group reads, for members that ask (QUERY_ASSIGNMENT).
 
 Clients of 5.x with ``clientRebalance=false`` leave it to the broker, which does what other clients
-do for themselves: it takes the queues of all brokers, from the name servers, and the members that
-it knows by their heartbeats.
+do for themselves. It takes the queues of all brokers from the name servers, and the members from
+their heartbeats.
 """
 
 from __future__ import annotations

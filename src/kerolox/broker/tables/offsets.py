@@ -1,7 +1,7 @@
 """How far each group has consumed each queue: ``ConsumerOffsetManager`` of RocketMQ.
 
 Fast pulls commit inside the kernel. Every method here takes those commits over first, so that a
-reader never sees an older offset than the one it is told of.
+reader never sees an older offset.
 """
 
 from __future__ import annotations

@@ -1,14 +1,14 @@
 """Groups whose members may hold an offset of a queue's earlier life.
 
 A queue that is deleted begins anew at offset 0. A member that read it before goes on at its old
-offset, and stores that every few seconds; its requests say nothing of the life that they mean. So
-the broker remembers, by topic and group, the queues of which it has heard nothing since: there the
-group is *stale*. It is so until it pulls the queue at its start, or its offset is set by an
-operator. Until then its commits do not count, and a pull further on is told to go to the start.
+offset, and commits that every few seconds. Its requests do not name the life that they mean. So the
+broker remembers, by topic and group, the queues without a sign of the new life: there the group is
+*stale*. It is so until it pulls the queue at its start, or an operator sets its offset. Until then
+its commits do not count, and the answer to a pull further on sends it to the start.
 
-A member that reads everything by itself (broadcasting) stands for nobody else, so each connection
-that was there is stale by itself, as long as it lives. A group that read without being known as one
-may be a program that reads ranges, and is no longer stale as soon as that reads anywhere.
+A member that reads everything by itself (broadcasting) stands for nobody else. So each connection
+that was there is stale by itself, as long as it lives. A group that read without known members may
+be a program that reads ranges. It is no longer stale when that program reads anywhere.
 
 Plain data: knows neither requests nor files and reads no clock. RocketMQ has nothing like it.
 """

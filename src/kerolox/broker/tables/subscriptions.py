@@ -1,14 +1,14 @@
-"""What the members of a consumer group subscribe to, and whose subscription counts.
+"""Subscriptions of the members of a consumer group, and the one that counts.
 
 A group reads a topic with one subscription, the latest one (``ConsumerGroupInfo``). RocketMQ takes
-the one of the highest version for it, and a version is the time at which a client made it, by its
-own clock. After a client's clock was set back, or beside a member whose clock is ahead, that is a
-subscription which nobody wants any more, and what the group wants now is passed over.
+the one of the highest version for it. A version is the time at which a client made it, by its own
+clock. After a step back of that clock, or beside a member whose clock is ahead, a subscription
+counts that nobody wants any more.
 
-So the broker compares what a client says with what the same client said before: a change counts
-from when it arrives, whatever its version. A version only orders members that were not seen
-before, as after a restart of the broker, and none makes a subscription later than its arrival. When
-the last member leaves that wants what counts, what the others want counts again.
+So the broker compares a client's word with the earlier word of the same client: a change counts
+from its arrival on, whatever its version. A version only orders members that are new to the broker,
+as after its restart, and none makes a subscription later than its arrival. When the last member
+leaves that wants the current subscription, that of the others counts again.
 """
 
 from __future__ import annotations

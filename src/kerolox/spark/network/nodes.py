@@ -1,8 +1,8 @@
 """Which node of a broker a task reads from: its master, or a slave (``readFromSlaves``).
 
 With each answer a broker suggests the node for the next pull (``suggestWhichBrokerId``): a slave
-when what is read is not in the master's memory any more. A slave may lack what the master has, so
-whatever goes wrong there is asked of the master again, and nothing is lost by it.
+when what is read is not in the master's memory any more. A slave may lack what the master has. So
+after any failure there the reader asks the master again, and nothing is lost.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Which topics a query reads now: those of its options, or those that a pattern means.
 
-The name servers are asked for all names in the background, and what they said is kept: a name
-server that is away changes nothing for topics that are known.
+A thread asks the name servers for all names in the background and keeps their answer. So a name
+server that is away changes nothing for known topics.
 """
 
 from __future__ import annotations

@@ -3,8 +3,8 @@
 A topic that is deleted and created again has the same name and queues, and new messages at the old
 offsets. What tells them apart is the store time of one message, the last that there was when the
 checkpoint was written (:class:`~kerolox.spark.positions.offsets.Mark`). A queue that has not grown
-since is told by its last store time, which comes with its bounds; of those that have grown, one
-per topic and broker is asked for that message.
+since shows its life by its last store time, which comes with its bounds. Of those that have grown,
+the planner asks one per topic and broker for that message.
 """
 
 from __future__ import annotations

@@ -6,8 +6,8 @@ physical offsets at which a record begins or the log ended::
     {"version": 1, "starts": {"/data/store": 0}, "ends": {"/data/store": 4711}}
 
 So a batch is what its own document says, also when the first one is done again after a crash, and a
-store that was added to the paths starts in the first batch that knows it. Stores are told apart by
-their paths as they were given.
+store that was added to the paths starts in the first batch that knows it. The given path identifies
+a store.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
 """The checkpoint, abort and lock files: what the last run left, and who holds the store now.
 
-``checkpoint`` (4096 bytes): store timestamps up to which log, queues and index are on disk, 8
-bytes each; the rest is zero. ``abort`` exists while the store is open. RocketMQ leaves it empty;
-ours holds the id of the machine's boot: when it is still the same boot, everything that was
-written is in the page cache and only the last write can be torn. ``lock`` holds the word "lock"
-and an exclusive lock on its first byte.
+``checkpoint`` (4096 bytes): store timestamps up to which log, queues and index are on disk, 8 bytes
+each; the rest is zero. ``abort`` exists while the store is open. RocketMQ leaves it empty; ours
+holds the id of the machine's boot. When it is still the same boot, everything written is in the
+page cache and only the last write can be torn. ``lock`` holds the word "lock" and an exclusive lock
+on its first byte.
 """
 
 from __future__ import annotations

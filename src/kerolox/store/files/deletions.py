@@ -2,8 +2,8 @@
 
 The log keeps the records of a deleted topic until they expire, and recovery writes queue entries
 for records that have none. RocketMQ so brings a deleted topic back, with its old messages. Here the
-deletion is noted first, in the file ``deletions``: recovery leaves out what is older, and the
-topic, made again, begins at offset 0 with nothing of its earlier life. RocketMQ ignores the file.
+file ``deletions`` notes the deletion first. Recovery leaves out what is older. So the topic, made
+again, begins at offset 0 with nothing of its earlier life. RocketMQ ignores the file.
 
 An item is the physical offset in 20 digits, a blank, the topic and a zero byte. Items are appended;
 of several for one topic the greatest counts. The page cache has an item when ``add`` returns, which

@@ -5,8 +5,8 @@ missing altogether nothing else would tell: this file does. It is only a hint: w
 compared with the log, and a queue that it misses is filled from there or stays as it is.
 
 RocketMQ neither writes nor reads it, and may have deleted topics or files since. But it writes to
-the ``lock`` file whenever it starts, which kerolox does only once: with another time of change
-there (or a copied store) the inventory says nothing.
+the ``lock`` file whenever it starts, which kerolox does only once. So with another time of change
+there (or a copied store) the inventory does not count.
 
 The file, ``inventory``, is lines of words: ``lock NANOSECONDS``, ``log END``, ``queue ID MIN MAX
 TOPIC`` for each queue with files, ``index NAME END`` for each index file, ``end LINES``.

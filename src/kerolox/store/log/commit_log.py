@@ -1,9 +1,9 @@
 """The commit log: every record of every topic, one after the other, in files of fixed size.
 
-Files are named by the physical offset of their first byte. A record never crosses a file: what
-does not fit (8 bytes always stay) closes the file with a blank record and goes to the next one.
-Only the thread that owns the store appends; flush and index threads read ``max_offset`` and the
-maps, which is safe because bytes below ``max_offset`` never change.
+Files are named by the physical offset of their first byte. A record never crosses a file. One that
+does not fit (8 bytes always stay) goes to the next file, and a blank record closes this one. Only
+the thread that owns the store appends. Flush and index threads read ``max_offset`` and the maps,
+which is safe: bytes below ``max_offset`` never change.
 
 With a transient store pool records are written to that, at ``end_offset``, and ``max_offset``
 follows when they are committed.

@@ -1,10 +1,10 @@
 """The thread that makes the next files of the commit log before they are needed.
 
-RocketMQ's ``AllocateMappedFileService``: requests stand in a table by their start, so asking twice
-for a file makes it once; the thread makes one after the other; whoever needs a file that is being
-made waits for it, at most ``WAIT_SECONDS_MAX``, and makes one that was not begun himself. With
-``warmMapedFileEnable`` every page of a new file is written with zeros before it is handed out, and
-stays in memory until the file is full and flushed (RocketMQ: 6 s after it is full).
+RocketMQ's ``AllocateMappedFileService``. A table has the requests by their start, so asking twice
+for a file makes it once. The thread makes one file after the other. An append that needs a file
+which is being made waits for it, at most ``WAIT_SECONDS_MAX``. It makes one itself that the thread
+has not begun. With ``warmMapedFileEnable`` the thread first writes zeros to every page of a file,
+which stays in memory until it is full and flushed (RocketMQ: 6 s after it is full).
 """
 
 from __future__ import annotations

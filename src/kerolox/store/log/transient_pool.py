@@ -1,7 +1,7 @@
 """The transient store pool (``transientStorePoolEnable``): memory between the append and the files.
 
-Records are written to a buffer of our own; a thread writes them to the page cache a little later
-(*commit*), and only what is committed can be read, flushed, indexed. An append then never waits
+An append writes records to a buffer of our own. A thread writes them to the page cache a little
+later (*commit*). Only what is committed can be read, flushed, indexed. An append then never waits
 for a file; what is not committed yet is lost when the process is killed.
 
 A buffer is as large as a file of the log and belongs to one file until that is committed whole. Its

@@ -1,9 +1,9 @@
 """Consume queues: where in the commit log the messages of one topic and queue lie.
 
-A queue is a run of 20-byte entries in files of fixed size, named by the byte offset of their
-first entry. Files are neither mapped nor kept open all the time: entries are written with
-``pwrite`` and read with ``pread``, and at most ``OpenQueues.limit`` queues hold descriptors, so
-thousands of idle queues cost a few hundred bytes each.
+A queue is a run of 20-byte entries in files of fixed size, named by the byte offset of their first
+entry. Files are neither mapped nor kept open all the time. ``pwrite`` writes entries and ``pread``
+reads them. At most ``OpenQueues.limit`` queues hold descriptors, so thousands of idle queues cost a
+few hundred bytes each.
 
 A queue that begins at a later offset (its start was lost or deleted) has *pre-blank* entries
 before its first one; they are not messages, ``min_offset`` lies behind them.
@@ -494,9 +494,9 @@ class ConsumeQueue:
         return end
 
     def truncate_entries(self, offset: int) -> None:
-        """Cut the queue at an entry offset; what stood behind becomes zero or is deleted, for good:
-        once the log has grown again, what a loss of power brings back would pass for entries of
-        it."""
+        """Cut the queue at an entry offset. What stood behind becomes zero or is deleted, for good.
+        Once the log has grown again, entries that a loss of power brings back would pass for
+        entries of it."""
         count = len(self.starts)
         if self._cut(offset):
             sync_path(self.path_of(self.starts[-1]))

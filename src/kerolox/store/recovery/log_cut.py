@@ -1,12 +1,11 @@
 """Cutting the log of a closed store: what a slave does with what its master has not.
 
-What is cut off is kept: whole files move, and the file that the log ends in is copied, to a folder
-``commitlog-cut/NAME`` that has the form of a store, beside ``cut.json``, which says when, why and
-from where. Queues, index and the rest of the files are made to agree by the next opening, as after
-a crash.
+The folder ``commitlog-cut/NAME`` keeps what is cut off, in the form of a store. Whole files move
+there, and the file in which the log ends is copied. ``cut.json`` beside it says when, why and from
+where. The next opening makes queues, index and the other files agree, as after a crash.
 
 Either all of it is done or nothing. The file :data:`INTENT` in the store's folder says what is to
-be done, and is written when the copy is on the disk; from then on each opening of the store goes on
+be done. It is written when the copy is on the disk. From then on each opening of the store goes on
 with it (:func:`finish_cut`), whatever kills it.
 """
 

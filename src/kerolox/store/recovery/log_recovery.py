@@ -4,16 +4,18 @@ The log is the truth. Recovery
 
 1. finds a record from which on anything may be missing or torn (:meth:`Recovery.find_start`),
 2. walks the log from there to the last whole record (:meth:`Recovery.walk`), and ends log, queues
-   and index there; the bytes behind are cleared, so that they never are mistaken for records,
-3. reads the records again and writes the queue entries that are missing; a record that its queue
-   knows otherwise than it says itself is damaged, and ends the log, too (``QueueRepair``),
+   and index there. It clears the bytes behind, so that nothing takes them for records,
+3. reads the records again and writes the missing queue entries (``QueueRepair``). A record that
+   contradicts its queue is damaged, and ends the log, too,
 4. fills queues that lack entries from before the start, from the begin of the log,
 5. lets the index go on behind the last record that it holds.
 
-Where the walk starts: after a clean stop at the last record that any queue knows. After a crash
-at the last record that is older than the checkpoint, as far as queues know (RocketMQ starts at
-the file that holds it); when the machine did not restart, nothing that was written is lost, and
-the walk starts ``REDO_BYTES`` before the last record that any queue knows.
+The start of the walk depends on the last stop:
+
+- clean: the last record that any queue knows;
+- a kill, and the machine ran on: ``REDO_BYTES`` before that record, since nothing written is lost;
+- a crash of the machine: the last record that is older than the checkpoint, as far as queues know
+  (RocketMQ starts at the file that holds it).
 
 A garbage length with a right magic, a record that names another offset, and a wrong CRC all end
 the log there. (RocketMQ 4.9.8 does not survive the first of them.)
@@ -91,7 +93,8 @@ class Recovery:
             start = self.find_start(state)
             durable = start
             if state.same_boot and not state.clean:
-                # Before the queues change, which tell it.
+                # A kill loses nothing, but the disk has only what the checkpoint covers. Found
+                # before the queues change, which show it.
                 durable = self.find_start(state._replace(same_boot=False))
             end = self.walk(start)
             self._end_at(end)

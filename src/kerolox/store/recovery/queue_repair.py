@@ -1,15 +1,15 @@
 """Queue entries in recovery: written where they are missing, compared with the records elsewhere.
 
 Entries and records vouch for each other. Of two that disagree the record is right, unless its own
-queue knows it otherwise: the CRC covers the body alone, so that is how a damaged queue id, queue
-offset or topic shows.
+queue contradicts it. The CRC covers the body alone, so only the queue shows a damaged queue id,
+queue offset or topic.
 
-A queue that lacks entries from before the range that is read is *short*: it is filled from the
-begin of the log, with a second reading (:meth:`QueueRepair.fill_short`).
+A queue that lacks entries from before the range of this reading is *short*. A second reading, from
+the begin of the log, fills it (:meth:`QueueRepair.fill_short`).
 
-A record that says offset 0 behind all records of its queue begins the queue anew: its topic was
-deleted and made again, and no note of that is left (a slave has none, a loss of power may cost it).
-It counts when the queue's next record says 1, or when none follows.
+A record with offset 0 behind all records of its queue begins the queue anew. Its topic was deleted
+and made again, and no note of that is left (a slave has none, a loss of power may cost it). It
+counts when the queue's next record has offset 1, or when none follows.
 """
 
 from __future__ import annotations

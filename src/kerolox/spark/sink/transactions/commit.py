@@ -56,6 +56,7 @@ class Transaction:
         Raises:
             SinkError: the decision can't be kept, or a half not be ended; the batch is run again.
         """
+        # Readers see batches in their order, so those that a killed driver left end first.
         for batch in self._store.undone(self._batch):
             earlier = self._store.decision(batch)
             if earlier is not None:

@@ -127,6 +127,7 @@ class DecisionStore:
         Raises:
             SinkError: it can't be kept; nothing may be ended.
         """
+        # An old driver may live on beside its successor: the file that is there decides for both.
         if self._folder.create(str(decision.batch), msgspec.json.encode(decision)):
             return decision
         found = self.decision(decision.batch)

@@ -127,8 +127,8 @@ class HalfQueue:
             stop: behind the last.
             selection: which halves.
             commit: store their messages; else drop them.
-            careful: some may have been ended before, so a broker that does not remember is asked
-                for the final message of each first.
+            careful: some may have been ended before, so it first searches each one's final message
+                at a broker that does not remember.
 
         Raises:
             SinkError: the broker is away for too long, or refuses.
