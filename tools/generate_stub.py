@@ -42,7 +42,9 @@ from kerolox.kernel import {names}
 from kerolox.message import Message, MessageExt, MessageQueue, RecordParts
 from kerolox.protocol.command import RemotingCommand
 
-__all__ = [{classes}, {functions}]
+__all__ = [{classes}, "__version__", {functions}]
+
+__version__: str
 '''
 
 CLASSES = (

@@ -43,6 +43,7 @@ __all__ = [
     "Sender",
     "Store",
     "TopicSender",
+    "__version__",
     "cut_messages",
     "decode_columns",
     "decode_properties",
@@ -52,6 +53,8 @@ __all__ = [
     "pull_answer",
     "scan_columns",
 ]
+
+__version__: str
 
 @final
 class Store:

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import importlib.util
+import logging
+import re
 import shutil
 import sys
+from pathlib import Path
 
 import pytest
 
 from kerolox.errors import ConfigError
 from kerolox.kernel import KERNEL_VARIABLE, kernel_in_use, kernel_name, load_kernel
+from kerolox.release import __version__
 from tests.support.kernels import INSTALLED, KERNELS, MODULES
 
 
@@ -62,6 +66,48 @@ def test_a_native_kernel_that_is_not_installed_is_an_error(
     monkeypatch.delenv(KERNEL_VARIABLE)
     assert kernel_name() == "python"
     assert kernel_in_use().text == "python (kerolox-kernel is not installed)"
+
+
+@pytest.fixture(params=["__version__ = '0.0.9'", ""], ids=["older", "unknown"])
+def another_version(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, request: pytest.FixtureRequest
+) -> Path:
+    """A native kernel that is not that of this program, in place of the one that is here."""
+    name = MODULES["native"]
+    package = tmp_path / name / "__init__.py"
+    package.parent.mkdir()
+    package.write_text(request.param)
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setitem(sys.modules, name, sys)  # So that what is imported leaves again.
+    del sys.modules[name]
+    return package
+
+
+def test_a_native_kernel_of_another_version_is_refused(
+    monkeypatch: pytest.MonkeyPatch, another_version: Path
+) -> None:
+    monkeypatch.setenv(KERNEL_VARIABLE, "native")
+    refusal = (
+        rf"{re.escape(str(another_version))} is not that of Kerolox {__version__}.*"
+        rf"kerolox-kernel=={__version__}.*KEROLOX_KERNEL=python"
+    )
+    with pytest.raises(ConfigError, match=refusal):
+        kernel_name()
+    with pytest.raises(ConfigError, match=refusal):
+        load_kernel("native")
+
+
+def test_python_runs_beside_a_native_kernel_of_another_version(
+    monkeypatch: pytest.MonkeyPatch, another_version: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.delenv(KERNEL_VARIABLE, raising=False)
+    with caplog.at_level(logging.WARNING):
+        assert [kernel_name(), kernel_name()] == ["python", "python"]
+    [warning] = caplog.messages
+    assert str(another_version) in warning
+    assert f"install kerolox-kernel=={__version__}" in warning
+    assert load_kernel().__name__ == MODULES["python"]  # type: ignore[attr-defined]
+    assert str(another_version) in kernel_in_use().reason
 
 
 @pytest.mark.parametrize("name", KERNELS)

@@ -10,7 +10,6 @@ import pickle
 import re
 import sys
 import zlib
-from types import SimpleNamespace
 from typing import Any
 
 import lz4.frame
@@ -171,14 +170,6 @@ def test_each_kernel_takes_its_own_decoder(monkeypatch: pytest.MonkeyPatch) -> N
         monkeypatch.setenv("KEROLOX_KERNEL", name)
         message_codec.cache_clear()
         assert message_codec() is importlib.import_module(CODECS[name])
-    message_codec.cache_clear()
-
-
-def test_an_older_native_kernel_leaves_messages_to_python(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("kerolox.codec.messages.kernel_name", lambda: "native")
-    monkeypatch.setattr("kerolox.codec.messages.load_kernel", SimpleNamespace)
-    message_codec.cache_clear()
-    assert message_codec() is importlib.import_module(CODECS["python"])
     message_codec.cache_clear()
 
 

@@ -20,6 +20,8 @@ use pyo3::prelude::*;
 #[pymodule]
 mod _kernel {
     #[pymodule_export]
+    const VERSION: &str = env!("CARGO_PKG_VERSION");
+    #[pymodule_export]
     use crate::columns::decode_columns;
     #[pymodule_export]
     use crate::columns::scan_columns;

@@ -16,9 +16,4 @@ def send_codec(name: str | None = None) -> SendCodec:
         ConfigError: ``KEROLOX_KERNEL`` asks for a kernel that is not there.
     """
     chosen = kernel_name() if name is None else name
-    if chosen == "native":
-        kernel = load_kernel(chosen)
-        # A native kernel that was built before it had a codec has none.
-        if hasattr(kernel, "TopicSender"):
-            return cast("SendCodec", kernel)
-    return cast("SendCodec", python_sending)
+    return cast("SendCodec", load_kernel(chosen) if chosen == "native" else python_sending)

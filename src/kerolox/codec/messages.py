@@ -61,9 +61,8 @@ def message_codec() -> MessageCodec:
     Raises:
         ConfigError: see :func:`kerolox.kernel.choice.load_kernel`.
     """
-    kernel = load_kernel() if kernel_name() == "native" else python_messages
-    # An older kerolox-kernel does not have it, or has less of it.
-    return cast("MessageCodec", kernel if hasattr(kernel, "pull_answer") else python_messages)
+    chosen = kernel_name()
+    return cast("MessageCodec", load_kernel(chosen) if chosen == "native" else python_messages)
 
 
 class _PulledParts:

@@ -36,9 +36,4 @@ def row_codec(name: str | None = None) -> RowCodec:
         ConfigError: ``KEROLOX_KERNEL`` asks for a kernel that is not there.
     """
     chosen = kernel_name() if name is None else name
-    if chosen == "native":
-        kernel = load_kernel(chosen)
-        # A native kernel that was built before it had an encoder of rows has none.
-        if hasattr(kernel, "encode_rows"):
-            return cast("RowCodec", kernel)
-    return cast("RowCodec", python_rows)
+    return cast("RowCodec", load_kernel(chosen) if chosen == "native" else python_rows)

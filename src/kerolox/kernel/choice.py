@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
+import logging
 import os
 from collections.abc import Callable, Sequence
+from functools import cache
 from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol, cast
 
 from kerolox.errors import ConfigError
 from kerolox.kernel.feed import ConnectionKernel
 from kerolox.kernel.settings import StoreSettings
 from kerolox.kernel.store import StoreKernel
+from kerolox.release import __version__
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
@@ -19,6 +22,8 @@ if TYPE_CHECKING:
 
 KERNEL_VARIABLE = "KEROLOX_KERNEL"
 """Environment variable that forces a kernel."""
+
+logger = logging.getLogger(__name__)
 
 _MODULES = {"native": "kerolox_kernel", "python": "kerolox._pykernel"}
 
@@ -94,10 +99,11 @@ class Kernel(Protocol):
 
 def kernel_name() -> Literal["native", "python"]:
     """Which kernel this process uses: ``KEROLOX_KERNEL`` (native or python), else the native one
-    when it can be imported.
+    when it is installed in this program's version.
 
     Raises:
-        ConfigError: another value, or native is asked for and can't be imported.
+        ConfigError: another value, or native is asked for and can't be imported, or is of another
+            version.
     """
     wanted = os.environ.get(KERNEL_VARIABLE, "")
     if wanted == "python":
@@ -107,10 +113,13 @@ def kernel_name() -> Literal["native", "python"]:
             f"{KERNEL_VARIABLE}={wanted}: there is no such kernel; use native or python, "
             "or leave it unset to take the native one when it is installed"
         )
-    found = importlib.util.find_spec(_MODULES["native"]) is not None
-    if wanted == "native" and not found:
-        raise ConfigError(_missing("the module is not installed"))
-    return "native" if found else "python"
+    if wanted == "native":
+        _check_native()
+        return "native"
+    absence = _native_absence()
+    if absence and importlib.util.find_spec(_MODULES["native"]):
+        _warn(absence)
+    return "python" if absence else "native"
 
 
 class KernelInUse(NamedTuple):
@@ -140,29 +149,58 @@ def kernel_in_use(name: str | None = None) -> KernelInUse:
         return KernelInUse(chosen, "as the program wants it")
     if os.environ.get(KERNEL_VARIABLE):
         return KernelInUse(chosen, f"{KERNEL_VARIABLE} says so")
-    return KernelInUse(chosen, "kerolox-kernel is not installed")
+    return KernelInUse(chosen, _native_absence())
 
 
 def load_kernel(name: str | None = None) -> Kernel:
     """The kernel module of that name, or of :func:`kernel_name`.
 
     Raises:
-        ConfigError: an unknown name, or the native module is missing or does not load.
+        ConfigError: an unknown name, or the native module is missing, does not load, or is of
+            another version.
     """
     chosen = kernel_name() if name is None else name
     module = _MODULES.get(chosen)
     if module is None:
         raise ConfigError(f"there is no kernel {chosen!r}; use native or python")
+    if chosen == "native":
+        _check_native()
+    return cast("Kernel", importlib.import_module(module))
+
+
+def _check_native() -> None:
+    absence = _native_absence()
+    if absence:
+        raise ConfigError(_unusable(absence))
+
+
+def _native_absence() -> str:
+    """Why this process does without the native kernel; empty: it need not.
+
+    Raises:
+        ConfigError: it is installed and can't be imported.
+    """
+    name = _MODULES["native"]
+    if importlib.util.find_spec(name) is None:
+        return "kerolox-kernel is not installed"
     try:
-        return cast("Kernel", importlib.import_module(module))
+        module = importlib.import_module(name)
     except ImportError as error:
-        if chosen == "python":
-            raise
-        raise ConfigError(_missing(str(error))) from error
+        raise ConfigError(_unusable(str(error))) from error
+    found = getattr(module, "__version__", "of an unknown version")
+    if found == __version__:
+        return ""
+    return f"kerolox-kernel {found} at {module.__file__} is not that of Kerolox {__version__}"
 
 
-def _missing(reason: str) -> str:
+def _unusable(reason: str) -> str:
     return (
-        f"the native kernel can't be imported ({reason}); install kerolox-kernel, "
+        f"the native kernel can't be used ({reason}); install kerolox-kernel=={__version__}, "
         f"or run with {KERNEL_VARIABLE}=python"
     )
+
+
+@cache
+def _warn(reason: str) -> None:
+    """Once for each reason."""
+    logger.warning("the Python kernel runs, which is several times slower: %s", _unusable(reason))

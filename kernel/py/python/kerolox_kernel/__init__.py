@@ -1,5 +1,6 @@
 """The native kernel of Kerolox; the interface is documented in ``kerolox.kernel``."""
 
+from kerolox_kernel._kernel import VERSION as __version__
 from kerolox_kernel._kernel import (
     Connection,
     MessageIds,
@@ -28,6 +29,7 @@ __all__ = [
     "TopicSender",
     "Sender",
     "Store",
+    "__version__",
     "cut_messages",
     "decode_columns",
     "decode_properties",

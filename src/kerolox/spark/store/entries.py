@@ -12,9 +12,10 @@ from contextlib import ExitStack
 from typing import TYPE_CHECKING
 
 from kerolox.inspect.places import file_at
+from kerolox.kernel.choice import load_kernel
 from kerolox.protocol.records import record_size
 from kerolox.spark.store.files.queues import Entry, QueueRange, StoreQueue
-from kerolox.spark.store.scan import Damage, Rows, Wanted, log_kernel
+from kerolox.spark.store.scan import Damage, Rows, Wanted
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -146,9 +147,10 @@ def _read(log: _Log, chunk: list[Entry], wanted: Wanted) -> Iterator[Rows | Dama
 
 
 def _rows(data: bytes, entries: list[Entry], wanted: Wanted) -> Iterator[Rows | Damage]:
+    scan_columns = load_kernel().scan_columns
     used = number = 0
     while used < len(data):
-        count, buffers, used, records, is_broken = log_kernel().scan_columns(
+        count, buffers, used, records, is_broken = scan_columns(
             data,
             wanted.columns,
             start=used,

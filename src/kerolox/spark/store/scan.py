@@ -13,7 +13,6 @@ from __future__ import annotations
 
 from contextlib import closing
 from dataclasses import dataclass
-from functools import cache
 from itertools import pairwise
 from typing import TYPE_CHECKING, cast
 
@@ -114,13 +113,6 @@ class Damage:
     """The file is not there any more: retention deleted it."""
 
 
-@cache
-def log_kernel() -> Kernel:
-    """The process's kernel; the one in Python where the native one is too old to read logs."""
-    kernel = load_kernel()
-    return kernel if hasattr(kernel, "scan_columns") else load_kernel("python")
-
-
 def plan_splits(
     start: int,
     end: int,
@@ -171,7 +163,7 @@ class LogScan:
         log_end: int | None = None,
         kernel: Kernel | None = None,
     ) -> None:
-        self._kernel = kernel or log_kernel()
+        self._kernel = kernel or load_kernel()
         self._disk = disk
         self._files = list(files)
         self._log_end = log_end
