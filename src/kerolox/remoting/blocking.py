@@ -76,7 +76,7 @@ _Error = TypeVar("_Error", bound=KeroloxError)
 
 
 def _ignore(*_: object) -> None:
-    """Nothing is to be done: who waits looks at the clock himself, and nobody wants requests."""
+    """Nothing is to be done: a caller that waits has its own clock, and nobody wants requests."""
 
 
 class BlockingConnection:
