@@ -54,7 +54,6 @@ CLASSES = (
     ("Opaques", sending.Opaques, sending.MakeOpaques),
     ("Sender", sending.Sender, sending.MakeSender),
     ("TopicSender", sending.TopicSender, sending.MakeTopicSender),
-    ("SendBatch", sending.SendBatch, sending.MakeBatch),
     ("SendChannel", sending.SendChannel, sending.MakeChannel),
 )
 """(name, protocol, arguments or the protocol of what makes it) of each class."""

@@ -1,6 +1,6 @@
-"""The order of the layers of `kernel/core/src`, and no circle among its files.
+"""The order of the layers of `kernel/core/src` and `kernel/py/src`, and no circle among the files.
 
-A layer is a folder or a file at the top. It uses layers that stand before it in `LAYERS`, never
+A layer is a folder or a file at the top. It uses layers that stand before it in `CRATES`, never
 one that stands after it. The files of all layers together have no circle either. Tests may use
 anything. A `mod` declaration and a re-export of a layer's own (`pub use self::x`) are no use.
 """
@@ -12,11 +12,18 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-SOURCE = Path(__file__).resolve().parent.parent / "kernel" / "core" / "src"
-LAYERS = (
-    "protocol error settings record files index shared log queues state flush recovery replica"
-    " store wire client columns access fast_path lib"
-).split()
+KERNEL = Path(__file__).resolve().parent.parent / "kernel"
+CRATES = {
+    KERNEL / "core" / "src": (
+        "protocol error settings record files index shared log queues state flush recovery replica"
+        " store wire client columns access fast_path lib"
+    ).split(),
+    KERNEL / "py" / "src": (
+        "buffer errors shapes settings records following messages rows columns sending store"
+        " connection lib"
+    ).split(),
+}
+"""The source of each crate, and the order of its layers."""
 
 COMMENT = re.compile(r"//[^\n]*")
 TESTS = re.compile(r"#\[cfg\(test\)\]\s*(?:pub\(crate\) )?mod \w+ \{.*", re.DOTALL)
@@ -114,7 +121,7 @@ def complaints(source: Path, layers: list[str]) -> list[str]:
         layer = module.partition("::")[0]
         if layer not in layers:
             wrong.append(
-                f"{layer}: not in LAYERS of tools/rust_modules.py; put it where it belongs"
+                f"{layer}: not in CRATES of tools/rust_modules.py; put it where it belongs"
             )
             continue
         for target in sorted(targets):
@@ -127,7 +134,7 @@ def complaints(source: Path, layers: list[str]) -> list[str]:
 
 
 def main() -> int:
-    wrong = complaints(SOURCE, LAYERS)
+    wrong = [line for source, layers in CRATES.items() for line in complaints(source, layers)]
     for line in wrong:
         print(line)
     return 1 if wrong else 0

@@ -8,7 +8,7 @@ use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyList};
 
 use crate::buffer::with_bytes;
-use crate::checked_host;
+use crate::records::checked_host;
 use crate::store::Store;
 
 /// `Fed` flags.

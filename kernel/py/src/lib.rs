@@ -1,5 +1,6 @@
 //! The Python module `kerolox_kernel`: the engine of `kerolox-core` after the interface of
-//! `kerolox.kernel`. No logic is here: arguments in, named tuples out, errors turned into Python's.
+//! `kerolox.kernel`: arguments in, named tuples out, errors turned into Python's. `sending` alone
+//! keeps something that Python could: the sends of a connection that are open.
 
 mod buffer;
 mod columns;
@@ -32,8 +33,6 @@ mod _kernel {
     #[pymodule_export]
     use crate::rows::{encode_rows, first_fault, hash_texts};
     #[pymodule_export]
-    use crate::sending::batch::SendBatch;
-    #[pymodule_export]
     use crate::sending::channel::SendChannel;
     #[pymodule_export]
     use crate::sending::counters::MessageIds;
@@ -45,15 +44,4 @@ mod _kernel {
     use crate::sending::topic_sender::TopicSender;
     #[pymodule_export]
     use crate::store::Store;
-}
-
-/// A host as records store it.
-fn checked_host(host: &[u8]) -> PyResult<&[u8]> {
-    if matches!(host.len(), 8 | 20) {
-        Ok(host)
-    } else {
-        let text =
-            format!("a host has 8 bytes (IPv4 and port) or 20 (IPv6 and port), not {}", host.len());
-        Err(pyo3::exceptions::PyValueError::new_err(text))
-    }
 }

@@ -1,10 +1,20 @@
 //! What Python gives to append: `Record` and `Batch` of `kerolox.kernel`, which are tuples.
 
 use kerolox_core::{BatchItem, NewBatch, NewRecord, Text};
+use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyBytesMethods, PyTuple};
 
-use crate::checked_host;
+/// A host as records store it.
+pub fn checked_host(host: &[u8]) -> PyResult<&[u8]> {
+    if matches!(host.len(), 8 | 20) {
+        Ok(host)
+    } else {
+        let text =
+            format!("a host has 8 bytes (IPv4 and port) or 20 (IPv6 and port), not {}", host.len());
+        Err(PyValueError::new_err(text))
+    }
+}
 
 /// The members of a named tuple, one after the other.
 struct Members<'a, 'py> {

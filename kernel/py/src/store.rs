@@ -13,10 +13,9 @@ use pyo3::prelude::*;
 use pyo3::types::{PyBool, PyBytes, PyDict, PyInt, PyMapping, PyTuple};
 
 use crate::buffer::with_bytes;
-use crate::checked_host;
 use crate::errors::to_python;
 use crate::following::MasterStream;
-use crate::records;
+use crate::records::{self, checked_host};
 use crate::shapes::{
     APPENDED, BATCH_APPENDED, HALF_RUN, HALVES_ENDED, QUEUE_BOUNDS, READ, RECOVERY_REPORT, counters,
 };

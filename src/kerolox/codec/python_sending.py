@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from kerolox.codec.sending import BatchOwner, QueueRotation
     from kerolox.message import Message, MessageQueue
 
-__all__ = ["MessageIds", "Opaques", "SendBatch", "SendChannel", "Sender", "TopicSender"]
+__all__ = ["MessageIds", "Opaques", "SendChannel", "Sender", "TopicSender"]
 
 
 class TopicSender:
@@ -29,7 +29,7 @@ class TopicSender:
         self,
         sender: Sender,
         make_future: Callable[[], SendFuture],
-        rotation: QueueRotation,
+        chooser: QueueRotation,
         queues: Sequence[MessageQueue],
         group: str,
         topic: str,
@@ -40,14 +40,13 @@ class TopicSender:
         self.sender = sender
         self.make_future = make_future
         self.queues = tuple(queues)
-        self.opaque = NO_OPAQUE
         self.batch: SendBatch | None = None
         common = (group, topic, create_topic_key, default_topic_queue_nums, unit_mode)
         self._single = FrameHead(RequestCode.SEND_MESSAGE_V2, *common)
         self._oneway = FrameHead(RequestCode.SEND_MESSAGE_V2, *common, FLAG_ONEWAY)
-        self.batch_head = FrameHead(RequestCode.SEND_BATCH_MESSAGE, *common)
+        self._batch = FrameHead(RequestCode.SEND_BATCH_MESSAGE, *common)
         self._starts = [self._single.start(queue.queue_id) for queue in self.queues]
-        self._rotation = rotation
+        self._chooser = chooser
         self._index_of = {queue: index for index, queue in enumerate(self.queues)}
         self.channels: list[SendChannel | None] = [None] * len(self.queues)
 
@@ -57,7 +56,7 @@ class TopicSender:
 
     def submit(
         self, message: Message, queue: MessageQueue | None, timeout_ms: int | None
-    ) -> SendFuture | None:
+    ) -> tuple[SendFuture, int] | None:
         """As :meth:`begin`; ``go_on`` is called with a send that is not stored."""
         return self.begin(message, queue, timeout_ms, message)
 
@@ -67,7 +66,7 @@ class TopicSender:
         queue: MessageQueue | None,
         timeout_ms: int | None,
         kept: Message | None = None,
-    ) -> SendFuture | None:
+    ) -> tuple[SendFuture, int] | None:
         """Write a message, or let it join the batch; None: it can't be, nothing was done.
 
         ``kept``: the message, if the send is submitted.
@@ -83,11 +82,8 @@ class TopicSender:
         if sender.is_batching:
             return self._join(message, queue, timeout_ms)
         ms = sender.timeout_ms if timeout_ms is None else timeout_ms
-        rotation = self._rotation
-        if queue is None:
-            index = (rotation.index + 1) % len(self.queues)
-        else:
-            index = self._index_of.get(queue, -1)
+        chooser = self._chooser
+        index = chooser.upcoming if queue is None else self._index_of.get(queue, -1)
         if index < 0 or ms <= 0 or (channel := self.channels[index]) is None:
             return None
         opaque = channel.claim()
@@ -101,7 +97,7 @@ class TopicSender:
         if frame is None:
             return None
         if queue is None:
-            rotation.index = index
+            chooser.advance()
         future = self.make_future()
         goes_to, deadline, is_given = self.queues[index], now + ms / 1000, queue is not None
         # fmt: off
@@ -109,12 +105,11 @@ class TopicSender:
         # fmt: on
         channel.enter(frame, opaque, entry)
         sender.open_count += 1
-        self.opaque = opaque
-        return future
+        return future, opaque
 
     def _join(
         self, message: Message, queue: MessageQueue | None, timeout_ms: int | None
-    ) -> SendFuture | None:
+    ) -> tuple[SendFuture, int] | None:
         batch = self.batch
         if (
             batch is None
@@ -124,9 +119,7 @@ class TopicSender:
         ):
             return None
         future = batch.add(message)
-        if future is not None:
-            self.opaque = NO_OPAQUE
-        return future
+        return None if future is None else (future, NO_OPAQUE)
 
     def admit(self, message: Message, index: int, opaque: int, send: OpenSend) -> bool:
         """Write a message that waited for capacity; False: it is not for the fast path."""
@@ -145,6 +138,37 @@ class TopicSender:
         sender.open_count += 1
         return True
 
+    def new_batch(
+        self, wait: bool, is_given: bool, bytes_max: int, count_max: int, owner: BatchOwner
+    ) -> SendBatch:
+        """A batch of the topic's messages."""
+        return SendBatch(self, wait, is_given, bytes_max, count_max, owner)
+
+    def post_batch(self, batch: SendBatch, index: int, timeout_ms: int, deadline: float) -> bool:
+        """Write a batch for a queue; False: there is no capacity, or no frame holds it."""
+        channel = self.channels[index]
+        if channel is None or not channel.has_capacity():
+            return False
+        return self.admit_batch(batch, index, timeout_ms, deadline, channel.new_opaque())
+
+    def admit_batch(
+        self, batch: SendBatch, index: int, timeout_ms: int, deadline: float, opaque: int
+    ) -> bool:
+        """Write a batch that waited for capacity; False: no frame holds it."""
+        channel, sender, head = self.channels[index], self.sender, self._batch
+        if channel is None:
+            return False
+        queue = self.queues[index]
+        start, text = head.start(queue.queue_id), json_text(wait_text(batch.wait))
+        frame = head.frame(start, opaque, sender.time_ms(), 0, text, batch.body)
+        if frame is None:
+            return False
+        ids = ",".join(batch.message_ids)
+        ends = (channel.time(), deadline, timeout_ms, batch.is_given)
+        channel.enter(frame, opaque, (None, sender, ids, queue, *ends, None, batch))
+        sender.open_count += len(batch)
+        return True
+
     def withdraw(self, opaque: int) -> None:
         """A caller went away: forget its send."""
         for channel in self.channels:
@@ -153,7 +177,7 @@ class TopicSender:
 
     def write_oneway(self, message: Message, queue: MessageQueue | None) -> int:
         """Write a message that nobody answers; 0: it can't be, nothing was done."""
-        sender, rotation, body = self.sender, self._rotation, message.body
+        sender, chooser, body = self.sender, self._chooser, message.body
         if (
             type(message) is not sender.message_type
             or type(body) is not bytes
@@ -162,10 +186,7 @@ class TopicSender:
             or sender.is_batching
         ):
             return 0
-        if queue is None:
-            index = (rotation.index + 1) % len(self.queues)
-        else:
-            index = self._index_of.get(queue, -1)
+        index = chooser.upcoming if queue is None else self._index_of.get(queue, -1)
         if index < 0 or (channel := self.channels[index]) is None:
             return 0
         opaque = channel.claim()
@@ -179,7 +200,7 @@ class TopicSender:
         if frame is None:
             return 0
         if queue is None:
-            rotation.index = index
+            chooser.advance()
         channel.write(frame)
         return len(channel.buffered)
 
@@ -236,12 +257,12 @@ class SendBatch:
         owner: BatchOwner,
     ) -> None:
         self.wait = wait
+        self.is_given = is_given
         self.owner = owner
         self.refused = False
         self.message_ids: list[str] = []
         self.futures: list[SendFuture] = []
         self._topic_sender = topic_sender
-        self._is_given = is_given
         self._bytes_max = bytes_max
         self._count_max = count_max
         self._items: list[bytes] = []
@@ -302,27 +323,3 @@ class SendBatch:
             self.message_ids = [self.message_ids[index] for index in kept]
             self.futures = [futures[index] for index in kept]
         return len(kept)
-
-    def post(self, index: int, timeout_ms: int, deadline: float) -> bool:
-        """Write the batch for a queue; False: there is no capacity, or no frame holds it."""
-        channel = self._topic_sender.channels[index]
-        if channel is None or not channel.has_capacity():
-            return False
-        return self.admit(index, timeout_ms, deadline, channel.new_opaque())
-
-    def admit(self, index: int, timeout_ms: int, deadline: float, opaque: int) -> bool:
-        """Write one that waited for capacity; False: no frame holds it."""
-        topic_sender = self._topic_sender
-        channel, sender = topic_sender.channels[index], topic_sender.sender
-        if channel is None:
-            return False
-        queue, head = topic_sender.queues[index], topic_sender.batch_head
-        start, text = head.start(queue.queue_id), json_text(wait_text(self.wait))
-        frame = head.frame(start, opaque, sender.time_ms(), 0, text, self.body)
-        if frame is None:
-            return False
-        ids = ",".join(self.message_ids)
-        ends = (channel.time(), deadline, timeout_ms, self._is_given)
-        channel.enter(frame, opaque, (None, sender, ids, queue, *ends, None, self))
-        sender.open_count += len(self.futures)
-        return True

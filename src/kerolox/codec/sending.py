@@ -26,7 +26,7 @@ CLOCK_SECONDS_MAX = 0.0005
 """A codec may take the time for the same for so long."""
 
 NO_OPAQUE = 1 << 40
-"""What :attr:`TopicSender.opaque` is behind a send that has none, since it is part of a batch."""
+"""The opaque of a send that has none, since it is part of a batch."""
 
 
 class SendFuture(Protocol):
@@ -123,8 +123,12 @@ class MessageIds(Protocol):
 class QueueRotation(Protocol):
     """Whose turn it is among queues."""
 
-    index: int
-    """That of the last one."""
+    @property
+    def upcoming(self) -> int:
+        """The number of the next one."""
+
+    def advance(self) -> None:
+        """The next one is used."""
 
 
 class SendChannel(Protocol):
@@ -156,6 +160,9 @@ class SendChannel(Protocol):
 
     def takes_more(self) -> bool:
         """Nothing but those that wait already stands before a further request."""
+
+    def new_opaque(self) -> int:
+        """The id of a request that is about to be made: no other one has it that is open."""
 
     def write(self, frame: bytes) -> None:
         """Buffer a frame of another kind."""
@@ -238,12 +245,6 @@ class SendBatch(Protocol):
     def seal(self) -> int:
         """Leave out messages whose callers went away; how many are left."""
 
-    def post(self, index: int, timeout_ms: int, deadline: float) -> bool:
-        """Write the batch for a queue; False: there is no capacity, or no frame holds it."""
-
-    def admit(self, index: int, timeout_ms: int, deadline: float, opaque: int) -> bool:
-        """Write one that waited for capacity; False: no frame holds it."""
-
 
 class TopicSender(Protocol):
     """The fast-path sends of one producer to one topic."""
@@ -251,16 +252,12 @@ class TopicSender(Protocol):
     batch: SendBatch | None
     """What messages for any queue with the producer's time limit join."""
 
-    @property
-    def opaque(self) -> int:
-        """That of the send that began last."""
-
     def aim(self, index: int, channel: SendChannel | None) -> None:
         """The connection that leads to a queue."""
 
     def begin(
         self, message: Message, queue: MessageQueue | None, timeout_ms: int | None
-    ) -> SendFuture | None:
+    ) -> tuple[SendFuture, int] | None:
         """Write a message, or let it join the batch.
 
         Args:
@@ -269,13 +266,14 @@ class TopicSender(Protocol):
             timeout_ms: its time limit; None: the producer's.
 
         Returns:
-            The future of its result, which is an :class:`OpenSend` when it is not stored; None:
-            there is no connection, no capacity, or it is not for the fast path. Nothing was done.
+            The future of its result, which is an :class:`OpenSend` when it is not stored, and its
+            opaque (:data:`NO_OPAQUE` in a batch); None: there is no connection, no capacity, or it
+            is not for the fast path. Nothing was done.
         """
 
     def submit(
         self, message: Message, queue: MessageQueue | None, timeout_ms: int | None
-    ) -> SendFuture | None:
+    ) -> tuple[SendFuture, int] | None:
         """As :meth:`begin`; ``go_on`` of the sender is called with one that is not stored."""
 
     def write_oneway(self, message: Message, queue: MessageQueue | None) -> int:
@@ -299,6 +297,27 @@ class TopicSender(Protocol):
     ) -> bool:
         """Write a message that waited for capacity, unless its future is done; False: it is not
         for the fast path."""
+
+    def new_batch(
+        self, wait: bool, is_given: bool, bytes_max: int, count_max: int, owner: BatchOwner
+    ) -> SendBatch:
+        """A batch of the topic's messages.
+
+        Args:
+            wait: the messages' WAIT.
+            is_given: the callers chose the queue.
+            bytes_max: about how large its body may be; a single larger message goes alone.
+            count_max: most messages.
+            owner: whoever sends it.
+        """
+
+    def post_batch(self, batch: SendBatch, index: int, timeout_ms: int, deadline: float) -> bool:
+        """Write a batch for a queue; False: there is no capacity, or no frame holds it."""
+
+    def admit_batch(
+        self, batch: SendBatch, index: int, timeout_ms: int, deadline: float, opaque: int
+    ) -> bool:
+        """Write a batch that waited for capacity; False: no frame holds it."""
 
     def withdraw(self, opaque: int) -> None:
         """A caller went away: forget its send."""
@@ -326,10 +345,6 @@ class SendCodec(Protocol):
     @property
     def TopicSender(self) -> MakeTopicSender:
         """Made for each topic of a producer."""
-
-    @property
-    def SendBatch(self) -> MakeBatch:
-        """Made for messages that travel together."""
 
 
 class MakeOpaques(Protocol):
@@ -420,7 +435,7 @@ class MakeTopicSender(Protocol):
         self,
         sender: Sender,
         make_future: Callable[[], SendFuture],
-        rotation: QueueRotation,
+        chooser: QueueRotation,
         queues: Sequence[MessageQueue],
         group: str,
         topic: str,
@@ -433,35 +448,11 @@ class MakeTopicSender(Protocol):
         Args:
             sender: the producer's.
             make_future: makes futures of the loop.
-            rotation: whose turn it is among the queues.
+            chooser: whose turn it is among the queues.
             queues: those of the topic.
             group: the producer's group.
             topic: the topic.
             create_topic_key: the template topic.
             default_topic_queue_nums: most queues of a new topic.
             unit_mode: the producer is of a unit.
-        """
-
-
-class MakeBatch(Protocol):
-    """Makes a batch."""
-
-    def __call__(
-        self,
-        topic_sender: TopicSender,
-        wait: bool,
-        is_given: bool,
-        bytes_max: int,
-        count_max: int,
-        owner: BatchOwner,
-    ) -> SendBatch:
-        """Nobody waits.
-
-        Args:
-            topic_sender: the topic sender of its topic.
-            wait: the messages' WAIT.
-            is_given: the callers chose the queue.
-            bytes_max: about how large its body may be; a single larger message goes alone.
-            count_max: most messages.
-            owner: whoever sends it.
         """

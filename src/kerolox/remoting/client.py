@@ -153,7 +153,7 @@ class RemotingClient:
             ClientError: it was first used in another event loop, or in the parent of this process.
         """
         connection, deadline = await self._ready(address, timeout_seconds)
-        command.opaque = opaque = self.opaque_for(connection)
+        command.opaque = opaque = connection.sends.new_opaque()
         hook = self._rpc_hook
         if hook is not None:
             _run(hook.before_request, address, command)
@@ -191,7 +191,7 @@ class RemotingClient:
         and the one-way flag. Errors as those of :meth:`invoke`.
         """
         connection, deadline = await self._ready(address, timeout_seconds)
-        command.opaque = self.opaque_for(connection)
+        command.opaque = connection.sends.new_opaque()
         command.flag |= FLAG_ONEWAY
         if self._rpc_hook is not None:
             _run(self._rpc_hook.before_request, address, command)
@@ -392,14 +392,6 @@ class RemotingClient:
             del self._connections[connection.address]
             if self._on_disconnect is not None:
                 self._on_disconnect(connection.address)
-
-    def opaque_for(self, connection: ClientConnection) -> int:
-        """One that no request has which is open on the connection."""
-        is_open = connection.requests.is_open
-        opaque = self._opaques.allocate()
-        while is_open(opaque):
-            opaque = self._opaques.allocate()
-        return opaque
 
 
 def _late(address: str, seconds: float, *, is_secure: bool) -> str:

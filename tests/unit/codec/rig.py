@@ -11,7 +11,7 @@ from typing import Any
 from kerolox.client.core.sending.queue_choice import QueueChooser
 from kerolox.client.core.sending.send import SendHeader, SendResult, SendStatus
 from kerolox.codec.choice import send_codec
-from kerolox.codec.sending import OpenSend, SendBatch, SendCodec
+from kerolox.codec.sending import NO_OPAQUE, OpenSend, SendBatch, SendCodec
 from kerolox.message import Message, MessageQueue
 
 NAMES = ["python"]
@@ -72,6 +72,8 @@ class Rig:
     armed: list[float] = field(default_factory=list)
     gone_on: list[OpenSend] = field(default_factory=list)
     make_future: Callable[[], Any] = HandFuture
+    opaque: int = NO_OPAQUE
+    """That of the send that began last."""
     calls: dict[int, Any] = field(default_factory=dict)
     waiting: OrderedDict[int, Any] = field(default_factory=OrderedDict)
 
@@ -128,12 +130,14 @@ class Rig:
     def batch(
         self, *, wait: bool = True, bytes_max: int = 1 << 30, count_max: int = 1_000
     ) -> SendBatch:
-        return self.codec.SendBatch(self.lane, wait, False, bytes_max, count_max, Owner(self))
+        return self.lane.new_batch(wait, False, bytes_max, count_max, Owner(self))
 
-    def begin(self, message: Message, **named: Any) -> HandFuture | None:
-        queue, timeout_ms = named.get("queue"), named.get("timeout_ms")
-        future = self.lane.begin(message, queue, timeout_ms)
-        assert future is None or isinstance(future, HandFuture)
+    def begin(self, message: Message, how: str = "begin", **named: Any) -> HandFuture | None:
+        begun = getattr(self.lane, how)(message, named.get("queue"), named.get("timeout_ms"))
+        if begun is None:
+            return None
+        future, self.opaque = begun
+        assert isinstance(future, HandFuture)
         return future
 
     def feed(self, data: bytes) -> tuple[list[bytes], str | None]:

@@ -30,9 +30,9 @@ def test_queues_have_their_turns_unless_one_is_given(codec: SendCodec) -> None:
     rig = Rig(codec, queue_ids=(0, 1, 2))
     for _ in range(4):
         rig.begin(MESSAGE)
-    assert rig.chooser.index == 0
+    assert rig.chooser.upcoming == 1
     rig.begin(MESSAGE, queue=rig.queues[2])
-    assert rig.chooser.index == 0
+    assert rig.chooser.upcoming == 1
     assert rig.begin(MESSAGE, queue=MessageQueue("T-1", "c", 0)) is None
     assert [send.queue.queue_id for send in rig.channel.take_open()] == [0, 1, 2, 0, 2]
 
@@ -51,7 +51,7 @@ def test_a_send_that_is_not_begun_leaves_nothing_and_no_turn_is_lost(codec: Send
         assert rig.begin(MESSAGE, timeout_ms=limit) is None
     rig.lane.aim(0, None)
     assert rig.begin(MESSAGE) is None
-    assert (rig.chooser.index, len(rig.channel), rig.sender.open_count) == (1, 0, 0)
+    assert (rig.chooser.upcoming, len(rig.channel), rig.sender.open_count) == (0, 0, 0)
     assert rig.channel.take() == b""
 
 
@@ -116,11 +116,11 @@ def test_there_is_room_within_the_bounds_and_behind_nobody(codec: SendCodec) -> 
 def test_an_opaque_that_is_open_is_not_given_again(codec: SendCodec) -> None:
     rig = Rig(codec, first_opaque=0x7FFFFFFF)
     rig.begin(MESSAGE)
-    assert rig.lane.opaque == 0x7FFFFFFF
+    assert rig.opaque == 0x7FFFFFFF
     rig.calls[-0x80000000] = rig.waiting[-0x7FFFFFFF] = None
     rig.waiting.clear()
     rig.begin(MESSAGE)
-    assert rig.lane.opaque == -0x7FFFFFFF
+    assert rig.opaque == -0x7FFFFFFF
     assert 0x7FFFFFFF in rig.channel
     assert -0x80000000 not in rig.channel
 
@@ -151,8 +151,8 @@ def test_a_send_that_is_not_stored_says_all_that_is_known_of_it(codec: SendCodec
     assert (send.message_id, send.queue) == (f"{HEAD}0000", rig.queues[0])
     assert (send.asked_at, send.deadline, send.timeout_ms) == (10.0, 10.5, 500)
     assert rig.gone_on == []
-    submitted = rig.lane.submit(MESSAGE, rig.queues[0], None)
-    rig.channel.complete(rig.lane.opaque, response)
+    submitted = rig.begin(MESSAGE, "submit", queue=rig.queues[0])
+    rig.channel.complete(rig.opaque, response)
     assert submitted is not None
     assert not submitted.done()
     (send,) = rig.gone_on
@@ -162,7 +162,7 @@ def test_a_send_that_is_not_stored_says_all_that_is_known_of_it(codec: SendCodec
 @both
 def test_nobody_is_told_of_a_send_that_was_cancelled(codec: SendCodec) -> None:
     rig = Rig(codec)
-    first, second = rig.begin(MESSAGE), rig.lane.submit(MESSAGE, None, None)
+    first, second = rig.begin(MESSAGE), rig.begin(MESSAGE, "submit")
     assert first is not None
     assert isinstance(second, HandFuture)
     first.cancel()
@@ -180,11 +180,11 @@ def test_a_withdrawn_send_makes_room_for_those_that_wait(codec: SendCodec) -> No
     rig = Rig(codec)
     rig.begin(MESSAGE)
     rig.lane.withdraw(NO_OPAQUE)
-    rig.lane.withdraw(rig.lane.opaque)
+    rig.lane.withdraw(rig.opaque)
     assert (len(rig.channel), rig.sender.open_count, rig.admits) == (0, 0, 0)
     rig.begin(MESSAGE)
     rig.waiting[1] = None
-    rig.lane.withdraw(rig.lane.opaque)
+    rig.lane.withdraw(rig.opaque)
     assert rig.admits == 1
 
 
@@ -223,7 +223,7 @@ def test_each_message_of_a_batch_has_its_own_result(codec: SendCodec) -> None:
     futures[1].cancel()  # type: ignore[union-attr]
     assert batch.seal() == 3
     assert b"1" not in batch.body.replace(HEAD.encode(), b"")[:60]
-    assert batch.post(0, 3_000, 13.0)
+    assert rig.lane.post_batch(batch, 0, 3_000, 13.0)
     assert rig.sender.open_count == 3
     assert len(rig.channel.futures(rig.sender)) == 3
     assert rig.channel.futures(Rig(codec).sender) == []
@@ -253,7 +253,7 @@ def test_messages_join_the_batch_of_their_lane_if_it_is_theirs(codec: SendCodec)
     assert rig.begin(MESSAGE) is None
     rig.lane.batch = batch = rig.batch()
     assert rig.begin(MESSAGE)
-    assert rig.lane.opaque == NO_OPAQUE
+    assert rig.opaque == NO_OPAQUE
     assert rig.begin(MESSAGE, queue=rig.queues[0]) is None
     assert rig.begin(MESSAGE, timeout_ms=5) is None
     assert rig.begin(Message("T-1", b"x", wait_store_ok=False)) is None
@@ -282,13 +282,14 @@ def story(codec: SendCodec, steps: list[tuple[str, int]], prompt: bool) -> list[
     for step, number in steps:
         opaque = 77 + number
         if step in ("begin", "submit"):
-            start = getattr(rig.lane, step)
             queue = (None, rig.queues[1])[number % 2]
-            futures.append(start(Message("T-1", bytes(1 + number)), queue, 100 * number))
+            message, limit = Message("T-1", bytes(1 + number)), 100 * number
+            futures.append(rig.begin(message, step, queue=queue, timeout_ms=limit))
         elif step == "batch":
             batch = rig.batch()
             futures += [batch.add(MESSAGE) for _ in range(number % 3 + 1)]
-            seen.append((batch.seal(), batch.post(number % 2, 400, rig.now + 0.4)))
+            seen.append(batch.seal())
+            seen.append(rig.lane.post_batch(batch, number % 2, 400, rig.now + 0.4))
         elif step == "answer":
             seen.append(rig.feed(answer(opaque, "A" + ",A" * (number % 3))))
         elif step == "odd":
@@ -309,7 +310,12 @@ def story(codec: SendCodec, steps: list[tuple[str, int]], prompt: bool) -> list[
             rig.channel.armed_at = earliest
             seen.append((len(overdue), earliest))
         seen.append(
-            [rig.channel.has_capacity(), len(rig.channel), rig.sender.open_count, rig.chooser.index]
+            [
+                rig.channel.has_capacity(),
+                len(rig.channel),
+                rig.sender.open_count,
+                rig.chooser.upcoming,
+            ]
         )
     seen += [rig.armed, rig.flushed, rig.flushes_scheduled, rig.checks, len(rig.gone_on)]
     seen += [shown(None if future is None else future.result) for future in futures]

@@ -148,7 +148,7 @@ def test_a_codec_makes_the_batch_of_the_slow_path_or_declines(
     command = header.request(outgoing_batch(messages, batch.message_ids), queue_id, 12)
     command.opaque = opaque
     assert batch.body == command.body
-    assert batch.post(0, 3_000, 10.0)
+    assert rig.lane.post_batch(batch, 0, 3_000, 10.0)
     assert rig.channel.take() == command.encode()
 
 

@@ -122,7 +122,7 @@ class HandRequests:
         if kind == "send" and has_capacity:
             requests.sends.feed(bytearray(), 0)  # so that the time is read anew
             begun: Any = self.rig.lane.begin(Message(TOPIC, body), None, round(seconds * 1000))
-            return self.rig.lane.opaque, begun
+            return begun[1], begun[0]
         opaque, waiter = self._opaques.allocate(), HandWaiter()
         what = f"{kind} {opaque}"
         command = command_of(opaque, kind, body)
@@ -197,6 +197,12 @@ class HandRequests:
         data = b"".join([*self._flushed, self.requests.sends.take()])
         self._flushed.clear()
         return [RemotingCommand.decode(frame).opaque for frame in self._decoder.feed(data)]
+
+    def is_open(self, opaque: int) -> bool:
+        """A request with this opaque waits for its response, or to be written."""
+        requests = self.requests
+        tables = (requests.sends, requests.calls, requests.request_queue.entries, requests.pulls)
+        return any(opaque in table for table in tables)
 
     def request_queue(self) -> list[int]:
         """The opaques of those that wait for room, in order."""

@@ -196,7 +196,7 @@ class Schedule:
         assert self.written == model.written
         assert scene.request_queue() == [each.opaque for each in model.request_queue]
         for asked in self.asked:
-            assert scene.requests.is_open(asked.opaque) is not bool(asked.end)
+            assert scene.is_open(asked.opaque) is not bool(asked.end)
         requests = scene.requests
         assert scene.rig.sender.open_count == len(requests.sends)
         assert len(requests.calls) + len(requests.pulls) + len(requests.sends) == len(model.open)

@@ -52,7 +52,7 @@ def test_an_answer_after_the_timer_has_fired_is_dropped(codec: SendCodec, kind: 
     scene.answer(opaque)
     assert isinstance(waiter.error, RequestTimeoutError)
     assert waiter.result is None
-    assert not scene.requests.is_open(opaque)
+    assert not scene.is_open(opaque)
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -101,7 +101,7 @@ def test_an_answer_that_was_never_asked_for_changes_nothing() -> None:
     scene = HandRequests(calls_max=1)
     opaque, _ = scene.ask()
     scene.answer(4_711)
-    assert scene.requests.is_open(opaque)
+    assert scene.is_open(opaque)
 
 
 # -- room, and who goes away ----------------------------------------------------------------------
@@ -133,7 +133,7 @@ def test_a_caller_that_goes_away_as_room_comes_is_passed_over(codec: SendCodec, 
     assert scene.written() == [first, third]
     scene.answer(third)
     assert waiter.result is not None
-    assert not scene.requests.is_open(second)
+    assert not scene.is_open(second)
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -159,7 +159,7 @@ def test_room_that_comes_too_late_is_not_used(codec: SendCodec, kind: str) -> No
     assert scene.written() == [first, third]
     assert isinstance(late.error, RequestTimeoutError)
     assert "was not sent" in str(late.error)
-    assert not scene.requests.is_open(second)
+    assert not scene.is_open(second)
 
 
 def test_requests_wait_while_the_peer_takes_no_more_and_go_on_in_order() -> None:

@@ -119,8 +119,9 @@ class Schedule:
         if kind == "send" and has_capacity:
             connection.sends.feed(bytearray(), 0)  # so that the time is read anew
             begun = self.rig.lane.begin(message, None, round(seconds * 1_000))
-            assert self.rig.lane.opaque == opaque
-            call.future = begun  # type: ignore[assignment]
+            assert begun is not None
+            assert begun[1] == opaque
+            call.future = begun[0]  # type: ignore[assignment]
         elif kind == "send":
             call.future = self.post_later(message, opaque, deadline, what)
         elif kind == "oneway" and connection.has_capacity():

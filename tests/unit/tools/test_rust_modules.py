@@ -30,9 +30,12 @@ def crate(folder: Path, **files: str) -> Path:
     return folder
 
 
-def test_the_engine_has_its_order_and_no_circle(tool: ModuleType) -> None:
-    assert tool.complaints(tool.SOURCE, tool.LAYERS) == []
-    assert set(tool.uses(tool.SOURCE)["queues::consume_queue"]) >= {"files::map", "queues::entry"}
+def test_engine_and_binding_have_their_order_and_no_circle(tool: ModuleType) -> None:
+    for source, layers in tool.CRATES.items():
+        assert tool.complaints(source, layers) == []
+    core, binding = map(tool.uses, tool.CRATES)
+    assert set(core["queues::consume_queue"]) >= {"files::map", "queues::entry"}
+    assert set(binding["sending::channel"]) >= {"buffer", "sending::sender"}
 
 
 @pytest.mark.parametrize(
@@ -90,4 +93,4 @@ def test_comments_tests_and_other_crates_do_not_count(tool: ModuleType, tmp_path
 
 def test_a_layer_without_a_place_in_the_order_is_refused(tool: ModuleType, tmp_path: Path) -> None:
     [line] = tool.complaints(crate(tmp_path, fresh=""), ["other"])
-    assert line.startswith("fresh: not in LAYERS")
+    assert line.startswith("fresh: not in CRATES")

@@ -4,7 +4,7 @@ use std::cell::RefCell;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
-use kerolox_core::client::send::{Numbers, push_item, push_wait};
+use kerolox_core::client::send::push_item;
 use parking_lot::Mutex;
 use pyo3::PyTraverseError;
 use pyo3::gc::PyVisit;
@@ -12,12 +12,10 @@ use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyList, PyString};
 
-use crate::sending::channel::{Kind, Send};
 use crate::sending::counters::Id;
-use crate::sending::message::Parts;
+use crate::sending::futures::Futures;
 use crate::sending::results::{Stored, is_done, set_result};
 use crate::sending::sender::Sender;
-use crate::sending::topic_sender::TopicSender;
 
 /// A buffer of property texts above this is given back.
 const KEPT_BYTES_MAX: usize = 1 << 20;
@@ -44,7 +42,8 @@ struct Items {
 /// Messages that wait for each other.
 #[pyclass(module = "kerolox_kernel", frozen)]
 pub struct SendBatch {
-    topic_sender: Py<TopicSender>,
+    sender: Py<Sender>,
+    make_future: Futures,
     wait: bool,
     is_given: bool,
     bytes_max: usize,
@@ -56,19 +55,6 @@ pub struct SendBatch {
 
 #[pymethods]
 impl SendBatch {
-    #[new]
-    fn new(
-        topic_sender: Py<TopicSender>,
-        wait: bool,
-        is_given: bool,
-        bytes_max: usize,
-        count_max: usize,
-        owner: Py<PyAny>,
-    ) -> Self {
-        let (items, is_refused) = (Mutex::default(), AtomicBool::new(false));
-        Self { topic_sender, wait, is_given, bytes_max, count_max, owner, items, is_refused }
-    }
-
     /// Whoever sends it.
     #[getter]
     fn owner<'py>(&self, py: Python<'py>) -> Bound<'py, PyAny> {
@@ -77,7 +63,7 @@ impl SendBatch {
 
     /// Their WAIT.
     #[getter]
-    fn wait(&self) -> bool {
+    pub fn wait(&self) -> bool {
         self.wait
     }
 
@@ -144,52 +130,6 @@ impl SendBatch {
         self.count()
     }
 
-    /// Write the batch for a queue; False: there is no capacity, or no frame holds it.
-    fn post(slf: &Bound<'_, Self>, index: usize, timeout_ms: i64, deadline: f64) -> PyResult<bool> {
-        let py = slf.py();
-        let Some(channel) = slf.get().topic_sender.get().channel(py, index) else {
-            return Ok(false);
-        };
-        if !channel.get().has_capacity(py)? {
-            return Ok(false);
-        }
-        let opaque = channel.get().new_opaque(py)?;
-        Self::admit(slf, index, timeout_ms, deadline, opaque)
-    }
-
-    /// Write one that waited for capacity; False: no frame holds it.
-    fn admit(
-        slf: &Bound<'_, Self>,
-        index: usize,
-        timeout_ms: i64,
-        deadline: f64,
-        opaque: i32,
-    ) -> PyResult<bool> {
-        let (py, batch) = (slf.py(), slf.get());
-        let topic_sender = batch.topic_sender.get();
-        let Some(channel) = topic_sender.channel(py, index) else { return Ok(false) };
-        let (at, channel) = (Instant::now(), channel.bind(py).get());
-        let now_ms = topic_sender.sender.get().now_ms(py, at)?;
-        let asked_at = channel.time(py, at)?;
-        let queue_id = topic_sender.queues[index].queue_id;
-        let numbers = Numbers { queue_id, opaque: i64::from(opaque), now_ms, flag: 0 };
-        let mut text = Vec::new();
-        push_wait(&mut text, batch.wait);
-        let kind = Kind::Batch(slf.clone().unbind());
-        let is_given = batch.is_given;
-        let send = Send {
-            topic_sender: batch.topic_sender.clone_ref(py),
-            kind,
-            index,
-            is_given,
-            asked_at,
-            timeout_ms,
-        };
-        channel.post(py, opaque, deadline, send, |buffered| {
-            topic_sender.batch_head.push(buffered, numbers, &text, &batch.items.lock().body)
-        })
-    }
-
     fn __traverse__(&self, visit: PyVisit<'_>) -> Result<(), PyTraverseError> {
         if let Some(items) = self.items.try_lock() {
             for item in &items.all {
@@ -197,11 +137,34 @@ impl SendBatch {
             }
         }
         visit.call(&self.owner)?;
-        visit.call(&self.topic_sender)
+        self.make_future.visit(&visit)?;
+        visit.call(&self.sender)
     }
 }
 
 impl SendBatch {
+    /// Nobody waits.
+    pub fn new(
+        (sender, make_future): (Py<Sender>, Futures),
+        (wait, is_given): (bool, bool),
+        bytes_max: usize,
+        count_max: usize,
+        owner: Py<PyAny>,
+    ) -> Self {
+        let (items, is_refused) = (Mutex::default(), AtomicBool::new(false));
+        Self { sender, make_future, wait, is_given, bytes_max, count_max, owner, items, is_refused }
+    }
+
+    /// The callers chose the queue.
+    pub fn is_given(&self) -> bool {
+        self.is_given
+    }
+
+    /// Gives its body to `take`.
+    pub fn with_body<R>(&self, take: impl FnOnce(&[u8]) -> R) -> R {
+        take(&self.items.lock().body)
+    }
+
     /// How many messages it has.
     pub fn count(&self) -> usize {
         self.items.lock().all.len()
@@ -219,10 +182,9 @@ impl SendBatch {
         is_wait_its_own: bool,
     ) -> PyResult<Option<Bound<'py, PyAny>>> {
         let (py, batch) = (slf.py(), slf.get());
-        let topic_sender = batch.topic_sender.get();
-        let sender = topic_sender.sender.get();
+        let sender = batch.sender.get();
         batch.is_refused.store(false, Ordering::Relaxed);
-        let Some(mut parts) = Parts::of(sender, message) else { return Ok(None) };
+        let Some(mut parts) = sender.parts_of(message) else { return Ok(None) };
         let Ok(flag) = i32::try_from(parts.flag) else { return Ok(None) };
         if is_wait_its_own && parts.wait != batch.wait {
             return Ok(None);
@@ -230,7 +192,7 @@ impl SendBatch {
         parts.wait = batch.wait;
         let now_ms = sender.now_ms(py, Instant::now())?;
         let id = sender.ids.get().next(py, now_ms)?;
-        let future = topic_sender.new_future(py)?;
+        let future = batch.make_future.make(py)?;
         let mut text = TEXT.take();
         text.clear();
         let is_text = parts.push_properties(&mut text, &id).is_some();

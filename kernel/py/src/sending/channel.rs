@@ -13,51 +13,13 @@ use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyList, PyString};
 
 use crate::buffer::with_bytes;
-use crate::sending::batch::SendBatch;
 use crate::sending::counters::Opaques;
-use crate::sending::results::{Stored, is_done, open_send, set_result};
+use crate::sending::open_send::{Kind, Send, open_send};
+use crate::sending::results::{Stored, is_done, set_result};
 use crate::sending::sender::{CLOCK_MAX, Sender};
-use crate::sending::topic_sender::TopicSender;
 
 /// What `feed` returns: frames that say anything else, and why the stream ended.
 type Fed<'py> = (Bound<'py, PyList>, Option<String>);
-
-/// A send that waits for its answer.
-pub struct Send {
-    pub topic_sender: Py<TopicSender>,
-    pub kind: Kind,
-    /// Its queue's number among those of the topic sender.
-    pub index: usize,
-    /// The caller chose the queue.
-    pub is_given: bool,
-    pub asked_at: f64,
-    pub timeout_ms: i64,
-}
-
-/// Who waits for it.
-pub enum Kind {
-    /// A caller.
-    Awaited(Py<PyAny>, Py<PyString>),
-    /// Nobody yet, so the message is kept for further tries.
-    Submitted(Py<PyAny>, Py<PyString>, Py<PyAny>),
-    /// Those of a batch.
-    Batch(Py<SendBatch>),
-}
-
-impl Send {
-    fn messages(&self) -> usize {
-        if let Kind::Batch(batch) = &self.kind { batch.get().count() } else { 1 }
-    }
-
-    fn sender(&self) -> &Sender {
-        self.topic_sender.get().sender.get()
-    }
-
-    /// It is on its way no more.
-    fn leave(&self) {
-        self.sender().count(-(self.messages() as i64));
-    }
-}
 
 /// A send that is stored.
 struct Settled<'py> {
@@ -206,6 +168,16 @@ impl SendChannel {
         Ok(has_capacity)
     }
 
+    /// An opaque that no request has which is open.
+    pub fn new_opaque(&self, py: Python<'_>) -> PyResult<i32> {
+        loop {
+            let opaque = self.unused_opaque(&self.state.lock().channel);
+            if !self.is_elsewhere(py, opaque)? {
+                return Ok(opaque);
+            }
+        }
+    }
+
     /// Buffer a frame of another kind.
     fn write(&self, py: Python<'_>, frame: &Bound<'_, PyBytes>) -> PyResult<()> {
         self.push(py, |buffered| {
@@ -291,7 +263,7 @@ impl SendChannel {
         let (mut found, mut batches) = (Vec::new(), Vec::new());
         let state = self.state.lock();
         for send in state.channel.sends() {
-            if sender.is_none_or(|sender| send.topic_sender.get().sender.is(sender)) {
+            if sender.is_none_or(|sender| send.sender.is(sender)) {
                 match &send.kind {
                     Kind::Awaited(future, _) | Kind::Submitted(future, ..) => {
                         found.push(future.bind(py).clone());
@@ -311,15 +283,7 @@ impl SendChannel {
     fn __traverse__(&self, visit: PyVisit<'_>) -> Result<(), PyTraverseError> {
         if let Some(state) = self.state.try_lock() {
             for send in state.channel.sends() {
-                visit.call(&send.topic_sender)?;
-                match &send.kind {
-                    Kind::Awaited(future, _) => visit.call(future)?,
-                    Kind::Submitted(future, _, message) => {
-                        visit.call(future)?;
-                        visit.call(message)?;
-                    }
-                    Kind::Batch(batch) => visit.call(batch)?,
-                }
+                send.visit(&visit)?;
             }
         }
         for object in [&self.time, &self.schedule_flush, &self.flush, &self.arm, &self.admit] {
@@ -339,16 +303,6 @@ impl SendChannel {
 }
 
 impl SendChannel {
-    /// An opaque that no request has which is open.
-    pub fn new_opaque(&self, py: Python<'_>) -> PyResult<i32> {
-        loop {
-            let opaque = self.unused_opaque(&self.state.lock().channel);
-            if !self.is_elsewhere(py, opaque)? {
-                return Ok(opaque);
-            }
-        }
-    }
-
     /// One that no send has which is open.
     fn unused_opaque(&self, channel: &Channel<Send>) -> i32 {
         loop {
@@ -451,7 +405,7 @@ impl SendChannel {
         send: Send,
         push: impl FnOnce(&mut Vec<u8>) -> Option<()>,
     ) -> PyResult<bool> {
-        send.sender().count(send.messages() as i64);
+        send.sender.get().count(send.messages() as i64);
         let posted = {
             let channel = &mut self.state.lock().channel;
             let is_alone = self.is_prompt && channel.is_alone();
@@ -527,15 +481,13 @@ fn fits(send: &Send, answer: &Sent<'_>) -> bool {
 fn settle(py: Python<'_>, settled: Settled<'_>) -> PyResult<()> {
     let Settled { send, queue_id, queue_offset, message_id, region, is_traced } = settled;
     send.leave();
-    let topic_sender = send.topic_sender.get();
-    let target = &topic_sender.queues[send.index];
-    let mut queue = target.queue.bind(py).clone();
-    if i64::from(queue_id) != target.queue_id {
+    let mut queue = send.queue.bind(py).clone();
+    if i64::from(queue_id) != send.queue_id {
         let (topic, broker) = (queue.get_item(0)?, queue.get_item(1)?);
         queue = queue.get_type().call1((topic, broker, queue_id))?;
     }
     let stored = Stored { queue, region, is_traced };
-    let sender = topic_sender.sender.get();
+    let sender = send.sender.get();
     match &send.kind {
         Kind::Awaited(future, id) | Kind::Submitted(future, id, _) => {
             let id = id.bind(py).clone();

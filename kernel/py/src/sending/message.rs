@@ -7,7 +7,6 @@ use pyo3::types::{PyBool, PyBytes, PyDict, PyInt, PyList, PyString, PyTuple, PyT
 use pyo3::{PyTraverseError, ffi, intern};
 
 use crate::sending::counters::Id;
-use crate::sending::sender::Sender;
 
 /// What is read of a fast-path message.
 pub struct Parts<'py> {
@@ -94,11 +93,15 @@ fn place_of(class: &Bound<'_, PyType>, name: &str) -> PyResult<Option<usize>> {
 
 impl<'py> Parts<'py> {
     /// Reads a message; None: it is not for the fast path, or is made of odd things.
-    pub fn of(sender: &Sender, message: &Bound<'py, PyAny>) -> Option<Self> {
-        let [body, delay, wait, flag, keys, tags, properties] = sender.members.read(message)?;
+    pub fn of(
+        members: &Members,
+        body_bytes_max: usize,
+        message: &Bound<'py, PyAny>,
+    ) -> Option<Self> {
+        let [body, delay, wait, flag, keys, tags, properties] = members.read(message)?;
         let body = body.cast_into_exact::<PyBytes>().ok()?;
         let size = body.as_bytes().len();
-        if size == 0 || size > sender.body_bytes_max || delay.is_truthy().ok()? {
+        if size == 0 || size > body_bytes_max || delay.is_truthy().ok()? {
             return None;
         }
         Some(Self {

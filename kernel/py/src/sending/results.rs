@@ -3,16 +3,9 @@
 use pyo3::ffi;
 use pyo3::intern;
 use pyo3::prelude::*;
-use pyo3::sync::PyOnceLock;
-use pyo3::types::{PyString, PyType};
+use pyo3::types::PyString;
 
-use crate::sending::channel::{Kind, Send};
-use crate::sending::sender::Sender;
-
-/// Members of a result.
-pub const RESULT_MEMBERS: usize = 7;
-
-static OPEN_SEND: PyOnceLock<Py<PyType>> = PyOnceLock::new();
+use crate::sending::sender::{RESULT_MEMBERS, Sender};
 
 /// What an answer says beside the offsets.
 pub struct Stored<'py> {
@@ -88,42 +81,4 @@ pub fn set_result(future: &Bound<'_, PyAny>, result: &Bound<'_, PyAny>) -> PyRes
 pub fn is_done(future: &Bound<'_, PyAny>) -> bool {
     let name = intern!(future.py(), "done");
     future.call_method0(name).and_then(|done| done.is_truthy()).unwrap_or(true)
-}
-
-/// A send that is open no more, as Python's `OpenSend`.
-pub fn open_send<'py>(py: Python<'py>, send: &Send, deadline: f64) -> PyResult<Bound<'py, PyAny>> {
-    let class = OPEN_SEND.import(py, "kerolox.codec.sending", "OpenSend")?;
-    let topic_sender = send.topic_sender.get();
-    let sender = topic_sender.sender.get();
-    let go_on = sender.go_on.bind(py);
-    let none = || py.None().into_bound(py);
-    let queue = topic_sender.queues[send.index].queue.bind(py);
-    let (future, go_on, message, batch, id) = match &send.kind {
-        Kind::Awaited(future, id) => {
-            let id = id.bind(py).clone().into_any();
-            (future.bind(py).clone(), none(), none(), none(), id)
-        }
-        Kind::Submitted(future, id, message) => {
-            let id = id.bind(py).clone().into_any();
-            let message = message.bind(py).clone();
-            (future.bind(py).clone(), go_on.clone(), message, none(), id)
-        }
-        Kind::Batch(batch) => {
-            let ids = batch.get().message_ids(py)?;
-            let id = intern!(py, ",").call_method1(intern!(py, "join"), (ids,))?;
-            (none(), go_on.clone(), none(), batch.bind(py).clone().into_any(), id)
-        }
-    };
-    class.call1((
-        future,
-        go_on,
-        message,
-        batch,
-        id,
-        queue,
-        send.is_given,
-        send.asked_at,
-        deadline,
-        send.timeout_ms,
-    ))
 }

@@ -11,11 +11,13 @@ use pyo3::prelude::*;
 use pyo3::types::{PyTuple, PyType};
 
 use crate::sending::counters::MessageIds;
-use crate::sending::message::Members;
-use crate::sending::results::RESULT_MEMBERS;
+use crate::sending::message::{Members, Parts};
 
 /// A time is taken for the same for so long (`CLOCK_SECONDS_MAX`).
 pub const CLOCK_MAX: Duration = Duration::from_micros(500);
+
+/// Members of a result.
+pub const RESULT_MEMBERS: usize = 7;
 
 /// What all fast-path sends of one producer share.
 #[pyclass(module = "kerolox_kernel", frozen)]
@@ -24,10 +26,10 @@ pub struct Sender {
     pub check: Py<PyAny>,
     pub go_on: Py<PyAny>,
     /// Of the only class of messages that are plain.
-    pub members: Members,
+    members: Members,
     pub result_type: Py<PyType>,
     pub status: Py<PyAny>,
-    pub body_bytes_max: usize,
+    body_bytes_max: usize,
     pub timeout_ms: i64,
     pub is_batching: bool,
     now_ms: Py<PyAny>,
@@ -90,6 +92,11 @@ impl Sender {
 }
 
 impl Sender {
+    /// Reads a message; None: it is not for the fast path.
+    pub fn parts_of<'py>(&self, message: &Bound<'py, PyAny>) -> Option<Parts<'py>> {
+        Parts::of(&self.members, self.body_bytes_max, message)
+    }
+
     /// Milliseconds since the epoch, about `at`.
     pub fn now_ms(&self, py: Python<'_>, at: Instant) -> PyResult<i64> {
         let said = *self.said.lock();

@@ -1,10 +1,9 @@
 //! `TopicSender` of the Python interface.
 
 use std::cell::RefCell;
-use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::Instant;
 
-use kerolox_core::client::send::{Numbers, SendHead};
+use kerolox_core::client::send::{Numbers, SendHead, push_wait};
 use parking_lot::Mutex;
 use pyo3::PyTraverseError;
 use pyo3::exceptions::PyIndexError;
@@ -14,13 +13,18 @@ use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyString};
 
 use crate::sending::batch::SendBatch;
-use crate::sending::channel::{Kind, Send, SendChannel};
+use crate::sending::channel::SendChannel;
+use crate::sending::futures::Futures;
 use crate::sending::message::Parts;
+use crate::sending::open_send::{Kind, Send};
 use crate::sending::results::is_done;
 use crate::sending::sender::Sender;
 
-/// What `opaque` is behind a send that has none (`NO_OPAQUE`).
+/// The opaque of a send that has none, since it is part of a batch (`NO_OPAQUE`).
 const NO_OPAQUE: i64 = 1 << 40;
+
+/// A send that has begun: the future of its result, and its opaque.
+type Started<'py> = (Bound<'py, PyAny>, i64);
 
 /// The buffer of property texts is given back when one message left it larger than this.
 const KEPT_BYTES_MAX: usize = 1 << 20;
@@ -31,65 +35,25 @@ thread_local! {
 }
 
 /// A queue of the topic.
-pub struct Queue {
-    pub queue: Py<PyAny>,
-    pub queue_id: i64,
-}
-
-/// Makes futures of the loop.
-enum Futures {
-    /// By a function.
-    Calling(Py<PyAny>),
-    /// By a class and its named arguments, which a `functools.partial` has.
-    Of(Py<PyAny>, Py<PyDict>),
-}
-
-impl Futures {
-    fn of(make: Bound<'_, PyAny>) -> PyResult<Self> {
-        let py = make.py();
-        if make.get_type().is(&py.import("functools")?.getattr("partial")?)
-            && make.getattr("args")?.is_empty()?
-        {
-            let named = make.getattr("keywords")?.cast_into::<PyDict>()?;
-            return Ok(Self::Of(make.getattr("func")?.unbind(), named.unbind()));
-        }
-        Ok(Self::Calling(make.unbind()))
-    }
-
-    /// A `partial` would copy its arguments for each.
-    fn make<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
-        match self {
-            Self::Calling(make) => make.bind(py).call0(),
-            Self::Of(class, named) => class.bind(py).call((), Some(named.bind(py))),
-        }
-    }
-
-    fn visit(&self, visit: &PyVisit<'_>) -> Result<(), PyTraverseError> {
-        match self {
-            Self::Calling(make) => visit.call(make),
-            Self::Of(class, named) => {
-                visit.call(class)?;
-                visit.call(named)
-            }
-        }
-    }
+struct Queue {
+    queue: Py<PyAny>,
+    queue_id: i64,
 }
 
 /// The fast-path sends of one producer to one topic.
 #[pyclass(module = "kerolox_kernel", frozen)]
 pub struct TopicSender {
-    pub sender: Py<Sender>,
-    pub queues: Vec<Queue>,
+    sender: Py<Sender>,
+    queues: Vec<Queue>,
     /// The fixed parts of requests that have batches.
-    pub batch_head: SendHead,
+    batch_head: SendHead,
     futures: Futures,
-    rotation: Py<PyAny>,
+    chooser: Py<PyAny>,
     by_queue: Py<PyDict>,
     single: SendHead,
     oneway: SendHead,
     channels: Mutex<Vec<Option<Py<SendChannel>>>>,
     batch: Mutex<Option<Py<SendBatch>>>,
-    opaque: AtomicI64,
 }
 
 #[pymethods]
@@ -100,7 +64,7 @@ impl TopicSender {
         py: Python<'_>,
         sender: Py<Sender>,
         make_future: Bound<'_, PyAny>,
-        rotation: Py<PyAny>,
+        chooser: Py<PyAny>,
         queues: Vec<Bound<'_, PyAny>>,
         group: &str,
         topic: &str,
@@ -126,13 +90,12 @@ impl TopicSender {
             queues: known,
             batch_head,
             futures: Futures::of(make_future)?,
-            rotation,
+            chooser,
             by_queue: by_queue.unbind(),
             single,
             oneway,
             channels: Mutex::new(channels),
             batch: Mutex::new(None),
-            opaque: AtomicI64::new(NO_OPAQUE),
         })
     }
 
@@ -146,12 +109,6 @@ impl TopicSender {
     fn set_batch(&self, value: Option<Py<SendBatch>>) {
         let former = std::mem::replace(&mut *self.batch.lock(), value);
         drop(former);
-    }
-
-    /// That of the send that began last.
-    #[getter]
-    fn opaque(&self) -> i64 {
-        self.opaque.load(Ordering::Relaxed)
     }
 
     /// The connection that leads to a queue.
@@ -172,7 +129,7 @@ impl TopicSender {
         message: &Bound<'py, PyAny>,
         queue: &Bound<'py, PyAny>,
         timeout_ms: &Bound<'py, PyAny>,
-    ) -> PyResult<Option<Bound<'py, PyAny>>> {
+    ) -> PyResult<Option<Started<'py>>> {
         Self::start(slf, message, queue, timeout_ms, false)
     }
 
@@ -182,7 +139,7 @@ impl TopicSender {
         message: &Bound<'py, PyAny>,
         queue: &Bound<'py, PyAny>,
         timeout_ms: &Bound<'py, PyAny>,
-    ) -> PyResult<Option<Bound<'py, PyAny>>> {
+    ) -> PyResult<Option<Started<'py>>> {
         Self::start(slf, message, queue, timeout_ms, true)
     }
 
@@ -196,7 +153,7 @@ impl TopicSender {
         if sender.is_batching {
             return Ok(0);
         }
-        let Some(parts) = Parts::of(sender, message) else { return Ok(0) };
+        let Some(parts) = sender.parts_of(message) else { return Ok(0) };
         let Some(index) = self.index_of(queue)? else { return Ok(0) };
         let Some(channel) = self.channel(py, index) else { return Ok(0) };
         let (at, channel) = (Instant::now(), channel.bind(py).get());
@@ -213,7 +170,7 @@ impl TopicSender {
         let count =
             channel.push(py, |buffered| self.oneway.push(buffered, numbers, &text, body))?;
         if count > 0 && queue.is_none() {
-            self.rotation.bind(py).setattr(intern!(py, "index"), index)?;
+            self.chooser.bind(py).call_method0(intern!(py, "advance"))?;
         }
         Ok(count)
     }
@@ -233,7 +190,7 @@ impl TopicSender {
             return Ok(true);
         }
         let channel = channel.bind(py).get();
-        let Some(parts) = Parts::of(topic_sender.sender.get(), message) else { return Ok(false) };
+        let Some(parts) = topic_sender.sender.get().parts_of(message) else { return Ok(false) };
         let deadline = send.getattr(intern!(py, "deadline"))?.extract()?;
         let timeout_ms = send.getattr(intern!(py, "timeout_ms"))?.extract()?;
         let is_given = send.getattr(intern!(py, "is_given"))?.extract()?;
@@ -246,8 +203,64 @@ impl TopicSender {
             } else {
                 Kind::Awaited(future.unbind(), id)
             };
-            let topic_sender = slf.clone().unbind();
-            Send { topic_sender, kind, index, is_given, asked_at, timeout_ms }
+            topic_sender.open_send(py, kind, index, (is_given, asked_at, timeout_ms))
+        })
+    }
+
+    /// A batch of the topic's messages.
+    fn new_batch(
+        &self,
+        py: Python<'_>,
+        wait: bool,
+        is_given: bool,
+        bytes_max: usize,
+        count_max: usize,
+        owner: Py<PyAny>,
+    ) -> SendBatch {
+        let made = (self.sender.clone_ref(py), self.futures.clone_ref(py));
+        SendBatch::new(made, (wait, is_given), bytes_max, count_max, owner)
+    }
+
+    /// Write a batch for a queue; False: there is no capacity, or no frame holds it.
+    fn post_batch(
+        &self,
+        batch: &Bound<'_, SendBatch>,
+        index: usize,
+        timeout_ms: i64,
+        deadline: f64,
+    ) -> PyResult<bool> {
+        let py = batch.py();
+        let Some(channel) = self.channel(py, index) else { return Ok(false) };
+        if !channel.get().has_capacity(py)? {
+            return Ok(false);
+        }
+        let opaque = channel.get().new_opaque(py)?;
+        self.admit_batch(batch, index, timeout_ms, deadline, opaque)
+    }
+
+    /// Write a batch that waited for capacity; False: no frame holds it.
+    fn admit_batch(
+        &self,
+        batch: &Bound<'_, SendBatch>,
+        index: usize,
+        timeout_ms: i64,
+        deadline: f64,
+        opaque: i32,
+    ) -> PyResult<bool> {
+        let py = batch.py();
+        let Some(channel) = self.channel(py, index) else { return Ok(false) };
+        let (at, channel) = (Instant::now(), channel.bind(py).get());
+        let now_ms = self.sender.get().now_ms(py, at)?;
+        let asked_at = channel.time(py, at)?;
+        let queue_id = self.queues[index].queue_id;
+        let numbers = Numbers { queue_id, opaque: i64::from(opaque), now_ms, flag: 0 };
+        let mut text = Vec::new();
+        push_wait(&mut text, batch.get().wait());
+        let is_given = batch.get().is_given();
+        let kind = Kind::Batch(batch.clone().unbind());
+        let send = self.open_send(py, kind, index, (is_given, asked_at, timeout_ms));
+        channel.post(py, opaque, deadline, send, |buffered| {
+            batch.get().with_body(|body| self.batch_head.push(buffered, numbers, &text, body))
         })
     }
 
@@ -280,19 +293,27 @@ impl TopicSender {
         }
         visit.call(&self.sender)?;
         self.futures.visit(&visit)?;
-        visit.call(&self.rotation)?;
+        visit.call(&self.chooser)?;
         visit.call(&self.by_queue)
     }
 }
 
 impl TopicSender {
-    /// A future of the loop.
-    pub fn new_future<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
-        self.futures.make(py)
+    /// What is known of a send that is on its way.
+    fn open_send(
+        &self,
+        py: Python<'_>,
+        kind: Kind,
+        index: usize,
+        (is_given, asked_at, timeout_ms): (bool, f64, i64),
+    ) -> Send {
+        let Queue { queue, queue_id } = &self.queues[index];
+        let (sender, queue) = (self.sender.clone_ref(py), queue.clone_ref(py));
+        Send { sender, kind, queue, queue_id: *queue_id, is_given, asked_at, timeout_ms }
     }
 
     /// The connection that leads to a queue.
-    pub fn channel(&self, py: Python<'_>, index: usize) -> Option<Py<SendChannel>> {
+    fn channel(&self, py: Python<'_>, index: usize) -> Option<Py<SendChannel>> {
         self.channels.lock().get(index)?.as_ref().map(|channel| channel.clone_ref(py))
     }
 
@@ -302,13 +323,13 @@ impl TopicSender {
         queue: &Bound<'py, PyAny>,
         timeout_ms: &Bound<'py, PyAny>,
         is_submitted: bool,
-    ) -> PyResult<Option<Bound<'py, PyAny>>> {
+    ) -> PyResult<Option<Started<'py>>> {
         let (py, topic_sender) = (slf.py(), slf.get());
         let sender = topic_sender.sender.get();
         if sender.is_batching {
             return topic_sender.join(py, message, queue, timeout_ms);
         }
-        let Some(parts) = Parts::of(sender, message) else { return Ok(None) };
+        let Some(parts) = sender.parts_of(message) else { return Ok(None) };
         let Some(ms) = time_limit(timeout_ms, sender.timeout_ms) else { return Ok(None) };
         let Some(index) = topic_sender.index_of(queue)? else { return Ok(None) };
         let Some(channel) = topic_sender.channel(py, index) else { return Ok(None) };
@@ -316,7 +337,7 @@ impl TopicSender {
         let Some((opaque, asked_at)) = channel.place(py, at, &sender.check)? else {
             return Ok(None);
         };
-        let future = topic_sender.new_future(py)?;
+        let future = topic_sender.futures.make(py)?;
         let is_given = !queue.is_none();
         let deadline = asked_at + ms as f64 / 1000.0;
         let is_written = topic_sender.write(channel, &parts, at, opaque, deadline, |id| {
@@ -326,17 +347,15 @@ impl TopicSender {
             } else {
                 Kind::Awaited(waiting, id)
             };
-            let topic_sender = slf.clone().unbind();
-            Send { topic_sender, kind, index, is_given, asked_at, timeout_ms: ms }
+            topic_sender.open_send(py, kind, index, (is_given, asked_at, ms))
         })?;
         if !is_written {
             return Ok(None);
         }
         if !is_given {
-            topic_sender.rotation.bind(py).setattr(intern!(py, "index"), index)?;
+            topic_sender.chooser.bind(py).call_method0(intern!(py, "advance"))?;
         }
-        topic_sender.opaque.store(i64::from(opaque), Ordering::Relaxed);
-        Ok(Some(future))
+        Ok(Some((future, i64::from(opaque))))
     }
 
     /// A fast-path message that may wait for others does so.
@@ -346,24 +365,21 @@ impl TopicSender {
         message: &Bound<'py, PyAny>,
         queue: &Bound<'py, PyAny>,
         timeout_ms: &Bound<'py, PyAny>,
-    ) -> PyResult<Option<Bound<'py, PyAny>>> {
+    ) -> PyResult<Option<Started<'py>>> {
         if !queue.is_none() || !timeout_ms.is_none() {
             return Ok(None);
         }
         let Some(batch) = self.batch(py) else { return Ok(None) };
         let future = SendBatch::join(batch.bind(py), message, true)?;
-        if future.is_some() {
-            self.opaque.store(NO_OPAQUE, Ordering::Relaxed);
-        }
-        Ok(future)
+        Ok(future.map(|future| (future, NO_OPAQUE)))
     }
 
     /// The number of a queue, or of the next in turn; None: it is not among them.
     fn index_of(&self, queue: &Bound<'_, PyAny>) -> PyResult<Option<usize>> {
         let py = queue.py();
         if queue.is_none() {
-            let last: usize = self.rotation.bind(py).getattr(intern!(py, "index"))?.extract()?;
-            return Ok(Some((last + 1) % self.queues.len()));
+            let upcoming = self.chooser.bind(py).getattr(intern!(py, "upcoming"))?;
+            return Ok(Some(upcoming.extract()?));
         }
         self.by_queue.bind(py).get_item(queue)?.map(|index| index.extract()).transpose()
     }
@@ -385,7 +401,7 @@ impl TopicSender {
         let body = parts.body.as_bytes();
         let text_of_id = id.as_str();
         let numbers_of = |send: &Send| {
-            let queue_id = self.queues[send.index].queue_id;
+            let queue_id = send.queue_id;
             Numbers { queue_id, opaque: i64::from(opaque), now_ms, flag: parts.flag }
         };
         if let Some(own) = parts.fast_properties(text_of_id) {

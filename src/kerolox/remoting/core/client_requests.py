@@ -86,15 +86,6 @@ class ClientRequests(PullRequests):
         self.silence: Silence = Silence()
         self._tables = (self.calls, self.pulls, self.request_queue, self.sends)
 
-    def is_open(self, opaque: int) -> bool:
-        """A request with this opaque waits for its response, or to be written."""
-        return (
-            opaque in self.sends
-            or opaque in self.calls
-            or opaque in self.request_queue.entries
-            or opaque in self.pulls
-        )
-
     # -- what callers ask -----------------------------------------------------------------------
     def queue(
         self, command: RemotingCommand, deadline: float, what: str, waiter: Waiter[RemotingCommand]

@@ -242,7 +242,7 @@ class Delivery:
         queues = publish_queues(topic, route) if route is not None else []
         if route is None or not queues:
             return plan
-        chooser = QueueChooser(queues, start=plan.chooser.index)
+        chooser = QueueChooser(queues, start=plan.chooser.upcoming - 1)
         return plan._replace(route=route, chooser=chooser)
 
     async def _pause(self, seconds: float) -> bool:

@@ -248,10 +248,10 @@ class Producer(Client):
             raise
         if sender is None or selector is not None:
             return await self._send_slowly(message, queue, selector, timeout_ms)
-        future = sender.begin(message, queue, timeout_ms)
-        if future is None:
+        begun = sender.begin(message, queue, timeout_ms)
+        if begun is None:
             return await self._send_slowly(message, queue, None, timeout_ms)
-        opaque = sender.opaque
+        future, opaque = begun
         try:
             outcome = await future
         except BaseException:
@@ -296,8 +296,8 @@ class Producer(Client):
             except (AttributeError, TypeError):
                 check_message(message)
                 raise
-            if sender is not None and (future := sender.submit(message, queue, timeout_ms)):
-                return cast("Future[SendResult]", future)
+            if sender is not None and (begun := sender.submit(message, queue, timeout_ms)):
+                return cast("Future[SendResult]", begun[0])
             check_message(message)
             cluster = self._cluster or self._open_cluster()
             if fast_sends is not None and self._faults is None:

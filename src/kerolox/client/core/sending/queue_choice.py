@@ -21,29 +21,24 @@ class QueueChooser:
         if not queues:
             raise ValueError("no queue to choose from")
         self.queues = tuple(queues)
-        self.index = start % len(self.queues)
-        """The number of the last one; codecs count it up by themselves."""
+        self.upcoming = (start + 1) % len(self.queues)
+        """The number of the next one; whoever uses it calls :meth:`advance`."""
 
-    def next_index(self) -> int:
-        """The number of the next queue."""
-        self.index = index = (self.index + 1) % len(self.queues)
-        return index
-
-    def step_back(self) -> None:
-        """The last choice is not used: the next one is the same."""
-        self.index = (self.index - 1) % len(self.queues)
+    def advance(self) -> None:
+        """The next one is used."""
+        self.upcoming = (self.upcoming + 1) % len(self.queues)
 
     def next(self, tried: Sequence[str] = ()) -> MessageQueue:
         """The next queue of a broker that was not tried; if there is none, of another one than
         the last that was; if there is only that, of it."""
-        queues = self.queues
-        if not tried:
-            return queues[self.next_index()]
-        for avoided in (tried, tried[-1:]):
-            for _ in range(len(queues)):
-                self.index = (self.index + 1) % len(queues)
-                queue = queues[self.index]
+        for avoided in (tried, tried[-1:]) if tried else ():
+            for _ in self.queues:
+                queue = self._taken()
                 if queue.broker_name not in avoided:
                     return queue
-        self.index = (self.index + 1) % len(queues)
-        return queues[self.index]
+        return self._taken()
+
+    def _taken(self) -> MessageQueue:
+        queue = self.queues[self.upcoming]
+        self.advance()
+        return queue

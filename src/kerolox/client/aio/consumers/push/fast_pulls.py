@@ -20,8 +20,6 @@ from kerolox.protocol.codes import RequestCode, ResponseCode
 from kerolox.protocol.command import RemotingCommand
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from kerolox.client.aio.consumers.push.assignment import Assignment
     from kerolox.codec.pulling import PullFrames
     from kerolox.filter.tags import Subscription
@@ -60,7 +58,6 @@ class FastPulls:
         *,
         connection: ClientConnection,
         frames: PullFrames,
-        new_opaque: Callable[[ClientConnection], int],
         suspend_timeout_ms: int,
         timeout_seconds: float,
     ) -> None:
@@ -72,7 +69,6 @@ class FastPulls:
             subscription: what is wanted of it.
             connection: to the broker, with capacity for a request.
             frames: makes the requests.
-            new_opaque: gives the opaque of a request.
             suspend_timeout_ms: how long the broker may hold a pull.
             timeout_seconds: time limit of each pull.
         """
@@ -81,7 +77,6 @@ class FastPulls:
         self._subscription = subscription
         self._connection = connection
         self._frames = frames
-        self._new_opaque = new_opaque
         self._flags = pull_flags(suspend_timeout_ms=suspend_timeout_ms)
         self._flags_to_commit = pull_flags(suspend_timeout_ms=suspend_timeout_ms, commits=True)
         self._timeout_seconds = timeout_seconds
@@ -118,7 +113,7 @@ class FastPulls:
         assignment.process_queue.last_pull_ms = self.asked_ms = now_ms
         commit = self._pull_loop.commit_offset(assignment, connection.address)
         flags = self._flags if commit < 0 else self._flags_to_commit
-        self._opaque = opaque = self._new_opaque(connection)
+        self._opaque = opaque = connection.sends.new_opaque()
         frame = self._frames.frame(opaque, assignment.next_offset, flags, max(commit, 0))
         self._asked_at = now = self._loop.time()
         connection.requests.pull(frame, opaque, now + self._timeout_seconds, self._what, self)

@@ -176,7 +176,6 @@ class Pulling:
                 settings.pull_batch_size,
                 settings.suspend_timeout_ms,
             ),
-            new_opaque=self._cluster.remoting.opaque_for,
             suspend_timeout_ms=settings.suspend_timeout_ms,
             timeout_seconds=settings.pull_timeout_ms / 1000,
         )

@@ -114,9 +114,7 @@ class Batches:
         loop = path.loop
         about = _About(key, path, loop.time() + key.timeout_ms / 1000, self._seal)
         bounds = (self._bytes_max, BATCH_COUNT_MAX)
-        batch = path.codec.SendBatch(
-            path.sends, key.wait_store_ok, key.queue is not None, *bounds, about
-        )
+        batch = path.sends.new_batch(key.wait_store_ok, key.queue is not None, *bounds, about)
         if self._linger_seconds:
             about.timer = loop.call_later(self._linger_seconds, self._seal, batch)
         else:
@@ -142,9 +140,11 @@ class Batches:
         if not batch.seal():
             return
         target = self._choose(path, key.queue)
+        if target is not None and key.queue is None and not self._is_noted:
+            path.chooser.advance()
         if target is None or target.connection is None:
             self._run(self._deliver(batch, None))
-        elif batch.post(target.index, key.timeout_ms, about.deadline):
+        elif path.sends.post_batch(batch, target.index, key.timeout_ms, about.deadline):
             if self._is_noted and key.queue is None:
                 self._note(batch, target)
         elif target.connection.has_capacity():  # no frame holds it
@@ -154,14 +154,15 @@ class Batches:
 
     def _queue(self, batch: SendBatch, target: QueueTarget, connection: ClientConnection) -> None:
         about = _about(batch)
-        key, deadline, remoting = about.key, about.deadline, about.path.cluster.remoting
-        opaque = remoting.opaque_for(connection)
+        key, path, deadline = about.key, about.path, about.deadline
+        opaque = connection.sends.new_opaque()
         ends = (about.path.loop.time(), deadline, key.timeout_ms)
         is_given = key.queue is not None
         send = OpenSend(None, self.go_on, None, batch, "", target.queue, is_given, *ends)
 
         def write() -> bool:
-            return not batch.seal() or batch.admit(target.index, key.timeout_ms, deadline, opaque)
+            ends = (key.timeout_ms, deadline, opaque)
+            return not batch.seal() or path.sends.admit_batch(batch, target.index, *ends)
 
         self._wait_for_capacity(target, write, send, opaque)
 

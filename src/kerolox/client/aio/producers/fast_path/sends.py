@@ -140,18 +140,19 @@ class FastSends:
             return None
         if not connection.has_capacity():
             is_given = queue is not None
+            if not is_given and not self._avoids:
+                path.chooser.advance()
             return self._queued(
                 path, target, message, ms, is_given=is_given, is_submitted=is_submitted
             )
-        if queue is None and not self._avoids:
-            path.chooser.step_back()  # the codec takes the same one, or the slow path does
-        elif queue is None:
+        if self._avoids:
             queue = target.queue
         start = path.sends.submit if is_submitted else path.sends.begin
         started = start(message, queue, ms)
         if started is None:
             return None
-        return StartedSend(started, path.sends.withdraw, path.sends.opaque, target)
+        future, opaque = started
+        return StartedSend(future, path.sends.withdraw, opaque, target)
 
     async def write_oneway(
         self, cluster: Cluster, message: Message, queue: MessageQueue | None
@@ -167,11 +168,7 @@ class FastSends:
         if path is not None and not self._is_batching:
             target = self._paths.choose(path, queue)
             if target is not None:
-                if queue is not None or self._avoids:
-                    queue = target.queue
-                else:
-                    path.chooser.step_back()  # the codec takes the same one
-                frames = path.sends.write_oneway(message, queue)
+                frames = path.sends.write_oneway(message, target.queue if self._avoids else queue)
         if frames >= ONEWAY_PER_ITERATION_MAX:
             await asyncio.sleep(0)
         return frames > 0
@@ -211,7 +208,7 @@ class FastSends:
             now + ms / 1000,
             ms,
         )
-        opaque = path.cluster.remoting.opaque_for(connection)
+        opaque = connection.sends.new_opaque()
         write = partial(path.sends.admit, message, target.index, opaque, send)
         self._wait_for_capacity(target, write, send, opaque)
 

@@ -43,12 +43,11 @@ class QueueTarget:
 class TopicPath:
     """The way of the fast-path sends of one topic, made anew with its plan."""
 
-    __slots__ = ("by_queue", "chooser", "cluster", "codec", "loop", "plan", "sends", "targets")
+    __slots__ = ("by_queue", "chooser", "cluster", "loop", "plan", "sends", "targets")
 
     def __init__(self, cluster: Cluster, plan: Plan, sends: TopicSender) -> None:
         self.loop = asyncio.get_running_loop()
         self.cluster = cluster
-        self.codec = cluster.remoting.codec
         self.plan = plan
         self.chooser = plan.chooser
         self.sends = sends
@@ -105,18 +104,13 @@ class TopicPaths:
         return path
 
     def choose(self, path: TopicPath, queue: MessageQueue | None) -> QueueTarget | None:
-        """The given queue, or the next one, with a connection; None: the slow path chooses."""
+        """The given queue, or the next one, with a connection; None: the slow path chooses. The
+        next one is for whoever lets the chooser advance, unless brokers are avoided."""
         if queue is not None or self._avoids:
             target = path.by_queue.get(queue or self._delivery.choose(path.plan, ()))
         else:
-            target = path.targets[path.chooser.next_index()]
-        if target is None:
-            return None
-        if not path.connect(target):
-            if queue is None:
-                path.chooser.step_back()
-            return None
-        return target
+            target = path.targets[path.chooser.upcoming]
+        return target if target is not None and path.connect(target) else None
 
     def drop(self, topic: str) -> None:
         """The plan of a topic has changed."""
