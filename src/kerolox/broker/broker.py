@@ -22,6 +22,7 @@ from typing import Self
 from kerolox import clock
 from kerolox.addresses import join_address
 from kerolox.broker.access.guards import Guards
+from kerolox.broker.base import Base
 from kerolox.broker.config import BrokerConfig
 from kerolox.broker.context import Context
 from kerolox.broker.exposition import BrokerExposition
@@ -241,39 +242,41 @@ class Broker:
         """All parts, in groups: each gets those before it that it uses."""
         settings, role, now_ms = self._settings, start.role, self._now_ms
         identity = Identity(settings, store, address, self._port)
+        base = Base(
+            settings=settings,
+            role=role,
+            store=store,
+            identity=identity,
+            now_ms=now_ms,
+            steady_ms=self._steady_ms,
+        )
         audit = Audit("broker")
         guards = Guards(settings, audit, store)
-        tables = Tables(
-            settings, role, store, now_ms, self._steady_ms, has_fast_pulls=not self._pull_hooks
-        )
+        tables = Tables(base, has_fast_pulls=not self._pull_hooks)
         broker_stats = BrokerStats(settings, store, now_ms)
         waits = SlaveWaits(self.config, store)
         writing = Writing(
-            settings,
-            role,
-            store,
-            now_ms,
-            identity,
+            base,
             tables,
             waits,
             on_delayed=broker_stats.note_delayed,
             on_delivered=broker_stats.note_delivered,
         )
-        peers = Peers(settings, role, store, identity, guards, tables, writing, waits, self._cut)
-        parts = RoleParts(settings, role, identity, store, tables, writing, peers)
+        peers = Peers(base, guards, tables, writing, waits, self._cut)
         return Context(
             settings=settings,
             role=role,
-            dynamic_config=DynamicConfig(settings, now_ms, lambda: role.current.overrides),
-            now_ms=now_ms,
-            identity=identity,
-            kernel=kernel_in_use(self._kernel_name),
             store=store,
+            identity=identity,
+            now_ms=now_ms,
+            steady_ms=self._steady_ms,
+            dynamic_config=DynamicConfig(settings, now_ms, lambda: role.current.overrides),
+            kernel=kernel_in_use(self._kernel_name),
             guards=guards,
             tables=tables,
             writing=writing,
             peers=peers,
-            roles=Roles(start, parts),
+            roles=Roles(start, RoleParts(base, tables, writing, peers)),
             broker_stats=broker_stats,
             store_stats=StoreStats(store, now_ms, writing.writer),
             audit=audit,

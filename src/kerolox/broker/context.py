@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 
 from kerolox.broker.access.guards import Guards
-from kerolox.broker.config import BrokerConfig, BrokerSettings
+from kerolox.broker.base import Base
+from kerolox.broker.config import BrokerConfig
 from kerolox.broker.hooks import PullHook
-from kerolox.broker.identity import Identity
 from kerolox.broker.metrics.broker_stats import BrokerStats
 from kerolox.broker.metrics.store_stats import StoreStats
 from kerolox.broker.replication.peers import Peers
-from kerolox.broker.role import BrokerRole
 from kerolox.broker.roles.roles import Roles
 from kerolox.broker.services.background import BackgroundTasks
 from kerolox.broker.services.filtered_pull import Arrivals
@@ -22,22 +20,17 @@ from kerolox.broker.tables.assignments import Assignments
 from kerolox.broker.tables.json_file import KeptTable
 from kerolox.broker.tables.tables import Tables
 from kerolox.dynamic_config import DynamicConfig
-from kerolox.kernel import KernelInUse, StoreKernel
+from kerolox.kernel import KernelInUse
 from kerolox.remoting.audit import Audit
 from kerolox.remoting.unserved import UnservedCodes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Context:
-    """What a handler may use. ``now_ms`` gives milliseconds since the epoch."""
+class Context(Base):
+    """What a handler may use."""
 
-    settings: BrokerSettings
-    role: BrokerRole
     dynamic_config: DynamicConfig[BrokerConfig]
-    now_ms: Callable[[], int]
-    identity: Identity
     kernel: KernelInUse
-    store: StoreKernel
 
     guards: Guards
     tables: Tables
@@ -54,11 +47,6 @@ class Context:
     replies: RepliesInFlight
     background: BackgroundTasks
     pull_hooks: tuple[PullHook, ...]
-
-    @property
-    def config(self) -> BrokerConfig:
-        """The settings in force."""
-        return self.settings.current
 
     @property
     def kept_tables(self) -> tuple[KeptTable, ...]:

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 from kerolox.broker.access.guards import Guards
-from kerolox.broker.config import BrokerSettings
-from kerolox.broker.identity import Identity
+from kerolox.broker.base import Base
 from kerolox.broker.replication.replication import Replication
 from kerolox.broker.replication.resync import Restart
+from kerolox.broker.replication.server import SlaveServer
+from kerolox.broker.replication.tables import SlaveTables
 from kerolox.broker.replication.waits import SlaveWaits
-from kerolox.broker.role import BrokerRole
 from kerolox.broker.services.registration import Registration
 from kerolox.broker.services.writing import Writing
 from kerolox.broker.tables.tables import Tables
-from kerolox.kernel import StoreKernel
 
 
 class Peers:
@@ -20,10 +21,7 @@ class Peers:
 
     def __init__(
         self,
-        settings: BrokerSettings,
-        role: BrokerRole,
-        store: StoreKernel,
-        identity: Identity,
+        base: Base,
         guards: Guards,
         tables: Tables,
         writing: Writing,
@@ -35,17 +33,7 @@ class Peers:
         Raises:
             ConfigError: a file of TLS or of the account can't be used.
         """
-        self.registration = Registration(settings, role, identity, tables)
-        self.replication = Replication(
-            settings,
-            role,
-            identity,
-            store,
-            tables,
-            writing.schedule,
-            waits,
-            self.registration,
-            restart,
-            guards.access.refuse_slave,
-            guards.tls,
-        )
+        self.registration = Registration(base, tables)
+        door = SlaveServer(base.config, base.store, waits, guards.access.refuse_slave, guards.tls)
+        copied = partial(SlaveTables, base, tables, writing.schedule)
+        self.replication = Replication(base, door, copied, self.registration, restart)

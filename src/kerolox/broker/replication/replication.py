@@ -4,25 +4,17 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from functools import partial
 
-from kerolox.broker.config import BrokerConfig, BrokerSettings
-from kerolox.broker.identity import Identity
+from kerolox.broker.base import Base
+from kerolox.broker.config import BrokerConfig
 from kerolox.broker.replication.follower import Follower
-from kerolox.broker.replication.master import ProofCheck
 from kerolox.broker.replication.resync import Restart
 from kerolox.broker.replication.server import SlaveServer
 from kerolox.broker.replication.tables import SlaveTables
-from kerolox.broker.replication.waits import SlaveWaits
-from kerolox.broker.role import BrokerRole
 from kerolox.broker.services.background import BackgroundTasks
 from kerolox.broker.services.registration import Registration
-from kerolox.broker.services.schedule import DelaySchedule
-from kerolox.broker.tables.tables import Tables
 from kerolox.errors import ConfigError
-from kerolox.kernel import StoreKernel
 from kerolox.protocol.extensions.roles import RoleStatus
-from kerolox.remoting.tls.server_tls import ServerTls
 from kerolox.role_settings import ENFORCING
 
 SYNC_SECONDS = 10.0
@@ -43,53 +35,36 @@ class Replication:
 
     def __init__(
         self,
-        settings: BrokerSettings,
-        role: BrokerRole,
-        identity: Identity,
-        store: StoreKernel,
-        tables: Tables,
-        schedule: DelaySchedule,
-        waits: SlaveWaits,
+        base: Base,
+        server: SlaveServer,
+        make_tables: Callable[[Callable[[RoleStatus], None]], SlaveTables],
         registration: Registration,
         restart: Restart | None = None,
-        check_proof: ProofCheck | None = None,
-        tls: ServerTls | None = None,
     ) -> None:
         """Nothing is opened before :meth:`start`.
 
         Args:
-            settings, role: of the broker.
-            identity: gets the port of a master.
-            store: whose log it is.
-            tables, schedule: what a slave takes from its master.
-            waits: who waits for slaves.
+            base: its identity gets the port of a master.
+            server: of a master.
+            make_tables: makes what a slave takes from its master; its argument is called with what
+                the master says of itself.
             registration: says who a slave's master is.
             restart: has the log of a slave cut.
-            check_proof: of the accounts that slaves show.
-            tls: of the main port.
         """
-        config = settings.current
-        self._settings = settings
-        self._identity = identity
-        self._store = store
+        self._settings = base.settings
+        self._role = base.role
+        self._identity = base.identity
+        self._store = base.store
         self._restart = restart
         self._background = BackgroundTasks()
-        self._made_tables = partial(
-            SlaveTables,
-            settings,
-            identity,
-            tables,
-            schedule,
-            lambda: self._store.max_physical_offset,
-            self._note_status,
-        )
+        self._make_tables = make_tables
         self._on_status: list[Callable[[RoleStatus], None]] = []
-        self._role = role
-        self.waits = waits
-        self._server = SlaveServer(config, store, self.waits, check_proof, tls)
-        is_slave = role.current.is_slave
-        self.follower = Follower(settings, role, store, restart) if is_slave else None
-        self.tables = self._made_tables() if is_slave else None
+        self._server = server
+        self.waits = server.waits
+        self.follower: Follower | None = None
+        self.tables: SlaveTables | None = None
+        if self._role.current.is_slave:
+            self._make_slave()
         self._is_following = False
         """Its tasks run."""
         registration.subscribe(on_master=self.set_master)
@@ -97,6 +72,11 @@ class Replication:
     def subscribe(self, on_status: Callable[[RoleStatus], None]) -> None:
         """Have a function be called with what a slave's master says of itself."""
         self._on_status.append(on_status)
+
+    def _make_slave(self) -> tuple[Follower, SlaveTables]:
+        self.follower = Follower(self._settings, self._role, self._store, self._restart)
+        self.tables = self._make_tables(self._note_status)
+        return self.follower, self.tables
 
     def _note_status(self, status: RoleStatus) -> None:
         for on_status in self._on_status:
@@ -163,11 +143,10 @@ class Replication:
         await self.stop()
         self._identity.ha_port = 0
         self.waits.begin_anew()
-        self.follower = Follower(self._settings, self._role, self._store, self._restart)
-        self.tables = self._made_tables()
+        follower, tables = self._make_slave()
         self.set_master(ha_address, address)
         # At once: should that master be gone soon, it is known what it was, and what it had.
-        self._begin_to_follow(self.follower, self.tables, 0.0)
+        self._begin_to_follow(follower, tables, 0.0)
 
     async def stop_listening(self) -> None:
         """Close the port of a master."""

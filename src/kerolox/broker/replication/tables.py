@@ -14,8 +14,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from kerolox.broker.config import BrokerSettings
-from kerolox.broker.identity import Identity
+from kerolox.broker.base import Base
 from kerolox.broker.outbound import outbound_client
 from kerolox.broker.services.schedule import DelaySchedule
 from kerolox.broker.tables.offsets import SEPARATOR
@@ -79,30 +78,26 @@ class SlaveTables:
 
     def __init__(
         self,
-        settings: BrokerSettings,
-        identity: Identity,
+        base: Base,
         tables: Tables,
         schedule: DelaySchedule,
-        log_end: Callable[[], int],
         on_status: Callable[[RoleStatus], None],
     ) -> None:
         """Knows no master before :meth:`set_master`.
 
         Args:
-            settings: of the broker.
-            identity: its address, at which it is not its own master.
+            base: has its address, at which it is not its own master, and its log.
             tables, schedule: what becomes the master's.
-            log_end: how far the log here reaches.
             on_status: called with what a master of Kerolox says of itself.
         """
-        self._identity = identity
+        self._identity = base.identity
+        self._store = base.store
         self._topics = tables.topics
         self._groups = tables.groups
         self._offsets = tables.offsets
         self._schedule = schedule
         # As RocketMQ's: one client for name servers and masters.
-        self._client = outbound_client(settings)
-        self._log_end = log_end
+        self._client = outbound_client(base.settings)
         self._on_status = on_status
         self.master = ""
         self.status: RoleStatus | None = None
@@ -143,7 +138,7 @@ class SlaveTables:
             KeroloxError: the master does not answer, or refuses.
             BodyError: it answers with something else.
         """
-        end = self._log_end()
+        end = self._store.max_physical_offset
         await self._sync_topics(master)
         self.complete_below = end
         await self._sync_offsets(master)
@@ -201,7 +196,7 @@ class SlaveTables:
 
     def _take_later(self) -> None:
         """Take over the positions for which the log has come far enough."""
-        if self._later is not None and self._log_end() >= self._later.log_end:
+        if self._later is not None and self._store.max_physical_offset >= self._later.log_end:
             self._schedule.set_offsets(self._later.delays)
             self._offsets.put_all(self._later.transactions)
             self._later = None

@@ -11,10 +11,8 @@ from __future__ import annotations
 import logging
 from dataclasses import dataclass
 
-from kerolox.broker.config import BrokerSettings
-from kerolox.broker.identity import Identity
+from kerolox.broker.base import Base
 from kerolox.broker.replication.peers import Peers
-from kerolox.broker.role import BrokerRole
 from kerolox.broker.roles.record import RoleRecord, role_of
 from kerolox.broker.roles.unlisted_topics import unlisted_topics
 from kerolox.broker.services.registration import OPERATOR_SECONDS_MAX
@@ -22,7 +20,7 @@ from kerolox.broker.services.writing import Writing
 from kerolox.broker.tables.tables import Tables
 from kerolox.broker.tables.topics import check_topic_name
 from kerolox.errors import KeroloxError
-from kerolox.kernel import RecoveryReport, StoreKernel
+from kerolox.kernel import RecoveryReport
 from kerolox.protocol.names import (
     DLQ_PREFIX,
     HALF_TOPIC,
@@ -42,10 +40,7 @@ _log = logging.getLogger(__name__)
 class RoleParts:
     """The parts of one broker that do something else on a slave than on a master."""
 
-    settings: BrokerSettings
-    role: BrokerRole
-    identity: Identity
-    store: StoreKernel
+    base: Base
     tables: Tables
     writing: Writing
     peers: Peers
@@ -58,9 +53,9 @@ class RoleParts:
         offsets_below = 0 if tables is None else tables.offsets_below
         await self.peers.replication.stop_following()
         # Part of a record that the old master did not send to its end.
-        self.store.append_log(self.store.max_physical_offset, b"")
+        self.base.store.append_log(self.base.store.max_physical_offset, b"")
         await self._reconcile_tables(complete_below, offsets_below)
-        self.role.replace(role_of(record, self.settings.current))
+        self.base.role.replace(role_of(record, self.base.config))
         self.writing.transactions.forget()
         self.writing.gate.hold(False)
         await self.writing.transactions.recover(self._end_of_log())
@@ -69,16 +64,16 @@ class RoleParts:
     async def follow(self, record: RoleRecord) -> None:
         """Become the slave that a record names, which is on disk, or the slave of another master.
         The gate was held before, so that nothing is written."""
-        self.role.replace(role_of(record, self.settings.current))
+        self.base.role.replace(role_of(record, self.base.config))
         self.writing.gate.hold(False)
         self.writing.transactions.forget()
         await self.peers.replication.follow(record.master_ha_address, record.master_address)
 
     async def hand_over(self, successor: str) -> None:
         """Let the name servers know who gets this master's place, so that it is never empty."""
-        if self.role.current.is_sync_master:
+        if self.base.role.current.is_sync_master:
             # Those who wait for a slave hear that it has their message.
-            await self.peers.replication.waits.wait(self.store.max_physical_offset)
+            await self.peers.replication.waits.wait(self.base.store.max_physical_offset)
         self.peers.registration.successor = successor
         await self.peers.registration.now(timeout_seconds=OPERATOR_SECONDS_MAX)
 
@@ -105,7 +100,7 @@ class RoleParts:
             _log.warning("%d offsets of groups were beyond the end of their queues", moved)
         self.writing.schedule.bound()
         unlisted = await unlisted_topics(
-            self.store, self.tables.topics.has_queue, complete_below, self._passed_below
+            self.base.store, self.tables.topics.has_queue, complete_below, self._passed_below
         )
         for topic, queues in unlisted.items():
             self._make_topic(topic, queues)
@@ -124,7 +119,7 @@ class RoleParts:
         is_own = topic.startswith((RETRY_PREFIX, DLQ_PREFIX)) or self.tables.topics.is_system(topic)
         is_known = topic in self.tables.topics
         if not is_own and not is_known:
-            queues = max(queues, self.settings.current.default_topic_queue_nums)
+            queues = max(queues, self.base.config.default_topic_queue_nums)
         try:
             check_topic_name(topic.removeprefix(RETRY_PREFIX).removeprefix(DLQ_PREFIX))
             self.tables.topics.create_for_group(topic, queues)
@@ -150,7 +145,7 @@ class RoleParts:
 
     def _end_of_log(self) -> RecoveryReport:
         """Where the records begin that may lack notes."""
-        store = self.store
+        store = self.base.store
         end = store.max_physical_offset
         lasts = (
             entry[0]

@@ -60,7 +60,7 @@ class Roles:
         self._file = start.file
         self._record = start.record
         self._role = start.role
-        role, settings = start.role.current, parts.settings
+        role, settings = start.role.current, parts.base.settings
         self._state = RoleState(role.broker_role, role.broker_id, role.epoch)
         self._lock = asyncio.Lock()
         self._tasks: set[asyncio.Task[object]] = set()
@@ -72,7 +72,7 @@ class Roles:
         self._was_master = False
         self._is_stopping = False
         self.forwarder = RequestForwarder(settings)
-        self.search = MasterSearch(settings, self._client, parts.peers, parts.identity)
+        self.search = MasterSearch(parts.base, self._client, parts.peers)
         registration, replication = parts.peers.registration, parts.peers.replication
         registration.subscribe(before=self.poll, on_refused=self.refused)
         replication.subscribe(self.note_master)
@@ -105,7 +105,7 @@ class Roles:
         """What this broker is. ``tail_from``: where the compared end of the log begins; -1: up to
         ``TAIL_BYTES`` before its end."""
         parts, state = self._parts, self._state
-        config, replication, store = parts.settings.current, parts.peers.replication, parts.store
+        config, replication, store = parts.base.config, parts.peers.replication, parts.base.store
         begin, end = store.min_physical_offset, store.max_physical_offset
         size = config.mapped_file_size_commit_log
         # One read gives bytes of one file.
@@ -120,8 +120,10 @@ class Roles:
             broker_role=state.role,
             epoch=state.epoch,
             former_id=self._record.former_id,
-            address=parts.identity.address,
-            ha_address=parts.identity.ha_address if replication.port and state.is_master else "",
+            address=parts.base.identity.address,
+            ha_address=parts.base.identity.ha_address
+            if replication.port and state.is_master
+            else "",
             log_begin=begin,
             log_end=end,
             tail_begin=tail_begin,
@@ -223,7 +225,7 @@ class Roles:
         record = state.demoted(change, steady_ms())
         if record is None:
             return
-        if parts.settings.current.transient_store_pool_enable:
+        if parts.base.config.transient_store_pool_enable:
             raise RoleError(
                 "transientStorePoolEnable=true: a slave has no such pool; set it to false and "
                 "start the broker again first"
@@ -283,7 +285,7 @@ class Roles:
     async def _flush(self) -> None:
         """What the old master had on its disk is on this one's before it takes the place. A disk
         that can't is no reason to leave a name without a master."""
-        store = self._parts.store
+        store = self._parts.base.store
         end = store.max_physical_offset
         store.request_flush(end)
         polls = int(FLUSH_SECONDS_MAX / FLUSH_POLL_SECONDS)
@@ -356,7 +358,7 @@ class Roles:
         But not while roles change, nor that of a former master which follows this broker: it is
         the epoch that this one is to become the master with.
         """
-        is_changing = status.is_paused or status.master_address == self._parts.identity.address
+        is_changing = status.is_paused or status.master_address == self._parts.base.identity.address
         if self._state.is_master or is_changing or not status.is_master:
             return
         is_new = status.epoch > self.epoch or status.broker_role != self._record.master_role
@@ -417,13 +419,13 @@ class Roles:
                 self._parts.peers.registration.retry()
 
     async def _newer_master(self, also: set[str]) -> OtherMaster | None:
-        config = self._parts.settings.current
+        config = self._parts.base.config
         return await newer_master(
             self._client,
             config.name_servers,
             config.broker_name,
             self.epoch,
-            self._parts.identity.address,
+            self._parts.base.identity.address,
             also,
         )
 
@@ -441,7 +443,7 @@ class Roles:
         )
         state.observe_epoch(record.epoch)
         self._parts.writing.gate.hold(True)
-        if self._parts.settings.current.transient_store_pool_enable:
+        if self._parts.base.config.transient_store_pool_enable:
             _log.error("transientStorePoolEnable=true: no slave has that; it takes no messages")
             return self.status()
         await self._save(record)

@@ -12,8 +12,7 @@ from __future__ import annotations
 import asyncio
 import logging
 
-from kerolox.broker.config import BrokerSettings
-from kerolox.broker.identity import Identity
+from kerolox.broker.base import Base
 from kerolox.broker.replication.peers import Peers
 from kerolox.broker.roles.fencing import addresses_of
 from kerolox.protocol.codes import MASTER_ID
@@ -34,25 +33,18 @@ _log = logging.getLogger(__name__)
 class MasterSearch:
     """The search of one broker; a master has none."""
 
-    def __init__(
-        self,
-        settings: BrokerSettings,
-        client: RemotingClient,
-        peers: Peers,
-        identity: Identity,
-    ) -> None:
+    def __init__(self, base: Base, client: RemotingClient, peers: Peers) -> None:
         """Asks nobody before :meth:`poll`.
 
         Args:
-            settings: of the broker.
+            base: has the address of this broker, which is not its own master.
             client: to ask name servers by.
             peers: know what is followed, and tell name servers of this broker.
-            identity: has the address of this broker, which is not its own master.
         """
-        self._settings = settings
+        self._settings = base.settings
         self._client = client
         self._peers = peers
-        self._identity = identity
+        self._identity = base.identity
         self._registered_at: dict[str, float] = {}
         """Address of a master → when it made this broker register."""
         self._logged_at = 0.0

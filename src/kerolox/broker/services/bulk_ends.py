@@ -12,11 +12,10 @@ from __future__ import annotations
 import asyncio
 from dataclasses import dataclass
 
-from kerolox.broker.config import BrokerConfig
-from kerolox.broker.identity import Identity
+from kerolox.broker.base import Base
 from kerolox.broker.services.transactions import Transactions, claimed_first
 from kerolox.broker.services.writer import Put, RecordWriter, Unflushed
-from kerolox.kernel import HALF_QUEUE, HalfRun, StoreKernel
+from kerolox.kernel import HALF_QUEUE, HalfRun
 from kerolox.kernel.status import PutMessageStatus
 from kerolox.protocol.extensions.half_messages import EndedHalves, HalfSelector
 from kerolox.protocol.names import HALF_TOPIC
@@ -55,19 +54,13 @@ class _Work:
 class BulkEnds:
     """Ends ranges of halves of one broker."""
 
-    def __init__(
-        self,
-        config: BrokerConfig,
-        store: StoreKernel,
-        identity: Identity,
-        transactions: Transactions,
-        writer: RecordWriter,
-    ) -> None:
+    def __init__(self, base: Base, transactions: Transactions, writer: RecordWriter) -> None:
         """Nothing is read before :meth:`end`."""
+        config = base.config
         self._has_bit_maps = config.enable_consume_queue_ext and config.enable_calc_filter_bit_map
         self._dispatches_more = config.enable_multi_dispatch
-        self._store = store
-        self._identity = identity
+        self._store = base.store
+        self._identity = base.identity
         self._transactions = transactions
         self._ops = transactions.ops
         self._writer = writer

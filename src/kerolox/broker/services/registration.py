@@ -42,9 +42,8 @@ from kerolox.protocol.routing.routes import TopicRoute, route_of, route_request
 from kerolox.text import printable
 
 if TYPE_CHECKING:
-    from kerolox.broker.config import BrokerConfig, BrokerSettings
-    from kerolox.broker.identity import Identity
-    from kerolox.broker.role import BrokerRole
+    from kerolox.broker.base import Base
+    from kerolox.broker.config import BrokerConfig
     from kerolox.broker.tables.tables import Tables
     from kerolox.protocol.bodies import TopicConfigTable
     from kerolox.remoting.client import ClientConnection
@@ -87,34 +86,26 @@ _log = logging.getLogger(__name__)
 class Registration:
     """Keeps all name servers of one broker informed."""
 
-    def __init__(
-        self,
-        settings: BrokerSettings,
-        role: BrokerRole,
-        identity: Identity,
-        tables: Tables,
-    ) -> None:
+    def __init__(self, base: Base, tables: Tables) -> None:
         """Nobody is notified before :meth:`start`.
 
         Args:
-            settings: of the broker.
-            role: what it registers as.
-            identity: its addresses.
+            base: what it registers as, and where.
             tables: has the topics to register, and hears which ones a name server orders.
 
         Raises:
             ConfigError: a file of TLS or of the account can't be used.
         """
-        self._settings = settings
-        self._identity = identity
+        self._settings = base.settings
+        self._identity = base.identity
         self._topics = tables.topics
-        self._role = role
+        self._role = base.role
         self._before: list[Callable[[], Awaitable[None]]] = []
         self._on_master: list[Callable[[str, str], None]] = []
         self._on_refused: list[Callable[[str, int], None]] = []
         self.successor = ""
         """The address of the slave that a master gives its place to."""
-        self._client = outbound_client(settings, on_disconnect=self._disconnected)
+        self._client = outbound_client(base.settings, on_disconnect=self._disconnected)
         self._wanted = tables.topics_changed
         self._task: asyncio.Task[None] | None = None
         self._failures: dict[str, int] = {}
@@ -130,7 +121,7 @@ class Registration:
         self._rest_until = 0.0
         """No other registration before: the time of the loop."""
         self._round_done = asyncio.Condition()
-        settings.subscribe(self._settings_changed)
+        base.settings.subscribe(self._settings_changed)
 
     def _settings_changed(self, old: BrokerConfig, new: BrokerConfig) -> Awaitable[None] | None:
         dials_anew = any(getattr(old, name) != getattr(new, name) for name in DIAL_FIELDS)

@@ -16,12 +16,11 @@ from collections.abc import Callable, Mapping
 
 import msgspec
 
-from kerolox.broker.config import BrokerConfig
+from kerolox.broker.base import Base
 from kerolox.broker.services.write_gate import WriteGate
 from kerolox.broker.tables.json_file import JsonFile
 from kerolox.broker.tables.tables import Tables
 from kerolox.errors import RemoteProtocolError
-from kerolox.kernel import RecordStore
 from kerolox.kernel.status import PutMessageStatus
 from kerolox.kernel.values import Record
 from kerolox.message import MessageExt, PropertyKey, encode_properties, pack_host
@@ -48,31 +47,28 @@ class DelaySchedule:
 
     def __init__(
         self,
-        config: BrokerConfig,
-        store: RecordStore,
+        base: Base,
         tables: Tables,
         gate: WriteGate,
-        now_ms: Callable[[], int],
         *,
         on_delivered: Callable[[int, int], None] = lambda queue_id, size: None,
     ) -> None:
         """Without positions before :meth:`load`.
 
         Args:
-            config: the broker's settings.
-            store: has the delayed messages and gets them anew.
+            base: its store has the delayed messages and gets them anew.
             tables: say which bits a message gets, and where it goes when its queue is gone.
             gate: while it is closed what is due waits.
-            now_ms: the clock.
             on_delivered: called with the queue of each message that was delivered and the size of
                 its record.
         """
-        self._store = store
+        config = base.config
+        self._store = base.store
         self._filters = tables.filters
         self._former_queues = tables.former_queues
         self._gate = gate
         self._on_delivered = on_delivered
-        self._now_ms = now_ms
+        self._now_ms = base.now_ms
         self._levels_ms = config.delay_levels_ms
         self._is_sync = config.flush_disk_type == "SYNC_FLUSH"
         self._offsets: dict[int, int] = {}

@@ -18,16 +18,14 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
 from typing import NamedTuple
 
-from kerolox.broker.config import BrokerSettings
-from kerolox.broker.identity import Identity
+from kerolox.broker.base import Base
 from kerolox.broker.services.op_queue import OpQueue, records_behind
 from kerolox.broker.services.writer import NewRecord, Put, RecordWriter, Unflushed
 from kerolox.broker.tables.tables import Tables
 from kerolox.errors import RemoteProtocolError, RemotingError, StoreError
-from kerolox.kernel import HALF_QUEUE, OP_PROPERTIES, RecoveryReport, StoreKernel
+from kerolox.kernel import HALF_QUEUE, OP_PROPERTIES, RecoveryReport
 from kerolox.kernel.status import PutMessageStatus
 from kerolox.message import (
     MessageExt,
@@ -73,25 +71,17 @@ class HalfEnd(NamedTuple):
 class Transactions:
     """Half messages of one broker."""
 
-    def __init__(
-        self,
-        settings: BrokerSettings,
-        store: StoreKernel,
-        now_ms: Callable[[], int],
-        identity: Identity,
-        tables: Tables,
-        writer: RecordWriter,
-    ) -> None:
+    def __init__(self, base: Base, tables: Tables, writer: RecordWriter) -> None:
         """Halves and positions are read when they are first needed."""
-        self._settings = settings
-        self._store = store
-        self.now_ms = now_ms
-        self._identity = identity
+        self._settings = base.settings
+        self._store = base.store
+        self.now_ms = base.now_ms
+        self._identity = base.identity
         self._topics = tables.topics
         self._clients = tables.clients
         self._writer = writer
         self._former_queues = tables.former_queues
-        self.ops = OpQueue(store, tables.offsets)
+        self.ops = OpQueue(base.store, tables.offsets)
         self._is_loaded = False
         self._recovered_below = 0
         """Commits of halves below were perhaps stored by another broker, without their notes."""

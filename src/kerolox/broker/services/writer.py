@@ -16,12 +16,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
-from kerolox.broker.config import BrokerConfig, BrokerSettings
-from kerolox.broker.role import BrokerRole
+from kerolox.broker.base import Base
+from kerolox.broker.config import BrokerConfig
 from kerolox.broker.services.write_gate import WriteGate
 from kerolox.broker.tables.filters import FilterTable
 from kerolox.errors import BrokerError
-from kerolox.kernel import Durability, RecordAppender
+from kerolox.kernel import Durability
 from kerolox.kernel.status import PutMessageStatus
 from kerolox.kernel.values import Batch, Record
 from kerolox.message import PropertyKey, decode_properties, encode_properties, is_true
@@ -157,12 +157,9 @@ class RecordWriter:
 
     def __init__(
         self,
-        settings: BrokerSettings,
-        role: BrokerRole,
-        store: RecordAppender,
+        base: Base,
         filters: FilterTable,
         gate: WriteGate,
-        now_ms: Callable[[], int],
         slaves: Slaves,
         *,
         on_delayed: Callable[[int, int], None] = lambda queue_id, size: None,
@@ -170,31 +167,29 @@ class RecordWriter:
         """Nothing is written yet.
 
         Args:
-            settings, role: of the broker.
-            store: gets the records.
+            base: its store gets the records.
             filters: say which bits a message gets.
             gate: while it is closed every put ends with SERVICE_NOT_AVAILABLE.
-            now_ms: the clock.
             slaves: those that senders wait for while the broker is a SYNC_MASTER.
             on_delayed: called with the schedule queue of each message that is to come later, and
                 the size of its record.
         """
-        self._store = store
+        self._store = base.store
         self._filters = filters
         self._gate = gate
         self._on_delayed = on_delayed
-        self._now_ms = now_ms
-        config = settings.current
+        self._now_ms = base.now_ms
+        config = base.config
         self._max_message_size = config.max_message_size
         self._delay_levels_ms = config.delay_levels_ms
         self._is_sync = config.flush_disk_type == "SYNC_FLUSH"
-        self._role = role
+        self._role = base.role
         self._slaves = slaves
-        self.flush_waits = FlushWaits(store, config.sync_flush_timeout / 1000)
+        self.flush_waits = FlushWaits(base.store, config.sync_flush_timeout / 1000)
         self.failed_count = 0
         """Puts that stored nothing (``putMessageFailedTimes``)."""
         self._put_times: Counter[int] = Counter()
-        settings.subscribe(self._settings_changed)
+        base.settings.subscribe(self._settings_changed)
 
     def _settings_changed(self, old: BrokerConfig, new: BrokerConfig) -> None:
         self._max_message_size = new.max_message_size

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
 
-from kerolox.broker.config import BrokerSettings
-from kerolox.broker.role import BrokerRole
+from kerolox.broker.base import Base
 from kerolox.broker.tables.clients import ClientTable
 from kerolox.broker.tables.filters import FilterTable
 from kerolox.broker.tables.former_queues import FormerQueues
@@ -14,34 +12,24 @@ from kerolox.broker.tables.groups import GroupTable
 from kerolox.broker.tables.locks import QueueLocks
 from kerolox.broker.tables.offsets import OffsetTable
 from kerolox.broker.tables.topics import TopicTable
-from kerolox.kernel import StoreKernel
 
 
 class Tables:
     """The tables of topics, groups and clients."""
 
-    def __init__(
-        self,
-        settings: BrokerSettings,
-        role: BrokerRole,
-        store: StoreKernel,
-        now_ms: Callable[[], int],
-        steady_ms: Callable[[], int],
-        *,
-        has_fast_pulls: bool,
-    ) -> None:
+    def __init__(self, base: Base, *, has_fast_pulls: bool) -> None:
         """No file is read. ``has_fast_pulls``: False: no pull is answered by the fast path."""
-        config = settings.current
+        settings, config, store, now_ms = base.settings, base.config, base.store, base.now_ms
         self.topics_changed = asyncio.Event()
         """Set when name servers must hear of the topics."""
         self.topics = TopicTable(settings, store, now_ms, on_change=self.topics_changed.set)
         self.filters = FilterTable(config, now_ms, on_topic=self.topics.set_filtered)
         self.clients = ClientTable(
-            settings, store, steady_ms, on_group_gone=self.filters.unregister
+            settings, store, base.steady_ms, on_group_gone=self.filters.unregister
         )
         self.groups = GroupTable(
             settings,
-            role,
+            base.role,
             store,
             now_ms,
             may_be_fast=has_fast_pulls,
@@ -51,4 +39,4 @@ class Tables:
             config.config_folder, store, has_lmq=config.enable_lmq, queues_of=self.topics.queues_of
         )
         self.former_queues = FormerQueues(self.topics)
-        self.locks = QueueLocks(steady_ms, config.rebalance_lock_max_live_time)
+        self.locks = QueueLocks(base.steady_ms, config.rebalance_lock_max_live_time)

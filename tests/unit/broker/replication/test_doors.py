@@ -16,7 +16,7 @@ from kerolox.broker.replication import server
 from kerolox.broker.replication.replication import Replication
 from kerolox.broker.replication.sockets import TEXTS_MAX, LoggedTexts
 from kerolox.broker.replication.waits import SlaveWaits
-from kerolox.broker.role import BrokerRole, Role
+from kerolox.broker.role import Role
 from kerolox.errors import ConfigError
 from kerolox.observable import Observable
 from tests.support.clients.peer import peer_of
@@ -52,11 +52,11 @@ def guarded(tmp_path: Path, values: dict[str, Any]) -> Any:
 
 async def opened_port(config: Any) -> int:
     """The port for slaves that a master with these settings opens; 0: none."""
-    settings = Observable(config)
+    settings, log = Observable(config), MemoryLog()
     identity = Identity(settings, Mock(), "127.0.0.1", config.listen_port)
-    role, log = BrokerRole(Role.of(config)), MemoryLog()
-    waits = SlaveWaits(config, log)
-    replication = Replication(settings, role, identity, log, Mock(), Mock(), waits, Mock())
+    base = Mock(settings=settings, role=Observable(Role.of(config)), store=log, identity=identity)
+    slave_server = server.SlaveServer(config, log, SlaveWaits(config, log))
+    replication = Replication(base, slave_server, Mock(), Mock())
     await replication.start()
     port = replication.port
     await replication.stop()
