@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 import kerolox._pykernel as reference
+from kerolox.kernel.status import GetMessageStatus as Status
 from tests.kernel.test_same_store import SETTINGS, append, append_batch, check
 from tests.support.stores.bench import NOW, Bench, files, holding_pull
 
@@ -180,6 +181,9 @@ def test_a_topic_made_anew_begins_anew_on_a_slave(pair: Pair) -> None:
         master.append(b"new", queue_id=queue_id)
     copy(master, slave, source)
     assert [slave.bodies(each) for each in range(3)] == [[b"new"], [b"new"], [b"new", b"new"]]
+    # Who read the earlier life here, while the master was away, has seen nothing of the new one.
+    behind = [slave.store.read("T", queue_id, 3, 32, None)[:2] for queue_id in range(3)]
+    assert behind == [(Status.OFFSET_OVERFLOW_BADLY, start) for start in (0, 0, 2)]
 
 
 @pytest.mark.parametrize(

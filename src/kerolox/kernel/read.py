@@ -106,6 +106,7 @@ class RawLog(Protocol):
         ``mappedFileSizeCommitLog``.
 
         A record whose queue offset is 0 deletes the queue that was there: its topic was made anew.
+        Reads behind the end of the new one go on at its start, not at its end.
 
         Raises:
             ValueError: they do not go on there, or are not what stands in a log with these queues.

@@ -126,7 +126,7 @@ class StoreReader:
         elif offset == high:
             status, next_offset = _OFFSET_OVERFLOW_ONE, offset
         else:
-            status, next_offset = _OFFSET_OVERFLOW_BADLY, high
+            status, next_offset = _OFFSET_OVERFLOW_BADLY, low if queue.began_anew else high
         self.miss += 1
         self.last_behind = -1
         return status, next_offset, low, high, False, 0, b""

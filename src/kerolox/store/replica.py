@@ -138,6 +138,7 @@ class Replica:
             self._commit(at, self._files.last_store_timestamp)
             self._delete_queue(place.topic, place.queue_id)
             queue = self._files.queues.get(place.topic, place.queue_id)
+            queue.began_anew = True
         # Each entry before this one was of a record before this one.
         is_possible = 0 <= place.queue_offset <= at // RECORD_BYTES_MIN
         if is_possible and not queue.starts and not queue.pending:

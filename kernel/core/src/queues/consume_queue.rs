@@ -50,6 +50,9 @@ pub(crate) struct ConsumeQueue {
     pub(super) max_physical: i64,
     /// Whether it stands in the list of queues to flush.
     pub(crate) listed: bool,
+    /// A slave deleted the queue of an earlier life for it: offsets behind its end are of that one,
+    /// and whoever asks for them begins at its start.
+    pub(crate) began_anew: bool,
     /// Units beside the entries; `None` without `enableConsumeQueueExt`.
     pub(crate) ext: Option<Box<QueueExt>>,
 }

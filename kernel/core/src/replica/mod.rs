@@ -83,6 +83,12 @@ impl Core {
             let (fresh, rest) = bytes.split_at(size);
             while let Some((topic, queue_id)) = self.enter_whole(fresh, arrived)? {
                 self.delete_queue(&topic, queue_id);
+                // Where it can't be made, entering its record says so.
+                if let Ok(handle) = self.named_queue(&topic, queue_id)
+                    && let Some(slot) = self.slot_mut(handle)
+                {
+                    slot.queue.began_anew = true;
+                }
             }
             bytes = rest;
         }

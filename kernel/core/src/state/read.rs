@@ -76,7 +76,8 @@ impl Core {
             _ if offset < outcome.min_offset => (GetStatus::OffsetTooSmall, outcome.min_offset),
             _ if offset == outcome.max_offset => (GetStatus::OffsetOverflowOne, offset),
             _ if offset > outcome.max_offset => {
-                (GetStatus::OffsetOverflowBadly, outcome.max_offset)
+                let end = if queue.began_anew { outcome.min_offset } else { outcome.max_offset };
+                (GetStatus::OffsetOverflowBadly, end)
             }
             _ => (GetStatus::NoMatchedMessage, offset),
         };

@@ -93,6 +93,7 @@ class ConsumeQueue:
         "_read_start",
         "_tail_descriptor",
         "_tail_start",
+        "began_anew",
         "ext",
         "file_size",
         "flushed_offset",
@@ -132,6 +133,9 @@ class ConsumeQueue:
         """The last file whose name is durable, by its first byte; -1: none is, as far as known."""
         self.max_physical_offset = -1
         """Physical offset behind the last entry's record; -1 for an empty queue."""
+        self.began_anew = False
+        """A slave deleted the queue of an earlier life for it: offsets behind its end are of that
+        one, and whoever asks for them begins at its start."""
         self.ext: ConsumeQueueExt | None = None
         """Units beside the entries; None without ``enableConsumeQueueExt``."""
         self.pending: list[int] = []
