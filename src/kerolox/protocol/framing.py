@@ -66,15 +66,43 @@ def foreign_protocol(length: int) -> str:
     return ""
 
 
-class FrameDecoder:
+class _Splitter:
     """Splits a byte stream into frames (each without its 4-byte length)."""
 
     def __init__(self, *, frame_bytes_max: int = FRAME_BYTES_MAX) -> None:
         self._frame_bytes_max = frame_bytes_max
         self._buffer = bytearray()
-        self._error: RemoteProtocolError | None = None
+        self.error: RemoteProtocolError | None = None
+        """Why the stream ended; None while it goes on."""
         self.is_foreign: bool = False
-        """The stream ended since it is another protocol (TLS, HTTP)."""
+        """It ended since it is another protocol (TLS, HTTP)."""
+
+    def _split(self, view: memoryview, position: int, frames: list[bytes]) -> int:
+        """Take the whole frames of ``view`` from a position on; the one behind the last."""
+        end = len(view)
+        while end - position >= LENGTHS.size:
+            size, word = LENGTHS.unpack_from(view, position)
+            header_size = word & HEADER_SIZE_MASK
+            if not 4 <= size <= self._frame_bytes_max or not is_header_size(header_size, size):
+                foreign = foreign_protocol(size)
+                self.is_foreign = bool(foreign)
+                self.error = RemoteProtocolError(
+                    f"frame of {size} bytes with a header of {header_size}; the limit of a frame "
+                    f"is {self._frame_bytes_max}, of a header {HEADER_BYTES_MAX}"
+                    f"{foreign}"
+                )
+                if frames:
+                    return end
+                raise self.error
+            if end - position - 4 < size:
+                break
+            frames.append(bytes(view[position + 4 : position + 4 + size]))
+            position += 4 + size
+        return position
+
+
+class FrameDecoder(_Splitter):
+    """Takes bytes as they come."""
 
     @property
     def buffered_bytes(self) -> int:
@@ -91,11 +119,6 @@ class FrameDecoder:
             return LENGTHS.size - len(buffer)
         return 4 + int(LENGTHS.unpack_from(buffer)[0]) - len(buffer)
 
-    @property
-    def error(self) -> RemoteProtocolError | None:
-        """Why the stream ended; None while it goes on."""
-        return self._error
-
     def feed(self, data: bytes | bytearray | memoryview) -> list[bytes]:
         """Take bytes, give the frames that are complete now.
 
@@ -104,8 +127,8 @@ class FrameDecoder:
                 frame came before it in this call (otherwise ``error`` is set, and the next call
                 raises).
         """
-        if self._error is not None:
-            raise self._error
+        if self.error is not None:
+            raise self.error
         buffer = self._buffer
         frames: list[bytes] = []
         with memoryview(data) as view:
@@ -123,32 +146,9 @@ class FrameDecoder:
                 buffer += view[position:]
         return frames
 
-    def _split(self, view: memoryview, position: int, frames: list[bytes]) -> int:
-        """Take the whole frames of ``view`` from a position on; the one behind the last."""
-        end = len(view)
-        while end - position >= LENGTHS.size:
-            size, word = LENGTHS.unpack_from(view, position)
-            header_size = word & HEADER_SIZE_MASK
-            if not 4 <= size <= self._frame_bytes_max or not is_header_size(header_size, size):
-                foreign = foreign_protocol(size)
-                self.is_foreign = bool(foreign)
-                self._error = RemoteProtocolError(
-                    f"frame of {size} bytes with a header of {header_size}; the limit of a frame "
-                    f"is {self._frame_bytes_max}, of a header {HEADER_BYTES_MAX}"
-                    f"{foreign}"
-                )
-                if frames:
-                    return end
-                raise self._error
-            if end - position - 4 < size:
-                break
-            frames.append(bytes(view[position + 4 : position + 4 + size]))
-            position += 4 + size
-        return position
 
-
-class FrameBuffer(FrameDecoder):
-    """A frame decoder into whose buffer bytes are received: large frames are copied once."""
+class FrameBuffer(_Splitter):
+    """Has a buffer into which bytes are received: large frames are copied once."""
 
     def __init__(self, receive_bytes: int) -> None:
         """``receive_bytes``: most that are received at once."""
@@ -174,9 +174,10 @@ class FrameBuffer(FrameDecoder):
         return memoryview(buffer)[held : held + self._receive_bytes]
 
     def filled(self, count: int) -> list[bytes]:
-        """So many bytes were received: the frames that are complete now; errors as of ``feed``."""
-        if self._error is not None:
-            raise self._error
+        """So many bytes were received: the frames that are complete now; errors as those of
+        :meth:`FrameDecoder.feed`."""
+        if self.error is not None:
+            raise self.error
         self._end += count
         frames: list[bytes] = []
         with memoryview(self._buffer)[: self._end] as view:

@@ -5,8 +5,8 @@ For places without an event loop: Spark's planning and worker processes, scripts
 ends them. Here bytes come and go, and time passes. Ways of use, which may alternate:
 
 - ``ask`` and ``invoke`` send requests and wait for their responses;
-- ``requests`` takes a waiter for each request whose frame ``send_frames`` writes; ``wait`` reads
-  until one of them has its answer;
+- ``post`` sends requests, each with a waiter (``send_frames`` and ``requests`` do so for who makes
+  frames by himself); ``wait`` reads until one of them has its answer;
 - ``send`` sends a request whose response nobody waits for.
 
 Nothing is read ahead but what one ``recv`` brings, and what a peer sends while it takes nothing.
@@ -43,7 +43,7 @@ from kerolox.errors import (
 from kerolox.protocol.codes import FRAME_BYTES_MAX
 from kerolox.protocol.command import RemotingCommand
 from kerolox.protocol.framing import FrameBuffer
-from kerolox.remoting.core.open_calls import Answer
+from kerolox.remoting.core.open_calls import Answer, Waiter
 from kerolox.remoting.core.pulls import PullRequests, ReadPull
 from kerolox.security.credentials import Credentials, Signer
 from kerolox.security.tls import (
@@ -171,15 +171,31 @@ class BlockingConnection:
         long for each response that comes."""
         answers: list[Answer[RemotingCommand]] = []
         for first in range(0, len(commands), IN_FLIGHT_MAX):
-            frames = bytearray()
-            for command in commands[first : first + IN_FLIGHT_MAX]:
-                answers.append(Answer())
-                frames += self.encode(command)
-                self.requests.calls.wait(answers[-1], command.opaque, inf, "")
-            self.send_frames(frames, timeout_seconds)
+            some = commands[first : first + IN_FLIGHT_MAX]
+            answers += [Answer() for _ in some]
+            self.post(some, answers[first:], timeout_seconds)
             while self.requests.calls:
                 self.wait(timeout_seconds)
         return [answer.get() for answer in answers]
+
+    def post(
+        self,
+        commands: Sequence[RemotingCommand],
+        waiters: Sequence[Waiter[RemotingCommand]],
+        timeout_seconds: float = 3.0,
+    ) -> None:
+        """Send requests, in one write, and have the response to each handed to its waiter by a
+        later :meth:`wait`. What ends the connection is handed to all that are open.
+
+        Raises:
+            LocalProtocolError: no frame can hold one of them; nothing is sent.
+            RemotingError: as for :meth:`send_frames`.
+        """
+        self._check_open()
+        frames = b"".join(map(self.encode, commands))
+        for command, waiter in zip(commands, waiters, strict=True):
+            self.requests.calls.wait(waiter, command.opaque, inf, "")
+        self.send_frames(frames, timeout_seconds)
 
     def wait(self, timeout_seconds: float) -> None:
         """Read until one more of the open requests has its answer, and take all that came with it.

@@ -2,6 +2,7 @@ import contextlib
 import socket
 import threading
 from collections.abc import Callable
+from math import inf
 
 import pytest
 from tests.support.eventually import SECONDS_MAX
@@ -11,13 +12,16 @@ from kerolox.errors import (
     ConfigError,
     ConnectError,
     ConnectionLostError,
+    LocalProtocolError,
     RemoteProtocolError,
     RequestTimeoutError,
 )
+from kerolox.protocol.codes import FRAME_BYTES_MAX
 from kerolox.protocol.command import RemotingCommand
 from kerolox.protocol.framing import FrameDecoder
 from kerolox.remoting import blocking
 from kerolox.remoting.blocking import BlockingConnection
+from kerolox.remoting.core.open_calls import Answer
 
 
 class Peer:
@@ -72,6 +76,28 @@ def test_responses_in_any_order_are_paired_by_opaque():
         commands = [RemotingCommand.request(7) for _ in range(3)]
         answers = connection.ask(commands)
         assert [each.opaque for each in answers] == [each.opaque for each in commands]
+
+
+def test_a_request_that_no_frame_holds_leaves_the_connection_as_it_was():
+    with Peer(echo) as peer, BlockingConnection(peer.address) as connection:
+        too_large = RemotingCommand.request(7, body=bytes(FRAME_BYTES_MAX))
+        with pytest.raises(LocalProtocolError):
+            connection.ask([RemotingCommand.request(7), too_large])
+        assert connection.invoke(RemotingCommand.request(7), 5).remark == "ok"
+
+
+def test_a_lost_connection_ends_each_open_request():
+    with (
+        Peer(lambda connection, _: connection.shutdown(socket.SHUT_RDWR)) as peer,
+        BlockingConnection(peer.address) as connection,
+    ):
+        answers: list[Answer[RemotingCommand]] = [Answer() for _ in range(300)]
+        for number, answer in enumerate(answers):
+            connection.requests.calls.wait(answer, -1 - number, inf, "")
+        with pytest.raises(ConnectionLostError) as lost:
+            connection.invoke(RemotingCommand.request(7))
+        assert {answer.error for answer in answers} == {lost.value}
+        assert connection.requests.open_count == 0
 
 
 def test_a_request_of_the_peer_is_not_taken_for_a_response():

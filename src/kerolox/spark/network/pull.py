@@ -244,8 +244,8 @@ class RangePuller:
         frames = []
         for slot in slots:
             opaque = connection.next_opaque()
-            connection.requests.pulls.wait(slot, opaque, inf, "")
             frames.append(template.frame(slot, opaque, connection))
+            connection.requests.pulls.wait(slot, opaque, inf, "")
         connection.send_frames(b"".join(frames), ANSWER_TIMEOUT_SECONDS)
 
     def _answer_of(self, slot: _Slot) -> _Answer | None:

@@ -11,7 +11,6 @@ import time
 from collections import deque
 from dataclasses import dataclass, field
 from functools import partial
-from math import inf
 from typing import TYPE_CHECKING
 
 from kerolox.client.core.sending.retry import NOT_STORED_CODES, is_passing
@@ -157,18 +156,18 @@ class BrokerSender:
             request = self.header.request(
                 row_batch.message, row_batch.queue.queue_id, time.time_ns() // 1_000_000
             )
-            frame = connection.encode(request)
-        except (RemoteProtocolError, LocalProtocolError, ConfigError):
+        except (RemoteProtocolError, ConfigError):
             raise
         except KeroloxError as error:
             self._again(row_batch, error)
             return
         self._open += 1
         self._open_bytes += row_batch.size
-        waiter = _SentBatch(row_batch, self._ended)
-        connection.requests.calls.wait(waiter, request.opaque, inf, "")
         try:
-            connection.send_frames(frame, ANSWER_SECONDS_MAX)
+            waiter = _SentBatch(row_batch, self._ended)
+            connection.post([request], [waiter], ANSWER_SECONDS_MAX)
+        except LocalProtocolError:
+            raise
         except RemotingError:
             # It is handed to each request that was open.
             self._take_ended()

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import logging
 import time
-from math import inf
 from typing import TYPE_CHECKING, NamedTuple
 
 from kerolox.client.core.sending.retry import is_passing
@@ -231,27 +230,24 @@ class HalfQueue:
     def _try_to_end(self, halves: list[MessageExt], *, commit: bool) -> list[MessageExt]:
         """End halves with all requests open at once; those of which the broker did not say it."""
         state = TransactionState.COMMIT if commit else TransactionState.ROLLBACK
-        answers: list[Answer[RemotingCommand]] = []
+        answers: list[Answer[RemotingCommand]] = [Answer() for _ in halves]
         failure: RemotingError | None = None
         try:
             connection = self._connected()
-            frames = bytearray()
+            requests = []
             for half in halves:
                 named = Half(half.queue_offset, half.commit_log_offset, half.unique_key)
-                request = end_request(named, self._group, state, from_check=False)
-                request.flag = 0
-                frames += connection.encode(request)
-                answers.append(Answer())
-                connection.requests.calls.wait(answers[-1], request.opaque, inf, "")
-            connection.send_frames(frames, ANSWER_SECONDS_MAX)
+                requests.append(end_request(named, self._group, state, from_check=False))
+                requests[-1].flag = 0
+            connection.post(requests, answers, ANSWER_SECONDS_MAX)
             while connection.requests.calls:
                 connection.wait(ANSWER_SECONDS_MAX)
         except RemotingError as error:
             if not is_passing(error):
                 raise
             failure = error
-        left = halves[len(answers) :]
-        for half, answer in zip(halves, answers, strict=False):
+        left = []
+        for half, answer in zip(halves, answers, strict=True):
             if not answer.done() or answer.error is not None:
                 left.append(half)
             elif (response := answer.get()).code != ResponseCode.SUCCESS:
