@@ -11,6 +11,7 @@ from kerolox.protocol.bodies import encode_body
 from kerolox.protocol.codes import LanguageCode, MessageSysFlag, RequestCode, ResponseCode
 from kerolox.protocol.records import decode_records
 from tests.support.clients.requests import heartbeat_body, pull_fields, send_fields, topic_fields
+from tests.support.stores.bench import V1_NAMES
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -161,26 +162,10 @@ def of_send(name: str, body: bytes = b"hello", code: int = 310, **members: str) 
     return Case(name, code, _send_fields(**members), body)
 
 
-LONG = {
-    "a": "producerGroup",
-    "b": "topic",
-    "c": "defaultTopic",
-    "d": "defaultTopicQueueNums",
-    "e": "queueId",
-    "f": "sysFlag",
-    "g": "bornTimestamp",
-    "h": "flag",
-    "i": "properties",
-    "j": "reconsumeTimes",
-    "k": "unitMode",
-    "m": "batch",
-}
-
-
 def _sends() -> Iterator[Case]:
     yield of_send("send")
     short = _send_fields(b=SPOILED_TOPIC)
-    long = {LONG[name]: value for name, value in short.items()}
+    long = {V1_NAMES[name]: value for name, value in short.items()}
     offset = frozenset({"queueOffset"})
     yield from spoiled(Case("send short", RequestCode.SEND_MESSAGE_V2, short, b"x", offset))
     yield from spoiled(Case("send long", RequestCode.SEND_MESSAGE, long, b"x", offset))

@@ -10,8 +10,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from tests.kernel.test_read_model import QUEUE_FILE
 from tests.model.model import LOG_FILE
+from tests.support.stores.read_model import QUEUE_FILE
 
 __all__ = ["Tree", "Wreck", "kill", "lose_power", "read_tree"]
 __all__ += ["without_dropped_index", "write_tree"]

@@ -16,7 +16,6 @@ from kerolox.inspect.places import StoreOptions, StorePlaces
 from kerolox.kernel.status import PutMessageStatus
 from kerolox.kernel.values import Batch, Record
 from kerolox.message import java_hash
-from tests.kernel.test_read_model import LIMITS, QUEUE_FILE
 from tests.model.crashes import (
     Tree,
     Wreck,
@@ -40,6 +39,7 @@ from tests.model.model import (
     with_cluster,
 )
 from tests.support.stores.bench import BORN_HOST, NOW, STORE_HOST, Bench, Wire, properties, send
+from tests.support.stores.read_model import LIMITS, QUEUE_FILE
 
 __all__ = ["StoreMachine", "machine_of"]
 

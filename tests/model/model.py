@@ -11,8 +11,8 @@ import zlib
 from dataclasses import dataclass, field
 
 from kerolox.message import java_hash
-from tests.kernel.test_read_model import Model as QueueReads
 from tests.support.stores.bench import CLUSTER
+from tests.support.stores.read_model import QueueReads
 
 __all__ = [
     "BLANK_BYTES",

@@ -19,7 +19,8 @@
                    ``transactions`` are loads whose outcome is judged at the end
 ``stores/``        stores without a server: ``bench`` (a kernel), ``message_store`` (the Python
                    store), ``inspected`` (one for ``kerolox store``), ``golden`` (written by Java),
-                   ``memory`` (folders that are on no disk), ``rebuilding`` (a job's steps)
+                   ``memory`` (folders that are on no disk), ``read_model`` (what a read
+                   gives), ``rebuilding`` (a job's steps)
 ``faults/``        what goes wrong with them: ``shim`` (calls that fail or kill), ``crashing`` and
                    ``crash_scenario`` (kills and losses of power), ``small_disk``,
                    ``cancelling`` (at each await), ``proxy`` (TCP that misbehaves), ``network``
