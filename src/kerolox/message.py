@@ -166,8 +166,8 @@ class Message:
     brokers' ``messageDelayLevel``, which may have more (``ProducerSettings.delay_level_max``).
     ``keys`` is a text, or texts; those of an iterator are kept as a tuple.
 
-    A producer refuses a message whose tags, keys or properties have U+0001 or U+0002 in them:
-    these end names and values where properties travel as one text.
+    A producer refuses a message whose tags, keys or properties have U+0001 or U+0002 in them. These
+    end names and values where properties travel as one text.
     """
 
     topic: str
@@ -242,8 +242,8 @@ class Received:
 class MessageExt(Received):
     """A stored message, as a consumer receives it.
 
-    ``body`` is inflated. Where it can't be (corrupt, or compressed in a way that needs a package
-    which is not installed) it is as stored, and ``body_error`` says why; else that is empty.
+    ``body`` is inflated. Where it can't be, it is as stored, and ``body_error`` says why: it is
+    corrupt, or its compression needs a package that is not installed. Else ``body_error`` is empty.
 
     The properties and numbers of a pulled message are made when they are first read. It holds
     a copy of its own record for that, so it keeps nothing of the messages that came with it.

@@ -7,8 +7,8 @@
         await producer.send(Message("Orders", b"hello"))
 
 :func:`traced` adds the hook that fits to any settings, of asyncio and of blocking clients. The
-context of a send travels in the user properties ``traceparent`` and ``tracestate`` (or whatever the
-global propagator writes), which clients in other languages read as well. Spans have the names and
+context of a send travels in the user properties ``traceparent`` and ``tracestate``, or whatever the
+global propagator writes. Clients in other languages read them as well. Spans have the names and
 attributes of OpenTelemetry's conventions for messaging (``messaging.system`` is ``rocketmq``).
 Only the API is needed: without an SDK nothing is recorded, but the context still travels.
 """
@@ -136,8 +136,8 @@ class SendSpans(SendHook):
 class ProcessSpans(ConsumeHook):
     """A span ``process TOPIC`` (of kind CONSUMER) around each call of a listener.
 
-    It is the current one in the listener. Of a single message it is a child of the send's span;
-    of several it is a span of its own with a link to each send.
+    It is the current one in the listener. Of a single message it is a child of the send's span. Of
+    several it is a span of its own with a link to each send.
     """
 
     def __init__(self, tracer_provider: TracerProvider | None = None) -> None:

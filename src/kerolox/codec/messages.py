@@ -1,7 +1,8 @@
 """Pulled records to messages whose parts are made when they are read.
 
-A consumer reads few parts of most messages. So of each record the body and what consuming needs
-are taken at once; the rest is copied as it is and decoded on the first look. A message thereby
+A consumer reads few parts of most messages. So a codec decodes the body of each record and what
+consuming needs at once. It copies the rest as it is and decodes that on first use. A message
+thereby
 owns its bytes: one that is kept for long keeps no other message of its pull in memory.
 """
 

@@ -1,5 +1,5 @@
-"""A ``broker.conf``: keys that nobody knows or that do nothing, values that don't fit, and what of
-it a broker that runs has not in force."""
+"""Checks a ``broker.conf``: keys that nobody knows or that do nothing, values that don't fit, and
+values that a running broker has not in force."""
 
 from __future__ import annotations
 

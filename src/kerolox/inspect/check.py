@@ -43,8 +43,8 @@ class CheckReport:
 def check_store(places: StorePlaces, progress: Progress | None = None) -> CheckReport:
     """Read a whole store; writes nothing and locks nothing.
 
-    Memory does not depend on the store's size: a window of the log, a run of entries per queue up
-    to a bound, and 4 bytes per slot of one index file.
+    Memory does not depend on the store's size. It is a window of the log, a run of entries per
+    queue up to a bound, and 4 bytes per slot of one index file.
 
     Raises:
         OSError: something can't be read.

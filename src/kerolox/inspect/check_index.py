@@ -1,8 +1,8 @@
 """Index against log: each key of each record has an entry, and each entry is of its record's keys.
 
-Entries are written in the order of the log, so both are walked side by side, once. That an entry
-can be found by a query is its file's own matter: each entry must lead to the one before it in its
-slot, and each slot to its last entry. Slots of one file at a time are kept, 4 bytes each.
+Entries are written in the order of the log, so both are walked side by side, once. Whether a query
+can find an entry is its file's own matter. Each entry must lead to the one before it in its slot,
+and each slot to its last entry. Slots of one file at a time are kept, 4 bytes each.
 """
 
 from __future__ import annotations

@@ -24,8 +24,8 @@ def set_stored_time(descriptor: int, time_ms: int) -> None:
 class QueueWriter:
     """One queue below a new root. Opens its file for each run only.
 
-    A record whose offset does not follow the one before it is held until the next one shows what it
-    is: the beginning of a gap, of the topic made again, or a record whose offset is wrong.
+    A record whose offset does not follow the one before it waits until the next one shows what it
+    is. It is the begin of a gap, or of the topic made again, or its offset is wrong.
     """
 
     __slots__ = (

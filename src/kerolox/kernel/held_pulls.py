@@ -71,9 +71,8 @@ class OffsetWaits(Protocol):
         """Wait until a queue has a record at an offset; ``drain_arrived`` gives ``wait_id`` then,
         which is the caller's and unique.
 
-        A wait is also over with the first ``tick`` at ``deadline_ms`` or later, and with the next
-        one where held pulls of that group and topic would be answered. False: there are
-        ``OFFSET_WAITS_MAX``.
+        The first ``tick`` at ``deadline_ms`` or later ends a wait, too. So does the next one where
+        held pulls of that group and topic would be answered. False: there are ``OFFSET_WAITS_MAX``.
         """
 
     def cancel_wait(self, wait_id: int) -> None:

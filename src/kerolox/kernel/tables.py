@@ -32,8 +32,8 @@ class FastPathTables(Protocol):
 
     def delete_topic(self, topic: str) -> None:
         """Take a topic out of the table, and what groups got of it out of ``group_stats`` and
-        ``lag``; its files stay. Its held pulls are answered with the next tick as if nothing had
-        come, so that they come again and are told that it is gone."""
+        ``lag``; its files stay. The next tick answers its held pulls as if nothing had come. They
+        come again and learn that it is gone."""
 
     def set_group(self, group: str, fast: bool, slow_broker_id: int) -> None:
         """Put a consumer group into the table. ``fast=False``: its pulls are slow, and those that
@@ -43,16 +43,16 @@ class FastPathTables(Protocol):
         """
 
     def delete_group(self, group: str) -> None:
-        """Take a group and its subscriptions out of the tables, and what it got out of
-        ``group_stats`` and ``lag``; its held pulls are answered with the next tick."""
+        """Take a group and its subscriptions out of the tables, and its counts out of
+        ``group_stats`` and ``lag``. The next tick answers its held pulls."""
 
     def set_subscription(
         self, group: str, topic: str, version: int, tag_codes: Sequence[int] | None
     ) -> None:
         """What a group's heartbeat said of a topic; None: all tags. Used by pulls that carry no
         subscription; one with a newer version than the table's is slow. Where the tags differ from
-        those before, held pulls are answered with the next tick, as if nothing had come, so that
-        they come again and find what is wanted now."""
+        those before, the next tick answers held pulls as if nothing had come. They come again and
+        find what is wanted now."""
 
     def delete_subscription(self, group: str, topic: str) -> None:
         """Take a subscription out of the table. Held pulls: as if the tags differed."""
@@ -65,16 +65,16 @@ class FastPathTables(Protocol):
 class AccessTables(Protocol):
     """Access control of the fast path.
 
-    A kernel that was told accounts answers only requests of which it is certain that they are
-    allowed; any other is slow, to be checked again and refused with a reason. A frame that waits
-    for its turn is checked when the turn comes.
+    A kernel with accounts answers only requests that they allow for certain. Any other is slow: the
+    gate checks it again and refuses it with a reason. A frame that waits for its turn is checked
+    when the turn comes.
     """
 
     def set_accounts(self, accounts: Sequence[AccountRules] | None) -> None:
         """Replace all accounts; None, as in a new store: nothing is checked.
 
-        All held pulls are answered with the next tick as if nothing had come, so that they come
-        again and are checked anew; waits for offsets are over. Until then nothing wakes them.
+        The next tick answers all held pulls as if nothing had come. They come again and are checked
+        anew. Waits for offsets are over. Until then nothing wakes them.
         """
 
 
@@ -83,9 +83,9 @@ class OffsetCommits(Protocol):
     """Offsets that fast pulls commit, and the pulls that must not commit by themselves."""
 
     def set_slow_pulls(self, group: str, topic: str, slow: bool) -> None:
-        """True: the pulls of a group of a topic are slow, whatever the tables say of both, and
-        those that are held are answered with the next tick as if nothing had come. Group and topic
-        need not be in a table, and a deletion of either changes nothing of it."""
+        """True: the pulls of a group of a topic are slow, whatever the tables say of both. The next
+        tick answers held ones as if nothing had come. Group and topic need not be in a table, and a
+        deletion of either changes nothing of it."""
 
     def readers_of(self, topic: str) -> list[str]:
         """The groups that got messages of a topic since the store was opened, as far as

@@ -12,8 +12,9 @@ it is, whoever else claims its place (another machine with the same ``brokerName
   none of them alone gives it another address, id or cluster, or takes it out.
 
 A live master may give its place away: it names the address that gets it, as brokers of Kerolox do
-when roles change. Masters that say an epoch, the number of their promotion, come after each other:
-an older one is refused as long as the name is known, whether the newer one is alive or not.
+when roles change. Masters with an epoch, the number of their promotion, come after each other. The
+name server refuses an older one as long as it knows the name, whether the newer one is alive or
+not.
 
 So a restarted broker, whose old connection is closed, is taken at once, whatever its address is
 now. One whose machine vanished without a word is replaced ``TAKEOVER_MS`` later.

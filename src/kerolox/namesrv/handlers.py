@@ -1,8 +1,8 @@
 """What a name server answers, by request code (``DefaultRequestProcessor``).
 
-A request with a malformed header or body is answered with code 1 and a remark that names the
-fault. A code that a name server does not know is answered with code 3, as a broker answers it;
-RocketMQ's name server says nothing there and lets the client run into its time limit.
+A request with a malformed header or body is answered with code 1 and a remark that names the fault.
+A code that a name server does not know gets code 3, as from a broker. RocketMQ's name server says
+nothing there and lets the client run into its time limit.
 """
 
 from __future__ import annotations

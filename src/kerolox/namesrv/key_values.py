@@ -4,9 +4,9 @@ Namespaces of key → text, kept in ``kvConfig.json`` as
 ``{"configTable":{"ORDER_TOPIC_CONFIG":{"T":"broker-a:4;broker-b:4"}}}``. A change is there once the
 disk holds it; those that come during a write are covered by one write after it.
 
-A large file is not written anew for each change: changes go to ``kvConfig.json.changes``, a line
-each, and the file follows when these are as long as the file, after :data:`FOLLOW_SECONDS`, and at
-a stop. So what is written is some times what was changed, and not the whole table for each.
+A large file is not written anew for each change. Changes go to ``kvConfig.json.changes``, a line
+each. The file follows when these are as long as the file, after :data:`FOLLOW_SECONDS`, and at a
+stop. So what is written is some times what was changed, and not the whole table for each.
 
 The table is bounded by what it takes in the file, which is far less than what a start reads.
 """

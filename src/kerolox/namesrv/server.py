@@ -36,8 +36,8 @@ class NameServer:
     """One name server. An async context manager: started inside, stopped outside."""
 
     def __init__(self, config: NamesrvConfig, *, clock_ms: Callable[[], int] | None = None) -> None:
-        """``clock_ms`` gives milliseconds since the epoch; tests turn one by hand. Without it what
-        is alive is told by a clock that nobody sets."""
+        """``clock_ms`` gives milliseconds since the epoch; tests turn one by hand. Without it a
+        clock that nobody sets decides who is alive."""
         self.routes = RouteTable()
         self._clock_ms = clock_ms or clock.steady_ms
         self._key_values = KeyValues(config.kv_config_path)

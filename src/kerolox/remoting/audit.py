@@ -92,7 +92,7 @@ Values = str | Mapping[str, object] | msgspec.Struct | None
 
 
 class Peer(Protocol):
-    """A client's connection, as far as it is told."""
+    """A client's connection, as an audit line shows it."""
 
     remote_address: str
     certificate_subject: str | None

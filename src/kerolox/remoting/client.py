@@ -402,8 +402,8 @@ def _late(address: str, seconds: float, *, is_secure: bool) -> str:
 
 
 def _run(hook: Callable[..., None], *arguments: object) -> None:
-    """Call a hook of the user's; it waits for nothing, so a CancelledError of its is a failure and
-    must not end whoever sends the request."""
+    """Call a hook of the user's. It waits for nothing, so its CancelledError is a failure and must
+    not end the sender of the request."""
     try:
         hook(*arguments)
     except asyncio.CancelledError as error:

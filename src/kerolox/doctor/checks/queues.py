@@ -1,5 +1,5 @@
-"""Queues that nobody reads: topics that are written more widely than they are read, and messages
-that a group has left in queues which its topic has lost. Groups without queues for retries."""
+"""Queues that nobody reads: topics with more write queues than read queues, and messages of a group
+in queues that its topic has lost. Groups without queues for retries."""
 
 from __future__ import annotations
 

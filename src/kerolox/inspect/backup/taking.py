@@ -8,7 +8,7 @@ The order makes it whole. A part that is copied later knows at least what an ear
 4. the end of the log, fixed now, and the log up to there. Only now, so that no offset and no queue
    of the copy is ahead of its log.
 
-Then the copy is opened as a store after a crash of the machine: recovery makes queues and index
+Then it opens the copy as a store after a crash of the machine. Recovery makes queues and index
 agree with the log, the one truth, from the checkpoint on. A copy that does not open, or ends before
 where the log ended at the beginning, is no backup. It is closed again, so that whoever opens a
 backup, a Java broker too, finds a store that was stopped cleanly.
@@ -50,8 +50,8 @@ _OWN = ("lock", "inventory", "boot")
 def back_up(places: StorePlaces, target: str, progress: Progress | None = None) -> Manifest:
     """Copy a store, of a broker that runs or not, ours or Java's.
 
-    Every message that was acknowledged before is in the copy, later ones may be; so is what groups
-    had consumed, as the broker's tables last said it.
+    Every message that was acknowledged before is in the copy; later ones may be. So are the offsets
+    of groups, as the broker's tables last had them.
 
     Args:
         places: the store, with the settings of its broker.
