@@ -410,28 +410,33 @@ def formatted(text: str, target: Path) -> str:
     return text
 
 
-def main(arguments: list[str]) -> int:
-    """Write the files, or check them."""
+def write_or_check(files: dict[Path, str], tool: str, arguments: list[str]) -> int:
+    """Write generated files, or with ``--check`` say which of them is stale; the exit code."""
     if arguments not in ([], ["--check"]):
-        print(__doc__)
+        print(f"python {tool} [--check]")
         return 2
     stale = 0
-    targets = {TARGET: Generator(), ADMIN / "sync" / "_generated.py": AdminGenerator()}
-    for target, generator in targets.items():
-        text = formatted(generator.text(), target)
-        present = target.read_text() if target.exists() else ""
+    for path, text in files.items():
+        present = path.read_text() if path.exists() else ""
         if present == text:
             continue
         if not arguments:
-            target.write_text(text)
+            path.write_text(text)
             continue
         difference = difflib.unified_diff(
             present.splitlines(), text.splitlines(), "present", "generated", lineterm=""
         )
         print("\n".join(difference))
-        print(f"{target.relative_to(ROOT)} is stale; run python tools/generate_sync.py")
+        print(f"{path.relative_to(ROOT)} is stale; run python {tool}")
         stale = 1
     return stale
+
+
+def main(arguments: list[str]) -> int:
+    """Write the files, or check them."""
+    targets = {TARGET: Generator(), ADMIN / "sync" / "_generated.py": AdminGenerator()}
+    files = {path: formatted(generator.text(), path) for path, generator in targets.items()}
+    return write_or_check(files, "tools/generate_sync.py", arguments)
 
 
 if __name__ == "__main__":

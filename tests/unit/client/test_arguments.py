@@ -6,13 +6,14 @@ import re
 import subprocess
 import sys
 from collections.abc import Callable
+from types import ModuleType
 from typing import Any
 
 import pytest
 
 import kerolox
 from kerolox import client, errors
-from kerolox.client import exported, sync
+from kerolox.client import sync
 from kerolox.client.core.sending.request_reply import ReplyMessage
 from kerolox.client.core.validate import check_body
 from kerolox.errors import ConfigError, MessageRejectedError
@@ -60,11 +61,19 @@ def test_what_decides_in_the_clients_is_imported_without_the_clients() -> None:
     assert done.stdout.strip() == "False"
 
 
-def test_the_package_of_the_clients_has_the_names_of_its_exports() -> None:
-    assert client.__all__ == exported.__all__
-    assert set(client.__all__) <= set(dir(client))
+@pytest.mark.parametrize("package", [kerolox, client, sync])
+def test_a_package_has_the_names_of_its_list_and_no_others(package: ModuleType) -> None:
+    assert set(package.__all__) <= set(dir(package))
+    assert all(getattr(package, name) is not None for name in package.__all__)
     with pytest.raises(AttributeError, match="Consumer"):
-        client.Consumer  # type: ignore[attr-defined]  # noqa: B018
+        package.Consumer  # noqa: B018
+
+
+def test_a_name_of_both_kinds_of_clients_is_the_same_object() -> None:
+    assert set(client.__all__) == set(sync.__all__) < set(kerolox.__all__)
+    blocking = {name for name in sync.__all__ if getattr(sync, name) is not getattr(client, name)}
+    assert {"Producer", "PushConsumer", "Connection", "Transaction", "connect"} <= blocking
+    assert not {name for name in blocking if name.endswith(("Settings", "Result", "Status"))}
 
 
 # -- choices and keywords -----------------------------------------------------------------------
