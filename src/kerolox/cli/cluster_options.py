@@ -237,6 +237,26 @@ def place_options(command: Callable[..., object]) -> Callable[..., object]:
     return with_place
 
 
+def seconds_option(
+    flag: str,
+    text: str,
+    *,
+    least: float = 0,
+    most: float | None = None,
+    default: float | None = None,
+) -> Callable[[Callable[..., _Result]], Callable[..., _Result]]:
+    """A time in seconds; ``--stuck-after`` is the argument ``stuck_after_seconds``."""
+    return click.option(
+        flag,
+        flag[2:].replace("-", "_") + "_seconds",
+        type=click.FloatRange(least, most),
+        default=default,
+        show_default=default is not None,
+        metavar="SECONDS",
+        help=text,
+    )
+
+
 def on_cluster(
     name_server: str,
     work: Callable[[Admin], Awaitable[_Result]],

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from kerolox.cli.cluster_options import name_server_option, on_cluster, security
+from kerolox.cli.cluster_options import name_server_option, on_cluster, seconds_option, security
 from kerolox.cli.output import Shade, output_option, print_cells, print_line
 from kerolox.cli.rows import Column, is_text, show_rows
 
@@ -36,33 +36,17 @@ EXIT_FINDINGS = 1
 @click.option(
     "--offline", is_flag=True, help="Examine the files of --config alone, and no cluster."
 )
-@click.option(
+@seconds_option(
     "--between-looks",
-    "between_looks_seconds",
-    type=click.FloatRange(0.1, 600),
+    "What changes is examined twice, with so much time between.",
+    least=0.1,
+    most=600,
     default=3.0,
-    show_default=True,
-    metavar="SECONDS",
-    help="What changes is examined twice, with so much time between.",
 )
-@click.option(
-    "--stuck-after",
-    "stuck_after_seconds",
-    type=click.FloatRange(min=0),
-    default=60.0,
-    show_default=True,
-    metavar="SECONDS",
-    help="A queue whose next message has waited for so long stands still.",
+@seconds_option(
+    "--stuck-after", "A queue whose next message has waited for so long stands still.", default=60.0
 )
-@click.option(
-    "--timeout",
-    "timeout_seconds",
-    type=click.FloatRange(0.1, 60),
-    default=5.0,
-    show_default=True,
-    metavar="SECONDS",
-    help="Of each question.",
-)
+@seconds_option("--timeout", "Of each question.", least=0.1, most=60, default=5.0)
 @output_option
 @name_server_option
 def doctor(

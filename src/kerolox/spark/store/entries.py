@@ -147,22 +147,11 @@ def _read(log: _Log, chunk: list[Entry], wanted: Wanted) -> Iterator[Rows | Dama
 
 
 def _rows(data: bytes, entries: list[Entry], wanted: Wanted) -> Iterator[Rows | Damage]:
-    scan_columns = load_kernel().scan_columns
+    kernel = load_kernel()
     used = number = 0
     while used < len(data):
-        count, buffers, used, records, is_broken = scan_columns(
-            data,
-            wanted.columns,
-            start=used,
-            stop=len(data),
-            log_offset=None,
-            rows_max=wanted.rows_max,
-            body_bytes_max=wanted.body_bytes_max,
-            stored_from=wanted.stored_from,
-            stored_before=wanted.stored_before,
-            topics=wanted.topics,
-            checks_crc=wanted.checks_crc,
-            odd_body=wanted.odd_body,
+        count, buffers, used, records, is_broken = wanted.scan(
+            kernel, data, used, len(data), log_offset=None
         )
         if records:
             last = entries[number + records - 1]

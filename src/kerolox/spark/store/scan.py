@@ -83,6 +83,25 @@ class Wanted:
     body_bytes_max: int = BODY_BYTES_MAX
     window_bytes: int = WINDOW_BYTES
 
+    def scan(
+        self, kernel: Kernel, data: bytes, start: int, stop: int, log_offset: int | None
+    ) -> tuple[int, dict[str, ColumnBuffers], int, int, bool]:
+        """See :meth:`kerolox.kernel.Kernel.scan_columns`."""
+        return kernel.scan_columns(
+            data,
+            self.columns,
+            start=start,
+            stop=stop,
+            log_offset=log_offset,
+            rows_max=self.rows_max,
+            body_bytes_max=self.body_bytes_max,
+            stored_from=self.stored_from,
+            stored_before=self.stored_before,
+            topics=self.topics,
+            checks_crc=self.checks_crc,
+            odd_body=self.odd_body,
+        )
+
 
 @dataclass(frozen=True, slots=True)
 class Rows:
@@ -314,19 +333,8 @@ class _FileWalk:
             stop = min(len(window), limit - position)
             while used < stop and not is_broken:
                 begin = used
-                count, buffers, used, records, is_broken = self._kernel.scan_columns(
-                    window,
-                    wanted.columns,
-                    start=begin,
-                    stop=stop,
-                    log_offset=position,
-                    rows_max=wanted.rows_max,
-                    body_bytes_max=wanted.body_bytes_max,
-                    stored_from=wanted.stored_from,
-                    stored_before=wanted.stored_before,
-                    topics=wanted.topics,
-                    checks_crc=wanted.checks_crc,
-                    odd_body=wanted.odd_body,
+                count, buffers, used, records, is_broken = wanted.scan(
+                    self._kernel, window, begin, stop, position
                 )
                 if records:
                     yield Rows(count, buffers, position + begin, position + used, records)

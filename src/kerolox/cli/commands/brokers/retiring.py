@@ -6,7 +6,12 @@ from typing import TYPE_CHECKING
 
 import click
 
-from kerolox.cli.cluster_options import broker_argument, name_server_option, on_cluster
+from kerolox.cli.cluster_options import (
+    broker_argument,
+    name_server_option,
+    on_cluster,
+    seconds_option,
+)
 from kerolox.cli.confirming import dry_run_option, print_dry_run
 from kerolox.cli.output import complain, output_option, print_line
 from kerolox.cli.rows import columns_of, is_text, show_row
@@ -27,20 +32,10 @@ if TYPE_CHECKING:
     metavar="GROUP",
     help="Its messages may be left; may be repeated.",
 )
-@click.option(
-    "--quiet",
-    "quiet_seconds",
-    type=click.FloatRange(min=0),
-    metavar="SECONDS",
-    help="How long no message must have come; default: 40, as clients learn routes every 30.",
+@seconds_option(
+    "--quiet", "How long no message must have come; default: 40, as clients learn routes every 30."
 )
-@click.option(
-    "--timeout",
-    "timeout_seconds",
-    type=click.FloatRange(min=0),
-    metavar="SECONDS",
-    help="Give up waiting then, with exit code 1; the broker stays retired.",
-)
+@seconds_option("--timeout", "Give up waiting then, with exit code 1; the broker stays retired.")
 @dry_run_option
 @output_option
 @name_server_option

@@ -12,6 +12,7 @@ from kerolox.cli.cluster_options import (
     name_server_option,
     on_cluster,
     resolved,
+    seconds_option,
 )
 from kerolox.cli.confirming import dry_run_option, print_dry_run
 from kerolox.cli.output import output_option, print_line
@@ -27,14 +28,11 @@ from kerolox.cli.rows import (
 if TYPE_CHECKING:
     from kerolox.admin import BrokerRole, PromotionPlan, RoleChanged
 
-_timeout_option = click.option(
+_timeout_option = seconds_option(
     "--timeout",
-    "timeout_seconds",
-    type=click.FloatRange(min=1),
+    "How long the slave may take to come near the end of its master's log.",
+    least=1,
     default=60.0,
-    show_default=True,
-    metavar="SECONDS",
-    help="How long the slave may take to come near the end of its master's log.",
 )
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from kerolox.cli.cluster_options import name_server_option, on_cluster, security
+from kerolox.cli.cluster_options import name_server_option, on_cluster, seconds_option, security
 from kerolox.cli.commands.messages.outgoing import (
     GROUP,
     Draft,
@@ -29,14 +29,8 @@ if TYPE_CHECKING:
 COMMAND_SECONDS_MAX = 60.0
 """How long ``--command`` may take for one request."""
 
-_timeout_option = click.option(
-    "--timeout",
-    "timeout_seconds",
-    type=click.FloatRange(min=0.001),
-    default=5.0,
-    show_default=True,
-    metavar="SECONDS",
-    help="For the request and its reply together.",
+_timeout_option = seconds_option(
+    "--timeout", "For the request and its reply together.", least=0.001, default=5.0
 )
 
 
