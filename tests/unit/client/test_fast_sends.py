@@ -106,6 +106,7 @@ async def test_a_fast_send_needs_no_request_of_the_slow_path(
 async def test_a_lone_send_is_written_at_once_and_the_next_with_its_turn() -> None:
     async with sending() as (producer, (broker,)):
         gathered = connection_to(producer, broker).sends
+        await until(lambda: not gathered.buffered_frames)  # as a heartbeat
         lone = producer.submit(Message("T", b"lone"))
         assert (len(gathered), gathered.buffered_frames) == (1, 0)
         others = [producer.submit(Message("T", b"other")) for _ in range(2)]

@@ -19,7 +19,7 @@ from kerolox.errors import KeroloxError
 from kerolox.protocol.codes import PullSysFlag, RequestCode, ResponseCode
 from kerolox.protocol.records import encode_batch
 from tests.support.clients.peer import Peer, peer_of
-from tests.support.eventually import until
+from tests.support.eventually import SECONDS_MAX, until
 
 from .pairs import (
     RawSlave,
@@ -216,7 +216,10 @@ async def test_a_stop_that_waits_for_a_slave_lets_pulls_wait_too(
         assert 1 <= answers <= 5
 
 
-async def test_a_stop_waits_for_a_slave_that_is_on_its_way(tmp_path: Path, kernel: str) -> None:
+async def test_a_stop_waits_for_a_slave_that_is_on_its_way(
+    tmp_path: Path, kernel: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("kerolox.broker.broker.HELD_SECONDS_MAX", SECONDS_MAX)
     config = master_config(tmp_path, **SYNC)
     master = Broker(config, kernel=kernel)
     await master.start()
