@@ -56,3 +56,16 @@ def _names(tree: ast.Module) -> set[str]:
         elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
             names.add(node.id)
     return names
+
+
+def test_a_frozen_object_is_changed_only_while_it_is_made() -> None:
+    # _choose is a step of __post_init__.
+    found = [
+        f"{path.relative_to(ROOT)}:{node.lineno} {node.name}"
+        for path in SOURCES
+        if "object.__setattr__" in path.read_text()
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.FunctionDef) and node.name not in ("__post_init__", "_choose")
+        if any("object.__setattr__(" in ast.unparse(each) for each in node.body)
+    ]
+    assert found == []
