@@ -7,8 +7,8 @@ import sys
 from pathlib import Path
 
 from kerolox.spark.jobs.archive import ArchiveOptions, archive
+from kerolox.spark.jobs.archive.job import target_of
 from kerolox.spark.jobs.archive.records import Records
-from kerolox.spark.jobs.archive.targets.choosing import target_of
 from kerolox.spark.jobs.frame.files import Folder
 from kerolox.spark.jobs.frame.session import open_session
 from tests.spark.dying import ending_an_archive

@@ -12,7 +12,7 @@ import pytest
 
 from kerolox.cli.app import main
 from kerolox.spark.jobs.archive import ArchiveOptions, archive
-from kerolox.spark.jobs.archive.targets.choosing import target_of
+from kerolox.spark.jobs.archive.job import target_of
 from kerolox.spark.positions.read_limits import HAS_READ_LIMITS
 from kerolox.spark.rows.schema import COLUMNS
 from tests.support.clients.spark import QUICK, SECONDS_OF_SPARK, Sent, needs_limits

@@ -5,10 +5,9 @@ from pyarrow import parquet
 
 from kerolox.errors import ConfigError
 from kerolox.spark.jobs.archive import job
-from kerolox.spark.jobs.archive.job import BatchWriter
+from kerolox.spark.jobs.archive.job import BatchWriter, target_of
 from kerolox.spark.jobs.archive.options import ArchiveOptions
 from kerolox.spark.jobs.archive.records import RECORDS_KEPT, Records, Totals
-from kerolox.spark.jobs.archive.targets.choosing import target_of
 from kerolox.spark.jobs.archive.targets.parquet import EXCHANGING, ParquetTarget
 from kerolox.spark.jobs.frame.errors import JobError
 from kerolox.spark.jobs.frame.files import Folder

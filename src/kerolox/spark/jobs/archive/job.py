@@ -7,15 +7,17 @@ import datetime
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, ClassVar, assert_never
 
 from kerolox.errors import ConfigError, KeroloxError
 from kerolox.spark.jobs.archive.bodies.decoding import Decoder, decoder_of
-from kerolox.spark.jobs.archive.options import ArchiveOptions, Compact
+from kerolox.spark.jobs.archive.options import ArchiveOptions, Compact, Format
 from kerolox.spark.jobs.archive.records import CHECKPOINT, BatchRecord, Records
 from kerolox.spark.jobs.archive.staging import REASON, VALUE, stage, staged
-from kerolox.spark.jobs.archive.targets.choosing import target_of
-from kerolox.spark.jobs.archive.targets.parquet import place_of
+from kerolox.spark.jobs.archive.targets.delta import DeltaTarget
+from kerolox.spark.jobs.archive.targets.iceberg import IcebergTarget
+from kerolox.spark.jobs.archive.targets.parquet import ParquetTarget, place_of
+from kerolox.spark.jobs.archive.targets.target import Target
 from kerolox.spark.jobs.frame.errors import JobError, clear_errors, reason_of
 from kerolox.spark.jobs.frame.files import Folder
 from kerolox.spark.jobs.frame.job import Job, Progress, Step, Summary, silent
@@ -26,7 +28,18 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
     from pyspark.sql.types import StructType
 
-    from kerolox.spark.jobs.archive.targets.target import Target
+
+def target_of(options: ArchiveOptions) -> Target:
+    """It is opened when it is used."""
+    kind = Format(options.format)
+    match kind:
+        case Format.PARQUET:
+            return ParquetTarget(options.to, options.state_folder)
+        case Format.DELTA:
+            return DeltaTarget(options.to)
+        case Format.ICEBERG:
+            return IcebergTarget(options.to, options.catalog)
+    assert_never(kind)
 
 
 @dataclass(frozen=True, slots=True)
