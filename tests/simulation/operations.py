@@ -90,10 +90,12 @@ class Operator:
         now = self._cluster.loop.time
         self._history.deleted_topics[topic] = now()
         (self._history.gone_topics.discard if again else self._history.gone_topics.add)(topic)
+        # A broker that has the topic no more takes what waits for any queue of it.
+        self._widened[topic] += 1
         await self._run_command(lambda admin: admin.delete_topic(topic))
+        self._widened[topic] += 1
         self._history.deleted_topics[topic] = now()
         if again:
-            self._widened[topic] += 1
             queues = self._run.scenario.topics[topic]
             await self._run_command(lambda admin: admin.create_topic(topic, queues=queues))
             self._widened[topic] += 1
@@ -118,7 +120,7 @@ class Operator:
         )
         begins, widened = self._log_ends(), self._widened[topic]
         await asyncio.sleep(seconds)
-        # Another change, or the topic made again, may have given it queues meanwhile.
+        # Another change, or the topic deleted or made again, may have given it queues meanwhile.
         if self._widened[topic] == widened:
             self._history.narrowed.extend(
                 Narrowed(name, topic, queues, begins[name], end)
