@@ -69,3 +69,47 @@ def test_a_frozen_object_is_changed_only_while_it_is_made() -> None:
         if any("object.__setattr__(" in ast.unparse(each) for each in node.body)
     ]
     assert found == []
+
+
+SEND_PATH = (
+    "kerolox.client.aio.producers.",
+    "kerolox.client.core.sending.",
+    "kerolox.codec.",
+    "kerolox.remoting.",
+)
+SEND_PATH_MODULES_MAX = 24
+
+
+def test_the_way_of_a_send_is_few_modules() -> None:
+    """Those of its packages that `Producer` imports, at once or later, for more than types."""
+    found: set[str] = set()
+    left = ["kerolox.client.aio.producers.producer"]
+    while left:
+        module = left.pop()
+        if module not in found:
+            found.add(module)
+            left += _imports(ast.parse(_path_of(module).read_text()))
+    on_the_way = sorted(each for each in found if each.startswith(SEND_PATH))
+    assert "kerolox.remoting.core.client_requests" in on_the_way
+    assert len(on_the_way) <= SEND_PATH_MODULES_MAX, on_the_way
+
+
+def _path_of(module: str) -> Path:
+    path = ROOT / "src" / module.replace(".", "/")
+    return path / "__init__.py" if path.is_dir() else path.with_suffix(".py")
+
+
+def _imports(tree: ast.Module) -> list[str]:
+    """The modules of ours that a module imports, but for those of types alone."""
+    types = [
+        node
+        for node in ast.walk(tree)
+        if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING"
+    ]
+    of_types = {inner for node in types for inner in ast.walk(node)}
+    found = []
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ImportFrom) and node not in of_types and node.module:
+            names = [f"{node.module}.{each.name}" for each in node.names]
+            found += [name if _path_of(name).exists() else node.module for name in names]
+    return [each for each in found if each.startswith("kerolox.")]

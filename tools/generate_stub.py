@@ -19,7 +19,7 @@ from pathlib import Path
 from generate_sync import formatted
 from kerolox import codec, kernel
 from kerolox.codec import sending
-from kerolox.codec.messages import MessageCodec
+from kerolox.codec.pulling import MessageCodec
 from kerolox.codec.rows import RowCodec
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -35,7 +35,7 @@ from typing import Any, final
 
 from typing_extensions import Buffer
 
-from kerolox.codec.pulling import PullAnswer
+from kerolox.codec.python_answers import PullAnswer
 from kerolox.codec.python_rows import RowColumns, RowIds, RowRules, TextColumn
 from kerolox.codec.sending import BatchOwner, OpenSend, QueueRotation, SendFuture
 from kerolox.kernel import {names}

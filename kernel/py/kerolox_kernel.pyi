@@ -8,7 +8,7 @@ from typing import Any, final
 
 from typing_extensions import Buffer
 
-from kerolox.codec.pulling import PullAnswer
+from kerolox.codec.python_answers import PullAnswer
 from kerolox.codec.python_rows import RowColumns, RowIds, RowRules, TextColumn
 from kerolox.codec.sending import BatchOwner, OpenSend, QueueRotation, SendFuture
 from kerolox.kernel import (

@@ -38,12 +38,12 @@ from kerolox.client.core.hooks import (
     SendContext,
     SendHook,
 )
-from kerolox.client.core.sending.request_reply import ReplyMessage, create_reply
-from kerolox.client.core.sending.selectors import (
+from kerolox.client.core.sending.queue_choice import (
     select_by_hash,
     select_by_machine_room,
     select_by_random,
 )
+from kerolox.client.core.sending.request_reply import ReplyMessage, create_reply
 from kerolox.client.core.sending.send import SendResult, SendStatus, split_batches
 from kerolox.client.core.sending.transaction import TransactionResult, TransactionState
 from kerolox.client.core.tracing.trace import TraceView

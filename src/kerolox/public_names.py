@@ -60,7 +60,7 @@ _OF_BOTH = {
         "SendHook",
     ),
     "kerolox.client.core.sending.request_reply": ("ReplyMessage", "create_reply"),
-    "kerolox.client.core.sending.selectors": (
+    "kerolox.client.core.sending.queue_choice": (
         "select_by_hash",
         "select_by_machine_room",
         "select_by_random",

@@ -18,7 +18,7 @@ import zstandard
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from kerolox.codec.messages import (
+from kerolox.codec.pulling import (
     MessageCodec,
     decode_messages,
     decode_pulled,
@@ -30,7 +30,7 @@ from kerolox.message import MessageExt, consume_start_ms, note_consume_start
 from kerolox.protocol.records import decode_records, encode_record
 from tests.support.kernels import KERNELS
 
-CODECS = {"python": "kerolox.codec.python_messages", "native": "kerolox_kernel"}
+CODECS = {"python": "kerolox.codec.python_answers", "native": "kerolox_kernel"}
 TEXT = "TAGS\x01a\x02KEYS\x01k1 k2\x02UNIQ_KEY\x01U\x02colour\x01blue"
 COMPRESSORS = {0x001: zlib.compress, 0x101: lz4.frame.compress, 0x201: zstandard.compress}
 

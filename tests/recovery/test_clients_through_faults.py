@@ -87,7 +87,7 @@ def between(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Between]:
 @pytest.fixture(autouse=True)
 def impatience(monkeypatch: pytest.MonkeyPatch) -> None:
     """A connection that leads nowhere is given up sooner, for the sake of the tests' time."""
-    monkeypatch.setattr("kerolox.remoting.core.silence.SILENT_SECONDS_MAX", 0.5)
+    monkeypatch.setattr("kerolox.remoting.core.client_requests.SILENT_SECONDS_MAX", 0.5)
 
 
 def descriptors() -> set[str]:

@@ -1,26 +1,31 @@
-"""Headers of fast-path answers, read in Python: those to sends and those to pulls.
+"""What brokers answer, read in Python: headers of fast-path answers, records cut into messages.
 
 Whatever these do not take is read by the slow path (``protocol/serialize.py``).
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Generic, TypeVar
+from typing import Generic, TypeVar
 
 import msgspec
 
 from kerolox.codec.sending import FAST_HEADER_BYTES_MAX
-from kerolox.message import PropertyKey
-from kerolox.protocol.codes import FLAG_RESPONSE, ResponseCode
+from kerolox.message import MessageExt, PropertyKey, RecordParts, property_value, received_message
+from kerolox.message import decode_properties as properties_of
+from kerolox.protocol.codes import COMPRESSED, FLAG_RESPONSE, ResponseCode
 from kerolox.protocol.names import DEFAULT_REGION, Int32
-
-if TYPE_CHECKING:
-    from kerolox.codec.pulling import PullAnswer
+from kerolox.protocol.records import parse_record
 
 SendAnswer = tuple[int, int, int, str, str, bool]
 """What a fast-path answer says: opaque, queue id, queue offset, the broker's message id, its
 region, and whether it wants traces. The message is stored as safely as the broker is set to (code
 0)."""
+
+PullAnswer = tuple[int, int, int, int, str, str, int]
+"""What a fast-path answer to a pull says: opaque, response code, the offset to go on at, the id of
+the node to ask next, the queue's first offset and the one behind its last (both as they are
+written), and where in the frame the records begin. The code is one of the four that are no
+error."""
 
 _STORED = int(ResponseCode.SUCCESS)
 _PULL_CODES = frozenset(
@@ -108,7 +113,7 @@ def send_answer(header: bytes) -> SendAnswer | None:
 
 
 def pull_answer(frame: bytes) -> PullAnswer | None:
-    """See :class:`kerolox.codec.messages.MessageCodec`."""
+    """See :class:`kerolox.codec.pulling.MessageCodec`."""
     header = fast_header(frame)
     if header is None:
         return None
@@ -133,3 +138,56 @@ def _long(text: str) -> int | None:
         return None
     number = int(text)
     return number if str(number) == text and -(2**63) <= number < 2**63 else None
+
+
+__all__ = ["cut_messages", "decode_properties", "pull_answer"]
+
+
+def cut_messages(
+    data: bytes, parts: RecordParts, broker_name: str, tags: tuple[str, ...], start: int = 0
+) -> tuple[list[MessageExt], list[int], int, int, bool]:
+    """See :class:`kerolox.codec.pulling.MessageCodec`."""
+    if start > len(data):
+        raise ValueError("the records begin behind the end of the data")
+    messages: list[MessageExt] = []
+    compressed: list[int] = []
+    body_bytes, last, ascends = 0, None, True
+    topic, topic_bytes = "", b""
+    position, limit = start, len(data)
+    while position < limit:
+        record = parse_record(data, position, limit)
+        if record is None:
+            break
+        if record.topic != topic_bytes:
+            try:
+                topic = str(record.topic, "utf-8")
+            except UnicodeDecodeError:
+                break
+            topic_bytes = record.topic
+        head, position = position, position + record.size
+        if tags and _tag_of(record.properties) not in tags:
+            continue
+        message = received_message(
+            topic,
+            data[record.body_start : record.body_end],
+            record.queue_offset,
+            broker_name,
+            data[head : record.body_start] + record.properties,
+            parts,
+        )
+        if record.sys_flag & COMPRESSED:
+            compressed.append(len(messages))
+        body_bytes += record.body_end - record.body_start
+        ascends &= last is None or last < record.queue_offset
+        last = record.queue_offset
+        messages.append(message)
+    return messages, compressed, position, body_bytes, ascends
+
+
+def decode_properties(kept: bytes, start: int) -> dict[str, str]:
+    """See :class:`kerolox.codec.pulling.MessageCodec`."""
+    return properties_of(str(kept[start:], "utf-8", "replace"))
+
+
+def _tag_of(properties: bytes) -> str:
+    return str(property_value(properties, PropertyKey.TAGS) or b"", "utf-8", "replace")

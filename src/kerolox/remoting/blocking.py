@@ -43,8 +43,8 @@ from kerolox.errors import (
 from kerolox.protocol.codes import FRAME_BYTES_MAX
 from kerolox.protocol.command import RemotingCommand
 from kerolox.protocol.framing import FrameBuffer
-from kerolox.remoting.core.open_calls import Answer, Waiter
-from kerolox.remoting.core.pulls import PullRequests, ReadPull
+from kerolox.remoting.core.client_requests import PullRequests, ReadPull
+from kerolox.remoting.core.requests import Answer, Waiter
 from kerolox.security.credentials import Credentials, Signer
 from kerolox.security.tls import (
     ResumingContext,

@@ -33,7 +33,7 @@ from kerolox.remoting.client_connection import (
     RequestHandler,
 )
 from kerolox.remoting.connection import GONE_SECONDS_MAX, IdleWatch, Shared
-from kerolox.remoting.core.request_queue import Queued
+from kerolox.remoting.core.client_requests import Queued
 from kerolox.security.contexts import TlsContexts
 from kerolox.security.credentials import Credentials, Signer
 from kerolox.security.tls import Tls, handshake_fault, is_handshake_error

@@ -20,12 +20,11 @@ from functools import partial
 from typing import cast
 
 from kerolox import owners
-from kerolox.codec.messages import message_codec
+from kerolox.codec.pulling import message_codec
 from kerolox.codec.sending import Opaques, SendChannel, SendCodec
 from kerolox.protocol.command import RemotingCommand
 from kerolox.remoting.connection import FrameConnection, Handling, Shared
-from kerolox.remoting.core.client_requests import ClientRequests
-from kerolox.remoting.core.request_queue import Queued, WriteSend
+from kerolox.remoting.core.client_requests import ClientRequests, Queued, WriteSend
 from kerolox.security.tls import keep_session, why_closed
 
 OPEN_CALLS_MAX = 65535

@@ -25,6 +25,8 @@ import asyncio
 import contextlib
 import logging
 import socket
+import struct
+import sys
 import types
 from collections import deque
 from collections.abc import Callable, Coroutine, Generator
@@ -33,16 +35,46 @@ from time import monotonic
 from typing import Self, TypeVar, cast
 
 from kerolox.addresses import join_address
-from kerolox.errors import (
-    BrokerError,
-    KeroloxError,
-    LocalProtocolError,
-    RemoteProtocolError,
-)
+from kerolox.errors import BrokerError, KeroloxError, LocalProtocolError, RemoteProtocolError
 from kerolox.protocol.codes import FLAG_RESPONSE, ResponseCode
 from kerolox.protocol.command import RemotingCommand
 from kerolox.remoting.core.requests import Requests
-from kerolox.remoting.resets import CAN_RESET, has_arrived, have_reset
+
+_RESETS = struct.pack("ii", 1, 0)
+"""``SO_LINGER``, on, for no time: to close is to reset."""
+
+if sys.platform == "linux":
+    import fcntl
+    import termios
+
+    def has_arrived(descriptor: int) -> bool:
+        """Whether the peer's system has all that a socket was given (``SIOCOUTQ``).
+
+        Raises:
+            OSError: the socket is closed.
+        """
+        unsent = fcntl.ioctl(descriptor, termios.TIOCOUTQ, bytes(4))
+        return not any(unsent)
+
+    CAN_RESET = True
+else:
+
+    def has_arrived(descriptor: int) -> bool:
+        """Not known on this system."""
+        return False
+
+    CAN_RESET = False
+"""Whether this system says what has arrived."""
+
+
+def have_reset(sock: socket.socket) -> None:
+    """Make the next close of a socket a reset.
+
+    Raises:
+        OSError: the socket is closed.
+    """
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESETS)
+
 
 READ_BUFFER_BYTES = 256 * 1024
 """Size of the read buffer that the connections of one server or client share."""

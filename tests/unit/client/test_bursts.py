@@ -13,7 +13,7 @@ from kerolox.message import Message, MessageQueue
 from kerolox.protocol.codes import RequestCode
 from kerolox.remoting.client_connection import BUFFER_BYTES_MAX
 from kerolox.remoting.connection import WRITE_HIGH_WATER_BYTES
-from kerolox.remoting.core.request_queue import QueuedSend
+from kerolox.remoting.core.client_requests import QueuedSend
 from tests.support.eventually import SECONDS_MAX, until
 from tests.support.servers.fake_broker import FakeBroker, route_body
 

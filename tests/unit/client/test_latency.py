@@ -5,8 +5,12 @@ from __future__ import annotations
 import pytest
 
 from kerolox.client import ProducerSettings
-from kerolox.client.core.sending.latency import BROKERS_MAX, LatencyFaults, avoid_ms
-from kerolox.client.core.sending.queue_choice import QueueChooser
+from kerolox.client.core.sending.queue_choice import (
+    BROKERS_MAX,
+    LatencyFaults,
+    QueueChooser,
+    avoid_ms,
+)
 from kerolox.message import MessageQueue
 
 QUEUES = [MessageQueue("T", broker, queue_id) for broker in "abc" for queue_id in range(2)]

@@ -16,8 +16,8 @@ from kerolox.client import (
     select_by_machine_room,
     select_by_random,
 )
-from kerolox.client.core.sending.delays import delay_level
-from kerolox.client.core.sending.selectors import key_hash
+from kerolox.client.core.delays import delay_level
+from kerolox.client.core.sending.queue_choice import key_hash
 from kerolox.errors import ConfigError, MessageRejectedError
 from kerolox.kernel.settings import DEFAULT_DELAY_LEVELS, delay_levels_ms
 from kerolox.message import Message, MessageQueue, decode_properties

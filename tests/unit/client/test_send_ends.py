@@ -131,8 +131,8 @@ async def test_a_send_that_waits_for_its_route_says_that_its_producer_was_closed
 async def test_a_send_under_way_says_that_its_producer_was_closed(
     queue: MessageQueue | None, answer: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("kerolox.client.core.sending.tries.PAUSE_MS", HOUR_MS // 2)
-    monkeypatch.setattr("kerolox.client.core.sending.tries.PAUSE_MS_MAX", HOUR_MS // 2)
+    monkeypatch.setattr("kerolox.client.core.sending.retry.PAUSE_MS", HOUR_MS // 2)
+    monkeypatch.setattr("kerolox.client.core.sending.retry.PAUSE_MS_MAX", HOUR_MS // 2)
     async with FakeBroker() as broker, asyncio.timeout(SECONDS_MAX):
         broker.routes["T"] = route_body({"a": broker.address})
         broker.answers[SEND] = answer

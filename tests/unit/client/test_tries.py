@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from kerolox.client import Producer, ProducerSettings, SendStatus
-from kerolox.client.core.sending import tries as tries_module
-from kerolox.client.core.sending.tries import Tries, pause_ms
+from kerolox.client.core.sending import retry as retry_module
+from kerolox.client.core.sending.retry import Tries, pause_ms
 from kerolox.errors import RequestTimeoutError, ServiceNotAvailableError
 from kerolox.message import Message
 from kerolox.protocol.codes import RequestCode
@@ -71,8 +71,8 @@ async def test_each_broker_is_tried_once_before_one_is_tried_again() -> None:
 async def test_a_broker_that_failed_is_asked_again_only_after_a_pause(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(tries_module, "PAUSE_MS", 50_000)
-    monkeypatch.setattr(tries_module, "PAUSE_MS_MAX", 50_000)
+    monkeypatch.setattr(retry_module, "PAUSE_MS", 50_000)
+    monkeypatch.setattr(retry_module, "PAUSE_MS_MAX", 50_000)
     loop = asyncio.get_running_loop()
     begin, turned = loop.time, 0.0
     monkeypatch.setattr(loop, "time", lambda: begin() + turned)
@@ -98,8 +98,8 @@ async def test_a_broker_that_failed_is_asked_again_only_after_a_pause(
 async def test_a_pause_that_leaves_no_time_for_a_try_is_not_made(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(tries_module, "PAUSE_MS", 3_600_000)
-    monkeypatch.setattr(tries_module, "PAUSE_MS_MAX", 3_600_000)
+    monkeypatch.setattr(retry_module, "PAUSE_MS", 3_600_000)
+    monkeypatch.setattr(retry_module, "PAUSE_MS_MAX", 3_600_000)
 
     async def refuse(command: RemotingCommand) -> RemotingCommand:
         return command.response(14, "told to")

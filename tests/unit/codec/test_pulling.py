@@ -15,7 +15,7 @@ from kerolox.client.core.consuming.pull import (
     pull_request,
     pull_result,
 )
-from kerolox.codec.messages import MessageCodec
+from kerolox.codec.pulling import MessageCodec
 from kerolox.errors import RemoteProtocolError
 from kerolox.filter.tags import subscription_of
 from kerolox.message import MessageQueue

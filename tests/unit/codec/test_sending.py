@@ -14,7 +14,7 @@ from kerolox.client.core.sending.send import (
     outgoing_message,
     send_result,
 )
-from kerolox.codec.python_frames import FrameHead, json_text, property_text
+from kerolox.codec.python_sending import FrameHead, json_text, property_text
 from kerolox.codec.sending import SendCodec
 from kerolox.errors import KeroloxError, RemoteProtocolError
 from kerolox.message import Message, MessageQueue

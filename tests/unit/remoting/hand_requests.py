@@ -13,8 +13,7 @@ from kerolox.message import Message
 from kerolox.protocol.codes import FLAG_ONEWAY, RequestCode
 from kerolox.protocol.command import RemotingCommand
 from kerolox.protocol.framing import FrameDecoder
-from kerolox.remoting.core.client_requests import ClientRequests
-from kerolox.remoting.core.request_queue import Queued
+from kerolox.remoting.core.client_requests import ClientRequests, Queued
 
 __all__ = ["HandRequests", "HandWaiter", "answer_to", "command_of"]
 

@@ -21,7 +21,7 @@ from kerolox.protocol.command import RemotingCommand
 from kerolox.protocol.framing import FrameDecoder
 from kerolox.remoting import blocking
 from kerolox.remoting.blocking import BlockingConnection
-from kerolox.remoting.core.open_calls import Answer
+from kerolox.remoting.core.requests import Answer
 
 
 class Peer:

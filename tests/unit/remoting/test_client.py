@@ -235,7 +235,7 @@ async def test_a_silent_connection_is_closed_and_opened_again_on_use() -> None:
 
 
 async def test_a_connection_that_leads_nowhere_is_replaced(monkeypatch, caplog) -> None:
-    monkeypatch.setattr("kerolox.remoting.core.silence.SILENT_SECONDS_MAX", 0.1)
+    monkeypatch.setattr("kerolox.remoting.core.client_requests.SILENT_SECONDS_MAX", 0.1)
     async with pair() as (server, client, address):
         # The peer's machine is gone: nothing that is written comes to a reader, nobody says so.
         assert (await client.invoke(address, RemotingCommand(ECHO))).code == 0
@@ -251,7 +251,7 @@ async def test_a_connection_that_leads_nowhere_is_replaced(monkeypatch, caplog) 
 async def test_a_connection_that_leads_nowhere_is_replaced_though_requests_wait_shortly(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("kerolox.remoting.core.silence.SILENT_SECONDS_MAX", 0.3)
+    monkeypatch.setattr("kerolox.remoting.core.client_requests.SILENT_SECONDS_MAX", 0.3)
     async with pair() as (server, client, address):
         assert (await client.invoke(address, RemotingCommand(ECHO))).code == 0
         [dead] = server.connections
@@ -265,7 +265,7 @@ async def test_a_connection_that_leads_nowhere_is_replaced_though_requests_wait_
 
 
 async def test_one_slow_answer_does_not_cost_a_connection_that_is_alive(monkeypatch) -> None:
-    monkeypatch.setattr("kerolox.remoting.core.silence.SILENT_SECONDS_MAX", 0.05)
+    monkeypatch.setattr("kerolox.remoting.core.client_requests.SILENT_SECONDS_MAX", 0.05)
     monkeypatch.setattr("kerolox.remoting.client_connection._SECOND_CHECK_SECONDS", 0.0)
     async with pair() as (server, client, address):
         slow = asyncio.ensure_future(

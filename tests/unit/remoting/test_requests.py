@@ -17,10 +17,8 @@ from kerolox.errors import (
 )
 from kerolox.protocol.command import RemotingCommand
 from kerolox.remoting.core import requests as module
-from kerolox.remoting.core.endings import ENDED_AT_ONCE_MAX, Endings
-from kerolox.remoting.core.request_queue import SlowPathNeededError
-from kerolox.remoting.core.requests import Requests
-from kerolox.remoting.core.silence import SILENT_SECONDS_MAX
+from kerolox.remoting.core.client_requests import SILENT_SECONDS_MAX, SlowPathNeededError
+from kerolox.remoting.core.requests import ENDED_AT_ONCE_MAX, Endings, Requests
 
 if TYPE_CHECKING:
     from kerolox.codec.sending import SendCodec

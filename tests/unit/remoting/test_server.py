@@ -22,7 +22,7 @@ from kerolox.kernel import FED_MORE, FED_READY
 from kerolox.protocol.codes import FLAG_ONEWAY, FLAG_RESPONSE, ResponseCode, SerializeType
 from kerolox.protocol.command import RemotingCommand
 from kerolox.remoting import connection as connection_module
-from kerolox.remoting.resets import CAN_RESET
+from kerolox.remoting.connection import CAN_RESET
 from kerolox.remoting.server import ConnectionLimits, FastPath, RemotingServer, ServerConnection
 
 ECHO, WAIT, FAIL, NOTHING, BIG, REFUSE = 1, 2, 3, 4, 5, 6

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kerolox.remoting.core.silence import SILENT_SECONDS_MAX, Silence
+from kerolox.remoting.core.client_requests import SILENT_SECONDS_MAX, Silence
 
 LONG = SILENT_SECONDS_MAX  # 2.5
 

@@ -25,8 +25,8 @@ from kerolox.client.aio.settings import (
 from kerolox.client.core.consuming.outcome import ListenerResult, OneResult
 from kerolox.client.core.consuming.pull import PullResult
 from kerolox.client.core.consuming.rebalance import QueueChange
-from kerolox.client.core.sending.delays import Duration
-from kerolox.client.core.sending.selectors import OrderingKey
+from kerolox.client.core.delays import Duration
+from kerolox.client.core.sending.queue_choice import OrderingKey
 from kerolox.client.core.sending.send import SendResult
 from kerolox.client.core.sending.transaction import TransactionResult, TransactionState
 from kerolox.client.core.tracing.trace import TraceView

@@ -10,33 +10,186 @@ requests wait in tables of their own; a pull's fast-path answer is read in place
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from math import inf
 from typing import TYPE_CHECKING, Any
 
 from kerolox.errors import (
     ClientClosedError,
+    ClientError,
     ConnectionLostError,
     KeroloxError,
     LocalProtocolError,
     RequestTimeoutError,
 )
 from kerolox.protocol.codes import RequestCode
-from kerolox.remoting.core.open_calls import Waiter
-from kerolox.remoting.core.pulls import PulledFrame, PullRequests, ReadPull
-from kerolox.remoting.core.request_queue import (
-    Queued,
-    QueuedSend,
-    RequestQueue,
-    SlowPathNeededError,
-    WriteSend,
-)
-from kerolox.remoting.core.requests import MakeError, late
-from kerolox.remoting.core.silence import Silence
+from kerolox.remoting.core.requests import MakeError, OpenCalls, Requests, Waiter, late
 
 if TYPE_CHECKING:
+    from kerolox.codec.python_answers import PullAnswer
     from kerolox.codec.sending import OpenSend, SendChannel
     from kerolox.protocol.command import RemotingCommand
+
+
+class SlowPathNeededError(ClientError):
+    """A send that waited for capacity can't be written by a codec; it takes the slow path."""
+
+
+WriteSend = Callable[[], bool]
+"""Writes a send that waited for capacity; False: it is not for the fast path."""
+
+
+class Queued:
+    """A request that is encoded when it is its turn. Its waiter is handed its response, or, if it
+    is one-way, itself when it is written."""
+
+    __slots__ = ("command", "deadline", "waiter", "what", "written_at")
+
+    def __init__(
+        self, waiter: Waiter[RemotingCommand], deadline: float, what: str, command: RemotingCommand
+    ) -> None:
+        self.waiter: Waiter[RemotingCommand] = waiter
+        self.deadline: float = deadline
+        self.what: str = what
+        self.command: RemotingCommand = command
+        self.written_at: float | None = None
+        """When it was written."""
+
+
+class QueuedSend:
+    """A send of a codec, or a batch. Its waiter is notified when it is written."""
+
+    __slots__ = ("deadline", "waiter", "what", "write")
+
+    def __init__(self, waiter: Waiter[None], deadline: float, what: str, write: WriteSend) -> None:
+        self.waiter: Waiter[None] = waiter
+        self.deadline: float = deadline
+        self.what: str = what
+        self.write: WriteSend = write
+
+
+class RequestQueue:
+    """Those that wait, by opaque, in the order in which they came."""
+
+    __slots__ = ("_arm", "armed_at", "entries")
+
+    def __init__(self, arm: Callable[[float], object]) -> None:
+        """``arm``: called with a deadline that is earlier than ``armed_at``."""
+        self._arm = arm
+        self.entries: OrderedDict[int, Queued | QueuedSend] = OrderedDict()
+        self.armed_at: float = inf
+        """When the timer of the deadlines fires; infinite: there is none."""
+
+    def __len__(self) -> int:
+        return len(self.entries)
+
+    def join(self, opaque: int, queued: Queued | QueuedSend) -> None:
+        """Wait behind all others."""
+        self.entries[opaque] = queued
+        if queued.deadline < self.armed_at:
+            self._arm(queued.deadline)
+
+    def expire(self, now: float) -> tuple[list[Queued | QueuedSend], float]:
+        """Take out those whose time is over; with the earliest deadline of the others."""
+        entries = self.entries
+        overdue = [opaque for opaque, queued in entries.items() if queued.deadline <= now]
+        taken = [entries.pop(opaque) for opaque in overdue]
+        return taken, min((queued.deadline for queued in entries.values()), default=inf)
+
+    def take_open(self) -> list[Queued | QueuedSend]:
+        """Take out all of them."""
+        taken = list(self.entries.values())
+        self.entries.clear()
+        return taken
+
+
+SILENT_SECONDS_MAX = 2.5
+"""A peer that says nothing for so long, while requests to it time out, is given up."""
+
+
+class Silence:
+    """What one connection knows of its peer's silence."""
+
+    __slots__ = ("_since", "received_at")
+
+    def __init__(self) -> None:
+        self.received_at: float = 0.0
+        """When bytes arrived last; 0: never. The connection sets it with each read."""
+        self._since = 0.0
+        """When the first request after that was written whose time is over."""
+
+    def timed_out(self, asked_at: float, now: float) -> float | None:
+        """A request that was written at ``asked_at`` had no response.
+
+        Returns:
+            Since when the peer is silent, if that is for too long: look once more
+            (:meth:`lasts`), then give it up. None: it is not, or not yet.
+        """
+        if self.received_at > asked_at:
+            return None
+        if self._since <= self.received_at:
+            self._since = asked_at
+        return self._since if now - self._since >= SILENT_SECONDS_MAX else None
+
+    def lasts(self, since: float) -> bool:
+        """Nothing came after that either."""
+        return self.received_at <= since
+
+
+PulledFrame = tuple[int, int, int, tuple[str, str], bytes, int]
+"""A fast-path answer to a pull: response code, the offset to go on at, the id of the node to ask
+next, the queue's bounds as they are written, the frame, and where in it the records begin."""
+
+ReadPull = Callable[[bytes], "PullAnswer | None"]
+"""Reads a fast-path answer; None: the frame is anything else."""
+
+
+class PullRequests(Requests):
+    """The requests of one connection, pulls among them."""
+
+    __slots__ = ("_read_pull", "pulls")
+
+    def __init__(
+        self,
+        arm: Callable[[float], object],
+        next_iteration: Callable[[], object],
+        read_pull: ReadPull | None,
+    ) -> None:
+        """As that of :class:`Requests`. ``read_pull``: that of a codec; None: nobody pulls."""
+        super().__init__(arm, next_iteration)
+        self._read_pull = read_pull
+        self.pulls: OpenCalls[PulledFrame | RemotingCommand] = OpenCalls(arm)
+        """Those of the calls whose fast-path answers are read in place."""
+        self._tables = (self.calls, self.pulls)
+
+    def take_pull_answers(self, frames: list[bytes]) -> list[bytes]:
+        """Hand fast-path answers of pulls to who waits for them; the other frames."""
+        read, pulls = self._read_pull, self.pulls
+        if read is None or not pulls:
+            return frames
+        others: list[bytes] = []
+        for frame in frames:
+            answer = read(frame)
+            if answer is None or answer[0] not in pulls:
+                others.append(frame)
+            else:
+                opaque, code, next_offset, broker_id, least, most, start = answer
+                pulls.complete(opaque, (code, next_offset, broker_id, (least, most), frame, start))
+        return others
+
+    def complete(self, response: RemotingCommand) -> None:
+        """A response has come that is not for the fast path."""
+        if response.opaque in self.pulls:
+            self.pulls.complete(response.opaque, response)
+        else:
+            super().complete(response)
+
+    def end_all(self, make_error: MakeError) -> None:
+        """All that wait end with such an error."""
+        super().end_all(make_error)
+        self._end_calls(self.pulls.take_open(), make_error)
+
 
 NO_CAPACITY = (
     "no capacity in time for {}: the peer takes no more, or leaves too many requests unanswered; "

@@ -11,7 +11,7 @@ from kerolox.security.tls import Tls
 
 if TYPE_CHECKING:
     from kerolox.protocol.command import RemotingCommand
-    from kerolox.remoting.core.pulls import ReadPull
+    from kerolox.remoting.core.client_requests import ReadPull
     from kerolox.security.credentials import Credentials
 
 CONNECT_SECONDS_MAX = 3.0

@@ -28,7 +28,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from kerolox.client.core.routes import MASTER_ID
 from kerolox.client.core.sending.retry import is_passing
-from kerolox.codec.messages import message_codec
+from kerolox.codec.pulling import message_codec
 from kerolox.errors import BrokerError, RemoteProtocolError, RemotingError
 from kerolox.protocol.codes import (
     VERSION,
@@ -52,7 +52,7 @@ if TYPE_CHECKING:
 
     from kerolox.message import MessageQueue
     from kerolox.remoting.blocking import BlockingConnection
-    from kerolox.remoting.core.pulls import PulledFrame
+    from kerolox.remoting.core.client_requests import PulledFrame
     from kerolox.spark.options import SourceOptions
 
 PULLS_IN_FLIGHT = 64

@@ -13,9 +13,8 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING
 
-from kerolox.client.core.sending.retry import NOT_STORED_CODES, is_passing
+from kerolox.client.core.sending.retry import NOT_STORED_CODES, PAUSE_MS, PAUSE_MS_MAX, is_passing
 from kerolox.client.core.sending.send import STATUS_BY_CODE, OutgoingMessage
-from kerolox.client.core.sending.tries import PAUSE_MS, PAUSE_MS_MAX
 from kerolox.errors import (
     BrokerError,
     ConfigError,

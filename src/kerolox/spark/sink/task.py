@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING
 
 from kerolox.addresses import local_address
 from kerolox.client.core.namespaces import with_namespace
-from kerolox.client.core.sending.batching import BATCH_COUNT_MAX
-from kerolox.client.core.sending.send import OutgoingMessage, SendHeader
+from kerolox.client.core.sending.send import BATCH_COUNT_MAX, OutgoingMessage, SendHeader
 from kerolox.client.core.sending.unique_id import UniqueIdFactory
 from kerolox.client.core.validate import check_send_topic
 from kerolox.codec.python_rows import RowIds, check_row, flag_of, id_of, property_text

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kerolox.client.core.routes import BrokerAddresses, QueueData, TopicRoute
-from kerolox.client.core.sending.selectors import queue_by_key
+from kerolox.client.core.sending.queue_choice import queue_by_key
 from kerolox.errors import MessageRejectedError
 from kerolox.message import MessageQueue
 from kerolox.spark.sink.options import SinkOptions

@@ -1,8 +1,12 @@
-"""Where messages of each topic go: its route, and whose turn it is among its queues."""
+"""Where messages of each topic go: its route, and whose turn it is among its queues; and the time
+limit of finding out and sending."""
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import random
+from collections.abc import AsyncIterator
 from typing import TYPE_CHECKING, NamedTuple
 
 from kerolox.client.core.routes import (
@@ -12,14 +16,45 @@ from kerolox.client.core.routes import (
     why_not_writable,
 )
 from kerolox.client.core.sending.queue_choice import QueueChooser
-from kerolox.errors import TopicRouteNotFoundError
+from kerolox.errors import RequestTimeoutError, TopicRouteNotFoundError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from kerolox.client.aio.network.cluster import Cluster
-    from kerolox.client.aio.producers.time_limit import TimeLimit
     from kerolox.client.aio.settings import ProducerSettings
+
+
+class TimeLimit(NamedTuple):
+    """When a call has to be over, whatever it waits for."""
+
+    ms: int
+    """As it was given."""
+    deadline: float
+    """A ``loop.time()``."""
+
+    @classmethod
+    def of(cls, ms: int) -> TimeLimit:
+        """The limit of a call that begins now."""
+        return cls(ms, asyncio.get_running_loop().time() + ms / 1000)
+
+    @property
+    def seconds_left(self) -> float:
+        """0 or less: it is over."""
+        return self.deadline - asyncio.get_running_loop().time()
+
+    @contextlib.asynccontextmanager
+    async def around(self, what: str) -> AsyncIterator[None]:
+        """End what is done within at the limit.
+
+        Raises:
+            RequestTimeoutError: at the limit; its text begins with ``what`` and tells it.
+        """
+        try:
+            async with asyncio.timeout_at(self.deadline):
+                yield
+        except TimeoutError:
+            raise RequestTimeoutError(f"{what} within {self.ms} ms; nothing was sent") from None
 
 
 class Plan(NamedTuple):

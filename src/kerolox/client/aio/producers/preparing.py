@@ -8,9 +8,9 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from kerolox import clock
+from kerolox.client.core.delays import Duration, delay_level
 from kerolox.client.core.namespaces import queue_without_namespace, with_namespace
-from kerolox.client.core.sending.delays import Duration, delay_level
-from kerolox.client.core.sending.selectors import OrderingKey, select_by_hash
+from kerolox.client.core.sending.queue_choice import OrderingKey, select_by_hash
 from kerolox.client.core.sending.send import OutgoingMessage, in_namespace, outgoing_message
 from kerolox.client.core.validate import (
     check_body,

@@ -20,23 +20,20 @@ from typing import TYPE_CHECKING, cast
 from kerolox import clock
 from kerolox.client.aio.client import Client
 from kerolox.client.aio.network.instance import HEARTBEAT_FIRST_MS, Member
-from kerolox.client.aio.producers.delivery import Delivery
-from kerolox.client.aio.producers.fast_path.sends import FastSends
+from kerolox.client.aio.producers.delivery import Delivery, Submits, send_in_order
+from kerolox.client.aio.producers.fast_sends import FastSends
 from kerolox.client.aio.producers.open_requests import CHECK_INTERVAL_MS, OpenRequests
-from kerolox.client.aio.producers.plans import Plan, Plans
+from kerolox.client.aio.producers.plans import Plan, Plans, TimeLimit
 from kerolox.client.aio.producers.preparing import Preparation, QueueSelector
-from kerolox.client.aio.producers.submitting import Submits, send_in_order
-from kerolox.client.aio.producers.time_limit import TimeLimit
 from kerolox.client.aio.producers.tracing import TraceDispatcher, trace_producer
 from kerolox.client.aio.settings import ProducerSettings
 from kerolox.client.core.checking import checked
+from kerolox.client.core.delays import Duration
 from kerolox.client.core.life import SENDS_SECONDS_MAX
 from kerolox.client.core.namespaces import with_namespace
 from kerolox.client.core.routes import publish_queues
-from kerolox.client.core.sending.delays import Duration
-from kerolox.client.core.sending.latency import LatencyFaults
+from kerolox.client.core.sending.queue_choice import LatencyFaults, OrderingKey
 from kerolox.client.core.sending.request_reply import reply_topic
-from kerolox.client.core.sending.selectors import OrderingKey
 from kerolox.client.core.sending.send import (
     SendHeader,
     SendResult,
@@ -61,7 +58,7 @@ from kerolox.errors import (
 )
 from kerolox.message import Message, MessageExt, MessageQueue
 from kerolox.protocol.codes import RequestCode
-from kerolox.remoting.core.request_queue import SlowPathNeededError
+from kerolox.remoting.core.client_requests import SlowPathNeededError
 
 if TYPE_CHECKING:
     from kerolox.client.aio.network.cluster import Cluster

@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from itertools import islice
 from typing import TYPE_CHECKING
 
-from kerolox.codec.messages import Pulled, pulled_of
+from kerolox.codec.pulling import Pulled, pulled_of
 
 if TYPE_CHECKING:
     from kerolox.message import MessageExt

@@ -6,8 +6,7 @@ import functools
 from enum import Enum
 from typing import TYPE_CHECKING, NamedTuple
 
-from kerolox.codec.messages import decode_messages
-from kerolox.codec.pulling import PullFrames
+from kerolox.codec.pulling import PullFrames, decode_messages
 from kerolox.errors import BrokerError, RemoteProtocolError
 from kerolox.message import MessageExt, MessageQueue
 from kerolox.protocol.codes import PullSysFlag, RequestCode, ResponseCode

@@ -31,7 +31,7 @@ from kerolox.protocol.extensions.half_messages import (
 )
 from kerolox.protocol.names import HALF_TOPIC, TOOLS_GROUP, UNIQUE_KEY_QUERY_FIELD
 from kerolox.protocol.records import decode_records
-from kerolox.remoting.core.open_calls import Answer
+from kerolox.remoting.core.requests import Answer
 from kerolox.spark.network.brokers import pull_header
 from kerolox.spark.sink.errors import SinkError
 

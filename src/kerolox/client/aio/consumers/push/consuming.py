@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from kerolox.client.aio.consumers.push.stream import MessageStream
     from kerolox.client.aio.settings import PushConsumerSettings
     from kerolox.client.core.consuming.ready import Ready
-    from kerolox.codec.messages import Pulled
+    from kerolox.codec.pulling import Pulled
 
 RECONSUME_LOCALLY_SECONDS = 5.0
 """When not even a send-back works, the message waits so long and is tried again here."""

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from kerolox import clock
 from kerolox.client.core.consuming.pull import pull_flags
-from kerolox.codec.messages import Pulled, decode_pulled, message_codec
+from kerolox.codec.pulling import Pulled, decode_pulled, message_codec
 from kerolox.errors import RequestTimeoutError
 from kerolox.protocol.codes import RequestCode, ResponseCode
 from kerolox.protocol.command import RemotingCommand
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from kerolox.codec.pulling import PullFrames
     from kerolox.filter.tags import Subscription
     from kerolox.remoting.client_connection import ClientConnection
-    from kerolox.remoting.core.pulls import PulledFrame
+    from kerolox.remoting.core.client_requests import PulledFrame
 
 
 class PullLoop(Protocol):

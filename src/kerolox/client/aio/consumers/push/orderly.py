@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from kerolox.client.aio.consumers.push.consuming import Consuming
     from kerolox.client.aio.consumers.push.send_back import SendBacks
     from kerolox.client.aio.settings import PushConsumerSettings
-    from kerolox.codec.messages import Pulled
+    from kerolox.codec.pulling import Pulled
     from kerolox.message import MessageExt
 
 LEAVE_SECONDS_MAX = 1.0

@@ -24,7 +24,7 @@ from kerolox.client.core.consuming.pull import (
     pull_result,
 )
 from kerolox.client.core.routes import MASTER_ID
-from kerolox.codec.messages import pulled_of
+from kerolox.codec.pulling import pulled_of
 from kerolox.errors import (
     BrokerError,
     KeroloxError,
@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from kerolox.client.aio.consumers.push.orderly import Orderly
     from kerolox.client.aio.network.cluster import Cluster
     from kerolox.client.aio.settings import PushConsumerSettings
-    from kerolox.codec.messages import Pulled
+    from kerolox.codec.pulling import Pulled
     from kerolox.filter.tags import Subscription
     from kerolox.protocol.command import RemotingCommand
 
