@@ -610,7 +610,7 @@ class TopicSender:
         if frame is None:
             return None
         if queue is None:
-            chooser.advance()
+            chooser.upcoming = (index + 1) % len(self.queues)
         future = self.make_future()
         goes_to, deadline, is_given = self.queues[index], now + ms / 1000, queue is not None
         # fmt: off
@@ -713,7 +713,7 @@ class TopicSender:
         if frame is None:
             return 0
         if queue is None:
-            chooser.advance()
+            chooser.upcoming = (index + 1) % len(self.queues)
         channel.write(frame)
         return len(channel.buffered)
 

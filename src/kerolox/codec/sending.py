@@ -123,12 +123,8 @@ class MessageIds(Protocol):
 class QueueRotation(Protocol):
     """Whose turn it is among queues."""
 
-    @property
-    def upcoming(self) -> int:
-        """The number of the next one."""
-
-    def advance(self) -> None:
-        """The next one is used."""
+    upcoming: int
+    """The number of the next one; whoever uses it sets the one behind it."""
 
 
 class SendChannel(Protocol):

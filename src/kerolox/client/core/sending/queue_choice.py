@@ -25,7 +25,7 @@ class QueueChooser:
             raise ValueError("no queue to choose from")
         self.queues = tuple(queues)
         self.upcoming = (start + 1) % len(self.queues)
-        """The number of the next one; whoever uses it calls :meth:`advance`."""
+        """The number of the next one; whoever uses it sets the one behind it (:meth:`advance`)."""
 
     def advance(self) -> None:
         """The next one is used."""
