@@ -121,7 +121,7 @@ class BrokerRuntime:
 
     @property
     def software(self) -> str:
-        """What it runs: ``Kerolox 0.1.0``, or what a broker of RocketMQ says, as ``V4_9_8``."""
+        """What it runs: ``Kerolox 0.2.0``, or what a broker of RocketMQ says, as ``V4_9_8``."""
         return software_text(self.kerolox_version, self.version)
 
 

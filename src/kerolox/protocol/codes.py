@@ -61,7 +61,7 @@ def version_text(version: int) -> str:
 
 
 def software_text(kerolox_version: str, version: str) -> str:
-    """What somebody runs: ``Kerolox 0.1.0``, or, without a version of Kerolox, that of RocketMQ."""
+    """What somebody runs: ``Kerolox 0.2.0``, or, without a version of Kerolox, that of RocketMQ."""
     return f"Kerolox {kerolox_version}" if kerolox_version else version
 
 

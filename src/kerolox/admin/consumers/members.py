@@ -180,7 +180,7 @@ class ConsumerStatus:
 
     @property
     def software(self) -> dict[str, str]:
-        """What each member runs, by client id: ``Kerolox 0.1.0``, or the version of RocketMQ that
+        """What each member runs, by client id: ``Kerolox 0.2.0``, or the version of RocketMQ that
         it says it is, as ``V4_9_8``."""
         ours = {each.client_id: each.kerolox_version for each in self.members}
         return {
