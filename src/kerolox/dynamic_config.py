@@ -179,8 +179,7 @@ class DynamicConfig(Generic[_Settings]):
         for key, text in values.items():
             when = "at the next start" if key in later else "now"
             _log.info("%s set %s=%s, in force %s", asker, key, printable(text), when)
-        for each in going_on:
-            await each
+        await self._finish(config, going_on)
         if failure is not None:
             raise _not_kept(failure, config.settings_file, [k for k in values if k not in later])
         return self._not_in_force({key: names[key] for key in values})
@@ -259,29 +258,30 @@ class DynamicConfig(Generic[_Settings]):
             ]
             live = frozenset(name for name in others if config.is_live(name))
             going_on = self._use(config.with_values_of(wanted, live))
-            config = self._config
             self._pending.clear()
             self._set_pending(wanted, [name for name in others if name not in live])
             if live:
                 self._new_version()
         path = source.path or config.settings_file
-        now = [f"{keys[name]}={shown_setting(config, name)}" for name in sorted(live)]
+        now = [f"{keys[name]}={shown_setting(self._config, name)}" for name in sorted(live)]
         _log.info(
             "settings of %s read again; in force now: %s", path, _list(now) or "all as before"
         )
         if self._pending:
             waiting = [f"{keys[name]}={text}" for name, text in self._pending.items()]
             _log.warning("settings that wait for a restart: %s", _list(waiting))
-        for each in going_on:
-            await each
+        await self._finish(config, going_on)
 
     def _use(self, new: _Settings) -> list[Awaitable[None]]:
         """Have other values in force everywhere; what is to be awaited."""
-        if new == self._config:
-            return []
-        if new.log_level != self._config.log_level:
-            new.use_log_level()
-        return self._settings.replace(new)
+        return [] if new == self._config else self._settings.replace(new)
+
+    async def _finish(self, before: _Settings, going_on: Iterable[Awaitable[None]]) -> None:
+        """After a change was logged, at the level of before."""
+        if self._config.log_level != before.log_level:
+            self._config.use_log_level()
+        for each in going_on:
+            await each
 
 
 _EDIT = "edit the settings file and restart"
