@@ -37,7 +37,7 @@ from typing_extensions import Buffer
 
 from kerolox.codec.python_answers import PullAnswer
 from kerolox.codec.python_rows import RowColumns, RowIds, RowRules, TextColumn
-from kerolox.codec.sending import BatchOwner, OpenSend, QueueRotation, SendFuture
+from kerolox.codec.sending import BatchOwner, OpenSend, QueueRotation, SendBatch, SendFuture
 from kerolox.kernel import {names}
 from kerolox.message import Message, MessageExt, MessageQueue, RecordParts
 from kerolox.protocol.command import RemotingCommand

@@ -10,7 +10,7 @@ from typing_extensions import Buffer
 
 from kerolox.codec.python_answers import PullAnswer
 from kerolox.codec.python_rows import RowColumns, RowIds, RowRules, TextColumn
-from kerolox.codec.sending import BatchOwner, OpenSend, QueueRotation, SendFuture
+from kerolox.codec.sending import BatchOwner, OpenSend, QueueRotation, SendBatch, SendFuture
 from kerolox.kernel import (
     AccountRules,
     Appended,

@@ -56,7 +56,7 @@ def test_a_part_that_keeps_one_value_of_the_settings_reads_nothing_live() -> Non
     assert {name: found for name, found in reads.items() if found} == {}
 
 
-def test_subscribers_get_both_values_and_what_they_go_on_with_is_returned() -> None:
+async def test_subscribers_get_both_values_and_what_they_go_on_with_is_returned() -> None:
     shared, seen = Observable(1), []
 
     async def goes_on() -> None:
@@ -66,4 +66,5 @@ def test_subscribers_get_both_values_and_what_they_go_on_with_is_returned() -> N
     shared.subscribe(lambda old, new: goes_on())
     [waited] = shared.replace(2)
     assert seen == [(1, 2, 2)]
-    waited.close()
+    await waited
+    assert seen[-1] == "went on"
