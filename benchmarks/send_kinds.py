@@ -23,7 +23,7 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from benchmarks.peers import our_broker
-from kerolox.client import Producer, ProducerSettings
+from kerolox.client import Producer, ProducerSettings, RpcHook, SendHook
 from kerolox.message import Message
 from kerolox.security.credentials import Credentials
 
@@ -31,16 +31,8 @@ IN_FLIGHT = 256
 SMALL, LARGE = 128, 8_192
 
 
-class Hook:
+class Hook(RpcHook, SendHook):
     """A hook of requests, or of sends, that examines nothing."""
-
-    def before_request(self, address: str, request: object) -> None: ...
-
-    def after_response(self, address: str, request: object, response: object) -> None: ...
-
-    def before_send(self, context: object) -> None: ...
-
-    def after_send(self, context: object) -> None: ...
 
 
 KINDS: dict[str, tuple[int, dict[str, Any], dict[str, Any], bool]] = {
