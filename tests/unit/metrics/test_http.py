@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
-import socket
 from collections.abc import AsyncIterator
 
 import pytest
@@ -13,7 +11,8 @@ import pytest_asyncio
 from kerolox.errors import ConfigError
 from kerolox.metrics import http
 from kerolox.metrics.http import CONNECTIONS_MAX, HttpAnswer, HttpRequest, HttpServer
-from tests.support.eventually import SECONDS_MAX, until
+from tests.support.eventually import until
+from tests.support.servers.just_accepted import STEPS, ends_with_it
 
 
 async def echo(request: HttpRequest) -> HttpAnswer:
@@ -132,18 +131,11 @@ async def test_a_close_ends_what_is_open_and_may_be_repeated(server: HttpServer)
     assert await asking == b""
 
 
-@pytest.mark.parametrize("steps", range(4))
+@pytest.mark.parametrize("steps", STEPS)
 async def test_a_connection_that_is_just_accepted_ends_with_a_close(
     server: HttpServer, steps: int
 ) -> None:
-    with socket.create_connection(("127.0.0.1", server.port)) as peer:
-        peer.setblocking(False)
-        for _ in range(steps):
-            await asyncio.sleep(0)
-        await server.close()
-        async with asyncio.timeout(SECONDS_MAX):
-            with contextlib.suppress(ConnectionResetError):
-                assert await asyncio.get_running_loop().sock_recv(peer, 1) == b""
+    assert await ends_with_it(server.port, steps, server.close)
 
 
 async def test_a_port_that_is_taken_is_named_with_its_setting(server: HttpServer) -> None:

@@ -11,6 +11,7 @@ from functools import partial
 
 import pytest
 from tests.support.eventually import SECONDS_MAX, until
+from tests.support.servers.just_accepted import STEPS, ends_with_it
 
 from kerolox.errors import (
     ConfigError,
@@ -462,18 +463,15 @@ def until_reset(peer: socket.socket) -> bytes:
     raise AssertionError("it just ended")
 
 
-@pytest.mark.parametrize("steps", range(4))
+@pytest.mark.parametrize("steps", STEPS)
 async def test_a_connection_that_is_just_accepted_ends_with_a_stop(steps: int) -> None:
     async with serving() as (server, _, _):
-        with socket.create_connection(("127.0.0.1", server.port)) as peer:
-            peer.setblocking(False)
-            for _ in range(steps):
-                await asyncio.sleep(0)
+
+        async def stop() -> None:
             await server.stop()
             assert not server.connections
-            async with asyncio.timeout(SECONDS_MAX):
-                with contextlib.suppress(ConnectionResetError):
-                    assert await asyncio.get_running_loop().sock_recv(peer, 1) == b""
+
+        assert await ends_with_it(server.port, steps, stop)
 
 
 async def test_a_request_that_a_stop_interrupts_is_answered_with_code_14() -> None:
