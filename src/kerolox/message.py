@@ -156,7 +156,7 @@ def _check_properties(properties: dict[str, str]) -> None:
             raise MessageRejectedError(f"property {name!r} has a blank name or value")
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, init=False)
 class Message:
     """What a producer sends.
 
@@ -179,13 +179,32 @@ class Message:
     wait_store_ok: bool = True
     delay_level: int = 0
 
-    def __post_init__(self) -> None:
-        if type(self.body) is not bytes:
-            check_body_type(self.body)
-        if type(self.keys) is not str or type(self.tags) is not str:
+    def __init__(
+        self,
+        topic: str,
+        body: bytes,
+        tags: str = "",
+        keys: str | Iterable[str] = "",
+        flag: int = 0,
+        properties: dict[str, str] | None = None,
+        wait_store_ok: bool = True,
+        delay_level: int = 0,
+    ) -> None:
+        # By hand, since each send makes one: checks of arguments cost half of those of attributes.
+        self.topic = topic
+        self.body = body
+        self.tags = tags
+        self.keys = keys
+        self.flag = flag
+        self.properties = {} if properties is None else properties
+        self.wait_store_ok = wait_store_ok
+        self.delay_level = delay_level
+        if type(body) is not bytes:
+            check_body_type(body)
+        if type(keys) is not str or type(tags) is not str:
             check_parts(self)
-        if self.properties or type(self.properties) is not dict:
-            _check_properties(self.properties)
+        if properties is not None:
+            _check_properties(properties)
 
     def __repr__(self) -> str:
         return _message_text(self)

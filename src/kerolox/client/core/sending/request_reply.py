@@ -15,6 +15,7 @@ from kerolox.message import (
     Message,
     MessageExt,
     PropertyKey,
+    check_body_type,
     decode_properties,
 )
 from kerolox.protocol.compression import inflate_body
@@ -35,6 +36,9 @@ class ReplyMessage(Message):
     correlation_id: str = ""
     reply_to_client: str = ""
     ttl_ms: str = ""
+
+    def __post_init__(self) -> None:
+        check_body_type(self.body)
 
     def wire_properties(self) -> dict[str, str]:
         """As of any message, and which request it answers."""
