@@ -53,6 +53,7 @@ NUMBERS = {
 
 HOMES = {
     "message.py": "properties and their separators",
+    "protocol/attributes.py": "attributes and their values",
     "protocol/codes.py": "codes, flags, limits of frames",
     "protocol/names.py": "limits and names of texts",
     "protocol/records.py": "the record",

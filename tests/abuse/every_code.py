@@ -97,6 +97,9 @@ BROKER_BODIES: dict[int, bytes] = {
     RequestCode.QUERY_ASSIGNMENT: json.dumps(
         {"topic": TOPIC, "consumerGroup": GROUP, "clientId": "abuser", "strategyName": "AVG"}
     ).encode(),
+    RequestCode.UPDATE_AND_CREATE_TOPIC_LIST: json.dumps(
+        {"topicConfigList": [{"topicName": TOPIC, "attributes": {"+message.type": "FIFO"}}]}
+    ).encode(),
     RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP: json.dumps(
         {"groupName": GROUP, "retryQueueNums": 1, "retryMaxTimes": 3}
     ).encode(),

@@ -104,3 +104,39 @@ def test_errors_are_one_line_and_say_what_is_wrong(name_server: str) -> None:
 def test_a_name_server_that_is_down_or_misspelt_is_named() -> None:
     check_error("127.0.0.1:1: Connection refused", "topic", "list", "-n", "127.0.0.1:1")
     check_error("'nowhere' is no address", "topic", "list", "-n", "nowhere")
+
+
+def test_attributes_are_given_shown_filtered_by_and_taken_away(
+    cluster: Server, name_server: str
+) -> None:
+    at, broker = ("-n", name_server), cluster.addresses["broker"]
+    created = kerolox("topic", "create", "Typed", "--attribute", "message.type=FIFO", *at)
+    assert created.returncode == 0
+    assert kerolox("topic", "create", "Untyped", *at).returncode == 0
+    assert "  broker-a: message.type=FIFO\n" in kerolox("topic", "describe", "Typed", *at).stdout
+    as_json = json.loads(kerolox("topic", "describe", "Typed", "-o", "json", *at).stdout)
+    assert as_json["attributes"] == {"broker-a": {"message.type": "FIFO"}}
+    template = ("-o", "{topic} {messageType}")
+    listed = kerolox("topic", "list", "--type", "FIFO", *template, *at).stdout
+    assert listed == "Typed FIFO\n"
+    listed = kerolox("topic", "list", "--type", "MIXED", "--names", "-o", "raw", *at).stdout
+    assert "Untyped" in listed.splitlines()
+    assert "Typed" not in listed.splitlines()
+    change = ("topic", "update", "Typed", *at)
+    done = kerolox(*change, "--attribute", "message.type=DELAY", "--dry-run").stdout
+    begin = f"topic Typed on {broker}: attributes message.type=FIFO → "
+    assert done.splitlines()[0] == begin + "message.type=DELAY"
+    done = kerolox(*change, "--remove-attribute", "message.type").stdout
+    assert done == begin + "-\n"
+    for topic in ("Typed", "Untyped"):
+        assert kerolox("topic", "delete", topic, "--yes", *at).returncode == 0
+
+
+def test_attributes_that_no_broker_takes_are_an_error_that_says_why(name_server: str) -> None:
+    make = ("topic", "create", "Wrong", "-n", name_server, "--attribute")
+    check_error("value is not in set: [UNSPECIFIED, TRANSACTION, FIFO", *make, "message.type=SOME")
+    check_error("unsupported key: a", *make, "a=1")
+    check_error("is illegal: a name has no '+'", *make, "a+b=1")
+    done = kerolox(*make, "message.type")
+    assert done.returncode == 2
+    assert "write NAME=VALUE, such as message.type=FIFO" in done.stderr

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import pytest
 
+from kerolox.admin.sync import Admin
 from kerolox.client import ConsumeFromWhere, PushConsumerSettings
 from kerolox.client.sync import Producer, PullConsumer, PushConsumer
 from kerolox.message import Message
@@ -110,10 +111,10 @@ WORKS = {
     ),
     "updateSubGroup": (BROKER + " -g made", r"create subscription group to {broker} success"),
     "updateTopic": (
-        # Attributes are taken and dropped.
         CLUSTER + " -t Made -r 4 -w 4 -a +message.type=TRANSACTION",
         r"create topic to {broker} success",
     ),
+    "updateTopicList": (BROKER + " -f {folder}/topics.json", r"submit batch of topic config to"),
     "updateTopicPerm": (
         BROKER + " -t Closed -p 4",
         r"update topic perm from 6 to 4 in {broker} success",
@@ -158,7 +159,6 @@ REFUSED = {
     "updateControllerConfig": ("-a {broker} -k key -v value", 1009),
     "updateStaticTopic": (CLUSTER + " -t Static -qn 2", 513),
     "updateSubGroupList": (BROKER + " -f {folder}/groups.json", 225),
-    "updateTopicList": (BROKER + " -f {folder}/topics.json", 18),
     "updateUser": (BROKER + " -u u -p p", 3002),
 }
 
@@ -265,6 +265,16 @@ def test_a_command_of_5_5_works(command: str, asked: Asked) -> None:
     said = asked(command, arguments)
     assert re.search(asked.filled(pattern), said, re.MULTILINE), said
     assert "SubCommandException" not in said, said
+
+
+def test_a_type_that_mqadmin_gives_is_kept_and_a_wrong_one_is_refused(asked: Asked) -> None:
+    make = CLUSTER + " -t Typed -r 1 -w 1 -a +message.type="
+    assert "success" in asked("updateTopic", make + "FIFO")
+    with Admin(asked.up.namesrv) as admin:
+        assert admin.topic_attributes("Typed") == {"broker-a": {"message.type": "FIFO"}}
+        said = asked("updateTopic", make + "SOME")
+        assert re.search(r"CODE: 1 +DESC: value is not in set: \[UNSPECIFIED, ", said), said
+        assert admin.topic_attributes("Typed") == {"broker-a": {"message.type": "FIFO"}}
 
 
 def test_the_permission_to_write_is_wiped_and_given_back(asked: Asked) -> None:

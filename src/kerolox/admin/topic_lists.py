@@ -17,6 +17,7 @@ from kerolox.admin.topics import (
 from kerolox.client.core.checking import checked
 from kerolox.client.core.consuming.rebalance import allocate, allocate_averagely
 from kerolox.client.core.routes import subscribe_queues
+from kerolox.protocol.attributes import MESSAGE_TYPE, TopicMessageType
 from kerolox.protocol.bodies import TopicConfig, TopicConfigTable
 from kerolox.protocol.codes import RequestCode
 from kerolox.protocol.headers import TopicHeader
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
 
     from kerolox.admin.cluster import ClusterInfo
     from kerolox.client.core.routes import TopicRoute
+    from kerolox.errors import KeroloxError
     from kerolox.message import MessageQueue
 
 
@@ -73,6 +75,9 @@ class TopicSummary:
     """That queues lead to and that are not deleted yet."""
     last_update_ms: int
     """When the last message was stored, since the epoch; 0: never."""
+    message_types: tuple[str, ...] = ()
+    """What its brokers have as ``message.type``, sorted: one value, unless they differ. Empty: it
+    has none, and takes all."""
     error: str = ""
     """Why nothing more is known of it."""
 
@@ -81,20 +86,36 @@ class TopicSummary:
 class TopicListRequests(TopicRequests):
     """Lists topics by cluster, group and kind."""
 
-    async def topic_summaries(self, kinds: Iterable[TopicKind]) -> list[TopicSummary]:
+    async def topic_summaries(
+        self, kinds: Iterable[TopicKind], *, message_types: Iterable[str] = ()
+    ) -> list[TopicSummary]:
         """The topics of some kinds with what they hold, sorted by name; two requests or more for
-        each.
+        each, and one for each broker (code 21).
+
+        Args:
+            kinds: their kinds.
+            message_types: only topics of these (``message.type``); empty: of all. One without a
+                type takes all messages, as one of type MIXED, and is listed with those.
 
         Raises:
-            BrokerError, RemotingError: the name server does not say which topics there are.
+            BrokerError, RemotingError: the name server does not say which topics there are; with
+                ``message_types`` also a broker that does not say which types its topics have.
         """
-        wanted = frozenset(kinds)
+        wanted, types = frozenset(kinds), frozenset(message_types)
         info = await self.cluster_info()
         found = {name: topic_kind(name, info) for name in await self.list_topics()}
-        names = [name for name, kind in found.items() if kind in wanted]
+        typed, silent = await _message_types(self, info)
+        if types and silent:
+            raise next(iter(silent.values()))
+        names = [
+            name
+            for name, kind in found.items()
+            if kind in wanted
+            and (not types or types & set(typed.get(name) or (TopicMessageType.MIXED,)))
+        ]
         described, failed = await answers_of(names, lambda name: self.describe_topic(name))
         return [
-            _summary(name, found[name], described.get(name), str(failed.get(name, "")))
+            _summary(name, found[name], described.get(name), typed.get(name, ()), failed.get(name))
             for name in names
         ]
 
@@ -229,8 +250,26 @@ class TopicListRequests(TopicRequests):
         return {each: allocate(allocate_averagely, each, queues, members) for each in members}
 
 
+async def _message_types(
+    admin: TopicListRequests, info: ClusterInfo
+) -> tuple[dict[str, tuple[str, ...]], dict[str, KeroloxError]]:
+    """The types of all topics that have some, by topic, and the brokers that do not say."""
+    addresses = [address for each in info.nodes() if (address := each.any_address())]
+    tables, silent = await answers_of(addresses, lambda address: admin.all_topic_settings(address))
+    types: dict[str, set[str]] = {}
+    for table in tables.values():
+        for name, settings in table.items():
+            if settings.attributes and (value := settings.attributes.get(MESSAGE_TYPE)):
+                types.setdefault(name, set()).add(value)
+    return {name: tuple(sorted(values)) for name, values in types.items()}, silent
+
+
 def _summary(
-    topic: str, kind: TopicKind, description: TopicDescription | None, error: str
+    topic: str,
+    kind: TopicKind,
+    description: TopicDescription | None,
+    message_types: tuple[str, ...],
+    error: KeroloxError | None,
 ) -> TopicSummary:
     parts = description.route.queues if description else ()
     queues = description.queues if description else ()
@@ -242,7 +281,8 @@ def _summary(
         write_queues=sum(each.write_queues for each in parts),
         messages=sum(each.max_offset - each.min_offset for each in queues),
         last_update_ms=max((each.last_update_timestamp for each in queues), default=0),
-        error=error,
+        message_types=message_types,
+        error=str(error or ""),
     )
 
 

@@ -11,14 +11,17 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import TYPE_CHECKING
 
+import msgspec
+
 from kerolox.admin.answers import read_object, read_struct
-from kerolox.admin.asking import ask_each, beside, listed
+from kerolox.admin.asking import all_answers, ask_each, beside, listed
 from kerolox.admin.cluster import ClusterInfo, ClusterRequests
 from kerolox.client.core.checking import checked
 from kerolox.client.core.routes import MASTER_ID, BrokerAddresses, TopicRoute
 from kerolox.client.core.validate import check_new_topic
 from kerolox.errors import (
     ClientError,
+    ConfigError,
     KeroloxError,
     MessageRejectedError,
     NotFoundError,
@@ -28,12 +31,15 @@ from kerolox.errors import (
     TopicRouteNotFoundError,
 )
 from kerolox.message import MessageQueue
+from kerolox.protocol.attributes import AttributesError, format_changes
 from kerolox.protocol.bodies import TopicConfig, TopicConfigTable
 from kerolox.protocol.codes import Perm, RequestCode
 from kerolox.protocol.names import DLQ_PREFIX, REPLY_TOPIC_SUFFIX, RETRY_PREFIX, is_system_topic
 from kerolox.protocol.namesrv import ORDER_TOPIC_CONFIG
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
     from kerolox.client.aio.network.access import Access
 
 QUEUES_DEFAULT = 8
@@ -94,6 +100,7 @@ class TopicRequests(ClusterRequests):
         queues: int = QUEUES_DEFAULT,
         perm: int = Perm.READ | Perm.WRITE,
         order: bool = False,
+        attributes: Mapping[str, str] | None = None,
         dry_run: bool = False,
     ) -> list[str]:
         """Create a topic that is not there (code 17); the addresses of the brokers that have it
@@ -107,16 +114,20 @@ class TopicRequests(ClusterRequests):
             queues: read and write queues on each broker.
             perm: 2 write, 4 read, 6 both.
             order: write ORDER_TOPIC_CONFIG too, so that producers keep to fixed queues.
+            attributes: of RocketMQ 5, by name, for example ``{"message.type": "FIFO"}``.
             dry_run: change nothing; the brokers that would have it.
 
         Raises:
             MessageRejectedError: the name is illegal or RocketMQ's own.
+            ConfigError: the attributes have characters that they can't have.
             TopicExistsError: all of those brokers have it, or one has it with other settings.
             ClientError: no such cluster, or several to choose from; or not all that was to be done
                 could be: the text says what is done, what is not and why. Another run finishes it.
+                Or a broker made it and keeps no attributes, as those of 4.9.
             BrokerError, RemotingError: no broker made it: it refused, or does not answer.
         """
         check_new_topic(topic)
+        changes = changes_text(attributes or {}, None)
         info = await self.cluster_info()
         addresses = [broker] if broker else info.masters(cluster or info.only_cluster())
         wanted = TopicConfig(
@@ -125,6 +136,7 @@ class TopicRequests(ClusterRequests):
             write_queue_nums=queues,
             perm=int(perm),
             order=order,
+            attributes=dict(attributes) if attributes else None,
         )
         await self._check_absent(wanted, addresses)
         if dry_run:
@@ -134,15 +146,41 @@ class TopicRequests(ClusterRequests):
             # it.
             names = [n for n, b in info.brokers.items() if b.addresses.get(MASTER_ID) in addresses]
             await _note_order(self.access, topic, names, queues)
-        made, failed = await ask_each(addresses, lambda a: self.access.put_topic(a, wanted))
+        await self._make(wanted, addresses, changes)
+        await check_attributes(self, topic, addresses, attributes or {})
+        return addresses
+
+    async def _make(self, wanted: TopicConfig, addresses: list[str], changes: str) -> None:
+        made, failed = await ask_each(
+            addresses, lambda address: self.access.put_topic(address, wanted, changes)
+        )
         if not made:
             raise next(iter(failed.values()))
         if failed:
             raise ClientError(
-                f"topic {topic!r} could not be made on broker {listed(failed)}"
+                f"topic {wanted.topic_name!r} could not be made on broker {listed(failed)}"
                 f"{beside('it is on', made)}; run the command again when all answer"
             )
-        return addresses
+
+    async def topic_attributes(self, topic: str) -> dict[str, dict[str, str]]:
+        """The attributes of a topic by broker name, sorted (code 351); nothing of a broker without
+        any. Slaves count where a master is not there.
+
+        Raises:
+            TopicRouteNotFoundError: no name server knows it.
+            BrokerError, RemotingError: a name server or broker refused or does not answer.
+        """
+        route = await self.describe_route(topic)
+        addresses = {each.broker_name: each.any_address() for each in route.brokers}
+        found = await all_answers(
+            sorted(name for name, address in addresses.items() if address),
+            lambda name: self.topic_settings(str(addresses[name]), topic),
+        )
+        return {
+            name: dict(settings.attributes)
+            for name, settings in found.items()
+            if settings is not None and settings.attributes
+        }
 
     async def topic_settings(self, address: str, topic: str) -> TopicConfig | None:
         """What a broker has of a topic (code 351); None: it has none of that name.
@@ -155,7 +193,9 @@ class TopicRequests(ClusterRequests):
             response = await self.access.ask(
                 address, RequestCode.GET_TOPIC_CONFIG, {"topic": topic}
             )
-            return await read_struct(response, TopicConfig, "the topic", address)
+            settings = await read_struct(response, TopicConfig, "the topic", address)
+            # RocketMQ 5 writes an empty map where there are none.
+            return msgspec.structs.replace(settings, attributes=settings.attributes or None)
         except (TopicNotFoundError, NotFoundError):
             return None
         except RequestCodeNotSupportedError:
@@ -239,6 +279,41 @@ def is_internal_topic(topic: str, info: ClusterInfo) -> bool:
     """RocketMQ's own: system topics, retry and dead-letter topics, and the topics that are named
     after clusters and brokers."""
     return topic_kind(topic, info) is not TopicKind.NORMAL
+
+
+def changes_text(wanted: Mapping[str, str | None], old: Mapping[str, str] | None) -> str:
+    """The field of a request that gives a topic its attributes (``format_changes``).
+
+    Raises:
+        ConfigError: they have characters that they can't have.
+    """
+    try:
+        return format_changes(wanted, old)
+    except AttributesError as error:
+        raise ConfigError(str(error)) from None
+
+
+async def check_attributes(
+    admin: TopicRequests, topic: str, addresses: Iterable[str], wanted: Mapping[str, str | None]
+) -> None:
+    """Whether brokers took the attributes that they were given; those of 4.9 pass over them.
+
+    Raises:
+        ClientError: some have others; the text says who.
+        BrokerError, RemotingError: one does not say what it has.
+    """
+    given = list(addresses) if wanted else []
+    found = await all_answers(given, lambda address: admin.topic_settings(address, topic))
+    lacking = []
+    for address, settings in found.items():
+        has = (settings.attributes if settings is not None else None) or {}
+        if any(has.get(name) != value for name, value in wanted.items()):
+            lacking.append(address)
+    if lacking:
+        raise ClientError(
+            f"topic {topic!r} is on {', '.join(lacking)} without the attributes: a broker of "
+            "RocketMQ 4.9 keeps none"
+        )
 
 
 async def _note_order(access: Access, topic: str, names: list[str], queues: int) -> None:

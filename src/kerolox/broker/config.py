@@ -133,6 +133,8 @@ class BrokerConfig(HaSettings):
     default_topic_queue_nums: int = field(default=8, metadata=LATER | {"min": 1, "max": 65536})
     auto_create_topic_enable: bool = field(default=True, metadata=LIVE)
     auto_create_subscription_group: bool = field(default=True, metadata=LIVE)
+    enable_mixed_message_type: bool = field(default=True, metadata=LIVE)
+    """Topics may have the ``message.type`` MIXED; false, as in RocketMQ 5: code 29."""
     cluster_topic_enable: bool = field(default=True, metadata=LATER)
     broker_topic_enable: bool = field(default=True, metadata=LATER)
     msg_trace_topic_name: str = TRACE_TOPIC

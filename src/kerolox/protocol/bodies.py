@@ -2,7 +2,7 @@
 
 Fields stand in alphabetical order of their wire names, as fastjson writes them, so that
 :func:`wire_value` gives the members in RocketMQ's order. Unknown members (a 5.x peer's
-``attributes``, ``stateVersion``) are ignored. Anything malformed is a :class:`BodyError`.
+``stateVersion``) are ignored. Anything malformed is a :class:`BodyError`.
 """
 
 from __future__ import annotations
@@ -74,6 +74,9 @@ class DataVersion(_Struct, frozen=True, kw_only=True):
 class TopicConfig(_Struct, frozen=True, kw_only=True):
     """What a broker knows of a topic."""
 
+    attributes: dict[Name, Name] | None = None
+    """Of RocketMQ 5 (:mod:`kerolox.protocol.attributes`). None: there are none, or who says it does
+    not know of any, as one of 4.9."""
     order: bool = False
     perm: Int32 = 6
     read_queue_nums: Int32 = 16
@@ -99,9 +102,18 @@ class TopicConfigTable(_Struct, frozen=True, kw_only=True):
     topic_config_table: dict[TopicName, TopicConfig] = {}
 
 
+class TopicList(_Struct, frozen=True, kw_only=True):
+    """``CreateTopicListRequestBody``: UPDATE_AND_CREATE_TOPIC_LIST (18). The ``attributes`` of a
+    topic are changes: each name has a sign before it."""
+
+    topic_config_list: list[TopicConfig]
+
+
 class SubscriptionGroupConfig(_Struct, frozen=True, kw_only=True):
     """What a broker knows of a consumer group."""
 
+    attributes: dict[Name, Name] | None = None
+    """As those of a :class:`TopicConfig`."""
     broker_id: Int64 = 0
     consume_broadcast_enable: bool = True
     consume_enable: bool = True

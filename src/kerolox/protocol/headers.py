@@ -17,6 +17,7 @@ import msgspec
 from kerolox.protocol.command import wire_fields
 from kerolox.protocol.names import (
     Address,
+    Attributes,
     Expression,
     Int32,
     Int64,
@@ -189,6 +190,8 @@ class CreateTopicHeader(Header, frozen=True, kw_only=True):
     perm: Int32
     topic_filter_type: Name
     topic_sys_flag: Int32 = 0
+    attributes: Attributes = ""
+    """Of tools of 5.x: changes (:func:`~kerolox.protocol.attributes.parse_attributes`)."""
 
 
 class TopicHeader(Header, frozen=True, kw_only=True):
@@ -287,7 +290,15 @@ class GroupHeader(Header, frozen=True, kw_only=True):
     group: Name
 
 
-class GroupsHeader(Header, frozen=True, kw_only=True):
+class TopicsHeader(Header, frozen=True, kw_only=True):
+    """GET_ALL_TOPIC_CONFIG (21)."""
+
+    attributes: bool | None = None
+    """Kerolox's own: a slave asks whether its master knows attributes, and has the same member in
+    the answer where it does. One of 4.9 does not, and takes none away."""
+
+
+class GroupsHeader(TopicsHeader, frozen=True, kw_only=True):
     """GET_ALL_SUBSCRIPTIONGROUP_CONFIG (201)."""
 
     group: Name | None = None

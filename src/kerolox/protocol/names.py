@@ -41,6 +41,8 @@ EXPRESSION_BYTES_MAX = 1024 * 1024
 """Longest subscription; what evaluates it, SQL92 or tags, has narrower bounds of its own."""
 ADDRESS_BYTES_MAX = NAME_BYTES_MAX + len("[]:65535")
 """A host name or an address, with its port."""
+ATTRIBUTES_BYTES_MAX = 4 * 1024
+"""Changes of a topic's attributes in one request."""
 NAMES_BYTES_MAX = 64 * 1024
 """Several names in one text."""
 
@@ -159,6 +161,8 @@ TopicName = Annotated[str, TextBound(NAME_BYTES_MAX, is_topic=True)]
 """A topic, also that of a group's retries."""
 Names = Annotated[str, TextBound(NAMES_BYTES_MAX)]
 """Several names with commas, or names put together as the key of a metric."""
+Attributes = Annotated[str, TextBound(ATTRIBUTES_BYTES_MAX)]
+"""Changes of a topic's attributes."""
 Address = Annotated[str, TextBound(ADDRESS_BYTES_MAX)]
 """``host:port``."""
 Keys = Annotated[str, TextBound(PROPERTIES_BYTES_MAX)]

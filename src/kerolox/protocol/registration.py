@@ -6,7 +6,8 @@ JSON; int count of topics; per topic int length + text ``name readQueues writeQu
 filterType``; int length + filter servers as a JSON array. The text has no system flag and no order,
 so these are lost on that way. A 5.x broker puts the topic's attributes behind the filter type, and
 maps of queues behind the filter servers, which mean nothing to 4.x clients; and it says of a
-compressed body that it is not, so the first byte tells.
+compressed body that it is not, so the first byte tells. Here no attributes are written there: a
+name server of 4.9 takes a text of five parts alone.
 
 A body of tens of thousands of topics takes a name server long, and one of 32 KB may inflate to
 32 MB. So :class:`RegistrationReader` inflates and decodes piece by piece, keeps none of them, and
@@ -74,11 +75,13 @@ _FLAT = rb'[^{}"\[\]]++|' + _TEXT
 _TOPIC = re.compile(rb"\s*+(\{(?:" + _FLAT + rb"|\{(?:" + _FLAT + rb")*+\})*+\})", re.DOTALL)
 """A map without lists, and with nothing inside the maps in it."""
 _PLAIN_TEXT = rb'"[^"\\{}]*+"'
+_PLAIN = rb'[^{}"\[\]]++|' + _PLAIN_TEXT
 _RUN = re.compile(
-    rb"(?:\s*+%b\s*+:\s*+\{(?:[^{}\"\[\]]++|%b)*+\}\s*+,){1,%d}+"
-    % (_PLAIN_TEXT, _PLAIN_TEXT, PIECE_TOPICS)
+    rb"(?:\s*+%b\s*+:\s*+\{(?:%b|\{(?:%b)*+\})*+\}\s*+,){1,%d}+"
+    % (_PLAIN_TEXT, _PLAIN, _PLAIN, PIECE_TOPICS)
 )
-"""Members that are followed by another, each a map without maps, lists or escaped texts."""
+"""Members that are followed by another, each a map without lists or escaped texts, and without maps
+in the maps in it."""
 
 _decode_topic = msgspec.json.Decoder(TopicConfig, strict=False).decode
 _decode_topics = msgspec.json.Decoder(dict[str, TopicConfig], strict=False).decode
@@ -373,7 +376,8 @@ class _Json:
             topics = _decode_topics(b"{%b}" % members[:-1])
         except (msgspec.DecodeError, UnicodeDecodeError):
             return []
-        if len(topics) != members.count(b"{"):
+        maps = len(topics) + sum(each.attributes is not None for each in topics.values())
+        if maps != members.count(b"{"):
             return []
         self.position = match.end()
         return list(topics.values())

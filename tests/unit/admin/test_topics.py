@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from kerolox.admin import Access, Admin, is_internal_topic
+from kerolox.admin import Access, Admin, TopicKind, is_internal_topic
 from kerolox.errors import (
     BrokerSystemError,
     ClientError,
+    ConfigError,
     ConnectError,
     MessageRejectedError,
     RemoteProtocolError,
@@ -63,12 +64,15 @@ def stats(broker: str, most: int) -> bytes:
     ) % (broker.encode(), most)
 
 
+_Answer = bytes | Exception | tuple[int, str]
+
+
 class FakeClient:
     """Answers by (address, code) and keeps what was asked."""
 
     def __init__(self) -> None:
         self.asked: list[tuple[str, RequestCode, dict[str, str]]] = []
-        self.answers: dict[object, bytes | Exception | tuple[int, str]] = {
+        self.answers: dict[object, _Answer | Callable[[], _Answer]] = {
             RequestCode.GET_BROKER_CLUSTER_INFO: CLUSTERS,
             RequestCode.GET_ROUTEINFO_BY_TOPIC: ROUTE,
             RequestCode.GET_TOPIC_CONFIG: (17, "No topic in this broker"),
@@ -82,6 +86,8 @@ class FakeClient:
         code = RequestCode(command.code)
         self.asked.append((address, code, command.ext_fields))
         answer = self.answers.get((address, code), self.answers.get(code, b""))
+        if callable(answer):
+            answer = answer()
         if isinstance(answer, Exception):
             raise answer
         if isinstance(answer, tuple):
@@ -154,6 +160,96 @@ async def test_a_topic_is_created_on_all_masters_of_its_cluster(
         "topicSysFlag": "0",
         "order": "false",
     }
+
+
+def with_attributes(text: bytes) -> bytes:
+    return has(3, 3).replace(b"{", b'{"attributes":{%s},' % text, 1)
+
+
+def given(client: FakeClient) -> list[str | None]:
+    """The attributes of each request that makes or changes a topic."""
+    return [fields.get("attributes") for _, code, fields in client.asked if code == CREATES]
+
+
+async def test_a_topic_is_created_with_attributes_and_they_are_examined(
+    client: FakeClient, admin: Admin
+) -> None:
+    answers = iter([(17, "none"), with_attributes(b'"message.type":"FIFO"')])
+    client.answers[HAS] = lambda: next(answers)
+    await admin.create_topic("T", broker="a:1", attributes={"message.type": "FIFO"})
+    assert given(client) == ["+message.type=FIFO"]
+
+
+async def test_a_broker_that_keeps_no_attributes_is_named(client: FakeClient, admin: Admin) -> None:
+    answers = iter([(17, "none"), has(3, 3)])
+    client.answers[HAS] = lambda: next(answers)
+    with pytest.raises(
+        ClientError, match="topic 'T' is on a:1 without the attributes: a broker of"
+    ):
+        await admin.create_topic("T", broker="a:1", attributes={"message.type": "FIFO"})
+
+
+async def test_attributes_that_can_t_be_sent_reach_no_broker(
+    client: FakeClient, admin: Admin
+) -> None:
+    for attributes in ({"a": "1,+b=2"}, {"a": ""}):
+        with pytest.raises(ConfigError, match=r"attribute 'a=.*' is illegal"):
+            await admin.create_topic("T", cluster="C", attributes=attributes)
+        with pytest.raises(ConfigError, match=r"attribute 'a=.*' is illegal"):
+            await admin.update_topic("T", attributes=attributes)
+    assert client.asked == []
+
+
+async def test_attributes_that_are_not_named_stay_and_what_is_as_wanted_is_not_sent(
+    client: FakeClient, admin: Admin
+) -> None:
+    before = with_attributes(b'"message.type":"FIFO","reserve.time":"1"')
+    answers = iter([before, with_attributes(b'"message.type":"FIFO"')])
+    client.answers["a:1", HAS] = lambda: next(answers)
+    wanted = {"message.type": "FIFO", "reserve.time": None, "b": None}
+    [change] = await admin.update_topic("T", broker="a:1", attributes=wanted)
+    assert given(client) == ["-reserve.time"]
+    assert change.old.attributes == {"message.type": "FIFO", "reserve.time": "1"}
+    assert change.new.attributes == {"message.type": "FIFO"}
+    client.answers["a:1", HAS] = with_attributes(b"")
+    [change] = await admin.update_topic("T", broker="a:1", attributes={"b": None})
+    assert change.new == change.old
+    assert len(given(client)) == 1
+
+
+async def test_a_topic_has_its_attributes_by_broker(client: FakeClient, admin: Admin) -> None:
+    client.answers["a:1", HAS] = with_attributes(b'"message.type":"FIFO"')
+    client.answers["b:1", HAS] = with_attributes(b"")
+    assert await admin.topic_attributes("T") == {"a": {"message.type": "FIFO"}}
+
+
+async def test_topics_are_listed_by_their_type_and_one_without_takes_all(
+    client: FakeClient, admin: Admin
+) -> None:
+    client.answers[RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER] = b'{"topicList":["F","N","M"]}'
+    tables = {
+        "a:1": b'"F":{"topicName":"F","attributes":{"message.type":"FIFO"}}',
+        "b:1": b'"M":{"topicName":"M","attributes":{"message.type":"MIXED"}}',
+        "d:2": b'"N":{"topicName":"N","attributes":{}}',
+    }
+    for address, table in tables.items():
+        body = b'{"topicConfigTable":{%s}}' % table
+        client.answers[address, RequestCode.GET_ALL_TOPIC_CONFIG] = body
+    kinds = [TopicKind.NORMAL]
+    found = await admin.topic_summaries(kinds)
+    assert [(e.topic, e.message_types) for e in found] == [
+        ("F", ("FIFO",)),
+        ("M", ("MIXED",)),
+        ("N", ()),
+    ]
+    for types, names in ((["MIXED"], ["M", "N"]), (["FIFO", "DELAY"], ["F"]), (["DELAY"], [])):
+        found = await admin.topic_summaries(kinds, message_types=types)
+        assert [each.topic for each in found] == names
+    client.answers["b:1", RequestCode.GET_ALL_TOPIC_CONFIG] = ConnectError("b:1 is away")
+    with pytest.raises(ConnectError, match="b:1"):
+        await admin.topic_summaries(kinds, message_types=["FIFO"])
+    found = await admin.topic_summaries(kinds)
+    assert [each.topic for each in found] == ["F", "M", "N"]
 
 
 async def test_an_ordered_topic_is_written_to_all_name_servers(

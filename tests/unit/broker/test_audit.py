@@ -122,6 +122,11 @@ CHANGES: dict[int, tuple[dict[str, object], bytes, dict[str, object]]] = {
         b"",
         {"topic": "T", "old": {"readQueueNums": 1}, "new": {"readQueueNums": 2}},
     ),
+    RequestCode.UPDATE_AND_CREATE_TOPIC_LIST: (
+        {},
+        b'{"topicConfigList":[{"topicName":"T","readQueueNums":2,"writeQueueNums":1}]}',
+        {"topic": "T", "old": {"readQueueNums": 1}, "new": {"readQueueNums": 2}},
+    ),
     RequestCode.DELETE_TOPIC_IN_BROKER: ({"topic": "T"}, b"", {"topic": "T", "new": None}),
     RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP: (
         {},

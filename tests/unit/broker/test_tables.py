@@ -10,14 +10,16 @@ import pytest
 
 from kerolox.broker.config import BrokerConfig
 from kerolox.broker.role import BrokerRole, Role
+from kerolox.broker.tables import topics
 from kerolox.broker.tables.groups import GroupTable
 from kerolox.broker.tables.json_file import JsonFile
 from kerolox.broker.tables.offsets import OffsetTable
 from kerolox.broker.tables.topics import TopicTable
-from kerolox.errors import StoreError
+from kerolox.errors import BrokerError, StoreError
 from kerolox.observable import Observable
 from kerolox.protocol import fastjson
-from kerolox.protocol.bodies import TopicConfigTable
+from kerolox.protocol.attributes import ATTRIBUTES_MAX
+from kerolox.protocol.bodies import TopicConfig, TopicConfigTable, wire_value
 from tests.support.clients.peer import small_config
 from tests.support.eventually import until
 
@@ -315,3 +317,30 @@ async def test_a_failed_write_is_an_error_for_those_who_wait_and_a_log_line_for_
     (tmp_path / "missing").mkdir()
     await file.flush()
     assert file.path.exists()
+
+
+async def test_attributes_count_as_what_a_table_takes(tmp_path, monkeypatch):
+    table = topic_table(tmp_path, RecordingStore())
+    table.load()
+    values = {f"k{number}": "v" * 200 for number in range(10)}
+    topic = TopicConfig(topic_name="T", attributes=values)
+    written = len(fastjson.dumps({"T": wire_value(topic)}))
+    monkeypatch.setattr(topics, "TABLE_BYTES_MAX", table._bytes + written - 1)
+    with pytest.raises(BrokerError, match="no space for another one"):
+        table.put(topic)
+    table.put(msgspec.structs.replace(topic, attributes=None))
+    await table.file.flush()
+
+
+async def test_attributes_of_a_file_are_bounded_and_those_of_later_versions_stay(tmp_path):
+    table = topic_table(tmp_path, RecordingStore())
+    many = {f"k{number}": "v" for number in range(10 * ATTRIBUTES_MAX)}
+    topic = {"topicName": "T", "attributes": {"lite.topic.expiration": "5"}}
+    text = {"topicConfigTable": {"T": topic, "U": {"topicName": "U", "attributes": many}}}
+    table.file.path.write_bytes(fastjson.dumps(text))
+    table.load()
+    kept, bounded = table.get("T"), table.get("U")
+    assert kept is not None
+    assert bounded is not None
+    assert kept.attributes == {"lite.topic.expiration": "5"}
+    assert len(bounded.attributes or {}) == ATTRIBUTES_MAX

@@ -57,6 +57,27 @@ def test_the_plain_form_is_the_one_of_rocketmq() -> None:
     )
 
 
+def test_attributes_are_in_the_plain_form_alone_which_4_9_reads() -> None:
+    """A name server of 4.9 takes a text of five parts alone."""
+    fifo = TopicConfig(topic_name="F", attributes={"message.type": "FIFO"})
+    plain = encode_registration(body(fifo, TOPIC))
+    assert plain.count(b'"F":{"attributes":{"message.type":"FIFO"},"order"') == 1
+    assert plain.count(b"attributes") == 1
+    assert decode_registration(plain, compressed=False) == body(fifo, TOPIC)
+    assert b"F 16 16 6 SINGLE_TAG\0" in zlib.decompress(
+        encode_registration(body(fifo, TOPIC), compressed=True)
+    )
+
+
+@pytest.mark.parametrize("attributes", [{}, {"message.type": "FIFO", "reserve.time": "1"}])
+def test_topics_of_a_broker_of_5_are_read_many_at_a_time(attributes: dict[str, str]) -> None:
+    topics = [TopicConfig(topic_name=f"T{n}", attributes=attributes) for n in range(1_000)]
+    reader = RegistrationReader(encode_registration(body(*topics)), compressed=False)
+    pieces = [piece for piece in reader.pieces() if piece]
+    assert [topic for piece in pieces for topic in piece] == topics
+    assert len(pieces) < 30
+
+
 def test_the_compressed_form_loses_system_flag_and_order() -> None:
     given = body(TopicConfig(topic_name="T", topic_sys_flag=3, order=True))
     data = encode_registration(given, compressed=True)
@@ -96,7 +117,12 @@ def test_the_plain_form_of_a_5_x_broker_is_read() -> None:
     read = decode_registration(FIVE_BODY, compressed=False).topic_config_serialize_wrapper
     assert read.data_version == DataVersion(counter=7, timestamp=8)
     assert read.topic_config_table == {
-        "T": TopicConfig(topic_name="T", read_queue_nums=3, write_queue_nums=3)
+        "T": TopicConfig(
+            attributes={"+message.type": "FIFO"},
+            topic_name="T",
+            read_queue_nums=3,
+            write_queue_nums=3,
+        )
     }
 
 

@@ -195,7 +195,8 @@ class GroupRequests(TopicDeletionRequests):
     async def _put_group(
         self, settings: SubscriptionGroupConfig, cluster: str, broker: str
     ) -> list[str]:
-        body = encode_body(settings)
+        # The broker takes attributes here for changes of those that it has.
+        body = encode_body(msgspec.structs.replace(settings, attributes=None))
         code = RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP
         return await do_on_each(
             await targets(self, cluster=cluster, broker=broker),

@@ -1142,6 +1142,7 @@ class AdminRequests:
         queues: int | None = None,
         perm: int | None = None,
         order: bool | None = None,
+        attributes: Mapping[str, str | None] | None = None,
         shrink_read_queues: bool = False,
         dry_run: bool = False,
     ) -> list[TopicChange]:
@@ -1158,18 +1159,21 @@ class AdminRequests:
                 queues=queues,
                 perm=perm,
                 order=order,
+                attributes=attributes,
                 shrink_read_queues=shrink_read_queues,
                 dry_run=dry_run,
             )
         )
 
-    def topic_summaries(self, kinds: Iterable[TopicKind]) -> list[TopicSummary]:
+    def topic_summaries(
+        self, kinds: Iterable[TopicKind], *, message_types: Iterable[str] = ()
+    ) -> list[TopicSummary]:
         """The topics of some kinds with what they hold, sorted by name; two requests or more for
-        each.
+        each, and one for each broker (code 21).
 
         See ``kerolox.admin.Admin.topic_summaries``.
         """
-        return self._portal.run(self._client.topic_summaries(kinds))
+        return self._portal.run(self._client.topic_summaries(kinds, message_types=message_types))
 
     def topics_of_cluster(self, cluster: str) -> list[str]:
         """The topics of a cluster as a name server knows them, sorted (code 224). Errors: see
@@ -1253,6 +1257,7 @@ class AdminRequests:
         queues: int = QUEUES_DEFAULT,
         perm: int = Perm.READ | Perm.WRITE,
         order: bool = False,
+        attributes: Mapping[str, str] | None = None,
         dry_run: bool = False,
     ) -> list[str]:
         """Create a topic that is not there (code 17); the addresses of the brokers that have it
@@ -1269,9 +1274,18 @@ class AdminRequests:
                 queues=queues,
                 perm=perm,
                 order=order,
+                attributes=attributes,
                 dry_run=dry_run,
             )
         )
+
+    def topic_attributes(self, topic: str) -> dict[str, dict[str, str]]:
+        """The attributes of a topic by broker name, sorted (code 351); nothing of a broker without
+        any. Slaves count where a master is not there.
+
+        See ``kerolox.admin.Admin.topic_attributes``.
+        """
+        return self._portal.run(self._client.topic_attributes(topic))
 
     def topic_settings(self, address: str, topic: str) -> TopicConfig | None:
         """What a broker has of a topic (code 351); None: it has none of that name.

@@ -6,7 +6,7 @@ eight queues becomes one of the default number, and nobody reads its other queue
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -15,6 +15,8 @@ from kerolox.admin.asking import ask_each, beside, listed, masters_of
 from kerolox.admin.topics import (
     TopicRequests,
     brokers_of,
+    changes_text,
+    check_attributes,
     check_not_internal,
     order_entry,
 )
@@ -23,6 +25,8 @@ from kerolox.errors import ClientError, NotFoundError
 from kerolox.protocol.codes import RequestCode
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from kerolox.client.aio.network.access import Access
     from kerolox.protocol.bodies import TopicConfig
 
@@ -52,6 +56,7 @@ class TopicUpdateRequests(TopicRequests):
         queues: int | None = None,
         perm: int | None = None,
         order: bool | None = None,
+        attributes: Mapping[str, str | None] | None = None,
         shrink_read_queues: bool = False,
         dry_run: bool = False,
     ) -> list[TopicChange]:
@@ -65,6 +70,8 @@ class TopicUpdateRequests(TopicRequests):
             queues: write queues on each broker, and read queues where that makes more of them.
             perm: 2 write, 4 read, 6 both.
             order: whether the name servers have an order of it (ORDER_TOPIC_CONFIG).
+            attributes: of RocketMQ 5, by name (:meth:`create_topic`); None takes one away. What is
+                not named stays.
             shrink_read_queues: fewer read queues too. What a queue holds that is no read queue any
                 more is delivered to nobody, and counts as lag. Delayed messages and open
                 transactions that are for it come to the others, on brokers of ours.
@@ -73,30 +80,28 @@ class TopicUpdateRequests(TopicRequests):
         Raises:
             TopicRouteNotFoundError: no name server knows it.
             MessageRejectedError: it is RocketMQ's own.
+            ConfigError: the attributes have characters that they can't have.
             ClientError: it is not there; or not all that was to be done could be: the text says
                 what is done, what is not and why. Another run finishes it.
             BrokerError, RemotingError: a broker does not say what it has.
         """
         check_not_internal(topic)
+        given = attributes or {}
+        changes_text(given, None)
         places = await _places(self.access, topic, cluster, broker)
         changes = []
         for address, name in places.items():
             old = await self.topic_settings(address, topic)
             if old is None:
                 raise ClientError(f"topic {topic!r} is not on broker {address}; create it there")
-            changes.append(_change(name, address, old, queues, perm, order, shrink_read_queues))
+            change = _change(name, address, old, queues, perm, order, shrink_read_queues)
+            changes.append(_with_attributes(change, given))
         if dry_run:
             return changes
         wanted = {each.address: each for each in changes if each.new != each.old}
-        done, failed = await ask_each(
-            wanted, lambda address: self.access.put_topic(address, wanted[address].new)
-        )
-        if failed:
-            raise ClientError(
-                f"topic {topic!r} could not be changed on broker {listed(failed)}"
-                f"{beside('it is changed on', done)}; run the command again when all answer"
-            )
+        await _put(self.access, topic, wanted, given)
         await _write_order(self.access, topic, changes)
+        await check_attributes(self, topic, wanted, given)
         return changes
 
 
@@ -115,6 +120,27 @@ async def _places(access: Access, topic: str, cluster: str, broker: str) -> dict
         where = f"cluster {cluster!r}" if cluster else "any master"
         raise ClientError(f"topic {topic!r} is not on {where}")
     return dict(sorted(masters.items()))
+
+
+async def _put(
+    access: Access,
+    topic: str,
+    wanted: Mapping[str, TopicChange],
+    attributes: Mapping[str, str | None],
+) -> None:
+    """Have brokers make their changes, by address."""
+
+    async def put(address: str) -> None:
+        change = wanted[address]
+        text = changes_text(attributes, change.old.attributes)
+        await access.put_topic(address, change.new, text)
+
+    done, failed = await ask_each(wanted, put)
+    if failed:
+        raise ClientError(
+            f"topic {topic!r} could not be changed on broker {listed(failed)}"
+            f"{beside('it is changed on', done)}; run the command again when all answer"
+        )
 
 
 def _change(
@@ -139,6 +165,14 @@ def _change(
         order=old.order if order is None else order,
     )
     return TopicChange(name, address, old, new, kept)
+
+
+def _with_attributes(change: TopicChange, given: Mapping[str, str | None]) -> TopicChange:
+    if not given:
+        return change
+    kept = {k: v for k, v in (change.old.attributes or {}).items() if k not in given}
+    kept.update((name, value) for name, value in given.items() if value is not None)
+    return replace(change, new=msgspec.structs.replace(change.new, attributes=kept or None))
 
 
 async def _write_order(access: Access, topic: str, changes: list[TopicChange]) -> None:

@@ -9,7 +9,7 @@ slave does not examine. Offsets of groups count at once: a group got what it com
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import NamedTuple
 
 import msgspec
@@ -20,15 +20,19 @@ from kerolox.broker.services.schedule import DelaySchedule
 from kerolox.broker.tables.offsets import SEPARATOR
 from kerolox.broker.tables.tables import Tables
 from kerolox.errors import BrokerError, KeroloxError
+from kerolox.protocol.attributes import ATTRIBUTES_FIELD
 from kerolox.protocol.bodies import (
     BodyError,
+    SubscriptionGroupConfig,
     SubscriptionGroupTable,
+    TopicConfig,
     TopicConfigTable,
     decode_body,
 )
 from kerolox.protocol.codes import RequestCode, ResponseCode
 from kerolox.protocol.command import RemotingCommand
 from kerolox.protocol.extensions.roles import RoleStatus
+from kerolox.protocol.headers import TopicsHeader
 from kerolox.protocol.names import HALF_TOPIC, OP_HALF_TOPIC, TRANSACTION_GROUP
 from kerolox.text import printable
 
@@ -40,6 +44,9 @@ _log = logging.getLogger(__name__)
 _OF_TRANSACTIONS = tuple(
     topic + SEPARATOR + TRANSACTION_GROUP for topic in (HALF_TOPIC, OP_HALF_TOPIC)
 )
+
+
+_WITH_ATTRIBUTES = TopicsHeader(attributes=True).encode()
 
 
 class _Positions(NamedTuple):
@@ -157,17 +164,20 @@ class SlaveTables:
         self._on_status(self.status)
 
     async def _sync_topics(self, master: str) -> None:
-        body = await self._ask(master, RequestCode.GET_ALL_TOPIC_CONFIG)
-        table = decode_body(body, TopicConfigTable)
+        answer = await self._invoke(master, RequestCode.GET_ALL_TOPIC_CONFIG, _WITH_ATTRIBUTES)
+        table = decode_body(answer.body, TopicConfigTable)
         if table.data_version != self._topics.version:
-            self._topics.replace(table)
+            is_known = _knows_attributes(answer, table.topic_config_table.values())
+            self._topics.replace(table, keeps_attributes=not is_known)
             await self._topics.persist()
 
     async def _sync_groups(self, master: str) -> None:
-        body = await self._ask(master, RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG)
-        table = decode_body(body, SubscriptionGroupTable)
+        code = RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG
+        answer = await self._invoke(master, code, _WITH_ATTRIBUTES)
+        table = decode_body(answer.body, SubscriptionGroupTable)
         if table.data_version != self._groups.version:
-            self._groups.replace(table)
+            is_known = _knows_attributes(answer, table.subscription_group_table.values())
+            self._groups.replace(table, keeps_attributes=not is_known)
             await self._groups.persist()
 
     async def _sync_offsets(self, master: str) -> None:
@@ -202,7 +212,22 @@ class SlaveTables:
             self._later = None
 
     async def _ask(self, master: str, code: RequestCode) -> bytes:
-        request = RemotingCommand.request(code)
+        return (await self._invoke(master, code)).body
+
+    async def _invoke(
+        self, master: str, code: RequestCode, fields: Mapping[str, object] | None = None
+    ) -> RemotingCommand:
+        request = RemotingCommand.request(code, fields)
         response = await self._client.invoke(master, request, timeout_seconds=REQUEST_SECONDS_MAX)
         response.raise_for_code(master)
-        return response.body
+        return response
+
+
+def _knows_attributes(
+    answer: RemotingCommand, told: Iterable[TopicConfig | SubscriptionGroupConfig]
+) -> bool:
+    """Whether a master took away the attributes that its table lacks. One of ours says that it
+    knows them, one of RocketMQ 5 writes an empty map, and one of 4.9 has lost them."""
+    return answer.ext_fields.get(ATTRIBUTES_FIELD) == "true" or any(
+        each.attributes is not None for each in told
+    )

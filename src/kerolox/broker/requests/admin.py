@@ -1,4 +1,4 @@
-"""Administration of a broker: topics (17, 21, 215, 305, 351), groups (200, 201, 207, 352),
+"""Administration of a broker: topics (17, 18, 21, 215, 305, 351), groups (200, 201, 207, 352),
 settings and metrics (25, 26, 28, 907), and the files of the store (306, 316, 321, 329).
 
 Questions about clients and their progress are in :mod:`kerolox.broker.requests.monitor`.
@@ -11,8 +11,10 @@ import base64
 import logging
 import os
 import shutil
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from functools import partial
+
+import msgspec
 
 from kerolox.broker.context import Context
 from kerolox.broker.metrics.ages import earliest_of_log
@@ -24,9 +26,20 @@ from kerolox.config import setting_text
 from kerolox.errors import BrokerError, ConfigError
 from kerolox.properties import format_properties
 from kerolox.protocol import fastjson
+from kerolox.protocol.attributes import (
+    ATTRIBUTES_FIELD,
+    GROUP_ATTRIBUTES,
+    MESSAGE_TYPE,
+    TOPIC_ATTRIBUTES,
+    AttributesError,
+    TopicMessageType,
+    altered,
+    parse_attributes,
+)
 from kerolox.protocol.bodies import (
     SubscriptionGroupConfig,
     TopicConfig,
+    TopicList,
     decode_request,
     encode_body,
 )
@@ -47,6 +60,7 @@ from kerolox.protocol.headers import (
     GroupsHeader,
     QueryConsumeQueueHeader,
     TopicHeader,
+    TopicsHeader,
 )
 from kerolox.protocol.names import RETRY_PREFIX, SCHEDULE_TOPIC, has_name_characters
 from kerolox.release import __version__
@@ -57,6 +71,9 @@ VERSION_TEXT = version_text(VERSION)
 JAVA_INT_MAX = (1 << 31) - 1
 QUEUE_ENTRIES_MAX = 1024
 """Entries that one QUERY_CONSUME_QUEUE shows at most."""
+
+TOPICS_OF_REQUEST_MAX = 1_000
+"""Topics that one UPDATE_AND_CREATE_TOPIC_LIST makes; each is registered and written down."""
 
 _UNITS = "KMGTPE"
 
@@ -72,22 +89,7 @@ router: Router[Context] = Router()
 async def create_topic(broker: Context, header: CreateTopicHeader, request: Request) -> Reply:
     """Add or replace a topic; answered when it is on disk and the name servers were notified."""
     _check_master(broker)
-    check_topic_name(header.topic)
-    _check_no_system_topic(broker, header.topic)
-    for name, value in (
-        ("readQueueNums", header.read_queue_nums),
-        ("writeQueueNums", header.write_queue_nums),
-    ):
-        if not 0 <= value <= QUEUES_MAX:
-            raise system_error(f"{name}[{value}] is illegal; 0 to {QUEUES_MAX} are allowed")
-    if not 0 <= header.perm <= (Perm.READ | Perm.WRITE | Perm.INHERIT | Perm.PRIORITY):
-        raise system_error(f"perm[{header.perm}] is illegal; 2 write, 4 read, 6 both")
-    if header.topic_filter_type not in FILTER_TYPES:
-        raise system_error(
-            f"topicFilterType[{header.topic_filter_type}] is illegal; SINGLE_TAG or MULTI_TAG"
-        )
-    old = broker.tables.topics.get(header.topic)
-    new = TopicConfig(
+    wanted = TopicConfig(
         topic_name=header.topic,
         read_queue_nums=header.read_queue_nums,
         write_queue_nums=header.write_queue_nums,
@@ -95,12 +97,95 @@ async def create_topic(broker: Context, header: CreateTopicHeader, request: Requ
         topic_filter_type=header.topic_filter_type,
         topic_sys_flag=header.topic_sys_flag,
     )
+    _check_topic(broker, wanted)
+    try:
+        changes = parse_attributes(header.attributes)
+    except AttributesError as error:
+        raise system_error(str(error)) from None
+    _put_topic(broker, request, wanted, changes)
+    await _register_topics(broker)
+    return Reply()
+
+
+@router.on(RequestCode.UPDATE_AND_CREATE_TOPIC_LIST, EmptyHeader.decode, changes=True)
+async def create_topics(broker: Context, header: EmptyHeader, request: Request) -> Reply:
+    """Add or replace several topics, which tools of 5.x ask for. One that can't be is found before
+    any is made, unless the table gets full."""
+    _check_master(broker)
+    topics = decode_request(request.body, TopicList).topic_config_list
+    if len(topics) > TOPICS_OF_REQUEST_MAX:
+        raise system_error(
+            f"the request has {len(topics)} topics; at most {TOPICS_OF_REQUEST_MAX} are taken"
+        )
+    if len({wanted.topic_name for wanted in topics}) < len(topics):
+        raise system_error("the request names a topic twice")
+    for wanted in topics:
+        _check_topic(broker, wanted)
+        _attributes(broker, wanted, wanted.attributes or {})
+    for wanted in topics:
+        _put_topic(broker, request, wanted, wanted.attributes or {})
+    await _register_topics(broker)
+    return Reply()
+
+
+def _check_topic(broker: Context, wanted: TopicConfig) -> None:
+    """Whether a topic may be so, attributes aside.
+
+    Raises:
+        BrokerError: code 1; it may not.
+    """
+    check_topic_name(wanted.topic_name)
+    _check_no_system_topic(broker, wanted.topic_name)
+    for name, value in (
+        ("readQueueNums", wanted.read_queue_nums),
+        ("writeQueueNums", wanted.write_queue_nums),
+    ):
+        if not 0 <= value <= QUEUES_MAX:
+            raise system_error(f"{name}[{value}] is illegal; 0 to {QUEUES_MAX} are allowed")
+    if not 0 <= wanted.perm <= (Perm.READ | Perm.WRITE | Perm.INHERIT | Perm.PRIORITY):
+        raise system_error(f"perm[{wanted.perm}] is illegal; 2 write, 4 read, 6 both")
+    if wanted.topic_filter_type not in FILTER_TYPES:
+        raise system_error(
+            f"topicFilterType[{wanted.topic_filter_type}] is illegal; SINGLE_TAG or MULTI_TAG"
+        )
+
+
+def _attributes(broker: Context, wanted: TopicConfig, changes: Mapping[str, str]) -> dict[str, str]:
+    """The attributes of a topic with changes made to them.
+
+    Raises:
+        BrokerError: code 29, its type may not be MIXED; code 1, all else that is wrong.
+    """
+    is_mixed = changes.get("+" + MESSAGE_TYPE) == TopicMessageType.MIXED
+    if is_mixed and not broker.config.enable_mixed_message_type:
+        raise BrokerError(
+            "MIXED message type is not supported.", code=ResponseCode.INVALID_PARAMETER
+        )
+    old = broker.tables.topics.get(wanted.topic_name)
+    try:
+        return altered(_attributes_of(old), changes, TOPIC_ATTRIBUTES, is_new=old is None)
+    except AttributesError as error:
+        raise system_error(str(error)) from None
+
+
+def _attributes_of(old: TopicConfig | SubscriptionGroupConfig | None) -> dict[str, str]:
+    return {} if old is None else old.attributes or {}
+
+
+def _put_topic(
+    broker: Context, request: Request, wanted: TopicConfig, changes: Mapping[str, str]
+) -> None:
+    old = broker.tables.topics.get(wanted.topic_name)
+    attributes = _attributes(broker, wanted, changes)
+    new = msgspec.structs.replace(wanted, attributes=attributes or None, order=False)
     broker.tables.topics.put(new)
-    broker.tables.offsets.stale.recheck(header.topic)
-    broker.audit.changed(request, "topic", header.topic, old, new)
+    broker.tables.offsets.stale.recheck(new.topic_name)
+    broker.audit.changed(request, "topic", new.topic_name, old, new)
+
+
+async def _register_topics(broker: Context) -> None:
     await broker.tables.topics.persist()
     await broker.peers.registration.now(timeout_seconds=OPERATOR_SECONDS_MAX)
-    return Reply()
 
 
 @router.on(RequestCode.DELETE_TOPIC_IN_BROKER, TopicHeader.decode, changes=True)
@@ -146,10 +231,15 @@ def _queue_ids_of(broker: Context, topic: str, config: TopicConfig | None) -> Co
     return [queue_id for name, queue_id, *_ in broker.store.queues() if name == topic]
 
 
-@router.on(RequestCode.GET_ALL_TOPIC_CONFIG, EmptyHeader.decode)
-async def all_topics(broker: Context, header: EmptyHeader, request: Request) -> Reply:
+@router.on(RequestCode.GET_ALL_TOPIC_CONFIG, TopicsHeader.decode)
+async def all_topics(broker: Context, header: TopicsHeader, request: Request) -> Reply:
     """The table of topics."""
-    return Reply(body=await asyncio.to_thread(encode_body, broker.tables.topics.snapshot()))
+    body = await asyncio.to_thread(encode_body, broker.tables.topics.snapshot())
+    return Reply(fields=_knows_attributes(header), body=body)
+
+
+def _knows_attributes(header: TopicsHeader) -> Mapping[str, object] | None:
+    return {ATTRIBUTES_FIELD: True} if header.attributes else None
 
 
 @router.on(RequestCode.GET_TOPIC_CONFIG, TopicHeader.decode)
@@ -183,6 +273,13 @@ async def create_group(broker: Context, header: EmptyHeader, request: Request) -
             f"retryQueueNums[{group.retry_queue_nums}] is illegal; 0 to {QUEUES_MAX} are allowed"
         )
     old = broker.tables.groups.get(group.group_name)
+    try:
+        attributes = altered(
+            _attributes_of(old), group.attributes or {}, GROUP_ATTRIBUTES, is_new=old is None
+        )
+    except AttributesError as error:
+        raise system_error(str(error)) from None
+    group = msgspec.structs.replace(group, attributes=attributes or None)
     known_topics = broker.tables.topics.version
     _fit_retry_topic(broker, request, old, group)
     broker.tables.groups.put(group)
@@ -231,7 +328,8 @@ def _fit_retry_topic(
 async def all_groups(broker: Context, header: GroupsHeader, request: Request) -> Reply:
     """The table of consumer groups; with ``group``, which is Kerolox's own, of that one alone."""
     table = broker.tables.groups.snapshot(header.group)
-    return Reply(body=await asyncio.to_thread(encode_body, table))
+    body = await asyncio.to_thread(encode_body, table)
+    return Reply(fields=_knows_attributes(header), body=body)
 
 
 @router.on(RequestCode.GET_SUBSCRIPTIONGROUP_CONFIG, GroupHeader.decode)

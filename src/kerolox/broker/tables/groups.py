@@ -13,6 +13,7 @@ from kerolox.broker.tables.json_file import (
     TABLE_BYTES_MAX,
     JsonFile,
     text_bytes,
+    with_bounds,
     without_long_names,
 )
 from kerolox.errors import BrokerError
@@ -91,7 +92,7 @@ class GroupTable:
         loaded = self.file.load(SubscriptionGroupTable)
         if loaded is not None:
             table = without_long_names(loaded.subscription_group_table, self.file, _is_long)
-            self._groups.update(table)
+            self._groups.update((name, with_bounds(group)) for name, group in table.items())
             self.version = loaded.data_version
         for group in self._groups.values():
             self._push(group)
@@ -151,10 +152,19 @@ class GroupTable:
         self._push(group)
         self._changed(group.group_name)
 
-    def replace(self, table: SubscriptionGroupTable) -> None:
+    def replace(self, table: SubscriptionGroupTable, *, keeps_attributes: bool = False) -> None:
         """Take a master's table for this one, with its version. Names that are too long are left
-        out."""
-        wanted = {n: g for n, g in table.subscription_group_table.items() if not _is_long(n)}
+        out.
+
+        Args:
+            table: the master's.
+            keeps_attributes: the master does not know attributes: groups that are here keep theirs.
+        """
+        wanted = {
+            name: with_bounds(group, self._groups.get(name) if keeps_attributes else None)
+            for name, group in table.subscription_group_table.items()
+            if not _is_long(name)
+        }
         changed = {n for n, g in wanted.items() if self._groups.get(n) != g}
         gone = self._groups.keys() - wanted.keys()
         self._groups = wanted

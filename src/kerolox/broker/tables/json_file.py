@@ -28,7 +28,8 @@ import msgspec
 from kerolox.config import replace_file
 from kerolox.errors import StoreError
 from kerolox.protocol import fastjson
-from kerolox.protocol.bodies import BodyError, decode_body
+from kerolox.protocol.attributes import bounded_attributes
+from kerolox.protocol.bodies import BodyError, SubscriptionGroupConfig, TopicConfig, decode_body
 from kerolox.protocol.names import SHOWN_CHARACTERS
 from kerolox.text import printable
 
@@ -41,6 +42,7 @@ FILE_BYTES_MAX = 4 * TABLE_BYTES_MAX
 _log = logging.getLogger(__name__)
 _Table = TypeVar("_Table", bound=msgspec.Struct)
 _Value = TypeVar("_Value")
+_Config = TypeVar("_Config", TopicConfig, SubscriptionGroupConfig)
 
 _encode = msgspec.json.Encoder().encode
 
@@ -65,6 +67,23 @@ def without_long_names(
         )
         table = {name: value for name, value in table.items() if not is_long(name)}
     return table
+
+
+def with_bounds(config: _Config, old: _Config | None = None) -> _Config:
+    """What a file or a master has of a topic or a group, with attributes that are bounded.
+
+    Args:
+        config: has them, or is told by who does not know any.
+        old: whose attributes stay where ``config`` has none; None: nobody's.
+    """
+    attributes = config.attributes
+    if attributes is None and (old is None or old.attributes is None):
+        return config
+    if attributes is None and old is not None:
+        kept = old.attributes
+    else:
+        kept = bounded_attributes(attributes)
+    return config if kept == attributes else msgspec.structs.replace(config, attributes=kept)
 
 
 class KeptTable(Protocol):

@@ -17,6 +17,7 @@ from kerolox.broker.tables.json_file import (
     TABLE_BYTES_MAX,
     JsonFile,
     text_bytes,
+    with_bounds,
     without_long_names,
 )
 from kerolox.errors import BrokerError, MessageIllegalError
@@ -52,6 +53,9 @@ QUEUES_OF_ALL_MAX = 2_000_000
 """Queues of all topics together: the kernel has 40 bytes for each, used or not."""
 TOPIC_BYTES = 400
 """What a topic takes in the file besides its name, which is there twice, at the most."""
+
+ATTRIBUTE_BYTES = 8
+"""What an attribute takes in the file besides its name and value: an indent, ``:`` and ``,``."""
 
 
 def check_topic_name(topic: str) -> None:
@@ -141,7 +145,7 @@ class TopicTable:
         loaded = self.file.load(TopicConfigTable)
         if loaded is not None:
             table = without_long_names(loaded.topic_config_table, self.file, _is_long)
-            self._topics.update(table)
+            self._topics.update((name, with_bounds(topic)) for name, topic in table.items())
             self.version = loaded.data_version
         template = self._topics.get(AUTO_CREATE_TOPIC)
         if template is not None and not self._settings.current.auto_create_topic_enable:
@@ -345,10 +349,19 @@ class TopicTable:
         had this version from the one before."""
         self._changed()
 
-    def replace(self, table: TopicConfigTable) -> None:
+    def replace(self, table: TopicConfigTable, *, keeps_attributes: bool = False) -> None:
         """Take a master's table for this one, with its version. Names that are too long are left
-        out."""
-        wanted = {name: t for name, t in table.topic_config_table.items() if not _is_long(name)}
+        out.
+
+        Args:
+            table: the master's.
+            keeps_attributes: the master does not know attributes: topics that are here keep theirs.
+        """
+        wanted = {
+            name: with_bounds(topic, self._topics.get(name) if keeps_attributes else None)
+            for name, topic in table.topic_config_table.items()
+            if not _is_long(name)
+        }
         for name in self._topics.keys() - wanted.keys():
             self._store.delete_topic(name)
         self._topics = wanted
@@ -476,7 +489,12 @@ def _topic(name: str, queues: int, perm: int = Perm.READ | Perm.WRITE) -> TopicC
 
 
 def _bytes_of(topic: TopicConfig) -> int:
-    return TOPIC_BYTES + 2 * text_bytes(topic.topic_name) + text_bytes(topic.topic_filter_type)
+    size = TOPIC_BYTES + 2 * text_bytes(topic.topic_name) + text_bytes(topic.topic_filter_type)
+    if topic.attributes:
+        size += sum(
+            ATTRIBUTE_BYTES + text_bytes(k) + text_bytes(v) for k, v in topic.attributes.items()
+        )
+    return size
 
 
 def _queues_of(topic: TopicConfig) -> int:

@@ -25,13 +25,41 @@ from kerolox.cli.rows import (
     show_rows,
     time_column,
 )
+from kerolox.protocol.attributes import TopicMessageType
 from kerolox.text import counted
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from kerolox.admin import Admin, GroupProgress, GroupState, TopicChange, TopicDescription
     from kerolox.protocol.bodies import TopicConfig
 
 KINDS = ("normal", "retry", "dlq", "system")
+
+
+class _AttributeType(click.ParamType[tuple[str, str]]):
+    """``name=value``."""
+
+    name = "attribute"
+
+    def convert(
+        self, value: object, param: click.Parameter | None, ctx: click.Context | None
+    ) -> tuple[str, str]:
+        """Name and value."""
+        key, equals, text = str(value).partition("=")
+        if not (key and equals and text):
+            self.fail("write NAME=VALUE, such as message.type=FIFO", param, ctx)
+        return key, text
+
+
+_attribute_option = click.option(
+    "--attribute",
+    "attributes",
+    type=_AttributeType(),
+    multiple=True,
+    metavar="NAME=VALUE",
+    help="An attribute of RocketMQ 5, such as message.type=FIFO; may be repeated.",
+)
 
 
 @click.group()
@@ -55,28 +83,44 @@ def topic() -> None:
     help="Only these, may be repeated; default: normal.",
 )
 @click.option("--all", "everything", is_flag=True, help="All kinds: RocketMQ's own topics too.")
-@click.option("--names", is_flag=True, help="Only their names; no broker is asked.")
+@click.option(
+    "--type",
+    "types",
+    type=click.Choice([each.value for each in TopicMessageType]),
+    multiple=True,
+    help="Only topics of this message.type, may be repeated; one without any counts as MIXED.",
+)
+@click.option("--names", is_flag=True, help="Only their names; without --type no broker is asked.")
 @output_option
 @name_server_option
 def list_command(
-    kinds: tuple[str, ...], everything: bool, names: bool, output: str, name_server: str
+    kinds: tuple[str, ...],
+    everything: bool,
+    types: tuple[str, ...],
+    names: bool,
+    output: str,
+    name_server: str,
 ) -> None:
     """Print topics: queues, permission, how many messages they hold."""
     wanted = KINDS if everything else kinds or KINDS[:1]
-    if names:
+    if names and not types:
         rows = [{"topic": each} for each in on_cluster(name_server, lambda a: _names(a, wanted))]
         show_rows(rows, [Column("topic", "TOPIC")], output)
         return
     columns = (
         Column("topic", "TOPIC"),
         Column("kind", "KIND"),
+        Column("messageType", "TYPE"),
         number_column("brokers", "BROKERS"),
         number_column("writeQueueNums", "QUEUES"),
         Column("perm", "PERM", text=permission_text),
         number_column("messages", "MESSAGES"),
         time_column("lastUpdateTimestamp", "LAST MESSAGE"),
     )
-    rows_of_all = on_cluster(name_server, lambda admin: _listed(admin, wanted))
+    rows_of_all = on_cluster(name_server, lambda admin: _listed(admin, wanted, types))
+    if names:
+        show_rows([{"topic": row["topic"]} for row in rows_of_all], columns[:1], output)
+        return
     show_rows(rows_of_all, columns, output)
     if is_text(output):
         for row in rows_of_all:
@@ -94,16 +138,20 @@ async def _names(admin: Admin, kinds: tuple[str, ...]) -> list[str]:
     return [name for name in found if topic_kind(name, info).value in kinds]
 
 
-async def _listed(admin: Admin, kinds: tuple[str, ...]) -> list[dict[str, object]]:
+async def _listed(
+    admin: Admin, kinds: tuple[str, ...], types: tuple[str, ...]
+) -> list[dict[str, object]]:
     from kerolox.admin import TopicKind
 
     rows: list[dict[str, object]] = []
-    for each in await admin.topic_summaries(map(TopicKind, kinds)):
+    for each in await admin.topic_summaries(map(TopicKind, kinds), message_types=types):
         perms = set(each.permissions.values())
         rows.append(
             {
                 "topic": each.topic,
                 "kind": each.kind.value,
+                # None: it has no type, and takes all messages.
+                "messageType": ",".join(each.message_types) or None,
                 "brokers": len(each.permissions),
                 "readQueueNums": each.read_queues,
                 "writeQueueNums": each.write_queues,
@@ -129,11 +177,12 @@ class _Described(NamedTuple):
 @name_server_option
 def describe_command(name: str, output: str, name_server: str) -> None:
     """Print the brokers and queues of a topic with their offsets, and who consumes it."""
-    (description, groups), states = on_cluster(
+    (description, groups), states, attributes = on_cluster(
         name_server, lambda admin: _describe_with_states(admin, name)
     )
     if not is_text(output):
         document = _as_json(description, _group_rows(groups, states))
+        document["attributes"] = attributes
         show_row(document, columns_of(document), output)
         return
     print_line(f"topic {name}")
@@ -142,6 +191,8 @@ def describe_command(name: str, output: str, name_server: str) -> None:
             f"  {queue.broker_name}: {queue.read_queues} read, {queue.write_queues} write queues, "
             f"permission {permission_text(queue.perm)}"
         )
+    for broker_name, values in attributes.items():
+        print_line(f"  {broker_name}: {attributes_text(values)}")
     for broker in description.route.brokers:
         for broker_id, address in broker.addresses.items():
             role = "master" if broker_id == 0 else f"slave {broker_id}"
@@ -177,13 +228,19 @@ async def _describe(admin: Admin, name: str) -> _Described:
 
 async def _describe_with_states(
     admin: Admin, name: str
-) -> tuple[_Described, dict[str, GroupState]]:
-    """What a topic is, and whether groups get messages: nothing of that where brokers don't say."""
+) -> tuple[_Described, dict[str, GroupState], dict[str, dict[str, str]]]:
+    """What a topic is, whether groups get messages (nothing of that where brokers don't say), and
+    its attributes by broker."""
     from kerolox.admin.consumers.groups import group_states_told
 
     described = await _describe(admin, name)
     states, _ = await group_states_told(admin, internal=True)
-    return described, states
+    return described, states, await admin.topic_attributes(name)
+
+
+def attributes_text(attributes: Mapping[str, str] | None) -> str:
+    """On one line; a dash where there are none."""
+    return ", ".join(f"{name}={value}" for name, value in (attributes or {}).items()) or "-"
 
 
 def _messages(description: TopicDescription) -> int:
@@ -249,6 +306,7 @@ def _as_json(description: TopicDescription, groups: list[dict[str, object]]) -> 
 @click.option("--queues", type=click.IntRange(1, 65535), default=8, show_default=True)
 @click.option("--perm", type=PermissionType(), default="RW", show_default=True, metavar="R|W|RW")
 @click.option("--order", is_flag=True, help="Producers keep to a fixed set of queues.")
+@_attribute_option
 @dry_run_option
 @place_options
 @output_option
@@ -258,6 +316,7 @@ def create_command(
     queues: int,
     perm: int,
     order: bool,
+    attributes: tuple[tuple[str, str], ...],
     dry_run: bool,
     place: Place,
     output: str,
@@ -268,7 +327,13 @@ def create_command(
     addresses = on_cluster(
         name_server,
         lambda admin: admin.create_topic(
-            name, **place._asdict(), queues=queues, perm=perm, order=order, dry_run=dry_run
+            name,
+            **place._asdict(),
+            queues=queues,
+            perm=perm,
+            order=order,
+            attributes=dict(attributes),
+            dry_run=dry_run,
         ),
     )
     if is_text(output):
@@ -282,6 +347,7 @@ def create_command(
         "writeQueueNums": queues,
         "perm": perm,
         "order": order,
+        "attributes": dict(attributes),
         "done": not dry_run,
     }
     rows = [{"topic": name, "brokerAddr": address, **settings} for address in addresses]
@@ -295,6 +361,10 @@ def create_command(
 )
 @click.option("--perm", type=PermissionType(), metavar="R|W|RW")
 @click.option("--order/--no-order", default=None, help="Producers keep to a fixed set of queues.")
+@_attribute_option
+@click.option(
+    "--remove-attribute", "removed", multiple=True, metavar="NAME", help="May be repeated."
+)
 @click.option(
     "--shrink-read-queues",
     is_flag=True,
@@ -309,6 +379,8 @@ def update_command(
     queues: int | None,
     perm: int | None,
     order: bool | None,
+    attributes: tuple[tuple[str, str], ...],
+    removed: tuple[str, ...],
     shrink_read_queues: bool,
     dry_run: bool,
     place: Place,
@@ -317,8 +389,12 @@ def update_command(
 ) -> None:
     """Change a topic and print the difference; what is not named stays as it is."""
 
-    if queues is None and perm is None and order is None:
-        raise click.UsageError("Give what to change: --queues, --perm, --order or --no-order.")
+    given = dict.fromkeys(removed) | dict[str, str | None](attributes)
+    if queues is None and perm is None and order is None and not given:
+        raise click.UsageError(
+            "Give what to change: --queues, --perm, --order or --no-order, --attribute or "
+            "--remove-attribute."
+        )
     changes = on_cluster(
         name_server,
         lambda admin: admin.update_topic(
@@ -327,6 +403,7 @@ def update_command(
             queues=queues,
             perm=perm,
             order=order,
+            attributes=given,
             shrink_read_queues=shrink_read_queues,
             dry_run=dry_run,
         ),
@@ -396,6 +473,7 @@ def _settings_row(config: TopicConfig) -> dict[str, object]:
         "writeQueueNums": config.write_queue_nums,
         "perm": config.perm,
         "order": config.order,
+        "attributes": config.attributes or {},
     }
 
 
@@ -406,12 +484,15 @@ def _change_text(change: TopicChange) -> str:
         ("write queues", "write_queue_nums"),
         ("perm", "perm"),
         ("order", "order"),
+        ("attributes", "attributes"),
     ):
         old, new = getattr(change.old, field), getattr(change.new, field)
         if old == new:
             continue
         if field == "perm":
             old, new = permission_text(old), permission_text(new)
+        if field == "attributes":
+            old, new = attributes_text(old), attributes_text(new)
         parts.append(f"{what} {old} → {new}")
     return ", ".join(parts) or "nothing changes"
 

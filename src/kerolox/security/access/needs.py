@@ -163,6 +163,7 @@ OF_LATER_CODES: Mapping[int, Rule] = {
     # It tells the secrets.
     RequestCode.GET_BROKER_CLUSTER_ACL_CONFIG: _ADMIN,
     RequestCode.CHANGE_BROKER_ROLE: _ADMIN,
+    RequestCode.UPDATE_AND_CREATE_TOPIC_LIST: _ADMIN,
 }
 """Codes that 4.9.8 refuses with code 3, whatever ``aclStrict`` says."""
 

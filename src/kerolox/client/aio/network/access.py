@@ -150,15 +150,16 @@ class Access:
         request = route_request(topic)
         return await self.remoting.invoke(address, request, timeout_seconds=seconds), address
 
-    async def put_topic(self, address: str, settings: TopicConfig) -> None:
+    async def put_topic(self, address: str, settings: TopicConfig, attributes: str = "") -> None:
         """Have a broker make a topic, or replace all settings of one (code 17). Errors: see
         :meth:`ask`.
 
         Args:
             address: of the broker.
-            settings: all of them.
+            settings: all of them; of its attributes nothing is taken from here.
+            attributes: changes of them (``attribute_changes``), which one of 4.9 passes over.
         """
-        fields = {
+        fields: dict[str, object] = {
             "topic": settings.topic_name,
             "defaultTopic": AUTO_CREATE_TOPIC,
             "readQueueNums": settings.read_queue_nums,
@@ -168,6 +169,8 @@ class Access:
             "topicSysFlag": settings.topic_sys_flag,
             "order": settings.order,
         }
+        if attributes:
+            fields["attributes"] = attributes
         await self.ask(address, RequestCode.UPDATE_AND_CREATE_TOPIC, fields)
 
     async def _in_order(self, ask: Callable[[str, float], Awaitable[_Result]]) -> _Result:
