@@ -1,0 +1,179 @@
+"""The timer log: a unit for each message that waits (``TimerLog``, folder ``timerlog``).
+
+Files have a fixed length and are named after the position where they begin. A unit is big-endian
+and never crosses a file::
+
+    size 4 (52) | position of the unit before it in its slot 8 | magic 4 | time of writing 8 |
+    delay from it 4 | offset of the message in the commit log 8 | its size 4 |
+    hash of its topic 4 | 0 8
+
+A blank unit ends a file: the bytes that are left 4, 0 8, magic 4. So 16 bytes stay after each unit.
+Zeros follow what is written.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable, Iterator
+from enum import IntFlag
+from typing import NamedTuple
+
+from kerolox.protocol.records import BLANK_MAGIC
+
+FILE_BYTES = 100 * 1024 * 1024
+"""``mappedFileSizeTimerLog``."""
+
+UNIT = struct.Struct(">iqiqiqiiq")
+BLANK = struct.Struct(">iqI")
+FILE_BYTES_MIN = UNIT.size + BLANK.size
+
+_MAGIC_BITS = 0xF
+
+
+class UnitMagic(IntFlag):
+    """What a unit is for."""
+
+    DEFAULT = 1
+    """A message; all have it."""
+    ROLL = 2
+    """Its moment is not yet that of the message, which goes to the timer's topic again."""
+    DELETE = 4
+    """A command to delete a message of the same slot."""
+
+
+class TimerUnit(NamedTuple):
+    """One unit."""
+
+    previous: int
+    """Position of the unit before it in its slot; -1: it is the first."""
+    magic: int
+    """A :class:`UnitMagic`."""
+    write_ms: int
+    """Time of the wheel's writer when it was written."""
+    delay_ms: int
+    """From ``write_ms`` to its moment; negative where that was over."""
+    offset: int
+    """Of the message in the commit log."""
+    size: int
+    """Bytes of the message."""
+    topic_hash: int = 0
+    """``hashCode`` of its topic."""
+
+    @property
+    def time_ms(self) -> int:
+        """Its moment, in milliseconds since the epoch."""
+        return self.write_ms + self.delay_ms
+
+    @property
+    def weight(self) -> int:
+        """What it counts in its slot."""
+        return -1 if self.magic & UnitMagic.DELETE else 1
+
+    def pack(self) -> bytes:
+        """As it is in the file.
+
+        Raises:
+            struct.error: a number is too large for its place.
+        """
+        return UNIT.pack(UNIT.size, *self, 0)
+
+
+def place(position: int, file_bytes: int = FILE_BYTES) -> tuple[int, bytes]:
+    """Where the next unit goes, and what has to be written before it.
+
+    Args:
+        position: the end of the log.
+        file_bytes: of each file, :data:`FILE_BYTES_MIN` at least.
+
+    Returns:
+        The position of the unit, and the blank unit that ends the file at ``position``; empty where
+        the unit follows what is there.
+    """
+    left = file_bytes - position % file_bytes
+    if left >= UNIT.size + BLANK.size:
+        return position, b""
+    return position + left, BLANK.pack(left, 0, BLANK_MAGIC)
+
+
+def last_unit_at(file_bytes: int = FILE_BYTES) -> int:
+    """Where the last unit of a full file begins (``getOffsetForLastUnit``): what it leads to is the
+    newest message that the file knows."""
+    return (file_bytes - BLANK.size) // UNIT.size * UNIT.size - UNIT.size
+
+
+def unit_at(data: bytes | memoryview, at: int, position: int) -> TimerUnit | None:
+    """The unit of a file at a place; None: there is none, but zeros, a blank or damage.
+
+    Args:
+        data: the file, or the begin of it.
+        at: the place in it.
+        position: of that place in the log.
+    """
+    if at < 0 or at + UNIT.size > len(data):
+        return None
+    size, previous, magic, write_ms, delay_ms, offset, message, topic_hash, _ = UNIT.unpack_from(
+        data, at
+    )
+    unit = TimerUnit(previous, magic, write_ms, delay_ms, offset, message, topic_hash)
+    return unit if size == UNIT.size and _is_sound(unit, position) else None
+
+
+def _is_sound(unit: TimerUnit, position: int) -> bool:
+    """Whether a unit can be one. RocketMQ examines the size and the magic alone; a chain that leads
+    forward would have no end."""
+    return (
+        0 < unit.magic <= _MAGIC_BITS
+        and -1 <= unit.previous < position
+        and unit.write_ms > 0
+        and unit.offset >= 0
+        and unit.size > 0
+    )
+
+
+class TimerLogFile:
+    """The units of one file, in their order.
+
+    Attributes:
+        end: position behind the last unit that was given.
+        is_full: a blank unit follows there, or the file has no place for another one: the log goes
+            on in the next file. Else it ends, or is damaged there.
+    """
+
+    def __init__(self, data: bytes | memoryview, start: int) -> None:
+        """``start``: position of the file in the log."""
+        self._data = data
+        self._start = start
+        self.end = start
+        self.is_full = False
+
+    def __iter__(self) -> Iterator[tuple[int, TimerUnit]]:
+        """Each unit with its position, up to the first that can't be one."""
+        self.end, self.is_full = self._start, False
+        for at in range(0, len(self._data), UNIT.size):
+            unit = unit_at(self._data, at, self.end)
+            if unit is None:
+                break
+            yield self.end, unit
+            self.end += UNIT.size
+        at = self.end - self._start
+        left = len(self._data) - at
+        self.is_full = left < BLANK.size or (
+            BLANK.unpack_from(self._data, at) == (left, 0, BLANK_MAGIC)
+        )
+
+
+def chain(read: Callable[[int], TimerUnit | None], last: int) -> Iterator[tuple[int, TimerUnit]]:
+    """The units of a slot with their positions, the newest first. They end before one that is not
+    there any more.
+
+    Args:
+        read: gives the unit at a position; None: there is none.
+        last: position of the newest; -1: there is none.
+    """
+    position = last
+    while position >= 0:
+        unit = read(position)
+        if unit is None or unit.previous >= position:
+            return
+        yield position, unit
+        position = unit.previous

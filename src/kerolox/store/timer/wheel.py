@@ -1,0 +1,146 @@
+"""The wheel: where the messages of each moment are (``TimerWheel``, file ``timerwheel``).
+
+The file has a slot for each step of time, twice :data:`SLOTS` of them, and begins anew with the
+first when the last is passed. A slot is big-endian::
+
+    time in steps 8 | first position 8 | last position 8 | count 4 | magic 4
+
+The positions are those of units in the timer log (:mod:`kerolox.store.timer.log`). The units of a
+slot are a chain, from the last one to the one before. A slot with another time than the one that is
+asked for is from an earlier turn, and empty.
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import NamedTuple
+
+SLOT = struct.Struct(">qqqii")
+NO_POSITION = -1
+"""There is no unit."""
+
+SLOTS = 7 * 86_400
+"""``slotsTotal``: the wheel has twice as many, whatever a step is. With steps of a second it turns
+once in 14 days, and holds messages of 7 days before now and 7 days after."""
+
+PRECISIONS_MS = (100, 200, 500, 1_000)
+"""``timerPrecisionMs``: how long a step may be."""
+
+
+class Slot(NamedTuple):
+    """The messages of one step."""
+
+    time_ms: int
+    """Begin of the step, since the epoch."""
+    first: int
+    """Position of the unit that came first."""
+    last: int
+    """Of the one that came last."""
+    number: int
+    """Messages less commands to delete one: an estimate, for flow control."""
+    magic: int = 0
+    """Means nothing, and stays."""
+
+
+def wheel_bytes(slots: int = SLOTS) -> int:
+    """How long the file is."""
+    return 2 * slots * SLOT.size
+
+
+class TimerWheel:
+    """A wheel in a buffer of :func:`wheel_bytes`. Times are in milliseconds; each stands for the
+    step that it is in."""
+
+    def __init__(
+        self, data: bytearray | memoryview, precision_ms: int, *, slots: int = SLOTS
+    ) -> None:
+        """A wheel of zeros is an empty one.
+
+        Raises:
+            ValueError: the buffer has another length, so that slots would be taken for others.
+        """
+        if len(data) != wheel_bytes(slots):
+            raise ValueError(
+                f"the timer wheel has {len(data)} bytes, and {wheel_bytes(slots)} are expected"
+            )
+        self._data = data
+        self._precision_ms = precision_ms
+        self._slots = 2 * slots
+
+    def slot(self, time_ms: int) -> Slot | None:
+        """The slot of a moment; None: it has no messages."""
+        step = time_ms // self._precision_ms
+        steps, first, last, count, magic = SLOT.unpack_from(self._data, self._at(step))
+        if steps != step or not step:
+            return None
+        return Slot(step * self._precision_ms, first, last, count, magic)
+
+    def put(self, slot: Slot) -> None:
+        """Write a slot over whatever is there."""
+        step = slot.time_ms // self._precision_ms
+        SLOT.pack_into(self._data, self._at(step), step, *slot[1:])
+
+    def add(self, time_ms: int, position: int, weight: int = 1) -> None:
+        """Take a unit into the slot of its moment, as the last one.
+
+        Args:
+            time_ms: when its message is due.
+            position: where the unit is; behind all others of the slot.
+            weight: 1 for a message, -1 for a command to delete one.
+        """
+        slot = self.slot(time_ms)
+        if slot is None:
+            slot = Slot(time_ms, position, position, 0)
+        self.put(slot._replace(last=position, number=slot.number + weight))
+
+    def previous(self, time_ms: int) -> int:
+        """The position that a new unit of a moment names as the one before it."""
+        slot = self.slot(time_ms)
+        return NO_POSITION if slot is None else slot.last
+
+    def revise(self, time_ms: int, position: int, weight: int = 1) -> None:
+        """Take a unit of the log into the slot of its moment, unless that knows it already: after a
+        start, for all units from some position on, in their order.
+
+        ``reviseSlot`` of RocketMQ gives a slot the same positions, and leaves its count as it was,
+        also that of the turn before.
+        """
+        slot = self.slot(time_ms)
+        if slot is None or position > slot.last:
+            self.add(time_ms, position, weight)
+
+    def forget_lost(self, now_ms: int, end: int) -> int | None:
+        """Empty the slots that know units which the log has lost; where the log is to be read again
+        for them (``checkPhyPos``). None: there is none.
+
+        Args:
+            now_ms: the first moment that counts; each slot counts once from there on.
+            end: where the log ends.
+        """
+        lost = [slot for slot in self._from(now_ms) if slot.last >= end]
+        for slot in lost:
+            at = self._at(slot.time_ms // self._precision_ms)
+            self._data[at : at + SLOT.size] = bytes(SLOT.size)
+        return min((slot.first for slot in lost), default=None)
+
+    def waiting(self, now_ms: int) -> int:
+        """Messages from a moment on (``getAllNum``)."""
+        return sum(slot.number for slot in self._from(now_ms))
+
+    def clear(self) -> None:
+        """Forget all slots."""
+        self._data[:] = bytes(len(self._data))
+
+    def _at(self, step: int) -> int:
+        return step % self._slots * SLOT.size
+
+    def _from(self, now_ms: int) -> list[Slot]:
+        """The slots of the turn that begins at a moment, those without messages left out."""
+        begin = now_ms // self._precision_ms
+        found = []
+        offset = begin % self._slots
+        for index, (step, first, last, count, magic) in enumerate(SLOT.iter_unpack(self._data)):
+            # Which step of the turn a slot stands for.
+            if step and step == begin + (index - offset) % self._slots:
+                found.append(Slot(step * self._precision_ms, first, last, count, magic))
+        return found
