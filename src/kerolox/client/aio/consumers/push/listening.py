@@ -8,6 +8,7 @@ from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING
 
 from kerolox import clock
+from kerolox.client.aio.consumers.push.failure_log import FailureLog
 from kerolox.client.aio.user_code import call_user, cancelled_within
 from kerolox.client.core.consuming.outcome import (
     ConsumeStatus,
@@ -33,6 +34,7 @@ REASONS_LOGGED_MAX = 16
 without listener."""
 
 _log = logging.getLogger(__name__)
+_failures = FailureLog(_log)
 
 
 MessageListener = Callable[[list[MessageExt]], Awaitable[ListenerResult] | ListenerResult]
@@ -63,8 +65,8 @@ class EachMessage:
     async def _one(self, message: MessageExt) -> OneResult:
         try:
             result = await call_user(self.listener, message)
-        except Exception:
-            _log.warning("listener failed for message %s", message.message_id, exc_info=True)
+        except Exception as error:
+            _failures.add(message.message_id, error)
             return ConsumeStatus.RECONSUME_LATER
         if result is None or isinstance(result, ConsumeStatus | Outcome):
             return result
@@ -171,7 +173,7 @@ class Listeners:
         if isinstance(error, asyncio.CancelledError):
             function = listener.listener if isinstance(listener, EachMessage) else listener
             error = cancelled_within(function, error)
-        _log.warning("listener failed for message %s", messages[0].message_id, exc_info=error)
+        _failures.add(messages[0].message_id, error)
         return all_failed(len(messages))
 
     def outcome(
