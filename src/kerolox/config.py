@@ -24,7 +24,6 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import difflib
 import errno
 import logging
 import os
@@ -182,6 +181,8 @@ def nearest(name: str, known: Iterable[str]) -> str | None:
     """The known name that ``name`` is most likely a misspelling of; None when it is none."""
     if len(name) > NAME_CHARACTERS_MAX:
         return None
+    import difflib
+
     by_folded = {each.lower(): each for each in known}
     found = difflib.get_close_matches(name.lower(), by_folded, n=1, cutoff=0.6)
     return by_folded[found[0]] if found else None

@@ -40,6 +40,7 @@ from kerolox.config import (
     shown_setting,
 )
 from kerolox.errors import ConfigError
+from kerolox.settings_class import settings_dataclass
 from kerolox.text import printable
 
 LIVE: dict[str, object] = {"wire": True, "live": True}
@@ -76,7 +77,7 @@ same file."""
 _log = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@settings_dataclass(frozen=True, slots=True, kw_only=True)
 class TlsServerSettings:
     """How a server speaks TLS. Files are PEM; relative paths begin where the server was started."""
 
@@ -159,7 +160,7 @@ class Source:
     """The keys that the file gave."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@settings_dataclass(frozen=True, slots=True, kw_only=True)
 class MetricsSettings(TlsServerSettings):
     """Metrics for Prometheus, and health, over HTTP: off until they are asked for. The keys are
     those of RocketMQ 5."""
@@ -210,7 +211,7 @@ class MetricsSettings(TlsServerSettings):
         return self.metrics_exporter_type.upper() != EXPORTERS[0]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@settings_dataclass(frozen=True, slots=True, kw_only=True)
 class RoleSettings(MetricsSettings):
     """The base of a role's settings. A subclass names its keys without effect and its file."""
 

@@ -17,7 +17,7 @@ import logging
 import os
 from collections.abc import Callable
 from functools import partial
-from typing import Self
+from typing import TYPE_CHECKING, Self
 
 from kerolox import clock
 from kerolox.addresses import join_address
@@ -25,7 +25,6 @@ from kerolox.broker.access.guards import Guards
 from kerolox.broker.base import Base
 from kerolox.broker.config import BrokerConfig
 from kerolox.broker.context import Context
-from kerolox.broker.exposition import BrokerExposition
 from kerolox.broker.hooks import PullHook
 from kerolox.broker.identity import Identity
 from kerolox.broker.metrics.broker_stats import SAMPLE_SECONDS as BROKER_STATS_SECONDS
@@ -56,7 +55,9 @@ from kerolox.release import __version__
 from kerolox.remoting.audit import Audit
 from kerolox.remoting.unserved import UnservedCodes
 from kerolox.security.access.watching import POLL_SECONDS
-from kerolox.store.recovery.log_cut import cut_log
+
+if TYPE_CHECKING:
+    from kerolox.metrics.role import MeasuredRole
 
 TICK_SECONDS = 0.1
 """How often held pulls and flush answers are examined for their deadlines."""
@@ -187,9 +188,7 @@ class Broker:
             await self._ports.open()
             self._port = self.parts.identity.port
             # Whoever examines metrics sees the broker end.
-            self._metrics = MetricsEndpoint(
-                self.config, BrokerExposition(self.parts, lambda: self._ports.kept_bytes)
-            )
+            self._metrics = MetricsEndpoint(self.config, self._measured)
             self._cleanup.push_async_callback(self._metrics.stop)
             await self._metrics.start()
             await self.parts.peers.replication.start()
@@ -236,6 +235,12 @@ class Broker:
 
     async def __aexit__(self, *_: object) -> None:
         await self.stop()
+
+    def _measured(self) -> MeasuredRole:
+        """Its metrics, for who asks for them."""
+        from kerolox.broker.exposition import BrokerExposition
+
+        return BrokerExposition(self.parts, lambda: self._ports.kept_bytes)
 
     # -- starting -----------------------------------------------------------------------------
     def _made_parts(self, store: StoreKernel, start: StartingRole, address: str) -> Context:
@@ -381,6 +386,8 @@ class Broker:
         return ""
 
     async def _restart(self, request: CutRequest) -> None:
+        from kerolox.store.recovery.log_cut import cut_log
+
         config = self.config
         _log.warning("the broker restarts in its process, to cut its log: %s", request.why)
         try:

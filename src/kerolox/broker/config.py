@@ -27,7 +27,7 @@ import os
 import re
 import socket
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from typing import ClassVar
 
@@ -43,7 +43,8 @@ from kerolox.broker.unused_settings import UNUSED_KEYS, warn_of_other_places
 from kerolox.config import setting_keys
 from kerolox.errors import ConfigError
 from kerolox.filter.bloom import BloomFilter
-from kerolox.kernel.settings import DEFAULT_DELAY_LEVELS, StoreSettings, delay_levels_ms
+from kerolox.kernel.delay_levels import DEFAULT_DELAY_LEVELS, delay_levels_ms
+from kerolox.kernel.settings import StoreSettings
 from kerolox.observable import Observable
 from kerolox.protocol.codes import MASTER_ID
 from kerolox.protocol.names import (
@@ -54,6 +55,7 @@ from kerolox.protocol.names import (
 )
 from kerolox.remoting.limits.admission import CONNECTIONS_MAX
 from kerolox.role_settings import DISABLED, LATER, LIVE
+from kerolox.settings_class import settings_dataclass
 from kerolox.store.layout import ENTRY_BYTES
 from kerolox.store.log.folders import PATH_SPLITTER, split_folders
 
@@ -87,7 +89,7 @@ DERIVED_KEYS = frozenset(("haListenPort", "storePathCommitLog", "useTLS"))
 """Settings that follow from others where they are not set: a broker shows what is in force."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@settings_dataclass(frozen=True, slots=True, kw_only=True)
 class BrokerConfig(HaSettings):
     """Settings of one broker; each field is the same-named key of ``broker.conf``.
 

@@ -8,13 +8,14 @@ then on.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 
 from kerolox.errors import ConfigError
 from kerolox.role_settings import ENFORCING, RoleSettings
 from kerolox.security.credentials import Credentials
 from kerolox.security.tls import Tls, TlsSettings
+from kerolox.settings_class import settings_dataclass
 
 
 def _dialling(key: str, **more: object) -> dict[str, object]:
@@ -23,7 +24,7 @@ def _dialling(key: str, **more: object) -> dict[str, object]:
     return {"key": key, "live": True, **more}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@settings_dataclass(frozen=True, slots=True, kw_only=True)
 class DialSettings(RoleSettings):
     """The part of a broker's settings that is about its own connections."""
 

@@ -6,7 +6,7 @@ Keys of ours: ``haAllowedSlaves``, ``haAclEnable``, ``haTlsMode``, ``haCutMaxSiz
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from kerolox.broker.dialling import DialSettings
 from kerolox.errors import ConfigError
@@ -14,11 +14,12 @@ from kerolox.role_settings import DISABLED, ENFORCING, LATER, PERMISSIVE
 from kerolox.security.access.accounts import Addresses
 from kerolox.security.access.addresses import parse_address_lists
 from kerolox.security.tls import Tls
+from kerolox.settings_class import settings_dataclass
 
 _INT: dict[str, object] = {"max": (1 << 31) - 1}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@settings_dataclass(frozen=True, slots=True, kw_only=True)
 class HaSettings(DialSettings):
     """Settings of masters and slaves. Times are milliseconds, sizes bytes."""
 

@@ -9,9 +9,9 @@ from pathlib import Path
 
 from kerolox.broker.config import BrokerConfig
 from kerolox.errors import StoreError
-from kerolox.kernel import Kernel, RecoveryReport, StoreKernel
+from kerolox.kernel import Kernel, RecoveryReport, StoreKernel, StoreSettings
 from kerolox.store.files.lock_holder import lock_holder
-from kerolox.store.recovery.log_cut import EVERYTHING, LogCut, finish_cut
+from kerolox.store.recovery.cut_record import EVERYTHING, LogCut, is_cut_begun
 
 _log = logging.getLogger(__name__)
 
@@ -35,7 +35,7 @@ def open_store(
     settings = config.store_settings(is_slave=is_slave)
     store = kernel.Store(settings)
     try:
-        cut = finish_cut(settings)
+        cut = _finish_cut(settings) if is_cut_begun(settings) else None
         report = store.open()
     except BlockingIOError as error:
         holder = lock_holder(str(root / "lock"))
@@ -53,6 +53,12 @@ def open_store(
         _log.warning("store %s: %s", root, note)
     _log.info("store %s: %s", root, report.summary())
     return store, report
+
+
+def _finish_cut(settings: StoreSettings) -> LogCut | None:
+    from kerolox.store.recovery.log_cut import finish_cut
+
+    return finish_cut(settings)
 
 
 def report_cut(root: Path, cut: LogCut) -> None:

@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING
 from kerolox.errors import ConfigError
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from kerolox.metrics.otlp import MetricsExporter
     from kerolox.metrics.role import MeasuredRole
     from kerolox.metrics.serving import MetricsServer
@@ -20,8 +22,8 @@ if TYPE_CHECKING:
 class MetricsEndpoint:
     """The metrics of one role; with ``metricsExporterType=DISABLE`` it does nothing."""
 
-    def __init__(self, settings: MetricsSettings, role: MeasuredRole) -> None:
-        """Nothing is opened before :meth:`start`."""
+    def __init__(self, settings: MetricsSettings, role: Callable[[], MeasuredRole]) -> None:
+        """Nothing is opened before :meth:`start`. ``role``: makes what is measured, if it is."""
         self._settings = settings
         self._role = role
         self._started: MetricsServer | MetricsExporter | None = None
@@ -41,7 +43,7 @@ class MetricsEndpoint:
         if not self._settings.measures:
             return
         kind = _server() if self._settings.serves_metrics else _exporter()
-        started = kind(self._settings, self._role)
+        started = kind(self._settings, self._role())
         await started.start()
         self._started = started
 

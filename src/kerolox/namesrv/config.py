@@ -6,7 +6,7 @@ A key of RocketMQ that Kerolox does not use is accepted with a warning; any othe
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from typing import ClassVar
 
@@ -16,6 +16,7 @@ from kerolox.remoting.limits.admission import CONNECTIONS_MAX
 from kerolox.role_settings import LATER, LIVE, RoleSettings
 from kerolox.security.access.accounts import Addresses
 from kerolox.security.access.addresses import parse_address_lists
+from kerolox.settings_class import settings_dataclass
 
 _REASONS = {
     "one event loop does the work of RocketMQ's thread pools": """
@@ -37,7 +38,7 @@ UNUSED_KEYS: Mapping[str, str] = {
 _HOME = Path("~/namesrv")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@settings_dataclass(frozen=True, slots=True, kw_only=True)
 class NamesrvConfig(RoleSettings):
     """Settings of one name server; each field is the same-named key of namesrv.conf."""
 

@@ -12,6 +12,8 @@ text of an ``AclException``.
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from kerolox.errors import ACL_EXCEPTION
 from kerolox.namesrv.config import NamesrvConfig
 from kerolox.protocol.codes import ResponseCode
@@ -21,9 +23,10 @@ from kerolox.remoting.audit import Audit
 from kerolox.remoting.server import ServerConnection
 from kerolox.security.access.accounts import Accounts
 from kerolox.security.access.check import AccessControl
-from kerolox.security.access.files import AclFiles, Places
-from kerolox.security.access.watching import AccountsWatch
 from kerolox.text import printable
+
+if TYPE_CHECKING:
+    from kerolox.security.access.watching import AccountsWatch
 
 ANY_CERTIFICATE = "*"
 
@@ -41,6 +44,9 @@ class Gate:
         self.accounts: AccountsWatch | None = None
         """Of whom the accounts are; to be examined again and again."""
         if config.writer_accounts is not None:
+            from kerolox.security.access.files import AclFiles, Places
+            from kerolox.security.access.watching import AccountsWatch
+
             self._control = AccessControl(Accounts(), is_strict=True)
             files = AclFiles(Places.of("", str(config.writer_accounts)))
             self.accounts = AccountsWatch(files, self._control.replace)

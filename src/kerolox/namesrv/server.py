@@ -11,20 +11,22 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import Callable
-from typing import Self
+from typing import TYPE_CHECKING, Self
 
 from kerolox import clock
 from kerolox.metrics.endpoint import MetricsEndpoint
 from kerolox.namesrv.config import NamesrvConfig
 from kerolox.namesrv.handlers import NameServerHandlers
 from kerolox.namesrv.key_values import KeyValues
-from kerolox.namesrv.metrics import NameServerExposition
 from kerolox.namesrv.route_table import RouteTable
 from kerolox.release import __version__
 from kerolox.remoting.server import ConnectionLimits, RemotingServer, ServerConnection
 from kerolox.remoting.tls.server_tls import ServerTls
 from kerolox.security.access.watching import POLL_SECONDS
 from kerolox.text import printable
+
+if TYPE_CHECKING:
+    from kerolox.metrics.role import MeasuredRole
 
 SCAN_FIRST_SECONDS = 5.0
 SCAN_INTERVAL_SECONDS = 10.0
@@ -52,12 +54,16 @@ class NameServer:
             tls=self._tls,
             limits=self._handlers.limits,
         )
-        self._metrics = MetricsEndpoint(
-            config, NameServerExposition(self._handlers, self.routes, self._server.memory_limiter)
-        )
+        self._metrics = MetricsEndpoint(config, self._measured)
         self._scanning: asyncio.Task[None] | None = None
         self._watching: asyncio.Task[None]
         self._sweeping: asyncio.Task[None] | None = None
+
+    def _measured(self) -> MeasuredRole:
+        """Its metrics, for who asks for them."""
+        from kerolox.namesrv.metrics import NameServerExposition
+
+        return NameServerExposition(self._handlers, self.routes, self._server.memory_limiter)
 
     @property
     def config(self) -> NamesrvConfig:

@@ -14,7 +14,8 @@ from dataclasses import replace
 
 from kerolox.errors import ConfigError
 from kerolox.kernel import RecoveryReport
-from kerolox.kernel.settings import StoreSettings, delay_levels_ms
+from kerolox.kernel.delay_levels import delay_levels_ms
+from kerolox.kernel.settings import StoreSettings
 from kerolox.store.files.checkpoint import AbortFile, Checkpoint, StoreLock
 from kerolox.store.files.deletions import Deletions
 from kerolox.store.files.inventory import Inventory
@@ -22,7 +23,8 @@ from kerolox.store.files.mapped_file import make_folder, offset_name, sync_path
 from kerolox.store.flush import CommitLogFlusher, ConsumeQueueFlusher, IndexFollower
 from kerolox.store.index import Index
 from kerolox.store.layout import ENTRY_BYTES
-from kerolox.store.log.commit_log import FILE_SIZE_SETTING, log_of, root_of
+from kerolox.store.log.commit_log import FILE_SIZE_SETTING, log_of
+from kerolox.store.log.folders import root_of
 from kerolox.store.log.preallocate import FileAllocator
 from kerolox.store.log.transient_pool import TransientPool, has_pool
 from kerolox.store.queues.consume_queue import RECOVERED_FILES, ConsumeQueue

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from kerolox.broker.access.gate import AccessGate
 from kerolox.broker.config import BrokerSettings
 from kerolox.kernel import StoreKernel
 from kerolox.remoting.audit import Audit
 from kerolox.remoting.limits.requests import RequestLimits
 from kerolox.remoting.tls.server_tls import ServerTls
-from kerolox.security.access.files import AclFiles, Places
-from kerolox.security.access.watching import AccountsWatch
+
+if TYPE_CHECKING:
+    from kerolox.security.access.watching import AccountsWatch
 
 
 class Guards:
@@ -31,5 +34,8 @@ class Guards:
         self.accounts: AccountsWatch | None = None
         """The files of accounts; None without ``aclEnable``."""
         if config.acl_enable:
+            from kerolox.security.access.files import AclFiles, Places
+            from kerolox.security.access.watching import AccountsWatch
+
             places = Places.of(config.rocketmq_home, config.acl_file)
             self.accounts = AccountsWatch(AclFiles(places), self.access.use)

@@ -13,7 +13,7 @@ from typing import NamedTuple
 from kerolox.broker.config import BrokerConfig
 from kerolox.broker.replication.comparing import COMPARED_BYTES, DivergedError, LogGoneError
 from kerolox.broker.replication.wire import ReplicationError
-from kerolox.store.recovery.log_cut import EVERYTHING, kept_parts
+from kerolox.store.recovery.cut_record import EVERYTHING
 
 PARTS_MAX = 16
 """Parts that are kept aside; a slave whose masters take turns would fill its disk with them."""
@@ -93,6 +93,8 @@ class Resync:
         return f"{error}; {_BY_HAND} (haBeginAnew=true puts it aside)"
 
     def _cut(self, request: CutRequest, text: str) -> str:
+        from kerolox.store.recovery.log_cut import kept_parts
+
         parts = kept_parts(self._config.store_settings())
         if len(parts) >= PARTS_MAX:
             return (

@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 import re
 from functools import partial
-from typing import NoReturn
+from typing import TYPE_CHECKING, NoReturn
 
 from kerolox.broker.context import Context
 from kerolox.errors import BrokerError, ConfigError
@@ -23,20 +23,25 @@ from kerolox.protocol.headers import (
     WhiteListHeader,
 )
 from kerolox.remoting.router import Reply, Request, Router
-from kerolox.security.access import changes
-from kerolox.security.access.documents import AccountText
 from kerolox.security.access.watching import AccountsWatch
+
+if TYPE_CHECKING:
+    from kerolox.security.access.documents import AccountText
 
 _OFF = "this broker has no accounts, since aclEnable is false"
 _COMMA = re.compile(r",(?![^{}]*\})")
 """Between addresses; not one within braces, as in ``10.1.2.{3,4}``."""
 
+# Brokers without accounts do without the modules that change them.
 router: Router[Context] = Router()
 
 
 @router.on(RequestCode.UPDATE_AND_CREATE_ACL_CONFIG, AccountHeader.decode, changes=True)
 async def put_account(broker: Context, header: AccountHeader, request: Request) -> Reply:
     """Make or change an account; answered when it is on disk and in force."""
+    from kerolox.security.access import changes
+    from kerolox.security.access.documents import AccountText
+
     code = ResponseCode.UPDATE_AND_CREATE_ACL_CONFIG_FAILED
     account = AccountText(
         access_key=header.access_key,
@@ -60,6 +65,8 @@ async def put_account(broker: Context, header: AccountHeader, request: Request) 
 @router.on(RequestCode.DELETE_ACL_CONFIG, AccessKeyHeader.decode, changes=True)
 async def delete_account(broker: Context, header: AccessKeyHeader, request: Request) -> Reply:
     """Take an account out."""
+    from kerolox.security.access import changes
+
     code = ResponseCode.DELETE_ACL_CONFIG_FAILED
     watch = _watch(broker, code)
     work = partial(changes.delete, access_key=header.access_key, now_ms=broker.now_ms())
@@ -74,6 +81,8 @@ async def delete_account(broker: Context, header: AccessKeyHeader, request: Requ
 @router.on(RequestCode.UPDATE_GLOBAL_WHITE_ADDRS_CONFIG, WhiteListHeader.decode, changes=True)
 async def put_white_list(broker: Context, header: WhiteListHeader, request: Request) -> Reply:
     """Replace the global white list of a file."""
+    from kerolox.security.access import changes
+
     code = ResponseCode.UPDATE_GLOBAL_WHITE_ADDRS_CONFIG_FAILED
     watch = _watch(broker, code)
     work = partial(
@@ -94,6 +103,8 @@ async def put_white_list(broker: Context, header: WhiteListHeader, request: Requ
 @router.on(RequestCode.GET_BROKER_CLUSTER_ACL_INFO, EmptyHeader.decode)
 async def account_versions(broker: Context, header: EmptyHeader, request: Request) -> Reply:
     """The version of each file of accounts."""
+    from kerolox.security.access import changes
+
     watch = _watch(broker, ResponseCode.REQUEST_CODE_NOT_SUPPORTED)
     versions = await watch.change(changes.versions)
     fields = {
@@ -111,6 +122,8 @@ async def account_versions(broker: Context, header: EmptyHeader, request: Reques
 @router.on(RequestCode.GET_BROKER_CLUSTER_ACL_CONFIG, EmptyHeader.decode)
 async def accounts_without_secrets(broker: Context, header: EmptyHeader, request: Request) -> Reply:
     """All accounts and white lists, for tools of 4.6, with empty secrets."""
+    from kerolox.security.access import changes
+
     watch = _watch(broker, ResponseCode.REQUEST_CODE_NOT_SUPPORTED)
     white, accounts = await watch.change(changes.described)
     body = {"globalWhiteAddrs": white, "plainAccessConfigs": [_members(each) for each in accounts]}

@@ -21,7 +21,6 @@ from kerolox.remoting.tls.transport import CIPHER_BUFFER_BYTES, TlsTransport
 from kerolox.remoting.tls.watching import WATCH_SECONDS, CertificateWatch
 from kerolox.role_settings import DISABLED, ENFORCING, TlsServerSettings
 from kerolox.security.server.contexts import ServerFiles
-from kerolox.security.server.self_signed import self_signed_context
 
 RETRY_SECONDS = 5.0
 """After so long it is tried again to make a certificate."""
@@ -152,6 +151,8 @@ class ServerTls:
 
     async def _make(self) -> None:
         """Make a certificate, when the first client wants one."""
+        from kerolox.security.server.self_signed import self_signed_context
+
         try:
             if self._loop.time() >= self._make_again_at:
                 self._context = await asyncio.to_thread(self_signed_context)

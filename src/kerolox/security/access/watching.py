@@ -5,11 +5,13 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from functools import partial
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from kerolox.errors import BrokerBusyError
 from kerolox.security.access.accounts import Accounts
-from kerolox.security.access.files import AclFiles
+
+if TYPE_CHECKING:
+    from kerolox.security.access.files import AclFiles
 
 POLL_SECONDS = 0.25
 """How often the files are examined. A change is in force after two checks."""

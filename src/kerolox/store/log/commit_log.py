@@ -37,7 +37,7 @@ from kerolox.store.files.mapped_file import (
     zero_from,
 )
 from kerolox.store.layout import BLANK, BLANK_BYTES
-from kerolox.store.log.folders import PATH_SPLITTER, LogFolders, split_folders
+from kerolox.store.log.folders import PATH_SPLITTER, LogFolders, root_of, split_folders
 from kerolox.store.log.preallocate import FileAllocator
 from kerolox.store.log.transient_pool import TransientPool
 
@@ -527,11 +527,6 @@ class CommitLog:
         self.tail = None
         self.limit = self.min_offset = self.max_offset = self.end_offset = 0
         self.pool = None
-
-
-def root_of(settings: StoreSettings) -> str:
-    """The folder of a store, as it is in the system."""
-    return os.path.abspath(os.path.expanduser(settings.store_path_root_dir))
 
 
 def log_of(settings: StoreSettings) -> CommitLog:

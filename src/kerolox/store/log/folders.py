@@ -8,7 +8,12 @@ read at the start, and the names put the files in order.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from kerolox.kernel.settings import StoreSettings
 
 PATH_SPLITTER = ","
 """Joins several folders in one setting."""
@@ -59,3 +64,8 @@ class LogFolders:
 
     def __str__(self) -> str:
         return PATH_SPLITTER.join(self.writable)
+
+
+def root_of(settings: StoreSettings) -> str:
+    """The folder of a store, as it is in the system."""
+    return os.path.abspath(os.path.expanduser(settings.store_path_root_dir))

@@ -4,9 +4,9 @@ The folder ``commitlog-cut/NAME`` keeps what is cut off, in the form of a store.
 there, and the file in which the log ends is copied. ``cut.json`` beside it says when, why and from
 where. The next opening makes queues, index and the other files agree, as after a crash.
 
-Either all of it is done or nothing. The file :data:`INTENT` in the store's folder says what is to
-be done. It is written when the copy is on the disk. From then on each opening of the store goes on
-with it (:func:`finish_cut`), whatever kills it.
+Either all of it is done or nothing. The file ``INTENT`` (``cut_record``) in the store's folder says
+what is to be done. It is written when the copy is on the disk. From then on each opening of the
+store goes on with it (:func:`finish_cut`), whatever kills it.
 """
 
 from __future__ import annotations
@@ -27,39 +27,17 @@ from kerolox.store.files.checkpoint import AbortFile, Checkpoint, StoreLock
 from kerolox.store.files.inventory import Inventory
 from kerolox.store.files.mapped_file import MappedFile, opened, sync_path, write_all
 from kerolox.store.layout import BLANK, BLANK_BYTES
-from kerolox.store.log.commit_log import CommitLog, log_of, root_of
+from kerolox.store.log.commit_log import CommitLog, log_of
+from kerolox.store.log.folders import root_of
 from kerolox.store.log.quarantine import LogQuarantine, cut_folder
+from kerolox.store.recovery.cut_record import EVERYTHING, INTENT, LogCut, is_cut_begun
 
-INTENT = "log-cut"
-"""In the store's folder: the cut that was begun."""
 ABOUT = "cut.json"
 """In the folder of what is kept: what :class:`LogCut` has."""
 _ABOUT_LATER = f"{ABOUT}.later"
 """The same before the cut was begun; a full disk does not stop what was begun."""
-EVERYTHING = -1
-"""The end of a log of which nothing stays."""
 
 _NAME = re.compile(r"\d{8}-\d{6}-\d+(\.\d+)?")
-
-
-class LogCut(msgspec.Struct, frozen=True, kw_only=True):
-    """A part that is cut off a log, as ``cut.json`` has it."""
-
-    begin: int
-    """Physical offset of its first record, where the log ends now."""
-    end: int
-    """Behind its last record."""
-    why: str
-    master: str
-    """The address of the master that has it not, or otherwise."""
-    time: str
-    """When, UTC."""
-    folder: str
-    """Where it is kept."""
-    kept: int = msgspec.field(name="logEnd")
-    """The end of the log; ``EVERYTHING``: there is none."""
-    store_time: int = msgspec.field(name="storeTimestamp")
-    """Of the last record that stays; 0: there is none."""
 
 
 def cut_log(settings: StoreSettings, equal_to: int, *, why: str, master: str) -> LogCut | None:
@@ -108,7 +86,7 @@ def finish_cut(settings: StoreSettings) -> LogCut | None:
         ValueError: the file that says what is to be done is none.
         OSError: it can't be finished. Somebody uses the store.
     """
-    if not os.path.exists(os.path.join(root_of(settings), INTENT)):
+    if not is_cut_begun(settings):
         return None
     with _locked(settings):
         return _finish(settings)

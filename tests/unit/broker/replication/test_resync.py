@@ -268,7 +268,7 @@ async def test_a_disk_that_takes_no_copy_leaves_the_slave_as_it_is(
     def full(*_: object, **__: object) -> None:
         raise OSError(errno.ENOSPC, "No space left on device", "commitlog-cut")
 
-    monkeypatch.setattr(broker_module, "cut_log", full)
+    monkeypatch.setattr("kerolox.store.recovery.log_cut.cut_log", full)
     async with (
         Broker(master_config(tmp_path), kernel=kernel) as master,
         Broker(slave_config(tmp_path, ha_port(master)), kernel=kernel) as slave,
