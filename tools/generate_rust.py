@@ -21,7 +21,7 @@ import msgspec
 from kerolox import kernel
 from kerolox._pykernel import headers as fast_headers
 from kerolox.filter import tags
-from kerolox.kernel.settings import DEFAULT_DELAY_LEVELS
+from kerolox.kernel.delay_levels import DEFAULT_DELAY_LEVELS
 from kerolox.message import ITEM_END, NAME_END, PropertyKey
 from kerolox.protocol import codes, compression, names, records
 from kerolox.protocol.codes import (

@@ -1,6 +1,7 @@
-"""The public names of ``kerolox``, ``kerolox.client`` and ``kerolox.client.sync``: the one list.
+"""The public names of ``kerolox``, ``kerolox.client``, ``kerolox.client.sync`` and
+``kerolox.admin``: the one list.
 
-The three packages import a name when it is first asked for. Type checkers read the stubs beside
+The packages import a name when it is first asked for. Type checkers read the stubs beside
 them (``__init__.pyi``), which ``tools/generate_names.py`` makes of this list.
 """
 
@@ -82,25 +83,100 @@ _MORE = {
 }
 """What ``kerolox`` alone has, beside the errors, which ``kerolox.errors`` lists."""
 
+_ADMIN = {
+    "kerolox.admin.acl": ("Account", "AclConfig", "AclVersion"),
+    "kerolox.admin.admin": ("Admin",),
+    "kerolox.admin.brokers": (
+        "BrokerRuntime",
+        "DayTotals",
+        "PoolQueue",
+        "QueueEntries",
+        "QueueEntry",
+        "Rates",
+        "ReplicaStatus",
+        "ReplicationStatus",
+    ),
+    "kerolox.admin.cluster": ("ClusterInfo",),
+    "kerolox.admin.consumers.groups": ("GroupChange", "GroupState"),
+    "kerolox.admin.consumers.members": (
+        "ClientConnection",
+        "ConsumerConnections",
+        "ConsumerStatus",
+        "ProcessQueueInfo",
+        "ProducerInfo",
+        "RunningInfo",
+        "TopicConsumption",
+    ),
+    "kerolox.admin.consumers.offsets": ("END", "OffsetReset"),
+    "kerolox.admin.consumers.progress": (
+        "BrokerProgress",
+        "GroupProgress",
+        "GroupSummary",
+        "QueueProgress",
+        "QueueTimeSpan",
+    ),
+    "kerolox.admin.messages.dead_letters": (
+        "DeadLetterQueue",
+        "DeadLetterSummary",
+        "PurgedQueue",
+        "ResentLetter",
+    ),
+    "kerolox.admin.messages.finding": ("ConsumeDirectlyResult", "MessageTrack", "TrackType"),
+    "kerolox.admin.messages.halves": ("TO_THE_END", "HalfMessageSupport"),
+    "kerolox.admin.messages.resending": ("copy_of",),
+    "kerolox.admin.messages.sending": ("SendTiming", "SendTimings"),
+    "kerolox.admin.messages.waiting": ("DelayLevel", "OpenHalves"),
+    "kerolox.admin.offset_moves": ("OffsetMove",),
+    "kerolox.admin.positions": (
+        "FIRST",
+        "LAST",
+        "Position",
+        "PositionKind",
+        "duration_ms",
+        "position_of",
+    ),
+    "kerolox.admin.reports.export": ("BrokerMetrics", "ConfigsExport", "Metadata", "MetricsExport"),
+    "kerolox.admin.reports.monitor": ("MonitorRound", "OffsetMoved", "UndoneMessages"),
+    "kerolox.admin.reports.traffic": ("BrokerStats", "BrokerStatus", "StatsItem", "TopicTraffic"),
+    "kerolox.admin.roles.changing": ("BrokerRole", "PromotionPlan", "RoleChanged"),
+    "kerolox.admin.roles.retiring": ("BrokerDrain",),
+    "kerolox.admin.topic_changes.update": ("TopicChange",),
+    "kerolox.admin.topic_lists": ("TopicGroups", "TopicSummary", "UnitTopics"),
+    "kerolox.admin.topics": ("QueueStatus", "TopicDescription", "TopicKind", "is_internal_topic"),
+    "kerolox.client.aio.network.access": ("Access",),
+    "kerolox.client.core.routes": ("BrokerAddresses", "QueueData", "TopicRoute"),
+    "kerolox.protocol.bodies": (
+        "DataVersion",
+        "SubscriptionData",
+        "SubscriptionGroupConfig",
+        "TopicConfig",
+    ),
+    "kerolox.protocol.extensions.half_messages": ("EndedHalves",),
+}
+"""By module: what operators use."""
 
-def _origins(*tables: Mapping[str, tuple[str, ...]]) -> dict[str, str]:
+
+def origins(*tables: Mapping[str, tuple[str, ...]]) -> dict[str, str]:
+    """Name → module, of tables by module."""
     return {name: module for table in tables for module, names in table.items() for name in names}
 
 
-CLIENT = _origins(_CLIENTS, _OF_BOTH)
+CLIENT = origins(_CLIENTS, _OF_BOTH)
 """Name → module."""
 
-SYNC = dict.fromkeys(_origins(_CLIENTS), _BLOCKING) | _origins(_OF_BOTH)
+SYNC = dict.fromkeys(origins(_CLIENTS), _BLOCKING) | origins(_OF_BOTH)
 
-KEROLOX = CLIENT | _origins(_MORE)
+ADMIN = origins(_ADMIN)
+
+KEROLOX = CLIENT | origins(_MORE)
 
 
-def importer(package: str, origins: Mapping[str, str]) -> Callable[[str], object]:
+def importer(package: str, places: Mapping[str, str]) -> Callable[[str], object]:
     """The ``__getattr__`` of a package: a public name, imported now."""
 
     def get(name: str) -> object:
-        if name not in origins:
+        if name not in places:
             raise AttributeError(f"module {package!r} has no attribute {name!r}")
-        return getattr(importlib.import_module(origins[name]), name)
+        return getattr(importlib.import_module(places[name]), name)
 
     return get

@@ -2,52 +2,15 @@
 
 from __future__ import annotations
 
-import os
-import pty
 import re
-import subprocess
-import threading
 from pathlib import Path
 
 import pytest
 
-from tests.support.eventually import SECONDS_MAX
-from tests.support.servers.command import COMMAND, kerolox
+from tests.support.servers.command import kerolox
+from tests.support.servers.terminal import on_terminal
 
 COLOURS = re.compile(r"\x1b\[\d+m")
-
-
-def on_terminal(*arguments: object, **environment: str) -> str:
-    """What a terminal gets of a command."""
-    ours, theirs = pty.openpty()
-    read = bytearray()
-
-    def drain() -> None:
-        # A terminal that nobody writes to any more answers with an error.
-        while True:
-            try:
-                some = os.read(ours, 65_536)
-            except OSError:
-                return
-            read.extend(some)
-
-    reader = threading.Thread(target=drain)
-    reader.start()
-    try:
-        subprocess.run(
-            [*COMMAND, *map(str, arguments)],
-            stdin=subprocess.DEVNULL,
-            stdout=theirs,
-            stderr=theirs,
-            env={**os.environ, "TERM": "xterm-256color", "NO_COLOR": "", **environment},
-            timeout=SECONDS_MAX,
-            check=False,
-        )
-    finally:
-        os.close(theirs)
-        reader.join()
-        os.close(ours)
-    return read.decode().replace("\r\n", "\n")
 
 
 @pytest.fixture

@@ -81,7 +81,7 @@ def test_whoever_lets_strangers_in_is_warned_that_they_may_do_anything(
         assert is_open(server, "::1", server.addresses["namesrv"]) == (host == "*")
         assert server.addresses["broker"].startswith(local_address() + ":")
         said = server.log.read_text()
-    assert "WARNING kerolox.cli.commands.serve: whoever reaches 0.0.0.0:" in said
+    assert "WARNING kerolox.cli.commands.starting: whoever reaches 0.0.0.0:" in said
     assert "there is no access control" in said
 
 
@@ -128,7 +128,7 @@ def test_name_servers_tell_clients_the_address_that_is_advertised(tmp_path: Path
 def test_an_address_that_nobody_listens_on_is_warned_of(tmp_path: Path) -> None:
     with up(tmp_path, brokerIP1="203.0.113.9") as server:
         said = server.log.read_text()
-    assert "WARNING kerolox.cli.commands.serve: clients are sent to 203.0.113.9:" in said
+    assert "WARNING kerolox.cli.commands.starting: clients are sent to 203.0.113.9:" in said
 
 
 @pytest.mark.parametrize(

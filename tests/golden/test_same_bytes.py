@@ -17,7 +17,8 @@ from kerolox.inspect.check import check_store
 from kerolox.inspect.findings import Findings
 from kerolox.inspect.log_walk import LogWalk
 from kerolox.inspect.places import StoreOptions, StorePlaces
-from kerolox.kernel.settings import DEFAULT_DELAY_LEVELS, StoreSettings, delay_levels_ms
+from kerolox.kernel.delay_levels import DEFAULT_DELAY_LEVELS, delay_levels_ms
+from kerolox.kernel.settings import StoreSettings
 from kerolox.kernel.values import Batch, Record
 from kerolox.message import unpack_host
 from kerolox.protocol.records import RecordView

@@ -15,7 +15,7 @@ import pytest
 import kerolox._pykernel as reference
 from kerolox.inspect.check import CheckReport, check_store
 from kerolox.inspect.places import StoreOptions, StorePlaces
-from kerolox.kernel.settings import DEFAULT_DELAY_LEVELS, delay_levels_ms
+from kerolox.kernel.delay_levels import DEFAULT_DELAY_LEVELS, delay_levels_ms
 from kerolox.kernel.values import Batch
 from kerolox.message import pack_host
 from tests.support.stores.bench import NOW, Bench, files, properties

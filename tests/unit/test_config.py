@@ -232,9 +232,7 @@ def test_three_of_many_unknown_keys_are_named_and_compared(monkeypatch) -> None:
 
 def test_a_name_too_long_for_a_setting_is_compared_with_none(monkeypatch) -> None:
     compared: list[str] = []
-    monkeypatch.setattr(
-        "difflib.get_close_matches", lambda name, *_, **__: compared.append(name)
-    )
+    monkeypatch.setattr("difflib.get_close_matches", lambda name, *_, **__: compared.append(name))
     for name in ("listenPort" * 7, "a" * 100_000):
         with pytest.raises(ConfigError) as raised:
             load(**{name: "1"})

@@ -16,6 +16,7 @@ from kerolox.errors import ClientError, RemoteProtocolError
 from kerolox.protocol import fastjson
 from kerolox.protocol.bodies import DataVersion
 from kerolox.protocol.codes import RequestCode
+from kerolox.protocol.names import ACL_PERMISSIONS
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -24,9 +25,6 @@ if TYPE_CHECKING:
 KEY_CHARACTERS_MIN = 7
 """Shortest access key and secret key (``AclConstants.ACCESS_KEY_MIN_LENGTH`` and its
 counterpart)."""
-
-PERMISSIONS = ("DENY", "PUB", "SUB", "PUB|SUB", "SUB|PUB")
-"""What an account may do with a topic or group."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,7 +38,7 @@ class Account:
     """From where no signature is needed."""
     is_admin: bool = False
     default_topic_permission: str = ""
-    """One of ``PERMISSIONS``; empty: the broker's default, DENY."""
+    """One of ``ACL_PERMISSIONS``; empty: the broker's default, DENY."""
     default_group_permission: str = ""
     topic_permissions: tuple[str, ...] = ()
     """``topic=permission`` each."""
@@ -218,8 +216,8 @@ def _check_account(account: Account) -> None:
             raise ClientError(f"permission {item!r} is none; write name=PUB|SUB")
         given.append(permission)
     for permission in given:
-        if permission and permission not in PERMISSIONS:
-            raise ClientError(f"permission {permission!r} is none of {', '.join(PERMISSIONS)}")
+        if permission and permission not in ACL_PERMISSIONS:
+            raise ClientError(f"permission {permission!r} is none of {', '.join(ACL_PERMISSIONS)}")
 
 
 def _versions(text: str, address: str) -> Members:

@@ -15,7 +15,6 @@ from kerolox.admin.reports.monitor import MonitorRequests
 from kerolox.admin.roles.changing import RoleRequests
 from kerolox.admin.roles.retiring import RetirementRequests
 from kerolox.admin.topic_changes.update import TopicUpdateRequests
-from kerolox.client.aio.connection import Connection
 from kerolox.client.aio.network.access import TIMEOUT_SECONDS, Access
 from kerolox.client.aio.network.identity import NAME_SERVER_VARIABLE
 from kerolox.client.core.arguments import name_server_text
@@ -25,6 +24,8 @@ from kerolox.errors import ClientClosedError, ConfigError
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from kerolox.admin.own_connection import AdminConnection
+    from kerolox.client.aio.connection import Connection
     from kerolox.client.aio.settings import ClientSettings
 
 TIMEOUT_SECONDS_MAX = 3_600.0
@@ -82,7 +83,10 @@ class Admin(
             )
         self.timeout_seconds = timeout_seconds
         self._where = name_server_text(name_server) or f"${NAME_SERVER_VARIABLE}"
-        self._connection: _AdminConnection | None = _AdminConnection(name_server, settings=settings)
+        # Who asks through connections of others needs no clients.
+        from kerolox.admin.own_connection import AdminConnection
+
+        self._connection: AdminConnection | None = AdminConnection(name_server, settings=settings)
         self._shared: Access | Connection | None = None
         self._access: Access | None = None
         self._closed = False
@@ -141,7 +145,7 @@ class Admin(
             raise ClientClosedError("the Admin is closed; make a new one")
         source = self._shared or self._connection
         assert source is not None
-        way = source.access if isinstance(source, Connection) else source
+        way = source if isinstance(source, Access) else source.access
         # One of our own, since a client's has the routes that it learnt before. It is kept, since
         # it knows which name server answers.
         access = self._access
@@ -153,11 +157,3 @@ class Admin(
             access = Access(way.remoting, way.name_servers, self.timeout_seconds)
             self._access = access
         return access
-
-
-class _AdminConnection(Connection):
-    """The connections of one ``Admin``."""
-
-    @property
-    def _name(self) -> str:
-        return "Admin"

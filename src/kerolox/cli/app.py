@@ -6,43 +6,160 @@ Exit codes: 0 done, 1 an error of ours, the peer's or the settings', 2 wrong usa
 from __future__ import annotations
 
 import contextlib
-import importlib
+import gc
 import io
 import os
 import sys
 from collections.abc import Sequence
-from typing import NoReturn, cast
+from typing import NoReturn
 
 import click
 
-from kerolox.cli.output import complain_of, show_usage_error
-from kerolox.cli.values import with_texts
+from kerolox.cli.grouping import Entry, LazyGroup
+from kerolox.cli.output import complain_of, print_line, show_usage_error
 from kerolox.errors import KeroloxError
+from kerolox.release import __version__
 
 EXIT_ERROR = 1
 EXIT_INTERRUPTED = 130
 
+COMPLETION_VARIABLE = "_KEROLOX_COMPLETE"
+"""Set by the script of a shell that completes a line."""
 
-class LazyGroup(click.Group):
-    """A group whose commands are imported when they are used, so that the others cost nothing."""
+_COMMANDS = "kerolox.cli.commands"
 
-    def __init__(self, *args: object, commands_at: dict[str, str], **settings: object) -> None:
-        """``commands_at``: name → ``module:attribute``."""
-        super().__init__(*args, **settings)  # type: ignore[arg-type]
-        self._commands_at = commands_at
+SUBJECTS = {
+    "Servers": {
+        "up": Entry(
+            f"{_COMMANDS}.serve:up",
+            "Run a name server and a broker in one process.",
+        ),
+        "namesrv": Entry(
+            f"{_COMMANDS}.serve:namesrv",
+            "Run a name server, on all addresses of this machine unless it is told otherwise.",
+        ),
+        "broker": Entry(
+            f"{_COMMANDS}.brokers.broker:broker",
+            "Run a broker, or examine and change those of a cluster.",
+        ),
+        "console": Entry(
+            f"{_COMMANDS}.console:console",
+            "Serve pages about a cluster, Kerolox's or Java's, to people in browsers.",
+        ),
+    },
+    "Messages": {
+        "send": Entry(
+            f"{_COMMANDS}.messages.send:send",
+            "Send BODY, or stdin when there is none, to TOPIC.",
+        ),
+        "tail": Entry(
+            f"{_COMMANDS}.messages.tail:tail",
+            "Follow TOPIC and print its messages until interrupted.",
+        ),
+        "request": Entry(
+            f"{_COMMANDS}.messages.asking:request",
+            "Send BODY, or stdin when there is none, to TOPIC, and print the reply.",
+        ),
+        "reply": Entry(
+            f"{_COMMANDS}.messages.asking:reply",
+            "Answer requests that come to TOPIC: with BODY, or with what COMMAND prints.",
+        ),
+        "message": Entry(
+            f"{_COMMANDS}.messages.message:message",
+            "Find, show and send again single messages.",
+        ),
+        "dlq": Entry(
+            f"{_COMMANDS}.messages.dlq:dlq",
+            "Examine dead letters, the messages that a group gave up, and send them again.",
+        ),
+        "trace": Entry(
+            f"{_COMMANDS}.messages.trace:trace",
+            "Print when the message with the producer's id MESSAGE_ID was sent, stored and"
+            " consumed.",
+        ),
+    },
+    "Clusters": {
+        "cluster": Entry(f"{_COMMANDS}.cluster:cluster", "Examine clusters."),
+        "topic": Entry(
+            f"{_COMMANDS}.topic:topic", "List, describe, create, change and delete topics."
+        ),
+        "group": Entry(
+            f"{_COMMANDS}.group:group", "List, describe, change and reset consumer groups."
+        ),
+        "stats": Entry(
+            f"{_COMMANDS}.traffic:stats",
+            "Print how much goes into topics, and out to each of their groups.",
+        ),
+        "producers": Entry(
+            f"{_COMMANDS}.traffic:producers",
+            "Print the producers that brokers know: group, client, address, last heartbeat.",
+        ),
+        "acl": Entry(
+            f"{_COMMANDS}.acl:acl",
+            "Examine accounts and white lists of brokers (plain_acl.yml), and change them.",
+        ),
+        "name-server": Entry(
+            f"{_COMMANDS}.name_server:name_server",
+            "Read, set and delete the key-values of name servers.",
+        ),
+        "export": Entry(
+            f"{_COMMANDS}.export:export",
+            "Write topics and groups, settings or metrics of a cluster as JSON.",
+        ),
+        "doctor": Entry(
+            f"{_COMMANDS}.doctor:doctor",
+            "Say what is wrong with a cluster and what to do, along the path that a client takes.",
+        ),
+        "bench": Entry(f"{_COMMANDS}.bench:bench", "Measure a cluster with a load of your own."),
+    },
+    "This machine": {
+        "context": Entry(
+            f"{_COMMANDS}.context:context", "Name clusters, so that commands need no addresses."
+        ),
+        "config": Entry(f"{_COMMANDS}.config:config", "Check files of settings."),
+        "store": Entry(
+            f"{_COMMANDS}.store:store",
+            "Check, print, describe, copy and repair the files of a store.",
+        ),
+        "tune": Entry(
+            f"{_COMMANDS}.tune:tune",
+            "Say which limits of this machine a broker wants otherwise, and why; change nothing.",
+        ),
+        "spark": Entry(
+            f"{_COMMANDS}.spark:spark", "Run a job on Spark: archive topics, replay messages."
+        ),
+        "completion": Entry(
+            f"{_COMMANDS}.completion:completion",
+            "Print a script that completes commands, options and values in SHELL.",
+        ),
+    },
+}
+"""Heading → name → command, as ``kerolox --help`` shows them."""
 
-    def list_commands(self, ctx: click.Context) -> list[str]:
-        """Names in the order given."""
-        return list(self._commands_at)
+FIRST_STEPS = (
+    ("kerolox up", "runs a name server and a broker here"),
+    ("kerolox send Orders hello", "sends a message, from another terminal"),
+    ("kerolox tail Orders --from beginning", "prints what is there and what comes"),
+)
 
-    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """Import and return a command."""
-        where = self._commands_at.get(cmd_name)
-        if where is None:
-            return None
-        module, _, attribute = where.partition(":")
-        command = getattr(importlib.import_module(module), attribute)
-        return with_texts(cast("click.Command", command))
+
+class _Kerolox(LazyGroup):
+    """``kerolox`` itself."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Alone on a terminal it says what one does first."""
+        if not args and not ctx.resilient_parsing and sys.stdout.isatty():
+            _print_first_steps()
+            ctx.exit()
+        return super().parse_args(ctx, args)
+
+    def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """The connection options, which all commands have that ask a cluster."""
+        from kerolox.cli.cluster_options import CONNECTION_OPTIONS
+
+        described = [each.described(ctx) for each in CONNECTION_OPTIONS]
+        with formatter.section("Connection, of every command that asks a cluster"):
+            formatter.write_dl([each for each in described if each is not None])
 
     def invoke(self, ctx: click.Context) -> object:
         """Run the command; output that nobody reads any more (``| head``) ends it quietly."""
@@ -55,51 +172,23 @@ class LazyGroup(click.Group):
             return None
         return result
 
-    def resolve_command(
-        self, ctx: click.Context, args: list[str]
-    ) -> tuple[str | None, click.Command | None, list[str]]:
-        """As click does, with the nearest name when there is no such command."""
-        try:
-            return super().resolve_command(ctx, args)
-        except click.UsageError as error:
-            from kerolox.config import nearest
 
-            best = nearest(args[0], self._commands_at)
-            if best is None:
-                raise
-            raise click.UsageError(f"{error.message} Did you mean {best!r}?", ctx) from None
+def _print_first_steps() -> None:
+    width = max(len(command) for command, _ in FIRST_STEPS)
+    print_line(f"Kerolox {__version__}, a message broker compatible with RocketMQ 4.x")
+    print_line("")
+    for command, text in FIRST_STEPS:
+        print_line(f"  {command:{width}}  {text}")
+    print_line("")
+    print_line("kerolox --help lists all commands.")
 
 
 @click.group(
-    cls=LazyGroup,
-    commands_at={
-        "up": "kerolox.cli.commands.serve:up",
-        "namesrv": "kerolox.cli.commands.serve:namesrv",
-        "broker": "kerolox.cli.commands.brokers.broker:broker",
-        "cluster": "kerolox.cli.commands.cluster:cluster",
-        "topic": "kerolox.cli.commands.topic:topic",
-        "group": "kerolox.cli.commands.group:group",
-        "message": "kerolox.cli.commands.messages.message:message",
-        "dlq": "kerolox.cli.commands.messages.dlq:dlq",
-        "send": "kerolox.cli.commands.messages.send:send",
-        "request": "kerolox.cli.commands.messages.asking:request",
-        "reply": "kerolox.cli.commands.messages.asking:reply",
-        "tail": "kerolox.cli.commands.messages.tail:tail",
-        "trace": "kerolox.cli.commands.messages.trace:trace",
-        "bench": "kerolox.cli.commands.bench:bench",
-        "doctor": "kerolox.cli.commands.doctor:doctor",
-        "tune": "kerolox.cli.commands.tune:tune",
-        "acl": "kerolox.cli.commands.acl:acl",
-        "console": "kerolox.cli.commands.console:console",
-        "config": "kerolox.cli.commands.config:config",
-        "context": "kerolox.cli.commands.context:context",
-        "completion": "kerolox.cli.commands.completion:completion",
-        "store": "kerolox.cli.commands.store:store",
-        "spark": "kerolox.cli.commands.spark:spark",
-    },
+    cls=_Kerolox,
+    subjects=SUBJECTS,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-@click.version_option(package_name="kerolox", prog_name="kerolox")
+@click.version_option(__version__, prog_name="kerolox")
 def cli() -> None:
     """A message broker compatible with RocketMQ 4.x, and the tools to use it."""
 
@@ -107,6 +196,12 @@ def cli() -> None:
 def main(arguments: Sequence[str] | None = None) -> NoReturn:
     """Run the command line and exit."""
     _open_standard_files()
+    # Imports make nothing that a collection could free; the command that is found ends this.
+    gc.disable()
+    if COMPLETION_VARIABLE in os.environ:
+        from kerolox.cli.shells import add_shells
+
+        add_shells()
     try:
         status = cli.main(args=arguments, prog_name="kerolox", standalone_mode=False)
     except click.ClickException as error:

@@ -1,95 +1,46 @@
-"""What the client commands share: name servers, account and TLS, and running work on a cluster.
+"""Options that commands share: of the connection, of the place of a change, of a broker, of a time.
 
-The options of account and TLS are no arguments of the commands: :func:`security` has them.
+The options of account and TLS are no arguments of the commands: ``connecting.security`` has them.
 """
 
 from __future__ import annotations
 
 import functools
 import os
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple, TypeVar
+from typing import NamedTuple, TypeVar
 
 import click
 
-from kerolox.cli.process.logs import configure_logging
-from kerolox.cli.process.running import run
-
-if TYPE_CHECKING:
-    from kerolox.admin import Admin
-    from kerolox.cli.contexts import Context
-    from kerolox.security.credentials import Credentials
-    from kerolox.security.tls import Tls
+from kerolox.cli.completing import brokers, clusters, contexts
+from kerolox.cli.connecting import (
+    CONTEXT_VARIABLE,
+    GIVEN,
+    HAS_NAME_SERVER,
+    IS_OF_CONTEXT,
+    on_cluster,
+    used_context,
+)
+from kerolox.cli.grouping import ConnectionOption
 
 _Result = TypeVar("_Result")
 
-CONTEXT_VARIABLE = "KEROLOX_CONTEXT"
 NAME_SERVER = "127.0.0.1:9876"
 """The default of ``-n``."""
 
-_GIVEN = "kerolox.security"
-_HAS_NAME_SERVER = "has_name_server"
-_IS_OF_CONTEXT = "is_of_context"
-
-
-class Security(NamedTuple):
-    """How a command makes itself known, and how its connections are encrypted."""
-
-    credentials: Credentials | None
-    tls: Tls
-
-
-def security() -> Security:
-    """Of the command that runs, from its options, the environment and files.
-
-    Raises:
-        ConfigError: they don't fit together, or a file can't be read.
-    """
-    from kerolox.security.credentials import TOOL_VARIABLES, Credentials, tool_credentials
-    from kerolox.security.tls import TlsSettings
-
-    context = click.get_current_context(silent=True)
-    given = context.meta.get(_GIVEN, {}) if context is not None else {}
-    used = _context_in_use()
-    keys = given.get("access_key"), given.get("secret_key"), given.get("security_token")
-    is_given = any(keys) or any(os.environ.get(name) for name in TOOL_VARIABLES)
-    credentials = (
-        Credentials.from_file(Path(used.credentials_file).expanduser())
-        if used is not None and used.credentials_file and not is_given
-        else tool_credentials(*keys, os.environ)
-    )
-    config = given.get("tls_config")
-    if config is None and used is not None and used.tls_config and not given.get("tls"):
-        config = Path(used.tls_config).expanduser()
-    is_wanted = bool(given.get("tls")) or (used is not None and used.tls)
-    tls: Tls = is_wanted if config is None else TlsSettings.from_file(config)
-    return Security(credentials, tls)
-
-
-def _context_in_use() -> Context | None:
-    """That of the command that runs; None: it has none, or one that name servers given override."""
-    from kerolox.cli.contexts import context_in_use
-
-    context = click.get_current_context(silent=True)
-    if context is None:
-        return None
-    given = context.meta.get(_GIVEN, {})
-    name = given.get("context") or os.environ.get(CONTEXT_VARIABLE)
-    if not name and given.get(_HAS_NAME_SERVER):
-        # Another cluster's keys are not for it.
-        return None
-    return context_in_use(name, os.environ)
-
 
 def _keep(context: click.Context, option: click.Parameter, value: object) -> None:
-    context.meta.setdefault(_GIVEN, {})[option.name] = value
+    context.meta.setdefault(GIVEN, {})[option.name] = value
 
 
 _SECURITY_OPTIONS = (
     click.option(
         "--context",
+        cls=ConnectionOption,
+        subject="which cluster",
         metavar="NAME",
+        shell_complete=contexts,
         callback=_keep,
         expose_value=False,
         is_eager=True,
@@ -97,6 +48,8 @@ _SECURITY_OPTIONS = (
     ),
     click.option(
         "--access-key",
+        cls=ConnectionOption,
+        subject="as whom",
         metavar="KEY",
         callback=_keep,
         expose_value=False,
@@ -105,6 +58,8 @@ _SECURITY_OPTIONS = (
     ),
     click.option(
         "--secret-key",
+        cls=ConnectionOption,
+        subject="as whom",
         metavar="KEY",
         callback=_keep,
         expose_value=False,
@@ -112,6 +67,8 @@ _SECURITY_OPTIONS = (
     ),
     click.option(
         "--security-token",
+        cls=ConnectionOption,
+        subject="as whom",
         metavar="TOKEN",
         callback=_keep,
         expose_value=False,
@@ -119,6 +76,8 @@ _SECURITY_OPTIONS = (
     ),
     click.option(
         "--tls",
+        cls=ConnectionOption,
+        subject="encrypted how",
         is_flag=True,
         envvar="KEROLOX_TLS",
         callback=_keep,
@@ -127,6 +86,8 @@ _SECURITY_OPTIONS = (
     ),
     click.option(
         "--tls-config",
+        cls=ConnectionOption,
+        subject="encrypted how",
         type=click.Path(path_type=Path),
         envvar="KEROLOX_TLS_CONFIG",
         metavar="FILE",
@@ -144,6 +105,8 @@ def name_server_option(command: Callable[..., object]) -> Callable[..., object]:
     return click.option(
         "-n",
         "name_server",
+        cls=ConnectionOption,
+        subject="which cluster",
         callback=_name_server,
         metavar="ADDR",
         help="Name servers, host:port joined by ';'; else $NAMESRV_ADDR, the selected context's"
@@ -154,31 +117,28 @@ def name_server_option(command: Callable[..., object]) -> Callable[..., object]:
 def _name_server(context: click.Context, option: click.Parameter, value: str | None) -> str:
     """What ``-n`` says, or what is next in line. A context that is named is stronger than
     ``$NAMESRV_ADDR``; one that is only selected is not."""
-    given = context.meta.setdefault(_GIVEN, {})
+    given = context.meta.setdefault(GIVEN, {})
     is_named = bool(given.get("context") or os.environ.get(CONTEXT_VARIABLE))
     value = value or (None if is_named else os.environ.get("NAMESRV_ADDR"))
-    given[_HAS_NAME_SERVER] = bool(value)
+    given[HAS_NAME_SERVER] = bool(value)
     if value:
         return value
-    used = _context_in_use()
+    used = used_context()
     if used is None:
         return NAME_SERVER
-    given[_IS_OF_CONTEXT] = True
+    given[IS_OF_CONTEXT] = True
     return used.name_server
 
 
-def cluster_text(name_server: str) -> str:
-    """The cluster of the command that runs, for people: its name servers, and the context that
-    named them."""
-    text = f"name server {name_server}"
-    context = click.get_current_context(silent=True)
-    given = context.meta.get(_GIVEN, {}) if context is not None else {}
-    if not given.get(_IS_OF_CONTEXT):
-        return text
-    from kerolox.cli.contexts import contexts_file, read_contexts
+@name_server_option
+def _nothing() -> None:
+    """Has the options."""
 
-    named = given.get("context") or os.environ.get(CONTEXT_VARIABLE)
-    return f"{text}, context {named or read_contexts(contexts_file(os.environ)).selected}"
+
+CONNECTION_OPTIONS: tuple[ConnectionOption, ...] = tuple(
+    reversed(vars(_nothing)["__click_params__"])
+)
+"""Those of every command that asks a cluster."""
 
 
 class Place(NamedTuple):
@@ -201,7 +161,7 @@ def broker_argument(command: Callable[..., object]) -> Callable[..., object]:
         known = resolved(name_server, address)
         return command(address=known, name_server=name_server, **given)
 
-    return click.argument("address", metavar="BROKER")(with_address)
+    return click.argument("address", metavar="BROKER", shell_complete=brokers)(with_address)
 
 
 def resolved(name_server: str, broker: str) -> str:
@@ -229,9 +189,19 @@ def place_options(command: Callable[..., object]) -> Callable[..., object]:
 
     for option in (
         click.option(
-            "--broker", default="", metavar="BROKER", help=f"This broker only: {BROKER_HELP}."
+            "--broker",
+            default="",
+            metavar="BROKER",
+            shell_complete=brokers,
+            help=f"This broker only: {BROKER_HELP}.",
         ),
-        click.option("--cluster", default="", metavar="NAME", help="The masters of this one only."),
+        click.option(
+            "--cluster",
+            default="",
+            metavar="NAME",
+            shell_complete=clusters,
+            help="The masters of this one only.",
+        ),
     ):
         with_place = option(with_place)
     return with_place
@@ -255,25 +225,3 @@ def seconds_option(
         metavar="SECONDS",
         help=text,
     )
-
-
-def on_cluster(
-    name_server: str,
-    work: Callable[[Admin], Awaitable[_Result]],
-    *,
-    log_level: str = "warning",
-) -> _Result:
-    """Run ``work`` with an ``Admin`` of a cluster; ``log_level``: what is logged."""
-    from kerolox.admin import Access, Admin
-    from kerolox.client.aio.network.identity import name_servers_of
-    from kerolox.remoting.client import RemotingClient
-
-    configure_logging(log_level)
-    name_servers = name_servers_of(name_server)
-    credentials, tls = security()
-
-    async def with_client() -> _Result:
-        async with RemotingClient(credentials=credentials, tls=tls) as client:
-            return await work(Admin.on(Access(client, name_servers)))
-
-    return run(with_client())

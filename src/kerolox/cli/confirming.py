@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 import click
 
-from kerolox.cli.cluster_options import cluster_text
+from kerolox.cli.connecting import cluster_text
 from kerolox.cli.output import print_line
 from kerolox.cli.rows import is_text
 from kerolox.text import printable

@@ -14,6 +14,7 @@ from enum import Enum
 from typing import TextIO
 
 import click
+from click.shell_completion import CompletionItem
 
 from kerolox.cli.templates import parse_template
 from kerolox.cli.values import json_text
@@ -21,6 +22,12 @@ from kerolox.text import printable
 
 ERROR_CHARACTERS_MAX = 2048
 """A longer error is cut."""
+
+WIDTH_DEFAULT = 80
+"""Columns of a terminal that does not tell how many it has."""
+
+_CLEARED = "\r\x1b[K"
+"""To the first column of the line, with nothing in it."""
 
 TABLE, JSON, NDJSON, RAW = OUTPUTS = ("table", "json", "ndjson", "raw")
 
@@ -56,6 +63,12 @@ class _OutputType(click.ParamType[str]):
         except ValueError as error:
             self.fail(f"the template {printable(value)!r}: {error}", param, ctx)
         return value
+
+    def shell_complete(
+        self, ctx: click.Context, param: click.Parameter, incomplete: str
+    ) -> list[CompletionItem[str]]:
+        """Those that have a name."""
+        return [CompletionItem(each) for each in OUTPUTS if each.startswith(incomplete)]
 
 
 def _note(context: click.Context, option: click.Parameter, value: str) -> str:
@@ -116,8 +129,43 @@ def _has_colours(stream: TextIO) -> bool:
     return not is_refused and stream.isatty()
 
 
+class _Status:
+    """The line of :func:`show_status`."""
+
+    is_shown = False
+
+
+def has_status() -> bool:
+    """Whether :func:`show_status` shows anything: stderr is a terminal that can clear a line."""
+    return (
+        sys.stderr is not None and os.environ.get("TERM", "dumb") != "dumb" and sys.stderr.isatty()
+    )
+
+
+def show_status(text: str) -> None:
+    """Show on a terminal what a command does just now, on a line of stderr that the next one
+    replaces and whatever is printed removes."""
+    if not has_status():
+        return
+    try:
+        width = os.get_terminal_size(sys.stderr.fileno()).columns or WIDTH_DEFAULT
+    except (OSError, ValueError):
+        width = WIDTH_DEFAULT
+    shown = printable(text, characters_max=None)[: width - 1]
+    click.echo(f"{_CLEARED}{shown}", err=True, nl=False)
+    _Status.is_shown = True
+
+
+def clear_status() -> None:
+    """Remove the line of :func:`show_status`, if there is one."""
+    if _Status.is_shown:
+        _Status.is_shown = False
+        click.echo(_CLEARED, err=True, nl=False)
+
+
 def print_part(text: str) -> None:
     """Print a part of a line to stdout as it is: of JSON, which is escaped in its own way."""
+    clear_status()
     # A name of another tool's broker may hold half a surrogate pair, which no encoding has.
     sys.stdout.write(text.encode("utf-8", "backslashreplace").decode())
 
@@ -133,6 +181,7 @@ def print_json(value: object) -> None:
 
 def complain(text: str) -> None:
     """Print one line to stderr, escaped and cut."""
+    clear_status()
     click.echo(one_line(text), err=True)
 
 

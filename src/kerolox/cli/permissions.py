@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import click
+from click.shell_completion import CompletionItem
 
 from kerolox.protocol.codes import Perm
 
@@ -30,6 +31,12 @@ class PermissionType(click.ParamType[int]):
         if found is None:
             self.fail("write R, W or RW, or 4, 2 or 6", param, ctx)
         return found
+
+    def shell_complete(
+        self, ctx: click.Context, param: click.Parameter, incomplete: str
+    ) -> list[CompletionItem[str]]:
+        """The words."""
+        return [CompletionItem(each) for each in _WORDS if each.startswith(incomplete.upper())]
 
 
 def permission_text(value: object) -> str:

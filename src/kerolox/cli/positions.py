@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import click
+from click.shell_completion import CompletionItem
 
 from kerolox.admin.positions import FIRST, LAST, Position, position_of
+from kerolox.cli import completing
 from kerolox.message import MessageQueue
 from kerolox.text import printable
 
@@ -26,6 +28,12 @@ class PositionType(click.ParamType[Position]):
             return position_of(value)
         except ValueError as error:
             self.fail(str(error), param, ctx)
+
+    def shell_complete(
+        self, ctx: click.Context, param: click.Parameter, incomplete: str
+    ) -> list[CompletionItem[str]]:
+        """One of each kind."""
+        return completing.positions(ctx, param, incomplete)
 
 
 POSITION_HELP = "beginning, end, -100 (messages before the end), 2h (ago), a time, or an offset"

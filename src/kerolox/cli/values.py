@@ -15,10 +15,16 @@ from kerolox.text.json_text import JsonText
 def json_text(value: object) -> str:
     r"""JSON in which everything that a terminal might obey is escaped; ``json.dumps`` leaves U+009B
     and U+202E, for instance, as they are. A :class:`JsonText` in it stays as it was written."""
-    text = _written(value)
+    return escaped_json(_written(value))
+
+
+def escaped_json(text: str) -> str:
+    """A text of JSON, perhaps of several lines, with the same escaped."""
     if text.isprintable():
         return text
-    return "".join(each if each.isprintable() else json.dumps(each)[1:-1] for each in text)
+    return "".join(
+        each if each.isprintable() or each in "\n\t" else json.dumps(each)[1:-1] for each in text
+    )
 
 
 def _written(value: object) -> str:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from typing import cast
+from typing import TYPE_CHECKING, cast
 
-from kerolox.codec import python_sending
-from kerolox.codec.sending import SendCodec
 from kerolox.kernel.choice import kernel_name, load_kernel
+
+if TYPE_CHECKING:
+    from kerolox.codec.sending import SendCodec
 
 
 def send_codec(name: str | None = None) -> SendCodec:
@@ -16,4 +17,8 @@ def send_codec(name: str | None = None) -> SendCodec:
         ConfigError: ``KEROLOX_KERNEL`` asks for a kernel that is not there.
     """
     chosen = kernel_name() if name is None else name
-    return cast("SendCodec", load_kernel(chosen) if chosen == "native" else python_sending)
+    if chosen == "native":
+        return cast("SendCodec", load_kernel(chosen))
+    from kerolox.codec import python_sending
+
+    return cast("SendCodec", python_sending)

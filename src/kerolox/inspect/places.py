@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from kerolox.config import read_properties
 from kerolox.errors import ConfigError, StoreError
-from kerolox.kernel.settings import DEFAULT_DELAY_LEVELS, delay_levels_ms
+from kerolox.kernel.delay_levels import DEFAULT_DELAY_LEVELS, delay_levels_ms
 from kerolox.protocol import fastjson
 from kerolox.store.files.checkpoint import StoreLock
 from kerolox.store.files.deletions import Deletions

@@ -11,14 +11,14 @@ from functools import cache
 from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol, cast
 
 from kerolox.errors import ConfigError
-from kerolox.kernel.feed import ConnectionKernel
-from kerolox.kernel.settings import StoreSettings
-from kerolox.kernel.store import StoreKernel
 from kerolox.release import __version__
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
 
+    from kerolox.kernel.feed import ConnectionKernel
+    from kerolox.kernel.settings import StoreSettings
+    from kerolox.kernel.store import StoreKernel
 
 KERNEL_VARIABLE = "KEROLOX_KERNEL"
 """Environment variable that forces a kernel."""

@@ -113,6 +113,9 @@ SYSTEM_GROUPS = frozenset((*BUILT_IN_GROUPS, MONITOR_GROUP, "DEFAULT_CONSUMER"))
 CONSUME_ACTIVELY, CONSUME_PASSIVELY = "CONSUME_ACTIVELY", "CONSUME_PASSIVELY"
 """How a member of a group consumes: pulling as it likes, or pushed (``ConsumeType``)."""
 
+ACL_PERMISSIONS = ("DENY", "PUB", "SUB", "PUB|SUB", "SUB|PUB")
+"""What an account may do with a topic or group, as ``plain_acl.yml`` has it."""
+
 TOPIC_PUT_NUMS = "TOPIC_PUT_NUMS"
 """The metric of messages stored, by topic (``Stats``)."""
 GROUP_GET_NUMS = "GROUP_GET_NUMS"

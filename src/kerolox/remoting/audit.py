@@ -1,7 +1,7 @@
 """The audit line: what requests of operators changed, and what was denied or refused.
 
-Each is one line of JSON on the logger :data:`LOGGER`, with members in this order; ``-`` stands for
-what is not known:
+Each is one line of JSON on the logger :data:`kerolox.remoting.AUDIT_LOGGER`, with members in this
+order; ``-`` stands for what is not known:
 
 ==========  =======================================================================================
 time        UTC, to the millisecond: ``2026-01-31T12:00:00.000Z``
@@ -42,10 +42,9 @@ from kerolox.addresses import network_of
 from kerolox.protocol.codes import RequestCode
 from kerolox.protocol.command import RemotingCommand
 from kerolox.protocol.headers import SEND_LONG_NAMES
+from kerolox.remoting import AUDIT_LOGGER
 from kerolox.remoting.limits.rates import Rates
 from kerolox.text import printable
-
-LOGGER = "kerolox.audit"
 
 LINE_CHARACTERS_MAX = 1800
 """Of one line; the longest texts are cut for it."""
@@ -85,7 +84,7 @@ _TEXT_CUTS = (256, 64, 16, 8)
 the line is short enough."""
 _MEMBERS_OF_CHARACTERS = 4
 
-_log = logging.getLogger(LOGGER)
+_log = logging.getLogger(AUDIT_LOGGER)
 
 Values = str | Mapping[str, object] | msgspec.Struct | None
 """What something was or became: a text, or members by name; None: it was or is not there."""

@@ -12,7 +12,7 @@ from kerolox.broker.broker import Broker
 from kerolox.broker.requests import ROUTER
 from kerolox.protocol.bodies import SubscriptionGroupConfig, encode_body
 from kerolox.protocol.codes import RequestCode
-from kerolox.remoting.audit import LOGGER
+from kerolox.remoting import AUDIT_LOGGER
 from tests.support.clients.peer import Peer
 
 NOT_OF_OPERATORS = frozenset(
@@ -67,14 +67,14 @@ class Told:
         self._caplog = caplog
 
     def take(self) -> list[dict[str, Any]]:
-        found = [json.loads(r.getMessage()) for r in self._caplog.records if r.name == LOGGER]
+        found = [json.loads(r.getMessage()) for r in self._caplog.records if r.name == AUDIT_LOGGER]
         self._caplog.clear()
         return found
 
 
 @pytest.fixture
 def told(caplog: pytest.LogCaptureFixture) -> Told:
-    caplog.set_level(logging.INFO, LOGGER)
+    caplog.set_level(logging.INFO, AUDIT_LOGGER)
     return Told(caplog)
 
 

@@ -157,9 +157,7 @@ async def test_a_request_with_many_or_huge_keys_costs_three_comparisons_at_most(
     peer: Peer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     compared: list[str] = []
-    monkeypatch.setattr(
-        "difflib.get_close_matches", lambda name, *_, **__: compared.append(name)
-    )
+    monkeypatch.setattr("difflib.get_close_matches", lambda name, *_, **__: compared.append(name))
     many = "".join(f"traceO{number}=1\n" for number in range(CHANGE_LINES_MAX - 1))
     answer = await change(peer, many)
     assert (answer.code, len(compared)) == (1, 3)

@@ -19,7 +19,7 @@ from kerolox.client import (
 from kerolox.client.core.delays import delay_level
 from kerolox.client.core.sending.queue_choice import key_hash
 from kerolox.errors import ConfigError, MessageRejectedError
-from kerolox.kernel.settings import DEFAULT_DELAY_LEVELS, delay_levels_ms
+from kerolox.kernel.delay_levels import DEFAULT_DELAY_LEVELS, delay_levels_ms
 from kerolox.message import Message, MessageQueue, decode_properties
 from kerolox.protocol.codes import RequestCode
 from tests.support.servers.fake_broker import FakeBroker, route_body

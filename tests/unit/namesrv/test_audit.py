@@ -12,7 +12,7 @@ from tests.unit.namesrv.test_handlers import ADDRESS, FakeConnection, Server
 
 from kerolox.namesrv.handlers import router
 from kerolox.protocol.codes import RequestCode
-from kerolox.remoting.audit import LOGGER
+from kerolox.remoting import AUDIT_LOGGER
 
 READING = frozenset(
     (
@@ -59,12 +59,12 @@ CHANGES: dict[int, tuple[dict[str, object], bytes, dict[str, object]]] = {
 
 @pytest.fixture
 def server(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> Server:
-    caplog.set_level(logging.INFO, LOGGER)
+    caplog.set_level(logging.INFO, AUDIT_LOGGER)
     return Server(tmp_path)
 
 
 def taken(caplog: pytest.LogCaptureFixture) -> list[dict[str, Any]]:
-    found = [json.loads(each.getMessage()) for each in caplog.records if each.name == LOGGER]
+    found = [json.loads(each.getMessage()) for each in caplog.records if each.name == AUDIT_LOGGER]
     caplog.clear()
     return found
 

@@ -21,7 +21,8 @@ from kerolox.namesrv.server import NameServer
 from kerolox.protocol import fastjson
 from kerolox.protocol.codes import RequestCode
 from kerolox.protocol.command import RemotingCommand
-from kerolox.remoting.audit import LOGGER, Audit
+from kerolox.remoting import AUDIT_LOGGER
+from kerolox.remoting.audit import Audit
 from kerolox.remoting.client import RemotingClient
 from kerolox.security.credentials import Credentials
 from kerolox.security.tls import TlsSettings
@@ -97,7 +98,7 @@ def test_every_change_of_a_name_server_is_tried_here() -> None:
 async def test_a_stranger_changes_nothing_and_is_told_why(
     tmp_path: Path, code: RequestCode, caplog: pytest.LogCaptureFixture
 ) -> None:
-    caplog.set_level(logging.INFO, LOGGER)
+    caplog.set_level(logging.INFO, AUDIT_LOGGER)
     async with NameServer(settings(tmp_path, writer_addresses=ELSEWHERE)) as server:
         answer = await Asking(server).ask(code, **CHANGES[code])
         assert (answer.code, answer.remark) == (
@@ -108,7 +109,7 @@ async def test_a_stranger_changes_nothing_and_is_told_why(
         assert server.routes.live == {}
         assert not server.config.order_message_enable
         assert not (tmp_path / "kvConfig.json").exists()
-    [line] = [json.loads(r.getMessage()) for r in caplog.records if r.name == LOGGER]
+    [line] = [json.loads(r.getMessage()) for r in caplog.records if r.name == AUDIT_LOGGER]
     assert (line["outcome"], line["request"]) == ("denied", code.name)
 
 
@@ -130,7 +131,7 @@ async def test_whoever_is_on_the_list_of_addresses_may_and_readers_may_anyway(
 async def test_an_administrators_account_may_and_others_may_not(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    caplog.set_level(logging.INFO, LOGGER)
+    caplog.set_level(logging.INFO, AUDIT_LOGGER)
     accounts = tmp_path / "plain_acl.yml"
     accounts.write_text(ACCOUNTS)
     config = settings(tmp_path, writer_accounts=accounts, writer_addresses=ELSEWHERE)
@@ -148,7 +149,7 @@ async def test_an_administrators_account_may_and_others_may_not(
             assert (answer.remark or "").startswith(DENIED)
             assert reason in (answer.remark or "")
         assert (await asking.look()).code == 0
-    lines = [json.loads(r.getMessage()) for r in caplog.records if r.name == LOGGER]
+    lines = [json.loads(r.getMessage()) for r in caplog.records if r.name == AUDIT_LOGGER]
     told = [(line["outcome"], line["account"]) for line in lines]
     assert told == [
         ("changed", "operator"),
@@ -254,7 +255,7 @@ async def test_no_request_opens_the_gate(tmp_path: Path, key: str) -> None:
 async def test_a_certificate_of_tls_lets_its_subject_in_and_nobody_else(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    caplog.set_level(logging.INFO, LOGGER)
+    caplog.set_level(logging.INFO, AUDIT_LOGGER)
     authority = Authority(tmp_path)
     certificate, key = authority.files("127.0.0.1")
     config = settings(
@@ -278,7 +279,7 @@ async def test_a_certificate_of_tls_lets_its_subject_in_and_nobody_else(
             async with RemotingClient(tls=tls) as client:
                 answer = await client.invoke(f"127.0.0.1:{server.port}", command)
                 assert answer.code == code
-    lines = [json.loads(r.getMessage()) for r in caplog.records if r.name == LOGGER]
+    lines = [json.loads(r.getMessage()) for r in caplog.records if r.name == AUDIT_LOGGER]
     assert [line["outcome"] for line in lines] == ["changed", "denied", "denied"]
     assert [line["subject"] == "-" for line in lines] == [False, True, True]
 

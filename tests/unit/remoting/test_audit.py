@@ -14,8 +14,8 @@ from kerolox.cli.process.logs import LogLimit
 from kerolox.protocol.bodies import TopicConfig
 from kerolox.protocol.codes import RequestCode
 from kerolox.protocol.command import RemotingCommand
-from kerolox.remoting import audit
-from kerolox.remoting.audit import LINE_CHARACTERS_MAX, LOGGER, Audit
+from kerolox.remoting import AUDIT_LOGGER, audit
+from kerolox.remoting.audit import LINE_CHARACTERS_MAX, Audit
 
 FORGED = 'x"}\n{"outcome":"changed"}\u202e\x1b[2J\ud800\\'
 
@@ -48,7 +48,7 @@ class Lines:
 
     @property
     def texts(self) -> list[str]:
-        return [each.getMessage() for each in self._caplog.records if each.name == LOGGER]
+        return [each.getMessage() for each in self._caplog.records if each.name == AUDIT_LOGGER]
 
     @property
     def all(self) -> list[dict[str, Any]]:
@@ -57,7 +57,7 @@ class Lines:
 
 @pytest.fixture
 def lines(caplog: pytest.LogCaptureFixture) -> Lines:
-    caplog.set_level(logging.INFO, LOGGER)
+    caplog.set_level(logging.INFO, AUDIT_LOGGER)
     return Lines(caplog)
 
 
@@ -186,6 +186,6 @@ async def test_changes_without_end_are_left_out_and_counted(
 
 
 def test_the_limit_of_log_lines_lets_audit_lines_through() -> None:
-    limit = LogLimit(lambda: 0.0, exempt=LOGGER)
-    record = logging.LogRecord(LOGGER, logging.INFO, "", 1, "%s", ("x",), None)
+    limit = LogLimit(lambda: 0.0, exempt=AUDIT_LOGGER)
+    record = logging.LogRecord(AUDIT_LOGGER, logging.INFO, "", 1, "%s", ("x",), None)
     assert all(limit.filter(record) for _ in range(100))

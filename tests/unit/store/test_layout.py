@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from kerolox.errors import ConfigError
-from kerolox.kernel.settings import delay_levels_ms
+from kerolox.kernel.delay_levels import delay_levels_ms
 from kerolox.message import java_hash, property_value
 from kerolox.protocol.records import head_packer, parse_record
 from kerolox.store.layout import (

@@ -7,8 +7,8 @@ from typing import IO, TYPE_CHECKING, NamedTuple
 
 import click
 
-from kerolox.admin.acl import PERMISSIONS
-from kerolox.cli.cluster_options import Place, name_server_option, on_cluster, place_options
+from kerolox.cli import completing
+from kerolox.cli.cluster_options import Place, name_server_option, place_options
 from kerolox.cli.confirming import (
     Consent,
     confirm,
@@ -16,6 +16,8 @@ from kerolox.cli.confirming import (
     dry_run_option,
     print_dry_run,
 )
+from kerolox.cli.connecting import on_cluster
+from kerolox.cli.grouping import CommandGroup
 from kerolox.cli.output import complain, output_option, print_line
 from kerolox.cli.rows import (
     Column,
@@ -26,6 +28,7 @@ from kerolox.cli.rows import (
     show_rows,
     time_column,
 )
+from kerolox.protocol.names import ACL_PERMISSIONS
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -37,7 +40,7 @@ SECRET_BYTES_MAX = 4096
 """Of ``--secret-file``."""
 
 
-@click.group()
+@click.group(cls=CommandGroup)
 def acl() -> None:
     """Examine accounts and white lists of brokers (plain_acl.yml), and change them.
 
@@ -127,7 +130,7 @@ def list_command(place: Place, output: str, name_server: str) -> None:
 
 
 @acl.command("show")
-@click.argument("name", metavar="ACCOUNT")
+@click.argument("name", metavar="ACCOUNT", shell_complete=completing.accounts)
 @place_options
 @output_option
 @name_server_option
@@ -175,11 +178,11 @@ def version_command(place: Place, output: str, name_server: str) -> None:
     show_rows(rows, columns, output)
 
 
-_permission_type = click.Choice(PERMISSIONS)
+_permission_type = click.Choice(ACL_PERMISSIONS)
 
 
 @acl.command("set")
-@click.argument("name", metavar="ACCOUNT")
+@click.argument("name", metavar="ACCOUNT", shell_complete=completing.accounts)
 @click.option(
     "--secret-file",
     type=click.File("rb"),
@@ -329,7 +332,7 @@ def _shown(value: str | tuple[str, ...]) -> str:
 
 
 @acl.command("delete")
-@click.argument("name", metavar="ACCOUNT")
+@click.argument("name", metavar="ACCOUNT", shell_complete=completing.accounts)
 @place_options
 @consent_options
 @output_option

@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import re
-import sys
 from typing import TYPE_CHECKING
 
 import click
 
-from kerolox.cli.cluster_options import name_server_option, on_cluster, security
-from kerolox.cli.output import output_option, print_line
+from kerolox.cli import completing
+from kerolox.cli.cluster_options import name_server_option
+from kerolox.cli.connecting import on_cluster, security
+from kerolox.cli.grouping import CommandGroup
+from kerolox.cli.output import clear_status, has_status, output_option, print_line, show_status
 from kerolox.cli.rows import Column, is_text, show_row
 
 if TYPE_CHECKING:
+    import asyncio
     from collections.abc import Callable
 
     from kerolox.admin import Admin
@@ -45,7 +47,7 @@ class SizeType(click.ParamType[int]):
         return int(found[1]) * _UNITS[(found[2] or "B").lower()]
 
 
-@click.group()
+@click.group(cls=CommandGroup)
 def bench() -> None:
     """Measure a cluster with a load of your own.
 
@@ -62,7 +64,7 @@ def bench() -> None:
 def _load_options(command: Callable[..., int]) -> Callable[..., int]:
     for option in reversed(
         (
-            click.argument("topic", required=False, default=""),
+            click.argument("topic", required=False, default="", shell_complete=completing.topics),
             click.option("--count", type=click.IntRange(min=1), help="End after so many messages."),
             click.option(
                 "--seconds",
@@ -91,7 +93,11 @@ def _load_options(command: Callable[..., int]) -> Callable[..., int]:
                 show_default=True,
                 help="Of a topic that is made, on each broker.",
             ),
-            click.option("--cluster", help="Where a topic is made; else in the only one."),
+            click.option(
+                "--cluster",
+                shell_complete=completing.clusters,
+                help="Where a topic is made; else in the only one.",
+            ),
             output_option,
             name_server_option,
         )
@@ -147,23 +153,27 @@ def _run(kind: str, given: dict[str, object]) -> int:
     credentials, tls = security()
     clients = Clients(name_server, credentials, tls)
 
+    import asyncio
+
     async def work(admin: Admin) -> Tally:
         async with contextlib.AsyncExitStack() as stack:
 
             def shown(tally: Tally) -> None:
-                if sys.stderr.isatty():
+                if has_status():
                     showing = asyncio.ensure_future(_progress(tally))
                     stack.push_async_callback(_stop, showing)
 
             return await run_load(admin, clients, load, on_start=shown)
 
-    tally = on_cluster(name_server, work)
+    tally = on_cluster(name_server, work, many=True)
     _show(tally, output)
     return EXIT_FAILURES if tally.errors else 0
 
 
 async def _progress(tally: Tally) -> None:
     """A line on the terminal that is written again and again."""
+    import asyncio
+
     messages, seconds = 0, 0.0
     while True:
         await asyncio.sleep(PROGRESS_SECONDS)
@@ -174,13 +184,15 @@ async def _progress(tally: Tally) -> None:
             f"{seconds:6.1f} s  {messages:,} messages  {rate:,.0f}/s"
             f"  p99 {tally.times.percentile_ms(0.99):.2f} ms{failed}"
         )
-        click.echo(f"\r\x1b[K{line}", err=True, nl=False)
+        show_status(line)
 
 
 async def _stop(showing: asyncio.Task[None]) -> None:
+    import asyncio
+
     showing.cancel()
     await asyncio.gather(showing, return_exceptions=True)
-    click.echo("\r\x1b[K", err=True, nl=False)
+    clear_status()
 
 
 def _show(tally: Tally, output: str) -> None:

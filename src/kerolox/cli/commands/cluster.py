@@ -6,7 +6,10 @@ from typing import TYPE_CHECKING
 
 import click
 
-from kerolox.cli.cluster_options import name_server_option, on_cluster
+from kerolox.cli import completing
+from kerolox.cli.cluster_options import name_server_option
+from kerolox.cli.connecting import on_cluster
+from kerolox.cli.grouping import CommandGroup
 from kerolox.cli.output import complain, output_option
 from kerolox.cli.rows import Column, is_text, number_column, show_rows, time_column
 
@@ -15,7 +18,7 @@ if TYPE_CHECKING:
     from kerolox.errors import KeroloxError
 
 
-@click.group()
+@click.group(cls=CommandGroup)
 def cluster() -> None:
     """Examine clusters."""
 
@@ -44,7 +47,7 @@ def list_command(output: str, name_server: str) -> None:
 
 
 @cluster.command("describe")
-@click.argument("name", required=False, default="")
+@click.argument("name", required=False, default="", shell_complete=completing.clusters)
 @output_option
 @name_server_option
 def describe_command(name: str, output: str, name_server: str) -> None:

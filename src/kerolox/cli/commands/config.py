@@ -7,11 +7,12 @@ from pathlib import Path
 import click
 
 from kerolox.cli.commands.doctor import EXIT_FINDINGS, show_findings
+from kerolox.cli.grouping import CommandGroup
 from kerolox.cli.output import output_option, print_line
 from kerolox.cli.rows import is_text
 
 
-@click.group()
+@click.group(cls=CommandGroup)
 def config() -> None:
     """Check files of settings. Those of brokers that run: kerolox broker config."""
 

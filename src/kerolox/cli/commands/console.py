@@ -11,12 +11,14 @@ from typing import TYPE_CHECKING
 
 import click
 
-from kerolox.cli.cluster_options import name_server_option, security
+from kerolox.cli.cluster_options import name_server_option
+from kerolox.cli.connecting import security
+from kerolox.cli.grouping import CommandGroup
 from kerolox.cli.output import complain, print_line
-from kerolox.cli.process.running import Started, prepare_server, run, running, say, serve
 from kerolox.errors import ConfigError
 
 if TYPE_CHECKING:
+    from kerolox.cli.process.running import Started
     from kerolox.console.security.users import User
     from kerolox.console.settings import ConsoleSettings
 
@@ -32,7 +34,7 @@ _USERS = click.option(
 _ROLES = ("viewer", "operator", "admin")
 
 
-@click.group(invoke_without_command=True)
+@click.group(cls=CommandGroup, invoke_without_command=True)
 @click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen on.")
 @click.option("--port", type=click.IntRange(0, 65535), default=8089, show_default=True)
 @click.option("--actions", is_flag=True, help="Allow changes, to those whose role allows them.")
@@ -77,6 +79,8 @@ def console(context: click.Context, /, **given: object) -> None:
         from kerolox.console.settings import ConsoleSettings, history_file, users_file
     except ImportError as error:
         raise _missing(error) from None
+    from kerolox.cli.process.running import prepare_server, run, serve
+
     prepare_server(str(given["log_level"]), _path(given["log_file"]))
     settings = ConsoleSettings(
         name_server=str(given["name_server"]),
@@ -152,6 +156,7 @@ async def _started(settings: ConsoleSettings) -> AsyncIterator[Started]:
         from kerolox.console.server import ConsoleServer
     except ImportError as error:
         raise _missing(error) from None
+    from kerolox.cli.process.running import Started, running, say
     from kerolox.client import ClientSettings
 
     credentials, tls = security()

@@ -7,7 +7,8 @@ from pathlib import Path
 
 import click
 
-from kerolox.cli.cluster_options import CONTEXT_VARIABLE
+from kerolox.cli import completing
+from kerolox.cli.connecting import CONTEXT_VARIABLE
 from kerolox.cli.contexts import (
     Context,
     check_context_name,
@@ -15,6 +16,7 @@ from kerolox.cli.contexts import (
     read_contexts,
     write_contexts,
 )
+from kerolox.cli.grouping import CommandGroup
 from kerolox.cli.output import complain, output_option, print_line
 from kerolox.cli.rows import Column, is_text, show_record, show_rows
 from kerolox.errors import ConfigError
@@ -29,7 +31,7 @@ _COLUMNS = (
 )
 
 
-@click.group()
+@click.group(cls=CommandGroup)
 def context() -> None:
     """Name clusters, so that commands need no addresses."""
 
@@ -103,7 +105,7 @@ def list_command(output: str) -> None:
 
 
 @context.command("show")
-@click.argument("name", required=False)
+@click.argument("name", required=False, shell_complete=completing.contexts)
 @output_option
 def show_command(name: str | None, output: str) -> None:
     """Print one context; the selected one if none is named."""
@@ -116,7 +118,7 @@ def show_command(name: str | None, output: str) -> None:
 
 
 @context.command("select")
-@click.argument("name")
+@click.argument("name", shell_complete=completing.contexts)
 def select_command(name: str) -> None:
     """Have commands use a context; ``-``: none."""
     path = contexts_file(os.environ)
@@ -142,7 +144,7 @@ def _complain_of_stronger(name: str) -> None:
 
 
 @context.command("delete")
-@click.argument("name")
+@click.argument("name", shell_complete=completing.contexts)
 def delete_command(name: str) -> None:
     """Forget a context."""
     path = contexts_file(os.environ)

@@ -7,7 +7,9 @@ from typing import TYPE_CHECKING
 
 import click
 
-from kerolox.cli.cluster_options import name_server_option, on_cluster, seconds_option, security
+from kerolox.cli.cluster_options import name_server_option, seconds_option
+from kerolox.cli.connecting import on_cluster, security
+from kerolox.cli.grouping import Command
 from kerolox.cli.output import Shade, output_option, print_cells, print_line
 from kerolox.cli.rows import Column, is_text, show_rows
 
@@ -17,7 +19,7 @@ if TYPE_CHECKING:
 EXIT_FINDINGS = 1
 
 
-@click.command()
+@click.command(cls=Command)
 @click.option(
     "--config",
     "config_files",
@@ -93,7 +95,7 @@ def doctor(
             return await diagnose(patient, options, config_files)
 
         # What connections log of servers that are ill is what the findings say.
-        findings += on_cluster(name_server, work, log_level="error")
+        findings += on_cluster(name_server, work, log_level="error", doing="examining the cluster")
     else:
         for path in config_files:
             findings += check_settings(path)

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, TypedDict, TypeVar, Unpack
 import click
 
 from kerolox.admin.positions import Position
-from kerolox.cli.cluster_options import Place, name_server_option, on_cluster, place_options
+from kerolox.cli import completing
+from kerolox.cli.cluster_options import Place, name_server_option, place_options
 from kerolox.cli.confirming import (
     Consent,
     confirm,
@@ -15,6 +16,8 @@ from kerolox.cli.confirming import (
     dry_run_option,
     print_dry_run,
 )
+from kerolox.cli.connecting import on_cluster
+from kerolox.cli.grouping import CommandGroup
 from kerolox.cli.output import complain, output_option, print_line
 from kerolox.cli.positions import PositionType, queue_of
 from kerolox.cli.rows import (
@@ -52,7 +55,7 @@ new_group_option = click.option(
 )
 
 
-@click.group()
+@click.group(cls=CommandGroup)
 def group() -> None:
     """List, describe, change and reset consumer groups.
 
@@ -65,7 +68,7 @@ def group() -> None:
 
 @group.command("list")
 @click.option("--all", "everything", is_flag=True, help="RocketMQ's own groups too.")
-@click.option("--cluster", default="", help="Only there.")
+@click.option("--cluster", default="", shell_complete=completing.clusters, help="Only there.")
 @output_option
 @name_server_option
 def list_command(everything: bool, cluster: str, output: str, name_server: str) -> None:
@@ -109,8 +112,8 @@ def list_command(everything: bool, cluster: str, output: str, name_server: str) 
 
 
 @group.command("describe")
-@click.argument("name")
-@click.option("--topic", default="", help="Only this one.")
+@click.argument("name", shell_complete=completing.groups)
+@click.option("--topic", default="", shell_complete=completing.topics, help="Only this one.")
 @output_option
 @name_server_option
 def describe_command(name: str, topic: str, output: str, name_server: str) -> None:
@@ -194,7 +197,7 @@ async def _described(
 
 
 @group.command("members")
-@click.argument("name")
+@click.argument("name", shell_complete=completing.groups)
 @click.option("--stacks", is_flag=True, help="What their threads do, too.")
 @output_option
 @name_server_option
@@ -259,8 +262,8 @@ def _subscriptions_text(value: object) -> str:
 
 
 @group.command("reset")
-@click.argument("name")
-@click.argument("topic")
+@click.argument("name", shell_complete=completing.groups)
+@click.argument("topic", shell_complete=completing.topics)
 @click.option(
     "--to",
     "position",
@@ -407,7 +410,7 @@ def create_command(
 
 
 @group.command("update")
-@click.argument("name")
+@click.argument("name", shell_complete=completing.groups)
 @_settings_options
 @dry_run_option
 @place_options
@@ -425,7 +428,7 @@ def update_command(
 
 
 @group.command("pause")
-@click.argument("name")
+@click.argument("name", shell_complete=completing.groups)
 @dry_run_option
 @place_options
 @output_option
@@ -437,7 +440,7 @@ def pause_command(name: str, dry_run: bool, place: Place, output: str, name_serv
 
 
 @group.command("resume")
-@click.argument("name")
+@click.argument("name", shell_complete=completing.groups)
 @dry_run_option
 @place_options
 @output_option
@@ -517,9 +520,11 @@ def _change_text(change: GroupChange) -> str:
 
 
 @group.command("clone")
-@click.argument("source")
-@click.argument("target")
-@click.option("--topic", default="", help="Only offsets of this one.")
+@click.argument("source", shell_complete=completing.groups)
+@click.argument("target", shell_complete=completing.groups)
+@click.option(
+    "--topic", default="", shell_complete=completing.topics, help="Only offsets of this one."
+)
 @new_group_option
 @dry_run_option
 @output_option
@@ -552,7 +557,7 @@ def clone_command(
 
 
 @group.command("delete")
-@click.argument("name")
+@click.argument("name", shell_complete=completing.groups)
 @click.option("--offsets", is_flag=True, help="Forget what it consumed, too.")
 @place_options
 @consent_options

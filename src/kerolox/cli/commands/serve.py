@@ -8,45 +8,26 @@ from __future__ import annotations
 import dataclasses
 import functools
 import gc
-import logging
 import os
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
-from kerolox.addresses import is_loopback, join_address, split_address
+from kerolox.cli.grouping import Command
 from kerolox.cli.process.logs import JSON, TEXT
-from kerolox.cli.process.running import (
-    Started,
-    prepare_server,
-    run,
-    running,
-    say,
-    serve,
-)
 from kerolox.config import read_properties, setting_keys
 from kerolox.errors import ConfigError
-from kerolox.release import __version__
-from kerolox.text import printable
 
 if TYPE_CHECKING:
-    from kerolox.broker.broker import Broker
     from kerolox.broker.config import BrokerConfig
     from kerolox.namesrv.config import NamesrvConfig
-    from kerolox.namesrv.server import NameServer
     from kerolox.role_settings import RoleSettings
-
-REGISTERED_SECONDS_MAX = 5.0
-"""How long ``up`` waits for its broker to be registered before it says that it is ready."""
 
 LOOPBACK = "127.0.0.1"
 """What `up` listens on unless it is told otherwise."""
-
-_log = logging.getLogger(__name__)
 
 _PORT = click.IntRange(0, 65535)
 _PATH = click.Path(path_type=Path)
@@ -79,6 +60,10 @@ def _server_options(serve_with: Callable[..., None]) -> Callable[..., None]:
     def command(**given: object) -> None:
         shared = {name: given.pop(name) for name in names}
         options = ServerOptions(**shared)  # type: ignore[arg-type]
+        from kerolox.cli.process.running import prepare_server
+
+        # Until it serves, as in the import of the command line; see commands/starting.py.
+        gc.disable()
         prepare_server(options.log_level or "info", options.log_file, options.log_format)
         serve_with(options, **given)
 
@@ -135,7 +120,7 @@ _advertise_option = click.option(
 )
 
 
-@click.command()
+@click.command(cls=Command)
 @_advertise_option
 @click.option("--port", type=_PORT, help="Port of the broker (listenPort, 10911).")
 @click.option("--namesrv-port", type=_PORT, help="Port of the name server (listenPort, 9876).")
@@ -161,6 +146,7 @@ def up(
     limits of connections, where its own file does not say otherwise.
     """
     from kerolox.broker.config import BrokerConfig
+    from kerolox.cli.commands import starting
 
     given = {} if options.config_file is None else read_properties(options.config_file)
     broker_config = BrokerConfig.load_for_start(
@@ -173,7 +159,7 @@ def up(
     )
     namesrv_config = _namesrv_beside(broker_config, options, namesrv_port, namesrv_file)
     _use_log_level(broker_config, namesrv_config)
-    run(serve(_up_started(namesrv_config, broker_config), options.ready_file))
+    starting.serve(starting.up(namesrv_config, broker_config), options.ready_file)
 
 
 def _use_log_level(*configs: RoleSettings) -> None:
@@ -212,11 +198,12 @@ def _namesrv_beside(
     return NamesrvConfig.load_for_start(file, **overrides)
 
 
-@click.command()
+@click.command(cls=Command)
 @click.option("--port", type=_PORT, help="Port to listen on (listenPort, 9876).")
 @_server_options
 def namesrv(options: ServerOptions, port: int | None) -> None:
     """Run a name server, on all addresses of this machine unless it is told otherwise."""
+    from kerolox.cli.commands import starting
     from kerolox.namesrv.config import NamesrvConfig
 
     files = _namesrv_files(options.data) if options.data is not None else {}
@@ -230,10 +217,10 @@ def namesrv(options: ServerOptions, port: int | None) -> None:
         **files,
     )
     _use_log_level(config)
-    run(serve(_namesrv_started(config), options.ready_file))
+    starting.serve(starting.namesrv(config), options.ready_file)
 
 
-@click.command()
+@click.command(cls=Command)
 @_advertise_option
 @click.option("--port", type=_PORT, help="Port to listen on (listenPort, 10911).")
 @click.option(
@@ -264,6 +251,7 @@ def broker(
     """
     from kerolox.broker.config import BrokerConfig
     from kerolox.broker.roles.record import forget_role
+    from kerolox.cli.commands import starting
 
     config = BrokerConfig.load_for_start(
         options.config_file,
@@ -277,7 +265,7 @@ def broker(
     if role_of_settings:
         forget_role(config)
     _use_log_level(config)
-    run(serve(_broker_started(config), options.ready_file))
+    starting.serve(starting.broker(config), options.ready_file)
 
 
 def _namesrv_files(data: Path) -> dict[str, object]:
@@ -297,136 +285,3 @@ def _namesrv_files(data: Path) -> dict[str, object]:
         "kv_config_path": folder / "kvConfig.json",
         "config_store_path": folder / "namesrv.properties",
     }
-
-
-@asynccontextmanager
-async def _up_started(
-    namesrv_config: NamesrvConfig, broker_config: BrokerConfig
-) -> AsyncIterator[Started]:
-    from kerolox.broker.broker import Broker
-    from kerolox.namesrv.server import NameServer
-
-    name_server = NameServer(namesrv_config)
-    async with running(name_server):
-        address = _near_address(name_server)
-        # Only now is the port known when it was to be any free one. Nobody else can be there, so
-        # that a certificate is enough that is for another name, or that the server has made.
-        config = broker_config.overridden(namesrv_addr=address, tls_client_auth_server=False)
-        server = Broker(config)
-        async with running(server):
-            await _registered(server)
-            _print_namesrv(name_server)
-            _print_broker(server, config)
-            _warn_of_strangers(name_server, server)
-            gc.freeze()
-            addresses = {"namesrv": address, "broker": server.address}
-            yield Started(addresses, (name_server, server))
-
-
-@asynccontextmanager
-async def _namesrv_started(config: NamesrvConfig) -> AsyncIterator[Started]:
-    from kerolox.namesrv.server import NameServer
-
-    name_server = NameServer(config)
-    async with running(name_server):
-        _print_namesrv(name_server)
-        _warn_of_strangers(name_server)
-        yield Started({"namesrv": _near_address(name_server)}, (name_server,))
-
-
-@asynccontextmanager
-async def _broker_started(config: BrokerConfig) -> AsyncIterator[Started]:
-    from kerolox.broker.broker import Broker
-
-    server = Broker(config)
-    async with running(server):
-        _print_broker(server, config)
-        _warn_of_strangers(server)
-        gc.freeze()
-        yield Started({"broker": server.address}, (server,))
-
-
-async def _registered(server: Broker) -> None:
-    """Wait until clients can find the broker; what is said then tells whether they can."""
-    if server.parts.peers.registration.reasons:
-        await server.parts.peers.registration.now(timeout_seconds=REGISTERED_SECONDS_MAX)
-
-
-def _near_address(name_server: NameServer) -> str:
-    """How this machine reaches it."""
-    host, port = split_address(name_server.listen_addresses[0])
-    near = {"0.0.0.0": LOOPBACK, "::": "::1"}.get(host, host)
-    return join_address(near, port)
-
-
-def _warn_of_strangers(*servers: NameServer | Broker) -> None:
-    """Say so where others than this machine may do as they like."""
-    addresses = [address for server in servers for address in server.listen_addresses]
-    far = [address for address in addresses if not is_loopback(split_address(address)[0])]
-    if far:
-        _log.warning(
-            "whoever reaches %s may read, write and delete everything, and change settings: there "
-            "is no access control; listen on fewer addresses (--host, listenHost), or let a "
-            "firewall choose who comes through",
-            ", ".join(far),
-        )
-
-
-def _warn_of_nobody(server: Broker) -> None:
-    """Say so where name servers send clients to an address that nobody listens on."""
-    config = server.config
-    is_near = all(is_loopback(split_address(each)[0]) for each in server.listen_addresses)
-    if is_near and not config.advertised_address and not is_loopback(config.broker_ip1):
-        _log.warning(
-            "clients are sent to %s (brokerIP1), and the broker listens on %s only; give --host "
-            "(listenHost) an address that they reach",
-            server.address,
-            ", ".join(server.listen_addresses),
-        )
-
-
-def _print_namesrv(name_server: NameServer) -> None:
-    say(f"name server  listens on {_shown(name_server.listen_addresses)}")
-    say(f"             stores in {name_server.config.kv_config_path.parent}")
-    _print_settings(name_server.config)
-
-
-def _print_broker(server: Broker, config: BrokerConfig) -> None:
-    say(f"broker       listens on {_shown(server.listen_addresses)}")
-    _print_registered(server)
-    say(f"             stores in {config.store_path_root_dir}")
-    say(f"             Kerolox {__version__}, kernel {server.parts.kernel.text}")
-    _print_settings(config)
-    _warn_of_nobody(server)
-
-
-def _print_registered(server: Broker) -> None:
-    """Which name servers know the broker. What changes later is in the log."""
-    registration = server.parts.peers.registration
-    if registration.registered:
-        say(
-            f"             registered as {server.address} with {', '.join(registration.registered)}"
-        )
-    for name_server, reason in registration.reasons.items():
-        say(f"             NOT registered with {name_server}, tried again: {reason}")
-    if not server.config.name_servers:
-        say("             registered nowhere: no name server is given (-n, namesrvAddr)")
-
-
-def _shown(addresses: tuple[str, ...]) -> str:
-    text = ", ".join(addresses)
-    if all(is_loopback(split_address(each)[0]) for each in addresses):
-        text += " (this machine only)"
-    return text
-
-
-def _print_settings(config: RoleSettings) -> None:
-    """Which file the settings are of: without -c, the one that requests have written."""
-    source = config.source
-    if source is None or not source.keys:
-        return
-    if source.path is not None:
-        say(f"             settings of {source.path}")
-    else:
-        keys = printable(", ".join(source.keys))
-        say(f"             settings that requests changed, of {config.kept_file}: {keys}")

@@ -14,7 +14,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from kerolox.cli.cluster_options import name_server_option, security
+from kerolox.cli.cluster_options import name_server_option
+from kerolox.cli.connecting import security
+from kerolox.cli.grouping import Command, CommandGroup
 from kerolox.cli.output import complain, one_line, output_option, print_json, print_line
 from kerolox.cli.values import with_texts
 from kerolox.errors import ConfigError
@@ -41,7 +43,7 @@ def _jobs() -> ModuleType:
     return jobs
 
 
-class JobGroup(click.Group):
+class JobGroup(CommandGroup):
     """The commands of the registry, each made from its job when it is used."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
@@ -87,7 +89,7 @@ def _command(job: Job[Any, Any]) -> click.Command:
     command: Callable[..., Any] = output_option(_callback(job))
     if issubclass(job.options, ClusterOptions):
         command = name_server_option(command)
-    made = click.command(job.name, help=job.help)(command)
+    made = click.command(job.name, cls=Command, help=job.help)(command)
     own = [_parameter(each) for each in fields_of(job.options) if not each.meaning.is_given]
     made.params = [*own, *_spark_options(has_report=job.report is not None), *made.params]
     return made

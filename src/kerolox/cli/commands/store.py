@@ -11,7 +11,17 @@ from typing import IO, TYPE_CHECKING
 
 import click
 
-from kerolox.cli.output import TABLE, complain, output_option, print_json, print_line
+from kerolox.cli import completing
+from kerolox.cli.grouping import CommandGroup
+from kerolox.cli.output import (
+    TABLE,
+    clear_status,
+    complain,
+    output_option,
+    print_json,
+    print_line,
+    show_status,
+)
 from kerolox.cli.rows import columns_of, is_text, show_row
 from kerolox.errors import KeroloxError
 from kerolox.text import counted, milliseconds_of, time_text
@@ -44,7 +54,7 @@ def _store_options(command: Callable[..., int | None]) -> Callable[..., int | No
             metavar="FILE",
             help="The store's broker.conf: folders of the log, delay levels, index sizes.",
         ),
-        click.argument("folder", metavar="DIR"),
+        click.argument("folder", metavar="DIR", shell_complete=completing.folders),
     ):
         command = decorate(command)
     return command
@@ -55,9 +65,7 @@ class _Progress:
 
     def __init__(self, what: str) -> None:
         self._what = what
-        self._is_shown = sys.stderr is not None and sys.stderr.isatty()
         self._started = self._last = time.monotonic()
-        self._has_line = False
 
     def __enter__(self) -> _Progress:
         return self
@@ -65,18 +73,16 @@ class _Progress:
     def __call__(self, done: int, total: int) -> None:
         """Show how much is done, of bytes."""
         now = time.monotonic()
-        if not self._is_shown or now - self._last < PROGRESS_SECONDS:
+        if now - self._last < PROGRESS_SECONDS:
             return
         self._last = now
         rate = done / _MEBIBYTE / max(now - self._started, 0.001)
         part = 100 * done // max(total, 1)
         line = f"{self._what} {part:3d}% of {total // _MEBIBYTE} MiB, {rate:.0f} MiB/s"
-        click.echo(f"\r{line:60}", nl=False, err=True)
-        self._has_line = True
+        show_status(line)
 
     def __exit__(self, *_: object) -> None:
-        if self._has_line:
-            click.echo(f"\r{'':60}\r", nl=False, err=True)
+        clear_status()
 
 
 def _find_store(
@@ -107,7 +113,7 @@ EXIT_UNREADABLE = 2
 SHOWN_DEFAULT = 100
 
 
-@click.group()
+@click.group(cls=CommandGroup)
 def store() -> None:
     """Check, print, describe, copy and repair the files of a store.
 
@@ -411,7 +417,7 @@ EXIT_FAULTS = 1
 @store.command()
 @_store_options
 @click.option("--no-index", is_flag=True, help="Copy no index; keys are not found in the copy.")
-@click.argument("target", metavar="BACKUP")
+@click.argument("target", metavar="BACKUP", shell_complete=completing.folders)
 @output_option
 def backup(
     folder: str,
@@ -447,7 +453,7 @@ def backup(
 
 
 @store.command()
-@click.argument("folder", metavar="BACKUP")
+@click.argument("folder", metavar="BACKUP", shell_complete=completing.folders)
 @output_option
 def verify(folder: str, output: str) -> int:
     """Read a backup and compare every byte with what was written.
@@ -474,8 +480,8 @@ def verify(folder: str, output: str) -> int:
     metavar="FOLDER",
     help="Where the commit log goes, when that is not DIR/commitlog (storePathCommitLog).",
 )
-@click.argument("folder", metavar="BACKUP")
-@click.argument("target", metavar="DIR")
+@click.argument("folder", metavar="BACKUP", shell_complete=completing.folders)
+@click.argument("target", metavar="DIR", shell_complete=completing.folders)
 @output_option
 def restore(folder: str, target: str, log_folder: str | None, output: str) -> None:
     """Make the store DIR of a backup, comparing every byte with what was written.

@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import click
 
-from kerolox.cli.cluster_options import Place, name_server_option, on_cluster, place_options
+from kerolox.cli import completing
+from kerolox.cli.cluster_options import Place, name_server_option, place_options
 from kerolox.cli.confirming import (
     Consent,
     confirm,
@@ -14,6 +15,8 @@ from kerolox.cli.confirming import (
     dry_run_option,
     print_dry_run,
 )
+from kerolox.cli.connecting import on_cluster
+from kerolox.cli.grouping import CommandGroup
 from kerolox.cli.output import complain, output_option, print_line
 from kerolox.cli.permissions import PermissionType, permission_text
 from kerolox.cli.rows import (
@@ -62,7 +65,7 @@ _attribute_option = click.option(
 )
 
 
-@click.group()
+@click.group(cls=CommandGroup)
 def topic() -> None:
     """List, describe, create, change and delete topics.
 
@@ -172,7 +175,7 @@ class _Described(NamedTuple):
 
 
 @topic.command("describe")
-@click.argument("name")
+@click.argument("name", shell_complete=completing.topics)
 @output_option
 @name_server_option
 def describe_command(name: str, output: str, name_server: str) -> None:
@@ -355,7 +358,7 @@ def create_command(
 
 
 @topic.command("update")
-@click.argument("name")
+@click.argument("name", shell_complete=completing.topics)
 @click.option(
     "--queues", type=click.IntRange(1, 65535), help="Write queues, and read queues if more."
 )
@@ -412,7 +415,7 @@ def update_command(
 
 
 @topic.command("permission")
-@click.argument("name")
+@click.argument("name", shell_complete=completing.topics)
 @click.argument("perm", type=PermissionType(), required=False, metavar="[R|W|RW]")
 @dry_run_option
 @place_options
@@ -498,8 +501,14 @@ def _change_text(change: TopicChange) -> str:
 
 
 @topic.command("delete")
-@click.argument("name")
-@click.option("--cluster", default="", metavar="NAME", help="Only there.")
+@click.argument("name", shell_complete=completing.topics)
+@click.option(
+    "--cluster",
+    default="",
+    metavar="NAME",
+    shell_complete=completing.clusters,
+    help="Only there.",
+)
 @consent_options
 @output_option
 @name_server_option

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import click
 
+from kerolox.cli.grouping import Command
 from kerolox.cli.output import complain, output_option, print_line
 from kerolox.cli.rows import Column, is_text, show_rows
 from kerolox.config import replace_file
@@ -23,7 +24,7 @@ _COLUMNS = (
 )
 
 
-@click.command()
+@click.command(cls=Command)
 @click.option(
     "--data",
     type=click.Path(path_type=Path),

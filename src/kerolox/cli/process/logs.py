@@ -21,7 +21,7 @@ from types import TracebackType
 from typing import TextIO
 
 from kerolox.errors import ConfigError
-from kerolox.remoting.audit import LOGGER as AUDIT_LOGGER
+from kerolox.remoting import AUDIT_LOGGER
 from kerolox.text import printable
 
 LINES_PER_SECOND_MAX = 10

@@ -45,13 +45,19 @@ class Role(Protocol):
         ...
 
 
-def run(work: Coroutine[object, None, _Result]) -> _Result:
-    """Run in a new event loop, uvloop's where it is installed. A thread that does not return from
-    the disk holds up the end for ``STOP_SECONDS_MAX`` at most."""
+def run(work: Coroutine[object, None, _Result], *, many: bool = True) -> _Result:
+    """Run in a new event loop. A thread that does not return from the disk holds up the end for
+    ``STOP_SECONDS_MAX`` at most.
+
+    Args:
+        work: what to run.
+        many: many requests are made or answered. Then the loop is uvloop's, where that is
+            installed; for few it costs more time than it saves.
+    """
     ending = threading.Timer(STOP_SECONDS_MAX, _end_anyway)
     ending.daemon = True
     try:
-        with asyncio.Runner(loop_factory=_loop_factory()) as runner:
+        with asyncio.Runner(loop_factory=_loop_factory() if many else None) as runner:
             try:
                 return runner.run(work)
             finally:

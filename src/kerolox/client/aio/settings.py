@@ -21,7 +21,7 @@ from kerolox.client.core.hooks import ConsumeHook, EndTransactionHook, RpcHook, 
 from kerolox.client.core.sending.retry import RETRIED_CODES
 from kerolox.client.core.validate import check_topic
 from kerolox.errors import ConfigError, MessageRejectedError
-from kerolox.kernel.settings import DEFAULT_DELAY_LEVELS, delay_levels_ms
+from kerolox.kernel.delay_levels import DEFAULT_DELAY_LEVELS, delay_levels_ms
 from kerolox.message import ConsumeFromWhere, MessageModel
 from kerolox.protocol.codes import SerializeType
 from kerolox.protocol.compression import CompressionType, check_compression

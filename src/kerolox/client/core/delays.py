@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import timedelta
 
 from kerolox.errors import ConfigError, MessageRejectedError
-from kerolox.kernel.settings import DEFAULT_DELAY_LEVELS, delay_levels_ms
+from kerolox.kernel.delay_levels import DEFAULT_DELAY_LEVELS, delay_levels_ms
 
 DELAYS_SECONDS = tuple(ms // 1_000 for ms in delay_levels_ms(DEFAULT_DELAY_LEVELS))
 """Levels 1 to 18 of the default ``messageDelayLevel``."""

@@ -5,10 +5,10 @@ from __future__ import annotations
 from starlette.responses import Response
 
 from kerolox.admin import Account
-from kerolox.admin.acl import PERMISSIONS
 from kerolox.admin.asking import answers_of
 from kerolox.console.visit import ActionResult, Visit
 from kerolox.errors import ClientError
+from kerolox.protocol.names import ACL_PERMISSIONS
 
 __all__ = ["delete", "put", "set_white_list", "show"]
 
@@ -27,7 +27,7 @@ async def show(visit: Visit) -> Response:
         versions={name: each for name, each in versions.items() if each},
         failed={name: str(error) for name, error in failed.items()},
         clusters=sorted((await visit.console.cluster.info()).clusters),
-        permissions=PERMISSIONS,
+        permissions=ACL_PERMISSIONS,
     )
 
 

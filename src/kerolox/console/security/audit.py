@@ -11,10 +11,10 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping
 
+from kerolox.remoting import AUDIT_LOGGER
 from kerolox.remoting.audit import (
     DENIALS_OF_ADDRESS,
     DENIALS_OF_ALL,
-    LOGGER,
     audit_text,
     utc_text,
     without_secrets,
@@ -23,7 +23,7 @@ from kerolox.remoting.limits.rates import Rates
 
 __all__ = ["Audit"]
 
-_log = logging.getLogger(LOGGER)
+_log = logging.getLogger(AUDIT_LOGGER)
 
 
 class Audit:

@@ -12,6 +12,7 @@ from kerolox.cli.commands.brokers.roles import demote_command, promote_command, 
 from kerolox.cli.commands.brokers.settings import config
 from kerolox.cli.commands.brokers.showing import describe_command, list_command
 from kerolox.cli.commands.serve import broker as serve_broker
+from kerolox.cli.grouping import CommandGroup
 
 
 def _serve_alone(**given: object) -> None:
@@ -26,13 +27,14 @@ def _serve_alone(**given: object) -> None:
             )
 
 
-broker = click.Group(
+broker = CommandGroup(
     "broker",
     callback=_serve_alone,
     params=list(serve_broker.params),
     invoke_without_command=True,
     subcommand_metavar="[COMMAND]",
-    help=inspect.cleandoc(serve_broker.help or "") + "\n\nCommands are about brokers that run.",
+    help="Run a broker, or examine and change those of a cluster.\n\nWithout a command: "
+    + inspect.cleandoc(serve_broker.help or ""),
 )
 
 for _command in (

@@ -6,13 +6,10 @@ from typing import TYPE_CHECKING
 
 import click
 
-from kerolox.cli.cluster_options import (
-    broker_argument,
-    name_server_option,
-    on_cluster,
-    seconds_option,
-)
+from kerolox.cli.cluster_options import broker_argument, name_server_option, seconds_option
 from kerolox.cli.confirming import dry_run_option, print_dry_run
+from kerolox.cli.connecting import on_cluster
+from kerolox.cli.grouping import Command
 from kerolox.cli.output import complain, output_option, print_line
 from kerolox.cli.rows import columns_of, is_text, show_row
 from kerolox.text import counted
@@ -21,7 +18,7 @@ if TYPE_CHECKING:
     from kerolox.admin import Admin, BrokerDrain
 
 
-@click.command("retire")
+@click.command("retire", cls=Command)
 @broker_argument
 @click.option("--force", is_flag=True, help="Even if its topics are on no other broker.")
 @click.option("--no-wait", is_flag=True, help="Only say what is left; don't wait for that.")
@@ -74,7 +71,7 @@ def retire_command(
             on_look=progress,
         )
 
-    found = on_cluster(name_server, work)
+    found = on_cluster(name_server, work, doing=f"waiting until {address} can be stopped")
     row = _row(found, is_safe=not (no_wait or dry_run)) | {"done": not dry_run}
     if progress is None:
         show_row(row, columns_of(row), output)
@@ -142,7 +139,7 @@ def _row(found: BrokerDrain, *, is_safe: bool) -> dict[str, object]:
     }
 
 
-@click.command("return")
+@click.command("return", cls=Command)
 @broker_argument
 @dry_run_option
 @output_option

@@ -6,15 +6,17 @@ from typing import TYPE_CHECKING
 
 import click
 
+from kerolox.cli import completing
 from kerolox.cli.cluster_options import (
     BROKER_HELP,
     broker_argument,
     name_server_option,
-    on_cluster,
     resolved,
     seconds_option,
 )
 from kerolox.cli.confirming import dry_run_option, print_dry_run
+from kerolox.cli.connecting import on_cluster
+from kerolox.cli.grouping import Command
 from kerolox.cli.output import output_option, print_line
 from kerolox.cli.rows import (
     Column,
@@ -36,7 +38,7 @@ _timeout_option = seconds_option(
 )
 
 
-@click.command("role")
+@click.command("role", cls=Command)
 @broker_argument
 @output_option
 @name_server_option
@@ -73,7 +75,7 @@ def role_command(address: str, output: str, name_server: str) -> None:
     )
 
 
-@click.command("promote")
+@click.command("promote", cls=Command)
 @broker_argument
 @click.option(
     "--accept-loss",
@@ -120,12 +122,13 @@ def promote_command(
     _show_changed(changed, output)
 
 
-@click.command("demote")
+@click.command("demote", cls=Command)
 @broker_argument
 @click.option(
     "--to",
     default="",
     metavar="BROKER",
+    shell_complete=completing.brokers,
     help=f"The slave that takes its place: {BROKER_HELP}.",
 )
 @click.option("--without-master", is_flag=True, help="Nobody takes its place.")

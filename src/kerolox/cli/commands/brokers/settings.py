@@ -7,14 +7,11 @@ from typing import TYPE_CHECKING
 
 import click
 
-from kerolox.cli.cluster_options import (
-    Place,
-    broker_argument,
-    name_server_option,
-    on_cluster,
-    place_options,
-)
+from kerolox.cli import completing
+from kerolox.cli.cluster_options import Place, broker_argument, name_server_option, place_options
 from kerolox.cli.confirming import dry_run_option, print_dry_run
+from kerolox.cli.connecting import on_cluster
+from kerolox.cli.grouping import CommandGroup
 from kerolox.cli.output import complain, output_option, print_line
 from kerolox.cli.rows import Column, is_text, show_rows
 
@@ -25,7 +22,7 @@ UNKNOWN, DEFAULT, SET = "", "default", "set"
 """Where a value comes from; nothing: the default of that key is not known here."""
 
 
-@click.group()
+@click.group(cls=CommandGroup)
 def config() -> None:
     """Show and change settings of brokers that run.
 
@@ -37,7 +34,7 @@ def config() -> None:
 
 @config.command("show")
 @broker_argument
-@click.argument("names", nargs=-1, metavar="[KEY]...")
+@click.argument("names", nargs=-1, metavar="[KEY]...", shell_complete=completing.settings)
 @click.option("--set", "only_set", is_flag=True, help="Only what differs from the default.")
 @click.option("--waiting", is_flag=True, help="Only what waits for a restart.")
 @output_option
@@ -130,7 +127,13 @@ def _defaults() -> dict[str, str]:
 
 
 @config.command("set")
-@click.argument("pairs", nargs=-1, required=True, metavar="KEY=VALUE...")
+@click.argument(
+    "pairs",
+    nargs=-1,
+    required=True,
+    metavar="KEY=VALUE...",
+    shell_complete=completing.assignments,
+)
 @dry_run_option
 @place_options
 @output_option

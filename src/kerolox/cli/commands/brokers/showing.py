@@ -6,7 +6,10 @@ from typing import TYPE_CHECKING
 
 import click
 
-from kerolox.cli.cluster_options import broker_argument, name_server_option, on_cluster
+from kerolox.cli import completing
+from kerolox.cli.cluster_options import broker_argument, name_server_option
+from kerolox.cli.connecting import on_cluster
+from kerolox.cli.grouping import Command
 from kerolox.cli.output import complain, output_option
 from kerolox.cli.permissions import permission_text
 from kerolox.cli.rows import (
@@ -24,8 +27,14 @@ if TYPE_CHECKING:
 _UNITS = ("B", "KiB", "MiB", "GiB", "TiB")
 
 
-@click.command("list")
-@click.option("--cluster", default="", metavar="NAME", help="Only there.")
+@click.command("list", cls=Command)
+@click.option(
+    "--cluster",
+    default="",
+    metavar="NAME",
+    shell_complete=completing.clusters,
+    help="Only there.",
+)
 @output_option
 @name_server_option
 def list_command(cluster: str, output: str, name_server: str) -> None:
@@ -86,7 +95,7 @@ async def _shown(admin: Admin, address: str) -> dict[str, object]:
     }
 
 
-@click.command("describe")
+@click.command("describe", cls=Command)
 @broker_argument
 @click.option("--all", "everything", is_flag=True, help="All that it says, by RocketMQ's names.")
 @output_option

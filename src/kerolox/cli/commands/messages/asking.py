@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import asyncio
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
-from kerolox.cli.cluster_options import name_server_option, on_cluster, seconds_option, security
+from kerolox.cli import completing
+from kerolox.cli.cluster_options import name_server_option, seconds_option
 from kerolox.cli.commands.messages.outgoing import (
     GROUP,
     Draft,
@@ -17,6 +17,8 @@ from kerolox.cli.commands.messages.outgoing import (
     producer_settings,
     whole_bodies,
 )
+from kerolox.cli.connecting import on_cluster, security
+from kerolox.cli.grouping import Command
 from kerolox.cli.messages import body_option, show_message
 from kerolox.cli.output import RAW, complain, output_option, print_line
 from kerolox.cli.rows import is_text
@@ -34,8 +36,8 @@ _timeout_option = seconds_option(
 )
 
 
-@click.command()
-@click.argument("topic")
+@click.command(cls=Command)
+@click.argument("topic", shell_complete=completing.topics)
 @click.argument("text", metavar="[BODY]", required=False, type=click.UNPROCESSED)
 @click.option(
     "--file",
@@ -101,10 +103,15 @@ def _show_reply(reply: MessageExt, form: str, output: str) -> None:
     sys.stdout.flush()
 
 
-@click.command()
-@click.argument("topic")
+@click.command(cls=Command)
+@click.argument("topic", shell_complete=completing.topics)
 @click.argument("text", metavar="[BODY]", required=False, type=click.UNPROCESSED)
-@click.option("--group", required=True, help="The consumer group: its members share the requests.")
+@click.option(
+    "--group",
+    required=True,
+    shell_complete=completing.groups,
+    help="The consumer group: its members share the requests.",
+)
 @click.option(
     "--command",
     metavar="COMMAND",
@@ -173,6 +180,8 @@ class _Answering:
         form: str,
         output: str,
     ) -> None:
+        import asyncio
+
         self.producer: Producer | None = None
         self.done = asyncio.Event()
         self._draft = draft
@@ -213,6 +222,8 @@ class _Answering:
     async def _body_for(self, asked: MessageExt) -> bytes:
         if self._command is None:
             return (self._body or "").encode()
+        import asyncio
+
         from kerolox.errors import ClientError
 
         process = await asyncio.create_subprocess_shell(

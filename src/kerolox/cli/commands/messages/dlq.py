@@ -8,8 +8,11 @@ from typing import TYPE_CHECKING
 import click
 
 from kerolox.admin.positions import Position
-from kerolox.cli.cluster_options import name_server_option, on_cluster
+from kerolox.cli import completing
+from kerolox.cli.cluster_options import name_server_option
 from kerolox.cli.confirming import Consent, confirm, consent_options
+from kerolox.cli.connecting import on_cluster
+from kerolox.cli.grouping import CommandGroup
 from kerolox.cli.messages import (
     body_option,
     body_text,
@@ -50,7 +53,7 @@ RESENT_COLUMNS = (
 )
 
 
-@click.group()
+@click.group(cls=CommandGroup)
 def dlq() -> None:
     """Examine dead letters, the messages that a group gave up, and send them again.
 
@@ -92,7 +95,7 @@ def list_command(output: str, name_server: str) -> None:
 
 
 @dlq.command("show")
-@click.argument("group")
+@click.argument("group", shell_complete=completing.groups)
 @range_options
 @grep_option
 @click.option("--waiting", is_flag=True, help="Only those that are not done.")
@@ -177,7 +180,7 @@ def _place(message: MessageExt) -> str:
 
 
 @dlq.command("export")
-@click.argument("group")
+@click.argument("group", shell_complete=completing.groups)
 @range_options
 @body_option
 @name_server_option
@@ -195,7 +198,7 @@ def export_command(
 
 
 @dlq.command("resend")
-@click.argument("group")
+@click.argument("group", shell_complete=completing.groups)
 @click.argument("message_ids", nargs=-1, metavar="[ID]...")
 @range_options
 @grep_option
@@ -248,7 +251,7 @@ def resend_command(
 
         work.begin(dry_run=dry_run)
         try:
-            on_cluster(name_server, go)
+            on_cluster(name_server, go, doing=work.status)
         except BaseException:
             work.end(is_whole=False)
             raise
@@ -270,6 +273,12 @@ class _Resending:
     def __init__(self, group: str, ids: frozenset[str], output: str) -> None:
         self._group, self._ids, self._output = group, ids, output
         self.waiting = self.chosen = 0
+
+    def status(self) -> str:
+        """What is done now, for a terminal."""
+        if self._is_plan:
+            return f"{counted(self.chosen, 'dead letter')} found"
+        return f"{self._counts['sent']} of {counted(self.waiting, 'dead letter')} sent"
 
     def begin(self, *, dry_run: bool) -> None:
         self._pages = RowPages(RESENT_COLUMNS, self._output)
@@ -336,7 +345,7 @@ class _Resending:
 
 
 @dlq.command("purge")
-@click.argument("group")
+@click.argument("group", shell_complete=completing.groups)
 @click.option(
     "--until",
     "stop",

@@ -7,8 +7,11 @@ from typing import TYPE_CHECKING
 import click
 
 from kerolox.admin.positions import Position
-from kerolox.cli.cluster_options import Place, name_server_option, on_cluster, place_options
+from kerolox.cli import completing
+from kerolox.cli.cluster_options import Place, name_server_option, place_options
 from kerolox.cli.confirming import Consent, confirm, consent_options
+from kerolox.cli.connecting import on_cluster
+from kerolox.cli.grouping import CommandGroup
 from kerolox.cli.messages import (
     body_option,
     first_matching,
@@ -33,7 +36,7 @@ MESSAGES = 100
 """Shown by ``message list`` unless ``--count`` says otherwise."""
 
 
-@click.group()
+@click.group(cls=CommandGroup)
 def message() -> None:
     """Find, show and send again single messages.
 
@@ -45,7 +48,7 @@ def message() -> None:
 
 
 @message.command("list")
-@click.argument("topic")
+@click.argument("topic", shell_complete=completing.topics)
 @range_options
 @click.option("--queue", metavar="BROKER/ID", help="Only this queue.")
 @click.option("--tags", default="*", metavar="EXPR", help="Only these: 'a || b'.")
@@ -94,7 +97,12 @@ def list_command(
 
 @message.command("get")
 @click.argument("message_id")
-@click.option("--topic", default="", help="Needed for an id that a producer made.")
+@click.option(
+    "--topic",
+    default="",
+    shell_complete=completing.topics,
+    help="Needed for an id that a producer made.",
+)
 @body_option
 @output_option
 @name_server_option
@@ -106,7 +114,7 @@ def get_command(message_id: str, topic: str, body: str, output: str, name_server
 
 
 @message.command("at")
-@click.argument("topic")
+@click.argument("topic", shell_complete=completing.topics)
 @click.argument("queue", metavar="BROKER/ID")
 @click.argument("offset", type=click.IntRange(min=0))
 @body_option
@@ -122,7 +130,7 @@ def at_command(
 
 
 @message.command("find")
-@click.argument("topic")
+@click.argument("topic", shell_complete=completing.topics)
 @click.argument("key")
 @click.option("--count", type=click.IntRange(1, 1024), default=64, show_default=True)
 @body_option
@@ -143,7 +151,12 @@ def find_command(
 
 @message.command("consumers")
 @click.argument("message_id")
-@click.option("--topic", default="", help="Needed for an id that a producer made.")
+@click.option(
+    "--topic",
+    default="",
+    shell_complete=completing.topics,
+    help="Needed for an id that a producer made.",
+)
 @output_option
 @name_server_option
 def consumers_command(message_id: str, topic: str, output: str, name_server: str) -> None:
@@ -172,8 +185,20 @@ def consumers_command(message_id: str, topic: str, output: str, name_server: str
 
 @message.command("resend")
 @click.argument("message_id")
-@click.option("--topic", default="", help="Where it is; needed for an id that a producer made.")
-@click.option("--to", "target", default="", metavar="TOPIC", help="Another topic.")
+@click.option(
+    "--topic",
+    default="",
+    shell_complete=completing.topics,
+    help="Where it is; needed for an id that a producer made.",
+)
+@click.option(
+    "--to",
+    "target",
+    default="",
+    metavar="TOPIC",
+    shell_complete=completing.topics,
+    help="Another topic.",
+)
 @consent_options
 @output_option
 @name_server_option

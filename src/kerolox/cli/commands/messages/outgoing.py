@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import functools
 import os
 import random
@@ -175,7 +174,7 @@ def _property(text: str) -> tuple[str, str]:
 
 def producer_settings() -> ProducerSettings:
     """Of the command that runs."""
-    from kerolox.cli.cluster_options import security
+    from kerolox.cli.connecting import security
     from kerolox.client import ProducerSettings
 
     credentials, tls = security()
@@ -234,6 +233,8 @@ async def _lines(number: int) -> AsyncIterator[bytes]:
 async def _chunk(number: int) -> bytes:
     """What there is to read; empty at the end. A thread that reads a pipe could not be stopped, so
     that is waited for by the loop, which can't wait for files."""
+    import asyncio
+
     mode = os.fstat(number).st_mode
     if stat.S_ISFIFO(mode) or stat.S_ISSOCK(mode) or os.isatty(number):
         loop = asyncio.get_running_loop()

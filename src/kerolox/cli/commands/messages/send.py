@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import dataclasses
 import time
 from dataclasses import dataclass
@@ -12,7 +11,8 @@ from typing import TYPE_CHECKING
 import click
 
 from kerolox.admin.positions import duration_ms
-from kerolox.cli.cluster_options import name_server_option, on_cluster
+from kerolox.cli import completing
+from kerolox.cli.cluster_options import name_server_option
 from kerolox.cli.commands.messages.outgoing import (
     GROUP,
     Draft,
@@ -21,6 +21,8 @@ from kerolox.cli.commands.messages.outgoing import (
     producer_settings,
     whole_bodies,
 )
+from kerolox.cli.connecting import on_cluster
+from kerolox.cli.grouping import Command
 from kerolox.cli.output import JSON, complain, output_option, print_json, print_line
 from kerolox.cli.positions import queue_of
 from kerolox.cli.rows import columns_of, is_text, show_row
@@ -56,8 +58,8 @@ class _Duration(click.ParamType[float]):
             self.fail(str(error), param, ctx)
 
 
-@click.command()
-@click.argument("topic")
+@click.command(cls=Command)
+@click.argument("topic", shell_complete=completing.topics)
 @click.argument("body", required=False, type=click.UNPROCESSED)
 @click.option(
     "--file",
@@ -134,7 +136,9 @@ def send(
         async with Producer(GROUP, name_server, settings=settings) as producer:
             await sending.run(lambda message: producer.send(message, queue=place))
 
-    on_cluster(name_server, lambda admin: _telling(admin, topic, lambda: work(admin)))
+    on_cluster(
+        name_server, lambda admin: _telling(admin, topic, lambda: work(admin)), many=not is_single
+    )
     sending.show_end()
 
 
@@ -174,7 +178,7 @@ class _Delay:
 async def _delay_levels(admin: Admin) -> tuple[int, ...]:
     """The delays of the brokers' levels; nothing where they differ, or do not report."""
     from kerolox.admin.asking import all_answers, targets
-    from kerolox.kernel.settings import delay_levels_ms
+    from kerolox.kernel.delay_levels import delay_levels_ms
 
     try:
         found = await all_answers(
@@ -208,6 +212,8 @@ class _Sending:
     def __init__(
         self, messages: AsyncIterator[Message], rate: float | None, output: str, *, is_single: bool
     ) -> None:
+        import asyncio
+
         self._messages = messages
         self._rate = rate
         self._output = output
@@ -225,6 +231,8 @@ class _Sending:
         Raises:
             KeroloxError: the first that failed; of several messages it says how many were sent.
         """
+        import asyncio
+
         begin = time.monotonic()
         number = 0
         try:

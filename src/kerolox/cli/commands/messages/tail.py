@@ -6,7 +6,6 @@ the request): no group is created, no offset is stored, no other consumer notice
 
 from __future__ import annotations
 
-import asyncio
 import math
 import sys
 from dataclasses import dataclass
@@ -15,7 +14,10 @@ from typing import TYPE_CHECKING
 import click
 
 from kerolox.admin.positions import FIRST, LAST, Position
-from kerolox.cli.cluster_options import name_server_option, on_cluster
+from kerolox.cli import completing
+from kerolox.cli.cluster_options import name_server_option
+from kerolox.cli.connecting import on_cluster
+from kerolox.cli.grouping import Command
 from kerolox.cli.messages import body_option, grep_option, searching, show_message
 from kerolox.cli.output import complain, output_option, print_line
 from kerolox.cli.positions import PositionType, from_option
@@ -56,8 +58,8 @@ class _TailOptions:
     output: str
 
 
-@click.command()
-@click.argument("topic")
+@click.command(cls=Command)
+@click.argument("topic", shell_complete=completing.topics)
 @from_option(LAST)
 @click.option("--from-start", is_flag=True, help="The same as --from beginning.")
 @click.option(
@@ -108,11 +110,13 @@ def tail(
         form=body,
         output=output,
     )
-    on_cluster(name_server, lambda admin: _Tail(admin, options).run(ready_line))
+    on_cluster(name_server, lambda admin: _Tail(admin, options).run(ready_line), many=True)
 
 
 class _Tail:
     def __init__(self, admin: Admin, options: _TailOptions) -> None:
+        import asyncio
+
         self._admin = admin
         self._options = options
         self._subscription = options.subscription
@@ -122,6 +126,8 @@ class _Tail:
         self._tasks: dict[MessageQueue, asyncio.Task[None]] = {}
 
     async def run(self, ready_line: bool) -> None:
+        import asyncio
+
         route = await self._route()
         # A queue that appears later is new: its first message is not to be missed.
         await self._follow(route, self._options.start)
@@ -163,6 +169,8 @@ class _Tail:
             complain(f"kerolox: {error}")
 
     async def _follow(self, route: TopicRoute, start: Position) -> None:
+        import asyncio
+
         from kerolox.client.core.routes import subscribe_queues
 
         for broker in route.brokers:
@@ -187,6 +195,8 @@ class _Tail:
         return begin, math.inf if stop is None else end
 
     async def _pull(self, queue: MessageQueue, offset: int, end: float) -> None:
+        import asyncio
+
         from kerolox.client.core.consuming.pull import pull_request, pull_result
 
         lost = False

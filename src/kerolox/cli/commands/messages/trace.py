@@ -2,41 +2,23 @@
 
 from __future__ import annotations
 
-import dataclasses
-from enum import Enum
-from typing import TYPE_CHECKING, NamedTuple
-
 import click
 
-from kerolox.cli.cluster_options import name_server_option, on_cluster
+from kerolox.cli import completing
+from kerolox.cli.cluster_options import name_server_option
+from kerolox.cli.connecting import on_cluster
+from kerolox.cli.grouping import Command
 from kerolox.cli.output import output_option
 from kerolox.cli.rows import Column, number_column, show_rows, time_column
-from kerolox.client.core.hooks import ConsumeReturnType
-from kerolox.client.core.tracing.trace import (
-    EndTransactionTrace,
-    PubTrace,
-    SubAfterTrace,
-    SubBeforeTrace,
-)
 from kerolox.protocol.names import TRACE_TOPIC
 
-if TYPE_CHECKING:
-    from kerolox.admin import Admin
-    from kerolox.client.core.tracing.trace import TraceView
-    from kerolox.message import MessageExt
 
-
-class _TraceAnswers(NamedTuple):
-    views: list[TraceView]
-    message: MessageExt | None
-    """As it is stored; None: it is not there any more, or nobody said in which topic it is."""
-
-
-@click.command()
+@click.command(cls=Command)
 @click.argument("message_id")
 @click.option(
     "--topic",
     default=TRACE_TOPIC,
+    shell_complete=completing.topics,
     show_default=True,
     help="Where clients write traces, if they were told to write them elsewhere.",
 )
@@ -47,7 +29,9 @@ def trace(message_id: str, topic: str, output: str, name_server: str) -> None:
 
     Only clients with message traces switched on tell of it; each does so within about a second.
     """
-    answers = on_cluster(name_server, lambda admin: _ask(admin, message_id, topic))
+    from kerolox.cli.commands.messages.timeline import ask, timeline
+
+    answers = on_cluster(name_server, lambda admin: ask(admin, message_id, topic))
     if not answers.views:
         raise click.ClickException(
             f"topic {topic} has no trace of message {message_id}; do its clients write traces?"
@@ -61,93 +45,4 @@ def trace(message_id: str, topic: str, output: str, name_server: str) -> None:
         number_column("tookMs", "TOOK MS"),
         Column("note", "NOTE"),
     )
-    show_rows(_timeline(answers), columns, output)
-
-
-async def _ask(admin: Admin, message_id: str, topic: str) -> _TraceAnswers:
-    from kerolox.errors import KeroloxError
-
-    views = await admin.message_traces(message_id, topic=topic)
-    own = next((each.trace.topic for each in views if isinstance(each.trace, PubTrace)), "")
-    try:
-        message = await admin.message_by_id(message_id, topic=own) if own else None
-    except KeroloxError:
-        message = None
-    return _TraceAnswers(views, message)
-
-
-def _timeline(answers: _TraceAnswers) -> list[dict[str, object]]:
-    """What happened, in order, each with the milliseconds since the first."""
-    began: dict[tuple[str, str], int] = {}
-    for view in answers.views:
-        if isinstance(view.trace, SubBeforeTrace):
-            began[view.client_host, view.trace.request_id] = view.trace.timestamp_ms
-    found = [_event(view, began) for view in answers.views]
-    if answers.message is not None:
-        found.append(_stored(answers.message))
-    # The clocks of machines differ; what is reported of one moment stands as it must have been.
-    found.sort(key=lambda event: (event["timestamp"], _ORDER[str(event["type"])]))
-    first = found[0]["timestamp"]
-    assert isinstance(first, int)
-    for event in found:
-        at = event["timestamp"]
-        assert isinstance(at, int)
-        event["afterMs"] = at - first
-    return found
-
-
-_ORDER = {"Pub": 0, "Stored": 1, "EndTransaction": 2, "SubBefore": 3, "SubAfter": 4}
-
-
-def _event(view: TraceView, began: dict[tuple[str, str], int]) -> dict[str, object]:
-    record = view.trace
-    at, took = record.timestamp_ms, None
-    match record:
-        case PubTrace():
-            event, took = ("sent" if record.is_success else "send failed"), record.cost_ms
-            note = (
-                f"{record.message_type.name}, {record.body_bytes} bytes of topic {record.topic} to "
-                f"{record.store_host}"
-            )
-        case SubBeforeTrace():
-            event = "consuming"
-            note = f"retry {record.retry_times}" if record.retry_times else ""
-        case SubAfterTrace():
-            is_done = record.return_type is ConsumeReturnType.SUCCESS
-            event, took = ("consumed" if is_done else "not consumed"), record.cost_ms
-            note = record.return_type.name
-            # Clients before 4.9 don't say when it ended.
-            at = at or began.get((view.client_host, record.request_id), 0) + took
-        case EndTransactionTrace():
-            event = f"transaction: {record.state.name.lower()}"
-            note = "after a question of the broker" if record.is_from_check else ""
-    fields = {
-        name: value.name if isinstance(value, Enum) else value
-        for name, value in dataclasses.asdict(record).items()
-    }
-    return {
-        "timestamp": at,
-        "afterMs": 0,
-        "type": type(record).__name__.removesuffix("Trace"),
-        "event": event,
-        "group": record.group,
-        "client": view.client_host,
-        "tookMs": took,
-        "note": note,
-        "details": fields,
-    }
-
-
-def _stored(message: MessageExt) -> dict[str, object]:
-    place = f"{message.broker_name}/{message.queue_id}@{message.queue_offset}"
-    return {
-        "timestamp": message.store_timestamp,
-        "afterMs": 0,
-        "type": "Stored",
-        "event": "stored",
-        "group": "",
-        "client": "",
-        "tookMs": None,
-        "note": place,
-        "details": {"topic": message.topic, "offset_message_id": message.offset_message_id},
-    }
+    show_rows(timeline(answers), columns, output)

@@ -8,9 +8,6 @@ from __future__ import annotations
 
 import logging
 import os
-import urllib.error
-import urllib.request
-from http.client import HTTPException
 from typing import TYPE_CHECKING
 
 from kerolox.client.aio.network.identity import name_servers_of
@@ -41,6 +38,9 @@ class AddressServer:
 
     async def fetch(self) -> tuple[str, ...]:
         """The name servers; none when that could not be found out, which is logged."""
+        # Few clients have such a server, and these modules take long to import.
+        from http.client import HTTPException
+
         try:
             addresses = address_of_answer(await to_thread(self._get))
             if not addresses:
@@ -51,6 +51,8 @@ class AddressServer:
             return ()
 
     def _get(self) -> str:
+        import urllib.request
+
         # Proxies of the environment are for the outside; this server is one of the cluster's.
         opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
         with opener.open(self.url, timeout=ANSWER_SECONDS_MAX) as answer:

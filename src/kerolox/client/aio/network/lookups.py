@@ -8,7 +8,6 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING
 
-from kerolox.client.core.tracing.trace import TraceView, trace_views
 from kerolox.errors import BrokerError, NotFoundError, RemoteProtocolError, RemotingError
 from kerolox.message import MessageExt, MessageId
 from kerolox.protocol.codes import RequestCode
@@ -19,6 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from kerolox.client.aio.network.access import Access
+    from kerolox.client.core.tracing.trace import TraceView
     from kerolox.message import MessageQueue
     from kerolox.protocol.command import RemotingCommand
 
@@ -186,6 +186,8 @@ async def message_trace(
     Raises:
         TopicRouteNotFoundError: there is no such topic.
     """
+    from kerolox.client.core.tracing.trace import trace_views
+
     found = await search_messages(access, topic, message_id, max_messages=max_messages)
     return trace_views(message_id, found)
 

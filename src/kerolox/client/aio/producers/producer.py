@@ -25,7 +25,6 @@ from kerolox.client.aio.producers.fast_sends import FastSends
 from kerolox.client.aio.producers.open_requests import CHECK_INTERVAL_MS, OpenRequests
 from kerolox.client.aio.producers.plans import Plan, Plans, TimeLimit
 from kerolox.client.aio.producers.preparing import Preparation, QueueSelector
-from kerolox.client.aio.producers.tracing import TraceDispatcher, trace_producer
 from kerolox.client.aio.settings import ProducerSettings
 from kerolox.client.core.checking import checked
 from kerolox.client.core.delays import Duration
@@ -62,6 +61,7 @@ from kerolox.remoting.core.client_requests import SlowPathNeededError
 
 if TYPE_CHECKING:
     from kerolox.client.aio.network.cluster import Cluster
+    from kerolox.client.aio.producers.tracing import TraceDispatcher
     from kerolox.client.core.routes import TopicRoute
     from kerolox.codec.sending import TopicSender
     from kerolox.protocol.command import RemotingCommand
@@ -145,6 +145,8 @@ class Producer(Client):
             self._topic_senders = self._fast_sends.hot
 
     def _new_tracing(self, group: str) -> TraceDispatcher:
+        from kerolox.client.aio.producers.tracing import TraceDispatcher, trace_producer
+
         name_servers = ";".join(self._name_servers)
         made = TraceDispatcher(
             lambda: trace_producer(Producer, group, "PRODUCE", name_servers, self.settings),

@@ -1,0 +1,177 @@
+"""The servers of ``up``, ``namesrv`` and ``broker``: they start, say what they are, serve, stop."""
+
+from __future__ import annotations
+
+import gc
+import logging
+from collections.abc import AsyncIterator
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from kerolox.addresses import is_loopback, join_address, split_address
+from kerolox.cli.process import running as process
+from kerolox.cli.process.running import Started, running, say
+from kerolox.release import __version__
+from kerolox.text import printable
+
+if TYPE_CHECKING:
+    from kerolox.broker.broker import Broker
+    from kerolox.broker.config import BrokerConfig
+    from kerolox.namesrv.config import NamesrvConfig
+    from kerolox.namesrv.server import NameServer
+    from kerolox.role_settings import RoleSettings
+
+REGISTERED_SECONDS_MAX = 5.0
+"""How long ``up`` waits for its broker to be registered before it says that it is ready."""
+
+LOOPBACK = "127.0.0.1"
+"""How this machine reaches a server that listens on all addresses."""
+
+_log = logging.getLogger(__name__)
+
+
+def serve(started: AbstractAsyncContextManager[Started], ready_file: Path | None) -> None:
+    """Run servers until a signal stops them. Errors: see ``process.running.serve``."""
+    process.run(process.serve(started, ready_file))
+
+
+@asynccontextmanager
+async def up(namesrv_config: NamesrvConfig, broker_config: BrokerConfig) -> AsyncIterator[Started]:
+    """A name server and a broker that is registered with it."""
+    from kerolox.broker.broker import Broker
+    from kerolox.namesrv.server import NameServer
+
+    name_server = NameServer(namesrv_config)
+    async with running(name_server):
+        address = _near_address(name_server)
+        # Only now is the port known when it was to be any free one. Nobody else can be there, so
+        # that a certificate is enough that is for another name, or that the server has made.
+        config = broker_config.overridden(namesrv_addr=address, tls_client_auth_server=False)
+        server = Broker(config)
+        async with running(server):
+            await _registered(server)
+            _print_namesrv(name_server)
+            _print_broker(server, config)
+            _warn_of_strangers(name_server, server)
+            _collect_from_now_on()
+            addresses = {"namesrv": address, "broker": server.address}
+            yield Started(addresses, (name_server, server))
+
+
+@asynccontextmanager
+async def namesrv(config: NamesrvConfig) -> AsyncIterator[Started]:
+    """A name server."""
+    from kerolox.namesrv.server import NameServer
+
+    name_server = NameServer(config)
+    async with running(name_server):
+        _print_namesrv(name_server)
+        _warn_of_strangers(name_server)
+        _collect_from_now_on()
+        yield Started({"namesrv": _near_address(name_server)}, (name_server,))
+
+
+@asynccontextmanager
+async def broker(config: BrokerConfig) -> AsyncIterator[Started]:
+    """A broker."""
+    from kerolox.broker.broker import Broker
+
+    server = Broker(config)
+    async with running(server):
+        _print_broker(server, config)
+        _warn_of_strangers(server)
+        _collect_from_now_on()
+        yield Started({"broker": server.address}, (server,))
+
+
+def _collect_from_now_on() -> None:
+    """Have the collector of Python go from here on, and leave alone what a start has made."""
+    gc.freeze()
+    gc.enable()
+
+
+async def _registered(server: Broker) -> None:
+    """Wait until clients can find the broker; what is said then tells whether they can."""
+    if server.parts.peers.registration.reasons:
+        await server.parts.peers.registration.now(timeout_seconds=REGISTERED_SECONDS_MAX)
+
+
+def _near_address(name_server: NameServer) -> str:
+    """How this machine reaches it."""
+    host, port = split_address(name_server.listen_addresses[0])
+    near = {"0.0.0.0": LOOPBACK, "::": "::1"}.get(host, host)
+    return join_address(near, port)
+
+
+def _warn_of_strangers(*servers: NameServer | Broker) -> None:
+    """Say so where others than this machine may do as they like."""
+    addresses = [address for server in servers for address in server.listen_addresses]
+    far = [address for address in addresses if not is_loopback(split_address(address)[0])]
+    if far:
+        _log.warning(
+            "whoever reaches %s may read, write and delete everything, and change settings: there "
+            "is no access control; listen on fewer addresses (--host, listenHost), or let a "
+            "firewall choose who comes through",
+            ", ".join(far),
+        )
+
+
+def _warn_of_nobody(server: Broker) -> None:
+    """Say so where name servers send clients to an address that nobody listens on."""
+    config = server.config
+    is_near = all(is_loopback(split_address(each)[0]) for each in server.listen_addresses)
+    if is_near and not config.advertised_address and not is_loopback(config.broker_ip1):
+        _log.warning(
+            "clients are sent to %s (brokerIP1), and the broker listens on %s only; give --host "
+            "(listenHost) an address that they reach",
+            server.address,
+            ", ".join(server.listen_addresses),
+        )
+
+
+def _print_namesrv(name_server: NameServer) -> None:
+    say(f"name server  listens on {_shown(name_server.listen_addresses)}")
+    say(f"             stores in {name_server.config.kv_config_path.parent}")
+    _print_settings(name_server.config)
+
+
+def _print_broker(server: Broker, config: BrokerConfig) -> None:
+    say(f"broker       listens on {_shown(server.listen_addresses)}")
+    _print_registered(server)
+    say(f"             stores in {config.store_path_root_dir}")
+    say(f"             Kerolox {__version__}, kernel {server.parts.kernel.text}")
+    _print_settings(config)
+    _warn_of_nobody(server)
+
+
+def _print_registered(server: Broker) -> None:
+    """Which name servers know the broker. What changes later is in the log."""
+    registration = server.parts.peers.registration
+    if registration.registered:
+        say(
+            f"             registered as {server.address} with {', '.join(registration.registered)}"
+        )
+    for name_server, reason in registration.reasons.items():
+        say(f"             NOT registered with {name_server}, tried again: {reason}")
+    if not server.config.name_servers:
+        say("             registered nowhere: no name server is given (-n, namesrvAddr)")
+
+
+def _shown(addresses: tuple[str, ...]) -> str:
+    text = ", ".join(addresses)
+    if all(is_loopback(split_address(each)[0]) for each in addresses):
+        text += " (this machine only)"
+    return text
+
+
+def _print_settings(config: RoleSettings) -> None:
+    """Which file the settings are of: without -c, the one that requests have written."""
+    source = config.source
+    if source is None or not source.keys:
+        return
+    if source.path is not None:
+        say(f"             settings of {source.path}")
+    else:
+        keys = printable(", ".join(source.keys))
+        say(f"             settings that requests changed, of {config.kept_file}: {keys}")
