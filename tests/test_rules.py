@@ -13,6 +13,9 @@ from kerolox._pykernel import headers as fast_headers
 from kerolox.message import ITEM_END, NAME_END, PropertyKey
 from kerolox.protocol import codes, names, records
 from kerolox.protocol.headers import SEND_LONG_NAMES, PullMessageHeader, SendMessageHeader
+from tests.support.parsed import parsed
+
+pytestmark = pytest.mark.xdist_group("source")
 
 ROOT = Path(__file__).resolve().parent.parent
 PYTHON, RUST = ROOT / "src" / "kerolox", ROOT / "kernel" / "core" / "src"
@@ -65,7 +68,7 @@ HOMES = {
 
 def literals(path: Path) -> Iterator[tuple[int, object]]:
     """(line, value) of each literal of a module, its docstrings aside."""
-    tree = ast.parse(path.read_text())
+    tree = parsed(path)
     texts = {
         id(node.value)
         for node in ast.walk(tree)
@@ -107,7 +110,8 @@ def test_no_module_of_python_repeats_a_constant_of_the_wire() -> None:
 def test_request_codes_are_given_by_name() -> None:
     found = []
     for path in sorted(PYTHON.rglob("*.py")):
-        for node in ast.walk(ast.parse(path.read_text())):
+        tree = parsed(path) if "RemotingCommand" in path.read_text() else ast.Module([], [])
+        for node in ast.walk(tree):
             if isinstance(node, ast.Call) and "RemotingCommand" in ast.unparse(node.func):
                 codes_given = [*node.args[:1], *(k.value for k in node.keywords if k.arg == "code")]
                 if any(isinstance(code, ast.Constant) for code in codes_given):
@@ -167,9 +171,9 @@ CODE_SET_HOMES = {
 }
 
 
-def code_sets(source: str) -> Iterator[int]:
+def code_sets(tree: ast.Module) -> Iterator[int]:
     """The lines of collections of response codes that state one of these rules."""
-    for node in ast.walk(ast.parse(source)):
+    for node in ast.walk(tree):
         if isinstance(node, ast.Dict):
             members = list(filter(None, node.keys))
         elif isinstance(node, ast.Set | ast.List | ast.Tuple):
@@ -189,7 +193,7 @@ def test_what_is_stored_and_what_is_tried_again_stand_once() -> None:
     found, homes = [], set()
     for path in sorted(PYTHON.rglob("*.py")):
         name = str(path.relative_to(PYTHON))
-        lines = list(code_sets(path.read_text()))
+        lines = list(code_sets(parsed(path)))
         if lines and name in CODE_SET_HOMES:
             homes.add(name)
         else:
@@ -198,9 +202,9 @@ def test_what_is_stored_and_what_is_tried_again_stand_once() -> None:
     assert homes == CODE_SET_HOMES.keys()
 
 
-def answer_headers(source: str) -> Iterator[int]:
+def answer_headers(tree: ast.Module) -> Iterator[int]:
     """The lines of structs that read the header of an answer."""
-    for node in ast.walk(ast.parse(source)):
+    for node in ast.walk(tree):
         if isinstance(node, ast.ClassDef) and any("Struct" in ast.unparse(b) for b in node.bases):
             fields = {ast.unparse(each.target) for each in node.body if type(each) is ast.AnnAssign}
             if {"code", "opaque"} <= fields:
@@ -215,19 +219,22 @@ HEADER_HOMES = {
 
 def test_the_header_of_an_answer_has_one_decoder_on_each_path() -> None:
     found = {
-        str(path.relative_to(PYTHON)): len(list(answer_headers(path.read_text())))
+        str(path.relative_to(PYTHON)): len(list(answer_headers(parsed(path))))
         for path in sorted(PYTHON.rglob("*.py"))
     }
     assert {name: count for name, count in found.items() if count} == dict.fromkeys(HEADER_HOMES, 1)
 
 
 def test_a_second_statement_of_a_rule_would_be_found() -> None:
-    assert list(code_sets("A = (ResponseCode.SYSTEM_BUSY, ResponseCode.TOPIC_NOT_EXIST)"))
-    assert list(
-        code_sets("A = {ResponseCode.FLUSH_DISK_TIMEOUT: 1, ResponseCode.SLAVE_NOT_AVAILABLE: 2}")
-    )
-    assert not list(code_sets("A = (ResponseCode.SUCCESS, ResponseCode.PULL_NOT_FOUND)"))
-    assert list(answer_headers("class A(msgspec.Struct):\n    code: int\n    opaque: int"))
+    for text in (
+        "A = (ResponseCode.SYSTEM_BUSY, ResponseCode.TOPIC_NOT_EXIST)",
+        "A = {ResponseCode.FLUSH_DISK_TIMEOUT: 1, ResponseCode.SLAVE_NOT_AVAILABLE: 2}",
+    ):
+        assert list(code_sets(ast.parse(text)))
+    ordinary = ast.parse("A = (ResponseCode.SUCCESS, ResponseCode.PULL_NOT_FOUND)")
+    assert not list(code_sets(ordinary))
+    header = ast.parse("class A(msgspec.Struct):\n    code: int\n    opaque: int")
+    assert list(answer_headers(header))
 
 
 def test_a_repeated_constant_would_be_found() -> None:

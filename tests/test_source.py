@@ -9,6 +9,10 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.parsed import parsed
+
+pytestmark = pytest.mark.xdist_group("source")
+
 ROOT = Path(__file__).resolve().parent.parent
 LINES_MAX = 1000
 MADE_BY_TOOLS = {"src/kerolox/admin/sync/_generated.py", "src/kerolox/client/sync/_generated.py"}
@@ -37,7 +41,7 @@ def test_no_source_file_outgrows_reading() -> None:
 def test_no_function_outgrows_a_screen() -> None:
     long_functions = []
     for path in tracked("src/*.py", "tools/*.py", "benchmarks/*.py"):
-        for node in ast.walk(ast.parse(path.read_text())):
+        for node in ast.walk(parsed(path)):
             if not isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
                 continue
             assert node.end_lineno is not None
@@ -71,7 +75,7 @@ def test_no_machine_path_or_download_address_is_recorded() -> None:
 
 
 def test_names_of_tests_are_short_enough_to_read() -> None:
-    pattern = re.compile(r"^\s*(?:async )?def (test_\w+)", re.MULTILINE)
+    pattern = re.compile(r"^[ \t]*(?:async )?def (test_\w+)", re.MULTILINE)
     long_names = [
         f"{path.relative_to(ROOT)}: {name}"
         for path in tracked("tests/*.py")

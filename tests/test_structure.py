@@ -6,6 +6,12 @@ import ast
 import configparser
 from pathlib import Path
 
+import pytest
+
+from tests.support.parsed import parsed
+
+pytestmark = pytest.mark.xdist_group("source")
+
 ROOT = Path(__file__).resolve().parent.parent
 SOURCES = sorted((ROOT / "src").rglob("*.py"))
 OF_THE_LANGUAGE = {"_asdict", "_current_frames", "_exit", "_fields", "_make", "_replace"}
@@ -25,7 +31,7 @@ def test_import_contracts_have_no_exceptions() -> None:
 def test_no_module_uses_a_private_name_of_another() -> None:
     found = []
     for path in SOURCES:
-        tree = ast.parse(path.read_text())
+        tree = parsed(path)
         own = _names(tree)
         for node in ast.walk(tree):
             if isinstance(node, ast.Attribute) and _is_private(node.attr) and node.attr not in own:
@@ -49,8 +55,9 @@ def _names(tree: ast.Module) -> set[str]:
     for node in ast.walk(tree):
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
             names.add(node.name)
-        elif isinstance(node, ast.Attribute) and ast.unparse(node.value) in ("self", "cls"):
-            names.add(node.attr)
+        elif isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name):
+            if node.value.id in ("self", "cls"):
+                names.add(node.attr)
         elif isinstance(node, ast.Constant) and isinstance(node.value, str):
             names.add(node.value)
         elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
@@ -64,7 +71,7 @@ def test_a_frozen_object_is_changed_only_while_it_is_made() -> None:
         f"{path.relative_to(ROOT)}:{node.lineno} {node.name}"
         for path in SOURCES
         if "object.__setattr__" in path.read_text()
-        for node in ast.walk(ast.parse(path.read_text()))
+        for node in ast.walk(parsed(path))
         if isinstance(node, ast.FunctionDef)
         and node.name not in ("__post_init__", "_choose", "_init")
         if any("object.__setattr__(" in ast.unparse(each) for each in node.body)
@@ -89,7 +96,7 @@ def test_the_way_of_a_send_is_few_modules() -> None:
         module = left.pop()
         if module not in found:
             found.add(module)
-            left += _imports(ast.parse(_path_of(module).read_text()))
+            left += _imports(parsed(_path_of(module)))
     on_the_way = sorted(each for each in found if each.startswith(SEND_PATH))
     assert "kerolox.remoting.core.client_requests" in on_the_way
     assert len(on_the_way) <= SEND_PATH_MODULES_MAX, on_the_way
