@@ -212,7 +212,7 @@ def test_the_shape_of_an_index_is_found_however_full_it_is(
     found = []
     for number in range(620):
         bench.append(b"x", properties(UNIQ_KEY=f"U{number:07d}", KEYS=f"k{number}"))
-        if number % 10 == 0:
+        if number % 31 == 0:
             bench.wait_indexed()
             found.append(tuple(index_shape(places_of(bench.path))))
     bench.store.close()

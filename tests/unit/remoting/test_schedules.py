@@ -2,7 +2,7 @@
 
 No socket and no clock: a loop that is turned by hand, and a peer that reads, answers, stands still
 or goes away as the dice say. What must hold is checked after each step. Those of its core alone
-(``test_request_schedules.py``) are more, and compared with a model.
+(``test_request_schedules.py``) are compared with a model.
 """
 
 from __future__ import annotations
