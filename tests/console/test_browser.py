@@ -43,8 +43,9 @@ def axe() -> str:
     return build_axe().read_text()
 
 
-@pytest.fixture
-def browser() -> Iterator[Browser]:
+@pytest.fixture(scope="module")
+def browser(base: str) -> Iterator[Browser]:
+    """One for all pages, begun when no event loop runs any more."""
     with running_browser() as running:
         yield running
 
