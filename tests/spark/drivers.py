@@ -5,16 +5,16 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
-import sys
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tests.support.clients.spark import SECONDS_OF_SPARK
 from tests.support.eventually import wait_until
+from tests.support.servers import forked
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
     from typing import Self
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -34,18 +34,25 @@ class Driver:
         module: the program's, as ``python -m`` takes it.
         arguments: of the program.
         log: a file for what it prints.
+        preloaded: modules that a fork server has imported for it; without them it has an
+            interpreter of its own.
     """
 
-    def __init__(self, module: str, *arguments: object, log: Path) -> None:
+    def __init__(
+        self, module: str, *arguments: object, log: Path, preloaded: Sequence[str] = ()
+    ) -> None:
         self._log = log
         with log.open("wb") as output:
-            self._process = subprocess.Popen(
-                [sys.executable, "-m", module, *map(str, arguments)],
+            self._process = forked.start(
+                module,
+                arguments,
+                driver_variables(),
+                fresh=not preloaded,
+                preloaded=preloaded,
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=output,
                 start_new_session=True,
-                env=driver_variables(),
             )
 
     def __enter__(self) -> Self:
@@ -94,9 +101,11 @@ def driver_variables() -> dict[str, str]:
     return os.environ | {"PYTHONPATH": path}
 
 
-def run_to_its_death(module: str, *arguments: object, log: Path) -> None:
+def run_to_its_death(
+    module: str, *arguments: object, log: Path, preloaded: Sequence[str] = ()
+) -> None:
     """Run a program, which is to kill itself."""
-    with Driver(module, *arguments, log=log) as driver:
+    with Driver(module, *arguments, log=log, preloaded=preloaded) as driver:
         driver.wait(-signal.SIGKILL)
 
 

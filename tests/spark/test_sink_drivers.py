@@ -16,6 +16,8 @@ from tests.support.programs import RUNS_ALL
 
 KILLED = [step for step in STEPS for _ in range(3 if RUNS_ALL else 1)]
 PROGRAM = "tests.spark.sink_plain_driver"
+OF_IT = ("pyarrow", "kerolox.spark.sink.job", "tests.spark.sink_kill_me")
+"""What it imports, most of its time."""
 
 
 @pytest.mark.parametrize("step", KILLED)
@@ -25,7 +27,7 @@ def test_a_plain_driver_that_dies_at_a_step_writes_each_row_once(
     decisions = tmp_path / "kerolox-sink"
     places, log = (topics.namesrv, topic, tmp_path), tmp_path / "log"
     with Watch(topics.broker, topic, decisions, per_batch=PER_BATCH) as watch:
-        run_to_its_death(PROGRAM, *places, step, log=log)
+        run_to_its_death(PROGRAM, *places, step, log=log, preloaded=OF_IT)
         with PatientConnection(topics.broker) as connection:
             seen = numbers_of(connection, topic)
         assert len(set(seen)) == len(seen)
@@ -34,7 +36,7 @@ def test_a_plain_driver_that_dies_at_a_step_writes_each_row_once(
             assert seen == list(range(PER_BATCH))
         else:
             assert PER_BATCH < len(seen) <= 2 * PER_BATCH
-        with Driver(PROGRAM, *places, "none", log=log) as driver:
+        with Driver(PROGRAM, *places, "none", log=log, preloaded=OF_IT) as driver:
             driver.wait()
         with PatientConnection(topics.broker) as connection:
             assert numbers_of(connection, topic) == list(range(BATCHES * PER_BATCH))

@@ -3,8 +3,8 @@
 An interpreter that imports the command line costs a third of a second of a processor, and tests
 start hundreds. :func:`start` gives a process with arguments, environment, files, folder, umask and
 exit status of its own for a tenth of that: the *fork server*, which has imported everything and
-done nothing else, forks it, and it becomes a child of whoever asked, as any other. Tests of the
-start itself ask for a ``fresh`` interpreter.
+done nothing else, forks it, as a child of whoever asked. Tests of the start itself ask for a
+``fresh`` interpreter.
 """
 
 from __future__ import annotations
@@ -50,7 +50,10 @@ SERVERS_OPTION = "--ready-file"
 
 REQUEST_BYTES_MAX = 1 << 17
 STANDARD_FILES = 3
-PR_SET_CHILD_SUBREAPER = 36
+CLONE_CALLS = {"x86_64": 56, "aarch64": 220}
+"""Number of the system call ``clone``, by machine."""
+
+CLONE_PARENT = 0x8000
 
 
 def start(
@@ -59,24 +62,34 @@ def start(
     environment: Mapping[str, str],
     *,
     fresh: bool = False,
+    preloaded: Sequence[str] = (),
     **files: Any,
 ) -> subprocess.Popen[Any]:
     """Begin ``python -m module arguments``.
 
     Args:
         environment: all of its variables.
+        preloaded: modules that the fork server imports instead of the command line's: another one
+            serves who asks for others.
         fresh: with an interpreter of its own. Benchmarks and measures of coverage always have one.
-        files: ``stdin``, ``stdout``, ``stderr``, ``text`` and ``cwd``, as for ``subprocess.Popen``.
+        files: ``stdin``, ``stdout``, ``stderr``, ``text``, ``cwd`` and ``start_new_session``, as
+            for ``subprocess.Popen``.
     """
     command = [module, *map(str, arguments)]
     is_measured = any(name.startswith("COVERAGE_PROCESS") for name in environment)
-    if fresh or is_measured or sys.platform != "linux" or "PYTEST_VERSION" not in os.environ:
+    has_server = sys.platform == "linux" and os.uname().machine in CLONE_CALLS
+    if fresh or is_measured or not has_server or "PYTEST_VERSION" not in os.environ:
         return subprocess.Popen([sys.executable, "-m", *command], env=environment, **files)
-    return _Forked(command, env=environment, **files)
+    return _Forked(command, preloaded=tuple(preloaded), env=environment, **files)
 
 
 class _Forked(subprocess.Popen[Any]):
     """A ``Popen`` whose child comes from the fork server."""
+
+    def __init__(self, command: list[str], *, preloaded: tuple[str, ...], **options: Any) -> None:
+        self._preloaded = preloaded
+        self._has_session = options.get("start_new_session", False)
+        super().__init__(command, **options)
 
     def _execute_child(self, args: list[str], *rest: Any) -> None:
         """What ``Popen`` calls to have its child, in each version of Python so far."""
@@ -84,20 +97,25 @@ class _Forked(subprocess.Popen[Any]):
         stdin, _, _, stdout, _, stderr = pipes
         files = [own if pipe == -1 else pipe for own, pipe in enumerate((stdin, stdout, stderr))]
         inherited = {n: v for n, v in environment.items() if n.startswith(INHERITED)}
-        server = _fork_server(tuple(sorted(inherited.items())))
-        self.pid = server.fork(args, environment, files, str(folder or os.getcwd()))
+        server = _fork_server(tuple(sorted(inherited.items())), self._preloaded)
+        self.pid = server.fork(
+            args, environment, files, str(folder or os.getcwd()), has_session=self._has_session
+        )
         self._child_created = True
         self._close_pipe_fds(*pipes)  # type: ignore[attr-defined]
+
+
+_one_at_a_time = threading.Lock()
 
 
 class _ForkServer:
     """The process that forks; it ends when its socket does."""
 
-    def __init__(self, environment: Mapping[str, str]) -> None:
+    def __init__(self, environment: Mapping[str, str], preloaded: Iterable[str]) -> None:
         self._socket, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with theirs:
             self._process = subprocess.Popen(
-                [sys.executable, "-m", __name__, str(theirs.fileno())],
+                [sys.executable, "-m", __name__, str(theirs.fileno()), *preloaded],
                 stdin=subprocess.DEVNULL,
                 pass_fds=[theirs.fileno()],
                 env=environment,
@@ -110,12 +128,19 @@ class _ForkServer:
         self._process.wait()
 
     def fork(
-        self, command: list[str], environment: Mapping[str, str], files: list[int], folder: str
+        self,
+        command: list[str],
+        environment: Mapping[str, str],
+        files: list[int],
+        folder: str,
+        *,
+        has_session: bool,
     ) -> int:
         """Begin a process; its number."""
-        with _adopting():
+        with _one_at_a_time:
             os.umask(umask := os.umask(0o077))
-            request = json.dumps([command, dict(environment), folder, umask]).encode()
+            asked = [command, dict(environment), folder, umask, has_session]
+            request = json.dumps(asked).encode()
             socket.send_fds(self._socket, [request], files)
             answer = self._socket.recv(REQUEST_BYTES_MAX)
         assert answer, "the fork server ended"
@@ -123,24 +148,11 @@ class _ForkServer:
 
 
 @functools.cache
-def _fork_server(inherited: tuple[tuple[str, str], ...]) -> _ForkServer:
+def _fork_server(
+    inherited: tuple[tuple[str, str], ...], preloaded: tuple[str, ...]
+) -> _ForkServer:
     others = {n: v for n, v in os.environ.items() if not n.startswith(INHERITED)}
-    return _ForkServer(others | dict(inherited))
-
-
-_one_at_a_time = threading.Lock()
-
-
-@contextlib.contextmanager
-def _adopting() -> Iterator[None]:
-    """Meanwhile processes below this one whose parents end become its children."""
-    prctl = ctypes.CDLL(None).prctl
-    with _one_at_a_time:
-        prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
-        try:
-            yield
-        finally:
-            prctl(PR_SET_CHILD_SUBREAPER, 0, 0, 0, 0)
+    return _ForkServer(others | dict(inherited), preloaded)
 
 
 # -- the fork server ----------------------------------------------------------------------------
@@ -161,42 +173,55 @@ def preload(packages: Iterable[str], modules: Iterable[str]) -> None:
 def main() -> None:
     """Fork as asked; each child goes on from here as the program that was asked for."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    preload(WHOLE, IMPORTED)
-    with socket.socket(fileno=int(sys.argv[1])) as asked:
+    number, *preloaded = sys.argv[1:]
+    if preloaded:
+        preload((), preloaded)
+    else:
+        preload(WHOLE, IMPORTED)
+    with socket.socket(fileno=int(number)) as asked:
         while True:
             data, files, *_ = socket.recv_fds(asked, REQUEST_BYTES_MAX, STANDARD_FILES)
             if not data:
                 return
-            number = _forked()
-            if not number:
+            forked = _forked()
+            if not forked:
                 break
             for file in files:
                 os.close(file)
-            asked.send(b"%d" % number)
+            if forked < 0:
+                return
+            asked.send(b"%d" % forked)
     become(files, *json.loads(data))
 
 
 def _forked() -> int:
-    """The number of a process whose parent has ended; 0 in that process."""
-    reading, writing = os.pipe()
-    parent = os.fork()
-    if not parent:
-        child = os.fork()
-        if child:
-            os.write(writing, b"%d" % child)
-            os._exit(0)
+    """The number of a new process whose parent is that of this one; 0 in the new process.
+
+    ``os.fork`` makes children of this process alone. Copying all that it has twice, for a process
+    between them that ends, would cost more than many a command.
+    """
+    python, system = ctypes.pythonapi, ctypes.PyDLL(None)
+    call, how = CLONE_CALLS[os.uname().machine], CLONE_PARENT | signal.SIGCHLD
+    python.PyOS_BeforeFork()
+    number: int = system.syscall(call, how, 0, 0, 0, 0)
+    if number:
+        python.PyOS_AfterFork_Parent()
     else:
-        os.waitpid(parent, 0)
-    number = int(os.read(reading, 64)) if parent else 0
-    os.close(reading)
-    os.close(writing)
+        python.PyOS_AfterFork_Child()
     return number
 
 
 def become(
-    files: list[int], command: list[str], environment: dict[str, str], folder: str, umask: int
+    files: list[int],
+    command: list[str],
+    environment: dict[str, str],
+    folder: str,
+    umask: int,
+    has_session: bool = False,
 ) -> None:
     """Run a module as a new interpreter would."""
+    if has_session:
+        os.setsid()
     for own, file in enumerate(files):
         os.dup2(file, own)
         os.close(file)
