@@ -89,7 +89,7 @@ ANSWERS_MIN = 40
 ANSWER_SECONDS_MAX = SECONDS_MAX
 """Whoever has no answer by then has none; no judgement of how fast it came."""
 
-PAUSE_SECONDS = 0.004
+PAUSE_SECONDS = 0.012
 """Between two rounds."""
 
 END_SECONDS_MAX = SECONDS_MAX
