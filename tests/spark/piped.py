@@ -44,13 +44,7 @@ def run_pipeline(
     folder.mkdir(parents=True, exist_ok=True)
     given = {
         "url": url,
-        "settings": {
-            **settings_of(folder),
-            # Both executors are there before the first task is given out.
-            "spark.cores.max": "2",
-            "spark.scheduler.minRegisteredResourcesRatio": "1.0",
-            "spark.scheduler.maxRegisteredResourcesWaitingTime": f"{SECONDS_OF_SPARK}s",
-        },
+        "settings": settings_of(folder),
         "namesrv": topics.namesrv,
         "store": str(fill_store(folder)),
         "topics": [topics.create(f"{name}-{uuid.uuid4().hex[:12]}") for name in ("one", "two")],

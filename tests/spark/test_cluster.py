@@ -1,22 +1,53 @@
-"""Sources and sink on a standalone cluster whose workers have Kerolox installed, or get it."""
+"""Sources and sink on a standalone cluster whose workers have Kerolox installed, or get it.
+
+By Spark Connect the client has no Kerolox: the Python of server and workers has. The ordinary run
+has a cluster behind a Connect server alone; a session in the driver's own process is what all other
+tests of this folder have, on one machine."""
 
 from __future__ import annotations
 
 import tarfile
 from importlib.resources import files
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
 
+from kerolox.spark import lag
 from tests.packaging.environments import OWN, PYTHONS, Environment, build
 from tests.spark.piped import SECRET, check_found, run_pipeline
 from tests.support.bare_python import bare_python
 from tests.support.programs import RUNS_ALL
-from tests.support.servers.sparks import standalone_cluster, told, user_variables
+from tests.support.servers.sparks import connect_server, standalone_cluster, told, user_variables
 
-pytestmark = pytest.mark.xdist_group("spark-streams")
+pytestmark = pytest.mark.xdist_group("spark-cluster")
 
 
+@pytest.mark.skipif(find_spec("grpc") is None, reason="needs pyspark[connect]")
+def test_a_connect_client_of_a_cluster_reads_and_writes_each_message_once(topics, tmp_path):
+    python, client = bare_python(tmp_path / "installed", formats=True), tmp_path / "client-python"
+    variables = user_variables(python)
+    with (
+        standalone_cluster(tmp_path / "cluster", variables) as master,
+        connect_server(tmp_path / "server", variables, master) as url,
+    ):
+        found = run_pipeline([bare_python(client)], variables, url, topics, tmp_path / "client")
+    check_found(found)
+    events = told(tmp_path / "server")
+    assert "rocketmq" in events
+    assert SECRET not in events
+    assert workers_of(found, tmp_path) == {"worker-1", "worker-2"}
+    behind = lag({"sources": found["sources"]})
+    assert len(behind) == 4
+    assert set(behind.values()) == {0}
+
+
+def workers_of(found, folder):
+    """Whose folders tasks have run in."""
+    return {Path(each).relative_to(folder).parts[1] for each in found["folders"]}
+
+
+@pytest.mark.software
 def test_a_cluster_of_two_workers_reads_and_writes_each_message_once(topics, tmp_path):
     python = bare_python(tmp_path / "installed", formats=True)
     variables = user_variables(python)
@@ -26,8 +57,7 @@ def test_a_cluster_of_two_workers_reads_and_writes_each_message_once(topics, tmp
     events = told(tmp_path / "driver")
     assert "rocketmq" in events
     assert SECRET not in events
-    workers = {Path(folder).relative_to(tmp_path).parts[1] for folder in found["folders"]}
-    assert workers == {"worker-1", "worker-2"}
+    assert workers_of(found, tmp_path) == {"worker-1", "worker-2"}
 
 
 @pytest.mark.skipif(not RUNS_ALL, reason="builds wheels; KEROLOX_SOFTWARE=all runs it")

@@ -47,6 +47,10 @@ def settings_of(folder: Path) -> dict[str, str]:
         **QUICK,
         java.format("executor"): QUICK[java.format("driver")],
         "spark.executor.memory": _MEMORY,
+        # Of a cluster both executors are there before the first task is given out.
+        "spark.cores.max": "2",
+        "spark.scheduler.minRegisteredResourcesRatio": "1.0",
+        "spark.scheduler.maxRegisteredResourcesWaitingTime": f"{SECONDS_OF_SPARK}s",
         "spark.driver.host": _LOOPBACK,
         "spark.sql.session.timeZone": "UTC",
     }
