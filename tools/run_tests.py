@@ -49,10 +49,13 @@ WORKERS = str((os.cpu_count() or 2) + 3)
 """Some more than there are processors: tests wait for timers, disks and other processes. With many
 more what all processors do takes each test longer than the time limits of the programs in it."""
 
+QUICK_AT_ONCE = 2
+"""Of the checks of a second each, which come first."""
+
 FAILED_COLUMNS = 160
 """Of the line of a test that failed, what the summary repeats: its name and some of its error."""
 
-SIMULATION_SECONDS = "30"
+SIMULATION_SECONDS = "15"
 
 QUICK, ANEW = "--quick", "--anew"
 
@@ -211,9 +214,8 @@ def run_all(missing: list[tuple[str, str]]) -> Result:
         options += ["-m", " and ".join(f"not {marker}" for marker, _ in missing)]
     with ThreadPoolExecutor() as pool:
         kernel = pool.submit(build_kernel)
-        sequences = [pool.submit(prepared, left_out)]
+        sequences = [pool.submit(prepared, left_out), sequence(pool, type_checks(kernel))]
         outcomes = [*prepared(left_out, FIRST_BUILDS), kernel.result()]
-        sequences.append(sequence(pool, type_checks(kernel)))
         sequences.append(sequence(pool, [simulation()]))
         run = None
         if kernel.result().succeeded:
@@ -253,11 +255,11 @@ def main() -> int:
         print("tests: CI=true, so nothing may be left out")
         return 1
     outcomes = [StepOutcome("set-up", True, before, "")]
-    for step in quick_checks():
-        outcomes.append(run_step(step))
-        if not outcomes[-1].succeeded:
-            print(f"tests: {outcomes[-1]}")
-            return 1
+    with ThreadPoolExecutor(QUICK_AT_ONCE) as pool:
+        outcomes += pool.map(run_step, quick_checks())
+    if failed_quick := [outcome for outcome in outcomes if not outcome.succeeded]:
+        print(*(f"tests: {outcome}" for outcome in failed_quick), sep="\n")
+        return 1
     result = run_quick() if QUICK in sys.argv else run_all(missing)
     outcomes += result.outcomes
     for outcome in outcomes:
