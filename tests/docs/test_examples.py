@@ -12,7 +12,7 @@ import tomllib
 from importlib.metadata import entry_points
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -219,20 +219,45 @@ def test_the_examples_of_a_page_run_in_order(page: Path, up: Up, tmp_path: Path)
             run_block(block, tmp_path, up, fresh=page == AS_TYPED)
 
 
-@pytest.mark.spark
-@pytest.mark.timeout(1200)
-def test_the_spark_examples_run_in_one_session(up: Up, tmp_path: Path) -> None:
-    (tmp_path / "store").symlink_to(up.data / "store")
-    code = [SESSION]
+EXAMPLES = "examples of pages"
+
+
+def cells_of(notebook: Path) -> list[dict[str, Any]]:
+    """Those with code."""
+    cells = json.loads(notebook.read_text())["cells"]
+    return [cell for cell in cells if cell["cell_type"] == "code"]
+
+
+@pytest.fixture(scope="module")
+def printed_by_spark(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[str]]:
+    """What Spark's examples printed, those of pages as one cell, and each cell of each notebook.
+
+    All run in one process: half of the time of one alone is Spark's start.
+    """
+    folder = tmp_path_factory.mktemp("spark")
     needs = OF_SPARK if HAS_LAKEHOUSE else OF_SPARK[:1]
+    examples = []
     for page in pages("python", needs=needs):
-        code.append(f"print({name_of(page)!r})")
-        code += [each.code for each in blocks_of(page) if each.needs in needs]
-    run(["kerolox", "topic", "create", "Orders"], tmp_path, up.namesrv)
-    run(["kerolox", "send", "Orders", "hello", "--tags", "new"], tmp_path, up.namesrv)
-    whole = "\n".join(code).replace("127.0.0.1:9876", up.namesrv)
-    command = [sys.executable, "-W", "ignore", "-c", whole]
-    printed = run(command, tmp_path, up.namesrv, **spark_variables())
+        examples.append(f"print({name_of(page)!r})")
+        examples += [each.code for each in blocks_of(page) if each.needs in needs]
+    parts = {EXAMPLES: ["\n".join(examples)]}
+    for notebook in NOTEBOOKS:
+        parts[name_of(notebook)] = ["".join(cell["source"]) for cell in cells_of(notebook)]
+    # The session of a notebook's first cell is then one that is there.
+    cells = [cell for part in parts.values() for cell in (SESSION, *part)]
+    with Up(folder / "up") as up:
+        (folder / "store").symlink_to(up.data / "store")
+        run(["kerolox", "topic", "create", "Orders"], folder, up.namesrv)
+        run(["kerolox", "send", "Orders", "hello", "--tags", "new"], folder, up.namesrv)
+        given = iter(run_cells(cells, folder, up.namesrv, **spark_variables()))
+    return {name: [next(given) for _ in (SESSION, *part)][1:] for name, part in parts.items()}
+
+
+@pytest.mark.spark
+@pytest.mark.xdist_group("docs-spark")
+@pytest.mark.timeout(1200)
+def test_the_spark_examples_run_in_one_session(printed_by_spark: dict[str, list[str]]) -> None:
+    [printed] = printed_by_spark[EXAMPLES]
     assert "hello" in printed
     assert "order 1001: 20.0 by card" in printed
     assert "order 1002 is billed with 5.5" in printed
@@ -256,15 +281,16 @@ def test_a_notebook_says_nothing_of_a_machine(page: Path) -> None:
 
 
 @pytest.mark.spark
+@pytest.mark.xdist_group("docs-spark")
 @pytest.mark.timeout(1200)
 @pytest.mark.parametrize("page", NOTEBOOKS, ids=name_of)
-def test_the_cells_of_a_notebook_give_what_it_shows(page: Path, up: Up, tmp_path: Path) -> None:
-    cells = [cell for cell in json.loads(page.read_text())["cells"] if cell["cell_type"] == "code"]
-    sources = ["".join(cell["source"]) for cell in cells]
-    shown = ["".join(line for out in cell["outputs"] for line in out["text"]) for cell in cells]
-    # The session of the first cell is then one that is there.
-    given = run_cells([SESSION, *sources], tmp_path, up.namesrv, **spark_variables())
-    assert given[1:] == shown
+def test_the_cells_of_a_notebook_give_what_it_shows(
+    page: Path, printed_by_spark: dict[str, list[str]]
+) -> None:
+    shown = [
+        "".join(line for out in cell["outputs"] for line in out["text"]) for cell in cells_of(page)
+    ]
+    assert printed_by_spark[name_of(page)] == shown
 
 
 @pytest.mark.parametrize("page", PAGES, ids=name_of)

@@ -148,9 +148,7 @@ class _ForkServer:
 
 
 @functools.cache
-def _fork_server(
-    inherited: tuple[tuple[str, str], ...], preloaded: tuple[str, ...]
-) -> _ForkServer:
+def _fork_server(inherited: tuple[tuple[str, str], ...], preloaded: tuple[str, ...]) -> _ForkServer:
     others = {n: v for n, v in os.environ.items() if not n.startswith(INHERITED)}
     return _ForkServer(others | dict(inherited), preloaded)
 
