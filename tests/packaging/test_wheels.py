@@ -1,6 +1,8 @@
 """The built wheels alone are a working Kerolox: no checkout, no cargo, on each Python here.
 
-Those between the oldest and the newest Python are tried with ``KEROLOX_SOFTWARE=all``."""
+Those between the oldest and the newest Python are tried with ``KEROLOX_SOFTWARE=all``, and so is
+Spark. Else ``tests/spark/test_cluster.py`` has a Spark with Kerolox as an installed package, of the
+files that the wheel has."""
 
 from __future__ import annotations
 
@@ -140,6 +142,7 @@ def test_the_pure_wheel_is_complete_and_has_fixtures_of_pytest(
 
 
 @pytest.mark.spark
+@pytest.mark.software
 @pytest.mark.timeout(3 * SECONDS_MAX)
 @pytest.mark.parametrize("version", PYTHONS if IS_COMPLETE else [OWN])
 def test_spark_reads_with_the_wheels(

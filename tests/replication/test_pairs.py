@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from tests.replication.members import Member
 
 MIB = 1 << 20
-SIZE = int(os.environ.get("KEROLOX_REPLICATED_MIB", "16")) * MIB
+SIZE = int(os.environ.get("KEROLOX_REPLICATED_MIB", "8")) * MIB
 """Bodies of a run; the long run has 1024 MiB."""
 IS_LONG = SIZE >= 253 * MIB
 FILE_SIZE = 64 * MIB if IS_LONG else 2 * MIB

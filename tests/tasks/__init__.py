@@ -1,1 +1,1 @@
-"""The tasks of an operator's day, each done by both tools on both clusters."""
+"""The tasks of an operator's day, each done by both tools: on ours, and on a Java cluster."""

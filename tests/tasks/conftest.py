@@ -39,8 +39,9 @@ SETTINGS = {
 
 def pytest_itemcollected(item: pytest.Item) -> None:
     given = item.callspec.params if hasattr(item, "callspec") else {}
-    # tests/contract/command_line runs the commands on a Java broker, too.
-    if (given.get("place"), given.get("tool")) == ("java", "command_line"):
+    # tests/contract/command_line runs the commands on a Java broker, too, and
+    # tests/console/test_pages.py the console's pages.
+    if given.get("place") == "java":
         item.add_marker(pytest.mark.software)
     item.add_marker(pytest.mark.xdist_group("tasks"))
     # The first one that needs the Java broker may have to fetch and build it.

@@ -1,4 +1,5 @@
-"""The tasks of an operator's day, each done by both tools on both clusters."""
+"""The tasks of an operator's day, each done by both tools: on ours, and on Java's with
+``KEROLOX_SOFTWARE=all``."""
 
 from __future__ import annotations
 
