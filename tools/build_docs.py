@@ -9,6 +9,7 @@ likes. Ours has other things in it, so the site is built from a copy.
 from __future__ import annotations
 
 import argparse
+import re
 import shutil
 import subprocess
 import sys
@@ -26,7 +27,8 @@ def build(out: Path) -> int:
         copy = Path(folder)
         shutil.copytree(ROOT / "docs", copy / "docs")
         config = (ROOT / "zensical.toml").read_text()
-        (copy / "zensical.toml").write_text(config.replace('"src"', f'"{ROOT / "src"}"'))
+        config = re.sub(r'"(src|tools/\w+\.py)"', rf'"{ROOT}/\1"', config)
+        (copy / "zensical.toml").write_text(config)
         status = subprocess.run([BIN / "zensical", "build", "--strict"], cwd=copy).returncode
         if status == 0:
             shutil.rmtree(out, ignore_errors=True)

@@ -40,6 +40,20 @@ def test_the_site_builds_without_a_warning(site: Path) -> None:
     assert 'id="kerolox.client.Producer.send"' in page
 
 
+@pytest.mark.timeout(1200)
+@pytest.mark.parametrize(
+    ("page", "text"),
+    [
+        ("kerolox", "chooses the queue among those of the topic"),
+        ("sync", "chooses the queue among those of the topic"),
+        ("admin-sync", "also those that are done"),
+    ],
+)
+def test_pages_have_whole_docstrings_of_imported_names(site: Path, page: str, text: str) -> None:
+    shown = (site / "reference" / page / "index.html").read_text()
+    assert text in re.sub(r"<[^>]+>|\s+", " ", shown)
+
+
 def test_the_reference_has_a_page_for_each_public_module() -> None:
     sys.path.insert(0, str(ROOT / "tools"))
     public = importlib.import_module("check_public_types").PUBLIC

@@ -134,17 +134,6 @@ class Members:
             if isinstance(value, str | int | float)
         }
 
-    def number_table(self, name: str) -> dict[int, int]:
-        """Whole numbers by whole number."""
-        found = {}
-        for key, value in self._object(name).items():
-            try:
-                number = int(str(key))
-            except ValueError:
-                raise self._fault(name, "a table by numbers", key) from None
-            found[number] = self._whole(name, value)
-        return found
-
     def queues(self, name: str) -> dict[MessageQueue, Members]:
         """Objects by queue."""
         where = f"{name} of {self._where}"

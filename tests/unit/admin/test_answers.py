@@ -51,7 +51,6 @@ LOOKS: dict[str, tuple[Callable[[Members], object], object]] = {
     "table": (lambda m: m.table("a"), {"k": {}}),
     "lists": (lambda m: m.lists("a"), {"k": [{}]}),
     "text_table": (lambda m: m.text_table("a"), {"k": "v"}),
-    "number_table": (lambda m: m.number_table("a"), {"1": 2}),
     "queues": (lambda m: m.queues("a"), {QUEUE: {}}),
     "queue_numbers": (lambda m: m.queue_numbers("a"), {QUEUE: 1}),
 }
