@@ -273,11 +273,33 @@ class ProducerSettings(ClientSettings):
 
 @checked_keywords
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
-class PushConsumerSettings(ClientSettings):
-    """Settings of a push consumer (``DefaultMQPushConsumer``)."""
+class ConsumerSettings(ClientSettings):
+    """The settings that all consumers share (``DefaultMQPullConsumer`` and others)."""
 
     message_model: MessageModel | str = MessageModel.CLUSTERING
-    """A member or its name in any case; reads as the member."""
+    """A member or its name in any case; reads as the member. When broadcasting, offsets are kept in
+    a local file."""
+    allocation: str | AllocationStrategy = "AVG"
+    """How a group shares queues; all its members must agree (``allocateMessageQueueStrategy``):
+    AVG, AVG_BY_CIRCLE, CONSISTENT_HASH, or a function of our client id, all queues and all client
+    ids (both sorted) that gives our queues."""
+    persist_interval_ms: int = 5_000
+    """Offsets are stored at least so often (``persistConsumerOffsetInterval``)."""
+    local_offset_folder: Path = dataclasses.field(default_factory=_default_offset_folder)
+    """Where broadcasting consumers keep offsets (``rocketmq.client.localOffsetStoreDir``)."""
+
+    def __post_init__(self) -> None:
+        ClientSettings.__post_init__(self)
+        self._choose("message_model", MessageModel)
+        self._check("persist_interval_ms", 10, 3_600_000)
+        strategy_of(self.allocation)
+
+
+@checked_keywords
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+class SubscriberSettings(ConsumerSettings):
+    """The settings that consumers share which subscribe to topics."""
+
     consume_from_where: ConsumeFromWhere | str = ConsumeFromWhere.CONSUME_FROM_LAST_OFFSET
     """Where a group starts in a queue of which its broker gives no offset: a member or its name in
     any case; reads as the member. A broker gives 0 to a new group, which reads the queue from its
@@ -285,10 +307,40 @@ class PushConsumerSettings(ClientSettings):
     ``accessMessageInMemoryMaxRatio``, 40, percent of the memory): this setting does not count."""
     consume_timestamp_ms: int | None = None
     """For CONSUME_FROM_TIMESTAMP: milliseconds since the epoch; None: half an hour before start."""
-    allocation: str | AllocationStrategy = "AVG"
-    """How a group shares queues; all its members must agree (``allocateMessageQueueStrategy``):
-    AVG, AVG_BY_CIRCLE, CONSISTENT_HASH, or a function of our client id, all queues and all client
-    ids (both sorted) that gives our queues."""
+    cached_messages_max: int = 1_000
+    """Messages of a queue, pulled and not done with, above which its pulling pauses
+    (``pullThresholdForQueue``). A lite pull consumer is done with those that it has returned."""
+    cached_mib_max: int = 100
+    """The same for MiB of bodies (``pullThresholdSizeForQueue``)."""
+    cached_span_max: int = 2_000
+    """The same for the distance between oldest and newest (``consumeConcurrentlyMaxSpan``,
+    ``consumeMaxSpan``)."""
+    pull_error_delay_ms: int = 1_000
+    """Pause after a failed pull (``pullTimeDelayMillsWhenException``)."""
+    rebalance_interval_ms: int = 20_000
+    """Rebalance at least so often (``rocketmq.client.rebalance.waitInterval``)."""
+    enable_trace: bool = False
+    """Write traces of each message that a listener gets, or that is returned
+    (``enableMsgTrace``)."""
+    trace_topic: str = TRACE_TOPIC
+    """Where traces go (``customizedTraceTopic``)."""
+
+    def __post_init__(self) -> None:
+        ConsumerSettings.__post_init__(self)
+        self._choose("consume_from_where", ConsumeFromWhere)
+        self._check("cached_messages_max", 1, 65_535)
+        self._check("cached_mib_max", 1, 1024)
+        self._check("cached_span_max", 1, 65_535)
+        self._check("pull_error_delay_ms", 0, 600_000)
+        self._check("rebalance_interval_ms", 10, 3_600_000)
+        self._check_trace_topic(self.trace_topic)
+
+
+@checked_keywords
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+class PushConsumerSettings(SubscriberSettings):
+    """Settings of a push consumer (``DefaultMQPushConsumer``)."""
+
     consume_concurrency: int = 20
     """Most listeners that run at the same time (``consumeThreadMax``)."""
     consume_batch_max: int = 1
@@ -297,12 +349,6 @@ class PushConsumerSettings(ClientSettings):
     """Most messages of one pull."""
     pull_interval_ms: int = 0
     """Pause between pulls."""
-    cached_messages_max: int = 1_000
-    """Unfinished messages per queue above which pulling pauses (``pullThresholdForQueue``)."""
-    cached_mib_max: int = 100
-    """The same for MiB of bodies (``pullThresholdSizeForQueue``)."""
-    cached_span_max: int = 2_000
-    """The same for the distance between oldest and newest (``consumeConcurrentlyMaxSpan``)."""
     cached_messages_per_topic_max: int = -1
     """Unfinished messages of all queues of a topic above which only those of its queues are pulled
     that have none; -1: no limit (``pullThresholdForTopic``)."""
@@ -317,8 +363,6 @@ class PushConsumerSettings(ClientSettings):
     """How long a broker may hold a pull that finds nothing."""
     pull_timeout_ms: int = 30_000
     """Time limit of a pull; more than ``suspend_timeout_ms``."""
-    pull_error_delay_ms: int = 1_000
-    """Pause after a failed pull (``pullTimeDelayMillsWhenException``)."""
     illegal_offset_delay_ms: int = 10_000
     """How long a queue rests whose offset the broker refused, before it starts at the right one."""
     max_reconsume_times: int = -1
@@ -332,34 +376,19 @@ class PushConsumerSettings(ClientSettings):
     """Pause of an ordered queue whose message failed (``suspendCurrentQueueTimeMillis``)."""
     lock_interval_ms: int = 20_000
     """The locks of ordered queues are renewed so often (``rebalanceLockInterval``)."""
-    persist_interval_ms: int = 5_000
-    """``persistConsumerOffsetInterval``."""
-    rebalance_interval_ms: int = 20_000
-    """Rebalance at least so often (``rocketmq.client.rebalance.waitInterval``)."""
     close_timeout_ms: int = 3_000
     """How long ``close`` waits for running listeners (``awaitTerminationMillisWhenShutdown``)."""
-    local_offset_folder: Path = dataclasses.field(default_factory=_default_offset_folder)
-    """Where broadcasting consumers keep offsets (``rocketmq.client.localOffsetStoreDir``)."""
     offset_store: OffsetStorage | None = None
     """Keeps the offsets instead of brokers or the local file (``offsetStore``)."""
-    enable_trace: bool = False
-    """Write traces of each message that a listener gets (``enableMsgTrace``)."""
-    trace_topic: str = TRACE_TOPIC
-    """Where traces go (``customizedTraceTopic``)."""
     consume_hooks: tuple[ConsumeHook, ...] = ()
     """Run around each call of a listener."""
 
     def __post_init__(self) -> None:
-        ClientSettings.__post_init__(self)
-        self._choose("message_model", MessageModel)
-        self._choose("consume_from_where", ConsumeFromWhere)
+        SubscriberSettings.__post_init__(self)
         self._check("consume_concurrency", 1, CONCURRENCY_MAX)
         self._check("consume_batch_max", 1, 1024)
         self._check("pull_batch_size", 1, 1024)
         self._check("pull_interval_ms", 0, 65_535)
-        self._check("cached_messages_max", 1, 65_535)
-        self._check("cached_mib_max", 1, 1024)
-        self._check("cached_span_max", 1, 65_535)
         for name, most in (("messages", 65_535 * 100), ("mib", 102_400)):
             for whole in ("per_topic", "in_all"):
                 limit = f"cached_{name}_{whole}_max"
@@ -368,28 +397,18 @@ class PushConsumerSettings(ClientSettings):
         self._check("lock_interval_ms", 10, 30_000)
         self._check("suspend_timeout_ms", 1, 600_000)
         self._check("pull_timeout_ms", self.suspend_timeout_ms + 1, 3_600_000)
-        self._check("pull_error_delay_ms", 0, 600_000)
         self._check("illegal_offset_delay_ms", 0, 600_000)
         self._check("max_reconsume_times", -1, 2**31 - 1)
         self._check("delay_level_when_next_consume", -1, SCHEDULE_QUEUES)
         self._check("consume_timeout_minutes", 1, 24 * 60)
-        self._check("persist_interval_ms", 10, 3_600_000)
-        self._check("rebalance_interval_ms", 10, 3_600_000)
         self._check("close_timeout_ms", 0, 3_600_000)
-        self._check_trace_topic(self.trace_topic)
-        strategy_of(self.allocation)
 
 
 @checked_keywords
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
-class PullConsumerSettings(ClientSettings):
+class PullConsumerSettings(ConsumerSettings):
     """Settings of a pull consumer (``DefaultMQPullConsumer``)."""
 
-    message_model: MessageModel | str = MessageModel.CLUSTERING
-    """A member or its name in any case; reads as the member. When broadcasting, offsets are kept in
-    a local file."""
-    allocation: str | AllocationStrategy = "AVG"
-    """How a group shares queues, as for push consumers (``allocateMessageQueueStrategy``)."""
     pull_timeout_ms: int = 10_000
     """Time limit of a pull that is not held (``consumerPullTimeoutMillis``)."""
     suspend_timeout_ms: int = 20_000
@@ -398,40 +417,22 @@ class PullConsumerSettings(ClientSettings):
     """Time limit of a pull that waits (``consumerTimeoutMillisWhenSuspend``)."""
     max_reconsume_times: int = 16
     """Retries of a message that is sent back before it goes to the dead-letter topic."""
-    persist_interval_ms: int = 5_000
-    """Offsets that are noted are stored so often (``persistConsumerOffsetInterval``)."""
-    local_offset_folder: Path = dataclasses.field(default_factory=_default_offset_folder)
-    """Where broadcasting consumers keep offsets (``rocketmq.client.localOffsetStoreDir``)."""
     consume_hooks: tuple[ConsumeHook, ...] = ()
     """Run, before and after at once, for each pull that found messages."""
 
     def __post_init__(self) -> None:
-        ClientSettings.__post_init__(self)
+        ConsumerSettings.__post_init__(self)
         self._check("pull_timeout_ms", 1, 3_600_000)
         self._check("suspend_timeout_ms", 1, 600_000)
         self._check("suspended_pull_timeout_ms", self.suspend_timeout_ms + 1, 3_600_000)
-        self._choose("message_model", MessageModel)
         self._check("max_reconsume_times", 0, 2**31 - 1)
-        self._check("persist_interval_ms", 10, 3_600_000)
-        strategy_of(self.allocation)
 
 
 @checked_keywords
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
-class LitePullConsumerSettings(ClientSettings):
+class LitePullConsumerSettings(SubscriberSettings):
     """Settings of a lite pull consumer (``DefaultLitePullConsumer``)."""
 
-    message_model: MessageModel | str = MessageModel.CLUSTERING
-    """A member or its name in any case; reads as the member."""
-    consume_from_where: ConsumeFromWhere | str = ConsumeFromWhere.CONSUME_FROM_LAST_OFFSET
-    """Where a group starts in a queue of which its broker gives no offset: a member or its name in
-    any case; reads as the member. A broker gives 0 to a new group, which reads the queue from its
-    start then, while the queue's first message is stored and near the end of the log (within
-    ``accessMessageInMemoryMaxRatio``, 40, percent of the memory): this setting does not count."""
-    consume_timestamp_ms: int | None = None
-    """For CONSUME_FROM_TIMESTAMP: milliseconds since the epoch; None: half an hour before start."""
-    allocation: str | AllocationStrategy = "AVG"
-    """How a group shares queues, as for push consumers (``allocateMessageQueueStrategy``)."""
     auto_commit: bool = True
     """What polls before the last one returned is committed by itself."""
     auto_commit_interval_ms: int = 5_000
@@ -448,39 +449,18 @@ class LitePullConsumerSettings(ClientSettings):
     that have none; -1: no limit (``pullThresholdForAll``)."""
     cached_mib_in_all_max: int = 1_024
     """The same for MiB of bodies; -1: no limit."""
-    cached_messages_max: int = 1_000
-    """Such messages of one queue above which its pulling pauses (``pullThresholdForQueue``)."""
-    cached_mib_max: int = 100
-    """The same for MiB of bodies of one queue (``pullThresholdSizeForQueue``)."""
-    cached_span_max: int = 2_000
-    """The same for the distance between oldest and newest of one queue (``consumeMaxSpan``)."""
     suspend_timeout_ms: int = 20_000
     """How long a broker may hold a pull that finds nothing (``brokerSuspendMaxTimeMillis``)."""
     suspended_pull_timeout_ms: int = 30_000
     """Time limit of a pull (``consumerTimeoutMillisWhenSuspend``)."""
-    pull_error_delay_ms: int = 1_000
-    """Pause after a failed pull (``pullTimeDelayMillsWhenException``)."""
-    persist_interval_ms: int = 5_000
-    """Offsets that are committed go to the broker at least so often
-    (``persistConsumerOffsetInterval``)."""
-    rebalance_interval_ms: int = 20_000
-    """Rebalance at least so often (``rocketmq.client.rebalance.waitInterval``)."""
     topic_check_interval_ms: int = 30_000
     """How often topics are examined whose queues have a listener
     (``topicMetadataCheckIntervalMillis``)."""
-    local_offset_folder: Path = dataclasses.field(default_factory=_default_offset_folder)
-    """Where broadcasting consumers keep offsets (``rocketmq.client.localOffsetStoreDir``)."""
-    enable_trace: bool = False
-    """Write traces of each message that is returned (``enableMsgTrace``)."""
-    trace_topic: str = TRACE_TOPIC
-    """Where traces go (``customizedTraceTopic``)."""
     consume_hooks: tuple[ConsumeHook, ...] = ()
     """Run, before and after at once, for each list that ``poll`` returns."""
 
     def __post_init__(self) -> None:
-        ClientSettings.__post_init__(self)
-        self._choose("message_model", MessageModel)
-        self._choose("consume_from_where", ConsumeFromWhere)
+        SubscriberSettings.__post_init__(self)
         self._check("auto_commit_interval_ms", 10, 3_600_000)
         self._check("poll_timeout_ms", 0, 3_600_000)
         self._check("pull_batch_size", 1, 1024)
@@ -488,14 +468,6 @@ class LitePullConsumerSettings(ClientSettings):
         for name, most in (("messages", 65_535 * 100), ("mib", 102_400)):
             limit = f"cached_{name}_in_all_max"
             self._check(limit, -1 if getattr(self, limit) == -1 else 1, most)
-        self._check("cached_messages_max", 1, 65_535)
-        self._check("cached_mib_max", 1, 1024)
-        self._check("cached_span_max", 1, 65_535)
         self._check("suspend_timeout_ms", 1, 600_000)
         self._check("suspended_pull_timeout_ms", self.suspend_timeout_ms + 1, 3_600_000)
-        self._check("pull_error_delay_ms", 0, 600_000)
-        self._check("persist_interval_ms", 10, 3_600_000)
-        self._check("rebalance_interval_ms", 10, 3_600_000)
         self._check("topic_check_interval_ms", 10, 3_600_000)
-        self._check_trace_topic(self.trace_topic)
-        strategy_of(self.allocation)
