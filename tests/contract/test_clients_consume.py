@@ -283,7 +283,7 @@ async def test_listeners_run_side_by_side_up_to_the_limit(
     async with consumer:
         await until(lambda: running == 5)
         gate.set()
-        await until(lambda: consumer._offsets and running == 0)
+        await until(lambda: consumer._parts and running == 0)
     assert most == 5
 
 

@@ -192,7 +192,7 @@ async def test_a_listener_that_can_not_be_cancelled_keeps_nobody_from_leaving(
 
     consumer.subscribe("T", "*", listen)
     await consumer.start()
-    await until(lambda: consumer._consuming and len(consumer._consuming.running))
+    await until(lambda: consumer._parts and len(consumer._parts.consuming.running))
     await consumer.close()
     assert consumer.got
     assert broker.seen[LEAVE]
@@ -325,7 +325,7 @@ async def test_two_starts_at_once_are_one(broker: QueueBroker) -> None:
     consumer = Consumer(broker)
     await asyncio.gather(consumer.start(), consumer.start())
     assert consumer.assigned_queues
-    assert len(consumer._consuming._workers._tasks) == consumer.settings.consume_concurrency
+    assert len(consumer._parts.consuming._workers._tasks) == consumer.settings.consume_concurrency
     await consumer.close()
     await nothing_is_left(broker)
 

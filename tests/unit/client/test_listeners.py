@@ -125,8 +125,8 @@ async def test_workers_end_with_their_loop_while_listeners_run(broker: QueueBrok
     broker.count = 2
     async with consumer:
         await until(lambda: len(consumer.got) == 2)
-        assert consumer._consuming is not None
-        workers = list(consumer._consuming._workers._tasks)
+        assert consumer._parts is not None
+        workers = list(consumer._parts.consuming._workers._tasks)
         # As asyncio.run does at its end: cancel all that is left, and wait for it.
         for worker in workers:
             worker.cancel()
@@ -425,7 +425,7 @@ async def test_messages_of_a_queue_whose_topic_was_unsubscribed_stay_there(
         async with consumer._rebalancing:
             consumer.unsubscribe("T")
             consumer.gate.set()
-            await until(lambda: consumer._consuming and consumer._consuming._workers._later)
+            await until(lambda: consumer._parts and consumer._parts.consuming._workers._later)
             assert (given_back(broker), len(consumer.got)) == ([], 1)
             consumer.subscribe("T", "*", consumer.listen)
             await until(lambda: len(consumer.got) == 3)

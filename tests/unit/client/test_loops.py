@@ -41,8 +41,8 @@ class Looped(Consumer):
 
     def stored(self) -> int:
         """Up to where the queue's offset may be stored."""
-        assert self._offsets is not None
-        return self._offsets.table.read(MessageQueue("T", "a", 0))
+        assert self._parts is not None
+        return self._parts.offsets.table.read(MessageQueue("T", "a", 0))
 
 
 async def test_messages_are_acked_one_by_one_and_each_once(broker: LockBroker) -> None:

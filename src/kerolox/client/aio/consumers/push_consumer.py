@@ -17,14 +17,14 @@ import asyncio
 import logging
 from collections.abc import Iterable
 from datetime import timedelta
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, NamedTuple, Self
 
 from kerolox import clock
 from kerolox.client.aio.client import Client
 from kerolox.client.aio.consumers.broker_requests import ConsumerView, answer_broker
 from kerolox.client.aio.consumers.consume_tracing import consume_tracing
 from kerolox.client.aio.consumers.membership import check_subscription
-from kerolox.client.aio.consumers.offset_store import OffsetStore
+from kerolox.client.aio.consumers.offset_store import BrokerOffsets, LocalOffsets, OffsetStore
 from kerolox.client.aio.consumers.push.assignment import Assignment
 from kerolox.client.aio.consumers.push.consuming import Consuming
 from kerolox.client.aio.consumers.push.listening import (
@@ -33,13 +33,14 @@ from kerolox.client.aio.consumers.push.listening import (
     OneMessageListener,
     each,
 )
+from kerolox.client.aio.consumers.push.orderly import Orderly
+from kerolox.client.aio.consumers.push.ownership.custom_offsets import CustomOffsets
+from kerolox.client.aio.consumers.push.ownership.ownership import Ownership
+from kerolox.client.aio.consumers.push.ownership.queue_locks import QueueLocks
+from kerolox.client.aio.consumers.push.ownership.rebalancing import Rebalancing
 from kerolox.client.aio.consumers.push.ownership.subscriptions import Subscriptions
-from kerolox.client.aio.consumers.push.parts import (
-    ConsumerCallbacks,
-    ConsumerParts,
-    ConsumerState,
-    make_parts,
-)
+from kerolox.client.aio.consumers.push.pulling import Pulling
+from kerolox.client.aio.consumers.push.send_back import SendBacks
 from kerolox.client.aio.consumers.push.stream import MessageStream
 from kerolox.client.aio.consumers.queue_events import (
     QueueChangeCallback,
@@ -51,6 +52,7 @@ from kerolox.client.aio.network.instance import Member
 from kerolox.client.aio.settings import PushConsumerSettings
 from kerolox.client.core.checking import checked
 from kerolox.client.core.consuming.outcome import Outcome
+from kerolox.client.core.consuming.rebalance import strategy_of
 from kerolox.client.core.heartbeat import ConsumerFacts
 from kerolox.client.core.life import close_seconds
 from kerolox.client.core.namespaces import queue_with_namespace, queue_without_namespace
@@ -75,6 +77,17 @@ LOCK_FIRST_MS = 1_000
 """The first renewal of locks is so long after the start."""
 
 _log = logging.getLogger(__name__)
+
+
+class ConsumerParts(NamedTuple):
+    """The parts that work while a consumer runs."""
+
+    consuming: Consuming
+    orderly: Orderly
+    offsets: OffsetStore
+    pulling: Pulling
+    ownership: Ownership
+    rebalancing: Rebalancing
 
 
 @checked("ack")
@@ -123,8 +136,6 @@ class PushConsumer(Client):
         self._rebalance_wanted = asyncio.Event()
         self._rebalancing = asyncio.Lock()
         """Held by whoever takes queues on or gives them up."""
-        self._consuming: Consuming | None = None
-        self._offsets: OffsetStore | None = None
         self._parts: ConsumerParts | None = None
         self._heartbeat_ms = 0
         self._is_suspended = False
@@ -344,7 +355,7 @@ class PushConsumer(Client):
         if not self._is_broadcasting:
             self._subscriptions.add_retries()
         self._start_ms = clock.now_ms()
-        parts = self._make_parts(cluster)
+        parts = self._parts = self._make_parts(cluster)
         await self._instance.ready()
         await asyncio.gather(*(cluster.refresh(topic) for topic in subscriptions))
         for subscription in list(subscriptions.values()):
@@ -358,30 +369,58 @@ class PushConsumer(Client):
         self._start_background()
 
     def _make_parts(self, cluster: Cluster) -> ConsumerParts:
-        """What works while the consumer runs."""
-        state = ConsumerState(
-            group=self.group,
-            namespace=self._namespace,
-            client_id=self._own.client_id,
-            settings=self.settings,
-            start_ms=self._start_ms,
-            assignments=self._assignments,
-            subscriptions=self._subscriptions,
-            listeners=self._listeners,
-            stream=self._stream,
-            events=self._events,
-            background=self._background,
-        )
-        callbacks = ConsumerCallbacks(
+        """Put together what works while the consumer runs; nothing runs yet."""
+        group, settings, subscriptions = self.group, self.settings, self._subscriptions
+        offsets = self._stored_offsets(cluster)
+        send_backs = SendBacks(group, self._namespace, settings, cluster)
+        consuming = Consuming(settings, self._listeners, send_backs, offsets, self._stream)
+        orderly = Orderly(settings, consuming, send_backs)
+        pulling = Pulling(
+            group,
+            settings,
+            cluster,
+            offsets,
+            subscriptions.table,
+            consuming,
+            orderly,
             is_suspended=lambda: self._is_suspended,
-            send_heartbeat=self._heartbeat,
             resend_heartbeat=self._resend_heartbeat,
             start_anew=self._start_anew,
-            leave_topics=self._leave_topics,
         )
-        parts = make_parts(state, callbacks, cluster, self)
-        self._consuming, self._offsets, self._parts = parts.consuming, parts.offsets, parts
-        return parts
+        ownership = Ownership(
+            self._assignments,
+            self,
+            settings,
+            offsets,
+            pulling=pulling,
+            orderly=orderly,
+            locks=None if self._is_broadcasting else QueueLocks(group, cluster),
+            events=self._events,
+            background=self._background,
+            is_ordered=subscriptions.is_ordered,
+            start_ms=self._start_ms,
+        )
+        rebalancing = Rebalancing(
+            group,
+            cluster,
+            subscriptions,
+            self._assignments,
+            ownership,
+            self._events,
+            strategy=None if self._is_broadcasting else strategy_of(settings.allocation),
+            send_heartbeat=self._heartbeat,
+            leave_topics=self._leave_topics,
+            is_suspended=lambda: self._is_suspended,
+        )
+        return ConsumerParts(consuming, orderly, offsets, pulling, ownership, rebalancing)
+
+    def _stored_offsets(self, cluster: Cluster) -> OffsetStore:
+        if self.settings.offset_store is not None:
+            return CustomOffsets(self.settings.offset_store, self._namespace)
+        if self._is_broadcasting:
+            folder = self.settings.local_offset_folder
+            return LocalOffsets(folder, self._own.client_id, self.group)
+        return BrokerOffsets(cluster, self.group)
 
     @property
     def _running(self) -> ConsumerParts:
