@@ -25,15 +25,15 @@ import weakref
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Coroutine, Generator
 from contextvars import copy_context
 from functools import partial
-from typing import Any, TypeVar, cast
+from typing import Any, Generic, TypeVar, cast
 
 from kerolox import owners
 from kerolox.client import threads
+from kerolox.client.aio.consumers.push.threaded import InThread
 from kerolox.client.aio.user_code import raised_in_thread
 from kerolox.client.core.checking import not_callable
 from kerolox.client.core.life import CLOSE_SECONDS_MAX
 from kerolox.client.sync._handover import Handed, Handover, SubmittedCall, WaitedCall
-from kerolox.client.sync._listening import ThreadFunction
 from kerolox.client.sync._waits import Ended, TaskCall
 from kerolox.errors import ClientClosedError, ClientError, ConfigError
 
@@ -424,7 +424,7 @@ class Portal:
             result = await future
             return await result if inspect.isawaitable(result) else result
 
-        return ThreadFunction(function, listen, self)
+        return _ThreadFunction(function, listen, self)
 
     def in_thread(self, action: Callable[[], None]) -> None:
         """Called in the loop's thread only. Runs ``action`` when a listener thread is free."""
@@ -448,6 +448,35 @@ class Portal:
             finalizer, self._finalizer = self._finalizer, None
         if finalizer is not None:
             finalizer()
+
+
+class _ThreadFunction(InThread, Generic[_Argument, _Result]):
+    """The asyncio function that runs a plain one in a thread. A push consumer may have threads run
+    many calls of the plain one in a row (``kerolox.client.aio.consumers.push.threaded``)."""
+
+    def __init__(
+        self,
+        function: Callable[[_Argument], Awaitable[_Result] | _Result],
+        listen: Callable[[_Argument], Awaitable[_Result]],
+        portal: Portal,
+    ) -> None:
+        self.function = function
+        self._listen = listen
+        self._portal = portal
+        self.__qualname__ = getattr(function, "__qualname__", repr(function))
+
+    def __call__(self, argument: _Argument) -> Awaitable[_Result]:
+        return self._listen(argument)
+
+    @property
+    def threads_max(self) -> int:
+        return self._portal.threads_max
+
+    def submit(self, action: Callable[[], None]) -> None:
+        self._portal.in_thread(action)
+
+    def finished(self) -> None:
+        self._portal.finished_in_thread()
 
 
 def _new_loop() -> asyncio.AbstractEventLoop:

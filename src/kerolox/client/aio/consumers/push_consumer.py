@@ -24,7 +24,12 @@ from kerolox.client.aio.client import Client
 from kerolox.client.aio.consumers.broker_requests import ConsumerView, answer_broker
 from kerolox.client.aio.consumers.consume_tracing import consume_tracing
 from kerolox.client.aio.consumers.membership import check_subscription
-from kerolox.client.aio.consumers.offset_store import BrokerOffsets, LocalOffsets, OffsetStore
+from kerolox.client.aio.consumers.offset_store import (
+    BrokerOffsets,
+    CustomOffsets,
+    LocalOffsets,
+    OffsetStore,
+)
 from kerolox.client.aio.consumers.push.assignment import Assignment
 from kerolox.client.aio.consumers.push.consuming import Consuming
 from kerolox.client.aio.consumers.push.listening import (
@@ -34,7 +39,6 @@ from kerolox.client.aio.consumers.push.listening import (
     each,
 )
 from kerolox.client.aio.consumers.push.orderly import Orderly
-from kerolox.client.aio.consumers.push.ownership.custom_offsets import CustomOffsets
 from kerolox.client.aio.consumers.push.ownership.ownership import Ownership
 from kerolox.client.aio.consumers.push.ownership.queue_locks import QueueLocks
 from kerolox.client.aio.consumers.push.ownership.rebalancing import Rebalancing
