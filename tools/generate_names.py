@@ -31,16 +31,10 @@ def home(module: str, name: str) -> str:
 
 
 def stub(package: str, origins: Mapping[str, str]) -> str:
-    """The text of one stub."""
+    """The text of one stub. An import with ``as`` says that the name is exported."""
     path = SOURCE.joinpath(*package.split("."), "__init__.pyi")
-    imports = [f"from {home(origins[name], name)} import {name}" for name in origins]
-    listed = f"__all__ = {sorted(origins, key=_place)}"
-    return formatted("\n".join([NOTE, *imports, listed]), path)
-
-
-def _place(name: str) -> tuple[int, str]:
-    """Constants first, classes, then the rest: as the lint wants it."""
-    return (0 if name.isupper() else 1 if name[0].isupper() else 2), name
+    imports = [f"from {home(origins[name], name)} import {name} as {name}" for name in origins]
+    return formatted("\n".join([NOTE, *imports, "__all__: list[str]"]), path)
 
 
 def files() -> dict[Path, str]:
