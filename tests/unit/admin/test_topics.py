@@ -65,6 +65,7 @@ def stats(broker: str, most: int) -> bytes:
 
 
 _Answer = bytes | Exception | tuple[int, str]
+NO_TOPIC: _Answer = (17, "No topic in this broker")
 
 
 class FakeClient:
@@ -75,7 +76,7 @@ class FakeClient:
         self.answers: dict[object, _Answer | Callable[[], _Answer]] = {
             RequestCode.GET_BROKER_CLUSTER_INFO: CLUSTERS,
             RequestCode.GET_ROUTEINFO_BY_TOPIC: ROUTE,
-            RequestCode.GET_TOPIC_CONFIG: (17, "No topic in this broker"),
+            RequestCode.GET_TOPIC_CONFIG: NO_TOPIC,
             ("a:1", RequestCode.GET_TOPIC_STATS_INFO): stats("a", 3),
             ("b:1", RequestCode.GET_TOPIC_STATS_INFO): stats("b", 4),
         }
@@ -174,14 +175,14 @@ def given(client: FakeClient) -> list[str | None]:
 async def test_a_topic_is_created_with_attributes_and_they_are_examined(
     client: FakeClient, admin: Admin
 ) -> None:
-    answers = iter([(17, "none"), with_attributes(b'"message.type":"FIFO"')])
+    answers = iter([NO_TOPIC, with_attributes(b'"message.type":"FIFO"')])
     client.answers[HAS] = lambda: next(answers)
     await admin.create_topic("T", broker="a:1", attributes={"message.type": "FIFO"})
     assert given(client) == ["+message.type=FIFO"]
 
 
 async def test_a_broker_that_keeps_no_attributes_is_named(client: FakeClient, admin: Admin) -> None:
-    answers = iter([(17, "none"), has(3, 3)])
+    answers = iter([NO_TOPIC, has(3, 3)])
     client.answers[HAS] = lambda: next(answers)
     with pytest.raises(
         ClientError, match="topic 'T' is on a:1 without the attributes: a broker of"

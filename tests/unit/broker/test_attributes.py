@@ -52,7 +52,7 @@ async def attributes_of(peer: Peer, topic: str) -> object:
     """As 351 and 21 have them; None: the member is missing."""
     answer = await peer.ask(RequestCode.GET_TOPIC_CONFIG, {"topic": topic})
     table = fastjson.loads((await peer.ask(RequestCode.GET_ALL_TOPIC_CONFIG)).body)
-    found = fastjson.loads(answer.body)
+    found: dict[str, object] = fastjson.loads(answer.body)
     assert table["topicConfigTable"][topic] == found
     return found.get("attributes")
 
