@@ -12,6 +12,7 @@ from __future__ import annotations
 import json
 import os
 import re
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -132,6 +133,30 @@ class Scheduler:
         from xdist.scheduler import LoadGroupScheduling
 
         class Once(LoadGroupScheduling):  # type: ignore[misc]
+            @cached_property
+            def _places(self) -> dict[str, int]:
+                """Where each test is among those that were collected, which each worker has."""
+                return {name: place for place, name in enumerate(self.collection)}
+
+            def _assign_work_unit(self, node: WorkerController) -> None:
+                """Give a worker the next unit. Xdist's own looks for each test among all."""
+                scope, unit = self.workqueue.popitem(last=False)
+                self.assigned_work[node][scope] = unit
+                node.send_runtest_some([self._places[name] for name in unit if not unit[name]])
+
+            def mark_test_complete(
+                self, node: WorkerController, item_index: int, duration: float = 0
+            ) -> None:
+                """A test has ended. What a worker is done with is forgotten: xdist's own counts all
+                that each worker ever had, at each end of a test."""
+                name = self.collection[item_index]
+                scope = self._split_scope(name)
+                units = self.assigned_work[node]
+                units[scope][name] = True
+                if all(units[scope].values()):
+                    del units[scope]
+                self._reschedule(node)
+
             def remove_node(self, node: WorkerController) -> str | None:
                 """A worker is gone; the test that it died with, others get what it left."""
                 units = self.assigned_work.pop(node)

@@ -154,16 +154,19 @@ def frame_of(
 
 
 def abuses_of(role: Role, code: int, first_opaque: int, *, all_of_them: bool) -> Iterator[Abuse]:
-    """Those of a code, but for huge members: headers in one encoding each, and of the bodies that
-    its handler is not known to read every fourth; or all of them in both encodings."""
+    """Those of a code, but for huge members: every other header in one encoding, and of the bodies
+    that its handler is not known to read every eighth; or all of them in both encodings."""
     opaque = first_opaque
     members, body = role.members(code), role.body(code)
     for number, (what, changed) in enumerate(_headers(role, code, members)):
-        for kind in SerializeType if all_of_them else [SerializeType((number + code) % 2)]:
+        kinds = list(SerializeType)
+        if not all_of_them:
+            kinds = [kinds[(number // 2 + code) % 2]] if (number + code) % 2 else []
+        for kind in kinds:
             frame = frame_of(code, changed, body, opaque, kind)
             yield Abuse(f"{code}: {what}", opaque, frame, may_end=len(changed) > FIELDS_MAX)
             opaque += 1
-    step = 1 if all_of_them or body else 4
+    step = 1 if all_of_them or body else 8
     for what, other in [*list(BODIES.items())[code % step :: step], *_bodies(body)]:
         told = {n: _compressed(n, v) for n, v in members.items()} if what in ZIPPED else members
         frame = frame_of(code, told, other, opaque, SerializeType.JSON)
