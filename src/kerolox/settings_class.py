@@ -17,6 +17,7 @@ __all__ = ["settings_dataclass"]
 _Class = TypeVar("_Class")
 
 if TYPE_CHECKING:
+    import inspect
     from dataclasses import dataclass as settings_dataclass
 
     from _typeshed import DataclassInstance
@@ -29,6 +30,7 @@ else:
         def decorate(cls: type[_Class]) -> type[_Class]:
             made = dataclasses.dataclass(init=False, repr=False, eq=False, **given)(cls)
             made.__init__ = _init
+            made.__signature__ = _Signature()
             if "__eq__" not in vars(cls):
                 made.__eq__, made.__hash__ = _eq, _hash
             if has_repr and "__repr__" not in vars(cls):
@@ -36,6 +38,30 @@ else:
             return made
 
         return decorate
+
+
+class _Signature:
+    """What ``inspect.signature`` and ``help`` show: a keyword for each field."""
+
+    def __get__(self, instance: object, owner: type[DataclassInstance]) -> inspect.Signature:
+        import inspect
+
+        parameters = []
+        for each in dataclasses.fields(owner):
+            default: object = inspect.Parameter.empty
+            if each.default is not dataclasses.MISSING:
+                default = each.default
+            elif each.default_factory is not dataclasses.MISSING:
+                default = "<factory>"
+            parameters.append(
+                inspect.Parameter(
+                    each.name,
+                    inspect.Parameter.KEYWORD_ONLY,
+                    default=default,
+                    annotation=each.type,
+                )
+            )
+        return inspect.Signature(parameters)
 
 
 def _init(self: DataclassInstance, /, **given: object) -> None:

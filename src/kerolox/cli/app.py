@@ -198,6 +198,15 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
     _open_standard_files()
     # Imports make nothing that a collection could free; the command that is found ends this.
     gc.disable()
+    try:
+        _run(arguments)
+    finally:
+        # The collections at the end of an interpreter would go through all that was imported.
+        gc.freeze()
+        gc.enable()
+
+
+def _run(arguments: Sequence[str] | None) -> NoReturn:
     if COMPLETION_VARIABLE in os.environ:
         from kerolox.cli.shells import add_shells
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 import dataclasses
 import os
 import re
-from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
 from typing import Self
@@ -28,6 +27,7 @@ from kerolox.protocol.compression import CompressionType, check_compression
 from kerolox.protocol.names import AUTO_CREATE_TOPIC, SCHEDULE_QUEUES, TRACE_TOPIC
 from kerolox.security.credentials import Credentials
 from kerolox.security.tls import Tls, check_tls
+from kerolox.settings_class import settings_dataclass
 
 _NAMESPACE = re.compile(r"[a-zA-Z0-9_-]*")
 
@@ -43,7 +43,7 @@ def _default_offset_folder() -> Path:
 
 
 @checked_keywords
-@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+@settings_dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class ClientSettings:
     """The settings that all clients share (``ClientConfig``)."""
 
@@ -169,7 +169,7 @@ INSTANCE_FIELDS = tuple(
 
 
 @checked_keywords
-@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+@settings_dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class ProducerSettings(ClientSettings):
     """Settings of a producer (``DefaultMQProducer``)."""
 
@@ -272,7 +272,7 @@ class ProducerSettings(ClientSettings):
 
 
 @checked_keywords
-@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+@settings_dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class ConsumerSettings(ClientSettings):
     """The settings that all consumers share (``DefaultMQPullConsumer`` and others)."""
 
@@ -296,7 +296,7 @@ class ConsumerSettings(ClientSettings):
 
 
 @checked_keywords
-@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+@settings_dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class SubscriberSettings(ConsumerSettings):
     """The settings that consumers share which subscribe to topics."""
 
@@ -337,7 +337,7 @@ class SubscriberSettings(ConsumerSettings):
 
 
 @checked_keywords
-@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+@settings_dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class PushConsumerSettings(SubscriberSettings):
     """Settings of a push consumer (``DefaultMQPushConsumer``)."""
 
@@ -405,7 +405,7 @@ class PushConsumerSettings(SubscriberSettings):
 
 
 @checked_keywords
-@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+@settings_dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class PullConsumerSettings(ConsumerSettings):
     """Settings of a pull consumer (``DefaultMQPullConsumer``)."""
 
@@ -429,7 +429,7 @@ class PullConsumerSettings(ConsumerSettings):
 
 
 @checked_keywords
-@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+@settings_dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class LitePullConsumerSettings(SubscriberSettings):
     """Settings of a lite pull consumer (``DefaultLitePullConsumer``)."""
 
