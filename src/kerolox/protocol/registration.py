@@ -376,8 +376,8 @@ class _Json:
             topics = _decode_topics(b"{%b}" % members[:-1])
         except (msgspec.DecodeError, UnicodeDecodeError):
             return []
-        maps = len(topics) + sum(each.attributes is not None for each in topics.values())
-        if maps != members.count(b"{"):
+        inner = members.count(b"{") - len(topics)
+        if inner and inner != sum(each.attributes is not None for each in topics.values()):
             return []
         self.position = match.end()
         return list(topics.values())
