@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from kerolox.remoting.audit import LOGGER
+from kerolox.remoting import AUDIT_LOGGER as LOGGER
 from tests.console.site import Visitor, running_console
 from tests.support.servers.up import Up
 

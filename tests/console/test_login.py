@@ -31,7 +31,7 @@ from kerolox.console.security.sessions import (
 )
 from kerolox.console.security.users import User, Users, read_users, write_users
 from kerolox.console.visit import COOKIE, TOKEN_FIELD
-from kerolox.remoting.audit import LOGGER
+from kerolox.remoting import AUDIT_LOGGER as LOGGER
 from tests.console.site import PASSWORD, Visitor, hashed, running_console, users_file
 
 if TYPE_CHECKING:

@@ -16,7 +16,7 @@ import pytest
 from kerolox.client import PushConsumer, PushConsumerSettings
 from kerolox.message import ConsumeFromWhere, Message
 from kerolox.protocol.codes import Perm
-from kerolox.remoting.audit import LOGGER
+from kerolox.remoting import AUDIT_LOGGER as LOGGER
 from tests.console.site import Visitor
 from tests.support.eventually import until
 

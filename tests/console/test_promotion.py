@@ -12,7 +12,7 @@ import pytest
 
 from kerolox.admin.sync import Admin
 from kerolox.errors import KeroloxError
-from kerolox.remoting.audit import LOGGER
+from kerolox.remoting import AUDIT_LOGGER as LOGGER
 from tests.console.site import Visitor, running_console
 from tests.doctor.patients import broker, name_server
 from tests.support.eventually import until, wait_until

@@ -13,7 +13,7 @@ from kerolox.console.routes import ROUTES
 from kerolox.console.security.roles import Role
 from kerolox.console.visit import TOKEN_FIELD
 from kerolox.errors import TopicExistsError
-from kerolox.remoting.audit import LOGGER
+from kerolox.remoting import AUDIT_LOGGER as LOGGER
 from tests.console.site import Visitor, running_console
 
 if TYPE_CHECKING:

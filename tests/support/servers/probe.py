@@ -36,8 +36,8 @@ from kerolox.protocol.codes import RequestCode, ResponseCode
 from kerolox.protocol.command import RemotingCommand
 from kerolox.protocol.records import decode_records
 from kerolox.protocol.registration import RegisterBody, encode_registration
+from kerolox.remoting import AUDIT_LOGGER
 from kerolox.remoting.audit import CHANGES_OF_ALL
-from kerolox.remoting.audit import LOGGER as AUDIT_LOGGER
 from tests.support.clients.patient import PatientConnection
 from tests.support.clients.requests import heartbeat_body, pull_fields, send_fields, topic_fields
 from tests.support.eventually import SECONDS_MAX, wait_until

@@ -15,7 +15,7 @@ import pytest_asyncio
 
 from kerolox.broker.broker import Broker
 from kerolox.protocol.codes import RequestCode
-from kerolox.remoting.audit import LOGGER
+from kerolox.remoting import AUDIT_LOGGER as LOGGER
 from kerolox.security.access import files as files_module
 from kerolox.security.access.files import AclFiles
 from kerolox.security.credentials import Credentials

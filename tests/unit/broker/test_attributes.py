@@ -17,7 +17,7 @@ from kerolox.protocol.bodies import (
 )
 from kerolox.protocol.codes import RequestCode, ResponseCode
 from kerolox.protocol.command import RemotingCommand
-from kerolox.remoting.audit import LOGGER
+from kerolox.remoting import AUDIT_LOGGER as LOGGER
 from tests.support.clients.peer import Peer, peer_of, small_config
 from tests.support.servers.fake_broker import FakeBroker
 

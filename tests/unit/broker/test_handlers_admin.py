@@ -15,7 +15,7 @@ from kerolox.protocol import fastjson
 from kerolox.protocol.bodies import SubscriptionGroupConfig, encode_body
 from kerolox.protocol.codes import RequestCode, ResponseCode
 from kerolox.release import __version__
-from kerolox.remoting.audit import LOGGER
+from kerolox.remoting import AUDIT_LOGGER as LOGGER
 from tests.support.clients.peer import Peer, peer_of, small_config
 
 pytestmark = pytest.mark.asyncio
