@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from kerolox.admin.asking import all_answers, answers_of
+from kerolox.admin.asking import all_answers, answers_of, targets
 from kerolox.admin.brokers import BrokerRuntime
 from kerolox.admin.cluster import ClusterInfo
 from kerolox.admin.consumers.groups import GroupRequests
@@ -188,10 +188,7 @@ class ExportRequests(TrafficRequests, GroupRequests):
             ClientError: no such cluster, or several to choose from.
             BrokerError, RemotingError: a broker refused or does not answer.
         """
-        addresses = [broker]
-        if not broker:
-            info = await self.cluster_info()
-            addresses = info.masters(cluster or info.only_cluster())
+        addresses = await targets(self, cluster=cluster, broker=broker)
         all_topics: dict[str, TopicConfig] = {}
         all_groups: dict[str, SubscriptionGroupConfig] = {}
         for address in addresses:

@@ -34,13 +34,14 @@ from kerolox.errors import (
     RemoteProtocolError,
     RequestTimeoutError,
 )
-from kerolox.message import ConsumeFromWhere
+from kerolox.message import ConsumeFromWhere, MessageModel
 from kerolox.protocol.codes import RequestCode
 from kerolox.protocol.command import RemotingCommand
 
 if TYPE_CHECKING:
     from kerolox.client.aio.network.cluster import Cluster
     from kerolox.client.aio.query import ClusterQueries
+    from kerolox.client.aio.settings import ConsumerSettings, SubscriberSettings
     from kerolox.client.core.consuming.offsets import OffsetStorage
     from kerolox.message import MessageQueue
 
@@ -51,18 +52,6 @@ TIMESTAMP_BACK_MS = 30 * 60 * 1000
 """A group that starts at a time, and names none, starts so long before its own start."""
 
 _log = logging.getLogger(__name__)
-
-
-class StartSettings(Protocol):
-    """Where a group starts in a queue of which it has no offset."""
-
-    @property
-    def consume_from_where(self) -> ConsumeFromWhere | str:
-        """At its first message, at its end, or at a time."""
-
-    @property
-    def consume_timestamp_ms(self) -> int | None:
-        """That time, in milliseconds since the epoch."""
 
 
 class OffsetStore(Protocol):
@@ -90,7 +79,7 @@ async def start_offset(
     client: ClusterQueries,
     offsets: OffsetStore,
     queue: MessageQueue,
-    settings: StartSettings,
+    settings: SubscriberSettings,
     start_ms: int,
 ) -> int:
     """Where a consumer that was started at ``start_ms`` starts to read a queue.
@@ -291,6 +280,19 @@ class LocalOffsets:
         if self.path.exists():
             os.replace(self.path, self.path.with_name(self.path.name + ".bak"))
         os.replace(fresh, self.path)
+
+
+StoredOffsets = BrokerOffsets | LocalOffsets
+"""RocketMQ's two ways."""
+
+
+def stored_offsets(
+    settings: ConsumerSettings, cluster: Cluster, own_id: str, group: str
+) -> StoredOffsets:
+    """Where RocketMQ keeps the offsets of a member: in a file of its own when broadcasting."""
+    if settings.message_model is MessageModel.BROADCASTING:
+        return LocalOffsets(settings.local_offset_folder, own_id, group)
+    return BrokerOffsets(cluster, group)
 
 
 class CustomOffsets:

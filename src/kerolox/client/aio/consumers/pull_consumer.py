@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from kerolox import clock
 from kerolox.client.aio.client import Client
-from kerolox.client.aio.consumers.offset_store import BrokerOffsets, LocalOffsets
+from kerolox.client.aio.consumers.offset_store import StoredOffsets, stored_offsets
 from kerolox.client.aio.consumers.push.send_back import SendBacks
 from kerolox.client.aio.consumers.sharing import share_of
 from kerolox.client.aio.consumers.stacks import asked_stacks
@@ -92,7 +92,7 @@ class PullConsumer(Client):
         self._start_ms = 0
         self._subscriptions: dict[str, Subscription] = {}
         """The topics that were pulled, as brokers know them."""
-        self._noted: BrokerOffsets | LocalOffsets
+        self._noted: StoredOffsets
         """Offsets that the caller had noted; set by the start."""
 
     async def start(self) -> None:
@@ -224,14 +224,11 @@ class PullConsumer(Client):
         noted = self._noted.table.read(queue_with_namespace(self._namespace, queue))
         return await self.committed(queue) if from_store or noted < 0 else noted
 
-    def _stored_offsets(self) -> BrokerOffsets | LocalOffsets:
+    def _stored_offsets(self) -> StoredOffsets:
         """Where offsets are kept; with a table of its own, since what others stored is not ours
         to store again."""
-        cluster = self._open_cluster()
-        if self._is_broadcasting:
-            folder = self.settings.local_offset_folder
-            return LocalOffsets(folder, self._own.client_id, self.group)
-        return BrokerOffsets(cluster, self.group)
+        own_id = self._own.client_id
+        return stored_offsets(self.settings, self._open_cluster(), own_id, self.group)
 
     async def _persist(self, *, wait: bool = False) -> None:
         await self._noted.persist([queue for queue, _ in self._noted.table], wait=wait)

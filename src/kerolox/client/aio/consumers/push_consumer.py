@@ -24,12 +24,7 @@ from kerolox.client.aio.client import Client
 from kerolox.client.aio.consumers.broker_requests import ConsumerView, answer_broker
 from kerolox.client.aio.consumers.consume_tracing import consume_tracing
 from kerolox.client.aio.consumers.membership import check_subscription
-from kerolox.client.aio.consumers.offset_store import (
-    BrokerOffsets,
-    CustomOffsets,
-    LocalOffsets,
-    OffsetStore,
-)
+from kerolox.client.aio.consumers.offset_store import CustomOffsets, OffsetStore, stored_offsets
 from kerolox.client.aio.consumers.push.assignment import Assignment
 from kerolox.client.aio.consumers.push.consuming import Consuming
 from kerolox.client.aio.consumers.push.listening import (
@@ -421,10 +416,7 @@ class PushConsumer(Client):
     def _stored_offsets(self, cluster: Cluster) -> OffsetStore:
         if self.settings.offset_store is not None:
             return CustomOffsets(self.settings.offset_store, self._namespace)
-        if self._is_broadcasting:
-            folder = self.settings.local_offset_folder
-            return LocalOffsets(folder, self._own.client_id, self.group)
-        return BrokerOffsets(cluster, self.group)
+        return stored_offsets(self.settings, cluster, self._own.client_id, self.group)
 
     @property
     def _running(self) -> ConsumerParts:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from kerolox import clock
 from kerolox.client.aio.consumers.lite.pulling import LitePulling
 from kerolox.client.aio.consumers.membership import check_subscription
-from kerolox.client.aio.consumers.offset_store import BrokerOffsets, LocalOffsets, start_offset
+from kerolox.client.aio.consumers.offset_store import StoredOffsets, start_offset, stored_offsets
 from kerolox.client.aio.consumers.queue_events import QueueEvents
 from kerolox.client.aio.consumers.sharing import share_of
 from kerolox.client.core.consuming.flow import FlowLimits
@@ -91,12 +91,12 @@ class LiteMember:
         """Set while it runs; so are the next three."""
         self._instance: ClientInstance | None = None
         self._pulling: LitePulling | None = None
-        self._offsets: BrokerOffsets | LocalOffsets | None = None
+        self._offsets: StoredOffsets | None = None
         self._rebalancing = asyncio.Lock()
         self._is_unbalanced = False
 
     @property
-    def offsets(self) -> BrokerOffsets | LocalOffsets:
+    def offsets(self) -> StoredOffsets:
         """Where offsets are kept, while it runs."""
         assert self._offsets is not None
         return self._offsets
@@ -157,10 +157,7 @@ class LiteMember:
             own_id: names the folder of a broadcasting member.
         """
         settings = self._settings
-        if self.is_broadcasting:
-            self._offsets = LocalOffsets(settings.local_offset_folder, own_id, self._group)
-        else:
-            self._offsets = BrokerOffsets(cluster, self._group)
+        self._offsets = stored_offsets(settings, cluster, own_id, self._group)
         self._cluster, self._instance = cluster, instance
         self.start_ms = clock.now_ms()
         self._pulling = LitePulling(
