@@ -18,7 +18,10 @@ import pytest
 
 from tests.support.eventually import wait_until
 from tests.support.faults.shim import Faults
+from tests.support.servers.run_code import start_code
 from tests.support.stores.bench import Bench
+
+pytestmark = pytest.mark.xdist_group("kernel-processes")  # they share a fork server
 
 OLD = [b"old-%d" % number for number in range(250)]
 NEW = [b"new-%d" % number for number in range(5)]
@@ -108,14 +111,10 @@ def test_a_kill_in_the_middle_of_a_deletion_leaves_no_half(
     faults = Faults(tmp_path)
     faults.set(rule)
     root = Path(__file__).resolve().parents[2]
-    done = subprocess.run(
-        [sys.executable, "-c", DELETER, kernel.__name__, str(filled.path)],
-        env={**_environment(root), **faults.environment},
-        cwd=root,
-        check=False,
-        timeout=60,
-    )
-    assert done.returncode == -signal.SIGKILL
+    environment = {**_environment(root), **faults.environment}
+    arguments = kernel.__name__, filled.path
+    with start_code(DELETER, *arguments, environment=environment, cwd=root) as process:
+        assert process.wait(60) == -signal.SIGKILL
     again = Bench(kernel, filled.path)
     closing.append(again)
     again.open()
@@ -235,16 +234,10 @@ def test_a_disk_that_takes_no_note_does_not_keep_a_topic_alive(
     filled.store.close()
     faults = Faults(tmp_path)
     root = Path(__file__).resolve().parents[2]
-    arguments = [kernel.__name__, str(filled.path), str(tmp_path)]
-    done = subprocess.run(
-        [sys.executable, "-c", FULL, *arguments],
-        env={**_environment(root), **faults.environment},
-        cwd=root,
-        stdout=subprocess.PIPE,
-        check=False,
-        timeout=60,
-    )
-    assert done.stdout == b"noted\n"
+    environment = {**_environment(root), **faults.environment}
+    arguments, files = (kernel.__name__, filled.path, tmp_path), {"stdout": subprocess.PIPE}
+    with start_code(FULL, *arguments, environment=environment, cwd=root, **files) as process:
+        assert process.communicate(timeout=60)[0] == b"noted\n"
     again = Bench(kernel, filled.path)
     closing.append(again)
     assert not again.open().clean

@@ -16,7 +16,10 @@ import pytest
 from tests.support.eventually import wait_until
 from tests.support.faults.shim import Faults
 from tests.support.kernels import KERNELS, MODULES
+from tests.support.servers.run_code import start_code
 from tests.support.stores.bench import Bench, commands, send
+
+pytestmark = pytest.mark.xdist_group("kernel-processes")  # they share a fork server
 
 NEVER_MS = 3_600_000
 QUIET = {
@@ -203,10 +206,11 @@ say(f"abort {(bench.path / 'abort').exists()}")
 def talking(module: str, folder: Path, faults: Faults, scenario: str) -> Iterator[Any]:
     """The process of a scenario: a function that lets it go on and gives its next line."""
     root = Path(__file__).resolve().parents[2]
-    paths = [str(root), *sys.path]
-    with subprocess.Popen(
-        [sys.executable, "-c", scenario, module, str(folder)],
-        env={**os.environ, **faults.environment, "PYTHONPATH": os.pathsep.join(paths)},
+    path = os.pathsep.join([str(root), *sys.path])
+    with start_code(
+        scenario,
+        *(module, folder),
+        environment={**os.environ, **faults.environment, "PYTHONPATH": path},
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,

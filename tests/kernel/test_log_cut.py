@@ -21,7 +21,10 @@ from kerolox.kernel.settings import StoreSettings
 from kerolox.store.recovery.cut_record import EVERYTHING, INTENT
 from kerolox.store.recovery.log_cut import cut_log, finish_cut, kept_parts
 from tests.support.faults.shim import Faults
+from tests.support.servers import forked
 from tests.support.stores.bench import NOW, SMALL_FILES, Bench
+
+pytestmark = pytest.mark.xdist_group("kernel-processes")  # they share a fork server
 
 FILE_SIZE = SMALL_FILES["mapped_file_size_commit_log"]
 RECORDS = 300
@@ -204,30 +207,23 @@ def test_files_that_are_only_read_are_not_cut(
     assert len(kept_records(cut.folder)) == 1
 
 
-CUTTER = """
-import sys
-from kerolox.kernel.settings import StoreSettings
-from kerolox.store.recovery.log_cut import cut_log
-size, offset, paths = int(sys.argv[2]), int(sys.argv[3]), sys.argv[4]
-settings = StoreSettings(
-    store_path_root_dir=sys.argv[1], store_path_commit_log=paths, mapped_file_size_commit_log=size
-)
-cut_log(settings, offset, why="differs", master="m:1")
-"""
 CALLS = ("create", "pwrite", "fsync", "fdatasync", "ftruncate", "rename", "unlink", "mkdir")
 
 
 def cut_by_process(bench: Bench, offset: int, faults: Faults, paths: str = "") -> int:
-    arguments = [str(bench.path), str(FILE_SIZE), str(offset), paths]
-    environment = {**os.environ, **faults.environment}
-    return subprocess.run(
-        [sys.executable, "-c", CUTTER, *arguments],
-        env={**environment, "PYTHONPATH": os.pathsep.join([str(ROOT / "src"), *sys.path])},
+    arguments = [bench.path, FILE_SIZE, offset, paths]
+    quiet = {"stdin": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
+    path = os.pathsep.join([str(ROOT / "src"), *sys.path])
+    environment = {**os.environ, **faults.environment, "PYTHONPATH": path}
+    with forked.start(
+        "tests.kernel.cut_me",
+        arguments,
+        environment,
+        preloaded=("kerolox.store.recovery.log_cut",),
         cwd=ROOT,
-        check=False,
-        timeout=60,
-        stderr=subprocess.DEVNULL,
-    ).returncode
+        **quiet,
+    ) as process:
+        return process.wait(timeout=60)
 
 
 def steps_of(path: Path, notes: list[tuple[str, str]]) -> list[str]:

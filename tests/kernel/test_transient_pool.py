@@ -22,6 +22,7 @@ from kerolox.kernel.status import GetMessageStatus, PutMessageStatus
 from tests.support.eventually import wait_until
 from tests.support.faults.shim import Faults
 from tests.support.kernels import KERNELS, MODULES
+from tests.support.servers.run_code import start_code
 from tests.support.stores.bench import (
     NOW,
     Bench,
@@ -32,6 +33,8 @@ from tests.support.stores.bench import (
     send,
     send_batch,
 )
+
+pytestmark = pytest.mark.xdist_group("kernel-processes")  # they share a fork server
 
 NEVER_MS = 3_600_000
 PAGE = 4_096
@@ -273,9 +276,11 @@ def process_of(
     scenario: str, name: str, folder: Path, *words: str, **environment: str
 ) -> Iterator[Any]:
     root = Path(__file__).resolve().parents[2]
-    with subprocess.Popen(
-        [sys.executable, "-c", SCENARIO + scenario, MODULES[name], str(folder), *words],
-        env={**os.environ, **environment, "PYTHONPATH": os.pathsep.join([str(root), *sys.path])},
+    path = os.pathsep.join([str(root), *sys.path])
+    with start_code(
+        SCENARIO + scenario,
+        *(MODULES[name], folder, *words),
+        environment={**os.environ, **environment, "PYTHONPATH": path},
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,

@@ -6,15 +6,14 @@ import asyncio
 import json
 import random
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 from tests.replication.members import NameServerProcess, OurMember
 from tests.support.clients.peer import Peer, peer_at
-from tests.support.eventually import SECONDS_MAX, until
+from tests.support.eventually import until
+from tests.support.servers.command import kerolox
 
 pytestmark = [pytest.mark.asyncio, pytest.mark.timeout(600)]
 
@@ -48,10 +47,8 @@ def parts(slave: OurMember) -> list[Path]:
 
 def dumped(folder: Path, begin: int) -> list[dict[str, object]]:
     """What ``kerolox store dump`` shows, as the log says to call it."""
-    command = [sys.executable, "-m", "kerolox.cli", "store", "dump", str(folder)]
-    done = subprocess.run(
-        [*command, "--from", str(begin)], check=True, capture_output=True, timeout=SECONDS_MAX
-    )
+    done = kerolox("store", "dump", folder, "--from", begin)
+    assert done.returncode == 0, done.stderr
     return [json.loads(line) for line in done.stdout.splitlines()]
 
 
