@@ -60,6 +60,7 @@ from kerolox.admin.reports.traffic import BrokerStats as BrokerStats
 from kerolox.admin.reports.traffic import BrokerStatus as BrokerStatus
 from kerolox.admin.reports.traffic import StatsItem as StatsItem
 from kerolox.admin.reports.traffic import TopicTraffic as TopicTraffic
+from kerolox.admin.reports.traffic import TopicUsage as TopicUsage
 from kerolox.admin.roles.changing import BrokerRole as BrokerRole
 from kerolox.admin.roles.changing import PromotionPlan as PromotionPlan
 from kerolox.admin.roles.changing import RoleChanged as RoleChanged

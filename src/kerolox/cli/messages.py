@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import base64
-import math
 import re
 from collections.abc import AsyncIterator, Callable, Iterable
 from typing import TYPE_CHECKING
 
 import click
-import msgspec
 
 from kerolox.addresses import join_address
 from kerolox.cli.output import JSON, NDJSON, RAW, TABLE, print_json, print_line
@@ -18,6 +16,7 @@ from kerolox.cli.values import json_text
 from kerolox.message import RESERVED_PROPERTIES, PropertyKey
 from kerolox.text import printable, time_text
 from kerolox.text.json_text import compact_json
+from kerolox.text.msgpack_text import msgpack_value
 
 if TYPE_CHECKING:
     from kerolox.message import MessageExt
@@ -58,7 +57,7 @@ def body_shown(body: bytes, form: str) -> object:
             case "json":
                 return compact_json(body)
             case "msgpack":
-                return _plain(msgspec.msgpack.decode(body))
+                return msgpack_value(body)
             case "hex":
                 return body.hex(" ")
             case "base64":
@@ -74,25 +73,6 @@ def _text_or_hex(body: bytes) -> str:
         return body.decode()
     except UnicodeDecodeError:
         return body.hex(" ")
-
-
-def _plain(value: object) -> object:
-    """The same as JSON can have it: bytes as base64, keys as texts, NaN and infinities as texts."""
-    match value:
-        case float() if not math.isfinite(value):
-            return str(value)
-        case dict():
-            # A key that is no text becomes one as in JSON, for instance 1 and true.
-            return {_key(key): _plain(each) for key, each in value.items()}
-        case list():
-            return [_plain(each) for each in value]
-        case _:
-            return msgspec.json.decode(msgspec.json.encode(value))
-
-
-def _key(key: object) -> str:
-    [name] = msgspec.json.decode(msgspec.json.encode({key: 0}), type=dict[str, int])
-    return name
 
 
 def message_row(message: MessageExt, form: str = AUTO) -> dict[str, object]:

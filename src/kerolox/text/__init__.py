@@ -81,12 +81,12 @@ def seconds_text(number: int, zone: datetime.tzinfo | None = None) -> str:
     return f"{number} looks like seconds since 1970; write {number}000 or {when}"
 
 
-def time_text(timestamp_ms: int) -> str:
-    """A time in the local zone, to the millisecond; ``-`` where there is none."""
+def time_text(timestamp_ms: int, zone: datetime.tzinfo | None = None) -> str:
+    """A time to the millisecond, in that zone or the local one; ``-`` where there is none."""
     if timestamp_ms <= 0:
         return "-"
     try:
-        when = datetime.datetime.fromtimestamp(timestamp_ms / 1000)
+        when = datetime.datetime.fromtimestamp(timestamp_ms / 1000, zone).replace(tzinfo=None)
     except (ValueError, OverflowError, OSError):
         return str(timestamp_ms)
     return when.isoformat(sep=" ", timespec="milliseconds")

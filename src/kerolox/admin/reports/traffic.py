@@ -9,12 +9,16 @@ from kerolox.admin.asking import answers_of
 from kerolox.admin.brokers import BrokerRequests, BrokerRuntime
 from kerolox.admin.consumers.progress import ProgressRequests
 from kerolox.admin.topic_lists import TopicListRequests
+from kerolox.admin.topics import TopicDescription
 from kerolox.client.core.checking import checked
 from kerolox.client.core.routes import MASTER_ID
 from kerolox.errors import KeroloxError
 from kerolox.protocol.codes import RequestCode
 from kerolox.protocol.headers import ViewBrokerStatsHeader
 from kerolox.protocol.names import DLQ_PREFIX, GROUP_GET_NUMS, RETRY_PREFIX, TOPIC_PUT_NUMS
+
+RECORDS_MEASURED = 16
+"""Records of a topic whose mean size stands for all."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +61,24 @@ class TopicTraffic:
     in_day: int
     """Messages of the last day."""
     out_day: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TopicUsage:
+    """What a topic holds, and how fast it grows."""
+
+    topic: str
+    messages: int
+    """That queues lead to and that are not deleted yet."""
+    bytes_about: int
+    """Of these in the log: their number times the mean record among the newest of the fullest
+    queue, since brokers count no bytes by topic."""
+    in_per_second: float
+    """Over the last minute."""
+    in_day: int
+    """Messages of the last day, or of as much of it as brokers count."""
+    last_stored_ms: int
+    """When the last message was stored, since the epoch; 0: never."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,6 +145,54 @@ class TrafficRequests(ProgressRequests, BrokerRequests, TopicListRequests):
             for each in found.get(name, ())
             if not active_only or each.in_day or each.out_day
         ]
+
+    async def topic_usage(self, topic: str) -> TopicUsage:
+        """What a topic holds and how fast it grows: a question about its route, two for each of
+        its masters and one for the size. What masters do not count yet is 0.
+
+        Raises:
+            TopicRouteNotFoundError: no name server knows it.
+            BrokerError, RemotingError: a broker refused or does not answer.
+        """
+        described = await self.describe_topic(topic)
+        masters = (broker.addresses.get(MASTER_ID) for broker in described.route.brokers)
+        stats, _ = await answers_of(
+            (address for address in masters if address),
+            lambda address: self.broker_stats(address, TOPIC_PUT_NUMS, topic),
+        )
+        messages = sum(each.max_offset - each.min_offset for each in described.queues)
+        return TopicUsage(
+            topic=topic,
+            messages=messages,
+            bytes_about=round(messages * await self._record_bytes_mean(described)),
+            in_per_second=sum(each.minute.per_second for each in stats.values()),
+            in_day=sum(each.day_total for each in stats.values()),
+            last_stored_ms=max(
+                (each.last_update_timestamp for each in described.queues), default=0
+            ),
+        )
+
+    async def _record_bytes_mean(self, described: TopicDescription) -> float:
+        """Of the newest records of the fullest queue; 0: the topic is empty, or its broker does
+        not say."""
+        fullest = max(
+            described.queues, key=lambda each: each.max_offset - each.min_offset, default=None
+        )
+        if fullest is None or fullest.max_offset == fullest.min_offset:
+            return 0.0
+        broker = described.route.broker(fullest.queue.broker_name)
+        first = max(fullest.max_offset - RECORDS_MEASURED, fullest.min_offset)
+        try:
+            found = await self.queue_entries(
+                fullest.queue,
+                first,
+                count=RECORDS_MEASURED,
+                broker=(broker.any_address() if broker else None) or "",
+            )
+        except KeroloxError:
+            return 0.0
+        sizes = [each.size for each in found.entries]
+        return sum(sizes) / len(sizes) if sizes else 0.0
 
     async def cluster_status(self, *, cluster: str = "") -> list[BrokerStatus]:
         """All nodes of a cluster with their metrics (``clusterList``), sorted by cluster, name and

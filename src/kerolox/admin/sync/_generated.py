@@ -44,7 +44,7 @@ from kerolox.admin.offset_moves import OffsetMove
 from kerolox.admin.positions import Position
 from kerolox.admin.reports.export import ConfigsExport, Metadata, MetricsExport
 from kerolox.admin.reports.monitor import ROUND_SECONDS, MonitorRound
-from kerolox.admin.reports.traffic import BrokerStats, BrokerStatus, TopicTraffic
+from kerolox.admin.reports.traffic import BrokerStats, BrokerStatus, TopicTraffic, TopicUsage
 from kerolox.admin.roles.changing import BrokerRole, PromotionPlan, RoleChanged
 from kerolox.admin.roles.retiring import QUIET_SECONDS, BrokerDrain
 from kerolox.admin.topic_changes.update import TopicChange
@@ -548,6 +548,10 @@ class AdminRequests:
     def traffic(self, *, topic: str = "", active_only: bool = False) -> list[TopicTraffic]:
         """How much goes into topics and out to their groups (``statsAll``), sorted by topic and
         group; metrics that a broker does not report count as 0."""
+
+    def topic_usage(self, topic: str) -> TopicUsage:
+        """What a topic holds and how fast it grows: a question about its route, two for each of
+        its masters and one for the size. What masters do not count yet is 0."""
 
     def cluster_status(self, *, cluster: str = "") -> list[BrokerStatus]:
         """All nodes of a cluster with their metrics (``clusterList``), sorted by cluster, name and

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from typing import TYPE_CHECKING
 
 import click
@@ -88,42 +87,19 @@ async def _in_force(admin: Admin, address: str) -> dict[str, str]:
 
 
 def _rows(settings: dict[str, str]) -> list[dict[str, object]]:
-    from kerolox.dynamic_config import PENDING_PREFIX
+    from kerolox.admin.setting_states import setting_states
 
-    defaults = _defaults()
-    rows: list[dict[str, object]] = []
-    for key, value in settings.items():
-        if key.startswith(PENDING_PREFIX):
-            continue
-        default = defaults.get(key)
-        source = UNKNOWN if default is None else DEFAULT if value == default else SET
-        rows.append(
-            {
-                "key": key,
-                "value": value,
-                "source": source,
-                "default": default,
-                "afterRestart": settings.get(PENDING_PREFIX + key),
-            }
-        )
-    return rows
-
-
-def _defaults() -> dict[str, str]:
-    """Those that are the same on every machine; they are RocketMQ's."""
-    from kerolox.broker.config import DERIVED_KEYS, BrokerConfig
-    from kerolox.config import setting_keys, setting_text
-
-    by_name = {
-        each.name: setting_text(each.default)
-        for each in dataclasses.fields(BrokerConfig)
-        if each.default is not dataclasses.MISSING
-    }
-    return {
-        key: by_name[name]
-        for key, name in setting_keys(BrokerConfig).items()
-        if name in by_name and key not in DERIVED_KEYS
-    }
+    sources = {None: UNKNOWN, False: DEFAULT, True: SET}
+    return [
+        {
+            "key": each.key,
+            "value": each.value,
+            "source": sources[each.is_set],
+            "default": each.default,
+            "afterRestart": each.after_restart,
+        }
+        for each in setting_states(settings)
+    ]
 
 
 @config.command("set")

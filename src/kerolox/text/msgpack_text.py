@@ -1,0 +1,38 @@
+"""MessagePack of strangers shown as JSON."""
+
+from __future__ import annotations
+
+import math
+
+import msgspec
+
+__all__ = ["msgpack_value"]
+
+
+def msgpack_value(body: bytes) -> object:
+    """What a body holds, as JSON can have it: bytes as base64, keys as texts, NaN and infinities as
+    texts.
+
+    Raises:
+        ValueError: it is no MessagePack.
+        RecursionError: it is too deep.
+    """
+    return _plain(msgspec.msgpack.decode(body))
+
+
+def _plain(value: object) -> object:
+    match value:
+        case float() if not math.isfinite(value):
+            return str(value)
+        case dict():
+            # A key that is no text becomes one as in JSON, for instance 1 and true.
+            return {_key(key): _plain(each) for key, each in value.items()}
+        case list():
+            return [_plain(each) for each in value]
+        case _:
+            return msgspec.json.decode(msgspec.json.encode(value))
+
+
+def _key(key: object) -> str:
+    [name] = msgspec.json.decode(msgspec.json.encode({key: 0}), type=dict[str, int])
+    return name
