@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from kerolox.admin import Admin
 from kerolox.client import PushConsumer, PushConsumerSettings
+from kerolox.errors import TopicExistsError
 from kerolox.message import ConsumeFromWhere, Message
 from tests.console.site import PASSWORD, users_file
 from tests.support.eventually import until
@@ -43,7 +44,8 @@ async def fill(name_server: str) -> None:
         consume_from_where=ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET, max_reconsume_times=0
     )
     async with Admin(name_server) as admin:
-        await admin.create_topic("Shown", queues=2)
+        with contextlib.suppress(TopicExistsError):
+            await admin.create_topic("Shown", queues=2)
         for number in range(4):
             await admin.send_message(Message("Shown", b'{"a": %d}' % number, tags="t", keys="k"))
         await admin.send_message(Message("Shown", b"later", delay_level=18))

@@ -66,6 +66,20 @@ async def topic(site: Console) -> str:
     return name
 
 
+@pytest_asyncio.fixture
+async def topic_of_console(console: Console) -> str:
+    """A topic of our broker with one message."""
+    name = f"T{uuid.uuid4().hex[:12]}"
+    await console.admin.create_topic(name, queues=1)
+
+    async def is_known() -> bool:
+        return name in await console.admin.list_topics()
+
+    await until(is_known)
+    await console.admin.send_message(Message(name, b'{"amount": 5}'))
+    return name
+
+
 def pytest_itemcollected(item: pytest.Item) -> None:
     if item.get_closest_marker("xdist_group") is None:
         item.add_marker(pytest.mark.xdist_group("console"))

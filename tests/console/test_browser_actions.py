@@ -167,7 +167,7 @@ def change_the_retries_of_a_group(page: Page, scene: Scene) -> None:
 @act("/group/reset", "operator")
 def move_a_group(page: Page, scene: Scene) -> None:
     page.goto(f"{scene.base}/group?name={GROUP}&topic={TOPIC}")
-    page.get_by_text("Go on elsewhere").click()
+    page.get_by_text("Reset offsets").click()
     page.get_by_label("To", exact=True).fill("beginning")
     page.get_by_role("button", name="Show what would happen").click()
     page.get_by_text("4 messages would come again").wait_for()

@@ -7,6 +7,8 @@ import re
 import uuid
 from typing import TYPE_CHECKING
 
+import pytest
+
 from kerolox.client import (
     ConsumeStatus,
     Producer,
@@ -16,11 +18,14 @@ from kerolox.client import (
     TransactionProducer,
     TransactionState,
 )
+from kerolox.console.pages import dead_letters
 from kerolox.message import ConsumeFromWhere, Message
 from tests.console.site import Visitor
 from tests.support.eventually import until
 
 if TYPE_CHECKING:
+    import httpx
+
     from kerolox.console.console import Console
     from kerolox.message import MessageExt
     from tests.support.servers.clusters import Cluster
@@ -84,9 +89,86 @@ async def test_dead_letters_are_chosen_edited_sent_again_and_exported(
     exported = await operator.look("/dead-letter/export", group=group)
     lines = [json.loads(line) for line in exported.text.splitlines()]
     assert sorted(json.loads(line["body"])["number"] for line in lines) == [0, 2, 4, 6, 8]
-    for wrong in ([], ["x"], ["a/b:c"], [f"{broker}:{i}" for i in range(60)]):
+    for wrong in ([], ["x"], ["a/b:c"], [f"{broker}:{i}" for i in range(201)]):
         refused = await operator.post("/dead-letter/resend", group=group, place=wrong)
         assert refused.status_code == 400
+
+
+async def letters_of(console: Console, group: str, count: int) -> None:
+    """A group that was online at some time, and has given up so many messages."""
+    for topic in (f"%DLQ%{group}", f"%RETRY%{group}"):
+        await console.admin.create_topic(topic, queues=1)
+    for number in range(count):
+        await console.admin.send_message(Message(f"%DLQ%{group}", b"%d" % number))
+
+    async def are_there() -> bool:
+        return sum(e.waiting for e in await console.admin.dead_letter_queues(group)) == count
+
+    await until(are_there)
+
+
+async def test_sending_all_again_goes_on_by_itself_on_the_page_that_began_it(
+    console: Console, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    group, operator = f"D{uuid.uuid4().hex[:12]}", Visitor(console, "operator")
+    await letters_of(console, group, 3)
+    monkeypatch.setattr(dead_letters, "RESENT_SECONDS_MAX", -1)
+
+    async def goes_on(page: httpx.Response) -> tuple[str, str] | None:
+        found = re.search(r'<progress id="sent" max="(\d+)" value="(\d+)">', page.text)
+        assert (found is None) == ("data-goes-on" not in page.text)
+        return (found[2], found[1]) if found else None
+
+    done = await operator.post("/dead-letter/resend-all", group=group)
+    location = done.headers["location"]
+    # Neither another page of the group, nor a part of it, nor a link that somebody made.
+    assert await goes_on(await operator.look("/dead-letter", group=group)) is None
+    done = await operator.post("/dead-letter/resend-all", group=group, begun="3")
+    refresh = {"kerolox-refresh": "1"}
+    part = await operator.client.get(done.headers["location"], headers=refresh)
+    assert await goes_on(part) is None
+    assert await goes_on(await operator.client.get(location)) is None
+    # It was begun before that, so what waits is the third of three.
+    monkeypatch.setattr(dead_letters, "RESENT_SECONDS_MAX", 60)
+    assert "1 dead letters were sent again." in await operator.act(
+        "/dead-letter/resend-all", group=group
+    )
+    await letters_of(console, f"{group}-b", 3)
+    monkeypatch.setattr(dead_letters, "RESENT_SECONDS_MAX", -1)
+    done = await operator.post("/dead-letter/resend-all", group=f"{group}-b")
+    page = await operator.client.get(done.headers["location"])
+    assert await goes_on(page) == ("1", "3")
+    assert '<input type="hidden" name="begun" value="3">' in page.text
+    done = await operator.post("/dead-letter/resend-all", group=f"{group}-b", begun="3")
+    assert await goes_on(await operator.client.get(done.headers["location"])) == ("2", "3")
+    done = await operator.post("/dead-letter/resend-all", group=f"{group}-b", begun="3")
+    assert await goes_on(await operator.client.get(done.headers["location"])) is None
+
+
+async def test_a_page_of_dead_letters_reads_them_again_only_once_they_changed(
+    console: Console,
+) -> None:
+    group, operator = f"D{uuid.uuid4().hex[:12]}", Visitor(console, "operator")
+    await letters_of(console, group, 2)
+
+    async def asked(version: str) -> httpx.Response:
+        headers = {"kerolox-refresh": "1", "if-none-match": version}
+        return await operator.client.get(f"/dead-letter?group={group}", headers=headers)
+
+    def version_of(page: httpx.Response) -> str:
+        found = re.search(r'data-version="(\w+)"', page.text)
+        assert found
+        return found[1]
+
+    first = version_of(await operator.look("/dead-letter", group=group))
+    assert (await asked(first)).status_code == 304
+    assert (await asked("another")).status_code == 200
+    await console.admin.send_message(Message(f"%DLQ%{group}", b"more"))
+    console.cache.clear()
+    second = version_of(await asked(first))
+    assert second != first
+    await operator.act("/dead-letter/purge", group=group, again=group)
+    assert version_of(await asked(second)) != second
 
 
 async def test_delayed_messages_are_shown_until_they_are_due(site: Console, topic: str) -> None:

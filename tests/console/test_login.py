@@ -250,5 +250,12 @@ async def test_sessions_end_by_time_and_are_bounded_in_number(tmp_path: Path) ->
         now += IDLE_SECONDS_MAX / 2
     now += 1
     assert sessions.find(busy) is None
+    # A page that refreshes itself does not keep it from ending.
+    left = sessions.begin("viewer", viewer)
+    for _ in range(3):
+        now += IDLE_SECONDS_MAX / 3
+        assert sessions.find(left, is_use=False)
+    now += 1
+    assert sessions.find(left, is_use=False) is None
     keys = [sessions.begin("viewer", viewer) for _ in range(SESSIONS_OF_USER_MAX + 1)]
     assert [sessions.find(key) is not None for key in keys] == [False] + [True] * 20

@@ -23,7 +23,8 @@ if TYPE_CHECKING:
     from tests.support.servers.clusters import Cluster
 
 NOT_LOGGED_IN = {"GET": 303, "POST": 401}
-SESSION_ROUTES = {"/login", "/logout", "/health"}
+SESSION_ROUTES = {"/login", "/logout", "/health", "/zone"}
+"""Of the browser: they change nothing of the cluster."""
 
 
 def test_all_that_changes_something_is_post_and_needs_more_than_a_viewer() -> None:

@@ -106,7 +106,7 @@ class SeeSetting(Task):
 
     async def console(self, case: Case) -> None:
         page = await case.look("/broker", address=case.place.broker, q=SETTING)
-        assert re.search(rf'<dt>{SETTING}</dt>\s*<dd class="long">{DEFAULT}<', page)
+        assert re.search(rf'<td>{SETTING}</td><td class="body">{DEFAULT}<', page)
 
     async def check(self, case: Case) -> None:
         assert (await case.admin.broker_settings(case.place.broker))[SETTING] == DEFAULT

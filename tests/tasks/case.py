@@ -32,7 +32,7 @@ __all__ = ["Case", "Place"]
 REQUEST_SECONDS_MAX = 60.0
 BROKER_NAME = "broker-a"
 FIRST = ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET
-SECTION = re.compile(r'<a href="[^"]*" aria-current="page">([^<]+)</a>')
+SECTION = re.compile(r'<a href="[^"]*" aria-current="page"><svg.*?</svg>([^<]+)</a>')
 NOTICE = re.compile(r'<p class="notice" role="status">(.*?)</p>')
 
 

@@ -19,7 +19,7 @@ from kerolox.console.routes import ROUTES, Route
 from kerolox.console.security.guard import Guard
 from kerolox.console.security.roles import Role
 from kerolox.console.static_files import VersionedFiles
-from kerolox.console.visit import COOKIE, TOKEN_FIELD, ActionResult, Visit, parsed_form
+from kerolox.console.visit import COOKIE, TOKEN_FIELD, ActionResult, Visit, is_refresh, parsed_form
 from kerolox.errors import KeroloxError
 
 if TYPE_CHECKING:
@@ -59,7 +59,8 @@ def _endpoint(
         method = "GET" if request.method == "HEAD" else request.method
         route = methods[method]
         cookie = request.cookies.get(COOKIE, "")
-        visit = Visit(console, request, cookie, console.sessions.find(cookie))
+        session = console.sessions.find(cookie, is_use=not is_refresh(request))
+        visit = Visit(console, request, cookie, session)
         try:
             async with asyncio.timeout(route.seconds_max):
                 await _check(route, visit)
@@ -105,7 +106,7 @@ async def _answer(route: Route, visit: Visit) -> Response:
     assert visit.session is not None
     what = {**answer.target, "old": answer.old, "new": answer.new}
     visit.console.audit.changed(visit.name, visit.address, route.path, what)
-    visit.console.cache.clear()
+    visit.console.expire()
     visit.session.note(answer.text)
     return visit.go(answer.location)
 
@@ -134,7 +135,7 @@ def _failed(route: Route, visit: Visit, error: Exception) -> Response:
         reason = "no answer in time; it may be done" if _is_late(error) else str(error)
         what = {**visit.target, "reason": reason}
         audit.failed(visit.name, visit.address, route.path, what)
-        visit.console.cache.clear()
+        visit.console.expire()
     return answer_to_error(visit, error, is_action=route.is_action)
 
 

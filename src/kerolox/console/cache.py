@@ -7,9 +7,12 @@ import time
 from collections.abc import Awaitable, Callable, Hashable
 from typing import TypeVar, cast
 
-__all__ = ["Cache"]
+__all__ = ["KEPT_SECONDS", "Cache"]
 
 ENTRIES_MAX = 256
+
+KEPT_SECONDS = 5.0
+"""How old an answer may be that a page shows."""
 
 _Result = TypeVar("_Result")
 

@@ -4,11 +4,21 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from kerolox.admin import Admin, ClusterInfo, GroupState, TopicConfig, is_internal_topic
+from kerolox.admin import (
+    Admin,
+    ClusterInfo,
+    ConsumerConnections,
+    GroupState,
+    TopicConfig,
+    TopicUsage,
+    is_internal_topic,
+)
 from kerolox.admin.asking import answers_of
 from kerolox.admin.consumers.groups import group_states_told
 from kerolox.client import ClientSettings
-from kerolox.console.cache import Cache
+from kerolox.console.cache import KEPT_SECONDS, Cache
+from kerolox.console.gathered import Gathered
+from kerolox.console.health import HealthChecks
 from kerolox.console.history.sampler import Sampler
 from kerolox.console.history.store import History
 from kerolox.console.rendering import environment
@@ -16,15 +26,12 @@ from kerolox.console.security.attempts import Attempts
 from kerolox.console.security.audit import Audit
 from kerolox.console.security.sessions import Sessions
 from kerolox.console.security.users import Users
-from kerolox.errors import ClientError, KeroloxError, NotFoundError
+from kerolox.errors import ClientError, ConsumerNotOnlineError, KeroloxError, NotFoundError
 
 if TYPE_CHECKING:
     from kerolox.console.settings import ConsoleSettings
 
-__all__ = ["KEPT_SECONDS", "Console"]
-
-KEPT_SECONDS = 5.0
-"""How old an answer may be that a page shows."""
+__all__ = ["Console"]
 
 
 class _ClusterQuestions:
@@ -135,6 +142,9 @@ class Console:
         )
         self.cache = Cache()
         self.cluster = _ClusterQuestions(self.admin, self.cache)
+        self.usages: Gathered[TopicUsage] = Gathered(self.admin.topic_usage)
+        self.members: Gathered[ConsumerConnections | None] = Gathered(self._members)
+        self.health = HealthChecks(self.admin, client_settings)
         self.history = History(settings.history)
         self.sampler = Sampler(self.admin, self.history, interval_seconds=settings.sample_seconds)
 
@@ -142,6 +152,13 @@ class Console:
     def title(self) -> str:
         """What pages call the cluster."""
         return self.settings.title or self.settings.name_server
+
+    def expire(self) -> None:
+        """Forget what is known of the cluster: something was changed."""
+        self.cache.clear()
+        self.usages.clear()
+        self.members.clear()
+        self.health.expire()
 
     async def start(self) -> None:
         """Begin to take samples. Errors: see ``Admin.start``."""
@@ -151,6 +168,16 @@ class Console:
     async def stop(self) -> None:
         """End it, in bounded time."""
         await self.sampler.stop()
+        await self.health.stop()
+        await self.usages.close()
+        await self.members.close()
         await self.cache.close()
         await self.admin.close()
         await self.history.close()
+
+    async def _members(self, group: str) -> ConsumerConnections | None:
+        """Who of a group is online; None: nobody."""
+        try:
+            return await self.admin.consumer_connections(group)
+        except ConsumerNotOnlineError:
+            return None

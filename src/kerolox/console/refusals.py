@@ -68,17 +68,15 @@ def answer_to_error(visit: Visit, error: Exception, *, is_action: bool) -> Respo
 
 
 def _to_login(visit: Visit) -> Response:
-    if visit.is_part:
+    if visit.is_part and not visit.is_refresh:
         # A part of a page can't be the login page: the browser loads the whole.
         return Response(status_code=401, headers={"HX-Refresh": "true"})
     if visit.request.method == "POST":
         return PlainTextResponse("Log in first.\n", 401)
     if visit.request.url.path.endswith(".json"):
         return PlainTextResponse("Log in first.\n", 401)
-    inside = visit.request.scope["path"].removeprefix(visit.console.settings.root_path) or "/"
-    query = visit.request.url.query
-    next_page = f"{inside}?{query}" if query else inside
-    return RedirectResponse(visit.path("/login", next="" if inside == "/" else next_page), 303)
+    here = visit.here
+    return RedirectResponse(visit.path("/login", next="" if here == "/" else here), 303)
 
 
 def _kind(error: Exception) -> tuple[int, str]:

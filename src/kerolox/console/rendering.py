@@ -12,12 +12,14 @@ from typing import Generic, TypeVar
 from urllib.parse import urlencode
 
 import jinja2
+import msgspec
 
 from kerolox.console.static_files import version_of
 from kerolox.errors import ClientError
 from kerolox.message import MessageExt
 from kerolox.text import duration_text, printable, time_text
 from kerolox.text.json_text import indented_json
+from kerolox.text.msgpack_text import msgpack_value
 
 __all__ = [
     *("PAGE_SIZE", "Slice", "body_text", "environment", "fits_a_form", "hex_dump", "preview_text"),
@@ -67,7 +69,7 @@ def environment() -> jinja2.Environment:
         "count": count_text,
         "rate": rate_text,
         "size": size_text,
-        "time": time_text,
+        "time": _time_of_visit,
         "duration": duration_text,
         "safe_text": lambda text: printable(str(text), characters_max=None),
         "query": lambda values: urlencode(
@@ -75,6 +77,12 @@ def environment() -> jinja2.Environment:
         ),
     }
     return made
+
+
+@jinja2.pass_context
+def _time_of_visit(context: jinja2.runtime.Context, timestamp_ms: int) -> str:
+    """A time in the zone that the browser has chosen."""
+    return time_text(timestamp_ms, context["visit"].zone)
 
 
 def count_text(value: float) -> str:
@@ -96,8 +104,13 @@ def size_text(value: float) -> str:
 
 
 def body_text(body: bytes, view: str) -> tuple[str, str]:
-    """A body as ``text``, ``json`` or ``hex``, or as what it looks like (``auto``): the view that
-    was taken, and the text, which is cut where it is long."""
+    """A body as ``text``, ``json``, ``msgpack``, ``hex``, or as what it looks like (``auto``): the
+    view that was taken, and the text, which is cut where it is long."""
+    if view == "msgpack" and len(body) <= BODY_CHARACTERS_MAX:
+        try:
+            return "msgpack", _cut(indented_json(msgspec.json.encode(msgpack_value(body))))
+        except (ValueError, RecursionError, msgspec.MsgspecError):
+            return "hex", hex_dump(body)
     if view in ("auto", "json") and len(body) <= BODY_CHARACTERS_MAX:
         try:
             shown = indented_json(body)

@@ -2,22 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import datetime
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
+
+import msgspec
 
 from kerolox.admin import Admin, Position, position_of
 from kerolox.admin.asking import answers_of
+from kerolox.console.zones import with_zone
 from kerolox.errors import ClientError
 from kerolox.filter.sql92 import compile_sql92
 from kerolox.filter.sql92_nodes import Sql92Error
 from kerolox.message import ALL_TAGS, MessageExt, MessageQueue
 
-__all__ = ["Scan", "Wanted", "position_in", "queue_of", "scan", "wanted_of"]
+__all__ = ["Scan", "Wanted", "WithBody", "position_in", "queue_of", "scan", "wanted_of"]
 
 MESSAGES_READ_MAX = 2_000
 BYTES_READ_MAX = 32 * 1024 * 1024
 SHOWN_MAX = 200
 EXPRESSION_CHARACTERS_MAX = 2_000
+MEMBER = "$"
+"""Before the name of a member of a JSON body, in an expression."""
 
 Test = Callable[[MessageExt], bool]
 
@@ -51,6 +58,60 @@ class Scan:
     """Messages that match and are not shown."""
 
 
+class WithBody(Mapping[str, str]):
+    """The properties of a message, and the members of its body where that is JSON: ``$amount`` is a
+    member, ``$customer$name`` one within another, ``$items$0`` the first of an array."""
+
+    def __init__(self, message: MessageExt) -> None:
+        self._message = message
+
+    def __getitem__(self, name: str) -> str:
+        """A property or a member, as a text; what is null is not there.
+
+        Raises:
+            KeyError: it is not there.
+        """
+        if not name.startswith(MEMBER) or name in self._message.properties:
+            return self._message.properties[name]
+        value = self._body
+        for part in name[1:].split(MEMBER):
+            value = _member(value, part, name)
+        match value:
+            case None:
+                raise KeyError(name)
+            case str():
+                return value
+            case bool():
+                return "true" if value else "false"
+        return msgspec.json.encode(value).decode()
+
+    def __iter__(self) -> Iterator[str]:
+        """The names of properties."""
+        return iter(self._message.properties)
+
+    def __len__(self) -> int:
+        """How many properties there are."""
+        return len(self._message.properties)
+
+    @cached_property
+    def _body(self) -> object:
+        try:
+            found: object = msgspec.json.decode(self._message.body)
+        except (msgspec.DecodeError, RecursionError, UnicodeDecodeError):
+            return None
+        return found
+
+
+def _member(value: object, part: str, name: str) -> object:
+    if isinstance(value, dict):
+        return value.get(part)
+    is_index = isinstance(value, list) and part.isascii() and part.isdigit() and len(part) < 9
+    if isinstance(value, list) and is_index and int(part) < len(value):
+        found: object = value[int(part)]
+        return found
+    raise KeyError(name)
+
+
 def wanted_of(
     topic: str, queue: str, start: Position, stop: Position, *, tags: str, sql: str, text: str
 ) -> Wanted:
@@ -67,7 +128,7 @@ def wanted_of(
             expression = compile_sql92(sql)
         except Sql92Error as error:
             raise ClientError(f"no SQL92 expression: {error}") from None
-        tests.append(lambda message: expression.matches(message.properties))
+        tests.append(lambda message: expression.matches(WithBody(message)))
     if text:
         part = text.encode()
         tests.append(lambda message: part in message.body)
@@ -89,10 +150,11 @@ def queue_of(topic: str, text: str) -> MessageQueue:
     return MessageQueue(topic, broker, int(number))
 
 
-def position_in(text: str) -> Position:
-    """A place as people write it. Raises ClientError where it is none."""
+def position_in(text: str, zone: datetime.tzinfo | None = None) -> Position:
+    """A place as people write it, a time in that zone or the console's own. Raises ClientError
+    where it is none."""
     try:
-        return position_of(text)
+        return position_of(with_zone(text, zone))
     except ValueError as error:
         raise ClientError(f"no position: {error}") from None
 

@@ -2,31 +2,37 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Coroutine, Hashable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 from urllib.parse import parse_qsl, urlencode
 
 from starlette.responses import HTMLResponse, RedirectResponse, Response
 
+from kerolox.console.cache import KEPT_SECONDS
 from kerolox.console.security.roles import Role
+from kerolox.console.zones import zone_of
 from kerolox.errors import ClientError
 
 if TYPE_CHECKING:
+    import datetime
+
     from starlette.requests import Request
 
     from kerolox.admin import Admin
     from kerolox.console.console import Console
     from kerolox.console.security.sessions import Session
 
-__all__ = ["COOKIE", "TOKEN_FIELD", "ActionResult", "Visit"]
+__all__ = ["COOKIE", "TOKEN_FIELD", "ZONE_COOKIE", "ActionResult", "Visit", "is_refresh"]
 
 COOKIE = "kerolox_console"
+ZONE_COOKIE = "kerolox_zone"
 TOKEN_FIELD = "csrf"
 FIELDS_MAX = 2_000
 PARAMETER_CHARACTERS_MAX = 4_096
 BODY_CHARACTERS_MAX = 1 << 22
 
+_Answer = TypeVar("_Answer")
 Values = str | Mapping[str, object] | None
 
 
@@ -78,9 +84,40 @@ class Visit:
         return self.request.client.host if self.request.client is not None else "-"
 
     @property
+    def is_refresh(self) -> bool:
+        """The page refreshes itself, and nobody has clicked."""
+        return is_refresh(self.request)
+
+    @property
     def is_part(self) -> bool:
-        """htmx asks for a part of a page, by itself."""
-        return self.request.headers.get("hx-request") == "true"
+        """A script asks for a part of a page."""
+        return self.is_refresh or self.request.headers.get("hx-request") == "true"
+
+    async def shared(
+        self, key: Hashable, make: Callable[[], Coroutine[None, None, _Answer]]
+    ) -> _Answer:
+        """What a page shows that refreshes itself. Whoever opens it gets a new answer; those who
+        look on share one for some seconds."""
+        seconds = KEPT_SECONDS if self.is_refresh else 0.0
+        return await self.console.cache.get(key, seconds, make)
+
+    @property
+    def here(self) -> str:
+        """The path that was asked for, with its parameters, for a way back."""
+        inside = self.request.scope["path"].removeprefix(self.console.settings.root_path) or "/"
+        query = self.request.url.query
+        return f"{inside}?{query}" if query else inside
+
+    @property
+    def zone_name(self) -> str:
+        """The time zone that the browser has chosen; empty: the console's own."""
+        name = self.request.cookies.get(ZONE_COOKIE, "")
+        return name if zone_of(name) is not None else ""
+
+    @property
+    def zone(self) -> datetime.tzinfo | None:
+        """The same; None: the console's own."""
+        return zone_of(self.zone_name)
 
     def may(self, role: Role) -> bool:
         """Whether an action of that role would be done."""
@@ -160,6 +197,11 @@ class Visit:
     def go(self, location: str) -> Response:
         """Have the browser ask for another page."""
         return RedirectResponse(location, 303)
+
+
+def is_refresh(request: Request) -> bool:
+    """Whether a page asks for itself again, which is no sign that somebody is there."""
+    return request.headers.get("kerolox-refresh") == "1"
 
 
 def parsed_form(body: bytes) -> dict[str, list[str]]:

@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Awaitable
+from dataclasses import dataclass, replace
+from typing import TypeVar
+
 from starlette.responses import Response
 
+from kerolox.admin import BrokerRole, BrokerRuntime, ProducerInfo, ReplicationStatus
+from kerolox.admin.setting_states import SettingState, setting_states
 from kerolox.console.history.sampler import rate_series
 from kerolox.console.pages.overview import HOURS, hours_of
 from kerolox.console.visit import ActionResult, Visit
-from kerolox.errors import ClientError
+from kerolox.errors import BrokerError, ClientError
 from kerolox.remoting.audit import HIDDEN, is_secret
 
 __all__ = [
@@ -20,39 +27,89 @@ __all__ = [
     "retire",
 ]
 
+PRODUCERS_SHOWN_MAX = 100
 PROMOTION_SECONDS_MAX = 60.0
 """How long a slave may take to come near the end of its master's log."""
+
+_Answer = TypeVar("_Answer")
 
 
 async def listed(visit: Visit) -> Response:
     """All nodes of all clusters."""
-    return visit.page("brokers.html", nodes=await visit.admin.cluster_status())
+    return visit.page("brokers.html", nodes=await visit.shared("nodes", visit.admin.cluster_status))
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerState:
+    """What one node tells of itself."""
+
+    runtime: BrokerRuntime
+    settings: dict[str, str]
+    replication: ReplicationStatus | None
+    """None: it does not tell, as a broker of RocketMQ 4."""
+    role: BrokerRole | None
+    """None: it is no broker of Kerolox."""
+    producers: list[ProducerInfo] | None
+    """None: it does not tell, as one before 4.9.3."""
 
 
 async def described(visit: Visit) -> Response:
-    """One node: metrics, settings without secrets."""
+    """One node: metrics, slaves, producers, settings without secrets."""
     address = await visit.console.cluster.broker_address(visit.needed("address"))
     wanted = visit.asked("q").lower()
-    runtime = await visit.admin.broker_runtime(address)
-    settings = await visit.admin.broker_settings(address)
-    shown = {
-        name: HIDDEN if is_secret(name) and value else value
-        for name, value in settings.items()
-        if wanted in name.lower()
-    }
-    name = settings.get("brokerName", "")
+    state = await visit.shared(("broker", address), lambda: _examined(visit, address))
+    states = [_without_secret(each) for each in setting_states(state.settings)]
+    name = state.settings.get("brokerName", "")
     return visit.page(
         "broker.html",
         address=address,
         broker_name=name,
-        is_slave=settings.get("brokerId", "0") != "0",
-        runtime=runtime,
-        figures=dict(runtime.values),
-        shown_settings=shown,
+        is_slave=state.settings.get("brokerId", "0") != "0",
+        runtime=state.runtime,
+        replication=state.replication,
+        role=state.role,
+        producers=state.producers,
+        producers_max=PRODUCERS_SHOWN_MAX,
+        figures=dict(state.runtime.values),
+        waiting=[each for each in states if each.after_restart is not None],
+        changed=[each for each in states if each.is_set],
+        shown_settings=[each for each in states if wanted in each.key.lower()],
         q=visit.asked("q"),
         hours=hours_of(visit),
         hours_choices=HOURS,
         charted=[rate_series("in", name), rate_series("out", name)],
+    )
+
+
+async def _examined(visit: Visit, address: str) -> BrokerState:
+    admin = visit.admin
+    return BrokerState(
+        *await asyncio.gather(
+            admin.broker_runtime(address),
+            admin.broker_settings(address),
+            _answered(admin.replication_status(address)),
+            _answered(admin.broker_role(address)),
+            _answered(admin.all_producers(address)),
+        )
+    )
+
+
+async def _answered(question: Awaitable[_Answer]) -> _Answer | None:
+    """The answer; None: the broker refuses, or knows no such question."""
+    try:
+        return await question
+    except BrokerError:
+        return None
+
+
+def _without_secret(state: SettingState) -> SettingState:
+    """The same without a secret that was set."""
+    if not is_secret(state.key):
+        return state
+    return replace(
+        state,
+        value=HIDDEN if state.value else "",
+        after_restart=HIDDEN if state.after_restart else state.after_restart,
     )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import hashlib
 import time
 from collections.abc import AsyncIterator
 
@@ -12,6 +13,7 @@ from starlette.responses import Response, StreamingResponse
 from kerolox.admin import DeadLetterQueue, ResentLetter
 from kerolox.console.rendering import preview_text, typed_body
 from kerolox.console.scan import position_in, queue_of, scan, wanted_of
+from kerolox.console.security.sessions import new_key
 from kerolox.console.visit import ActionResult, Visit
 from kerolox.errors import ClientError, KeroloxError, TopicRouteNotFoundError
 from kerolox.message import DEAD_LETTER_REASON, MessageExt, MessageQueue
@@ -19,7 +21,8 @@ from kerolox.protocol.names import DLQ_PREFIX
 
 __all__ = ["browse", "export", "listed", "purge", "resend", "resend_all"]
 
-RESENT_AT_ONCE_MAX = 50
+RESENT_AT_ONCE_MAX = 200
+"""As many as a page shows."""
 RESENT_SECONDS_MAX = 10.0
 """For so long one request sends all that wait; the next goes on."""
 FAILURES_SHOWN_MAX = 5
@@ -29,7 +32,7 @@ EXPORTED_BYTES_MAX = 256 * 1024 * 1024
 
 async def listed(visit: Visit) -> Response:
     """Groups that have some, those with the most that wait first."""
-    found = await visit.admin.dead_letter_summaries()
+    found = await visit.shared("dead letters", visit.admin.dead_letter_summaries)
     rows = sorted(found, key=lambda each: (-each.waiting, -each.messages, each.group))
     return visit.page("dead_letters.html", rows=rows)
 
@@ -41,30 +44,57 @@ async def browse(visit: Visit) -> Response:
     wanted = wanted_of(
         DLQ_PREFIX + group,
         "",
-        position_in(asked["from"] or "beginning"),
-        position_in(asked["until"] or "end"),
+        position_in(asked["from"] or "beginning", visit.zone),
+        position_in(asked["until"] or "end", visit.zone),
         tags="",
         sql=asked["sql"],
         text=asked["text"],
     )
+    queues = await visit.shared(
+        ("dead letters", group), lambda: visit.admin.dead_letter_queues(group)
+    )
+    version = _version(queues)
+    if visit.is_refresh and visit.request.headers.get("if-none-match") == version:
+        return Response(status_code=304)
     try:
         found = await scan(visit.admin, wanted)
     except TopicRouteNotFoundError:
         raise ClientError(f"group {group!r} has no dead letters") from None
-    queues = await visit.admin.dead_letter_queues(group)
     by_queue = {each.queue: each for each in queues}
+    waiting = sum(each.waiting for each in queues)
+    begun = _begun(visit, group)
     return visit.page(
         "dead_letter.html",
         group=group,
+        version=version,
         asked=asked,
         found=found,
         is_done=lambda message: _is_done(by_queue, message),
         reason=DEAD_LETTER_REASON,
-        waiting=sum(each.waiting for each in queues),
+        waiting=waiting,
+        begun=begun if waiting else 0,
         messages=sum(each.messages for each in queues),
         preview=preview_text,
         most=RESENT_AT_ONCE_MAX,
     )
+
+
+def _version(queues: list[DeadLetterQueue]) -> str:
+    """Another one once a letter has come, has gone or is done."""
+    text = " ".join(
+        f"{each.queue.broker_name}/{each.queue.queue_id}:{each.min_offset}:{each.max_offset}"
+        f":{each.marks}"
+        for each in queues
+    )
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+def _begun(visit: Visit, group: str) -> int:
+    """How many the user has begun to send again, if this page goes on with that; else 0."""
+    if visit.session is None or visit.is_part:
+        return 0
+    mark, total = visit.session.under_way.pop(group, ("", 0))
+    return total if mark and mark == visit.asked("on") else 0
 
 
 async def resend(visit: Visit) -> ActionResult:
@@ -84,8 +114,9 @@ async def resend(visit: Visit) -> ActionResult:
         # Also when a later one takes too long, what is done is told.
         visit.target["results"] = results
     failed = [place for place, result in results.items() if not result.startswith("sent")]
-    for place, result in results.items():
-        visit.session.note(f"{place}: {result}")
+    told = list(results) if len(results) <= FAILURES_SHOWN_MAX else failed[:FAILURES_SHOWN_MAX]
+    for place in told:
+        visit.session.note(f"{place}: {results[place]}")
     return ActionResult(
         f"{len(results) - len(failed)} of {len(results)} dead letters were sent again.",
         visit.path("/dead-letter", group=group),
@@ -110,10 +141,20 @@ async def resend_all(visit: Visit) -> ActionResult:
     for each in failed[:FAILURES_SHOWN_MAX]:
         visit.session.note(f"{_place(each.message)}: {each.error}")
     left = sum(each.waiting for each in await visit.admin.dead_letter_queues(group))
-    more = f" {left} still wait: send all once more to go on." if left else ""
+    text = f"{sent} dead letters were sent again."
+    mark = ""
+    if left and sent and len(failed) <= RESENT_AT_ONCE_MAX:
+        # The page that comes next sends the form again: it alone has the mark, so no link does.
+        begun = visit.given("begun")
+        total = int(begun) if begun.isascii() and begun.isdigit() and len(begun) < 19 else 0
+        mark = new_key()
+        visit.session.under_way[group] = mark, max(total, sent + left)
+        text += f" {left} still wait."
+    elif left:
+        text += f" {left} still wait: look why, then send all once more."
     return ActionResult(
-        f"{sent} dead letters were sent again.{more}",
-        visit.path("/dead-letter", group=group),
+        text,
+        visit.path("/dead-letter", group=group, on=mark),
         {"group": group},
         new={"sent": sent, "failed": len(failed), "waiting": left},
     )

@@ -9,6 +9,7 @@ from starlette.responses import Response
 from kerolox.admin import (
     ConsumerStatus,
     GroupChange,
+    GroupProgress,
     OffsetMove,
     QueueProgress,
     QueueTimeSpan,
@@ -16,7 +17,9 @@ from kerolox.admin import (
 )
 from kerolox.admin.asking import answers_of
 from kerolox.admin.positions import PositionKind
+from kerolox.console.cache import KEPT_SECONDS
 from kerolox.console.history.sampler import lag_series
+from kerolox.console.listing import Value, order_of
 from kerolox.console.pages.overview import HOURS, hours_of
 from kerolox.console.rendering import slice_of
 from kerolox.console.scan import position_in, queue_of
@@ -30,7 +33,8 @@ __all__ = [
     *("resume", "update"),
 ]
 
-SORTS = ("name", "lag")
+COLUMNS = {"name": False, "state": False, "lag": True, "rate": True, "last": True}
+"""Columns of the list → whether the largest comes first."""
 RETRIES = SubscriptionGroupConfig(group_name="").retry_max_times
 """What the form for a new group proposes: RocketMQ's default."""
 RETRIES_MAX = 10_000
@@ -38,46 +42,67 @@ STACK_CHARACTERS_MAX = 256 * 1024
 
 
 async def listed(visit: Visit) -> Response:
-    """All groups, page by page."""
+    """All groups, page by page. Who is online is shown as far as it is known by then."""
     wanted = visit.asked("q").lower()
-    states, silent = await visit.console.cluster.group_states_told(
-        internal=visit.asked("all") == "1"
-    )
+    internal, paused = visit.asked("all") == "1", visit.asked("state") == "paused"
+    states, silent = await visit.console.cluster.group_states_told(internal=internal)
     sample = await visit.console.sampler.newest()
-    lags = {name: max(each.lag, 0) for name, each in sample.groups.items()}
-    found = [name for name in states if wanted in name.lower()]
-    sort = visit.asked("sort") if visit.asked("sort") in SORTS else SORTS[0]
-    if sort == "lag":
-        found.sort(key=lambda name: (-lags.get(name, 0), name))
-    shown = slice_of(found, visit.number("page", 1, 1))
-    online, _ = await answers_of(shown.items, visit.admin.consumer_connections)
-    rows = [
-        (name, states[name], online.get(name), lags.get(name), sample.groups.get(name))
-        for name in shown.items
+    found = [
+        name
+        for name, state in states.items()
+        if wanted in name.lower() and (state.paused or not paused)
     ]
+    order = order_of(visit, COLUMNS)
+
+    def value(name: str) -> Value:
+        if order.column == "name":
+            return name
+        if order.column == "state":
+            return states[name].text
+        progress = sample.groups.get(name)
+        return None if progress is None else _progress_value(progress, order.column)
+
+    shown = slice_of(order.sorted(found, value, str), visit.number("page", 1, 1))
+    online = await visit.console.members.get(shown.items, seconds_max=KEPT_SECONDS)
+    rows = [(name, states[name], name in online, online.get(name)) for name in shown.items]
     return visit.page(
         "groups.html",
         rows=rows,
+        unknown=any(name not in online for name in shown.items),
+        is_error=lambda each: isinstance(each, KeroloxError),
+        progress=sample.groups,
+        consumed_ms=lambda each: _progress_value(each, "last") or 0,
         silent={name: str(error) for name, error in silent.items()},
         shown=shown,
         q=visit.asked("q"),
-        internal=visit.asked("all") == "1",
-        sort=sort,
+        internal=internal,
+        paused=paused,
+        parameters={
+            "q": visit.asked("q"),
+            "all": "1" if internal else "",
+            "state": "paused" if paused else "",
+        },
+        order=order,
         sample=sample,
         retries=RETRIES,
     )
+
+
+def _progress_value(progress: GroupProgress, column: str) -> float | None:
+    match column:
+        case "lag":
+            return max(progress.lag, 0)
+        case "rate":
+            return progress.consumed_per_second
+    return max((each.last_consumed_ms for each in progress.queues), default=0) or None
 
 
 async def described(visit: Visit) -> Response:
     """One group: how far it is in each queue, who its members are, what they want."""
     name = visit.needed("name")
     await visit.console.cluster.check_group(name)
-    masters = await visit.console.cluster.masters()
-    # Together: a broker that does not answer is waited for once.
-    (queues, spans, late), (status, away), (settings, _) = await asyncio.gather(
-        _progress(visit, name),
-        _status(visit, name),
-        answers_of(masters, lambda broker: visit.admin.group_settings(masters[broker], name)),
+    (queues, spans, late), (status, away), settings = await visit.shared(
+        ("group", name), lambda: _examined(visit, name)
     )
     faults = [each for each in (late, away) if each]
     topic = visit.asked("topic")
@@ -100,6 +125,24 @@ async def described(visit: Visit) -> Response:
         hours_choices=HOURS,
         charted=[lag_series(name)],
     )
+
+
+async def _examined(
+    visit: Visit, name: str
+) -> tuple[
+    tuple[list[QueueProgress], dict[MessageQueue, QueueTimeSpan], str],
+    tuple[ConsumerStatus | None, str],
+    dict[str, SubscriptionGroupConfig | None],
+]:
+    """How far a group is, its members, and its settings by broker."""
+    masters = await visit.console.cluster.masters()
+    # Together: a broker that does not answer is waited for once.
+    progress, status, (settings, _) = await asyncio.gather(
+        _progress(visit, name),
+        _status(visit, name),
+        answers_of(masters, lambda broker: visit.admin.group_settings(masters[broker], name)),
+    )
+    return progress, status, settings
 
 
 async def _progress(
@@ -147,7 +190,7 @@ async def plan_reset(visit: Visit) -> Response:
     name, topic = visit.needed("name"), visit.needed("topic")
     to = visit.needed("to")
     await visit.console.cluster.check_group(name)
-    position = position_in(to)
+    position = position_in(to, visit.zone)
     moves = await visit.admin.move_offsets(
         name,
         topic,
@@ -168,7 +211,7 @@ async def reset(visit: Visit) -> ActionResult:
     moves = await visit.admin.move_offsets(
         name,
         topic,
-        position_in(to),
+        position_in(to, visit.zone),
         queues=_queues(topic, visit.form.get("queue", [])),
     )
     return ActionResult(

@@ -9,7 +9,7 @@ from kerolox.console.security.sessions import new_key
 from kerolox.console.security.users import PASSWORD_CHARACTERS_MAX
 from kerolox.console.visit import COOKIE, Visit
 
-__all__ = ["form", "health", "log_in", "log_out"]
+__all__ = ["cookie_path", "form", "health", "inside_or_start", "log_in", "log_out"]
 
 
 async def health(_visit: Visit) -> Response:
@@ -44,7 +44,7 @@ async def log_in(visit: Visit) -> Response:
     console.audit.session("login", name, visit.address)
     if visit.session is not None:
         console.sessions.end(visit.cookie)
-    response = visit.go(visit.path("/") if not _is_inside(_next(visit)) else _target(visit))
+    response = visit.go(inside_or_start(visit))
     _set_cookie(visit, response, console.sessions.begin(name, user))
     return response
 
@@ -54,7 +54,7 @@ async def log_out(visit: Visit) -> Response:
     visit.console.sessions.end(visit.cookie)
     visit.console.audit.session("logout", visit.name, visit.address)
     response = visit.go(visit.path("/login"))
-    response.delete_cookie(COOKIE, path=_cookie_path(visit))
+    response.delete_cookie(COOKIE, path=cookie_path(visit))
     return response
 
 
@@ -75,11 +75,15 @@ def _is_inside(location: str) -> bool:
     return is_path and "\\" not in location and location.isprintable()
 
 
-def _target(visit: Visit) -> str:
+def inside_or_start(visit: Visit) -> str:
+    """Where the browser goes on: what the form names, if that is a path of the console."""
+    if not _is_inside(_next(visit)):
+        return visit.path("/")
     return f"{visit.console.settings.root_path}{_next(visit)}"
 
 
-def _cookie_path(visit: Visit) -> str:
+def cookie_path(visit: Visit) -> str:
+    """Of the console's cookies."""
     return visit.console.settings.root_path or "/"
 
 
@@ -87,7 +91,7 @@ def _set_cookie(visit: Visit, response: Response, value: str) -> None:
     response.set_cookie(
         COOKIE,
         value,
-        path=_cookie_path(visit),
+        path=cookie_path(visit),
         secure=visit.request.url.scheme == "https",
         httponly=True,
         samesite="strict",

@@ -14,11 +14,11 @@ from kerolox.console.scan import Scan, position_in, queue_of, scan, wanted_of
 from kerolox.console.visit import ActionResult, Visit
 from kerolox.errors import ClientError, KeroloxError, NotFoundError
 from kerolox.message import MessageExt, MessageId, MessageQueue, PropertyKey
-from kerolox.protocol.names import DLQ_PREFIX
+from kerolox.protocol.names import DLQ_PREFIX, HALF_TOPIC, SCHEDULE_TOPIC
 
-__all__ = ["browse", "described", "resend", "tail"]
+__all__ = ["browse", "described", "download", "is_place", "names_a_broker", "resend", "tail"]
 
-VIEWS = ("auto", "text", "json", "hex")
+VIEWS = ("auto", "text", "json", "msgpack", "hex")
 START, STOP = "-20", "end"
 TAIL_QUEUES_MAX = 64
 TAIL_MESSAGES_MAX = 100
@@ -51,19 +51,47 @@ async def described(visit: Visit) -> Response:
     view = visit.asked("view") if visit.asked("view") in VIEWS else VIEWS[0]
     taken, body = body_text(message.body, view)
     tracks = await visit.admin.message_tracks(message) if visit.asked("tracks") else None
+    first, end = await _bounds(visit, message)
+    kept_back = message.topic in (SCHEDULE_TOPIC, HALF_TOPIC)
     return visit.page(
         "message.html",
         message=message,
         view=taken,
         views=VIEWS[1:],
         body=body,
+        previous=message.queue_offset - 1 if message.queue_offset > first else None,
+        next=message.queue_offset + 1 if message.queue_offset + 1 < end else None,
         is_text=fits_a_form(message.body),
         tracks=tracks,
         origin=message.properties.get(PropertyKey.RETRY_TOPIC) or message.topic,
+        becomes=message.properties.get(PropertyKey.REAL_TOPIC, "") if kept_back else "",
         dead_letter_of=message.topic.removeprefix(DLQ_PREFIX)
         if message.topic.startswith(DLQ_PREFIX)
         else "",
     )
+
+
+async def download(visit: Visit) -> Response:
+    """The body of one message, as it is stored."""
+    message = await _message(visit, visit.asked)
+    name = f"message-{message.queue_id}-{message.queue_offset}.bin"
+    headers = {"content-disposition": f'attachment; filename="{name}"'}
+    return Response(message.body, 200, headers, "application/octet-stream")
+
+
+async def _bounds(visit: Visit, message: MessageExt) -> tuple[int, int]:
+    """The first offset of the message's queue, and that behind the last; the message's own where
+    the broker does not say."""
+    offset = message.queue_offset
+    if not message.broker_name:
+        return offset, offset
+    try:
+        first, end = await asyncio.gather(
+            visit.admin.min_offset(message.queue), visit.admin.max_offset(message.queue)
+        )
+    except KeroloxError:
+        return offset, offset
+    return first, end
 
 
 async def resend(visit: Visit) -> ActionResult:
@@ -136,8 +164,8 @@ async def _found(visit: Visit, topic: str, asked: dict[str, str]) -> Scan:
     wanted = wanted_of(
         topic,
         asked["queue"],
-        position_in(asked["from"] or START),
-        position_in(asked["until"] or STOP),
+        position_in(asked["from"] or START, visit.zone),
+        position_in(asked["until"] or STOP, visit.zone),
         tags=asked["tags"],
         sql=asked["sql"],
         text=asked["text"],
@@ -173,19 +201,30 @@ async def _message(visit: Visit, value: object) -> MessageExt:
 
 async def _by_id(visit: Visit, topic: str, key: str) -> MessageExt:
     """By a producer's id, or by a broker's, if that broker is one of the cluster's."""
-    try:
-        located = MessageId.parse(key)
-    except ValueError:
-        pass
-    else:
-        address = f"{located.host}:{located.port}"
-        nodes = (await visit.console.cluster.info()).nodes()
-        if not any(address in node.addresses.values() for node in nodes):
-            found = await visit.admin.messages_by_unique_key(topic, key)
-            if not found:
-                raise NotFoundError(f"topic {topic!r} has no message with id {key!r}")
-            return found[0]
+    if is_place(key) and not await names_a_broker(visit, key):
+        found = await visit.admin.messages_by_unique_key(topic, key)
+        if not found:
+            raise NotFoundError(f"topic {topic!r} has no message with id {key!r}")
+        return found[0]
     return await visit.admin.message_by_id(key, topic=topic)
+
+
+def is_place(key: str) -> bool:
+    """Whether an id can be one of a broker's, which names the place of a message."""
+    try:
+        MessageId.parse(key)
+    except ValueError:
+        return False
+    return True
+
+
+async def names_a_broker(visit: Visit, key: str) -> bool:
+    """Whether the broker that such an id names is one of the cluster's. Else the console would
+    connect to wherever somebody likes."""
+    located = MessageId.parse(key)
+    address = f"{located.host}:{located.port}"
+    nodes = (await visit.console.cluster.info()).nodes()
+    return any(address in node.addresses.values() for node in nodes)
 
 
 async def _ends(visit: Visit, topic: str) -> dict[MessageQueue, int]:

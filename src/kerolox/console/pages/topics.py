@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import asyncio
+
 from starlette.responses import Response
 
-from kerolox.admin import TopicConfig, is_internal_topic
+from kerolox.admin import ProducerInfo, TopicConfig, TopicDescription, TopicUsage, is_internal_topic
 from kerolox.admin.asking import answers_of
+from kerolox.client.core.routes import MASTER_ID
 from kerolox.console.history.sampler import lag_series
+from kerolox.console.listing import Value, order_of
 from kerolox.console.pages.overview import HOURS, hours_of
 from kerolox.console.rendering import slice_of
 from kerolox.console.visit import ActionResult, Visit
 from kerolox.errors import ClientError
 from kerolox.message import Message
 from kerolox.protocol.codes import Perm
-from kerolox.protocol.names import DLQ_PREFIX, RETRY_PREFIX, TOPIC_PUT_NUMS
+from kerolox.protocol.names import DLQ_PREFIX, RETRY_PREFIX
 
 __all__ = ["create", "delete", "described", "listed", "send", "update"]
 
@@ -24,54 +28,115 @@ PERMISSIONS = {
     int(Perm.WRITE): "write",
 }
 GROUPS_CHARTED_MAX = 6
+PRODUCERS_SHOWN_MAX = 50
+
+COLUMNS = {
+    "name": False,
+    "messages": True,
+    "size": True,
+    "rate": True,
+    "last": True,
+    "queues": True,
+}
+"""Columns of the list → whether the largest comes first."""
+USAGE_COLUMNS = frozenset(("messages", "size", "rate", "last"))
+USAGE_SECONDS, USAGES_SECONDS = 10.0, 60.0
+"""How old what topics hold may be: in the rows of a page, and where all are ordered by it."""
 
 
 async def listed(visit: Visit) -> Response:
-    """All topics, page by page."""
+    """All topics, page by page. What they hold is shown as far as it is known by then."""
     internal = visit.asked("all") == "1"
     wanted = visit.asked("q").lower()
-    names = await visit.console.cluster.topics(internal=internal)
+    cluster, usages = visit.console.cluster, visit.console.usages
+    names = await cluster.topics(internal=internal)
+    settings = await cluster.topic_settings()
     found = [name for name in names if wanted in name.lower()]
-    shown = slice_of(found, visit.number("page", 1, 1))
-    settings = await visit.console.cluster.topic_settings()
-    rows = [(name, settings.get(name, {})) for name in shown.items]
+    order = order_of(visit, COLUMNS)
+    usages.keep_only(await cluster.topics(internal=True))
+    # Who orders by what topics hold needs that of all.
+    of_all = (
+        await usages.get(found, seconds_max=USAGES_SECONDS) if order.column in USAGE_COLUMNS else {}
+    )
+
+    left = sum(name not in of_all for name in found) if order.column in USAGE_COLUMNS else 0
+
+    def value(name: str) -> Value:
+        if order.column == "name":
+            return name
+        if order.column == "queues":
+            return sum(each.write_queue_nums for each in settings.get(name, {}).values())
+        usage = of_all.get(name)
+        return _usage_value(usage, order.column) if isinstance(usage, TopicUsage) else None
+
+    ordered = order.sorted(found, value, str)
+    shown = slice_of(ordered, visit.number("page", 1, 1))
+    usage = await usages.get(shown.items, seconds_max=USAGE_SECONDS)
     return visit.page(
         "topics.html",
-        rows=rows,
+        rows=[(name, settings.get(name, {}), usage.get(name)) for name in shown.items],
+        unknown=left or any(name not in usage for name in shown.items),
+        is_usage=lambda each: isinstance(each, TopicUsage),
+        left=left,
         shown=shown,
+        order=order,
+        parameters={"q": visit.asked("q"), "all": "1" if internal else ""},
         q=visit.asked("q"),
         internal=internal,
         permissions=PERMISSIONS,
-        clusters=sorted((await visit.console.cluster.info()).clusters),
+        clusters=sorted((await cluster.info()).clusters),
     )
+
+
+def _usage_value(usage: TopicUsage, column: str) -> float | None:
+    match column:
+        case "messages":
+            return usage.messages
+        case "size":
+            return usage.bytes_about
+        case "rate":
+            return usage.in_per_second
+    return usage.last_stored_ms or None
 
 
 async def described(visit: Visit) -> Response:
     """One topic: queues with their offsets, groups with their lag."""
     name = visit.needed("name")
-    found = await visit.admin.describe_topic(name)
-    groups = [] if name.startswith((DLQ_PREFIX, RETRY_PREFIX)) else await _groups(visit, name)
-    masters = await visit.console.cluster.masters()
-    brokers = [each.broker_name for each in found.route.brokers]
-    addresses = [masters[each] for each in brokers if each in masters]
-    stats, _ = await answers_of(
-        addresses, lambda a: visit.admin.broker_stats(a, TOPIC_PUT_NUMS, name)
+    found, usage, groups, producers = await visit.shared(
+        ("topic", name), lambda: _examined(visit, name)
     )
     return visit.page(
         "topic.html",
         topic=found,
         queues=slice_of(found.queues, visit.number("page", 1, 1)),
-        messages=sum(each.max_offset - each.min_offset for each in found.queues),
+        usage=usage,
         groups=groups,
+        producers=producers,
+        producers_max=PRODUCERS_SHOWN_MAX,
         states=await visit.console.cluster.group_states(internal=True) if groups else {},
-        rate=sum(each.minute.per_second for each in stats.values()),
-        today=sum(each.day_total for each in stats.values()),
         permissions=PERMISSIONS,
         hours=hours_of(visit),
         hours_choices=HOURS,
         charted=[lag_series(group) for group, _ in groups[:GROUPS_CHARTED_MAX]],
         is_internal=is_internal_topic(name, await visit.console.cluster.info()),
     )
+
+
+async def _examined(
+    visit: Visit, name: str
+) -> tuple[TopicDescription, TopicUsage, list[tuple[str, int | None]], list[ProducerInfo]]:
+    """A topic with what it holds, who consumes it, and the producers of its brokers."""
+    found, usage = await asyncio.gather(
+        visit.admin.describe_topic(name), visit.admin.topic_usage(name)
+    )
+    groups = [] if name.startswith((DLQ_PREFIX, RETRY_PREFIX)) else await _groups(visit, name)
+    masters = (each.addresses.get(MASTER_ID) for each in found.route.brokers)
+    told, _ = await answers_of(
+        (address for address in masters if address), visit.admin.all_producers
+    )
+    # A producer is known to each broker that it sends to.
+    producers = {(each.group, each.client_id): each for some in told.values() for each in some}
+    return found, usage, groups, sorted(producers.values())
 
 
 async def send(visit: Visit) -> ActionResult:

@@ -38,6 +38,10 @@ class Session:
     notices: list[str] = field(default_factory=list)
     """What the next page says of the last action."""
 
+    under_way: dict[str, tuple[str, int]] = field(default_factory=dict)
+    """By group of whose dead letters more are to be sent again: what the address of the next page
+    says, and how many there are in all."""
+
     def note(self, text: str) -> None:
         """Have the next page tell something."""
         self.notices = [*self.notices, text][-NOTICES_MAX:]
@@ -74,8 +78,9 @@ class Sessions:
         self._open[key] = Session(name, user, now, now)
         return key
 
-    def find(self, key: str) -> Session | None:
-        """The session of a cookie, if it is not over."""
+    def find(self, key: str, *, is_use: bool = True) -> Session | None:
+        """The session of a cookie, if it is not over. It ends later for it where that ``is_use``,
+        as a page that refreshes itself is not."""
         session = self._open.get(key)
         if session is None:
             return None
@@ -88,7 +93,8 @@ class Sessions:
         if is_over:
             del self._open[key]
             return None
-        session.seen = now
+        if is_use:
+            session.seen = now
         return session
 
     def end(self, key: str) -> None:

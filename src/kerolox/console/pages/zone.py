@@ -1,0 +1,41 @@
+"""The choice of the time zone, kept in a cookie of the browser."""
+
+from __future__ import annotations
+
+from starlette.responses import Response
+
+from kerolox.console.pages.login import cookie_path, inside_or_start
+from kerolox.console.visit import ZONE_COOKIE, Visit
+from kerolox.console.zones import local_zone_name, zone_names, zone_of
+from kerolox.errors import ClientError
+
+__all__ = ["choose", "form"]
+
+KEPT_SECONDS = 365 * 86_400
+
+
+async def form(visit: Visit) -> Response:
+    """The page with all zones."""
+    return visit.page("zone.html", zones=zone_names(), local=local_zone_name())
+
+
+async def choose(visit: Visit) -> Response:
+    """Keep the choice; an empty one is the console's own zone."""
+    name = visit.given("zone")
+    if name and zone_of(name) is None:
+        raise ClientError(f"there is no time zone {name!r}")
+    response = visit.go(inside_or_start(visit))
+    path = cookie_path(visit)
+    if not name:
+        response.delete_cookie(ZONE_COOKIE, path=path)
+        return response
+    response.set_cookie(
+        ZONE_COOKIE,
+        name,
+        max_age=KEPT_SECONDS,
+        path=path,
+        secure=visit.request.url.scheme == "https",
+        httponly=True,
+        samesite="strict",
+    )
+    return response

@@ -1,0 +1,106 @@
+"""One box for topics, groups, messages and clients."""
+
+from __future__ import annotations
+
+import uuid
+from typing import TYPE_CHECKING
+
+from kerolox.client import Producer, PushConsumer
+from kerolox.console.pages import search
+from kerolox.message import Message, MessageId
+from tests.console.site import Visitor
+from tests.support.eventually import until
+from tests.support.servers.up import deaf_address
+
+if TYPE_CHECKING:
+    import pytest
+
+    from kerolox.console.console import Console
+    from kerolox.message import MessageExt
+
+
+async def test_topics_and_groups_are_found_by_a_part_of_their_names(
+    site: Console, topic: str
+) -> None:
+    group = f"{topic}-paused"
+    await site.admin.update_group(group, consume_enable=False)
+    site.expire()
+    viewer = Visitor(site, "viewer")
+    page = (await viewer.look("/search", q=topic[1:].upper())).text
+    assert f'<a href="/topic?name={topic}">{topic}</a>' in page
+    assert f'<a href="/group?name={group}">{group}</a> <span class="badge bad">paused' in page
+    none = (await viewer.look("/search", q="no such thing")).text
+    assert "No topic has it in its name." in none
+    assert "No group has it in its name." in none
+    assert "One box for all" in (await viewer.look("/search")).text
+
+
+async def test_a_message_is_found_by_its_key_and_both_of_its_ids(site: Console, topic: str) -> None:
+    viewer = Visitor(site, "viewer")
+    key = f"order-{uuid.uuid4().hex}"
+    sent = await site.admin.send_message(Message(topic, b"wanted", keys=f"other {key}"))
+
+    async def found(wanted: str, **more: str) -> str:
+        return (await viewer.look("/search/inside", q=wanted, **more)).text
+
+    async def is_indexed() -> bool:
+        return "wanted" in await found(key)
+
+    await until(is_indexed, what="the index")
+    stored = await site.admin.message_at(sent.queue, sent.queue_offset)
+    for wanted in (key, sent.message_id, stored.offset_message_id):
+        assert ">wanted<" in await found(wanted)
+        assert ">wanted<" in await found(wanted, topic=topic)
+    assert "No message has it as its id or as a key" in await found("no-such-key")
+
+
+async def test_a_search_says_in_how_many_topics_it_looked(
+    site: Console, topic: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(search, "TOPICS_SEARCHED_MAX", 1)
+    await site.admin.create_topic(f"{topic}-more", queues=1)
+    site.expire()
+    viewer = Visitor(site, "viewer")
+
+    async def is_told() -> bool:
+        site.cache.clear()
+        return "1 of" in (await viewer.look("/search/inside", q="key-1")).text
+
+    await until(is_told)
+    page = (await viewer.look("/search/inside", q="key-1", topic=topic)).text
+    assert "topics were searched" not in page
+    assert "/message?topic=" in page
+
+
+async def test_clients_are_found_by_their_ids_whether_they_send_or_consume(
+    site: Console, topic: str
+) -> None:
+    group, viewer = f"{topic}-clients", Visitor(site, "viewer")
+
+    async def on_messages(_messages: list[MessageExt]) -> None:
+        return
+
+    consumer = PushConsumer(group, site.settings.name_server)
+    consumer.subscribe(topic, "*", on_messages)
+    async with consumer, Producer(f"{topic}-sends", site.settings.name_server) as producer:
+        await producer.send(Message(topic, b"x"))
+
+        async def are_found() -> bool:
+            site.expire()
+            shown = [
+                (await viewer.look("/search/inside", q=each.client_id)).text.replace("&#34;", '"')
+                for each in (consumer, producer)
+            ]
+            return group in shown[0] and f"{topic}-sends" in shown[1]
+
+        await until(are_found)
+
+
+async def test_an_id_of_a_stranger_is_not_asked_for_at_that_address(console: Console) -> None:
+    with deaf_address() as address:
+        host, port = address.split(":")
+        stranger = bytes(map(int, host.split("."))).hex() + f"{int(port):08x}" + "0" * 16
+        assert MessageId.parse(stranger.upper())
+        page = await Visitor(console, "viewer").look("/search/inside", q=stranger.upper())
+        assert page.status_code == 200
+        assert "No message has it" in page.text
