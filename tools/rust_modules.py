@@ -1,8 +1,13 @@
-"""The order of the layers of `kernel/core/src` and `kernel/py/src`, and no circle among the files.
+"""The order of the layers of `kernel/core/src` and `kernel/py/src`, and no circle among the files;
+no logic in the binding.
 
 A layer is a folder or a file at the top. It uses layers that stand before it in `CRATES`, never
 one that stands after it. The files of all layers together have no circle either. Tests may use
 anything. A `mod` declaration and a re-export of a layer's own (`pub use self::x`) are no use.
+
+The binding, `kernel/py/src`, turns arguments and results, holds Python's objects and calls them.
+What decides, counts or reads a clock is refused there (`LOGIC`): it belongs to the core, which has
+tests.
 """
 
 from __future__ import annotations
@@ -25,7 +30,18 @@ CRATES = {
 }
 """The source of each crate, and the order of its layers."""
 
+BINDING = KERNEL / "py" / "src"
+
+LOGIC = {
+    r"\b(?:Instant|SystemTime)\b": "reads a clock",
+    r"\bAtomic[A-Z]\w*|[-+*/%]=": "counts",
+    r"\b(?:HashMap|HashSet|BTreeMap|BTreeSet|VecDeque)\b": "keeps a table",
+    r"\bloop\b|\bwhile\b(?! let\b)": "decides when to end",
+}
+"""What the binding has none of, as patterns of its text, and what such a line does."""
+
 COMMENT = re.compile(r"//[^\n]*")
+TEXT = re.compile(r'"(?:[^"\\]|\\.)*"')
 TESTS = re.compile(r"#\[cfg\(test\)\]\s*(?:pub\(crate\) )?mod \w+ \{.*", re.DOTALL)
 REEXPORT = re.compile(r"\bpub(?:\([a-z ]+\))? use self::[^;]*;")
 USE = re.compile(r"\b(?:pub(?:\([a-z ]+\))? )?use ([^;]+);")
@@ -133,8 +149,23 @@ def complaints(source: Path, layers: list[str]) -> list[str]:
     return wrong
 
 
+def logic(source: Path) -> list[str]:
+    """Where a binding has logic, a line each."""
+    wrong = []
+    for path in sorted(source.rglob("*.rs")):
+        for number, line in enumerate(path.read_text().splitlines(), 1):
+            code = TEXT.sub('""', COMMENT.sub("", line))
+            wrong += [
+                f"{path.relative_to(source)}:{number} {does}: that belongs to kernel/core"
+                for pattern, does in LOGIC.items()
+                if re.search(pattern, code)
+            ]
+    return wrong
+
+
 def main() -> int:
     wrong = [line for source, layers in CRATES.items() for line in complaints(source, layers)]
+    wrong += logic(BINDING)
     for line in wrong:
         print(line)
     return 1 if wrong else 0

@@ -1,6 +1,7 @@
 //! The Python module `kerolox_kernel`: the engine of `kerolox-core` after the interface of
-//! `kerolox.kernel`: arguments in, named tuples out, errors turned into Python's. `sending` alone
-//! keeps something that Python could: the sends of a connection that are open.
+//! `kerolox.kernel`. No logic is here (`tools/rust_modules.py` holds that): arguments in, named
+//! tuples out, errors turned into Python's; and Python's objects are held and called as the core
+//! says.
 
 mod buffer;
 mod columns;

@@ -2,8 +2,8 @@
 //! (`kerolox.codec.messages`).
 
 use kerolox_core::client::pull_answer::pull_answer as answer_of;
-use kerolox_core::client::pulled::PulledRecords;
-use kerolox_core::protocol::{COMPRESSED, property};
+use kerolox_core::client::pulled::{Chosen, PulledRecords};
+use kerolox_core::protocol::property;
 use kerolox_core::record;
 use pyo3::exceptions::PyValueError;
 use pyo3::ffi;
@@ -69,9 +69,8 @@ pub fn cut_messages<'py>(
     let no_error = intern!(py, "");
     let not_started = 0i64.into_pyobject(py)?.into_any();
     let messages = PyList::empty(py);
-    let mut compressed = Vec::new();
     let mut topic = (&[][..], no_error.clone());
-    let (mut end, mut body_bytes, mut last, mut ascends) = (start, 0, None, true);
+    let (mut end, mut chosen) = (start, Chosen::default());
     let mut records = PulledRecords::new(rest);
     while let Some(pulled) = records.next() {
         let record = pulled.record;
@@ -103,14 +102,10 @@ pub fn cut_messages<'py>(
                 not_started.clone(),
             ],
         )?;
-        if record.sys_flag & COMPRESSED != 0 {
-            compressed.push(messages.len());
-        }
-        body_bytes += record.body.len();
-        ascends &= last.is_none_or(|last| last < record.queue_offset);
-        last = Some(record.queue_offset);
+        chosen.add(&record);
         messages.append(message)?;
     }
+    let Chosen { compressed, body_bytes, ascends, .. } = chosen;
     Ok((messages, compressed, end, body_bytes, ascends))
 }
 

@@ -1,8 +1,9 @@
 //! What Python gives to append: `Record` and `Batch` of `kerolox.kernel`, which are tuples.
 
 use kerolox_core::{BatchItem, NewBatch, NewRecord, Text};
-use pyo3::exceptions::PyValueError;
+use pyo3::exceptions::{PyIndexError, PyValueError};
 use pyo3::prelude::*;
+use pyo3::types::iter::BorrowedTupleIterator;
 use pyo3::types::{PyBytes, PyBytesMethods, PyTuple};
 
 /// A host as records store it.
@@ -17,15 +18,11 @@ pub fn checked_host(host: &[u8]) -> PyResult<&[u8]> {
 }
 
 /// The members of a named tuple, one after the other.
-struct Members<'a, 'py> {
-    tuple: &'a Bound<'py, PyTuple>,
-    next: usize,
-}
+struct Members<'a, 'py>(BorrowedTupleIterator<'a, 'py>);
 
 impl<'a, 'py> Members<'a, 'py> {
     fn take<T: FromPyObject<'a, 'py>>(&mut self) -> PyResult<T> {
-        let member = self.tuple.get_borrowed_item(self.next)?;
-        self.next += 1;
+        let member = self.0.next().ok_or_else(|| PyIndexError::new_err("a member is missing"))?;
         member.extract().map_err(Into::into)
     }
 }
@@ -40,7 +37,7 @@ pub type Target<'a> = (&'a [u8], i32);
 /// `IndexError`, `TypeError`, `OverflowError` or `ValueError` for a member that is missing or not
 /// what the interface says.
 pub fn record<'a>(given: &'a Bound<'_, PyTuple>) -> PyResult<(Target<'a>, NewRecord<'a>)> {
-    let mut members = Members { tuple: given, next: 0 };
+    let mut members = Members(given.iter_borrowed());
     let target = (members.take()?, members.take()?);
     let record = NewRecord {
         flag: members.take()?,
@@ -93,7 +90,7 @@ impl Items<'_> {
 pub fn batch<'a, 'py>(
     given: &'a Bound<'py, PyTuple>,
 ) -> PyResult<(Target<'a>, NewBatch<'a>, Items<'py>)> {
-    let mut members = Members { tuple: given, next: 0 };
+    let mut members = Members(given.iter_borrowed());
     let target = (members.take()?, members.take()?);
     let batch = NewBatch {
         sys_flag: members.take()?,

@@ -1,7 +1,5 @@
 //! Rows of a table as messages of batches, after the interface of `kerolox.codec.rows`.
 
-use std::collections::HashSet;
-
 use kerolox_core::client::rows::{self, BadColumn, Maps, Rows, Rules, Texts};
 use pyo3::buffer::PyUntypedBuffer;
 use pyo3::exceptions::{PyBufferError, PyValueError};
@@ -117,13 +115,7 @@ impl HeldRows {
 
 /// A `RowRules`.
 fn rules_of(given: &Bound<'_, PyTuple>) -> PyResult<Rules> {
-    let (body_bytes_max, reserved, drops_reserved, default_properties, tail): (
-        usize,
-        HashSet<Vec<u8>>,
-        bool,
-        Vec<u8>,
-        Vec<u8>,
-    ) = given.extract()?;
+    let (body_bytes_max, reserved, drops_reserved, default_properties, tail) = given.extract()?;
     Ok(Rules { body_bytes_max, reserved, drops_reserved, default_properties, tail })
 }
 

@@ -94,3 +94,36 @@ def test_comments_tests_and_other_crates_do_not_count(tool: ModuleType, tmp_path
 def test_a_layer_without_a_place_in_the_order_is_refused(tool: ModuleType, tmp_path: Path) -> None:
     [line] = tool.complaints(crate(tmp_path, fresh=""), ["other"])
     assert line.startswith("fresh: not in CRATES")
+
+
+def test_the_binding_has_no_logic(tool: ModuleType) -> None:
+    assert tool.logic(tool.BINDING) == []
+
+
+@pytest.mark.parametrize(
+    ("line", "does"),
+    [
+        ("let at = Instant::now();", "reads a clock"),
+        ("let ms = SystemTime::now();", "reads a clock"),
+        ("open: AtomicI64,", "counts"),
+        ("open: HashMap<i32, Send>,", "keeps a table"),
+        ("self.count += 1;", "counts"),
+        ("loop {", "decides when to end"),
+        ("while self.len() > 1 {", "decides when to end"),
+    ],
+)
+def test_logic_in_a_binding_is_named_with_its_line(
+    tool: ModuleType, tmp_path: Path, line: str, does: str
+) -> None:
+    source = crate(tmp_path, part__one=f"use core::X;\n{line}")
+    assert tool.logic(source) == [f"part/one.rs:2 {does}: that belongs to kernel/core"]
+
+
+def test_conversions_comments_and_texts_are_no_logic(tool: ModuleType, tmp_path: Path) -> None:
+    text = (
+        "// a loop that reads Instant\n"
+        'let name = "while HashMap += 1";\n'
+        "while let Some(it) = records.next() {\n"
+        "match it { 0..=3 if a <= b && c != d => PyOnceLock::new(), _ => () }"
+    )
+    assert tool.logic(crate(tmp_path, one=text)) == []

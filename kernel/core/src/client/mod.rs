@@ -3,7 +3,12 @@
 //! All of it is free to decline: whoever calls takes the slow path in Python then.
 
 pub mod answer;
+pub mod batch;
 pub mod channel;
+pub mod clock;
+pub mod ids;
+pub mod open_send;
+pub mod outgoing;
 pub mod pull_answer;
 pub mod pulled;
 pub mod rows;

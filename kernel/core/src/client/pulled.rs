@@ -1,5 +1,6 @@
 //! Records that an answer to a pull brings, taken apart for a consumer's messages.
 
+use crate::protocol::COMPRESSED;
 use crate::record::{Marks, Parsed, RecordView, parse};
 
 /// One record, and its bytes before the body.
@@ -15,6 +16,38 @@ impl<'a> Pulled<'a> {
     /// The value of `TAGS`.
     pub fn tags(&self) -> Option<&'a [u8]> {
         Marks::scan(self.record.properties).tags
+    }
+}
+
+/// What is said of all records that a consumer gets of an answer.
+#[derive(Debug)]
+pub struct Chosen {
+    /// Places of those whose bodies are compressed.
+    pub compressed: Vec<usize>,
+    /// Bytes of their bodies.
+    pub body_bytes: usize,
+    /// Each has a higher queue offset than the one before.
+    pub ascends: bool,
+    last: Option<i64>,
+    count: usize,
+}
+
+impl Default for Chosen {
+    fn default() -> Self {
+        Self { compressed: Vec::new(), body_bytes: 0, ascends: true, last: None, count: 0 }
+    }
+}
+
+impl Chosen {
+    /// The next one.
+    pub fn add(&mut self, record: &RecordView<'_>) {
+        if record.sys_flag & COMPRESSED != 0 {
+            self.compressed.push(self.count);
+        }
+        self.count += 1;
+        self.body_bytes += record.body.len();
+        self.ascends &= self.last.is_none_or(|last| last < record.queue_offset);
+        self.last = Some(record.queue_offset);
     }
 }
 
@@ -55,6 +88,19 @@ mod tests {
     use super::*;
     use crate::record::{Fields, NewRecord, Text, encode, record_size};
     use proptest::prelude::*;
+
+    #[test]
+    fn chosen_records_are_summed_up() {
+        let bytes = [stored(b"four", b"T", b"", 1), stored(b"six...", b"T", b"", 5)].concat();
+        let records: Vec<_> = PulledRecords::new(&bytes).map(|pulled| pulled.record).collect();
+        let mut chosen = Chosen::default();
+        chosen.add(&records[0]);
+        chosen.add(&RecordView { sys_flag: COMPRESSED, ..records[1] });
+        assert_eq!((chosen.body_bytes, chosen.ascends), (10, true));
+        chosen.add(&records[1]);
+        assert_eq!((chosen.body_bytes, chosen.ascends), (16, false));
+        assert_eq!(chosen.compressed, [1]);
+    }
 
     fn stored(body: &[u8], topic: &[u8], properties: &[u8], queue_offset: i64) -> Vec<u8> {
         let record = NewRecord {

@@ -70,6 +70,28 @@ pub struct Numbers {
     pub flag: i64,
 }
 
+/// The fixed parts of all of one producer's requests of one topic.
+#[derive(Debug)]
+pub struct SendHeads {
+    /// Of single messages.
+    pub single: SendHead,
+    /// Of those that nobody answers.
+    pub oneway: SendHead,
+    /// Of batches.
+    pub batch: SendHead,
+}
+
+impl SendHeads {
+    /// As [`SendHead::new`], of each kind.
+    #[must_use]
+    pub fn new(group: &str, topic: &str, template: &str, queues: i64, is_unit: bool) -> Self {
+        let head = |is_batch, is_oneway| {
+            SendHead::new(group, topic, template, queues, is_unit, is_batch, is_oneway)
+        };
+        Self { single: head(false, false), oneway: head(false, true), batch: head(true, false) }
+    }
+}
+
 impl SendHead {
     /// The fixed parts of the headers of single messages, of those that nobody answers, or of
     /// batches.
@@ -253,8 +275,9 @@ impl<'a> PropertyText<'a> {
     }
 }
 
-/// Appends the property text of a batch itself.
-pub fn push_wait(out: &mut Vec<u8>, is_waiting: bool) {
+/// Makes a buffer the property text of a batch itself.
+pub fn set_wait(out: &mut Vec<u8>, is_waiting: bool) {
+    out.clear();
     out.extend_from_slice(property::WAIT);
     out.push(NAME_END);
     out.extend_from_slice(if is_waiting { b"true" } else { b"false" });

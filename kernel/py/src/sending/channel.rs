@@ -1,8 +1,8 @@
 //! `SendChannel` of the Python interface.
 
-use std::time::Instant;
-
-use kerolox_core::client::channel::{Channel, Open};
+use kerolox_core::client::channel::{Capacity, Channel, Posted};
+use kerolox_core::client::clock::Moment;
+use kerolox_core::client::open_send::OpenSend;
 use kerolox_core::client::sent::Sent;
 use kerolox_core::protocol::DEFAULT_REGION;
 use parking_lot::Mutex;
@@ -14,16 +14,16 @@ use pyo3::types::{PyBytes, PyDict, PyList, PyString};
 
 use crate::buffer::with_bytes;
 use crate::sending::counters::Opaques;
-use crate::sending::open_send::{Kind, Send, open_send};
+use crate::sending::open_send::{Kind, Waiter, taken};
 use crate::sending::results::{Stored, is_done, set_result};
-use crate::sending::sender::{CLOCK_MAX, Sender};
+use crate::sending::sender::Sender;
 
 /// What `feed` returns: frames that say anything else, and why the stream ended.
 type Fed<'py> = (Bound<'py, PyList>, Option<String>);
 
 /// A send that is stored.
 struct Settled<'py> {
-    send: Send,
+    send: OpenSend<Waiter>,
     queue_id: i32,
     queue_offset: i64,
     message_id: Bound<'py, PyString>,
@@ -33,18 +33,9 @@ struct Settled<'py> {
 
 /// What changes.
 struct State {
-    channel: Channel<Send>,
-    /// The loop's time, as it was read last, and when.
-    said: Option<(Instant, f64)>,
+    channel: Channel<Waiter>,
     /// The region of the last answer, which is mostly that of the next one.
     region: Option<(String, Py<PyString>)>,
-}
-
-impl State {
-    fn time_at(&self, at: Instant) -> Option<f64> {
-        let (said_at, time) = self.said?;
-        (at.duration_since(said_at) < CLOCK_MAX).then_some(time)
-    }
 }
 
 /// The fast-path sends of one connection.
@@ -59,7 +50,6 @@ pub struct SendChannel {
     flush: Py<PyAny>,
     arm: Py<PyAny>,
     admit: Py<PyAny>,
-    is_prompt: bool,
 }
 
 #[pymethods]
@@ -83,10 +73,9 @@ impl SendChannel {
         admit: Py<PyAny>,
         prompt: bool,
     ) -> Self {
-        let channel = Channel::new(calls_max, buffer_bytes_max);
-        let state = Mutex::new(State { channel, said: None, region: None });
-        let is_prompt = prompt;
-        Self { state, opaques, calls, queue, time, schedule_flush, flush, arm, admit, is_prompt }
+        let channel = Channel::new(calls_max, buffer_bytes_max, prompt);
+        let state = Mutex::new(State { channel, region: None });
+        Self { state, opaques, calls, queue, time, schedule_flush, flush, arm, admit }
     }
 
     #[getter]
@@ -139,7 +128,7 @@ impl SendChannel {
 
     /// What is buffered in this iteration.
     #[getter]
-    pub fn buffered_bytes(&self) -> usize {
+    fn buffered_bytes(&self) -> usize {
         self.state.lock().channel.buffered_bytes()
     }
 
@@ -156,31 +145,17 @@ impl SendChannel {
 
     /// Nothing but those that wait already stands before a further request.
     fn takes_more(&self, py: Python<'_>) -> PyResult<bool> {
-        let calls = self.other_calls(py);
-        let (has_capacity, is_full) = {
-            let state = self.state.lock();
-            (state.channel.has_capacity(calls), state.channel.is_buffer_full())
-        };
-        if has_capacity && is_full {
-            self.flush.bind(py).call0()?;
-            return Ok(self.state.lock().channel.has_capacity(calls));
-        }
-        Ok(has_capacity)
+        Ok(self.capacity(py)? != Capacity::None)
     }
 
     /// An opaque that no request has which is open.
-    pub fn new_opaque(&self, py: Python<'_>) -> PyResult<i32> {
-        loop {
-            let opaque = self.unused_opaque(&self.state.lock().channel);
-            if !self.is_elsewhere(py, opaque)? {
-                return Ok(opaque);
-            }
-        }
+    pub fn new_opaque(&self, py: Python<'_>) -> i32 {
+        self.unused_opaque(py, &self.state.lock().channel)
     }
 
     /// Buffer a frame of another kind.
     fn write(&self, py: Python<'_>, frame: &Bound<'_, PyBytes>) -> PyResult<()> {
-        self.push(py, |buffered| {
+        self.push(py, |buffered, _| {
             buffered.extend_from_slice(frame.as_bytes());
             Some(())
         })?;
@@ -201,11 +176,9 @@ impl SendChannel {
     ) -> PyResult<Fed<'py>> {
         let (mut settled, mut others) = (Vec::new(), Vec::new());
         let fed = with_bytes(data, Some(size), |data| {
-            let State { channel, said, region } = &mut *self.state.lock();
-            *said = None; // what is asked from now on is asked later than this came
+            let State { channel, region } = &mut *self.state.lock();
             channel.feed(
                 data,
-                fits,
                 |send, answer| settled.push(Settled::of(py, send, answer, region)),
                 |frame| others.push(PyBytes::new(py, frame)),
             )
@@ -223,7 +196,7 @@ impl SendChannel {
     fn complete(&self, py: Python<'_>, opaque: i32, response: &Bound<'_, PyAny>) -> PyResult<bool> {
         let found = self.state.lock().channel.remove(opaque);
         let Some(open) = found else { return Ok(false) };
-        taken(py, &open)?.call_method1(intern!(py, "end"), (response,))?;
+        taken(py, open)?.call_method1(intern!(py, "end"), (response,))?;
         Ok(true)
     }
 
@@ -231,7 +204,7 @@ impl SendChannel {
     pub fn withdraw(&self, py: Python<'_>, opaque: i32) -> PyResult<bool> {
         let found = self.state.lock().channel.remove(opaque);
         let Some(open) = found else { return Ok(false) };
-        open.send.leave();
+        drop(open);
         if !self.queue.bind(py).is_empty() {
             self.admit.bind(py).call0()?;
         }
@@ -240,17 +213,14 @@ impl SendChannel {
 
     /// Take out the sends whose time is over; with the earliest deadline of the others.
     fn expire<'py>(&self, py: Python<'py>, now: f64) -> PyResult<(Bound<'py, PyList>, f64)> {
-        let (overdue, earliest) = {
-            let mut state = self.state.lock();
-            (state.channel.expire(now), state.channel.earliest())
-        };
-        Ok((all_taken(py, &overdue)?, earliest))
+        let (overdue, earliest) = self.state.lock().channel.expire(now);
+        Ok((all_taken(py, overdue)?, earliest))
     }
 
     /// Take out all sends.
     fn take_open<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyList>> {
         let open = self.state.lock().channel.take_open();
-        all_taken(py, &open)
+        all_taken(py, open)
     }
 
     /// The futures of the open sends that nobody has cancelled.
@@ -262,12 +232,10 @@ impl SendChannel {
     ) -> PyResult<Bound<'py, PyList>> {
         let (mut found, mut batches) = (Vec::new(), Vec::new());
         let state = self.state.lock();
-        for send in state.channel.sends() {
-            if sender.is_none_or(|sender| send.sender.is(sender)) {
-                match &send.kind {
-                    Kind::Awaited(future, _) | Kind::Submitted(future, ..) => {
-                        found.push(future.bind(py).clone());
-                    }
+        for OpenSend { waiter, .. } in state.channel.sends() {
+            if sender.is_none_or(|sender| waiter.sender.is(sender)) {
+                match &waiter.kind {
+                    Kind::Single { future, .. } => found.push(future.bind(py).clone()),
                     Kind::Batch(batch) => batches.push(batch.clone_ref(py)),
                 }
             }
@@ -283,7 +251,7 @@ impl SendChannel {
     fn __traverse__(&self, visit: PyVisit<'_>) -> Result<(), PyTraverseError> {
         if let Some(state) = self.state.try_lock() {
             for send in state.channel.sends() {
-                send.visit(&visit)?;
+                send.waiter.visit(&visit)?;
             }
         }
         for object in [&self.time, &self.schedule_flush, &self.flush, &self.arm, &self.admit] {
@@ -303,43 +271,39 @@ impl SendChannel {
 }
 
 impl SendChannel {
-    /// One that no send has which is open.
-    fn unused_opaque(&self, channel: &Channel<Send>) -> i32 {
-        loop {
-            let opaque = self.opaques.get().allocate();
-            if !channel.has(opaque) {
-                return opaque;
-            }
+    /// An opaque that no request has which is open.
+    fn unused_opaque(&self, py: Python<'_>, channel: &Channel<Waiter>) -> i32 {
+        let tables = || self.calls.iter().chain([&self.queue]).map(|table| table.bind(py));
+        // The keys are numbers: to look one up runs nothing of Python, and never fails.
+        let is_elsewhere = |opaque| {
+            tables().any(|table| !table.is_empty() && table.contains(opaque).unwrap_or(false))
+        };
+        self.opaques.get().0.unused(|opaque| channel.has(opaque) || is_elsewhere(opaque))
+    }
+
+    /// What stands before a further request, but those that wait already: no full buffer, which is
+    /// flushed.
+    fn capacity(&self, py: Python<'_>) -> PyResult<Capacity> {
+        let calls = self.calls.iter().map(|table| table.bind(py).len()).sum();
+        let capacity = self.state.lock().channel.capacity(calls);
+        if capacity != Capacity::Flush {
+            return Ok(capacity);
         }
+        self.flush.bind(py).call0()?;
+        Ok(self.state.lock().channel.capacity(calls))
     }
 
-    /// A request has it that is no send, or that waits for capacity.
-    fn is_elsewhere(&self, py: Python<'_>, opaque: i32) -> PyResult<bool> {
-        for table in self.calls.iter().chain([&self.queue]) {
-            let table = table.bind(py);
-            if !table.is_empty() && table.contains(opaque)? {
-                return Ok(true);
-            }
-        }
-        Ok(false)
-    }
-
-    /// How many requests are open that are no sends.
-    fn other_calls(&self, py: Python<'_>) -> usize {
-        self.calls.iter().map(|table| table.bind(py).len()).sum()
-    }
-
-    /// Buffers a frame: how many are buffered now; 0: none could be made.
+    /// Buffers a frame that nothing waits for: how many are buffered now; 0: none could be made.
     pub fn push(
         &self,
         py: Python<'_>,
-        push: impl FnOnce(&mut Vec<u8>) -> Option<()>,
+        push: impl FnOnce(&mut Vec<u8>, &mut Vec<u8>) -> Option<()>,
     ) -> PyResult<usize> {
-        let (gathered, count) = {
+        let (is_first, count) = {
             let channel = &mut self.state.lock().channel;
-            (channel.buffer_frame(push), channel.buffered_frames())
+            (channel.write(push), channel.buffered_frames())
         };
-        let Some(is_first) = gathered else { return Ok(0) };
+        let Some(is_first) = is_first else { return Ok(0) };
         if is_first {
             self.schedule_flush.bind(py).call0()?;
         }
@@ -351,83 +315,57 @@ impl SendChannel {
     pub fn place(
         &self,
         py: Python<'_>,
-        at: Instant,
+        at: Moment,
         check: &Py<PyAny>,
     ) -> PyResult<Option<(i32, f64)>> {
         if !self.queue.bind(py).is_empty() {
             return Ok(None);
         }
-        let calls = self.other_calls(py);
+        match self.capacity(py)? {
+            Capacity::None => return Ok(None),
+            Capacity::First => check.bind(py).call0().map(drop)?,
+            Capacity::Free | Capacity::Flush => {}
+        }
         let (opaque, time) = {
-            let state = self.state.lock();
-            let channel = &state.channel;
-            let is_simple = channel.has_capacity(calls)
-                && channel.buffered_bytes() > 0
-                && !channel.is_buffer_full();
-            (is_simple.then(|| self.unused_opaque(channel)), state.time_at(at))
-        };
-        let opaque = match opaque {
-            Some(opaque) if !self.is_elsewhere(py, opaque)? => opaque,
-            Some(_) => self.new_opaque(py)?,
-            None => {
-                if !self.takes_more(py)? {
-                    return Ok(None);
-                }
-                if self.buffered_bytes() == 0 {
-                    check.bind(py).call0()?;
-                }
-                self.new_opaque(py)?
-            }
+            let channel = &self.state.lock().channel;
+            (self.unused_opaque(py, channel), channel.time.at(at))
         };
         let time = time.map_or_else(|| self.read_time(py, at), Ok)?;
         Ok(Some((opaque, time)))
     }
 
     /// The loop's time, about `at`.
-    pub fn time(&self, py: Python<'_>, at: Instant) -> PyResult<f64> {
-        let time = self.state.lock().time_at(at);
+    pub fn time(&self, py: Python<'_>, at: Moment) -> PyResult<f64> {
+        let time = self.state.lock().channel.time.at(at);
         time.map_or_else(|| self.read_time(py, at), Ok)
     }
 
-    fn read_time(&self, py: Python<'_>, at: Instant) -> PyResult<f64> {
+    fn read_time(&self, py: Python<'_>, at: Moment) -> PyResult<f64> {
         let time = self.time.bind(py).call0()?.extract()?;
-        self.state.lock().said = Some((at, time));
+        self.state.lock().channel.time.set(at, time);
         Ok(time)
     }
 
-    /// Buffers the frame of a send, whose opaque is new; it waits for its answer from now on.
-    /// False: `push` declined.
+    /// Buffers the frame of a send, as the channel of the core: [`SendChannel::act`] after it.
     pub fn post(
         &self,
-        py: Python<'_>,
         opaque: i32,
-        deadline: f64,
-        send: Send,
-        push: impl FnOnce(&mut Vec<u8>) -> Option<()>,
-    ) -> PyResult<bool> {
-        send.sender.get().count(send.messages() as i64);
-        let posted = {
-            let channel = &mut self.state.lock().channel;
-            let is_alone = self.is_prompt && channel.is_alone();
-            match channel.buffer_frame(push) {
-                Some(is_first) => Ok((is_alone, is_first, channel.enter(opaque, deadline, send))),
-                None => Err(send),
-            }
-        };
-        let (is_alone, is_first, is_earliest) = match posted {
-            Ok(posted) => posted,
-            Err(send) => {
-                send.leave();
-                return Ok(false);
-            }
-        };
-        if is_first && !is_alone {
+        push: impl FnOnce(&mut Vec<u8>, &mut Vec<u8>) -> Option<()>,
+        make: impl FnOnce() -> OpenSend<Waiter>,
+    ) -> Option<Posted> {
+        self.state.lock().channel.post(opaque, push, make)
+    }
+
+    /// Does what has to be done when a send was buffered: whether it was.
+    pub fn act(&self, py: Python<'_>, posted: Option<Posted>) -> PyResult<bool> {
+        let Some(posted) = posted else { return Ok(false) };
+        if posted.schedules_flush {
             self.schedule_flush.bind(py).call0()?;
         }
-        if is_earliest {
+        if let Some(deadline) = posted.arms_at {
             self.arm.bind(py).call1((deadline,))?;
         }
-        if is_alone {
+        if posted.flushes {
             self.flush.bind(py).call0()?;
         }
         Ok(true)
@@ -437,7 +375,7 @@ impl SendChannel {
 impl<'py> Settled<'py> {
     fn of(
         py: Python<'py>,
-        send: Send,
+        send: OpenSend<Waiter>,
         answer: &Sent<'_>,
         last_region: &mut Option<(String, Py<PyString>)>,
     ) -> Self {
@@ -470,28 +408,19 @@ fn region_object<'py>(
     made
 }
 
-/// The answer to a batch names as many messages as it has.
-fn fits(send: &Send, answer: &Sent<'_>) -> bool {
-    match &send.kind {
-        Kind::Batch(batch) => answer.message_id.split(',').count() == batch.get().count(),
-        _ => true,
-    }
-}
-
 fn settle(py: Python<'_>, settled: Settled<'_>) -> PyResult<()> {
     let Settled { send, queue_id, queue_offset, message_id, region, is_traced } = settled;
-    send.leave();
-    let mut queue = send.queue.bind(py).clone();
-    if i64::from(queue_id) != send.queue_id {
+    let OpenSend { waiter: Waiter { sender, kind, queue }, counted, queue_id: asked, .. } = send;
+    drop(counted);
+    let mut queue = queue.into_bound(py);
+    if i64::from(queue_id) != asked {
         let (topic, broker) = (queue.get_item(0)?, queue.get_item(1)?);
         queue = queue.get_type().call1((topic, broker, queue_id))?;
     }
-    let stored = Stored { queue, region, is_traced };
-    let sender = send.sender.get();
-    match &send.kind {
-        Kind::Awaited(future, id) | Kind::Submitted(future, id, _) => {
-            let id = id.bind(py).clone();
-            let result = stored.result(sender, id, message_id, queue_offset)?;
+    let (stored, sender) = (Stored { queue, region, is_traced }, sender.get());
+    match kind {
+        Kind::Single { future, id, .. } => {
+            let result = stored.result(sender, id.into_bound(py), message_id, queue_offset)?;
             set_result(future.bind(py), &result)
         }
         Kind::Batch(batch) => {
@@ -500,12 +429,7 @@ fn settle(py: Python<'_>, settled: Settled<'_>) -> PyResult<()> {
     }
 }
 
-fn taken<'py>(py: Python<'py>, open: &Open<Send>) -> PyResult<Bound<'py, PyAny>> {
-    open.send.leave();
-    open_send(py, &open.send, open.deadline)
-}
-
-fn all_taken<'py>(py: Python<'py>, all: &[Open<Send>]) -> PyResult<Bound<'py, PyList>> {
-    let taken: Vec<_> = all.iter().map(|open| taken(py, open)).collect::<PyResult<_>>()?;
+fn all_taken(py: Python<'_>, all: Vec<OpenSend<Waiter>>) -> PyResult<Bound<'_, PyList>> {
+    let taken: Vec<_> = all.into_iter().map(|open| taken(py, open)).collect::<PyResult<_>>()?;
     PyList::new(py, taken)
 }

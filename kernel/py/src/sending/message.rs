@@ -1,21 +1,17 @@
 //! Messages of Python as they travel.
 
-use kerolox_core::client::send::{OwnProperties, PropertyText};
+use kerolox_core::client::outgoing::{Limits, Outgoing, UserProperties};
+use kerolox_core::client::send::PropertyText;
 use pyo3::gc::PyVisit;
 use pyo3::prelude::*;
 use pyo3::types::{PyBool, PyBytes, PyDict, PyInt, PyList, PyString, PyTuple, PyType};
 use pyo3::{PyTraverseError, ffi, intern};
 
-use crate::sending::counters::Id;
-
 /// What is read of a fast-path message.
 pub struct Parts<'py> {
-    /// Its body, neither empty nor too long.
-    pub body: Bound<'py, PyBytes>,
-    /// Whether it waits until it is stored.
-    pub wait: bool,
-    /// Its flag.
-    pub flag: i64,
+    body: Bound<'py, PyBytes>,
+    wait: bool,
+    flag: i64,
     keys: Bound<'py, PyString>,
     tags: Bound<'py, PyString>,
     properties: Bound<'py, PyDict>,
@@ -93,15 +89,10 @@ fn place_of(class: &Bound<'_, PyType>, name: &str) -> PyResult<Option<usize>> {
 
 impl<'py> Parts<'py> {
     /// Reads a message; None: it is not for the fast path, or is made of odd things.
-    pub fn of(
-        members: &Members,
-        body_bytes_max: usize,
-        message: &Bound<'py, PyAny>,
-    ) -> Option<Self> {
+    pub fn of(members: &Members, limits: Limits, message: &Bound<'py, PyAny>) -> Option<Self> {
         let [body, delay, wait, flag, keys, tags, properties] = members.read(message)?;
         let body = body.cast_into_exact::<PyBytes>().ok()?;
-        let size = body.as_bytes().len();
-        if size == 0 || size > body_bytes_max || delay.is_truthy().ok()? {
+        if !limits.takes_body(body.as_bytes().len()) || delay.is_truthy().ok()? {
             return None;
         }
         Some(Self {
@@ -114,25 +105,30 @@ impl<'py> Parts<'py> {
         })
     }
 
-    /// Its properties, if they are for the fast path.
-    pub fn fast_properties<'a>(&'a self, message_id: &'a str) -> Option<OwnProperties<'a>> {
-        if !self.properties.is_empty() {
-            return None;
-        }
-        let (keys, tags) = (self.keys.to_str().ok()?, self.tags.to_str().ok()?);
-        let own = OwnProperties { keys, tags, is_waiting: self.wait, message_id };
-        own.is_fast().then_some(own)
+    /// The message that they make; None: a text of it has half of a surrogate pair.
+    pub fn outgoing(&self) -> Option<Outgoing<'_, Properties<'_, 'py>>> {
+        Some(Outgoing {
+            body: self.body.as_bytes(),
+            flag: self.flag,
+            keys: self.keys.to_str().ok()?,
+            tags: self.tags.to_str().ok()?,
+            is_waiting: self.wait,
+            properties: Properties(&self.properties),
+        })
+    }
+}
+
+/// The user's properties as the message has them.
+pub struct Properties<'a, 'py>(&'a Bound<'py, PyDict>);
+
+impl UserProperties for Properties<'_, '_> {
+    fn is_empty(&self) -> bool {
+        self.0.is_empty()
     }
 
-    /// Appends the property text; None: it can't be made here.
-    pub fn push_properties(&self, out: &mut Vec<u8>, id: &Id) -> Option<usize> {
-        let mut text = PropertyText::begin(out);
-        if !self.properties.is_empty() {
-            for (name, value) in self.properties.iter() {
-                text.user(text_of(&name)?, text_of(&value)?)?;
-            }
-        }
-        text.end(self.keys.to_str().ok()?, self.tags.to_str().ok()?, self.wait, id.as_str())
+    fn push(&self, text: &mut PropertyText<'_>) -> Option<()> {
+        // Of an exact dict, whose texts are exact: nothing of Python runs.
+        self.0.iter().try_for_each(|(name, value)| text.user(text_of(&name)?, text_of(&value)?))
     }
 }
 

@@ -1,8 +1,9 @@
 //! `Sender` of the Python interface.
 
-use std::sync::atomic::{AtomicI64, Ordering};
-use std::time::{Duration, Instant};
-
+use kerolox_core::client::clock::{Moment, Reading};
+use kerolox_core::client::ids::Id;
+use kerolox_core::client::open_send::OpenCount;
+use kerolox_core::client::outgoing::Limits;
 use parking_lot::Mutex;
 use pyo3::PyTraverseError;
 use pyo3::exceptions::PyTypeError;
@@ -13,29 +14,26 @@ use pyo3::types::{PyTuple, PyType};
 use crate::sending::counters::MessageIds;
 use crate::sending::message::{Members, Parts};
 
-/// A time is taken for the same for so long (`CLOCK_SECONDS_MAX`).
-pub const CLOCK_MAX: Duration = Duration::from_micros(500);
-
 /// Members of a result.
 pub const RESULT_MEMBERS: usize = 7;
 
 /// What all fast-path sends of one producer share.
 #[pyclass(module = "kerolox_kernel", frozen)]
 pub struct Sender {
-    pub ids: Py<MessageIds>,
     pub check: Py<PyAny>,
     pub go_on: Py<PyAny>,
-    /// Of the only class of messages that are plain.
-    members: Members,
     pub result_type: Py<PyType>,
     pub status: Py<PyAny>,
-    body_bytes_max: usize,
-    pub timeout_ms: i64,
+    pub limits: Limits,
     pub is_batching: bool,
+    /// Its messages on their way.
+    pub open: OpenCount,
+    /// Of the only class of messages that are for the fast path.
+    members: Members,
+    ids: Py<MessageIds>,
     now_ms: Py<PyAny>,
-    /// What `now_ms` said last, and when.
-    said: Mutex<Option<(Instant, i64)>>,
-    open_count: AtomicI64,
+    /// What `now_ms` said last.
+    read_ms: Mutex<Reading<i64>>,
 }
 
 #[pymethods]
@@ -59,59 +57,56 @@ impl Sender {
             return Err(PyTypeError::new_err("results are named tuples of seven members"));
         }
         Ok(Self {
-            ids,
             check,
             go_on,
-            members: Members::of(message_type)?,
             result_type: result_type.clone().unbind(),
             status,
-            body_bytes_max,
-            timeout_ms,
+            limits: Limits { body_bytes_max, timeout_ms },
             is_batching,
+            open: OpenCount::default(),
+            members: Members::of(message_type)?,
+            ids,
             now_ms,
-            said: Mutex::new(None),
-            open_count: AtomicI64::new(0),
+            read_ms: Mutex::default(),
         })
     }
 
     /// Its messages on their way.
     #[getter]
-    fn open_count(&self) -> i64 {
-        self.open_count.load(Ordering::Relaxed)
+    fn open_count(&self) -> usize {
+        self.open.get()
     }
 
     fn __traverse__(&self, visit: PyVisit<'_>) -> Result<(), PyTraverseError> {
+        for object in [&self.check, &self.go_on, &self.status, &self.now_ms] {
+            visit.call(object)?;
+        }
         visit.call(&self.ids)?;
-        visit.call(&self.check)?;
-        visit.call(&self.go_on)?;
-        visit.call(&self.now_ms)?;
         self.members.visit(&visit)?;
-        visit.call(&self.result_type)?;
-        visit.call(&self.status)
+        visit.call(&self.result_type)
     }
 }
 
 impl Sender {
     /// Reads a message; None: it is not for the fast path.
     pub fn parts_of<'py>(&self, message: &Bound<'py, PyAny>) -> Option<Parts<'py>> {
-        Parts::of(&self.members, self.body_bytes_max, message)
+        Parts::of(&self.members, self.limits, message)
     }
 
     /// Milliseconds since the epoch, about `at`.
-    pub fn now_ms(&self, py: Python<'_>, at: Instant) -> PyResult<i64> {
-        let said = *self.said.lock();
-        if let Some((said_at, ms)) = said
-            && at.duration_since(said_at) < CLOCK_MAX
-        {
+    pub fn now_ms(&self, py: Python<'_>, at: Moment) -> PyResult<i64> {
+        let read = self.read_ms.lock().at(at);
+        if let Some(ms) = read {
             return Ok(ms);
         }
         let ms = self.now_ms.bind(py).call0()?.extract()?;
-        *self.said.lock() = Some((at, ms));
+        self.read_ms.lock().set(at, ms);
         Ok(ms)
     }
 
-    /// So many messages are on their way, or are it no more.
-    pub fn count(&self, messages: i64) {
-        self.open_count.fetch_add(messages, Ordering::Relaxed);
+    /// When a message is born that begins at `at`, in milliseconds since the epoch, and its id.
+    pub fn stamp(&self, py: Python<'_>, at: Moment) -> PyResult<(i64, Id)> {
+        let now_ms = self.now_ms(py, at)?;
+        Ok((now_ms, self.ids.get().next(py, now_ms)?))
     }
 }

@@ -1,22 +1,22 @@
 //! `TopicSender` of the Python interface.
 
-use std::cell::RefCell;
-use std::time::Instant;
-
-use kerolox_core::client::send::{Numbers, SendHead, push_wait};
+use kerolox_core::client::batch::Batch;
+use kerolox_core::client::clock::Moment;
+use kerolox_core::client::open_send::{OpenSend, Terms};
+use kerolox_core::client::send::{Numbers, SendHeads, set_wait};
 use parking_lot::Mutex;
 use pyo3::PyTraverseError;
 use pyo3::exceptions::PyIndexError;
 use pyo3::gc::PyVisit;
 use pyo3::intern;
 use pyo3::prelude::*;
-use pyo3::types::{PyDict, PyString};
+use pyo3::types::{PyDict, PyInt, PyString};
 
 use crate::sending::batch::SendBatch;
 use crate::sending::channel::SendChannel;
 use crate::sending::futures::Futures;
 use crate::sending::message::Parts;
-use crate::sending::open_send::{Kind, Send};
+use crate::sending::open_send::{Kind, Waiter};
 use crate::sending::results::is_done;
 use crate::sending::sender::Sender;
 
@@ -26,18 +26,20 @@ const NO_OPAQUE: i64 = 1 << 40;
 /// A send that has begun: the future of its result, and its opaque.
 type Started<'py> = (Bound<'py, PyAny>, i64);
 
-/// The buffer of property texts is given back when one message left it larger than this.
-const KEPT_BYTES_MAX: usize = 1 << 20;
-
-thread_local! {
-    /// The property text of one call; kept so that no call allocates it.
-    static TEXT: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
-}
-
 /// A queue of the topic.
 struct Queue {
-    queue: Py<PyAny>,
-    queue_id: i64,
+    object: Py<PyAny>,
+    id: i64,
+    /// The number of the one behind it.
+    next: Py<PyInt>,
+}
+
+/// Where a send goes: the number of its queue, the connection there, and its opaque.
+#[derive(Clone, Copy)]
+struct Aim<'a> {
+    index: usize,
+    channel: &'a SendChannel,
+    opaque: i32,
 }
 
 /// The fast-path sends of one producer to one topic.
@@ -45,13 +47,10 @@ struct Queue {
 pub struct TopicSender {
     sender: Py<Sender>,
     queues: Vec<Queue>,
-    /// The fixed parts of requests that have batches.
-    batch_head: SendHead,
+    heads: SendHeads,
     futures: Futures,
     chooser: Py<PyAny>,
     by_queue: Py<PyDict>,
-    single: SendHead,
-    oneway: SendHead,
     channels: Mutex<Vec<Option<Py<SendChannel>>>>,
     batch: Mutex<Option<Py<SendBatch>>>,
 }
@@ -72,28 +71,23 @@ impl TopicSender {
         default_topic_queue_nums: i64,
         unit_mode: bool,
     ) -> PyResult<Self> {
-        let heads = [(false, false), (false, true), (true, false)];
-        let [single, oneway, batch_head] = heads.map(|(is_batch, is_oneway)| {
-            let queues = default_topic_queue_nums;
-            SendHead::new(group, topic, create_topic_key, queues, unit_mode, is_batch, is_oneway)
-        });
+        let (queues_max, count) = (default_topic_queue_nums, queues.len());
         let by_queue = PyDict::new(py);
         let mut known = Vec::new();
         for (index, queue) in queues.into_iter().enumerate() {
             by_queue.set_item(&queue, index)?;
-            let queue_id = queue.getattr(intern!(py, "queue_id"))?.extract()?;
-            known.push(Queue { queue: queue.unbind(), queue_id });
+            let id = queue.getattr(intern!(py, "queue_id"))?.extract()?;
+            let next = PyInt::new(py, (index + 1) % count).unbind();
+            known.push(Queue { object: queue.unbind(), id, next });
         }
         let channels = known.iter().map(|_| None).collect();
         Ok(Self {
             sender,
             queues: known,
-            batch_head,
+            heads: SendHeads::new(group, topic, create_topic_key, queues_max, unit_mode),
             futures: Futures::of(make_future)?,
             chooser,
             by_queue: by_queue.unbind(),
-            single,
-            oneway,
             channels: Mutex::new(channels),
             batch: Mutex::new(None),
         })
@@ -125,22 +119,22 @@ impl TopicSender {
 
     /// Write a message, or let it join the batch.
     fn begin<'py>(
-        slf: &Bound<'py, Self>,
+        &self,
         message: &Bound<'py, PyAny>,
         queue: &Bound<'py, PyAny>,
         timeout_ms: &Bound<'py, PyAny>,
     ) -> PyResult<Option<Started<'py>>> {
-        Self::start(slf, message, queue, timeout_ms, false)
+        self.start(message, queue, timeout_ms, false)
     }
 
     /// As `begin`, for a send that nobody waits for yet.
     fn submit<'py>(
-        slf: &Bound<'py, Self>,
+        &self,
         message: &Bound<'py, PyAny>,
         queue: &Bound<'py, PyAny>,
         timeout_ms: &Bound<'py, PyAny>,
     ) -> PyResult<Option<Started<'py>>> {
-        Self::start(slf, message, queue, timeout_ms, true)
+        self.start(message, queue, timeout_ms, true)
     }
 
     /// Write a message that nobody answers: how many frames are buffered; 0: nothing was done.
@@ -154,21 +148,14 @@ impl TopicSender {
             return Ok(0);
         }
         let Some(parts) = sender.parts_of(message) else { return Ok(0) };
-        let Some(index) = self.index_of(queue)? else { return Ok(0) };
-        let Some(channel) = self.channel(py, index) else { return Ok(0) };
-        let (at, channel) = (Instant::now(), channel.bind(py).get());
+        let Some((index, channel)) = self.aimed(queue)? else { return Ok(0) };
+        let (at, channel) = (Moment::now(), channel.get());
         let Some((opaque, _)) = channel.place(py, at, &sender.check)? else { return Ok(0) };
-        let now_ms = sender.now_ms(py, at)?;
-        let id = sender.ids.get().next(py, now_ms)?;
-        let queue_id = self.queues[index].queue_id;
-        let numbers = Numbers { queue_id, opaque: i64::from(opaque), now_ms, flag: parts.flag };
-        let mut text = Vec::new();
-        if parts.push_properties(&mut text, &id).is_none() {
-            return Ok(0);
-        }
-        let body = parts.body.as_bytes();
-        let count =
-            channel.push(py, |buffered| self.oneway.push(buffered, numbers, &text, body))?;
+        let (now_ms, id) = sender.stamp(py, at)?;
+        let Some(outgoing) = parts.outgoing() else { return Ok(0) };
+        let (head, numbers) = (&self.heads.oneway, self.numbers(index, opaque, now_ms));
+        let count = channel
+            .push(py, |buffered, text| outgoing.push_request(buffered, text, head, numbers, &id))?;
         if count > 0 && queue.is_none() {
             self.advance(py, index)?;
         }
@@ -177,34 +164,29 @@ impl TopicSender {
 
     /// Write a message that waited for capacity.
     fn admit(
-        slf: &Bound<'_, Self>,
+        &self,
         message: &Bound<'_, PyAny>,
         index: usize,
         opaque: i32,
         send: &Bound<'_, PyAny>,
     ) -> PyResult<bool> {
-        let (py, topic_sender) = (slf.py(), slf.get());
+        let py = message.py();
         let future = send.getattr(intern!(py, "future"))?;
-        let Some(channel) = topic_sender.channel(py, index) else { return Ok(true) };
+        let Some(channel) = self.channel(py, index) else { return Ok(true) };
         if is_done(&future) {
             return Ok(true);
         }
-        let channel = channel.bind(py).get();
-        let Some(parts) = topic_sender.sender.get().parts_of(message) else { return Ok(false) };
-        let deadline = send.getattr(intern!(py, "deadline"))?.extract()?;
-        let timeout_ms = send.getattr(intern!(py, "timeout_ms"))?.extract()?;
-        let is_given = send.getattr(intern!(py, "is_given"))?.extract()?;
+        let (at, channel) = (Moment::now(), channel.get());
+        let Some(parts) = self.sender.get().parts_of(message) else { return Ok(false) };
+        let terms = Terms {
+            is_given: send.getattr(intern!(py, "is_given"))?.extract()?,
+            asked_at: channel.time(py, at)?,
+            deadline: send.getattr(intern!(py, "deadline"))?.extract()?,
+            timeout_ms: send.getattr(intern!(py, "timeout_ms"))?.extract()?,
+        };
         let is_submitted = !send.getattr(intern!(py, "go_on"))?.is_none();
-        let at = Instant::now();
-        let asked_at = channel.time(py, at)?;
-        topic_sender.write(channel, &parts, at, opaque, deadline, |id| {
-            let kind = if is_submitted {
-                Kind::Submitted(future.unbind(), id, message.clone().unbind())
-            } else {
-                Kind::Awaited(future.unbind(), id)
-            };
-            topic_sender.open_send(py, kind, index, (is_given, asked_at, timeout_ms))
-        })
+        let kept = is_submitted.then_some(message);
+        self.write(&Aim { index, channel, opaque }, &parts, at, terms, &future, kept)
     }
 
     /// A batch of the topic's messages.
@@ -217,8 +199,8 @@ impl TopicSender {
         count_max: usize,
         owner: Py<PyAny>,
     ) -> SendBatch {
-        let made = (self.sender.clone_ref(py), self.futures.clone_ref(py));
-        SendBatch::new(made, (wait, is_given), bytes_max, count_max, owner)
+        let (sender, futures) = (self.sender.clone_ref(py), self.futures.clone_ref(py));
+        SendBatch::new(sender, futures, Batch::new(wait, is_given, bytes_max, count_max), owner)
     }
 
     /// Write a batch for a queue; False: there is no capacity, or no frame holds it.
@@ -234,7 +216,7 @@ impl TopicSender {
         if !channel.get().has_capacity(py)? {
             return Ok(false);
         }
-        let opaque = channel.get().new_opaque(py)?;
+        let opaque = channel.get().new_opaque(py);
         self.admit_batch(batch, index, timeout_ms, deadline, opaque)
     }
 
@@ -249,19 +231,22 @@ impl TopicSender {
     ) -> PyResult<bool> {
         let py = batch.py();
         let Some(channel) = self.channel(py, index) else { return Ok(false) };
-        let (at, channel) = (Instant::now(), channel.bind(py).get());
-        let now_ms = self.sender.get().now_ms(py, at)?;
+        let (at, channel) = (Moment::now(), channel.get());
+        let numbers = self.numbers(index, opaque, self.sender.get().now_ms(py, at)?);
         let asked_at = channel.time(py, at)?;
-        let queue_id = self.queues[index].queue_id;
-        let numbers = Numbers { queue_id, opaque: i64::from(opaque), now_ms, flag: 0 };
-        let mut text = Vec::new();
-        push_wait(&mut text, batch.get().wait());
-        let is_given = batch.get().is_given();
-        let kind = Kind::Batch(batch.clone().unbind());
-        let send = self.open_send(py, kind, index, (is_given, asked_at, timeout_ms));
-        channel.post(py, opaque, deadline, send, |buffered| {
-            batch.get().with_body(|body| self.batch_head.push(buffered, numbers, &text, body))
-        })
+        let guard = batch.get().batch.lock();
+        let (count, is_given) = (guard.len(), guard.is_given);
+        let terms = Terms { is_given, asked_at, deadline, timeout_ms };
+        let posted = channel.post(
+            opaque,
+            |buffered, text| {
+                set_wait(text, guard.is_waiting);
+                self.heads.batch.push(buffered, numbers, text, guard.body())
+            },
+            || self.open_send(py, Kind::Batch(batch.clone().unbind()), index, Some(count), terms),
+        );
+        drop(guard);
+        channel.act(py, posted)
     }
 
     /// A caller went away: forget its send.
@@ -279,7 +264,7 @@ impl TopicSender {
 
     fn __traverse__(&self, visit: PyVisit<'_>) -> Result<(), PyTraverseError> {
         for queue in &self.queues {
-            visit.call(&queue.queue)?;
+            visit.call(&queue.object)?;
         }
         if let Some(channels) = self.channels.try_lock() {
             for channel in channels.iter().flatten() {
@@ -299,17 +284,26 @@ impl TopicSender {
 }
 
 impl TopicSender {
-    /// What is known of a send that is on its way.
+    /// What is known of a send, or of a batch, that is on its way.
     fn open_send(
         &self,
         py: Python<'_>,
         kind: Kind,
         index: usize,
-        (is_given, asked_at, timeout_ms): (bool, f64, i64),
-    ) -> Send {
-        let Queue { queue, queue_id } = &self.queues[index];
-        let (sender, queue) = (self.sender.clone_ref(py), queue.clone_ref(py));
-        Send { sender, kind, queue, queue_id: *queue_id, is_given, asked_at, timeout_ms }
+        batch_count: Option<usize>,
+        terms: Terms,
+    ) -> OpenSend<Waiter> {
+        let Queue { object, id, .. } = &self.queues[index];
+        let counted = self.sender.get().open.counted(batch_count.unwrap_or(1));
+        let (sender, queue) = (self.sender.clone_ref(py), object.clone_ref(py));
+        let waiter = Waiter { sender, kind, queue };
+        OpenSend { waiter, batch_count, counted, queue_id: *id, terms }
+    }
+
+    /// What a frame has of its own, but its message's flag.
+    fn numbers(&self, index: usize, opaque: i32, now_ms: i64) -> Numbers {
+        let queue_id = self.queues[index].id;
+        Numbers { queue_id, opaque: opaque.into(), now_ms, flag: 0 }
     }
 
     /// The connection that leads to a queue.
@@ -318,42 +312,32 @@ impl TopicSender {
     }
 
     fn start<'py>(
-        slf: &Bound<'py, Self>,
+        &self,
         message: &Bound<'py, PyAny>,
         queue: &Bound<'py, PyAny>,
         timeout_ms: &Bound<'py, PyAny>,
         is_submitted: bool,
     ) -> PyResult<Option<Started<'py>>> {
-        let (py, topic_sender) = (slf.py(), slf.get());
-        let sender = topic_sender.sender.get();
+        let (py, sender) = (message.py(), self.sender.get());
         if sender.is_batching {
-            return topic_sender.join(py, message, queue, timeout_ms);
+            return self.join(py, message, queue, timeout_ms);
         }
         let Some(parts) = sender.parts_of(message) else { return Ok(None) };
-        let Some(ms) = time_limit(timeout_ms, sender.timeout_ms) else { return Ok(None) };
-        let Some(index) = topic_sender.index_of(queue)? else { return Ok(None) };
-        let Some(channel) = topic_sender.channel(py, index) else { return Ok(None) };
-        let (at, channel) = (Instant::now(), channel.bind(py).get());
+        let own = timeout_ms.extract().ok();
+        let Some(ms) = own.and_then(|own| sender.limits.time_limit(own)) else { return Ok(None) };
+        let Some((index, channel)) = self.aimed(queue)? else { return Ok(None) };
+        let (at, channel) = (Moment::now(), channel.get());
         let Some((opaque, asked_at)) = channel.place(py, at, &sender.check)? else {
             return Ok(None);
         };
-        let future = topic_sender.futures.make(py)?;
-        let is_given = !queue.is_none();
-        let deadline = asked_at + ms as f64 / 1000.0;
-        let is_written = topic_sender.write(channel, &parts, at, opaque, deadline, |id| {
-            let waiting = future.clone().unbind();
-            let kind = if is_submitted {
-                Kind::Submitted(waiting, id, message.clone().unbind())
-            } else {
-                Kind::Awaited(waiting, id)
-            };
-            topic_sender.open_send(py, kind, index, (is_given, asked_at, ms))
-        })?;
-        if !is_written {
+        let future = self.futures.make(py)?;
+        let terms = Terms::new(!queue.is_none(), asked_at, ms);
+        let kept = is_submitted.then_some(message);
+        if !self.write(&Aim { index, channel, opaque }, &parts, at, terms, &future, kept)? {
             return Ok(None);
         }
-        if !is_given {
-            topic_sender.advance(py, index)?;
+        if queue.is_none() {
+            self.advance(py, index)?;
         }
         Ok(Some((future, i64::from(opaque))))
     }
@@ -376,65 +360,47 @@ impl TopicSender {
 
     /// A queue whose turn it was is used. To set the next one is faster than to call a method.
     fn advance(&self, py: Python<'_>, index: usize) -> PyResult<()> {
-        let next = (index + 1) % self.queues.len();
-        self.chooser.bind(py).setattr(intern!(py, "upcoming"), next)
+        self.chooser.bind(py).setattr(intern!(py, "upcoming"), &self.queues[index].next)
     }
 
-    /// The number of a queue, or of the next in turn; None: it is not among them.
-    fn index_of(&self, queue: &Bound<'_, PyAny>) -> PyResult<Option<usize>> {
+    /// The number of a queue, or of the next in turn, and the connection there; None: there is
+    /// none, or it is no queue of the topic.
+    fn aimed(&self, queue: &Bound<'_, PyAny>) -> PyResult<Option<(usize, Py<SendChannel>)>> {
         let py = queue.py();
-        if queue.is_none() {
-            let upcoming = self.chooser.bind(py).getattr(intern!(py, "upcoming"))?;
-            return Ok(Some(upcoming.extract()?));
-        }
-        self.by_queue.bind(py).get_item(queue)?.map(|index| index.extract()).transpose()
+        let index = if queue.is_none() {
+            Some(self.chooser.bind(py).getattr(intern!(py, "upcoming"))?)
+        } else {
+            self.by_queue.bind(py).get_item(queue)?
+        };
+        let Some(index) = index else { return Ok(None) };
+        let index = index.extract()?;
+        Ok(self.channel(py, index).map(|channel| (index, channel)))
     }
 
-    /// Writes a message, which waits for its answer from now on; false: it is not for the fast
-    /// path, nothing was done. `send` is what is known of it, given its id.
+    /// Writes a message, which `future` waits for from now on; false: it is not for the fast path,
+    /// nothing was done. `kept`: the message, if it is submitted.
     fn write(
         &self,
-        channel: &SendChannel,
+        aim: &Aim<'_>,
         parts: &Parts<'_>,
-        at: Instant,
-        opaque: i32,
-        deadline: f64,
-        send: impl FnOnce(Py<PyString>) -> Send,
+        at: Moment,
+        terms: Terms,
+        future: &Bound<'_, PyAny>,
+        kept: Option<&Bound<'_, PyAny>>,
     ) -> PyResult<bool> {
-        let (py, sender) = (parts.body.py(), self.sender.get());
-        let now_ms = sender.now_ms(py, at)?;
-        let id = sender.ids.get().next(py, now_ms)?;
-        let body = parts.body.as_bytes();
-        let text_of_id = id.as_str();
-        let numbers_of = |send: &Send| {
-            let queue_id = send.queue_id;
-            Numbers { queue_id, opaque: i64::from(opaque), now_ms, flag: parts.flag }
-        };
-        if let Some(own) = parts.fast_properties(text_of_id) {
-            let send = send(PyString::new(py, text_of_id).unbind());
-            let numbers = numbers_of(&send);
-            let push = |buffered: &mut Vec<u8>| self.single.push_fast(buffered, numbers, own, body);
-            return channel.post(py, opaque, deadline, send, push);
-        }
-        let mut text = TEXT.take();
-        text.clear();
-        let is_written = if parts.push_properties(&mut text, &id).is_some() {
-            let send = send(PyString::new(py, text_of_id).unbind());
-            let numbers = numbers_of(&send);
-            let push = |buffered: &mut Vec<u8>| self.single.push(buffered, numbers, &text, body);
-            channel.post(py, opaque, deadline, send, push)?
-        } else {
-            false
-        };
-        if text.capacity() <= KEPT_BYTES_MAX {
-            TEXT.set(text);
-        }
-        Ok(is_written)
+        let (py, Aim { index, channel, opaque }) = (future.py(), *aim);
+        let (now_ms, id) = self.sender.get().stamp(py, at)?;
+        let Some(outgoing) = parts.outgoing() else { return Ok(false) };
+        let (head, numbers) = (&self.heads.single, self.numbers(index, opaque, now_ms));
+        let posted = channel.post(
+            opaque,
+            |buffered, text| outgoing.push_request(buffered, text, head, numbers, &id),
+            || {
+                let (future, kept) = (future.clone().unbind(), kept.map(|it| it.clone().unbind()));
+                let id = PyString::new(py, id.as_str()).unbind();
+                self.open_send(py, Kind::Single { future, id, kept }, index, None, terms)
+            },
+        );
+        channel.act(py, posted)
     }
-}
-
-/// A time limit in ms; None: it is none that a fast-path send may have.
-fn time_limit(given: &Bound<'_, PyAny>, default: i64) -> Option<i64> {
-    let ms = if given.is_none() { default } else { given.extract().ok()? };
-    (ms > 0).then_some(ms)
 }
