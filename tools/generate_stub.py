@@ -50,13 +50,13 @@ __version__: str
 CLASSES = (
     ("Store", kernel.StoreKernel, "settings: StoreSettings"),
     ("Connection", kernel.ConnectionKernel, "store: Store, connection_id: int, born_host: bytes"),
-    ("MessageIds", sending.MessageIds, sending.MakeIds),
-    ("Opaques", sending.Opaques, sending.MakeOpaques),
-    ("Sender", sending.Sender, sending.MakeSender),
-    ("TopicSender", sending.TopicSender, sending.MakeTopicSender),
-    ("SendChannel", sending.SendChannel, sending.MakeChannel),
+    ("MessageIds", sending.MessageIds, ""),
+    ("Opaques", sending.Opaques, ""),
+    ("Sender", sending.Sender, ""),
+    ("TopicSender", sending.TopicSender, ""),
+    ("SendChannel", sending.SendChannel, ""),
 )
-"""(name, protocol, arguments or the protocol of what makes it) of each class."""
+"""(name, protocol, arguments that its ``__init__`` does not state) of each class."""
 
 
 STATIC = "@staticmethod\n"
@@ -72,23 +72,18 @@ def functions(part: type) -> list[str]:
             found.append(ast.unparse(node))
         if isinstance(node, ast.FunctionDef):
             node.body = [ast.Expr(ast.Constant(...))]
+            if node.name == "__init__":  # PyO3 makes objects by ``__new__``
+                node.name, node.args.args[0].arg = "__new__", "cls"
+                node.returns = ast.Name(part.__name__)
             found.append(ast.unparse(node))
     return found
-
-
-def constructor(name: str, arguments: str | type) -> str:
-    """How a class is made."""
-    if not isinstance(arguments, str):
-        (call,) = functions(arguments)
-        arguments = call.partition("(self, ")[2].rpartition(") ->")[0]
-    return f"def __new__(cls, {arguments}) -> {name}: ..."
 
 
 def text() -> str:
     """The whole stub."""
     parts = []
     for name, protocol, arguments in CLASSES:
-        stated = [constructor(name, arguments)]
+        stated = [f"def __new__(cls, {arguments}) -> {name}: ..."] if arguments else []
         for part in protocol.__mro__:
             if part.__module__.startswith((kernel.__name__, codec.__name__)):
                 stated += functions(part)

@@ -109,12 +109,18 @@ class OpenSend:
 class Opaques(Protocol):
     """Request ids: counted up from a first one, wrapping as a signed 32-bit number does."""
 
+    def __init__(self, first: int = 0) -> None:
+        """``first`` is the first one."""
+
     def allocate(self) -> int:
         """The next id."""
 
 
 class MessageIds(Protocol):
     """Message ids: what all of a millisecond begin with, and a counter of 16 bits."""
+
+    def __init__(self, head: Callable[[int], str]) -> None:
+        """``head`` gives what all ids of a millisecond begin with."""
 
     def next(self, now_ms: int) -> str:
         """The next id; ``now_ms`` is milliseconds since the epoch."""
@@ -129,6 +135,37 @@ class QueueRotation(Protocol):
 
 class SendChannel(Protocol):
     """One connection's fast-path sends: what is to be written, and what waits for an answer."""
+
+    def __init__(
+        self,
+        opaques: Opaques,
+        calls: Sequence[dict[int, Any]],
+        queue: dict[int, Any],
+        calls_max: int,
+        buffer_bytes_max: int,
+        time: Callable[[], float],
+        schedule_flush: Callable[[], object],
+        flush: Callable[[], object],
+        arm: Callable[[float], object],
+        admit: Callable[[], object],
+        prompt: bool = False,
+    ) -> None:
+        """Nothing is buffered or open.
+
+        Args:
+            opaques: of all connections of a client.
+            calls: tables of requests of other kinds that wait for a response, by opaque.
+            queue: requests that wait for capacity, by opaque.
+            calls_max: requests that may wait for a response.
+            buffer_bytes_max: bytes at which an iteration is full.
+            time: the loop's.
+            schedule_flush: called when the first bytes of an iteration are buffered.
+            flush: called when an iteration is full: it takes what is buffered and writes it.
+            arm: called with a deadline that is earlier than ``armed_at``.
+            admit: called when there may be capacity for those that wait.
+            prompt: a send is flushed at once where others will hardly join it: nothing is buffered
+                or open, and the last answers were to no more than one.
+        """
 
     closed: bool
     """Nothing is written any more."""
@@ -193,6 +230,34 @@ class SendChannel(Protocol):
 class Sender(Protocol):
     """What all fast-path sends of one producer share."""
 
+    def __init__(
+        self,
+        ids: MessageIds,
+        now_ms: Callable[[], int],
+        check: Callable[[], object],
+        go_on: Callable[[OpenSend], object],
+        message_type: type,
+        result_type: type,
+        status: object,
+        body_bytes_max: int,
+        timeout_ms: int,
+        is_batching: bool,
+    ) -> None:
+        """Nothing is on its way.
+
+        Args:
+            ids: makes the messages' ids.
+            now_ms: milliseconds since the epoch.
+            check: called before the first send of an iteration; it raises what speaks against it.
+            go_on: called with batches and submitted sends that are not stored.
+            message_type: the only class of messages that are plain.
+            result_type: the named tuple of a result.
+            status: that of a message that is stored.
+            body_bytes_max: longer bodies are not for the fast path.
+            timeout_ms: the time limit of sends that have none.
+            is_batching: messages join batches.
+        """
+
     @property
     def open_count(self) -> int:
         """Its messages on their way."""
@@ -244,6 +309,32 @@ class SendBatch(Protocol):
 
 class TopicSender(Protocol):
     """The fast-path sends of one producer to one topic."""
+
+    def __init__(
+        self,
+        sender: Sender,
+        make_future: Callable[[], SendFuture],
+        chooser: QueueRotation,
+        queues: Sequence[MessageQueue],
+        group: str,
+        topic: str,
+        create_topic_key: str,
+        default_topic_queue_nums: int,
+        unit_mode: bool,
+    ) -> None:
+        """No connection is known.
+
+        Args:
+            sender: the producer's.
+            make_future: makes futures of the loop.
+            chooser: whose turn it is among the queues.
+            queues: those of the topic.
+            group: the producer's group.
+            topic: the topic.
+            create_topic_key: the template topic.
+            default_topic_queue_nums: most queues of a new topic.
+            unit_mode: the producer is of a unit.
+        """
 
     batch: SendBatch | None
     """What messages for any queue with the producer's time limit join."""
@@ -319,136 +410,23 @@ class TopicSender(Protocol):
         """A caller went away: forget its send."""
 
 
+MakeOpaques = type[Opaques]
+MakeIds = type[MessageIds]
+MakeChannel = type[SendChannel]
+MakeSender = type[Sender]
+MakeTopicSender = type[TopicSender]
+
+
 class SendCodec(Protocol):
     """What a module offers that has a codec of sends."""
 
-    @property
-    def Opaques(self) -> MakeOpaques:
-        """Made for each client."""
-
-    @property
-    def MessageIds(self) -> MakeIds:
-        """Made for each producer."""
-
-    @property
-    def SendChannel(self) -> MakeChannel:
-        """Made for each connection."""
-
-    @property
-    def Sender(self) -> MakeSender:
-        """Made for each producer."""
-
-    @property
-    def TopicSender(self) -> MakeTopicSender:
-        """Made for each topic of a producer."""
-
-
-class MakeOpaques(Protocol):
-    """Makes request ids."""
-
-    def __call__(self, first: int = 0) -> Opaques:
-        """``first`` is the first one."""
-
-
-class MakeIds(Protocol):
-    """Makes message ids."""
-
-    def __call__(self, head: Callable[[int], str]) -> MessageIds:
-        """``head`` gives what all ids of a millisecond begin with."""
-
-
-class MakeChannel(Protocol):
-    """Makes the channel of a connection."""
-
-    def __call__(
-        self,
-        opaques: Opaques,
-        calls: Sequence[dict[int, Any]],
-        queue: dict[int, Any],
-        calls_max: int,
-        buffer_bytes_max: int,
-        time: Callable[[], float],
-        schedule_flush: Callable[[], object],
-        flush: Callable[[], object],
-        arm: Callable[[float], object],
-        admit: Callable[[], object],
-        prompt: bool = False,
-    ) -> SendChannel:
-        """Nothing is buffered or open.
-
-        Args:
-            opaques: of all connections of a client.
-            calls: tables of requests of other kinds that wait for a response, by opaque.
-            queue: requests that wait for capacity, by opaque.
-            calls_max: requests that may wait for a response.
-            buffer_bytes_max: bytes at which an iteration is full.
-            time: the loop's.
-            schedule_flush: called when the first bytes of an iteration are buffered.
-            flush: called when an iteration is full: it takes what is buffered and writes it.
-            arm: called with a deadline that is earlier than ``armed_at``.
-            admit: called when there may be capacity for those that wait.
-            prompt: a send is flushed at once where others will hardly join it: nothing is buffered
-                or open, and the last answers were to no more than one.
-        """
-
-
-class MakeSender(Protocol):
-    """Makes the sender of a producer."""
-
-    def __call__(
-        self,
-        ids: MessageIds,
-        now_ms: Callable[[], int],
-        check: Callable[[], object],
-        go_on: Callable[[OpenSend], object],
-        message_type: type,
-        result_type: type,
-        status: object,
-        body_bytes_max: int,
-        timeout_ms: int,
-        is_batching: bool,
-    ) -> Sender:
-        """Nothing is on its way.
-
-        Args:
-            ids: makes the messages' ids.
-            now_ms: milliseconds since the epoch.
-            check: called before the first send of an iteration; it raises what speaks against it.
-            go_on: called with batches and submitted sends that are not stored.
-            message_type: the only class of messages that are plain.
-            result_type: the named tuple of a result.
-            status: that of a message that is stored.
-            body_bytes_max: longer bodies are not for the fast path.
-            timeout_ms: the time limit of sends that have none.
-            is_batching: messages join batches.
-        """
-
-
-class MakeTopicSender(Protocol):
-    """Makes the topic sender of a topic."""
-
-    def __call__(
-        self,
-        sender: Sender,
-        make_future: Callable[[], SendFuture],
-        chooser: QueueRotation,
-        queues: Sequence[MessageQueue],
-        group: str,
-        topic: str,
-        create_topic_key: str,
-        default_topic_queue_nums: int,
-        unit_mode: bool,
-    ) -> TopicSender:
-        """No connection is known.
-
-        Args:
-            sender: the producer's.
-            make_future: makes futures of the loop.
-            chooser: whose turn it is among the queues.
-            queues: those of the topic.
-            group: the producer's group.
-            topic: the topic.
-            create_topic_key: the template topic.
-            default_topic_queue_nums: most queues of a new topic.
-            unit_mode: the producer is of a unit.
-        """
+    Opaques: MakeOpaques
+    """Made for each client."""
+    MessageIds: MakeIds
+    """Made for each producer."""
+    SendChannel: MakeChannel
+    """Made for each connection."""
+    Sender: MakeSender
+    """Made for each producer."""
+    TopicSender: MakeTopicSender
+    """Made for each topic of a producer."""
