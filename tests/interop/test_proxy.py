@@ -55,8 +55,6 @@ def proxied(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Proxied]:
             "remotingListenPort": remoting,
             "localServeAddr": "127.0.0.1",
             "remotingAccessAddr": "127.0.0.1",
-            # Attributes of topics are dropped here, so all topics are NORMAL to it.
-            "enableTopicMessageTypeCheck": False,
         }
         (home / "proxy.json").write_text(json.dumps(settings))
         command = java_of(
@@ -143,19 +141,34 @@ def ended(admin: Admin) -> int:
 
 def test_transactions_by_grpc_are_committed_and_rolled_back(proxied: Proxied) -> None:
     with Admin(proxied.up.namesrv) as admin:
-        admin.create_topic("Decided", queues=1)
+        admin.create_topic("Decided", queues=1, attributes={"message.type": "TRANSACTION"})
         before = ended(admin)
         assert "ended\n" in ran(by_grpc("proxied.Transactions", proxied, "Decided"))
         decided(admin, "Decided", before + 2)
 
 
+def test_a_proxy_learns_from_the_broker_what_a_topic_takes(proxied: Proxied) -> None:
+    """One without a type is NORMAL to it."""
+    with Admin(proxied.up.namesrv) as admin:
+        admin.create_topic("Plain", queues=1)
+        done = subprocess.run(
+            by_grpc("proxied.Transactions", proxied, "Plain"),
+            capture_output=True,
+            text=True,
+            timeout=RUN_SECONDS_MAX,
+        )
+        assert done.returncode != 0
+        assert "TRANSACTION" in done.stdout + done.stderr
+        assert list(admin.read_messages("Plain")) == []
+
+
 @pytest.mark.node
 def test_a_node_client_by_grpc_sends_and_ends_transactions(proxied: Proxied) -> None:
     with Admin(proxied.up.namesrv) as admin:
-        for topic in ("NodePlain", "NodeOrdered", "NodeDecided"):
-            admin.create_topic(topic, queues=2)
+        topics = {"NodePlain": "NORMAL", "NodeOrdered": "FIFO", "NodeDecided": "TRANSACTION"}
+        for topic, kind in topics.items():
+            admin.create_topic(topic, queues=2, attributes={"message.type": kind})
         before = ended(admin)
-        topics = ("NodePlain", "NodeOrdered", "NodeDecided")
         said = ran(
             ["node", str(build_node_proxy_client()), proxied.grpc, *topics], proxied.home
         ).splitlines()
