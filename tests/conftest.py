@@ -29,25 +29,27 @@ if spark_versions.VARIABLE in os.environ:
     spark_versions.use_pyspark(os.environ[spark_versions.VARIABLE])
 
 LONG_FIRST = (
+    # Each of these is one worker's for minutes, most of which it waits.
+    *("spark", "contract", "spark-streams", "console", "java"),
     *(
-        "spark-streams",
-        "spark",
         "tests/spark",
+        "docs-spark",
         "java-versions",
-        "java",
         "tests/store_compat",
         "wheels",
         "go",
     ),
     *(
         "tests/replication",
-        "contract",
+        "site",
         "tasks",
         "tests/docs",
         "tests/interop",
+        "console-actions",
         "node",
         "tests/abuse",
         "tests/recovery",
+        "kernel-processes",
     ),
     *("tests/differential", "tests/model", "tests/malformed", "tests/cli", "tests/property"),
 )
