@@ -33,7 +33,13 @@ from kerolox.errors import ConfigError
 from kerolox.spark.java import require_java
 from passed import Passed, compiler, kernel_files, state_of
 from prepare import prepared
-from run_lint import built_checks, kernel_checks, python_checks, quick_checks
+from run_lint import (
+    built_checks,
+    kernel_checks,
+    public_checks,
+    quick_checks,
+    types_of_source,
+)
 from second_run import FLAKY_MAX, Run, Runs, Verdict, again, run_pytest
 from steps import ROOT, Step, StepOutcome, has_rust, run_step, sequence
 
@@ -161,8 +167,8 @@ def kernel_sequence() -> tuple[list[Step], Callable[[StepOutcome], None]]:
 
 
 def type_checks(kernel: Future[StepOutcome]) -> Iterator[Step]:
-    """All checks of types; the last ones wait for the kernel."""
-    yield from python_checks()
+    """All checks of types; most wait for the kernel."""
+    yield from public_checks()
     if kernel.result().succeeded:
         yield from built_checks()
 
@@ -200,7 +206,7 @@ def judged(run: Run | None, outcomes: list[StepOutcome]) -> Result:
 def run_quick() -> Result:
     """Formatting, types, structure and the unit tests."""
     with ThreadPoolExecutor() as pool:
-        types = sequence(pool, [*python_checks()[:1], *kernel_checks()[:1]])
+        types = sequence(pool, [*types_of_source(), *kernel_checks()[:1]])
         run = run_tests("-n", "auto", "tests/unit", *options_given())
         outcomes = types.result()
     return judged(run, outcomes)
