@@ -41,7 +41,6 @@ LONG_FIRST = (
     ),
     *(
         "tests/replication",
-        "site",
         "tasks",
         "tests/docs",
         "tests/interop",
@@ -84,19 +83,23 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     leave_out_software(config, items)
     if hasattr(config, "workerinput"):
         for item in items:
-            if item.get_closest_marker("xdist_group") is None and has_module_fixture(item):
-                item.add_marker(pytest.mark.xdist_group(item.nodeid.partition("::")[0]))
+            if item.get_closest_marker("xdist_group") is None and (place := shared_by(item)):
+                item.add_marker(pytest.mark.xdist_group(place))
             if groups := {mark.args[0] for mark in item.iter_markers("xdist_group")}:
                 item._id = NodeId.parse(f"{item.nodeid}@{'_'.join(sorted(groups))}")
         late = late_scopes(items) if os.environ.get(prepared.LATE_VARIABLE) == "1" else ()
         items.sort(key=lambda item: (scope_of(item) in late, place_of(item)))
 
 
-def has_module_fixture(item: pytest.Item) -> bool:
-    """Whether it uses what is set up once for a module: else each worker would do that."""
+def shared_by(item: pytest.Item) -> str:
+    """The folder or file whose tests share a fixture that this one uses, so that they are to stay
+    together: else each worker would set it up. Empty where it has all for itself."""
     closure = getattr(item, "_fixtureinfo", None)
-    fixtures = closure.name2fixturedefs.values() if closure is not None else ()
-    return any(made[-1].scope == "module" for made in fixtures)
+    made = [each[-1] for each in closure.name2fixturedefs.values()] if closure is not None else []
+    folders = {each.baseid for each in made if each.scope in ("package", "session")} - {"", "."}
+    if folders:
+        return str(min(folders))
+    return item.nodeid.partition("::")[0] if any(each.scope == "module" for each in made) else ""
 
 
 def leave_out_software(config: pytest.Config, items: list[pytest.Item]) -> None:

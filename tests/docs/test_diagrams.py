@@ -63,7 +63,6 @@ def test_diagrams_name_classes_and_functions_that_exist() -> None:
     assert {name for name in functions if f"def {name}(" not in source} == set()
 
 
-@pytest.mark.xdist_group("site")
 @pytest.mark.browser
 @pytest.mark.timeout(1200)
 def test_the_site_draws_each_diagram_without_a_network(address: str) -> None:

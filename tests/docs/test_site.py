@@ -34,7 +34,6 @@ def test_each_page_stands_once_in_the_navigation_of_the_site() -> None:
     assert sorted(pages_of(SITE["nav"])) == sorted(written), "see nav in zensical.toml"
 
 
-@pytest.mark.xdist_group("site")
 @pytest.mark.timeout(1200)
 def test_the_site_builds_without_a_warning(site: Path) -> None:
     page = (site / "reference" / "client" / "index.html").read_text()
