@@ -4,11 +4,16 @@ from __future__ import annotations
 
 import os
 import pty
+import re
 import subprocess
+from collections.abc import Iterator
 from pathlib import Path
 
+import click
 import pytest
 
+from kerolox.cli.app import cli
+from kerolox.cli.grouping import ConnectionOption
 from tests.support.eventually import SECONDS_MAX
 from tests.support.servers.command import COMMAND, kerolox
 
@@ -85,3 +90,35 @@ def test_a_reset_is_only_told_until_somebody_agrees(name_server: str, word: str)
     done = kerolox(*reset, word)
     assert (done.returncode, done.stderr) == (0, "")
     assert kerolox("group", "describe", group, *at).returncode == 0
+
+
+CHANGES = re.compile(
+    r"create|update|delete|set|reset|pause|resume|clone|retire|return|promote|demote|resend|purge"
+)
+"""Verbs of commands that change a cluster."""
+WITH_ARGUMENTS = {"kerolox topic permission", "kerolox acl white-list"}
+"""Commands that change one where they are given what to set."""
+
+
+def commands(above: click.Context) -> Iterator[click.Context]:
+    assert isinstance(above.command, click.Group)
+    for name in above.command.list_commands(above):
+        command = above.command.get_command(above, name)
+        if name == "spark" or command is None:
+            continue
+        context = click.Context(command, parent=above, info_name=name)
+        yield context
+        if isinstance(command, click.Group):
+            yield from commands(context)
+
+
+def test_each_command_that_changes_a_cluster_can_say_so_first() -> None:
+    changing = []
+    for context in commands(click.Context(cli, info_name="kerolox")):
+        names = {each for param in context.command.params for each in param.opts}
+        asks_cluster = any(isinstance(each, ConnectionOption) for each in context.command.params)
+        verb = context.command_path.rpartition(" ")[2]
+        if asks_cluster and (CHANGES.fullmatch(verb) or context.command_path in WITH_ARGUMENTS):
+            changing.append(context.command_path)
+            assert "--dry-run" in names, context.command_path
+    assert len(changing) >= 24, changing

@@ -387,3 +387,25 @@ def test_an_unknown_offset_is_never_one_to_commit() -> None:
     machine.assign(A)
     assert machine.queues[A].position == UNKNOWN
     assert machine.commit_returned(None) == machine.to_commit() == {}
+
+
+def test_many_are_taken_of_all_queues_but_those_that_are_held_back() -> None:
+    machine = Machine()
+    for queue in (A, B, C):
+        item = machine.started(queue)
+        machine.pulled(item, item.epoch, found(0, 1, 2))
+        machine.pulled(item, item.epoch, found(3, 4))
+    machine.pause([C])
+    assert machine.ready_count == 10
+    taken = machine.take_many(8)
+    assert taken.keys() == {A, B}
+    assert sum(map(len, taken.values())) == 8
+    assert all([m.queue_offset for m in each] == list(range(len(each))) for each in taken.values())
+    assert machine.ready_count == 2
+    machine.resume([C])
+    assert machine.ready_count == 7
+    machine.withhold([A])
+    left = machine.take_many(100)
+    assert A not in left
+    assert [m.queue_offset for m in left[C]] == [0, 1, 2, 3, 4]
+    assert machine.take_many(100) == {}

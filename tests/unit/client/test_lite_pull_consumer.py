@@ -110,6 +110,67 @@ async def test_a_poll_without_messages_ends_in_its_time(broker: Broker) -> None:
         assert await consumer.poll() == []
 
 
+async def test_poll_many_gathers_from_many_pulls_until_there_are_enough(broker: Broker) -> None:
+    broker.count = 95
+    async with subscribed(broker) as consumer:
+        async with asyncio.timeout(SECONDS_MAX):
+            found = await consumer.poll_many(LONG_MS, max_messages=35)
+        assert {queue: [m.queue_offset for m in each] for queue, each in found.items()} == {
+            QUEUE: list(range(35))
+        }
+        waiting = asyncio.ensure_future(consumer.poll_many(LONG_MS, max_messages=70))
+        await until(lambda: consumer._machine.ready_count == 60)
+        assert not waiting.done()
+        broker.add(10)
+        async with asyncio.timeout(SECONDS_MAX):
+            found = await waiting
+        assert [m.queue_offset for m in found[QUEUE]] == list(range(35, 105))
+
+
+async def test_poll_many_gives_what_is_there_when_the_time_is_over(broker: Broker) -> None:
+    broker.count = 5
+    async with subscribed(broker) as consumer:
+        await until(lambda: consumer._machine.ready_count == 5)
+        found = await consumer.poll_many(1)
+        assert [m.queue_offset for m in found[QUEUE]] == list(range(5))
+        assert await consumer.poll_many(0) == {}
+        for wrong in (0, -1):
+            with pytest.raises(ConfigError, match="max_messages is"):
+                await consumer.poll_many(0, max_messages=wrong)
+        with pytest.raises(ConfigError, match="timeout_ms is -1"):
+            await consumer.poll_many(-1)
+
+
+async def test_what_poll_many_returned_is_consumed_when_the_user_comes_back(
+    broker: Broker,
+) -> None:
+    broker.count = 20
+    async with subscribed(broker, auto_commit=False) as consumer:
+        await until(lambda: consumer._machine.ready_count == 20)
+        await consumer.poll_many(0, max_messages=12)
+        assert consumer._machine.queues[QUEUE].consumed == 0
+        await consumer.poll_many(0, max_messages=3)
+        assert consumer._machine.queues[QUEUE].consumed == 12
+
+
+async def test_a_cancelled_or_closed_poll_many_loses_nothing(broker: Broker) -> None:
+    broker.count = 20
+    consumer = subscribed(broker)
+    await consumer.start()
+    await until(lambda: consumer._machine.ready_count == 20)
+    waiting = asyncio.ensure_future(consumer.poll_many(LONG_MS, max_messages=21))
+    await asyncio.sleep(0)
+    waiting.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await waiting
+    assert consumer._machine.ready_count == 20
+    waiting = asyncio.ensure_future(consumer.poll_many(LONG_MS, max_messages=21))
+    await asyncio.sleep(0)
+    await consumer.close()
+    with pytest.raises(ClientClosedError):
+        await waiting
+
+
 async def test_a_pull_says_that_it_is_lite_and_what_is_wanted(broker: Broker) -> None:
     broker.count = 1
     consumer = consumer_of(broker)

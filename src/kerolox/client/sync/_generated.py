@@ -662,6 +662,12 @@ class LitePullConsumer(Client):
     ) -> list[MessageExt]:
         """Messages of one queue, in order; empty when none came in time."""
 
+    @runs
+    def poll_many(
+        self, timeout_ms: int | None = None, *, max_messages: int = 1000
+    ) -> dict[MessageQueue, list[MessageExt]]:
+        """Messages of all queues, by queue, each list in order; empty when none came in time."""
+
     def __iter__(self) -> Self:
         return self
 

@@ -290,6 +290,49 @@ class LitePullConsumer(Client):
             ClientClosedError: not started, or closed, also while this waits.
             ConfigError: an argument is out of range.
         """
+        timeout_ms = self._come_back(timeout_ms, max_messages)
+        taken = self._machine.take(max_messages)
+        if taken is None and timeout_ms:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(timeout_ms / 1000):
+                    taken = await self._take_when_there(max_messages)
+        return [] if taken is None else self._for_user(*taken)
+
+    async def poll_many(
+        self, timeout_ms: int | None = None, *, max_messages: int = 1_000
+    ) -> dict[MessageQueue, list[MessageExt]]:
+        """Messages of all queues, by queue, each list in order; empty when none came in time.
+
+        It waits until so many are there, or the time is over, and gives what there is then. No more
+        are there than the settings let a consumer pull ahead (``cached_messages_max`` of a queue).
+        All else is as of :meth:`poll`.
+
+        Args:
+            timeout_ms: how long to gather; None: ``poll_timeout_ms``; 0: not at all.
+            max_messages: at most so many in all.
+
+        Raises:
+            ClientClosedError: not started, or closed, also while this waits; nothing is lost.
+            ConfigError: an argument is out of range.
+        """
+        timeout_ms = self._come_back(timeout_ms, max_messages)
+        if timeout_ms and self._machine.ready_count < max_messages:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(timeout_ms / 1000):
+                    await self._wait_for(max_messages)
+        taken = self._machine.take_many(max_messages)
+        return {
+            self._shown(queue): self._for_user(queue, messages) for queue, messages in taken.items()
+        }
+
+    async def _wait_for(self, count: int) -> None:
+        while self._machine.ready_count < count:
+            self._arrived.clear()
+            await self._arrived.wait()
+            self._open_cluster()
+
+    def _come_back(self, timeout_ms: int | None, max_messages: int | None) -> int:
+        """The user wants more: what was returned counts as consumed; the time to wait."""
         timeout_ms = self.settings.poll_timeout_ms if timeout_ms is None else timeout_ms
         if timeout_ms < 0:
             raise ConfigError(f"timeout_ms is {timeout_ms}; it must be 0 or more")
@@ -301,12 +344,7 @@ class LitePullConsumer(Client):
         if now >= self._commit_due:
             self._commit_due = now + self.settings.auto_commit_interval_ms / 1000
             self._group_member.note_consumed()
-        taken = self._machine.take(max_messages)
-        if taken is None and timeout_ms:
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(timeout_ms / 1000):
-                    taken = await self._take_when_there(max_messages)
-        return [] if taken is None else self._for_user(*taken)
+        return timeout_ms
 
     async def _take_when_there(
         self, max_messages: int | None

@@ -212,6 +212,24 @@ class LitePull:
                 return item.queue, messages
         return None
 
+    @property
+    def ready_count(self) -> int:
+        """Messages that are there for the user, of all queues."""
+        return sum(
+            len(item.process_queue)
+            for item in self._ready
+            if not item.is_paused and not item.is_withheld
+        )
+
+    def take_many(self, most: int) -> dict[MessageQueue, list[MessageExt]]:
+        """At most so many messages for the user, by queue, those of each in order."""
+        found: dict[MessageQueue, list[MessageExt]] = {}
+        while most and (taken := self.take(most)) is not None:
+            queue, messages = taken
+            found.setdefault(queue, []).extend(messages)
+            most -= len(messages)
+        return found
+
     def _take_of(self, item: LiteQueue, most: int | None) -> list[MessageExt]:
         batch = item.batches[0]
         if most is None or most >= len(batch.messages):
