@@ -28,10 +28,10 @@ from kerolox.client.aio.consumers.offset_store import CustomOffsets, OffsetStore
 from kerolox.client.aio.consumers.push.assignment import Assignment
 from kerolox.client.aio.consumers.push.consuming import Consuming
 from kerolox.client.aio.consumers.push.listening import (
+    EachMessage,
     Listeners,
     MessageListener,
     OneMessageListener,
-    each,
 )
 from kerolox.client.aio.consumers.push.orderly import Orderly
 from kerolox.client.aio.consumers.push.ownership.ownership import Ownership
@@ -213,8 +213,9 @@ class PushConsumer(Client):
             ordered: as for :meth:`subscribe`; behind one that fails all come again.
             expression_type: as for :meth:`subscribe`.
         """
+        one_by_one = EachMessage(listener)
         self.subscribe(
-            topic, expression, each(listener), ordered=ordered, expression_type=expression_type
+            topic, expression, one_by_one, ordered=ordered, expression_type=expression_type
         )
 
     def unsubscribe(self, topic: str) -> None:

@@ -49,7 +49,7 @@ a ConsumeStatus or an Outcome."""
 
 
 class EachMessage:
-    """The result of :func:`each`."""
+    """The listener that gives its messages one by one to another; each has its own outcome."""
 
     __slots__ = ("listener",)
 
@@ -72,11 +72,6 @@ class EachMessage:
             return result
         _log.warning("listener returned %.200r; return None, a ConsumeStatus or an Outcome", result)
         return ConsumeStatus.RECONSUME_LATER
-
-
-def each(listener: OneMessageListener) -> MessageListener:
-    """The listener that gives its messages one by one to another; each has its own outcome."""
-    return EachMessage(listener)
 
 
 class Listeners:

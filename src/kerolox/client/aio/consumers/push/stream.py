@@ -64,11 +64,6 @@ class MessageStream:
         self.is_over = False
         """The consumer closes."""
 
-    @property
-    def unsettled(self) -> int:
-        """How many messages were given out and are not settled."""
-        return len(self._given)
-
     def put(self, assignment: Assignment, messages: list[MessageExt]) -> None:
         """Messages of a queue that is not read in order."""
         self._waiting.extend(_Delivery(message, assignment, None) for message in messages)
