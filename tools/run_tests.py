@@ -163,6 +163,10 @@ def kernel_sequence() -> tuple[list[Step], Callable[[StepOutcome], None]]:
             if step not in left:
                 print(f"tests: {step.name}: passed here with the same files; {ANEW} runs it again")
         steps = left
+    if steps:
+        crates = [sys.executable, "tools/kept_crates.py"]
+        first, last = ([*crates, word] for word in ("bring", "keep"))
+        steps = [Step("crates of others", first), *steps, Step("crates are kept", last)]
     return steps, passed.note
 
 
