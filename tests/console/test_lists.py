@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from kerolox.admin import TopicUsage
 from kerolox.console.gathered import WORKERS_MAX, Gathered
 from kerolox.console.listing import Order
 from kerolox.errors import ClientError
@@ -77,6 +78,44 @@ async def test_topics_are_listed_with_what_they_hold_and_ordered_by_it(site: Con
     assert int(rows[f"{prefix}b"][2].split()[0]) > 300
     assert rows[f"{prefix}b"][4].startswith("20")
     assert rows[f"{prefix}c"][1:5] == ["0", "0 bytes", "0.0", "-"]
+
+
+async def test_a_list_of_many_topics_asks_about_those_that_it_shows_alone(
+    console: Console, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    names = [f"Topic-{number:04}" for number in range(1_000)]
+    asked: list[str] = []
+
+    async def topics(*, internal: bool = False) -> list[str]:
+        assert internal in (True, False)
+        return names
+
+    async def usage(name: str) -> TopicUsage:
+        asked.append(name)
+        return TopicUsage(
+            topic=name,
+            messages=len(asked),
+            bytes_about=0,
+            in_per_second=0,
+            in_day=0,
+            last_stored_ms=1,
+        )
+
+    monkeypatch.setattr(console.cluster, "topics", topics)
+    monkeypatch.setattr(console, "usages", Gathered(usage))
+    viewer = Visitor(console, "viewer")
+    page = (await viewer.look("/topics", page=3)).text
+    assert list(rows_of(page)) == names[100:150]
+    assert sorted(asked) == names[100:150]
+    # What is shown again is not asked again.
+    await viewer.look("/topics", page=3)
+    assert len(asked) == 50
+    # All are asked where all are ordered, each once.
+    await viewer.look("/topics", sort="messages")
+    await until(lambda: len(asked) == 1_000)
+    await viewer.look("/topics", sort="size")
+    assert len(asked) == 1_000
+    await console.usages.close()
 
 
 async def test_the_head_of_a_column_orders_by_it_and_keeps_the_search(console: Console) -> None:

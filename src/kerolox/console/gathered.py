@@ -19,9 +19,9 @@ from kerolox.errors import ClientError, KeroloxError
 
 __all__ = ["PAINT_SECONDS", "Gathered"]
 
-PAINT_SECONDS = 0.25
+PAINT_SECONDS = 0.2
 """For so long a page waits for answers."""
-WORKERS_MAX = 24
+WORKERS_MAX = 16
 """Names that are asked about at the same time."""
 
 _Answer = TypeVar("_Answer")

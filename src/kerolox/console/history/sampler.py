@@ -108,6 +108,11 @@ class Sampler:
                 await asyncio.wait((task,))
         self._task = self._taking = None
 
+    @property
+    def known(self) -> Sample | None:
+        """The last sample, however old; None: none could be taken yet."""
+        return self._newest
+
     async def newest(self) -> Sample:
         """A sample that is not older than two intervals; one is taken where there is none.
 

@@ -105,6 +105,8 @@ async def described(visit: Visit) -> Response:
         ("group", name), lambda: _examined(visit, name)
     )
     faults = [each for each in (late, away) if each]
+    sample = visit.console.sampler.known
+    progress = sample.groups.get(name) if sample is not None else None
     topic = visit.asked("topic")
     chosen = [each for each in queues if topic in ("", each.queue.topic)]
     return visit.page(
@@ -115,6 +117,10 @@ async def described(visit: Visit) -> Response:
         queues=slice_of(chosen, visit.number("page", 1, 1)),
         spans=spans,
         lag=sum(max(each.lag, 0) for each in chosen),
+        waits_ms=max(
+            (spans[e.queue].delay_ms for e in chosen if e.lag > 0 and e.queue in spans), default=0
+        ),
+        rate=None if progress is None else progress.consumed_per_second,
         status=status,
         paused=sorted(b for b, each in settings.items() if each and not each.consume_enable),
         delivering=sorted(b for b, each in settings.items() if each and each.consume_enable),
