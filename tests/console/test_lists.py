@@ -147,6 +147,11 @@ async def test_groups_are_ordered_by_lag_and_paused_ones_shown_alone(
 
     await until(is_sampled)
     viewer = Visitor(site, "viewer")
+    # The topic has the lag of both.
+    row = rows_of((await viewer.look("/topics", q=topic)).text)[topic]
+    assert row[5:7] == ["12", "2"]
+    ordered = list(rows_of((await viewer.look("/topics", sort="lag")).text))
+    assert topic in ordered
 
     async def names(**parameters: object) -> list[str]:
         page = (await viewer.look("/groups", q=prefix, **parameters)).text

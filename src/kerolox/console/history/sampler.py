@@ -17,7 +17,7 @@ from kerolox.client.core.routes import MASTER_ID
 from kerolox.console.history.store import History
 from kerolox.errors import KeroloxError
 
-__all__ = ["Sample", "Sampler", "lag_series", "rate_series"]
+__all__ = ["Sample", "Sampler", "TopicLag", "lag_series", "rate_series"]
 
 GROUPS_KEPT_MAX = 1_500
 """Groups whose lag is kept; where there are more, those with the largest."""
@@ -43,6 +43,16 @@ def is_lag_series(name: str) -> bool:
 
 
 @dataclass(frozen=True, slots=True)
+class TopicLag:
+    """How far the groups of a topic are behind."""
+
+    groups: int
+    """That have consumed it."""
+    lag: int
+    """Messages that are left, of all these groups together."""
+
+
+@dataclass(frozen=True, slots=True)
 class Sample:
     """The metrics of one moment."""
 
@@ -65,6 +75,17 @@ class Sample:
     def lag(self) -> int:
         """Messages that wait for all groups, on the masters that told it."""
         return sum(max(each.lag, 0) for each in self.groups.values())
+
+    def by_topic(self) -> dict[str, TopicLag]:
+        """How far the groups of each topic are behind; topics without a group are not there."""
+        groups: dict[str, set[str]] = {}
+        lags: dict[str, int] = {}
+        for name, progress in self.groups.items():
+            for each in progress.queues:
+                topic = each.queue.topic
+                groups.setdefault(topic, set()).add(name)
+                lags[topic] = lags.get(topic, 0) + max(each.lag, 0)
+        return {topic: TopicLag(len(groups[topic]), lag) for topic, lag in lags.items()}
 
     def rate(self, way: str, broker: str = "") -> float:
         """Messages a second over the last ten seconds, of the masters."""

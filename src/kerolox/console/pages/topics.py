@@ -36,6 +36,7 @@ COLUMNS = {
     "size": True,
     "rate": True,
     "last": True,
+    "lag": True,
     "queues": True,
 }
 """Columns of the list → whether the largest comes first."""
@@ -53,6 +54,8 @@ async def listed(visit: Visit) -> Response:
     settings = await cluster.topic_settings()
     found = [name for name in names if wanted in name.lower()]
     order = order_of(visit, COLUMNS)
+    sample = visit.console.sampler.known
+    lags = sample.by_topic() if sample is not None else {}
     usages.keep_only(await cluster.topics(internal=True))
     # Who orders by what topics hold needs that of all.
     of_all = (
@@ -66,6 +69,8 @@ async def listed(visit: Visit) -> Response:
             return name
         if order.column == "queues":
             return sum(each.write_queue_nums for each in settings.get(name, {}).values())
+        if order.column == "lag":
+            return lags[name].lag if name in lags else None
         usage = of_all.get(name)
         return _usage_value(usage, order.column) if isinstance(usage, TopicUsage) else None
 
@@ -74,6 +79,7 @@ async def listed(visit: Visit) -> Response:
     usage = await usages.get(shown.items, seconds_max=USAGE_SECONDS)
     return visit.page(
         "topics.html",
+        lags=lags,
         rows=[(name, settings.get(name, {}), usage.get(name)) for name in shown.items],
         unknown=left or any(name not in usage for name in shown.items),
         is_usage=lambda each: isinstance(each, TopicUsage),
