@@ -111,23 +111,24 @@ def unit_at(data: bytes | memoryview, at: int, position: int) -> TimerUnit | Non
     """
     if at < 0 or at + UNIT.size > len(data):
         return None
-    size, previous, magic, write_ms, delay_ms, offset, message, topic_hash, _ = UNIT.unpack_from(
-        data, at
-    )
-    unit = TimerUnit(previous, magic, write_ms, delay_ms, offset, message, topic_hash)
-    return unit if size == UNIT.size and _is_sound(unit, position) else None
+    return _sound(UNIT.unpack_from(data, at), position)
 
 
-def _is_sound(unit: TimerUnit, position: int) -> bool:
-    """Whether a unit can be one. RocketMQ examines the size and the magic alone; a chain that leads
-    forward would have no end."""
-    return (
-        0 < unit.magic <= _MAGIC_BITS
-        and -1 <= unit.previous < position
-        and unit.write_ms > 0
-        and unit.offset >= 0
-        and unit.size > 0
+def _sound(fields: tuple[int, ...], position: int) -> TimerUnit | None:
+    """The unit of these numbers, if they can be one's. RocketMQ examines the size and the magic
+    alone; a chain that leads forward would have no end."""
+    unit_size, previous, magic, write_ms, delay_ms, offset, size, topic_hash, _ = fields
+    is_sound = (
+        unit_size == UNIT.size
+        and 0 < magic <= _MAGIC_BITS
+        and -1 <= previous < position
+        and write_ms > 0
+        and offset >= 0
+        and size > 0
     )
+    if not is_sound:
+        return None
+    return TimerUnit(previous, magic, write_ms, delay_ms, offset, size, topic_hash)
 
 
 class TimerLogFile:
@@ -149,8 +150,9 @@ class TimerLogFile:
     def __iter__(self) -> Iterator[tuple[int, TimerUnit]]:
         """Each unit with its position, up to the first that can't be one."""
         self.end, self.is_full = self._start, False
-        for at in range(0, len(self._data), UNIT.size):
-            unit = unit_at(self._data, at, self.end)
+        whole = len(self._data) // UNIT.size * UNIT.size
+        for fields in UNIT.iter_unpack(memoryview(self._data)[:whole]):
+            unit = _sound(fields, self.end)
             if unit is None:
                 break
             yield self.end, unit

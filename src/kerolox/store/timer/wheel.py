@@ -70,10 +70,10 @@ class TimerWheel:
     def slot(self, time_ms: int) -> Slot | None:
         """The slot of a moment; None: it has no messages."""
         step = time_ms // self._precision_ms
-        steps, first, last, count, magic = SLOT.unpack_from(self._data, self._at(step))
-        if steps != step or not step:
+        found, first, last, number, magic = SLOT.unpack_from(self._data, self._at(step))
+        if found != step or not step:
             return None
-        return Slot(step * self._precision_ms, first, last, count, magic)
+        return Slot(step * self._precision_ms, first, last, number, magic)
 
     def put(self, slot: Slot) -> None:
         """Write a slot over whatever is there."""
@@ -88,15 +88,18 @@ class TimerWheel:
             position: where the unit is; behind all others of the slot.
             weight: 1 for a message, -1 for a command to delete one.
         """
-        slot = self.slot(time_ms)
-        if slot is None:
-            slot = Slot(time_ms, position, position, 0)
-        self.put(slot._replace(last=position, number=slot.number + weight))
+        step = time_ms // self._precision_ms
+        at = self._at(step)
+        found, first, _, number, magic = SLOT.unpack_from(self._data, at)
+        if found != step:
+            first, number, magic = position, 0, 0
+        SLOT.pack_into(self._data, at, step, first, position, number + weight, magic)
 
     def previous(self, time_ms: int) -> int:
         """The position that a new unit of a moment names as the one before it."""
-        slot = self.slot(time_ms)
-        return NO_POSITION if slot is None else slot.last
+        step = time_ms // self._precision_ms
+        found, _, last, _, _ = SLOT.unpack_from(self._data, self._at(step))
+        return last if found == step and step else NO_POSITION
 
     def revise(self, time_ms: int, position: int, weight: int = 1) -> None:
         """Take a unit of the log into the slot of its moment, unless that knows it already: after a
@@ -105,8 +108,7 @@ class TimerWheel:
         ``reviseSlot`` of RocketMQ gives a slot the same positions, and leaves its count as it was,
         also that of the turn before.
         """
-        slot = self.slot(time_ms)
-        if slot is None or position > slot.last:
+        if position > self.previous(time_ms):
             self.add(time_ms, position, weight)
 
     def forget_lost(self, now_ms: int, end: int) -> int | None:
@@ -139,8 +141,8 @@ class TimerWheel:
         begin = now_ms // self._precision_ms
         found = []
         offset = begin % self._slots
-        for index, (step, first, last, count, magic) in enumerate(SLOT.iter_unpack(self._data)):
+        for index, (step, first, last, number, magic) in enumerate(SLOT.iter_unpack(self._data)):
             # Which step of the turn a slot stands for.
             if step and step == begin + (index - offset) % self._slots:
-                found.append(Slot(step * self._precision_ms, first, last, count, magic))
+                found.append(Slot(step * self._precision_ms, first, last, number, magic))
         return found
