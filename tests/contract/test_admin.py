@@ -16,6 +16,7 @@ from kerolox.admin import (
     Account,
     Admin,
     SubscriptionGroupConfig,
+    TopicKind,
     TrackType,
     UnitTopics,
 )
@@ -138,6 +139,30 @@ async def test_a_topic_is_made_changed_described_and_deleted(admin: Admin, broke
     }
     assert await admin.delete_topic(name) == [broker]
     assert await admin.topic_settings(broker, name) is None
+
+
+async def test_attributes_are_kept_or_the_broker_that_keeps_none_is_named(
+    admin: Admin, scene: Scene, broker: str
+) -> None:
+    name, fifo = f"T{uuid.uuid4().hex[:8]}", {"message.type": "FIFO"}
+    if scene.cluster.kind == "java":
+        with pytest.raises(ClientError, match=f"is on {broker} without the attributes: a broker"):
+            await admin.create_topic(name, attributes=fifo)
+        kept: list[dict[str, str]] = []
+    else:
+        await admin.create_topic(name, attributes=fifo)
+        kept = [fifo]
+
+    async def is_listed() -> bool:
+        return name in await admin.list_topics()
+
+    await until(is_listed, what="the topic's route")
+    assert list((await admin.topic_attributes(name)).values()) == kept
+    # Without a type a topic takes all.
+    wanted = "FIFO" if kept else "MIXED"
+    found = await admin.topic_summaries([TopicKind.NORMAL], message_types=[wanted])
+    assert [each.message_types for each in found if each.topic == name] == [("FIFO",) * len(kept)]
+    assert await admin.delete_topic(name) == [broker]
 
 
 # -- groups and their members -------------------------------------------------------------------
