@@ -27,14 +27,15 @@ ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
 from benchmarks.spark_read import NINE, cpu_seconds, start_spark  # noqa: E402
-from kerolox.kernel import StoreSettings, kernel_name, load_kernel  # noqa: E402
+from kerolox.kernel.choice import kernel_name, load_kernel  # noqa: E402
+from kerolox.kernel.settings import StoreSettings  # noqa: E402
 from kerolox.kernel.values import Record  # noqa: E402
 from kerolox.message import encode_properties  # noqa: E402
 from kerolox.spark.java import require_java  # noqa: E402
 from kerolox.spark.store.columns import store_schema  # noqa: E402
 from kerolox.spark.store.options import StoreOptions  # noqa: E402
 from kerolox.spark.store.partition import read_partition  # noqa: E402
-from kerolox.spark.store.reader import StoreBatchReader  # noqa: E402
+from kerolox.spark.store.plan import StoreBatchReader  # noqa: E402
 
 QUEUES = 4
 HOST = bytes((127, 0, 0, 1, 0, 0, 0x2A, 0x9F))

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from kerolox.errors import ConfigError, StoreError
-from kerolox.kernel import load_kernel
+from kerolox.kernel.choice import load_kernel
 from kerolox.message import PropertyKey
 from kerolox.protocol.codes import MessageSysFlag
 from kerolox.protocol.names import SCHEDULE_TOPIC

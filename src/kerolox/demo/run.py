@@ -19,7 +19,7 @@ from kerolox.demo.flights import flight_messages, load_flights, total_distance
 from kerolox.demo.flow import FlowCounts, flow
 from kerolox.demo.report import Progress, Proof
 from kerolox.errors import ConfigError, KeroloxError
-from kerolox.kernel import kernel_name
+from kerolox.kernel.choice import kernel_name
 from kerolox.spark.java import require_java
 
 if TYPE_CHECKING:

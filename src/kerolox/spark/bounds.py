@@ -69,10 +69,7 @@ def parse_bound(
     """``earliest``, ``latest``, or JSON by topic, broker name and queue id.
 
     Args:
-        text: of the option.
         selection: what is read; the JSON has nothing else.
-        option: its name, for errors.
-        words: further words that it takes.
 
     Raises:
         ConfigError: neither; a topic or queue that is not read; an offset below -2.
@@ -168,11 +165,7 @@ def _per_queue(
 
 
 def checked_queue_id(text: str, option: str, example: str) -> int:
-    """A queue id that is a name in a JSON object.
-
-    Raises:
-        ConfigError: it is none.
-    """
+    """A queue id that is a name in a JSON object."""
     # More than seven digits are none, and take long to read.
     is_number = text.isascii() and text.isdigit() and len(text) < 8
     if not is_number or int(text) > QUEUE_ID_MAX:
@@ -184,10 +177,7 @@ def json_object(text: str, option: str, fault: str, example: str) -> dict[str, o
     """The JSON object that an option is, with something in it.
 
     Args:
-        text: of the option.
-        option: its name, for errors.
         fault: what is said of a text that is no JSON.
-        example: what to write.
 
     Raises:
         ConfigError: it is none.
@@ -205,11 +195,7 @@ def json_object(text: str, option: str, fault: str, example: str) -> dict[str, o
 
 
 def members(value: object, option: str, example: str) -> Iterable[tuple[str, object]]:
-    """Names and values of an object within an option's JSON.
-
-    Raises:
-        ConfigError: it is none.
-    """
+    """Names and values of an object within an option's JSON."""
     if not isinstance(value, dict):
         raise ConfigError(
             f"option {option} has {value!r:.100} where an object must be; write {example}"

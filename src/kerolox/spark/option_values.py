@@ -10,18 +10,19 @@ from __future__ import annotations
 
 import dataclasses
 import re
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, TypeVar
 
 from kerolox.client.aio.network.identity import checked_addresses
 from kerolox.config import nearest
-from kerolox.errors import ConfigError
+from kerolox.errors import ConfigError, MessageRejectedError
 from kerolox.security.credentials import Credentials
 from kerolox.security.tls import TlsSettings
 from kerolox.text import looks_like_seconds, printable, seconds_text
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable, Mapping
+    from collections.abc import Callable, Collection, Iterator, Mapping
     from enum import Enum
 
     _Choice = TypeVar("_Choice", bound=Enum)
@@ -67,7 +68,6 @@ class OptionValues:
     """The options that a user gave one query, by their canonical names; read by kind.
 
     Args:
-        format_name: for errors.
         known: every option of the format with its meaning.
         given: what Spark hands over, names in any case.
         ignored: further names, in lower case, that are no mistake.
@@ -124,6 +124,15 @@ class OptionValues:
         if name in self and not found:
             raise ConfigError(f"option {name} is empty: {self._known[name]}")
         return found
+
+    def one_of(self, *names: str) -> str | None:
+        """The one of these options that is given; None: none is."""
+        given = [name for name in names if name in self]
+        if len(given) > 1:
+            raise ConfigError(
+                f"option {given[1]} and {given[0]} exclude each other; give one of them"
+            )
+        return given[0] if given else None
 
     def columns(self, name: str = "columns") -> tuple[str, ...] | None:
         """Names of columns, each once; None: not given."""
@@ -183,24 +192,16 @@ class OptionValues:
 
     def byte_size(self, name: str) -> int | None:
         """Bytes, from 1 up, as ``500000``, ``64k``, ``100m``, ``2g``; None: not given."""
-        value = self._with_unit(name, _UNIT_BYTES)
-        if value is not None and not 1 <= value <= WHOLE_MAX:
-            raise ConfigError(
-                f"option {name}={self._shown(name)} must be bytes from 1 up, as in 500000, 64k, "
-                "100m or 2g"
-            )
-        return value
+        return self._with_unit(name, _UNIT_BYTES, "bytes from 1 up, as in 500000, 64k, 100m or 2g")
 
     def duration_ms(self, name: str) -> int | None:
         """Milliseconds, from 1 up: ``500``, ``500ms``, ``30s``, ``15m``, ``2h``, ``1d``; None: not
         given."""
-        value = self._with_unit(name, {"": 1, **_UNIT_MS})
-        if value is not None and not 1 <= value <= WHOLE_MAX:
-            raise ConfigError(
-                f"option {name}={self._shown(name)} must be a time from 1 ms up, as in 500ms, "
-                "30s, 15m, 2h or 1d; without a unit it is milliseconds"
-            )
-        return value
+        rule = (
+            "a time from 1 ms up, as in 500ms, 30s, 15m, 2h or 1d; without a unit it is "
+            "milliseconds"
+        )
+        return self._with_unit(name, {"": 1, **_UNIT_MS}, rule)
 
     def timestamp_ms(self, name: str) -> int | None:
         """A moment in milliseconds since 1970, or in ISO 8601 with its zone; None: not given."""
@@ -228,16 +229,14 @@ class OptionValues:
         found = tuple(dict.fromkeys(part.strip() for part in text.split(";") if part.strip()))
         if not found:
             raise ConfigError(f"option {name} is empty; write host:port, as in 127.0.0.1:9876")
-        try:
+        with of_option(name):
             return checked_addresses(found)
-        except ConfigError as error:
-            raise ConfigError(f"option {name}: {printable(str(error))}") from None
 
     def credentials(self) -> Credentials | None:
         """The account of ``accessKey``, ``secretKey`` and ``securityToken``, or of
         ``credentialsFile``, which is read here; None: none given."""
         if "credentialsFile" in self:
-            self._refuse_beside("credentialsFile", ("accessKey", "secretKey", "securityToken"))
+            self.one_of("credentialsFile", "accessKey", "secretKey", "securityToken")
             return self._of_file("credentialsFile", Credentials.from_file)
         access_key, secret_key = self.text("accessKey"), self.text("secretKey")
         token = self.text("securityToken")
@@ -262,13 +261,10 @@ class OptionValues:
                 )
             return False
         if "tlsConfigFile" in self:
-            self._refuse_beside("tlsConfigFile", further)
+            self.one_of("tlsConfigFile", *(each for each in further if each != "tlsConfigFile"))
             made = self._of_file("tlsConfigFile", TlsSettings.from_file)
-            try:
+            with of_option(f"tlsConfigFile={self._shown('tlsConfigFile')}"):
                 made.context()
-            except ConfigError as error:
-                where = printable(self._given["tlsConfigFile"])
-                raise ConfigError(f"option tlsConfigFile={where!r}: {error}") from None
             return made
         for name in ("tlsKeyFile", "tlsKeyPassword"):
             if name in self and "tlsCertificateFile" not in self:
@@ -291,41 +287,41 @@ class OptionValues:
             self._check_files(own, "tlsCertificateFile", "tlsKeyFile", "tlsKeyPassword")
         return made
 
-    def _refuse_beside(self, name: str, others: Iterable[str]) -> None:
-        """Refuse others of a set of options beside the one that stands for all of them."""
-        beside = [each for each in others if each in self and each != name]
-        if beside:
-            raise ConfigError(f"option {beside[0]} and {name} exclude each other; give one of them")
-
     def _of_file(self, name: str, read: Callable[[str], _Value]) -> _Value:
         """What the file that an option names says."""
         path = self.raw(name) or ""
         check_path(name, path)
         if not path.strip():
             raise ConfigError(f"option {name} is empty: {self._known[name]}")
-        try:
+        with of_option(name):
             return read(path)
-        except ConfigError as error:
-            reason = printable(str(error), characters_max=ERROR_CHARACTERS_MAX)
-            raise ConfigError(f"option {name}: {reason}") from None
 
     def _check_files(self, settings: TlsSettings, *names: str) -> None:
-        try:
+        with of_option(" and ".join(name for name in names if name in self)):
             settings.context()
-        except ConfigError as error:
-            given = " and ".join(name for name in names if name in self)
-            raise ConfigError(f"option {given}: {error}") from None
 
-    def _with_unit(self, name: str, units: Mapping[str, int]) -> int | None:
-        """None: not given; 0: not readable."""
+    def _with_unit(self, name: str, units: Mapping[str, int], rule: str) -> int | None:
         if name not in self._given:
             return None
         found = _NUMBER_WITH_UNIT.fullmatch(self._given[name].strip().lower())
         unit = units.get(found[2]) if found else None
-        return int(found[1]) * unit if found and unit else 0
+        value = int(found[1]) * unit if found and unit else 0
+        if not 1 <= value <= WHOLE_MAX:
+            raise ConfigError(f"option {name}={self._shown(name)} must be {rule}")
+        return value
 
     def _shown(self, name: str) -> str:
         return repr(printable(self._given[name].strip()))
+
+
+@contextmanager
+def of_option(name: str) -> Iterator[None]:
+    """Let an error of a value inside name its option."""
+    try:
+        yield
+    except (ConfigError, MessageRejectedError) as error:
+        reason = printable(str(error), characters_max=ERROR_CHARACTERS_MAX)
+        raise ConfigError(f"option {name}: {reason}") from None
 
 
 def check_path(name: str, text: str) -> None:

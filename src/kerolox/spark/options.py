@@ -6,9 +6,9 @@ All is checked here, before anything is read.
 from __future__ import annotations
 
 import logging
+from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum
-from typing import TYPE_CHECKING
 
 from kerolox.client.core.namespaces import queue_with_namespace, with_namespace
 from kerolox.client.core.validate import check_consumer_group
@@ -16,7 +16,9 @@ from kerolox.errors import ConfigError
 from kerolox.filter.sql92 import compile_sql92
 from kerolox.filter.sql92_nodes import Sql92Error
 from kerolox.filter.tags import looks_like_sql92, parse_tags
-from kerolox.message import ALL_TAGS
+from kerolox.message import ALL_TAGS, MessageQueue
+from kerolox.security.credentials import Credentials
+from kerolox.security.tls import TlsSettings
 from kerolox.spark.bounds import (
     EARLIEST,
     LATEST,
@@ -28,16 +30,9 @@ from kerolox.spark.bounds import (
     parse_queues,
     parse_times,
 )
-from kerolox.spark.option_values import CONNECTION_OPTIONS, OptionValues
+from kerolox.spark.option_values import CONNECTION_OPTIONS, OptionValues, of_option
 from kerolox.spark.selection import Selection, checked_pattern, checked_topics
 from kerolox.text import printable
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from kerolox.message import MessageQueue
-    from kerolox.security.credentials import Credentials
-    from kerolox.security.tls import TlsSettings
 
 OPTIONS = {
     "nameServer": CONNECTION_OPTIONS["nameServer"],
@@ -70,7 +65,6 @@ OPTIONS = {
     "pollIntervalMs": "stream: time between checks while nothing comes, default 250, later twice",
     **CONNECTION_OPTIONS,
 }
-"""Every option with its meaning."""
 
 _log = logging.getLogger(__name__)
 
@@ -253,14 +247,11 @@ class SourceOptions:
 
 
 def _selection(values: OptionValues) -> Selection:
-    given = [name for name in ("subscribe", "subscribePattern", "assign") if name in values]
-    if not given:
+    option = values.one_of("subscribe", "subscribePattern", "assign")
+    if option is None:
         raise ConfigError(
             "option subscribe is missing: topics, joined by ','; or give subscribePattern or assign"
         )
-    if len(given) > 1:
-        raise ConfigError(f"option {given[1]} and {given[0]} exclude each other; give one of them")
-    [option] = given
     namespace = values.namespace()
     if option == "subscribePattern":
         pattern = checked_pattern(values.text(option))
@@ -304,12 +295,9 @@ def _expression(values: OptionValues) -> str:
 def _bound(values: OptionValues, end: str, selection: Selection) -> OffsetBound | None:
     """What the options of one end say; ``end`` is ``starting`` or ``ending``."""
     offsets, time, times = f"{end}Offsets", f"{end}Timestamp", f"{end}OffsetsByTimestamp"
-    given = [name for name in (offsets, time, times) if name in values]
-    if not given:
+    option = values.one_of(offsets, time, times)
+    if option is None:
         return None
-    if len(given) > 1:
-        raise ConfigError(f"option {given[1]} and {given[0]} exclude each other; give one of them")
-    [option] = given
     if option == time:
         return Since(values.timestamp_ms(option) or 0, option)
     text = values.text(option)
@@ -341,10 +329,8 @@ def _check_together(values: OptionValues) -> None:
 def _group(values: OptionValues, selection: Selection) -> str:
     """The consumer group as brokers know it."""
     group = selection.wire_topic(values.text("consumerGroup", CONSUMER_GROUP_DEFAULT))
-    try:
+    with of_option("consumerGroup"):
         check_consumer_group(group)
-    except ConfigError as error:
-        raise ConfigError(f"option consumerGroup: {error}") from error
     return group
 
 

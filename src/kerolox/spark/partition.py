@@ -11,7 +11,7 @@ from kerolox.kernel.choice import kernel_name
 from kerolox.message import MessageQueue
 from kerolox.protocol.records import record_size
 from kerolox.spark.network.pull import RangePuller
-from kerolox.spark.positions.offsets import DataLossError, Known, Mark, QueueRange
+from kerolox.spark.positions.offsets import Known, Mark, QueueRange, report_loss
 from kerolox.spark.positions.planned import QueuePartition
 from kerolox.spark.rows.decoding import ColumnDecoder
 
@@ -114,6 +114,4 @@ def _decode(
     topic, broker_name, queue_id = queue_range.queue
     where = f"{topic} queue {queue_id} on {broker_name}"
     what = f"{where}: {offsets} offsets of {queue_range[1:]} had {rows} messages"
-    if options.fail_on_data_loss:
-        raise DataLossError(what)
-    _log.warning("data lost, going on: %s", what)
+    report_loss(what, fail_on_data_loss=options.fail_on_data_loss)

@@ -10,19 +10,16 @@ from __future__ import annotations
 import json
 import logging
 import time
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
 from pyspark.sql.streaming import StreamingQueryListener
 
 from kerolox.errors import ConfigError
+from kerolox.message import MessageQueue
+from kerolox.spark.positions.offsets import Offsets
 from kerolox.spark.positions.position import SourcePosition
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
-
-    from kerolox.message import MessageQueue
-    from kerolox.spark.positions.offsets import Offsets
 
 QUERIES_MAX = 1000
 """Most queries that a listener keeps figures of; those that ended longest ago go first."""
@@ -71,7 +68,6 @@ class Figures:
     """Of the query; its id when it has none."""
     batch_id: int
     rows: int
-    """Of the batch."""
     rows_per_second: float
     """Rows that came since the batch before, by the time between them (inputRowsPerSecond)."""
     processed_per_second: float

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import logging
 from typing import TYPE_CHECKING
 
 from pyspark.sql.datasource import DataSourceReader, InputPartition
@@ -17,13 +16,13 @@ from kerolox.spark.option_values import WHOLE_MAX
 from kerolox.spark.options import ExpressionType, SourceOptions
 from kerolox.spark.positions.offsets import (
     Bounds,
-    DataLossError,
     Known,
     Mark,
     Offsets,
     QueueRange,
     plan_partitions,
     queue_names,
+    report_loss,
 )
 from kerolox.spark.positions.planned import QueuePartition
 from kerolox.spark.positions.pushed import Pushed, pushed_of
@@ -38,8 +37,6 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
     from kerolox.message import MessageQueue
-
-_log = logging.getLogger(__name__)
 
 
 class BatchReader(DataSourceReader):  # type: ignore[misc]
@@ -211,9 +208,8 @@ def check_start(
             f"{queue.topic} queue {queue.queue_id} on {queue.broker_name} holds offsets "
             f"{minimum} to before {maximum}, not the {offset} to start from"
         )
-        if fail_on_data_loss:
-            raise DataLossError(what)
-        _log.warning("data lost, starting from %d: %s", checked[queue], what)
+        going_on = f" from {checked[queue]}"
+        report_loss(what, fail_on_data_loss=fail_on_data_loss, going_on=going_on)
     return checked
 
 
@@ -224,8 +220,6 @@ def _checked_end(queue: MessageQueue, offset: int, held: Bounds, *, fail_on_data
         f"{queue.topic} queue {queue.queue_id} on {queue.broker_name} holds offsets "
         f"{held.minimum} to before {held.maximum}, not those to before endingOffsets {offset}"
     )
-    if fail_on_data_loss:
-        raise DataLossError(what)
     moved = min(max(offset, held.minimum), held.maximum)
-    _log.warning("data lost, reading to before %d: %s", moved, what)
+    report_loss(what, fail_on_data_loss=fail_on_data_loss, going_on=f" to before {moved}")
     return moved

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from kerolox.client.core.namespaces import with_namespace, without_namespace
 from kerolox.client.core.validate import check_topic
-from kerolox.errors import ConfigError, MessageRejectedError
+from kerolox.errors import ConfigError
 from kerolox.protocol.names import (
     DLQ_PREFIX,
     LMQ_PREFIX,
@@ -21,6 +21,7 @@ from kerolox.protocol.names import (
     SYSTEM_TOPIC_PREFIX,
     is_system_topic,
 )
+from kerolox.spark.option_values import of_option
 from kerolox.text import printable
 
 if TYPE_CHECKING:
@@ -31,7 +32,6 @@ if TYPE_CHECKING:
     _Value = TypeVar("_Value")
 
 TOPICS_MAX = 1000
-"""Most topics of one query."""
 
 PATTERN_CHARACTERS_MAX = 1000
 
@@ -43,7 +43,6 @@ class Selection:
     """What one of the three options says."""
 
     option: str = "subscribe"
-    """Its name."""
     topics: tuple[str, ...] = ()
     """By name, as brokers know them; empty with a pattern."""
     pattern: str | None = None
@@ -81,7 +80,6 @@ class Selection:
         out unless the pattern begins with what they begin with.
 
         Args:
-            listed: all topics.
             system: those that belong to RocketMQ by what the name servers say.
 
         Raises:
@@ -147,9 +145,7 @@ def checked_topics(option: str, topics: tuple[str, ...]) -> tuple[str, ...]:
         raise ConfigError(f"option {option} names no topic; write one or more, joined by ','")
     if len(topics) > TOPICS_MAX:
         raise ConfigError(f"option {option} names {len(topics)} topics, over {TOPICS_MAX}")
-    for topic in topics:
-        try:
+    with of_option(option):
+        for topic in topics:
             check_topic(topic)
-        except MessageRejectedError as error:
-            raise ConfigError(f"option {option}: {error}") from error
     return topics

@@ -22,7 +22,6 @@ Spark asks for the latest offset every 10 ms while nothing comes. The brokers ar
 
 from __future__ import annotations
 
-import logging
 import time
 from typing import TYPE_CHECKING
 
@@ -36,10 +35,10 @@ from kerolox.spark.positions.limits import Threshold, limit_offsets
 from kerolox.spark.positions.lives import Replaced, replaced_queues
 from kerolox.spark.positions.offsets import (
     Bounds,
-    DataLossError,
     Known,
     Offsets,
     OffsetsJson,
+    report_loss,
     to_json,
 )
 from kerolox.spark.positions.position import Document, SourcePosition, marked
@@ -66,8 +65,6 @@ LOST_SECONDS = 30.0
 
 IDLE_POLLS_MAX = 40
 """After so many checks that found nothing the next ones are half as frequent."""
-
-_log = logging.getLogger(__name__)
 
 
 class StreamPlanner:
@@ -220,9 +217,6 @@ class StreamPlanner:
     def _check_lost(self, begin: SourcePosition, held: Mapping[MessageQueue, Bounds]) -> None:
         """Whether queues that their topic has no more hold what was not read. A run with an end
         does not wait for them.
-
-        Raises:
-            DataLossError: they do, and loss is an error.
         """
         topics = {(queue.topic, queue.broker_name) for queue in held}
         has = self._options.selection.has
@@ -234,7 +228,6 @@ class StreamPlanner:
         now = time.monotonic()
         if not lost or (lost == self._lost and now < self._lost_at + LOST_SECONDS):
             return
-        self._lost, self._lost_at = lost, now
         ends = self._connected().lost(lost, self._options.consumer_group)
         for queue in sorted(ends):
             offset = begin.offsets[queue]
@@ -246,11 +239,9 @@ class StreamPlanner:
                 f"{queue.queue_id + 1} read queues again, and the query reads them from its "
                 "checkpoint"
             )
-            if self._options.fail_on_data_loss:
-                self._lost = set()
-                raise DataLossError(what)
+            self._lose(what)
             self._lost_reported.add(queue)
-            _log.warning("data lost: %s", what)
+        self._lost, self._lost_at = lost, now
         if self._target is not None:
             rest = {q: end for q, end in self._target.offsets.items() if q not in ends}
             self._target = SourcePosition(rest, marks=self._target.marks)
@@ -270,9 +261,6 @@ class StreamPlanner:
     def _wait_for_rest(self, away: Collection[MessageQueue], deadline: float) -> None:
         """Wait for brokers of queues that an AvailableNow run has still to read: without new
         offsets Spark would end it, as if it had read all.
-
-        Raises:
-            ConnectError: they do not answer until the deadline.
         """
         if time.monotonic() >= deadline:
             names = ", ".join(sorted({queue.broker_name for queue in away}))
@@ -363,12 +351,13 @@ class StreamPlanner:
             except AwayError as away:
                 held = {q: now for q, now in held.items() if q.broker_name != away.broker_name}
 
+    def _lose(self, what: str, going_on: str = "") -> None:
+        report_loss(what, fail_on_data_loss=self._options.fail_on_data_loss, going_on=going_on)
+
     def _report_loss(self, replaced: Mapping[MessageQueue, Replaced]) -> None:
         """Raises DataLossError if loss is an error."""
         for each in replaced.values():
-            if self._options.fail_on_data_loss:
-                raise DataLossError(each.what)
-            _log.warning("data lost, going on from %d: %s", each.new_start, each.what)
+            self._lose(each.what, f" from {each.new_start}")
 
     def _move_target(
         self, replaced: Collection[MessageQueue], held: Mapping[MessageQueue, Bounds]
@@ -391,11 +380,7 @@ class StreamPlanner:
             held = self._wait_for(held)
 
     def _all_queues(self) -> dict[MessageQueue, Bounds]:
-        """What all queues hold that are read; waits for those whose broker is away.
-
-        Raises:
-            ConfigError: option ``assign`` names one that does not exist.
-        """
+        """What all queues hold that are read; waits for those whose broker is away."""
         cluster = self._connected()
         held = checked_queues(self._options, cluster.complete(cluster.topics.fresh()))
         check_filter(self._options, cluster, held)
@@ -422,9 +407,7 @@ class StreamPlanner:
                 f"began: {queue.topic} queue {queue.queue_id} on {queue.broker_name} would be read "
                 f"from {offset} to {stop[queue]}"
             )
-            if self._options.fail_on_data_loss:
-                raise DataLossError(what)
-            _log.warning("data lost, going on from %d: %s", stop[queue], what)
+            self._lose(what, f" from {stop[queue]}")
 
     def _pause(self) -> None:
         """Not more often than every ``pollIntervalMs`` while nothing comes, and later half that."""

@@ -34,7 +34,6 @@ READING_MODULE = "kerolox.spark.partition"
 """Reads what the format ``rocketmq`` planned."""
 
 STORE_READING_MODULE = "kerolox.spark.store.partition"
-"""The same of ``rocketmq-store``."""
 
 _Arguments = ParamSpec("_Arguments")
 _Result = TypeVar("_Result")

@@ -34,11 +34,7 @@ class CarriedOptions:
         self._payload = pickle.dumps(options)
 
     def call(self, name: str, *arguments: object) -> object:
-        """Call a function of :mod:`kerolox.spark.sink.job` with the options.
-
-        Raises:
-            WorkerError: there is no Kerolox here, or not that version.
-        """
+        """Call a function of :mod:`kerolox.spark.sink.job` with the options."""
         try:
             job = require_kerolox(self._version, "kerolox.spark.sink.job")
             function: Callable[..., object] = getattr(job, name)

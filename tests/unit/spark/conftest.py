@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from kerolox.spark.network.pool import POOL
+from kerolox.spark.network.pull import POOL
 
 
 @pytest.fixture(autouse=True)

@@ -388,7 +388,7 @@ STORE: Cases = {
     ),
     "subscribe": (
         _topics(),
-        Case((), (("a", "subscribe and subscribePattern exclude"),), {"subscribePattern": "a"}),
+        Case((), (("a", "subscribePattern and subscribe exclude"),), {"subscribePattern": "a"}),
     ),
     "subscribePattern": _pattern(),
     "includeSystemTopics": _boolean(),

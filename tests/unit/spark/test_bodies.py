@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 import zstandard
 
-from kerolox.kernel import KERNEL_VARIABLE
+from kerolox.kernel.choice import KERNEL_VARIABLE
 from kerolox.message import MessageQueue
 from kerolox.protocol.codes import ResponseCode
 from kerolox.spark.options import SourceOptions

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from kerolox.kernel import load_kernel
+from kerolox.kernel.choice import load_kernel
 from kerolox.message import MessageQueue
 from kerolox.spark.positions.offsets import Mark
 from kerolox.spark.positions.position import VERSION, SourcePosition

@@ -18,11 +18,16 @@ from kerolox.protocol.command import RemotingCommand
 from kerolox.protocol.records import decode_records
 from kerolox.remoting.blocking import RECEIVE_BYTES, BlockingConnection
 from kerolox.security.credentials import Credentials, Signer
-from kerolox.spark.network import pool as pool_module
 from kerolox.spark.network import pull as pull_module
 from kerolox.spark.network.connecting import Connector
-from kerolox.spark.network.pool import POOL, POOLED_MAX, ConnectionPool
-from kerolox.spark.network.pull import PULLS_IN_FLIGHT, SLOT_OFFSETS_MAX, RangePuller
+from kerolox.spark.network.pull import (
+    POOL,
+    POOLED_MAX,
+    PULLS_IN_FLIGHT,
+    SLOT_OFFSETS_MAX,
+    ConnectionPool,
+    RangePuller,
+)
 from kerolox.spark.option_values import WAIT_MS_MAX
 from kerolox.spark.options import SourceOptions
 from kerolox.spark.positions.offsets import DataLossError, Known, Mark, QueueRange
@@ -535,7 +540,7 @@ def test_only_so_many_connections_are_kept_and_not_for_long(monkeypatch):
         assert [connection.closed for connection in made] == [True] * 2 + [False] * POOLED_MAX
         assert pool.take("other") is None
         assert pool.take("key") is made[-1]
-        monkeypatch.setattr(pool_module, "IDLE_SECONDS_MAX", -1.0)
+        monkeypatch.setattr(pull_module, "IDLE_SECONDS_MAX", -1.0)
         assert pool.take("key") is None
         made[-1].close()
         assert all(connection.closed for connection in made)

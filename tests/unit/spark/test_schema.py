@@ -7,7 +7,7 @@ import pytest
 from pyspark.sql.types import LongType, MapType, StringType, StructField, StructType
 
 from kerolox.errors import ConfigError, RemoteProtocolError
-from kerolox.kernel import load_kernel
+from kerolox.kernel.choice import load_kernel
 from kerolox.message import MessageExt, MessageQueue, encode_properties
 from kerolox.protocol.records import encode_record
 from kerolox.spark.options import SourceOptions

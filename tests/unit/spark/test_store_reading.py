@@ -23,7 +23,7 @@ from kerolox.spark.store.files.disk import ArrowDisk, LocalDisk, disk_of
 from kerolox.spark.store.files.listing import list_store
 from kerolox.spark.store.options import StoreOptions
 from kerolox.spark.store.partition import read_partition
-from kerolox.spark.store.reader import StoreBatchReader
+from kerolox.spark.store.plan import StoreBatchReader
 from tests.support.stores.golden import copy_golden
 from tests.support.stores.log_bytes import record
 from tests.support.stores.message_store import opened, put, small_settings
@@ -230,8 +230,9 @@ def test_damage_in_the_middle_fails_unless_loss_is_allowed(
 def test_a_wrong_crc_fails_or_is_a_row_that_says_so(store: Path) -> None:
     every = offsets(rows_of(store))
     damage(log_files(store)[0], every[5] + 90, b"!")
-    with pytest.raises(DataLossError, match=r"CRC.*ask for column crcOk"):
+    with pytest.raises(DataLossError, match=r"CRC.*ask for column crcOk") as error:
         rows_of(store)
+    assert str(error.value).count("failOnDataLoss=false") == 1
     assert offsets(rows_of(store, failOnDataLoss="false")) == every[:5] + every[6:]
     rows = rows_of(store, columns="crcOk,commitLogOffset,physicalOffset")
     assert [row["crcOk"] for row in rows].index(False) == 5
@@ -260,8 +261,11 @@ def test_a_missing_file_and_one_that_vanishes_are_told(store: Path) -> None:
     files[1].unlink()
     with pytest.raises(DataLossError, match=r"is gone.*failOnDataLoss=false"):
         list(read_partition(planned[1], options, schema))
-    with pytest.raises(DataLossError, match=f"from {FILE_BYTES} to {2 * FILE_BYTES} are missing"):
+    with pytest.raises(
+        DataLossError, match=f"from {FILE_BYTES} to {2 * FILE_BYTES} are missing"
+    ) as gap:
         rows_of(store)
+    assert str(gap.value).count("failOnDataLoss=false") == 1
     rest = [each for each in every if not FILE_BYTES <= each < 2 * FILE_BYTES]
     assert offsets(rows_of(store, failOnDataLoss="false")) == rest
     files[0].unlink()

@@ -4,10 +4,10 @@ import pytest
 
 from kerolox.errors import ConnectError, RemoteProtocolError
 from kerolox.protocol.codes import RequestCode, ResponseCode
-from kerolox.spark.network import topics as topics_module
+from kerolox.spark.network import cluster
+from kerolox.spark.network.cluster import Topics
 from kerolox.spark.network.connecting import Connector
 from kerolox.spark.network.routes import RouteFinder
-from kerolox.spark.network.topics import Topics
 from kerolox.spark.selection import Selection
 from tests.support.eventually import wait_until
 from tests.support.servers.threaded_broker import ThreadedBroker
@@ -44,7 +44,7 @@ def test_topics_that_appear_are_found_while_nobody_waits(monkeypatch):
         names.topics += ["t2"]
         assert made.now() == ("t1",)
         assert names.asked == 1
-        monkeypatch.setattr(topics_module, "LIST_SECONDS", 0.0)
+        monkeypatch.setattr(cluster, "LIST_SECONDS", 0.0)
         wait_until(lambda: made.now() == ("t1", "t2"), what="the new topic")
         names.topics.remove("t1")
         assert made.fresh() == ("t2",)
@@ -53,7 +53,7 @@ def test_topics_that_appear_are_found_while_nobody_waits(monkeypatch):
 
 def test_a_name_server_that_goes_away_or_starts_empty_changes_nothing(monkeypatch):
     names = Names("t1")
-    monkeypatch.setattr(topics_module, "LIST_SECONDS", 0.0)
+    monkeypatch.setattr(cluster, "LIST_SECONDS", 0.0)
     with ThreadedBroker(names) as server:
         made = topics(server.address)
         assert made.now() == ("t1",)

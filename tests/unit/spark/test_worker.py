@@ -12,7 +12,7 @@ from pyspark.sql.datasource import InputPartition
 
 import kerolox
 from kerolox.errors import ConfigError
-from kerolox.kernel import KERNEL_VARIABLE
+from kerolox.kernel.choice import KERNEL_VARIABLE
 from kerolox.message import MessageQueue
 from kerolox.spark import worker
 from kerolox.spark.options import SourceOptions

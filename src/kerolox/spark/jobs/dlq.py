@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
 from kerolox.message import DEAD_LETTER_REASON, PropertyKey
 from kerolox.protocol.names import DLQ_PREFIX
 from kerolox.spark.jobs.frame.errors import clear_errors
 from kerolox.spark.jobs.frame.job import Job, Progress, Step, Summary
+from kerolox.spark.jobs.frame.lazy import sql
 from kerolox.spark.jobs.frame.messages import SpanOptions, read_messages, values_of
 from kerolox.spark.jobs.frame.options import option
 from kerolox.spark.jobs.report import Bars, KeyNumbers, Report, Section, Table
@@ -41,16 +42,13 @@ TEXT_CHARACTERS_MAX = 200
 class DeadLetterOptions(SpanOptions):
     """Options of ``dlq``."""
 
-    groups: tuple[str, ...] = field(
-        metadata=option("consumer group; may be repeated", flag="group")
-    )
-    top: int = field(
-        default=TOP_DEFAULT,
-        metadata=option("most lines of each table", minimum=1, maximum=TOP_MAX),
-    )
-    samples: int = field(
+    groups: tuple[str, ...] = option("consumer group; may be repeated", flag="group")
+    top: int = option("most lines of each table", default=TOP_DEFAULT, minimum=1, maximum=TOP_MAX)
+    samples: int = option(
+        "most messages that are shown, the newest",
         default=SAMPLES_DEFAULT,
-        metadata=option("most messages that are shown, the newest", minimum=0, maximum=TOP_MAX),
+        minimum=0,
+        maximum=TOP_MAX,
     )
 
 
@@ -91,7 +89,6 @@ class DeadLetterSummary(Summary):
 
     messages: int
     groups: tuple[str, ...]
-    """Those that were asked for."""
     counts: tuple[DeadLetterCount, ...]
     newest: tuple[DeadLetter, ...]
 
@@ -105,13 +102,7 @@ class DeadLetterSummary(Summary):
 def dead_letters(
     spark: SparkSession, options: DeadLetterOptions, progress: Progress
 ) -> DeadLetterSummary:
-    """Count the dead letters of the groups by topic and reason.
-
-    Raises:
-        JobError: a topic, a store or a broker can't be read.
-    """
-    from pyspark.sql import functions as sql
-
+    """Count the dead letters of the groups by topic and reason."""
     started = time.monotonic()
     progress(Step("counting dead letters"))
     topics = [DLQ_PREFIX + group for group in options.groups]
@@ -138,8 +129,6 @@ def dead_letters(
 
 
 def _letters(rows: DataFrame) -> DataFrame:
-    from pyspark.sql import functions as sql
-
     def said(name: str) -> Column:
         text = sql.coalesce(sql.col("properties")[name], sql.lit(""))
         return sql.left(text, sql.lit(TEXT_CHARACTERS_MAX))
@@ -158,8 +147,6 @@ def _letters(rows: DataFrame) -> DataFrame:
 
 
 def _newest(letters: DataFrame, count: int) -> tuple[DeadLetter, ...]:
-    from pyspark.sql import functions as sql
-
     if not count:
         return ()
     return values_of(DeadLetter, letters.orderBy(sql.desc("dead_ms"), "message_id").limit(count))
@@ -172,13 +159,8 @@ def page(summary: DeadLetterSummary) -> Report:
         ("group", "topic", "reason", "messages", "oldest", "newest", "most tries"),
         [
             (
-                each.group,
-                each.topic,
-                each.reason or "(none given)",
-                each.messages,
-                time_text(each.oldest_ms),
-                time_text(each.newest_ms),
-                each.tries_max,
+                *(each.group, each.topic, each.reason or "(none given)", each.messages),
+                *(time_text(each.oldest_ms), time_text(each.newest_ms), each.tries_max),
             )
             for each in summary.counts
         ],
@@ -188,14 +170,8 @@ def page(summary: DeadLetterSummary) -> Report:
         ("dead since", "group", "topic", "message id", "keys", "tags", "tries", "reason"),
         [
             (
-                time_text(each.dead_ms),
-                each.group,
-                each.topic,
-                each.message_id,
-                each.keys,
-                each.tags,
-                each.tries,
-                each.reason,
+                *(time_text(each.dead_ms), each.group, each.topic, each.message_id),
+                *(each.keys, each.tags, each.tries, each.reason),
             )
             for each in summary.newest
         ],

@@ -77,8 +77,6 @@ class Table:
     """Rows of cells; the first cell of a row names it.
 
     Args:
-        caption: what it shows.
-        columns: their names.
         rows: at most :data:`ROWS_MAX` are shown.
     """
 
@@ -92,9 +90,7 @@ class Bars:
     """A bar for each item, in the order given.
 
     Args:
-        caption: what it shows.
         items: names with numbers from 0 up; at most :data:`BARS_MAX` are drawn.
-        unit: of the numbers.
     """
 
     caption: str
@@ -107,7 +103,6 @@ class Lines:
     """Lines over one axis.
 
     Args:
-        caption: what it shows.
         lines: name → points ``(x, y)`` by rising x.
         x_label, y_label: of the axes, with their units.
         x_texts: what stands at the first and the last x; empty: the numbers.
@@ -133,13 +128,7 @@ class Section:
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """A page.
-
-    Args:
-        title: its heading.
-        subtitle: of what and when.
-        sections: in order.
-    """
+    """A page."""
 
     title: str
     subtitle: str

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from dataclasses import astuple, dataclass, field, replace
+from dataclasses import astuple, dataclass, replace
 from typing import TYPE_CHECKING, ClassVar
 
 from kerolox.client.core.tracing.trace import (
@@ -17,8 +17,10 @@ from kerolox.errors import RemoteProtocolError
 from kerolox.protocol.names import TRACE_TOPIC
 from kerolox.spark.jobs.frame.errors import clear_errors
 from kerolox.spark.jobs.frame.job import Job, Progress, Step, Summary
+from kerolox.spark.jobs.frame.lazy import arrow, sql
 from kerolox.spark.jobs.frame.messages import SpanOptions, read_messages, values_of
-from kerolox.spark.jobs.frame.options import option, option_error
+from kerolox.spark.jobs.frame.options import option
+from kerolox.spark.jobs.frame.tasks import arrow_schema
 from kerolox.spark.jobs.report import Bars, Cell, KeyNumbers, Report, Section, Table
 
 if TYPE_CHECKING:
@@ -44,19 +46,14 @@ _Event = tuple[str, int, str, str, str, str, int, bool, int]
 class TraceOptions(SpanOptions):
     """Options of ``trace``."""
 
-    trace_topic: str = field(
-        default=TRACE_TOPIC, metadata=option("topic that clients write traces to")
-    )
-    top: int = field(
-        default=TOP_DEFAULT,
-        metadata=option("most lines of each table", minimum=1, maximum=TOP_MAX),
-    )
+    trace_topic: str = option("topic that clients write traces to", default=TRACE_TOPIC)
+    top: int = option("most lines of each table", default=TOP_DEFAULT, minimum=1, maximum=TOP_MAX)
 
     def check(self) -> None:
         """A topic to read."""
         SpanOptions.check(self)
         if not self.trace_topic.strip():
-            raise option_error(self, "trace_topic", f"is blank; clients write to {TRACE_TOPIC}")
+            raise self.error("trace_topic", f"is blank; clients write to {TRACE_TOPIC}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -120,13 +117,7 @@ class TraceSummary(Summary):
 
 @clear_errors("reading traces stopped")
 def trace(spark: SparkSession, options: TraceOptions, progress: Progress) -> TraceSummary:
-    """Read traces and hold sends and consuming together by message id.
-
-    Raises:
-        JobError: a topic, a store or a broker can't be read.
-    """
-    from pyspark.sql import functions as sql
-
+    """Read traces and hold sends and consuming together by message id."""
     started = time.monotonic()
     progress(Step("reading traces"))
     bodies = read_messages(spark, options, ("body",), (options.trace_topic,))
@@ -156,19 +147,14 @@ def trace(spark: SparkSession, options: TraceOptions, progress: Progress) -> Tra
 # -- rows from traces ---------------------------------------------------------------------------
 def _events(batches: Iterator[pyarrow.RecordBatch]) -> Iterator[pyarrow.RecordBatch]:
     """In a worker: the records of trace messages as rows of ``_SCHEMA``."""
-    import pyarrow
-
-    types = {"string": pyarrow.string(), "long": pyarrow.int64(), "int": pyarrow.int32()}
-    types["boolean"] = pyarrow.bool_()
-    fields = [field.split() for field in _SCHEMA.split(", ")]
-    schema = pyarrow.schema([(name, types[kind]) for name, kind in fields])
+    schema = arrow_schema(_SCHEMA)
     for batch in batches:
         rows = [event for body in batch.column(0).to_pylist() for event in _events_of(body)]
         columns = list(zip(*rows, strict=True)) or [()] * len(schema)
         arrays = [
-            pyarrow.array(values, each.type) for values, each in zip(columns, schema, strict=True)
+            arrow.array(values, each.type) for values, each in zip(columns, schema, strict=True)
         ]
-        yield pyarrow.RecordBatch.from_arrays(arrays, schema=schema)
+        yield arrow.RecordBatch.from_arrays(arrays, schema=schema)
 
 
 def _events_of(body: bytes | None) -> list[_Event]:
@@ -201,8 +187,6 @@ def _event_of(record: TraceRecord, message_id: str) -> _Event | None:
 # -- tables -------------------------------------------------------------------------------------
 def _sends(events: DataFrame) -> DataFrame:
     """A row for each send."""
-    from pyspark.sql import functions as sql
-
     return events.where(sql.col("kind") == _SENT).select(
         sql.col("team").alias("group"), "topic", "messageId", "time", "cost", "isGood"
     )
@@ -210,8 +194,6 @@ def _sends(events: DataFrame) -> DataFrame:
 
 def _calls(events: DataFrame) -> DataFrame:
     """A row for each message that a listener got; ``wasGood`` is null where no end is known."""
-    from pyspark.sql import functions as sql
-
     begun = events.where(sql.col("kind") == _BEGUN).select(
         sql.col("team").alias("group"),
         "messageId",
@@ -230,8 +212,6 @@ def _calls(events: DataFrame) -> DataFrame:
 
 
 def _percentiles(of: str, prefix: str = "") -> list[Column]:
-    from pyspark.sql import functions as sql
-
     return [
         sql.percentile_approx(of, part / 100, 10_000).alias(f"{prefix}p{part}_ms")
         for part in (50, 99)
@@ -239,8 +219,6 @@ def _percentiles(of: str, prefix: str = "") -> list[Column]:
 
 
 def _sending(sends: DataFrame, top: int) -> tuple[Sending, ...]:
-    from pyspark.sql import functions as sql
-
     table = sends.groupBy("group", "topic").agg(
         sql.count("*").alias("messages"),
         sql.count_if(~sql.col("isGood")).alias("failed"),
@@ -250,8 +228,6 @@ def _sending(sends: DataFrame, top: int) -> tuple[Sending, ...]:
 
 
 def _consuming(sends: DataFrame, calls: DataFrame, top: int) -> tuple[Consuming, ...]:
-    from pyspark.sql import functions as sql
-
     known = sends.groupBy("messageId").agg(
         sql.max("topic").alias("topic"),
         sql.min(sql.col("time") + sql.col("cost")).alias("answered"),
@@ -276,8 +252,6 @@ def _consuming(sends: DataFrame, calls: DataFrame, top: int) -> tuple[Consuming,
 
 
 def _paths(sends: DataFrame, calls: DataFrame, top: int) -> tuple[TracePath, ...]:
-    from pyspark.sql import functions as sql
-
     producer = sql.col("group").alias("producer_group")
     sent = sends.where("isGood").select(producer, "topic", "messageId").distinct()
     consumed = calls.select("group", "messageId").distinct()

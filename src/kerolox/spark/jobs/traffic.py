@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import math
 import time
-from dataclasses import astuple, dataclass, field, replace
+from dataclasses import astuple, dataclass, replace
 from typing import TYPE_CHECKING, ClassVar
 
 from kerolox.spark.jobs.frame.errors import clear_errors
 from kerolox.spark.jobs.frame.job import Job, Progress, Step, Summary
+from kerolox.spark.jobs.frame.lazy import sql
 from kerolox.spark.jobs.frame.messages import MessageOptions, read_messages, values_of
 from kerolox.spark.jobs.frame.options import option
 from kerolox.spark.jobs.report import Bars, KeyNumbers, Lines, Report, Section, Table
@@ -34,9 +35,8 @@ _CLASSES_PER_DOUBLING = 4
 class TrafficOptions(MessageOptions):
     """Options of ``traffic``."""
 
-    top: int = field(
-        default=TOP_DEFAULT,
-        metadata=option("most topics, queues and tags named", minimum=1, maximum=TOP_MAX),
+    top: int = option(
+        "most topics, queues and tags named", default=TOP_DEFAULT, minimum=1, maximum=TOP_MAX
     )
 
 
@@ -102,11 +102,7 @@ class TrafficSummary(Summary):
 
 @clear_errors("counting stopped")
 def traffic(spark: SparkSession, options: TrafficOptions, progress: Progress) -> TrafficSummary:
-    """Read the messages once and count them.
-
-    Raises:
-        JobError: a topic, a store or a broker can't be read.
-    """
+    """Read the messages once and count them."""
     started = time.monotonic()
     progress(Step("counting messages"))
     counts = _counts(read_messages(spark, options, COLUMNS, options.topics)).persist()
@@ -141,8 +137,6 @@ def traffic(spark: SparkSession, options: TrafficOptions, progress: Progress) ->
 
 def _counts(rows: DataFrame) -> DataFrame:
     """Counts by topic, queue, minute, tag and class of size, which all else is made of."""
-    from pyspark.sql import functions as sql
-
     size = sql.length("body")
     by_size = sql.ceil(sql.log2(sql.greatest(size, sql.lit(1))) * _CLASSES_PER_DOUBLING)
     return rows.groupBy(
@@ -159,8 +153,6 @@ def _counts(rows: DataFrame) -> DataFrame:
 
 
 def _topics(counts: DataFrame) -> DataFrame:
-    from pyspark.sql import functions as sql
-
     queues = counts.groupBy("topic", "queue").agg(
         sql.sum("messages").alias("messages"),
         sql.sum("body_bytes").alias("body_bytes"),
@@ -181,8 +173,6 @@ def _topics(counts: DataFrame) -> DataFrame:
 
 
 def _tags(counts: DataFrame) -> DataFrame:
-    from pyspark.sql import functions as sql
-
     return counts.groupBy("topic", "tag").agg(
         sql.sum("messages").alias("messages"), sql.sum("body_bytes").alias("body_bytes")
     )
@@ -194,8 +184,6 @@ def _largest(table: DataFrame, count: int) -> DataFrame:
 
 
 def _totals(topics: DataFrame) -> Row:
-    from pyspark.sql import functions as sql
-
     totals = topics.agg(
         sql.sum("messages"),
         sql.sum("body_bytes"),
@@ -220,8 +208,6 @@ def _upper_bound(size_class: int) -> int:
 
 
 def _spans(counts: DataFrame, minutes: int) -> tuple[Span, ...]:
-    from pyspark.sql import functions as sql
-
     start = sql.floor(sql.col("minute") / minutes) * (minutes * _MINUTE_MS)
     table = counts.groupBy(start.alias("start_ms")).agg(
         sql.sum("messages").alias("messages"), sql.sum("body_bytes").alias("body_bytes")

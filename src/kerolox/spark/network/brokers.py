@@ -8,8 +8,9 @@ that a master that is silent holds up nobody.
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable, Collection, Mapping
 from concurrent.futures import Future, wait
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeVar
 
 from kerolox.client.core.consuming.time_search import TimeSearch
 from kerolox.client.core.sending.retry import FILTER_REFUSED
@@ -20,13 +21,8 @@ from kerolox.protocol.command import RemotingCommand
 from kerolox.protocol.fastjson import loads, members_of
 from kerolox.protocol.headers import PullMessageHeader
 from kerolox.protocol.records import decode_records
-from kerolox.spark.network.connecting import Asker
+from kerolox.spark.network.connecting import Asker, Connector
 from kerolox.spark.positions.offsets import Bounds
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Mapping
-
-    from kerolox.spark.network.connecting import Connector
 
 ANSWER_SECONDS_MAX = 5.0
 """Longest wait for an answer of a master."""

@@ -13,9 +13,11 @@ import contextlib
 import functools
 import logging
 import time
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from concurrent.futures import Future, wait
 from dataclasses import dataclass
 from operator import methodcaller
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeVar
 
 from kerolox.client.core.sending.retry import is_passing
 from kerolox.errors import (
@@ -36,20 +38,13 @@ from kerolox.spark.network.brokers import (
     pull_header,
 )
 from kerolox.spark.network.connecting import Connector
-from kerolox.spark.network.routes import Lookup, Masters, RouteFinder
-from kerolox.spark.network.topics import Topics
+from kerolox.spark.network.routes import Lookup, Masters, RouteFinder, TopicNames
+from kerolox.spark.positions.offsets import Bounds, Offsets
 from kerolox.spark.selection import Selection
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-    from concurrent.futures import Future
-
-    from kerolox.spark.positions.offsets import Bounds, Offsets
 
 _Result = TypeVar("_Result")
 
 QUEUES_MAX = 100_000
-"""Most queues of one query."""
 
 ROUTE_SECONDS = 30.0
 """Routes are asked for again after so long (pollNameServerInterval)."""
@@ -65,7 +60,100 @@ UNKNOWN_SECONDS = 3.0
 
 RETRY_PAUSE_SECONDS = 0.2
 
+LIST_SECONDS = 10.0
+"""New topics that a pattern means are looked for so often."""
+
 _log = logging.getLogger(__name__)
+
+
+class Topics:
+    """The topics of one query: those of its options, or those that a pattern means. Belongs to one
+    thread.
+
+    Another one asks the name servers for all names in the background, and the answer is kept. So a
+    name server that is away changes nothing for known topics.
+
+    Args:
+        finder: asks the name servers; nobody else uses it.
+        wait_seconds: how long name servers may be away before their error is raised.
+    """
+
+    def __init__(self, selection: Selection, finder: RouteFinder, wait_seconds: float) -> None:
+        self._selection = selection
+        self._finder = finder
+        self._wait_seconds = wait_seconds
+        self._chosen: tuple[str, ...] | None = None
+        self._asking: Future[TopicNames] | None = None
+        self._asked_at = 0.0
+
+    def now(self) -> tuple[str, ...]:
+        """The topics that are known; waits for the name servers only the first time.
+
+        Raises:
+            BrokerError, RemotingError: no name server answers, for too long.
+            ConfigError: the pattern means too many.
+        """
+        if self._selection.pattern is None:
+            return self._selection.topics
+        if self._chosen is None:
+            return self.fresh()
+        if self._asking is None and time.monotonic() >= self._asked_at + LIST_SECONDS:
+            self._ask()
+        if self._asking is not None and is_done(self._asking, 0.0):
+            try:
+                self._take()
+            except KeroloxError as error:
+                if not is_passing(error):
+                    raise
+                _log.info("new topics can't be looked for now: %s", error)
+        return self._chosen
+
+    def fresh(self) -> tuple[str, ...]:
+        """The topics that there are now; errors as those of :meth:`now`."""
+        if self._selection.pattern is None:
+            return self._selection.topics
+        deadline = time.monotonic() + self._wait_seconds
+        while True:
+            if self._asking is not None:
+                # What was asked for earlier may lack a topic that the caller wants to see.
+                wait([self._asking])
+                self._asking = None
+            self._ask()
+            try:
+                return self._take()
+            except KeroloxError as error:
+                if not is_passing(error) or time.monotonic() >= deadline:
+                    raise
+                time.sleep(RETRY_PAUSE_SECONDS)
+
+    def close(self) -> None:
+        """Close the connections, those that are in use when their answer has come. Idempotent."""
+        if self._asking is None:
+            self._finder.close()
+        else:
+            afterwards(self._asking, self._finder.close)
+
+    def _ask(self) -> None:
+        self._asked_at = time.monotonic()
+        self._asking = in_thread(self._finder.topics)
+
+    def _take(self) -> tuple[str, ...]:
+        assert self._asking is not None
+        asking, self._asking = self._asking, None
+        names = asking.result()
+        chosen = self._selection.choose(names.topics, names.system)
+        before = set(self._chosen or ())
+        if not names.topics and before:
+            return self._chosen or ()  # name servers that have just started
+        for topic in sorted(before - set(chosen)):
+            _log.warning("topic %s is not listed any more; its queues keep their place", topic)
+        if self._chosen is not None:
+            for topic in sorted(set(chosen) - before):
+                _log.info("topic %s is new, and is read from its start", topic)
+        elif not chosen:
+            _log.warning("no topic matches %s now", self._selection.pattern)
+        self._chosen = chosen
+        return chosen
 
 
 class AwayError(ConnectError):
@@ -109,7 +197,6 @@ class ClusterView:
         self.topics = Topics(
             selection or Selection(), RouteFinder(name_servers, self._connector), wait_seconds
         )
-        """Which topics the query reads."""
         self._skipped: frozenset[str] = frozenset()
         """Topics that a pattern means and that nobody can read now."""
         self._is_listing = selection is not None and selection.pattern is not None

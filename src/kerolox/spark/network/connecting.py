@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from kerolox.errors import ConnectionLostError
+from kerolox.protocol.command import RemotingCommand
 from kerolox.remoting.blocking import BlockingConnection
+from kerolox.remoting.core.client_requests import ReadPull
 from kerolox.security.contexts import TlsContexts
+from kerolox.security.credentials import Credentials
 from kerolox.security.tls import Tls
-
-if TYPE_CHECKING:
-    from kerolox.protocol.command import RemotingCommand
-    from kerolox.remoting.core.client_requests import ReadPull
-    from kerolox.security.credentials import Credentials
 
 CONNECT_SECONDS_MAX = 3.0
 
@@ -55,7 +51,6 @@ class Asker:
     """Asks servers, each on a connection that stays open. Belongs to one thread.
 
     Args:
-        connector: makes the connections.
         seconds_max: longest wait for a connection, and for a response.
     """
 

@@ -13,7 +13,7 @@ So a range is read exactly, from its start to before its end, whatever a filter 
 connection is made again, at another address if the name servers say so. Reading goes on after the
 last record that was handed out, as long as something arrives within ``pollTimeoutMs``. With
 ``readFromSlaves`` that may be a slave. Offsets that
-the broker does not have any more are a :class:`DataLossError`, and so are messages of a later life
+the broker does not have any more are a ``DataLossError``, and so are messages of a later life
 of the topic; with ``failOnDataLoss`` false either is a warning.
 """
 
@@ -21,8 +21,11 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import os
+import threading
 import time
 from collections import deque
+from dataclasses import dataclass
 from math import inf
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -42,18 +45,148 @@ from kerolox.protocol.records import records_before, store_time_of
 from kerolox.protocol.serialize import HeaderFields, encode_json_header
 from kerolox.spark.network.brokers import Master, pull_header
 from kerolox.spark.network.connecting import Connector
-from kerolox.spark.network.nodes import Node
-from kerolox.spark.network.pool import POOL
 from kerolox.spark.network.routes import RouteFinder
-from kerolox.spark.positions.offsets import DataLossError, Known, QueueRange
+from kerolox.spark.positions.offsets import Known, QueueRange, report_loss
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Hashable, Iterator, Mapping
 
     from kerolox.message import MessageQueue
     from kerolox.remoting.blocking import BlockingConnection
     from kerolox.remoting.core.client_requests import PulledFrame
     from kerolox.spark.options import SourceOptions
+
+SUGGESTIONS_BEFORE_MOVE = 4
+"""Answers in a row that name another node: pulls in flight are asked again at each move."""
+
+REST_SECONDS = 30.0
+"""So long no suggestion is followed after a node that failed: it may be the one suggested."""
+
+
+class Node:
+    """The node of one broker that is read from (``readFromSlaves``). Does no I/O.
+
+    With each answer a broker suggests the node for the next (``suggestWhichBrokerId``). A slave
+    may lack what the master has: after any failure there the reader asks the master again.
+
+    Args:
+        address: of the master.
+    """
+
+    def __init__(self, address: str, *, allows_slaves: bool) -> None:
+        self.address = address
+        self.broker_id = MASTER_ID
+        self._allows_slaves = allows_slaves
+        self._suggested = MASTER_ID
+        self._times = 0
+        self._rests_until = 0.0
+
+    @property
+    def is_slave(self) -> bool:
+        """Whether it is none but the master that has all."""
+        return self.broker_id != MASTER_ID
+
+    def suggested_node(self, suggested: int) -> int | None:
+        """An answer has suggested a node; the broker id to move to, None: stay."""
+        if not self._allows_slaves or suggested == self.broker_id:
+            self._times = 0
+            return None
+        self._times = self._times + 1 if suggested == self._suggested else 1
+        self._suggested = suggested
+        if self._times < SUGGESTIONS_BEFORE_MOVE or time.monotonic() < self._rests_until:
+            return None
+        self._times = 0
+        return suggested
+
+    def move(self, broker_id: int, addresses: dict[int, str]) -> bool:
+        """Read from a node of these; False: it is not one of them."""
+        if broker_id not in addresses:
+            return False
+        self.broker_id, self.address = broker_id, addresses[broker_id]
+        return True
+
+    def failed(self, addresses: dict[int, str]) -> None:
+        """The node does not answer, or does not have what it should: read from another one.
+
+        Args:
+            addresses: of the broker, as its route says; empty: nobody knows.
+        """
+        master = addresses.get(MASTER_ID)
+        slaves = sorted(each for each in addresses if each != MASTER_ID)
+        self._rests_until = time.monotonic() + REST_SECONDS
+        if self.is_slave:
+            if master is not None:
+                self.move(MASTER_ID, addresses)
+        elif master is not None and master != self.address:
+            self.address = master
+        elif self._allows_slaves and slaves:
+            self.move(slaves[0], addresses)
+
+
+POOLED_MAX = 16
+"""Most idle connections of a process."""
+
+IDLE_SECONDS_MAX = 60.0
+"""A server closes connections that are idle for 120 s."""
+
+
+class ConnectionPool:
+    """Idle connections by what they are for. Safe to use from several threads.
+
+    Spark keeps its Python workers for further tasks, which saves them the time of making one, of
+    TLS above all.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._process = os.getpid()
+        self._idle: list[tuple[Hashable, float, BlockingConnection]] = []
+
+    def take(self, key: Hashable) -> BlockingConnection | None:
+        """A connection for ``key`` that nothing is open on; None: make one."""
+        with self._lock:
+            self._forget_old()
+            for place in range(len(self._idle) - 1, -1, -1):
+                if self._idle[place][0] != key:
+                    continue
+                connection = self._idle.pop(place)[2]
+                if connection.is_quiet():
+                    return connection
+                connection.close()
+        return None
+
+    def give(self, key: Hashable, connection: BlockingConnection) -> None:
+        """Keep a connection whose answers have all been taken."""
+        with self._lock:
+            self._forget_old()
+            if connection.closed:
+                return
+            self._idle.append((key, time.monotonic(), connection))
+            while len(self._idle) > POOLED_MAX:
+                self._idle.pop(0)[2].close()
+
+    def close(self) -> None:
+        """Close all; the pool can be used again."""
+        with self._lock:
+            for _, _, connection in self._idle:
+                connection.close()
+            self._idle.clear()
+
+    def _forget_old(self) -> None:
+        if self._process != os.getpid():
+            # A forked process shares sockets with its parent, which goes on using them.
+            self._process = os.getpid()
+            for _, _, connection in self._idle:
+                connection.close()
+            self._idle.clear()
+        oldest = time.monotonic() - IDLE_SECONDS_MAX
+        while self._idle and self._idle[0][1] < oldest:
+            self._idle.pop(0)[2].close()
+
+
+POOL = ConnectionPool()
+"""That of this process."""
+
 
 PULLS_IN_FLIGHT = 64
 """Open requests per queue; each answer has 256 KiB at most, unless one message is larger. Small
@@ -87,16 +220,14 @@ class Pulled(NamedTuple):
     """How many offsets of the range this covers; lost ones do not count."""
 
 
+@dataclass(slots=True, eq=False)
 class _Slot:
     """Part of a range that is asked for in one request; waits for the answer to it."""
 
-    __slots__ = ("_arrived", "end", "response", "start")
-
-    def __init__(self, start: int, end: int, arrived: _Arrived) -> None:
-        self.start = start
-        self.end = end
-        self.response: PulledFrame | RemotingCommand | None = None
-        self._arrived = arrived
+    start: int
+    end: int
+    arrived: _Arrived
+    response: PulledFrame | RemotingCommand | None = None
 
     def done(self) -> bool:
         """Nobody gives up a slot alone."""
@@ -105,7 +236,7 @@ class _Slot:
     def set_result(self, response: PulledFrame | RemotingCommand, /) -> None:
         """The answer has come."""
         self.response = response
-        self._arrived.bytes += self.size
+        self.arrived.bytes += self.size
 
     def set_exception(self, error: Exception, /) -> None:
         """It will not come: whoever waits raises that."""
@@ -140,7 +271,6 @@ class RangePuller:
     """Pulls the ranges of one Spark partition from one broker.
 
     Args:
-        address: the broker.
         options: of the query; group, tags, ``pollTimeoutMs`` and ``failOnDataLoss`` count here.
         known: what was known of the queues when the ranges were planned.
     """
@@ -368,9 +498,8 @@ class RangePuller:
             f"offsets {start} to {end - 1} of {topic} queue {queue_id} on {broker_name} "
             f"({self._node.address}) are not there any more ({remark or 'no remark'})"
         )
-        if self._options.fail_on_data_loss:
-            raise DataLossError(what)
-        _log.warning("data lost, going on behind it: %s", what)
+        is_error = self._options.fail_on_data_loss
+        report_loss(what, fail_on_data_loss=is_error, going_on=" behind it")
         return end
 
     def _wait(self, error: Exception) -> bool:

@@ -6,8 +6,9 @@ topic" is believed when no name server is silent and one of those that say so kn
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from kerolox.client.aio.network.identity import checked_addresses
 from kerolox.client.core.name_servers import (
@@ -25,18 +26,12 @@ from kerolox.protocol import fastjson
 from kerolox.protocol.codes import Perm, RequestCode
 from kerolox.protocol.command import RemotingCommand
 from kerolox.protocol.routing.name_servers import raise_for_name_server
-from kerolox.spark.network.connecting import Asker
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from kerolox.spark.network.connecting import Connector
+from kerolox.spark.network.connecting import Asker, Connector
 
 TOPICS_LISTED_MAX = 1_000_000
 """Most topics that a name server may list."""
 
 ANSWER_SECONDS_MAX = 3.0
-"""Longest wait for a name server."""
 
 Masters = dict[str, tuple[str, int]]
 """Of one topic, by broker name: the master's address and how many queues may be read there."""
@@ -50,7 +45,6 @@ class Lookup:
     unreadable: dict[str, set[str]] = field(default_factory=dict)
     """Brokers by topic that the route has, but without a master or a queue that may be read."""
     unknown: set[str] = field(default_factory=set)
-    """Topics that no name server knows."""
     certain: bool = False
     """Whether ``unknown`` can be believed."""
     failure: BrokerError | RemotingError | None = None

@@ -32,9 +32,7 @@ def resolved(
 
     Args:
         bound: what the options say.
-        held: the queues and what they hold.
         cluster: is asked for times and offsets of the group; waits for brokers that are away.
-        options: of the query.
         option: which of them says ``bound``, for errors.
 
     Raises:

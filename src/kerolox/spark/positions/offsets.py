@@ -7,21 +7,22 @@ text whether there is anything new. An offset is the one to read next: ``[start,
 
 from __future__ import annotations
 
+import logging
 import math
-from typing import TYPE_CHECKING, NamedTuple, TypeVar, cast
+from collections.abc import Callable, Mapping, Sequence
+from typing import NamedTuple, TypeVar, cast
 
 from kerolox.errors import ConfigError, KeroloxError
 from kerolox.message import MessageQueue
 from kerolox.spark.bounds import EARLIEST, LATEST, Bound, OffsetBound
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
 
 PARTITION_ROWS_MIN = 100_000
 """A partition costs about 50 ms of start; fewer rows than these are not worth one more."""
 
 PARTITIONS_MAX = 10_000
 """Most Spark partitions of one batch."""
+
+_log = logging.getLogger(__name__)
 
 _Value = TypeVar("_Value")
 
@@ -37,6 +38,17 @@ class DataLossError(KeroloxError):
             f"{what}; set option failOnDataLoss=false to go on with what is left, "
             "or start from other offsets with a new checkpoint"
         )
+
+
+def report_loss(what: str, *, fail_on_data_loss: bool, going_on: str = "") -> None:
+    """Say that messages asked for are gone, and where a query goes on that bears it.
+
+    Raises:
+        DataLossError: ``fail_on_data_loss`` is set.
+    """
+    if fail_on_data_loss:
+        raise DataLossError(what)
+    _log.warning("data lost, going on%s: %s", going_on, what)
 
 
 class Bounds(NamedTuple):

@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Mapping, Sequence
 
 from pyspark.sql.datasource import InputPartition
 
+from kerolox.message import MessageQueue
 from kerolox.spark.positions.offsets import Known, QueueRange
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from kerolox.message import MessageQueue
 
 PlainRange = tuple[str, tuple[tuple[str, str, int], int, int], tuple[tuple[int, int] | None, bool]]
 """A broker's address, a range of a queue, and what is known of the queue, without our classes."""

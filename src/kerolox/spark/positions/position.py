@@ -17,13 +17,11 @@ Version 1, which Kerolox wrote first, was ``offsets`` alone and is still read.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, cast
+from typing import cast
 
 from kerolox.errors import ConfigError
+from kerolox.message import MessageQueue
 from kerolox.spark.positions.offsets import Bounds, Mark, Offsets, from_json, offset_of, to_json
-
-if TYPE_CHECKING:
-    from kerolox.message import MessageQueue
 
 VERSION = 2
 

@@ -42,9 +42,7 @@ def check_limit(option: str, value: int | None, *, has_limits: bool = HAS_READ_L
     A run with ``availableNow`` has one batch in PySpark 4.1. A bound would end it too soon.
 
     Args:
-        option: its name.
         value: what it says; None or 0: no bound.
-        has_limits: whether PySpark has bounds.
 
     Raises:
         ConfigError: there is a bound, and PySpark has none.

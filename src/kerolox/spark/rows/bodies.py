@@ -6,16 +6,12 @@ since 4.9 (``compressType``), are inflated here, by packages that the workers ma
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable
 
 from kerolox.errors import KeroloxError, RemoteProtocolError
+from kerolox.message import MessageQueue
 from kerolox.protocol.compression import CodecMissingError, inflate_body
 from kerolox.spark.options import BodyErrors
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from kerolox.message import MessageQueue
 
 
 class BodyError(KeroloxError):
@@ -35,7 +31,6 @@ def odd_body_at(where: str, policy: BodyErrors) -> Callable[[bytes, int, int], b
 
     Args:
         where: the place, as an error names it before the number that the kernel gives.
-        policy: what stands for such a body.
 
     A package that the worker lacks is no fault of the message, so it is an error under ``null``
     too; otherwise each worker would give other rows.

@@ -10,6 +10,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import pyarrow
+import pyarrow.compute
+
 from kerolox.client.core.namespaces import without_namespace
 from kerolox.errors import RemoteProtocolError
 from kerolox.kernel.choice import load_kernel
@@ -20,7 +23,6 @@ from kerolox.spark.rows.schema import arrow_schema, column_of
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    import pyarrow
     from pyspark.sql.types import StructType
 
     from kerolox.kernel.choice import Kernel
@@ -41,7 +43,6 @@ class ColumnDecoder:
     Args:
         schema: the columns as Spark wants them.
         tags: keep only messages with one of these tags, by text; empty: keep all.
-        body_errors: what stands for a body that can't be inflated.
         namespace: is taken off the names of topics.
         kernel: who decodes; the process's own choice by default.
     """
@@ -87,8 +88,6 @@ class ColumnDecoder:
     def _decode_from(
         self, start: int, records: bytes, queue: MessageQueue
     ) -> tuple[pyarrow.RecordBatch, int, int]:
-        import pyarrow
-
         try:
             rows, buffers, end = self._kernel.decode_columns(
                 records,
@@ -115,8 +114,6 @@ class ColumnDecoder:
         return batch, rows, end
 
     def _matches(self, rows: int, buffers: object) -> pyarrow.Array:
-        import pyarrow
-        import pyarrow.compute
 
         tags = column_array(pyarrow.string(), rows, buffers)
         return pyarrow.compute.is_in(tags, value_set=pyarrow.array(self._tags))
@@ -124,8 +121,6 @@ class ColumnDecoder:
 
 def _shown_topics(topics: pyarrow.Array, namespace: str) -> pyarrow.Array:
     """Names of topics as the user knows them; there are few different ones."""
-    import pyarrow
-
     encoded = topics.dictionary_encode()
     shown = [without_namespace(namespace, name) for name in encoded.dictionary.to_pylist()]
     names = pyarrow.array(shown, pyarrow.string())
@@ -134,8 +129,6 @@ def _shown_topics(topics: pyarrow.Array, namespace: str) -> pyarrow.Array:
 
 def column_array(kind: pyarrow.DataType, rows: int, buffers: object) -> pyarrow.Array:
     """An array over the kernel's buffers: one (numbers, truths), 3 (text, binary) or 5 (map)."""
-    import pyarrow
-
     wrap = pyarrow.py_buffer
     if not isinstance(buffers, tuple):
         return pyarrow.Array.from_buffers(kind, rows, [None, wrap(buffers)], null_count=0)

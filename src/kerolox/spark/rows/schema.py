@@ -4,20 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from pyspark.sql.types import (
-    BinaryType,
-    DataType,
-    IntegerType,
-    LongType,
-    MapType,
-    StringType,
-    StructField,
-    StructType,
-    TimestampType,
-)
+from pyspark.sql import types
 
 from kerolox.config import nearest
 from kerolox.errors import ConfigError
+from kerolox.spark.option_values import of_option
 from kerolox.text import printable
 
 if TYPE_CHECKING:
@@ -25,69 +16,59 @@ if TYPE_CHECKING:
 
     import pyarrow
 
-COLUMNS: dict[str, DataType] = {
-    "topic": StringType(),
-    "brokerName": StringType(),
-    "queueId": IntegerType(),
-    "queueOffset": LongType(),
-    "commitLogOffset": LongType(),
-    "bornTimestamp": TimestampType(),
-    "storeTimestamp": TimestampType(),
-    "bornHost": StringType(),
-    "storeHost": StringType(),
-    "flag": IntegerType(),
-    "sysFlag": IntegerType(),
-    "tags": StringType(),
-    "keys": StringType(),
-    "msgId": StringType(),
-    "uniqKey": StringType(),
-    "reconsumeTimes": IntegerType(),
-    "preparedTransactionOffset": LongType(),
-    "body": BinaryType(),
-    "properties": MapType(StringType(), StringType()),
+COLUMNS: dict[str, types.DataType] = {
+    "topic": types.StringType(),
+    "brokerName": types.StringType(),
+    "queueId": types.IntegerType(),
+    "queueOffset": types.LongType(),
+    "commitLogOffset": types.LongType(),
+    "bornTimestamp": types.TimestampType(),
+    "storeTimestamp": types.TimestampType(),
+    "bornHost": types.StringType(),
+    "storeHost": types.StringType(),
+    "flag": types.IntegerType(),
+    "sysFlag": types.IntegerType(),
+    "tags": types.StringType(),
+    "keys": types.StringType(),
+    "msgId": types.StringType(),
+    "uniqKey": types.StringType(),
+    "reconsumeTimes": types.IntegerType(),
+    "preparedTransactionOffset": types.LongType(),
+    "body": types.BinaryType(),
+    "properties": types.MapType(types.StringType(), types.StringType()),
 }
 """Every column in its order, with its type. tags, keys and uniqKey may be null."""
 
 
-def full_schema() -> StructType:
+def full_schema() -> types.StructType:
     """All columns."""
     return schema_of(COLUMNS)
 
 
 def schema_of(
-    names: Iterable[str], *, known: Mapping[str, DataType] = COLUMNS, source: str = "rocketmq"
-) -> StructType:
+    names: Iterable[str], *, known: Mapping[str, types.DataType] = COLUMNS, source: str = "rocketmq"
+) -> types.StructType:
     """The schema of the columns that option ``columns`` names, in the order given.
-
-    Args:
-        names: of the columns.
-        known: the columns that the source has.
-        source: the format's name, for errors.
 
     Raises:
         ConfigError: there is no such column; names the nearest.
     """
-    try:
+    with of_option("columns"):
         kinds = [(name, known[column_of(name, known, source)]) for name in names]
-    except ConfigError as error:
-        raise ConfigError(f"option columns: {error}") from None
-    return StructType([StructField(name, kind) for name, kind in kinds])
+    return types.StructType([types.StructField(name, kind) for name, kind in kinds])
 
 
 def check_schema(
-    schema: StructType,
+    schema: types.StructType,
     columns: Sequence[str] | None,
     *,
-    known: Mapping[str, DataType] = COLUMNS,
+    known: Mapping[str, types.DataType] = COLUMNS,
     source: str = "rocketmq",
 ) -> None:
     """Check a schema that a user gave with ``.schema(...)``: any columns of ours in any order.
 
     Args:
-        schema: as it was given.
         columns: what option ``columns`` says; None: it was not given.
-        known: the columns that the source has.
-        source: the format's name, for errors.
 
     Raises:
         ConfigError: an unknown column, another type, or not what option ``columns`` says.
@@ -111,7 +92,9 @@ def check_schema(
         )
 
 
-def column_of(name: str, known: Mapping[str, DataType] = COLUMNS, source: str = "rocketmq") -> str:
+def column_of(
+    name: str, known: Mapping[str, types.DataType] = COLUMNS, source: str = "rocketmq"
+) -> str:
     """A column's own spelling.
 
     Raises:
@@ -125,7 +108,7 @@ def column_of(name: str, known: Mapping[str, DataType] = COLUMNS, source: str = 
     return canonical
 
 
-def arrow_schema(schema: StructType) -> pyarrow.Schema:
+def arrow_schema(schema: types.StructType) -> pyarrow.Schema:
     """What Spark compares a batch's schema with."""
     from pyspark.sql.pandas.types import to_arrow_schema
 

@@ -94,10 +94,7 @@ class BrokerSender:
     """One broker as a task sees it; belongs to one thread.
 
     Args:
-        broker_name: its name.
-        connector: makes the connections.
         address: where it is now.
-        header: of all requests.
         bytes_max: most bytes without an answer.
         requested: is given what the broker asks of us.
     """
@@ -252,16 +249,12 @@ class BrokerSender:
         self.later.append(row_batch)
 
 
+@dataclass(slots=True, eq=False)
 class _SentBatch:
     """Waits for the answer to a row batch."""
 
-    __slots__ = ("_ended", "_row_batch")
-
-    def __init__(
-        self, row_batch: RowBatch, ended: list[tuple[RowBatch, RemotingCommand | Exception]]
-    ) -> None:
-        self._row_batch = row_batch
-        self._ended = ended
+    row_batch: RowBatch
+    ended: list[tuple[RowBatch, RemotingCommand | Exception]]
 
     def done(self) -> bool:
         """Nobody gives up a row batch."""
@@ -269,11 +262,11 @@ class _SentBatch:
 
     def set_result(self, answer: RemotingCommand, /) -> None:
         """The answer has come."""
-        self._ended.append((self._row_batch, answer))
+        self.ended.append((self.row_batch, answer))
 
     def set_exception(self, error: Exception, /) -> None:
         """It will not come."""
-        self._ended.append((self._row_batch, error))
+        self.ended.append((self.row_batch, error))
 
 
 def refused(row_batch: RowBatch, error: KeroloxError) -> SinkError:

@@ -3,25 +3,21 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import closing
-from typing import TYPE_CHECKING
+
+import pyarrow
 
 from kerolox.errors import KeroloxError
 from kerolox.spark.network.connecting import Connector
+from kerolox.spark.sink.options import SinkOptions
 from kerolox.spark.sink.queues import PublishRoutes
 from kerolox.spark.sink.task import TaskWriter
 from kerolox.spark.sink.transactions.commit import Transaction, half_queue, query_of, store_of
+from kerolox.spark.sink.transactions.decisions import Decision
+from kerolox.spark.sink.transactions.half_queue import HalfQueue
 from kerolox.spark.sink.transactions.halves import Checks, HalfWriter, new_attempt
 from kerolox.spark.sink.transactions.messages import SinkMessage
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
-
-    import pyarrow
-
-    from kerolox.spark.sink.options import SinkOptions
-    from kerolox.spark.sink.transactions.decisions import Decision
-    from kerolox.spark.sink.transactions.half_queue import HalfQueue
 
 QUERY_PROPERTY, BATCH_PROPERTY = "sql.streaming.queryId", "streaming.sql.batchId"
 """Local properties by which Spark tells tasks of a stream what they belong to."""
@@ -41,8 +37,6 @@ def write_partition(
     """Write one partition; runs in a Spark worker.
 
     Args:
-        options: of the write.
-        batches: its rows.
         batch: which of the writes of option ``transactionId``; a stream has its own numbers.
         rows_per_second: most rows of this partition; None: as fast as brokers take them.
 
@@ -77,13 +71,9 @@ def write_halves(
     """Write one partition of a transaction.
 
     Args:
-        options: of the write.
         query: the id of the query, or the name of a batch write.
         batch: the micro-batch, 0 in a batch write.
-        partition: its number.
         number: Spark's number of the attempt.
-        batches: its rows.
-        rows_per_second: most of them; None: as fast as brokers take them.
     """
     attempt = new_attempt(query, batch, partition, number)
     if _is_decided(options, query, batch):

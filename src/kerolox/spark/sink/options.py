@@ -7,26 +7,23 @@ row's value is null.
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from kerolox.client.core.namespaces import with_namespace
 from kerolox.client.core.validate import check_producer_group, check_send_topic
 from kerolox.codec.python_rows import PROPERTIES_RESERVE_BYTES
-from kerolox.errors import ConfigError, MessageRejectedError
+from kerolox.errors import ConfigError
 from kerolox.message import Message, encode_properties
 from kerolox.protocol.codes import FRAME_BYTES_MAX
 from kerolox.protocol.names import PROPERTIES_BYTES_MAX
+from kerolox.security.credentials import Credentials
+from kerolox.security.tls import TlsSettings
 from kerolox.spark.bounds import QUEUE_ID_MAX
-from kerolox.spark.option_values import CONNECTION_OPTIONS, OptionValues, check_path
+from kerolox.spark.option_values import CONNECTION_OPTIONS, OptionValues, check_path, of_option
 from kerolox.text import printable
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from kerolox.security.credentials import Credentials
-    from kerolox.security.tls import TlsSettings
 
 OPTIONS = {
     "nameServer": CONNECTION_OPTIONS["nameServer"],
@@ -52,7 +49,6 @@ OPTIONS = {
     "transactionId": "batch, transactional: the name of this write; the same name writes once",
     **CONNECTION_OPTIONS,
 }
-"""Every option with its meaning."""
 
 PRODUCER_GROUP_DEFAULT = "spark-rocketmq"
 
@@ -231,10 +227,8 @@ def _check_transaction_id(name: str) -> None:
 def _topic(values: OptionValues, namespace: str) -> str:
     topic = values.text("topic")
     if topic:
-        try:
+        with of_option("topic"):
             check_send_topic(with_namespace(namespace, topic))
-        except MessageRejectedError as error:
-            raise ConfigError(f"option topic: {error}") from None
     elif "topic" in values:
         raise ConfigError("option topic is empty; name a topic, or leave it out")
     return topic
@@ -243,10 +237,8 @@ def _topic(values: OptionValues, namespace: str) -> str:
 def _group(values: OptionValues, namespace: str) -> str:
     group = with_namespace(namespace, values.text("producerGroup"))
     if group:
-        try:
+        with of_option("producerGroup"):
             check_producer_group(group)
-        except ConfigError as error:
-            raise ConfigError(f"option producerGroup: {error}") from None
     return group
 
 
@@ -298,10 +290,8 @@ def _properties(values: OptionValues) -> dict[str, str]:
         raise ConfigError(f"option properties is no JSON ({error}); write {example}") from None
     if not isinstance(found, dict):
         raise ConfigError(f"option properties is no object; write {example}")
-    try:
+    with of_option("properties"):
         Message("t", b"b", properties=found)
-    except MessageRejectedError as error:
-        raise ConfigError(f"option properties: {printable(str(error))}") from None
     for part in (*found, *found.values()):
         if not part.isprintable():
             raise ConfigError(f"option properties: {printable(part)!r} has a control character")

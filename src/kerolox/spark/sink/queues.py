@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import pyarrow
 import pyarrow.compute
@@ -23,14 +23,10 @@ from kerolox.errors import (
     RemotingError,
     TopicRouteNotFoundError,
 )
+from kerolox.message import MessageQueue
 from kerolox.protocol.names import AUTO_CREATE_TOPIC
-from kerolox.spark.network.connecting import Asker
-from kerolox.spark.sink.rows import text_column
-
-if TYPE_CHECKING:
-    from kerolox.message import MessageQueue
-    from kerolox.spark.network.connecting import Connector
-    from kerolox.spark.sink.rows import Rows
+from kerolox.spark.network.connecting import Asker, Connector
+from kerolox.spark.sink.rows import Rows, text_column
 
 NEW_TOPIC_QUEUES = 4
 """``defaultTopicQueueNums`` of producers."""
@@ -212,7 +208,6 @@ def by_topic(rows: Rows, topic: str) -> list[tuple[str, pyarrow.Array | None]]:
     """The topics of a batch, each with its rows; None: all of them.
 
     Args:
-        rows: the batch.
         topic: that of all rows where there is no column topic.
     """
     topics = rows.topics
@@ -227,10 +222,7 @@ def shares_of(
     """The rows of one topic by what they want.
 
     Args:
-        rows: the batch.
-        topic: the topic.
         indices: which rows; None: all.
-        queue_count: how many queues the topic has.
     """
     wishes = [
         _text_of(rows.broker_names),

@@ -7,19 +7,7 @@ from __future__ import annotations
 
 import pyarrow
 import pyarrow.compute
-from pyspark.sql.types import (
-    ArrayType,
-    BinaryType,
-    ByteType,
-    DataType,
-    IntegerType,
-    LongType,
-    MapType,
-    ShortType,
-    StringType,
-    StructType,
-    TimestampType,
-)
+from pyspark.sql import types
 
 from kerolox.codec.python_rows import MapColumn, RowColumns, RowRules, TextColumn
 from kerolox.config import nearest
@@ -27,20 +15,26 @@ from kerolox.errors import ConfigError
 from kerolox.message import RESERVED_PROPERTIES, PropertyKey, encode_properties
 from kerolox.spark.sink.options import ReservedProperties, SinkOptions
 
-_WHOLE = (IntegerType, ShortType, ByteType)
+_WHOLE = (types.IntegerType, types.ShortType, types.ByteType)
 
-COLUMNS: dict[str, tuple[type[DataType], ...]] = {
-    "body": (BinaryType, StringType),
-    "topic": (StringType,),
-    "tags": (StringType,),
-    "keys": (StringType, ArrayType),
-    "properties": (MapType,),
+COLUMNS: dict[str, tuple[type[types.DataType], ...]] = {
+    "body": (types.BinaryType, types.StringType),
+    "topic": (types.StringType,),
+    "tags": (types.StringType,),
+    "keys": (types.StringType, types.ArrayType),
+    "properties": (types.MapType,),
     "flag": _WHOLE,
     "delayLevel": _WHOLE,
-    "deliverTime": (TimestampType, LongType),
+    "deliverTime": (types.TimestampType, types.LongType),
     "queueId": _WHOLE,
-    "brokerName": (StringType,),
-    "orderingKey": (StringType, IntegerType, LongType, ShortType, ByteType),
+    "brokerName": (types.StringType,),
+    "orderingKey": (
+        types.StringType,
+        types.IntegerType,
+        types.LongType,
+        types.ShortType,
+        types.ByteType,
+    ),
 }
 """Every column that can be written, with the types that it may have."""
 
@@ -54,7 +48,7 @@ _OUR_OWN = (
 """Names by which halves are told apart when they are ended."""
 
 
-def check_schema(schema: StructType, options: SinkOptions) -> None:
+def check_schema(schema: types.StructType, options: SinkOptions) -> None:
     """Refuse rows that can't be messages, by their columns.
 
     Raises:
@@ -96,16 +90,18 @@ def _canonical(name: str) -> str:
     return found
 
 
-def _has_texts(kind: DataType) -> bool:
-    if isinstance(kind, ArrayType):
-        return isinstance(kind.elementType, StringType)
-    if isinstance(kind, MapType):
-        return isinstance(kind.keyType, StringType) and isinstance(kind.valueType, StringType)
+def _has_texts(kind: types.DataType) -> bool:
+    if isinstance(kind, types.ArrayType):
+        return isinstance(kind.elementType, types.StringType)
+    if isinstance(kind, types.MapType):
+        return isinstance(kind.keyType, types.StringType) and isinstance(
+            kind.valueType, types.StringType
+        )
     return True
 
 
 def _types_of(name: str) -> str:
-    shown = {ArrayType: "array<string>", MapType: "map<string,string>"}
+    shown = {types.ArrayType: "array<string>", types.MapType: "map<string,string>"}
     names = [shown.get(kind) or kind().simpleString() for kind in COLUMNS[name]]
     return " or ".join(names)
 
@@ -126,8 +122,6 @@ class Rows:
     """The rows of one record batch, with what options say of them filled in.
 
     Args:
-        batch: as Spark gives it.
-        options: of the write.
         first_row: the number of its first row in the partition.
     """
 

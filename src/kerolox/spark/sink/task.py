@@ -7,8 +7,9 @@ import random
 import secrets
 import time
 from bisect import bisect_right
+from collections.abc import Callable, Iterator
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from kerolox.addresses import local_address
 from kerolox.client.core.namespaces import with_namespace
@@ -17,30 +18,155 @@ from kerolox.client.core.sending.unique_id import UniqueIdFactory
 from kerolox.client.core.validate import check_send_topic
 from kerolox.codec.python_rows import RowIds, check_row, flag_of, id_of, property_text
 from kerolox.codec.rows import row_codec
-from kerolox.errors import MessageRejectedError
+from kerolox.errors import KeroloxError, MessageRejectedError
 from kerolox.message import ITEM_END, PropertyKey, encode_properties
 from kerolox.protocol.names import AUTO_CREATE_TOPIC, RETRY_PREFIX
 from kerolox.spark.network.connecting import Connector
-from kerolox.spark.sink.broker_sender import BrokerSender, RowBatch
+from kerolox.spark.sink.broker_sender import BrokerSender, RowBatch, refused
 from kerolox.spark.sink.errors import SinkError
-from kerolox.spark.sink.pacing import slices
 from kerolox.spark.sink.queues import NEW_TOPIC_QUEUES, PublishRoutes, by_topic, shares_of
 from kerolox.spark.sink.rows import Rows, rules_of
-from kerolox.spark.sink.task_sender import TaskSender
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable
 
     import pyarrow
 
     from kerolox.codec.python_rows import RowColumns
     from kerolox.message import MessageQueue
     from kerolox.spark.sink.options import SinkOptions
-    from kerolox.spark.sink.queues import Share, TopicQueues
+    from kerolox.spark.sink.queues import PublishRoutes, Share, TopicQueues
     from kerolox.spark.sink.transactions.halves import HalfWriter
 
+IDLE_SECONDS = 0.01
+"""Longest pause between checks of what is to go out again."""
+
+
+class TaskSender:
+    """The broker senders of one task.
+
+    Args:
+        seconds_max: longest time for a row batch and its tries together.
+    """
+
+    def __init__(
+        self,
+        make_sender: Callable[[str], BrokerSender],
+        routes: PublishRoutes,
+        *,
+        seconds_max: float,
+    ) -> None:
+        self._make_sender = make_sender
+        self._routes = routes
+        self._seconds_max = seconds_max
+        self.broker_senders: dict[str, BrokerSender] = {}
+
+    def send(self, row_batch: RowBatch) -> None:
+        """Send a row batch, once its broker has space for it.
+
+        Raises:
+            SinkError: these rows, or others before them, can't be written.
+        """
+        while True:
+            broker_sender = self._broker_sender(row_batch.queue.broker_name)
+            if broker_sender.later:
+                self._send_again(broker_sender)
+            if not broker_sender.later and broker_sender.has_capacity(row_batch):
+                broker_sender.send(row_batch)
+                broker_sender.take_answers(wait=False)
+                return
+            self._progress(broker_sender)
+
+    def finish(self) -> None:
+        """Wait until each row batch is stored."""
+        while busy := [
+            broker_sender
+            for broker_sender in self.broker_senders.values()
+            if not broker_sender.is_idle
+        ]:
+            for broker_sender in busy:
+                self._send_again(broker_sender)
+                self._progress(broker_sender)
+
+    def close(self) -> None:
+        """Close the connections. Idempotent."""
+        for broker_sender in self.broker_senders.values():
+            broker_sender.close()
+
+    def _broker_sender(self, broker_name: str) -> BrokerSender:
+        broker_sender = self.broker_senders.get(broker_name)
+        if broker_sender is None:
+            broker_sender = self.broker_senders[broker_name] = self._make_sender(broker_name)
+        return broker_sender
+
+    def _progress(self, broker_sender: BrokerSender) -> None:
+        """Wait for an answer, or for the time of the next try."""
+        if broker_sender.has_open:
+            broker_sender.take_answers(wait=True)
+        elif broker_sender.later:
+            pause = broker_sender.later[0].due - time.monotonic()
+            time.sleep(min(max(pause, 0.0), IDLE_SECONDS))
+
+    def _send_again(self, broker_sender: BrokerSender) -> None:
+        """Send what is due, in its order, as far as there is space."""
+        now = time.monotonic()
+        while broker_sender.later and broker_sender.later[0].due <= now:
+            row_batch = broker_sender.later[0]
+            if now - row_batch.first_sent >= self._seconds_max:
+                raise refused(row_batch, self._too_late(row_batch)) from row_batch.error
+            if not broker_sender.may_send_again(row_batch):
+                return
+            broker_sender.later.popleft()
+            self._reroute(row_batch)
+            self._broker_sender(row_batch.queue.broker_name).send(row_batch)
+
+    def _reroute(self, row_batch: RowBatch) -> None:
+        """Another broker may do better, where the rows leave the choice."""
+        if row_batch.is_fixed:
+            return
+        queues = self._routes.queues(row_batch.queue.topic)
+        others = [q for q in queues.queues if q.broker_name != row_batch.queue.broker_name]
+        if others:
+            row_batch.queue = others[row_batch.tries % len(others)]
+
+    def _too_late(self, row_batch: RowBatch) -> KeroloxError:
+        seconds = self._seconds_max
+        return KeroloxError(
+            f"{row_batch.tries} tries within {seconds:g} s (option sendTimeoutMs), the last one: "
+            f"{row_batch.error}"
+        )
+
+
+SLICES_A_SECOND = 10
+
+
+def slices(
+    batches: Iterator[pyarrow.RecordBatch],
+    rate: float,
+    *,
+    clock: Callable[[], float] = time.monotonic,
+    sleep: Callable[[float], None] = time.sleep,
+) -> Iterator[pyarrow.RecordBatch]:
+    """The batches in slices, each not before its rows are due.
+
+    Args:
+        rate: most rows a second.
+        clock: seconds that pass evenly.
+        sleep: waits so many.
+    """
+    size = max(1, int(rate / SLICES_A_SECOND))
+    started, given = clock(), 0
+    for batch in batches:
+        for first in range(0, batch.num_rows, size):
+            part = batch.slice(first, size)
+            early = started + given / rate - clock()
+            if early > 0:
+                sleep(early)
+            given += part.num_rows
+            yield part
+
+
 ROWS_AT_ONCE = 8192
-"""Rows that are encoded at once."""
 
 BYTES_AT_ONCE = 4 * 1024 * 1024
 """Bodies that are encoded at once, about; a larger one alone."""
@@ -52,7 +178,6 @@ class TaskWriter:
     """Writes the rows of one partition; all of them are stored when :meth:`write` returns.
 
     Args:
-        options: of the write.
         partition: its number, for errors.
         halves: makes the rows half messages; None: they are plain messages.
         broker_topics: is filled with a topic for each broker, whose route has its address.
@@ -98,7 +223,6 @@ class TaskWriter:
         """Write all rows.
 
         Args:
-            batches: the rows.
             rows_per_second: most of them; None: as fast as brokers take them.
 
         Raises:
@@ -286,46 +410,34 @@ class TaskWriter:
         return _Delays(levels, times)
 
 
-class _RowSlice:
+class _RowSlice(NamedTuple):
     """Rows of a share that are encoded at once."""
 
-    __slots__ = ("_rows", "columns", "queues", "share", "start", "stop")
-
-    def __init__(
-        self,
-        rows: Rows,
-        share: Share,
-        queues: TopicQueues,
-        columns: RowColumns,
-        start: int,
-        stop: int,
-    ) -> None:
-        self._rows = rows
-        self.share = share
-        self.queues = queues
-        self.columns = columns
-        self.start = start
-        self.stop = stop
+    rows: Rows
+    share: Share
+    queues: TopicQueues
+    columns: RowColumns
+    start: int
+    stop: int
 
     def number(self, row: int) -> int:
         """The number in the partition of a row of the share."""
         indices = self.share.indices
-        return self._rows.first_row + int(row if indices is None else indices[row].as_py())
+        return self.rows.first_row + int(row if indices is None else indices[row].as_py())
 
 
-class _Delays:
+class _Delays(NamedTuple):
     """How the rows of a share are delayed."""
 
-    def __init__(self, levels: pyarrow.Array | None, times: pyarrow.Array | None) -> None:
-        self._levels = levels
-        self._times = times
+    levels: pyarrow.Array | None
+    times: pyarrow.Array | None
 
     def of(self, row: int) -> dict[str, str]:
         """The properties that delay a row."""
         found = {}
         for name, values in (
-            (PropertyKey.DELAY, self._levels),
-            (PropertyKey.START_DELIVER_TIME, self._times),
+            (PropertyKey.DELAY, self.levels),
+            (PropertyKey.START_DELIVER_TIME, self.times),
         ):
             value = 0 if values is None else values[row].as_py()
             if value > 0:

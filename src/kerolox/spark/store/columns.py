@@ -40,20 +40,12 @@ _OF_KERNEL = {"physicalOffset": "commitLogOffset"}
 
 
 def store_schema(columns: Sequence[str] | None) -> StructType:
-    """The schema of option ``columns``; None: all columns of ``rocketmq``.
-
-    Raises:
-        ConfigError: there is no such column.
-    """
+    """The schema of option ``columns``; None: all columns of ``rocketmq``."""
     return schema_of(columns or tuple(COLUMNS), known=STORE_COLUMNS, source=FORMAT)
 
 
 def check_store_schema(schema: StructType, columns: Sequence[str] | None) -> None:
-    """Check a schema that a user gave with ``.schema(...)``.
-
-    Raises:
-        ConfigError: an unknown column, another type, or not what option ``columns`` says.
-    """
+    """Check a schema that a user gave with ``.schema(...)``."""
     check_schema(schema, columns, known=STORE_COLUMNS, source=FORMAT)
 
 
@@ -70,8 +62,6 @@ class RowBatches:
     """Makes record batches of rows.
 
     Args:
-        schema: the columns as Spark wants them.
-        broker_name: for column brokerName.
         further: columns that the kernel decodes besides, for who chooses rows by them.
     """
 

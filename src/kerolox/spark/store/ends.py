@@ -15,7 +15,7 @@ from kerolox.spark.store.scan import LOOKBACK_BYTES, Damage, LogScan, Rows, Spli
 
 if TYPE_CHECKING:
     from kerolox.inspect.places import LogFile
-    from kerolox.kernel import ColumnBuffer
+    from kerolox.kernel.choice import ColumnBuffer
     from kerolox.spark.store.files.listing import StoreListing
 
 ZEROS_OF_A_RECORD_MAX = 64 * 1024
@@ -46,13 +46,9 @@ def find_log_end(listing: StoreListing, known: int | None = None) -> LogEnd:
     """The end of a listed log.
 
     Args:
-        listing: the store.
         known: a record begins or the log ended here when it was examined before: the search starts
             with it, unless the log was cut before it. None: it starts near the last byte that is
             not zero.
-
-    Raises:
-        OSError: a file can't be read.
     """
     if known is not None and _is_cut(listing, known):
         known = None

@@ -48,15 +48,9 @@ def scan_entries(
     """The rows of ranges of queues, queue by queue, and what of them is damaged.
 
     Args:
-        disk: where the store is.
-        files: of the commit log.
-        queue_folder: of the consume queues.
-        ranges: which messages.
         bounds: physical offsets from which and before which records are read.
-        wanted: what is made of them.
 
     Raises:
-        OSError: a file can't be read.
         ValueError: an unknown column, or a body that can't be inflated.
     """
     with _Log(disk, files) as log:

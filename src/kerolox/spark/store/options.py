@@ -39,7 +39,6 @@ OPTIONS = {
     "maxBytesPerTrigger": "stream: most bytes of the log in a micro-batch; needs PySpark 4.2",
     "pollIntervalMs": "stream: time between checks while nothing comes, default 250",
 }
-"""Every option with its meaning."""
 
 SPLIT_BYTES_DEFAULT = 256 * 1024 * 1024
 """Twice what Spark gives a task of other files (spark.sql.files.maxPartitionBytes): a task of
@@ -204,8 +203,7 @@ def _broker_names(values: OptionValues, stores: int) -> tuple[str, ...]:
 
 
 def _subscription(values: OptionValues) -> tuple[tuple[str, ...], str]:
-    if "subscribe" in values and "subscribePattern" in values:
-        raise ConfigError("options subscribe and subscribePattern exclude each other; give one")
+    values.one_of("subscribe", "subscribePattern")
     topics = values.items("subscribe")
     if "subscribe" in values and not topics:
         raise ConfigError(

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import logging
 from typing import TYPE_CHECKING, NamedTuple
 
 from pyspark.sql.datasource import InputPartition
 
 from kerolox.inspect.places import LogFile
-from kerolox.spark.positions.offsets import DataLossError
+from kerolox.spark.positions.offsets import report_loss
 from kerolox.spark.rows.bodies import odd_body_at
 from kerolox.spark.store.columns import CRC_OK, RowBatches
 from kerolox.spark.store.entries import scan_entries
@@ -33,8 +32,6 @@ SMALL_BATCH_BYTES = 1024 * 1024
 """Unless they have so many bytes: then a copy costs more."""
 
 _PLACE_COLUMNS = ("topic", "queueId", "queueOffset")
-
-_log = logging.getLogger(__name__)
 
 
 class _Part(NamedTuple):
@@ -136,22 +133,14 @@ def _rows(part: _Part, wanted: Wanted, options: StoreOptions) -> Iterator[Rows]:
 
 
 def report_damage(location: str, damage: Damage, *, fail_on_data_loss: bool) -> None:
-    """Say that bytes of a log hold no record.
-
-    Raises:
-        DataLossError: ``fail_on_data_loss`` is set.
-    """
+    """Say that bytes of a log hold no record."""
     what = (
         f"{location}: {damage.length} bytes of the commit log from physical offset "
         f"{damage.offset} on hold no whole record: {damage.reason}"
     )
-    if not fail_on_data_loss:
-        _log.warning("data lost, going on: %s", what)
-        return
-    advice = "set option failOnDataLoss=false to go on behind it"
-    if "CRC" in damage.reason:
-        advice += f", or ask for column {CRC_OK} to read such records"
-    raise DataLossError(f"{what}; {advice}")
+    if fail_on_data_loss and "CRC" in damage.reason:
+        what += f"; ask for column {CRC_OK} to read such records"
+    report_loss(what, fail_on_data_loss=fail_on_data_loss)
 
 
 def _within(

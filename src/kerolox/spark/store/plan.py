@@ -5,21 +5,36 @@ from __future__ import annotations
 import logging
 import posixpath
 import re
+from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from pyspark.sql.datasource import DataSourceReader, InputPartition
+from pyspark.sql.types import StructType
 
 from kerolox.config import nearest
 from kerolox.errors import ConfigError, RemoteProtocolError
 from kerolox.protocol import fastjson
 from kerolox.protocol.records import store_time_of
-from kerolox.spark.positions.offsets import DataLossError
+from kerolox.spark.positions.offsets import report_loss
+from kerolox.spark.store.columns import check_store_schema
 from kerolox.spark.store.ends import LogEnd, find_log_end
 from kerolox.spark.store.entries import BYTES_PER_ENTRY, BYTES_PER_REMOTE_ENTRY
 from kerolox.spark.store.files.listing import StoreListing, list_store
 from kerolox.spark.store.files.queues import QueueRange, StoreQueue, queue_ids, queue_path
 from kerolox.spark.store.options import ConsumeQueues, StoreOptions, is_system_topic
-from kerolox.spark.store.partition import StorePartition, log_partition, queue_partition
+from kerolox.spark.store.partition import (
+    StorePartition,
+    log_partition,
+    queue_partition,
+    read_partition,
+)
 from kerolox.spark.store.scan import plan_splits
+from kerolox.spark.worker import STORE_READING_MODULE, packed, short_errors
+
+if TYPE_CHECKING:
+    import pyarrow
 
 _CLOCK_MARGIN_MS = 10 * 60 * 1000
 """A broker's clock may be set back by so much: files that a time just leaves out are read."""
@@ -49,14 +64,12 @@ def examine(
     """List one of the stores and find its log's end; odd files and a torn tail are warned of.
 
     Args:
-        options: of the query.
         number: of the store, in the order of its paths.
         known: where the log's end was before; then faults of the listing were told before.
         reported: where a torn tail was that needs no second warning.
 
     Raises:
         StoreError: it is no store.
-        OSError: it can't be read.
     """
     listing = list_store(options.paths[number], options.log_paths)
     end = find_log_end(listing, known)
@@ -75,17 +88,6 @@ def broker_name_of(options: StoreOptions, number: int) -> str | None:
     return options.broker_names[number] if options.broker_names else None
 
 
-def report_loss(what: str, *, fail_on_data_loss: bool) -> None:
-    """Say that messages asked for are not there any more.
-
-    Raises:
-        DataLossError: ``fail_on_data_loss`` is set.
-    """
-    if fail_on_data_loss:
-        raise DataLossError(f"{what}; set option failOnDataLoss=false to go on without them")
-    _log.warning("data lost, going on: %s", what)
-
-
 def batch_range(options: StoreOptions, number: int) -> StoreRange:
     """What a batch reads of a store.
 
@@ -93,7 +95,6 @@ def batch_range(options: StoreOptions, number: int) -> StoreRange:
         StoreError: it is no store.
         ConfigError: it has not the topics that ``subscribe`` names.
         DataLossError: it has not all that was asked for, and ``failOnDataLoss`` is set.
-        OSError: it can't be read.
     """
     listing, log_end = examine(options, number)
     check_topics(listing, options)
@@ -123,11 +124,7 @@ def batch_range(options: StoreOptions, number: int) -> StoreRange:
 
 
 def check_gaps(found: StoreRange, options: StoreOptions) -> None:
-    """Say which files of a range are missing.
-
-    Raises:
-        DataLossError: some are, and ``failOnDataLoss`` is set.
-    """
+    """Say which files of a range are missing."""
     for start, end in found.listing.gaps:
         if start < found.end and end > found.start:
             what = f"{found.listing.location}: files of the log from {start} to {end} are missing"
@@ -217,6 +214,32 @@ def plan_batch(found: StoreRange, options: StoreOptions) -> list[StorePartition]
         queue_partition(found.listing, group, bounds, found.broker_name)
         for group in queue_groups(ranges)
     ]
+
+
+class StoreBatchReader(DataSourceReader):  # type: ignore[misc]
+    """Reads what the stores hold when the query is planned."""
+
+    def __init__(self, options: StoreOptions, schema: StructType) -> None:
+        check_store_schema(schema, options.columns)
+        self._options = options
+        self._schema = schema
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return packed(self._options, self._schema, STORE_READING_MODULE)
+
+    @short_errors
+    def partitions(self) -> list[InputPartition]:
+        """List the stores, find where their logs end, and cut them."""
+        options = self._options
+        return [
+            partition
+            for number in range(len(options.paths))
+            for partition in plan_batch(batch_range(options, number), options)
+        ]
+
+    def read(self, partition: InputPartition) -> Iterator[pyarrow.RecordBatch]:
+        """Read one partition, in a worker."""
+        return read_partition(partition, self._options, self._schema)
 
 
 def queue_ranges(found: StoreRange, options: StoreOptions) -> list[QueueRange]:

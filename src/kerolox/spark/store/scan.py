@@ -17,7 +17,7 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, cast
 
 from kerolox.inspect.log_walk import fault_of_head
-from kerolox.kernel import Kernel, load_kernel
+from kerolox.kernel.choice import Kernel, load_kernel
 from kerolox.protocol.records import (
     BLANK_MAGIC,
     MESSAGE_MAGIC,
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from collections.abc import Generator, Iterator, Sequence
 
     from kerolox.inspect.places import LogFile
-    from kerolox.kernel import ColumnBuffers, OddBody, TopicChoice
+    from kerolox.kernel.choice import ColumnBuffers, OddBody, TopicChoice
     from kerolox.spark.store.files.disk import Disk, StoreFile
 
 WINDOW_BYTES = 2 * 1024 * 1024
@@ -86,7 +86,7 @@ class Wanted:
     def scan(
         self, kernel: Kernel, data: bytes, start: int, stop: int, log_offset: int | None
     ) -> tuple[int, dict[str, ColumnBuffers], int, int, bool]:
-        """See :meth:`kerolox.kernel.Kernel.scan_columns`."""
+        """See :meth:`kerolox.kernel.choice.Kernel.scan_columns`."""
         return kernel.scan_columns(
             data,
             self.columns,
@@ -143,10 +143,7 @@ def plan_splits(
     """Splits of about equal size for the records that begin in a range.
 
     Args:
-        start: where the range begins.
         end: where it ends: where a record begins, or the log ends.
-        files: the log's.
-        split_bytes: most bytes of a split.
         at_border: a record or a file begins at ``start``.
     """
     starts = {file.start for file in files}
@@ -168,7 +165,6 @@ class LogScan:
     """Reads records of a log.
 
     Args:
-        disk: where the files are.
         files: of the log, in order.
         log_end: physical offset after the last record that counts; None: as far as the files go.
         kernel: who decodes; the process's own choice by default.
@@ -191,7 +187,6 @@ class LogScan:
         """The rows of a split, and what of it is damaged, in the order of the log.
 
         Raises:
-            OSError: a file can't be read.
             ValueError: an unknown column, or a body that can't be inflated.
         """
         position = split.start if split.at_border else self.border(split.start)
@@ -219,9 +214,6 @@ class LogScan:
     def border(self, offset: int) -> int:
         """Physical offset of the first record at or behind an offset; the end of the files if there
         is none.
-
-        Raises:
-            OSError: a file can't be read.
         """
         for file in self._files:
             if file.end <= offset:
@@ -242,13 +234,6 @@ class LogScan:
     def last_border(self, start: int, bytes_max: int) -> int:
         """Where so many bytes of records end: the last border that is not behind them, counted from
         the first record at or behind ``start``; behind that record when it alone is larger.
-
-        Args:
-            start: a physical offset.
-            bytes_max: from 1 up.
-
-        Raises:
-            OSError: a file can't be read.
         """
         first = self.border(start)
         limit = first + bytes_max
@@ -271,9 +256,6 @@ class LogScan:
         Args:
             file: the log's last.
             start: where one of its records begins.
-
-        Raises:
-            OSError: it can't be read.
         """
         tail: Damage | None = None
         with closing(self._disk.open(file.path)) as opened:
@@ -302,10 +284,7 @@ class _FileWalk:
     """Walks over the records of one open file.
 
     Args:
-        file: which.
-        opened: the same, open.
         end: physical offset after which nothing of this file is read.
-        kernel: decodes.
         is_last: no file follows, so that the log may end in this one.
     """
 

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from pyspark.sql.datasource import DataSourceStreamReader
     from pyspark.sql.types import StructType
 
-    from kerolox.spark.store.reader import StoreBatchReader
+    from kerolox.spark.store.plan import StoreBatchReader
     from kerolox.spark.worker import Packed, StreamPlanning
 
 STORE_FORMAT = "rocketmq-store"
@@ -59,7 +59,7 @@ class RocketMQStoreDataSource(DataSource):  # type: ignore[misc]
         """A reader for a batch query."""
         require_kerolox()
         from kerolox.spark.store.options import StoreOptions
-        from kerolox.spark.store.reader import StoreBatchReader
+        from kerolox.spark.store.plan import StoreBatchReader
 
         return StoreBatchReader(StoreOptions.parse(self.options), schema)
 

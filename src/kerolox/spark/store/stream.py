@@ -12,12 +12,15 @@ a store.
 
 from __future__ import annotations
 
-import logging
 import time
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, cast
+from typing import cast
+
+from pyspark.sql.datasource import InputPartition
+from pyspark.sql.types import StructType
 
 from kerolox.errors import ConfigError
+from kerolox.spark.positions.offsets import report_loss
 from kerolox.spark.positions.read_limits import (
     HAS_READ_LIMITS,
     ReadAllAvailable,
@@ -25,28 +28,20 @@ from kerolox.spark.positions.read_limits import (
     check_limit,
 )
 from kerolox.spark.store.columns import check_store_schema
+from kerolox.spark.store.files.listing import StoreListing
+from kerolox.spark.store.options import StoreOptions
 from kerolox.spark.store.plan import (
     StoreRange,
     broker_name_of,
     examine,
     narrowed,
     plan_range,
-    report_loss,
 )
 from kerolox.spark.store.scan import LogScan
 from kerolox.spark.worker import short_errors
 
-if TYPE_CHECKING:
-    from pyspark.sql.datasource import InputPartition
-    from pyspark.sql.types import StructType
-
-    from kerolox.spark.store.files.listing import StoreListing
-    from kerolox.spark.store.options import StoreOptions
-
 VERSION = 1
 Document = dict[str, object]
-
-_log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)

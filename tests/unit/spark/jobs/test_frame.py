@@ -1,7 +1,7 @@
 """What jobs share besides options: summaries, progress, errors, the registry, the command."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 from typing import ClassVar
@@ -44,12 +44,12 @@ class CountSummary(Summary):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CountOptions(ClusterOptions):
-    topics: tuple[str, ...] = field(metadata=option("a topic", flag="topic"))
-    since: int | None = field(default=None, metadata=option("stored since", is_time=True))
-    sets: Mapping[str, str] = field(default_factory=dict, metadata=option("changes", flag="set"))
-    keep: bool = field(default=True, metadata=option("keep all"))
-    kind: str = field(default="b", metadata=option("a kind", choices=tuple(Kind)))
-    limit: int = field(default=3, metadata=option("most rows", minimum=1))
+    topics: tuple[str, ...] = option("a topic", flag="topic")
+    since: int | None = option("stored since", default=None, is_time=True)
+    sets: Mapping[str, str] = option("changes", default={}, flag="set")
+    keep: bool = option("keep all", default=True)
+    kind: str = option("a kind", default="b", choices=tuple(Kind))
+    limit: int = option("most rows", default=3, minimum=1)
 
 
 class Session:

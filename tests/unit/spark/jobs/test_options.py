@@ -1,7 +1,7 @@
 """Options of jobs: what their declaration says is checked, and errors name the option."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import pytest
 
@@ -9,22 +9,22 @@ from kerolox.errors import ConfigError
 from kerolox.security.credentials import Credentials
 from kerolox.security.tls import TlsSettings
 from kerolox.spark.jobs.frame.cluster import ClusterOptions
-from kerolox.spark.jobs.frame.options import JobOptions, fields_of, option, option_error
+from kerolox.spark.jobs.frame.options import JobOptions, fields_of, option
 from kerolox.spark.options import SourceOptions
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Options(JobOptions):
-    topics: tuple[str, ...] = field(metadata=option("topics to read", flag="topic"))
-    kind: str = field(default="a", metadata=option("a kind", choices=("a", "b")))
-    rate: float | None = field(default=None, metadata=option("rows a second", minimum=0.1))
-    rows: int = field(default=5, metadata=option("rows", minimum=1, maximum=9))
-    is_dry: bool = field(default=False, metadata=option("do nothing", flag="dry-run"))
-    sets: Mapping[str, str] = field(default_factory=dict, metadata=option("changes", flag="set"))
+    topics: tuple[str, ...] = option("topics to read", flag="topic")
+    kind: str = option("a kind", default="a", choices=("a", "b"))
+    rate: float | None = option("rows a second", default=None, minimum=0.1)
+    rows: int = option("rows", default=5, minimum=1, maximum=9)
+    is_dry: bool = option("do nothing", default=False, flag="dry-run")
+    sets: Mapping[str, str] = option("changes", default={}, flag="set")
 
     def check(self) -> None:
         if self.kind == "b" and self.is_dry:
-            raise option_error(self, "is_dry", "has no meaning with --kind b")
+            raise self.error("is_dry", "has no meaning with --kind b")
 
 
 @pytest.mark.parametrize(

@@ -19,7 +19,7 @@ from kerolox.spark.positions.offsets import DataLossError
 from kerolox.spark.store.columns import store_schema
 from kerolox.spark.store.options import StoreOptions
 from kerolox.spark.store.partition import read_partition
-from kerolox.spark.store.reader import StoreBatchReader
+from kerolox.spark.store.plan import StoreBatchReader
 from tests.support.stores.message_store import opened, put, small_settings
 from tests.unit.spark.jobs.stored import write_staged
 

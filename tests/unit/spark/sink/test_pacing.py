@@ -3,7 +3,7 @@
 import pyarrow
 import pytest
 
-from kerolox.spark.sink.pacing import slices
+from kerolox.spark.sink.task import slices
 
 
 class Clock:

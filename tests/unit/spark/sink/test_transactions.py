@@ -8,9 +8,9 @@ from hypothesis import strategies as st
 
 from kerolox.spark.sink.errors import SinkError
 from kerolox.spark.sink.transactions import decisions
+from kerolox.spark.sink.transactions.commit import segments_of
 from kerolox.spark.sink.transactions.decisions import Decision, DecisionStore, EndedBatch, store_at
 from kerolox.spark.sink.transactions.messages import HalfRange, SinkMessage
-from kerolox.spark.sink.transactions.segments import segments_of
 
 RANGES = st.lists(
     st.tuples(

@@ -6,7 +6,7 @@ import contextlib
 import datetime
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, ClassVar, assert_never
 
 from kerolox.errors import ConfigError, KeroloxError
@@ -44,13 +44,7 @@ def target_of(options: ArchiveOptions) -> Target:
 
 @dataclass(frozen=True, slots=True)
 class BatchWriter:
-    """What ``foreachBatch`` calls. It is pickled where Spark runs elsewhere (Spark Connect).
-
-    Args:
-        options: of the job.
-        archive: its id.
-        decoder: of bodies.
-    """
+    """What ``foreachBatch`` calls. It is pickled where Spark runs elsewhere (Spark Connect)."""
 
     options: ArchiveOptions
     archive: str
@@ -91,16 +85,7 @@ class BatchWriter:
             source.move(each.path, aside, f"{place_of(each.topic, each.date)}/{name}")
         if record.data:
             target.commit(self.archive, record)
-        records.write(
-            BatchRecord(
-                batch=record.batch,
-                is_done=True,
-                folder=record.folder,
-                data=record.data,
-                quarantined=record.quarantined,
-                totals=record.totals,
-            )
-        )
+        records.write(replace(record, is_done=True))
         if not target.keeps_files:
             source.delete_folder()
 

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import StrEnum
 
 from kerolox.spark.jobs.frame.cluster import ClusterOptions
-from kerolox.spark.jobs.frame.options import option, option_error
+from kerolox.spark.jobs.frame.options import option
 
 BATCH_ROWS_DEFAULT = 1_000_000
 INTERVAL_SECONDS_DEFAULT = 60.0
@@ -46,89 +46,71 @@ class Compact(StrEnum):
 class ArchiveOptions(ClusterOptions):
     """The options of ``archive``: source, target, schema, recovery."""
 
-    to: str = field(
-        metadata=option("folder of the target; for iceberg its table, as in lake.orders")
+    to: str = option("folder of the target; for iceberg its table, as in lake.orders")
+    topics: tuple[str, ...] = option(
+        "a topic; may be repeated", default=(), flag="topic", metavar="TOPIC"
     )
-    topics: tuple[str, ...] = field(
-        default=(), metadata=option("a topic; may be repeated", flag="topic", metavar="TOPIC")
-    )
-    format: str = field(
-        default=Format.PARQUET.value,
-        metadata=option("what the target is", choices=tuple(Format)),
-    )
-    follow: bool = field(
-        default=False, metadata=option("go on for ever; else stop at the end of the topics")
-    )
-    interval: float = field(
+    format: str = option("what the target is", default=Format.PARQUET.value, choices=tuple(Format))
+    follow: bool = option("go on for ever; else stop at the end of the topics", default=False)
+    interval: float = option(
+        "with --follow: seconds between batches",
         default=INTERVAL_SECONDS_DEFAULT,
-        metadata=option(
-            "with --follow: seconds between batches", minimum=0, maximum=86_400, metavar="SECONDS"
-        ),
+        minimum=0,
+        maximum=86_400,
+        metavar="SECONDS",
     )
-    batch_rows: int = field(
+    batch_rows: int = option(
+        "most rows of a batch (PySpark 4.1: all)",
         default=BATCH_ROWS_DEFAULT,
-        metadata=option("most rows of a batch (PySpark 4.1: all)", minimum=1, metavar="N"),
+        minimum=1,
+        metavar="N",
     )
-    starting_offsets: str = field(
-        default="earliest",
-        metadata=option("where a new archive begins: earliest, latest or JSON", metavar="WHERE"),
+    starting_offsets: str = option(
+        "where a new archive begins: earliest, latest or JSON", default="earliest", metavar="WHERE"
     )
-    body: str = field(
+    body: str = option(
+        "decode bodies into a column value; they are kept beside it",
         default=Body.BINARY.value,
-        metadata=option(
-            "decode bodies into a column value; they are kept beside it", choices=tuple(Body)
-        ),
+        choices=tuple(Body),
     )
-    body_schema: str = field(
+    body_schema: str = option(
+        "file of their schema: json: JSON Schema or Spark's; avro: .avsc; protobuf: a"
+        " descriptor set",
         default="",
-        metadata=option(
-            "file of their schema: json: JSON Schema or Spark's; avro: .avsc; protobuf: a"
-            " descriptor set",
-            metavar="FILE",
-        ),
+        metavar="FILE",
     )
-    body_message: str = field(
+    body_message: str = option("with protobuf: the message's full name", default="", metavar="NAME")
+    quarantine: str = option(
+        f"folder for rows that do not decode; default quarantine in --state ({HIDDEN} in the"
+        " target)",
         default="",
-        metadata=option("with protobuf: the message's full name", metavar="NAME"),
+        metavar="PATH",
     )
-    quarantine: str = field(
+    state: str = option(
+        f"folder of the checkpoint; default {HIDDEN} in the target; needed for iceberg",
         default="",
-        metadata=option(
-            f"folder for rows that do not decode; default quarantine in --state ({HIDDEN} in the"
-            " target)",
-            metavar="PATH",
-        ),
+        metavar="PATH",
     )
-    state: str = field(
-        default="",
-        metadata=option(
-            f"folder of the checkpoint; default {HIDDEN} in the target; needed for iceberg",
-            metavar="PATH",
-        ),
-    )
-    append: bool = field(
-        default=False, metadata=option("take a target that has other data already")
-    )
-    compact: str = field(
+    append: bool = option("take a target that has other data already", default=False)
+    compact: str = option(
+        "make large files of small ones, of days that are over",
         default=Compact.NO.value,
-        metadata=option(
-            "make large files of small ones, of days that are over", choices=tuple(Compact)
-        ),
+        choices=tuple(Compact),
     )
-    compact_mib: int = field(
+    compact_mib: int = option(
+        "size of the large ones, in MiB",
         default=COMPACT_MIB_DEFAULT,
-        metadata=option("size of the large ones, in MiB", minimum=1, maximum=4096, metavar="MIB"),
+        minimum=1,
+        maximum=4096,
+        metavar="MIB",
     )
-    catalog: Mapping[str, str] = field(
-        default_factory=dict,
-        metadata=option("a property of Iceberg's catalog; may be repeated"),
+    catalog: Mapping[str, str] = option(
+        "a property of Iceberg's catalog; may be repeated", default={}
     )
-    source: Mapping[str, str] = field(
-        default_factory=dict,
-        metadata=option(
-            "a further option of format rocketmq, as in failOnDataLoss=false; may be repeated",
-            flag="source-option",
-        ),
+    source: Mapping[str, str] = option(
+        "a further option of format rocketmq, as in failOnDataLoss=false; may be repeated",
+        default={},
+        flag="source-option",
     )
 
     def check(self) -> None:
@@ -136,22 +118,22 @@ class ArchiveOptions(ClusterOptions):
         names = {name.lower() for name in self.source}
         has_topics = bool(self.topics or names & {"subscribepattern", "assign"})
         if not has_topics and self.compact != Compact.ONLY:
-            raise option_error(self, "topics", "give one or more")
+            raise self.error("topics", "give one or more")
         if self.format == Format.ICEBERG:
             if not self.state:
-                raise option_error(self, "state", "is needed for iceberg: a folder of its own")
+                raise self.error("state", "is needed for iceberg: a folder of its own")
             if "." not in self.to.strip("."):
-                raise option_error(self, "to", f"{self.to!r} is no table; write as in lake.orders")
+                raise self.error("to", f"{self.to!r} is no table; write as in lake.orders")
         elif self.catalog:
-            raise option_error(self, "catalog", f"has no meaning with --format {self.format}")
+            raise self.error("catalog", f"has no meaning with --format {self.format}")
         if (self.body != Body.BINARY) != bool(self.body_schema):
             what = "is needed" if not self.body_schema else "has no meaning"
-            raise option_error(self, "body_schema", f"{what} with --body {self.body}")
+            raise self.error("body_schema", f"{what} with --body {self.body}")
         if (self.body == Body.PROTOBUF) != bool(self.body_message):
             what = "is needed" if not self.body_message else "has no meaning"
-            raise option_error(self, "body_message", f"{what} with --body {self.body}")
+            raise self.error("body_message", f"{what} with --body {self.body}")
         if self.follow and self.compact == Compact.AFTER:
-            raise option_error(self, "compact", "after has no meaning with --follow; run it beside")
+            raise self.error("compact", "after has no meaning with --follow; run it beside")
 
     @property
     def state_folder(self) -> str:

@@ -11,14 +11,11 @@ import uuid
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 
 from kerolox.spark.jobs.archive.options import ArchiveOptions
 from kerolox.spark.jobs.frame.errors import JobError
-from kerolox.spark.jobs.frame.options import option_error
-
-if TYPE_CHECKING:
-    from kerolox.spark.jobs.frame.files import Folder
+from kerolox.spark.jobs.frame.files import Folder
 
 VERSION = 1
 IDENTITY = "archive.json"
@@ -92,7 +89,6 @@ class BatchRecord:
 
     Args:
         batch: Spark's number of it.
-        is_done: whether all of it is in its place.
         folder: that its files were written into.
         data, quarantined: its files there.
         totals: of the archive with this batch.
@@ -129,10 +125,6 @@ class Records:
     def open(self, options: ArchiveOptions, schema: str) -> tuple[str, bool]:
         """The archive's id, and whether it is new; a new one is not written yet.
 
-        Args:
-            options: of this run.
-            schema: of the rows, as text.
-
         Raises:
             ConfigError: the folder is that of another archive, or of another query.
         """
@@ -140,8 +132,7 @@ class Records:
         found = self.identity()
         if found is None:
             if self.folder.below(CHECKPOINT).names():
-                raise option_error(
-                    options,
+                raise options.error(
                     "state",
                     f"{self.folder.uri} has the checkpoint of another query; name an empty folder",
                 )
@@ -149,8 +140,7 @@ class Records:
         for name, value in wanted.items():
             if found.get(name) != value:
                 which = {"format": "format", "to": "to", "schema": "body_schema"}[name]
-                raise option_error(
-                    options,
+                raise options.error(
                     which,
                     f"the archive in {self.folder.uri} was begun with another {name}; "
                     "give the same, or another --state",

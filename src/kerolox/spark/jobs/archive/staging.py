@@ -8,6 +8,7 @@ from urllib.parse import unquote
 
 from kerolox.spark.jobs.archive.records import DataFile
 from kerolox.spark.jobs.frame.files import Folder
+from kerolox.spark.jobs.frame.lazy import sql
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -32,9 +33,7 @@ SETTINGS = {"spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS"}
 
 def day_of(column: str) -> Column:
     """The UTC day of a timestamp, whatever the session's zone is."""
-    from pyspark.sql import functions as f
-
-    return f.expr(f"date_from_unix_date(cast(floor(unix_millis({column}) / 86400000) AS int))")
+    return sql.expr(f"date_from_unix_date(cast(floor(unix_millis({column}) / 86400000) AS int))")
 
 
 def stage(frame: DataFrame, folder: Folder, *, with_topic: bool) -> None:
@@ -42,17 +41,14 @@ def stage(frame: DataFrame, folder: Folder, *, with_topic: bool) -> None:
 
     Args:
         frame: the source's columns, maybe :data:`VALUE` and :data:`REASON`.
-        folder: where.
         with_topic: whether the files have the column ``topic`` too.
     """
-    from pyspark.sql import functions as f
-
     for name, value in SETTINGS.items():
         frame.sparkSession.conf.set(name, value)
-    kind = f.lit(_DATA)
+    kind = sql.lit(_DATA)
     if REASON in frame.columns:
-        kind = f.when(f.col(REASON).isNull(), _DATA).otherwise(_QUARANTINED)
-    marked = frame.withColumns({"k": kind, "t": f.col("topic"), "d": day_of("storeTimestamp")})
+        kind = sql.when(sql.col(REASON).isNull(), _DATA).otherwise(_QUARANTINED)
+    marked = frame.withColumns({"k": kind, "t": sql.col("topic"), "d": day_of("storeTimestamp")})
     if not with_topic:
         marked = marked.drop("topic")
     writer = marked.write.mode("overwrite").partitionBy("k", "t", "d")

@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from pyspark.sql import Column, DataFrame
 
 from kerolox.protocol.codes import TRANSACTION_MASK
+from kerolox.spark.jobs.frame.lazy import sql
 from kerolox.store.appends import UNQUEUED
 from kerolox.store.queues.consume_queue_ext import ADDRESS_MAX
-
-if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame
-
-FINDING_COLUMNS = ("kind", "topic", "queueId", "queueOffset", "physical", "text")
 
 _QUEUE = ("topic", "queueId")
 _PLACE = (*_QUEUE, "queueOffset")
@@ -20,16 +16,12 @@ _PLACE = (*_QUEUE, "queueOffset")
 def queued(records: DataFrame, topics: DataFrame) -> DataFrame:
     """The records that have a place in a queue: no prepared or rolled back ones, and only those of
     topics that are there (one column, ``topic``)."""
-    from pyspark.sql import functions as sql
-
     kind = sql.col("sysFlag").bitwiseAND(TRANSACTION_MASK)
     return records.where(~kind.isin(*UNQUEUED)).join(sql.broadcast(topics), "topic", "left_semi")
 
 
 def damages(parts: DataFrame) -> DataFrame:
     """Bytes that hold no record, and records whose body does not match its CRC."""
-    from pyspark.sql import functions as sql
-
     lost = sql.format_string("%d bytes hold no whole record: %s", "size", "reason")
     torn = _findings(parts.where(sql.col("reason").isNotNull()), "damage", lost)
     text = sql.format_string(
@@ -43,8 +35,6 @@ def newest(records: DataFrame) -> DataFrame:
 
     Older ones are of a topic that was deleted and made again.
     """
-    from pyspark.sql import functions as sql
-
     last = sql.max_by(sql.struct("physical", "size", "code"), "physical").alias("last")
     return (
         records.groupBy(*_PLACE)
@@ -56,7 +46,6 @@ def newest(records: DataFrame) -> DataFrame:
 def gaps(places: DataFrame) -> DataFrame:
     """Queue offsets that no record of the log has, between two that have one."""
     from pyspark.sql import Window
-    from pyspark.sql import functions as sql
 
     order = Window.partitionBy(*_QUEUE).orderBy("queueOffset")
     before = places.withColumn("before", sql.lag("queueOffset").over(order))
@@ -77,12 +66,9 @@ def entry_findings(
 
     Args:
         places: as :func:`newest` gives them.
-        entries: of the queues.
         records: all of the log, for what other queues' entries name.
         bounds: physical offsets where the log begins and ends.
     """
-    from pyspark.sql import functions as sql
-
     both = places.join(entries, list(_PLACE), "full_outer")
     place = [sql.col(name) for name in _PLACE]
     missing = _findings(
@@ -119,8 +105,6 @@ def entry_findings(
 
 def _entries_alone(both: DataFrame, records: DataFrame, bounds: tuple[int, int]) -> DataFrame:
     """Entries at whose place no record says that it is."""
-    from pyspark.sql import functions as sql
-
     place = [sql.col(name) for name in _PLACE]
     alone = both.where(
         sql.col("physical").isNull() & (sql.col("entryPhysical") >= bounds[0])
@@ -154,8 +138,6 @@ def _entries_alone(both: DataFrame, records: DataFrame, bounds: tuple[int, int])
 def _is_strange() -> Column:
     """Whether an entry names a record of its topic that says another place, or has none. Entries of
     further queues (multi dispatch) name records of other topics."""
-    from pyspark.sql import functions as sql
-
     kind = sql.col("ofsysFlag").bitwiseAND(TRANSACTION_MASK)
     is_here = (sql.col("ofqueueId") == sql.col("queueId")) & (
         sql.col("ofqueueOffset") == sql.col("queueOffset")
@@ -164,8 +146,6 @@ def _is_strange() -> Column:
 
 
 def _findings(rows: DataFrame, kind: str | Column, text: Column) -> DataFrame:
-    from pyspark.sql import functions as sql
-
     return rows.select(
         (sql.lit(kind) if isinstance(kind, str) else kind).alias("kind"),
         "topic",

@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import ClassVar
+
+from pyspark.sql import DataFrame, Row, SparkSession
 
 from kerolox.inspect.places import LogFile, file_at
 from kerolox.spark.jobs.audit.compare import damages, entry_findings, gaps, newest, queued
-from kerolox.spark.jobs.audit.options import AuditFinding, AuditOptions, AuditSummary
 from kerolox.spark.jobs.audit.reading import ENTRY_SCHEMA, LOG_SCHEMA, EntryReader, LogReader
 from kerolox.spark.jobs.frame.errors import clear_errors
-from kerolox.spark.jobs.frame.job import Job, Progress, Step
+from kerolox.spark.jobs.frame.job import Job, Progress, Step, Summary
+from kerolox.spark.jobs.frame.lazy import sql
+from kerolox.spark.jobs.frame.options import JobOptions, option
+from kerolox.spark.jobs.frame.tasks import by_number
 from kerolox.spark.jobs.report import Bars, KeyNumbers, Report, Section, Table
 from kerolox.spark.store.ends import find_log_end
 from kerolox.spark.store.files.listing import StoreListing, list_store
@@ -19,8 +25,87 @@ from kerolox.spark.store.plan import known_topics, queue_groups
 from kerolox.spark.store.scan import plan_splits
 from kerolox.store.layout import ENTRY_BYTES
 
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, Row, SparkSession
+SPLIT_MIB_DEFAULT = 64
+
+TOP_DEFAULT, TOP_MAX = 100, 1000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AuditOptions(JobOptions):
+    """Options of ``audit``."""
+
+    store: str = option("folder or URI of the store, as storePathRootDir names it", metavar="PATH")
+    split_mib: int = option(
+        "most MiB of the log that a task reads",
+        default=SPLIT_MIB_DEFAULT,
+        minimum=1,
+        maximum=65_536,
+    )
+    top: int = option(
+        "most findings of each kind that are named", default=TOP_DEFAULT, minimum=1, maximum=TOP_MAX
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AuditFinding:
+    """One thing that is not as a broker leaves it.
+
+    Args:
+        kind: ``file``, ``damage``, ``crc``, ``gap``, ``missing entry``, ``wrong entry`` or
+            ``dangling entry``.
+        position: byte of the file; -1: the file as a whole, or nothing that stands in one.
+    """
+
+    kind: str
+    path: str
+    position: int
+    text: str
+
+    def __str__(self) -> str:
+        where = self.path if self.position < 0 else f"{self.path}: byte {self.position}"
+        return f"{where}: {self.text}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AuditSummary(Summary):
+    """The result of ``audit``."""
+
+    job: ClassVar[str] = "audit"
+
+    store: str
+    records: int
+    log_bytes: int
+    queues: int
+    queue_entries: int
+    expired_entries: int
+    """Entries of records that retention has deleted."""
+    reused_offsets: int
+    """Queue offsets that older records of a topic had, which was deleted and made again."""
+    repeated_messages: int
+    """Messages of producers that are stored more than once, as retries of sends do."""
+    unqueued_records: int
+    """Records that have no queue: prepared and rolled back, or of a topic that is deleted."""
+    torn_tail_bytes: int
+    """Bytes at the log's end that are no whole record: a broker cuts them off when it starts."""
+    counts: Mapping[str, int]
+    """Findings by kind."""
+    findings: tuple[AuditFinding, ...]
+    """The first ones of each kind, in the order of the log and of the queues."""
+
+    @property
+    def exit_code(self) -> int:
+        """1 when something is not as it must be."""
+        return 1 if self.counts else 0
+
+    def lines(self) -> Iterator[str]:
+        """The figures, then a line for each finding."""
+        for name, value in self.as_json().items():
+            if name not in ("findings", "counts"):
+                yield f"{name}: {value}"
+        for kind, count in self.counts.items():
+            yield f"{kind}: {count}"
+        yield from map(str, self.findings)
+
 
 __all__ = ["JOB", "AuditOptions", "audit"]
 
@@ -40,7 +125,6 @@ def audit(spark: SparkSession, options: AuditOptions, progress: Progress) -> Aud
         OSError, JobError: it can't be read.
     """
     from pyspark import StorageLevel
-    from pyspark.sql import functions as sql
 
     started = time.monotonic()
     progress(Step("listing the store"))
@@ -49,7 +133,7 @@ def audit(spark: SparkSession, options: AuditOptions, progress: Progress) -> Aud
     splits = plan_splits(listing.start, end.offset, listing.files, options.split_mib * _MIB)
     reader = LogReader(options.store, listing.files, end.offset, tuple(splits))
     progress(Step("reading the log", total=end.offset - listing.start, unit="bytes"))
-    parts = _numbered(spark, len(splits), reader, LOG_SCHEMA).persist(StorageLevel.DISK_ONLY)
+    parts = by_number(spark, len(splits), reader, LOG_SCHEMA).persist(StorageLevel.DISK_ONLY)
     kept_tables = [parts]
     topics = sorted(known_topics(listing) or ())
     ranges = _ranges(listing)
@@ -59,7 +143,7 @@ def audit(spark: SparkSession, options: AuditOptions, progress: Progress) -> Aud
         places = newest(with_queue).persist(StorageLevel.DISK_ONLY)
         groups = tuple(tuple(group) for group in queue_groups(ranges))
         entry_reader = EntryReader(options.store, listing.queue_folder or "", groups)
-        entries = _numbered(spark, len(groups), entry_reader, ENTRY_SCHEMA)
+        entries = by_number(spark, len(groups), entry_reader, ENTRY_SCHEMA)
         entries = entries.persist(StorageLevel.DISK_ONLY)
         kept_tables += [places, entries]
         bounds = (listing.start, end.offset)
@@ -90,14 +174,6 @@ def audit(spark: SparkSession, options: AuditOptions, progress: Progress) -> Aud
             table.unpersist()
 
 
-def _numbered(
-    spark: SparkSession, count: int, read: LogReader | EntryReader, schema: str
-) -> DataFrame:
-    """What ``read`` makes of the numbers below ``count``, a task for each."""
-    numbers = spark.range(0, count, 1, max(count, 1))
-    return numbers.mapInArrow(read, schema)
-
-
 def _names(spark: SparkSession, topics: list[str]) -> DataFrame:
     return spark.createDataFrame([(topic,) for topic in topics], "topic string")
 
@@ -121,8 +197,6 @@ def _ranges(listing: StoreListing) -> list[QueueRange]:
 def _counts(
     records: DataFrame, with_queue: DataFrame, places: DataFrame, entries: DataFrame, start: int
 ) -> dict[str, int]:
-    from pyspark.sql import functions as sql
-
     (count,) = records.agg(sql.count("*")).collect()[0]
     in_queues, in_places = places.agg(
         sql.coalesce(sql.sum("times"), sql.lit(0)), sql.count("*")
@@ -146,7 +220,6 @@ def _kept(found: DataFrame, top: int) -> tuple[dict[str, int], list[Row]]:
     """Findings by kind, and the first ones of each."""
     from pyspark import StorageLevel
     from pyspark.sql import Window
-    from pyspark.sql import functions as sql
 
     found = found.persist(StorageLevel.DISK_ONLY)
     try:

@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING
 
 from kerolox.inspect.places import LogFile
 from kerolox.protocol.names import SCHEDULE_TOPIC
+from kerolox.spark.jobs.frame.lazy import arrow, compute
+from kerolox.spark.jobs.frame.tasks import arrow_schema, batch_of, numbers_of
 from kerolox.spark.store.columns import CRC_OK, RowBatches, store_schema, tags_codes
 from kerolox.spark.store.files.disk import disk_of
 from kerolox.spark.store.files.queues import QueueRange, StoreQueue, queue_path
@@ -50,14 +52,13 @@ class LogReader:
         scan = LogScan(disk, self.files, log_end=self.log_end)
         made = RowBatches(store_schema((*_COLUMNS, "tags", "uniqKey")), None)
         wanted = Wanted(columns=made.wanted, checks_crc=False)
-        for batch in batches:
-            for number in batch.column(0).to_pylist():
-                for part in scan.scan(self.splits[number], wanted):
-                    if isinstance(part, Damage):
-                        if not part.is_tail:
-                            yield _damaged(part)
-                    elif part.count:
-                        yield _log_batch(made.batch(part))
+        for number in numbers_of(batches):
+            for part in scan.scan(self.splits[number], wanted):
+                if isinstance(part, Damage):
+                    if not part.is_tail:
+                        yield _damaged(part)
+                elif part.count:
+                    yield _log_batch(made.batch(part))
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,71 +72,48 @@ class EntryReader:
     def __call__(self, batches: Iterator[pyarrow.RecordBatch]) -> Iterator[pyarrow.RecordBatch]:
         """In a worker: the entries of the groups whose numbers are the first column."""
         disk, _ = disk_of(self.location)
-        for batch in batches:
-            for number in batch.column(0).to_pylist():
-                for each in self.groups[number]:
-                    queue = StoreQueue(
-                        disk, queue_path(self.queue_folder, each.topic, each.queue_id)
-                    )
-                    for start in range(each.start, each.end, ENTRIES_PER_BATCH):
-                        end = min(each.end, start + ENTRIES_PER_BATCH)
-                        yield _entry_batch(each, list(queue.entries(start, end)))
+        for number in numbers_of(batches):
+            for each in self.groups[number]:
+                queue = StoreQueue(disk, queue_path(self.queue_folder, each.topic, each.queue_id))
+                for start in range(each.start, each.end, ENTRIES_PER_BATCH):
+                    end = min(each.end, start + ENTRIES_PER_BATCH)
+                    yield _entry_batch(each, list(queue.entries(start, end)))
 
 
 def _log_batch(rows: pyarrow.RecordBatch) -> pyarrow.RecordBatch:
-    import pyarrow
-    import pyarrow.compute
-
     count = rows.num_rows
     code = tags_codes(rows.column("tags"))
-    is_scheduled = pyarrow.compute.equal(rows.column("topic"), SCHEDULE_TOPIC)
-    code = pyarrow.compute.if_else(is_scheduled, pyarrow.scalar(None, pyarrow.int64()), code)
+    is_scheduled = compute.equal(rows.column("topic"), SCHEDULE_TOPIC)
+    code = compute.if_else(is_scheduled, arrow.scalar(None, arrow.int64()), code)
     columns = {
-        "reason": pyarrow.nulls(count, pyarrow.string()),
+        "reason": arrow.nulls(count, arrow.string()),
         "topic": rows.column("topic"),
         "queueId": rows.column("queueId"),
         "queueOffset": rows.column("queueOffset"),
         "physical": rows.column("physicalOffset"),
-        "size": rows.column("size").cast(pyarrow.int64()),
+        "size": rows.column("size").cast(arrow.int64()),
         "crcOk": rows.column(CRC_OK),
         "sysFlag": rows.column("sysFlag"),
         "code": code,
         "uniqKey": rows.column("uniqKey"),
     }
-    return pyarrow.RecordBatch.from_pydict(columns)
+    return arrow.RecordBatch.from_pydict(columns)
 
 
 def _damaged(damage: Damage) -> pyarrow.RecordBatch:
-    import pyarrow
-
-    text, number, small = pyarrow.string(), pyarrow.int64(), pyarrow.int32()
-    columns = {
-        "reason": pyarrow.array([damage.reason], text),
-        "topic": pyarrow.nulls(1, text),
-        "queueId": pyarrow.nulls(1, small),
-        "queueOffset": pyarrow.nulls(1, number),
-        "physical": pyarrow.array([damage.offset], number),
-        "size": pyarrow.array([damage.length], number),
-        "crcOk": pyarrow.nulls(1, pyarrow.bool_()),
-        "sysFlag": pyarrow.nulls(1, small),
-        "code": pyarrow.nulls(1, number),
-        "uniqKey": pyarrow.nulls(1, text),
-    }
-    return pyarrow.RecordBatch.from_pydict(columns)
+    row = {"reason": damage.reason, "physical": damage.offset, "size": damage.length}
+    return batch_of([row], LOG_SCHEMA)
 
 
 def _entry_batch(
     queue: QueueRange, entries: list[tuple[int, tuple[int, int, int]]]
 ) -> pyarrow.RecordBatch:
-    import pyarrow
-
-    count, number = len(entries), pyarrow.int64()
     columns = {
-        "topic": pyarrow.array([queue.topic] * count, pyarrow.string()),
-        "queueId": pyarrow.array([queue.queue_id] * count, pyarrow.int32()),
-        "queueOffset": pyarrow.array([offset for offset, _ in entries], number),
-        "entryPhysical": pyarrow.array([entry[0] for _, entry in entries], number),
-        "entrySize": pyarrow.array([entry[1] for _, entry in entries], number),
-        "entryCode": pyarrow.array([entry[2] for _, entry in entries], number),
+        "topic": [queue.topic] * len(entries),
+        "queueId": [queue.queue_id] * len(entries),
+        "queueOffset": [offset for offset, _ in entries],
+        "entryPhysical": [entry[0] for _, entry in entries],
+        "entrySize": [entry[1] for _, entry in entries],
+        "entryCode": [entry[2] for _, entry in entries],
     }
-    return pyarrow.RecordBatch.from_pydict(columns)
+    return arrow.RecordBatch.from_pydict(columns, schema=arrow_schema(ENTRY_SCHEMA))

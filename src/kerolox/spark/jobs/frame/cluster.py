@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from kerolox.security.credentials import Credentials
 from kerolox.security.tls import TlsSettings
@@ -15,16 +15,13 @@ NAME_SERVER_DEFAULT = "127.0.0.1:9876"
 class ClusterOptions(JobOptions):
     """Name servers, account and TLS; the command has them as all commands do (``-n``)."""
 
-    name_server: str = field(
-        default=NAME_SERVER_DEFAULT,
-        metadata=option("name servers, host:port, several joined by ';'", is_given=True),
+    name_server: str = option(
+        "name servers, host:port, several joined by ';'", default=NAME_SERVER_DEFAULT, is_given=True
     )
-    credentials: Credentials | None = field(
-        default=None, metadata=option("account that requests are signed with", is_given=True)
+    credentials: Credentials | None = option(
+        "account that requests are signed with", default=None, is_given=True
     )
-    tls: bool | TlsSettings = field(
-        default=False, metadata=option("encrypt connections", is_given=True)
-    )
+    tls: bool | TlsSettings = option("encrypt connections", default=False, is_given=True)
 
     def source_options(self) -> dict[str, str]:
         """As ``format("rocketmq")`` takes them."""

@@ -25,7 +25,6 @@ class Step:
         text: what it does, in the present tense: ``archiving``.
         done: how much of it, in ``unit``.
         total: of how much; None: nobody knows.
-        unit: what is counted.
     """
 
     text: str
@@ -56,7 +55,6 @@ class Summary:
     dataclasses of them; nothing that grows with the data."""
 
     job: ClassVar[str] = ""
-    """The job's name."""
 
     seconds: float
     """Of the whole job."""
@@ -117,7 +115,6 @@ class Job(Generic[_Options, _Summary]):
     Args:
         name: of the command: ``kerolox spark NAME``.
         help: what ``-h`` says; its first line stands in the list of jobs.
-        options: the class of its options.
         run: does it; it raises :class:`~kerolox.errors.ConfigError` before anything is done, or
             :class:`~kerolox.spark.jobs.frame.errors.JobError`.
         report: makes the page of a summary; None: the job has none.

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeVar
 
 from kerolox.spark.jobs.frame.cluster import ClusterOptions
-from kerolox.spark.jobs.frame.options import option, option_error
+from kerolox.spark.jobs.frame.lazy import sql
+from kerolox.spark.jobs.frame.options import option
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -20,36 +21,29 @@ _Value = TypeVar("_Value")
 class SpanOptions(ClusterOptions):
     """From where, and from when, a job reads messages."""
 
-    store: str | None = field(
-        default=None,
-        metadata=option("folder or URI of a store to read in place of brokers", metavar="PATH"),
+    store: str | None = option(
+        "folder or URI of a store to read in place of brokers", default=None, metavar="PATH"
     )
-    since: int | None = field(
-        default=None, metadata=option("only messages stored since then", is_time=True)
-    )
-    until: int | None = field(
-        default=None, metadata=option("only messages stored before then", is_time=True)
-    )
+    since: int | None = option("only messages stored since then", default=None, is_time=True)
+    until: int | None = option("only messages stored before then", default=None, is_time=True)
 
     def check(self) -> None:
         """The span of time has a length."""
         if self.since is not None and self.until is not None and self.since >= self.until:
-            raise option_error(self, "until", f"{self.until} is not after --since {self.since}")
+            raise self.error("until", f"{self.until} is not after --since {self.since}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MessageOptions(SpanOptions):
     """Which messages a job reads: those of topics, or of all topics of a store."""
 
-    topics: tuple[str, ...] = field(
-        default=(), metadata=option("topic to read; may be repeated", flag="topic")
-    )
+    topics: tuple[str, ...] = option("topic to read; may be repeated", default=(), flag="topic")
 
     def check(self) -> None:
         """Something to read."""
         SpanOptions.check(self)
         if not self.topics and self.store is None:
-            raise option_error(self, "topics", "name a topic, or a store with --store")
+            raise self.error("topics", "name a topic, or a store with --store")
 
 
 def read_messages(
@@ -61,13 +55,9 @@ def read_messages(
     """The messages that the options name, as a table of these columns.
 
     Args:
-        spark: the session.
-        options: which messages.
         columns: of the source (:mod:`kerolox.spark.rows.schema`).
         topics: which; none: all of a store.
     """
-    from pyspark.sql import functions as sql
-
     wanted = [*columns, *({"storeTimestamp"} - set(columns))]
     if options.store is None:
         reader = spark.read.format("rocketmq").options(**options.source_options())

@@ -5,8 +5,8 @@ option ``--name-of-field`` of each field::
 
     @dataclass(frozen=True, slots=True, kw_only=True)
     class CountOptions(JobOptions):
-        topics: tuple[str, ...] = field(metadata=option("a topic to count", flag="topic"))
-        limit: int | None = field(default=None, metadata=option("most rows", minimum=1))
+        topics: tuple[str, ...] = option("a topic to count", flag="topic")
+        limit: int | None = option("most rows", default=None, minimum=1)
 
 Types: ``str``, ``int``, ``float``, ``bool``, ``tuple[str, ...]`` (repeated), ``Mapping[str, str]``
 (repeated ``NAME=VALUE``), and each of the first three ``| None``.
@@ -19,6 +19,7 @@ import types
 import typing
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from kerolox.errors import ConfigError
 from kerolox.text import printable
@@ -49,6 +50,7 @@ class Meaning:
 def option(
     text: str,
     *,
+    default: object = dataclasses.MISSING,
     flag: str = "",
     metavar: str = "",
     choices: tuple[str, ...] = (),
@@ -56,9 +58,9 @@ def option(
     maximum: float | None = None,
     is_time: bool = False,
     is_given: bool = False,
-) -> dict[str, Meaning]:
-    """The metadata of a field of options; see :class:`Meaning`. A field without a default is
-    required; a required list or mapping has at least one item."""
+) -> Any:  # noqa: ANN401 - as ``dataclasses.field``
+    """A field of options; see :class:`Meaning`. One without a default is required; a required list
+    or mapping has at least one item."""
     meaning = Meaning(
         text=text,
         flag=flag,
@@ -70,7 +72,9 @@ def option(
         is_time=is_time,
         is_given=is_given,
     )
-    return {_KEY: meaning}
+    if isinstance(default, dict):
+        return dataclasses.field(default_factory=dict, metadata={_KEY: meaning})
+    return dataclasses.field(default=default, metadata={_KEY: meaning})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -93,14 +97,22 @@ class JobOptions:
             ConfigError: they don't fit together.
         """
 
+    @classmethod
+    def error(cls, name: str, text: str) -> ConfigError:
+        """An error that names an option as people write it.
+
+        Args:
+            text: what is wrong with it, and what would be right.
+        """
+        (field,) = [each for each in fields_of(cls) if each.name == name]
+        return _error(field, text)
+
 
 @dataclass(frozen=True, slots=True)
 class OptionField:
     """A field with its meaning.
 
     Args:
-        name: of the field.
-        meaning: what was declared.
         kind: ``str``, ``int``, ``float``, ``bool``, ``tuple`` or ``dict``.
         is_optional: whether None is a value.
         default: ``dataclasses.MISSING`` where it is required.
@@ -136,19 +148,6 @@ def fields_of(options: type[JobOptions]) -> tuple[OptionField, ...]:
                 default = each.default_factory()
             found.append(OptionField(each.name, meaning, kind, is_optional, default))
     return tuple(found)
-
-
-def option_error(options: JobOptions | type[JobOptions], name: str, text: str) -> ConfigError:
-    """An error that names an option as people write it.
-
-    Args:
-        options: whose.
-        name: the field.
-        text: what is wrong with it, and what would be right.
-    """
-    of = options if isinstance(options, type) else type(options)
-    (field,) = [each for each in fields_of(of) if each.name == name]
-    return ConfigError(f"option {field.flag}: {text}")
 
 
 def _kind_of(hint: object) -> tuple[type[object], bool]:

@@ -29,10 +29,8 @@ def open_session(
     """The session that ``spark-submit`` or ``SPARK_REMOTE`` gives, or a local one.
 
     Args:
-        name: of the application.
         master: what Spark calls so: ``local[4]``, ``spark://...``; ``sc://...`` is Spark Connect.
             None: what ``spark-submit`` says, else ``local[*]``.
-        settings: of Spark.
 
     Raises:
         ConfigError: there is no PySpark, or Spark does not start.

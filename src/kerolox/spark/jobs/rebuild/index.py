@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 from kerolox.inspect.index_layout import IndexShape
 from kerolox.protocol.codes import TRANSACTION_MASK, TRANSACTION_ROLLBACK
 from kerolox.spark.jobs.frame.errors import JobError
+from kerolox.spark.jobs.frame.tasks import numbers_of
 from kerolox.spark.jobs.rebuild.queues import done_batch
 from kerolox.spark.jobs.rebuild.reading import TIME, LogSplits, store_times
 from kerolox.store.index import IndexFile, KeyHasher, index_name, keys_of
@@ -36,9 +37,7 @@ class IndexPart:
     Args:
         split: where its first key is, or the last one of the file before it.
         skip: keys of that split before that.
-        count: of its keys.
         follows: a file is before it.
-        name: of the file.
     """
 
     split: int
@@ -53,7 +52,6 @@ def index_parts(keys: Sequence[int], shape: IndexShape, now_ms: int) -> list[Ind
 
     Args:
         keys: of each split.
-        shape: of the files.
         now_ms: the last file's name; those before it have names of before.
     """
     ends = list(accumulate(keys))
@@ -79,11 +77,6 @@ class IndexWriter:
     """Writes files of the index by the numbers of their parts.
 
     Args:
-        log: whose keys.
-        skips: damages are stepped over.
-        parts: the files.
-        shape: of each.
-        folder: where they go.
         scratch: for files that are not whole; on the same file system.
     """
 
@@ -99,20 +92,18 @@ class IndexWriter:
 
         Raises:
             JobError: the log has fewer keys than before.
-            OSError: it can't be written.
         """
-        for batch in batches:
-            for number in batch.column(0).to_pylist():
-                part = self.parts[number]
-                path = os.path.join(self.scratch, uuid.uuid4().hex)
-                try:
-                    self._write(part, path)
-                    os.replace(path, os.path.join(self.folder, part.name))
-                except BaseException:
-                    if os.path.exists(path):
-                        os.unlink(path)
-                    raise
-                yield done_batch(part.count, 1, [])
+        for number in numbers_of(batches):
+            part = self.parts[number]
+            path = os.path.join(self.scratch, uuid.uuid4().hex)
+            try:
+                self._write(part, path)
+                os.replace(path, os.path.join(self.folder, part.name))
+            except BaseException:
+                if os.path.exists(path):
+                    os.unlink(path)
+                raise
+            yield done_batch(part.count, 1, [])
 
     def _write(self, part: IndexPart, path: str) -> None:
         keys = self._keys(part.split, part.skip)

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
+
+from pyspark.sql import DataFrame, Row, SparkSession
 
 from kerolox.inspect.places import file_at
 from kerolox.spark.jobs.frame.errors import JobError, clear_errors
 from kerolox.spark.jobs.frame.job import Job, Progress, Step, silent
+from kerolox.spark.jobs.frame.lazy import sql
+from kerolox.spark.jobs.frame.tasks import by_number
 from kerolox.spark.jobs.rebuild.index import IndexWriter, index_parts
 from kerolox.spark.jobs.rebuild.log_summary import (
     SUMMARY_SCHEMA,
@@ -35,14 +39,6 @@ from kerolox.spark.jobs.rebuild.target import RebuildTarget, check_files, check_
 from kerolox.spark.store.scan import plan_splits
 from kerolox.store.index import ENTRY_BYTES as INDEX_ENTRY_BYTES
 from kerolox.store.layout import ENTRY_BYTES
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
-    import pyarrow
-    from pyspark.sql import DataFrame, Row, SparkSession
-
-    Work = Callable[[Iterator[pyarrow.RecordBatch]], Iterator[pyarrow.RecordBatch]]
 
 _MIB = 1024 * 1024
 
@@ -128,7 +124,7 @@ class _Rebuild:
         self._step("scanning the log")
         has_index = self._source.index_shape is not None
         surveyor = Surveyor(self._log, self._source.rules, has_index)
-        table = self._numbered(len(self._log.splits), surveyor, SUMMARY_SCHEMA)
+        table = by_number(self._spark, len(self._log.splits), surveyor, SUMMARY_SCHEMA)
         table = table.persist(StorageLevel.DISK_ONLY)
         try:
             totals = log_summary_of(table, self._options.top)
@@ -155,11 +151,6 @@ class _Rebuild:
 
     def _step(self, text: str) -> None:
         self._progress(Step(text, total=self._bytes, unit="bytes"))
-
-    def _numbered(self, count: int, work: Work, schema: str) -> DataFrame:
-        """What ``work`` makes of the numbers below ``count``, a task for each."""
-        numbers = self._spark.range(0, count, 1, max(count, 1))
-        return numbers.mapInArrow(work, schema)
 
     def _check_damages(self, totals: LogSummary) -> None:
         if not totals.damages or self._options.skip_damaged:
@@ -190,11 +181,9 @@ class _Rebuild:
         return wanted
 
     def _write_queues(self, totals: LogSummary, odd: DataFrame | None) -> Written:
-        from pyspark.sql import functions as sql
-
         target, file_bytes = self._target, self._source.queue_file_bytes
         reader = PlaceReader(self._log, self._source.rules, self._options.skip_damaged)
-        entries = self._numbered(len(self._log.splits), reader, PLACE_SCHEMA)
+        entries = by_number(self._spark, len(self._log.splits), reader, PLACE_SCHEMA)
         queue = ["topic", "queueId"]
         tasks = max(1, -(-totals.entries // ENTRIES_OF_TASK), self._tasks(totals))
         regular = entries
@@ -232,7 +221,7 @@ class _Rebuild:
         skips = self._options.skip_damaged
         folders = (target.index_folder, target.scratch)
         writer = IndexWriter(self._log, skips, parts, shape, *folders)
-        return _done(self._numbered(len(parts), writer, DONE_SCHEMA))
+        return _done(by_number(self._spark, len(parts), writer, DONE_SCHEMA))
 
     def _summary(self, totals: LogSummary, queues: Written, index: Written) -> RebuildSummary:
         tail = self._source.end.tail
@@ -265,7 +254,6 @@ class _Rebuild:
 def _done(written: DataFrame, top: int = 0) -> Written:
     """Let the tasks write: what they have written in all, and at most ``top`` of their notes."""
     from pyspark import StorageLevel
-    from pyspark.sql import functions as sql
 
     if top:
         # For two questions; a task that runs again writes the same.

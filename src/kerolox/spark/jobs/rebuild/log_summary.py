@@ -11,6 +11,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from kerolox.protocol.codes import TRANSACTION_MASK, TRANSACTION_ROLLBACK
+from kerolox.spark.jobs.frame.lazy import arrow, compute, sql
+from kerolox.spark.jobs.frame.tasks import batch_of, numbers_of
 from kerolox.spark.jobs.rebuild.reading import (
     ENTRY_COLUMNS,
     TIME,
@@ -28,7 +30,6 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, Row
 
 SPLIT, QUEUE, DELETED, DAMAGE = "split", "queue", "deleted", "damage"
-"""Kinds of rows."""
 
 SUMMARY_SCHEMA = (
     "kind string, split int, topic string, queueId int, first long, last long, count long, "
@@ -69,12 +70,10 @@ class _Split:
 
     def add(self, batch: pyarrow.RecordBatch, rules: Rules, *, has_index: bool) -> None:
         """Count a batch of records."""
-        import pyarrow.compute
-
         self.records += batch.num_rows
-        right = pyarrow.compute.sum(batch.column(CRC_OK)).as_py() or 0
+        right = compute.sum(batch.column(CRC_OK)).as_py() or 0
         self.wrong_crc += batch.num_rows - right
-        self.newest = max(self.newest, pyarrow.compute.max(store_times(batch)).as_py())
+        self.newest = max(self.newest, compute.max(store_times(batch)).as_py())
         if has_index:
             self.keys += _key_count(batch)
         places = places_of(batch, rules)
@@ -125,11 +124,8 @@ class _Split:
 
 def _key_count(batch: pyarrow.RecordBatch) -> int:
     """How many keys records have: as ``keys_of`` finds them, and none of what is rolled back."""
-    import pyarrow
-    import pyarrow.compute as compute
-
     kind = compute.bit_wise_and(
-        batch.column("sysFlag"), pyarrow.scalar(TRANSACTION_MASK, pyarrow.int32())
+        batch.column("sysFlag"), arrow.scalar(TRANSACTION_MASK, arrow.int32())
     )
     indexed = batch.filter(compute.not_equal(kind, TRANSACTION_ROLLBACK))
     unique = indexed.num_rows - indexed.column("uniqKey").null_count
@@ -147,9 +143,9 @@ class Surveyor:
 
     def __call__(self, batches: Iterator[pyarrow.RecordBatch]) -> Iterator[pyarrow.RecordBatch]:
         """In a worker: the summary of the splits whose numbers are the first column."""
-        for batch in batches:
-            for number in batch.column(0).to_pylist():
-                yield _batch(number, list(self.split(number).rows()))
+        for number in numbers_of(batches):
+            rows = [{"split": number, **row} for row in self.split(number).rows()]
+            yield batch_of(rows, SUMMARY_SCHEMA)
 
     def split(self, number: int) -> _Split:
         """One split."""
@@ -162,22 +158,6 @@ class Surveyor:
             else:
                 found.add(part, self.rules, has_index=self.has_index)
         return found
-
-
-def _batch(number: int, rows: list[dict[str, object]]) -> pyarrow.RecordBatch:
-    import pyarrow
-
-    kinds = {
-        "string": pyarrow.string(),
-        "int": pyarrow.int32(),
-        "long": pyarrow.int64(),
-        "boolean": pyarrow.bool_(),
-    }
-    pairs = [pair.split() for pair in SUMMARY_SCHEMA.split(", ")]
-    schema = pyarrow.schema([(name, kinds[kind]) for name, kind in pairs])
-    names = schema.names
-    whole = [{name: row.get(name) for name in names} | {"split": number} for row in rows]
-    return pyarrow.RecordBatch.from_pylist(whole, schema=schema)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -207,14 +187,7 @@ class LogSummary:
 
 
 def log_summary_of(table: DataFrame, top: int) -> LogSummary:
-    """Sum a log up: a row for each split, and at most ``top`` of what is odd.
-
-    Args:
-        table: the summary, kept.
-        top: so many damages and topics are named.
-    """
-    from pyspark.sql import functions as sql
-
+    """Sum a log up: a row for each split, and at most ``top`` of what is odd."""
     names = ("split", "count", "keys", "unqueued", "wrongCrc", "time", "odd", "peak")
     splits = table.where(sql.col("kind") == SPLIT).select(*names).orderBy("split").collect()
     queues = _queues(table).agg(sql.count("*"), sql.sum("count"), sql.count_if(sql.col("isOdd")))
@@ -235,8 +208,6 @@ def log_summary_of(table: DataFrame, top: int) -> LogSummary:
 
 def _with_odd(found: LogSummary, table: DataFrame, top: int) -> LogSummary:
     from dataclasses import replace
-
-    from pyspark.sql import functions as sql
 
     damages = table.where(sql.col("kind") == DAMAGE)
     length = sql.coalesce(sql.sum(sql.col("last") - sql.col("first")), sql.lit(0))
@@ -262,7 +233,6 @@ def _sum(rows: Sequence[Row], name: str) -> int:
 def _queues(table: DataFrame) -> DataFrame:
     """A row for each queue: its entries, and whether it is odd."""
     from pyspark.sql import Window
-    from pyspark.sql import functions as sql
 
     order = Window.partitionBy("topic", "queueId").orderBy("split")
     before = sql.lag("last").over(order)
@@ -276,6 +246,4 @@ def _queues(table: DataFrame) -> DataFrame:
 
 def odd_queues(table: DataFrame) -> DataFrame:
     """Topic and queue id of the odd queues."""
-    from pyspark.sql import functions as sql
-
     return _queues(table).where(sql.col("isOdd")).select("topic", "queueId")

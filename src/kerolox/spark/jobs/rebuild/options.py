@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import ClassVar
 
 from kerolox.spark.jobs.frame.job import Summary
-from kerolox.spark.jobs.frame.options import JobOptions, option, option_error
+from kerolox.spark.jobs.frame.options import JobOptions, option
 
 SPLIT_MIB_DEFAULT = 64
 
@@ -17,58 +17,49 @@ TOP_DEFAULT, TOP_MAX = 100, 1000
 class RebuildOptions(JobOptions):
     """Options of ``rebuild``."""
 
-    store: str = field(
-        metadata=option("folder or URI of the store, as storePathRootDir names it", metavar="PATH")
-    )
-    to: str | None = field(
+    store: str = option("folder or URI of the store, as storePathRootDir names it", metavar="PATH")
+    to: str | None = option(
+        "new folder for consumequeue, index and checkpoint, seen by every machine that runs tasks",
         default=None,
-        metadata=option(
-            "new folder for consumequeue, index and checkpoint, seen by every machine that runs"
-            " tasks",
-            metavar="PATH",
-        ),
+        metavar="PATH",
     )
-    in_place: bool = field(
-        default=False,
-        metadata=option("exchange those of the store itself; its broker must be stopped"),
+    in_place: bool = option(
+        "exchange those of the store itself; its broker must be stopped", default=False
     )
-    config: str | None = field(
+    config: str | None = option(
+        "the store's broker.conf: sizes of files, delay levels, folders of the log",
         default=None,
-        metadata=option(
-            "the store's broker.conf: sizes of files, delay levels, folders of the log",
-            metavar="FILE",
-        ),
+        metavar="FILE",
     )
-    index: bool = field(default=True, metadata=option("make the index too"))
-    all_topics: bool = field(default=False, metadata=option("queues of deleted topics too"))
-    skip_damaged: bool = field(
-        default=False, metadata=option("leave out what of the log is damaged, in place of stopping")
+    index: bool = option("make the index too", default=True)
+    all_topics: bool = option("queues of deleted topics too", default=False)
+    skip_damaged: bool = option(
+        "leave out what of the log is damaged, in place of stopping", default=False
     )
-    split_mib: int = field(
+    split_mib: int = option(
+        "most MiB of the log that a task reads",
         default=SPLIT_MIB_DEFAULT,
-        metadata=option("most MiB of the log that a task reads", minimum=1, maximum=65_536),
+        minimum=1,
+        maximum=65_536,
     )
-    top: int = field(
-        default=TOP_DEFAULT,
-        metadata=option("most damages and notes that are named", minimum=1, maximum=TOP_MAX),
+    top: int = option(
+        "most damages and notes that are named", default=TOP_DEFAULT, minimum=1, maximum=TOP_MAX
     )
 
     def check(self) -> None:
         """One place to write to, which is a local path."""
         if self.to is None and not self.in_place:
-            raise option_error(
-                self, "to", "name a new folder, or give --in-place to exchange the store's own"
+            raise self.error(
+                "to", "name a new folder, or give --in-place to exchange the store's own"
             )
         if self.to is not None and self.in_place:
-            raise option_error(self, "in_place", "goes without --to: give one of both")
+            raise self.error("in_place", "goes without --to: give one of both")
         if self.to is not None and ("://" in self.to or self.to.startswith("file:")):
-            raise option_error(
-                self, "to", f"{self.to} is a URI; give a local or mounted path, as a broker reads"
+            raise self.error(
+                "to", f"{self.to} is a URI; give a local or mounted path, as a broker reads"
             )
         if self.in_place and "://" in self.store:
-            raise option_error(
-                self, "in_place", f"{self.store} is a URI; name a new folder with --to"
-            )
+            raise self.error("in_place", f"{self.store} is a URI; name a new folder with --to")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

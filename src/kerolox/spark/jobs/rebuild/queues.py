@@ -17,6 +17,8 @@ from typing import TYPE_CHECKING
 
 from kerolox.inspect.queue_writer import QueueWriter, set_stored_time
 from kerolox.spark.jobs.frame.errors import JobError
+from kerolox.spark.jobs.frame.lazy import compute
+from kerolox.spark.jobs.frame.tasks import batch_of
 from kerolox.spark.jobs.rebuild.reading import peak_kib
 from kerolox.store.files.mapped_file import offset_name, sync_path, write_all
 from kerolox.store.layout import ENTRY_BYTES, PRE_BLANK, entries_packer
@@ -31,30 +33,18 @@ FILE = "file"
 """Column: number of the file that an entry is in."""
 
 PACKED_MAX = 1_000
-"""Entries packed at once."""
 
 
 def done_batch(entries: int, files: int, notes: list[str]) -> pyarrow.RecordBatch:
     """Rows of :data:`DONE_SCHEMA`."""
-    import pyarrow
-
-    number, count = pyarrow.int64(), len(notes)
-    return pyarrow.RecordBatch.from_pydict(
-        {
-            "entries": pyarrow.array([entries] + [0] * count, number),
-            "files": pyarrow.array([files] + [0] * count, number),
-            "peak": pyarrow.array([peak_kib()] + [0] * count, number),
-            "note": pyarrow.array([None, *notes], pyarrow.string()),
-        }
-    )
+    first = {"entries": entries, "files": files, "peak": peak_kib()}
+    others = [{"entries": 0, "files": 0, "peak": 0, "note": note} for note in notes]
+    return batch_of([first, *others], DONE_SCHEMA)
 
 
 def make_one(folder: str) -> None:
     """Make a folder, and none above it: a task that is left over when the job is done must not make
     the job's folders anew.
-
-    Raises:
-        OSError: it can't be made.
     """
     with contextlib.suppress(FileExistsError):
         os.mkdir(folder)
@@ -93,7 +83,6 @@ class QueueFileWriter:
 
         Raises:
             JobError: entries of a file do not follow each other.
-            OSError: it can't be written.
         """
         current: _QueueFile | None = None
         entries = files = 0
@@ -141,8 +130,6 @@ def _numbers(part: pyarrow.RecordBatch, row: int) -> tuple[int, int]:
 
 def _runs(batch: pyarrow.RecordBatch) -> Iterator[pyarrow.RecordBatch]:
     """Parts of a batch that are of one file each."""
-    import pyarrow.compute as compute
-
     if not batch.num_rows:
         return
     count = batch.num_rows - 1
@@ -188,9 +175,6 @@ class OddQueueWriter:
     def __call__(self, batches: Iterator[pyarrow.RecordBatch]) -> Iterator[pyarrow.RecordBatch]:
         """In a worker: from entries sorted by topic, queue and physical offset, all of a queue in
         one task.
-
-        Raises:
-            OSError: it can't be written.
         """
         key: tuple[str, int] | None = None
         writer: QueueWriter | None = None

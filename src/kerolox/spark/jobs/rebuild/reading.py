@@ -17,6 +17,8 @@ from kerolox.protocol.codes import TRANSACTION_MASK
 from kerolox.protocol.names import SCHEDULE_TOPIC
 from kerolox.protocol.records import RECORD_BYTES_MIN
 from kerolox.spark.jobs.frame.errors import JobError
+from kerolox.spark.jobs.frame.lazy import arrow, compute
+from kerolox.spark.jobs.frame.tasks import numbers_of
 from kerolox.spark.jobs.rebuild.source import Rules
 from kerolox.spark.store.columns import RowBatches, store_schema, tags_codes
 from kerolox.spark.store.files.disk import disk_of
@@ -55,8 +57,6 @@ class LogSplits:
         """The records of a split in the order of the log, those of the delayed messages behind.
 
         Args:
-            number: of the split.
-            columns: of the store source.
             with_properties: also column properties, which delayed messages have in any case.
         """
         disk, _ = disk_of(self.location)
@@ -84,8 +84,6 @@ class LogSplits:
         """All records of a split in the order of the log.
 
         Args:
-            number: of the split.
-            columns: of the store source.
             skips: damages are stepped over.
 
         Raises:
@@ -145,22 +143,16 @@ def places_of(batch: pyarrow.RecordBatch, rules: Rules) -> Places:
     Args:
         batch: :data:`ENTRY_COLUMNS`, :data:`TIME`, maybe :data:`PROPERTIES`; those of delayed
             messages apart from others.
-        rules: of the store.
     """
-    import pyarrow
-    import pyarrow.compute
-
-    small = pyarrow.int32()
-    kind = pyarrow.compute.bit_wise_and(
-        batch.column("sysFlag"), pyarrow.scalar(TRANSACTION_MASK, small)
-    )
-    kinds = pyarrow.array(UNQUEUED, small)
-    queued = batch.filter(pyarrow.compute.invert(pyarrow.compute.is_in(kind, value_set=kinds)))
+    small = arrow.int32()
+    kind = compute.bit_wise_and(batch.column("sysFlag"), arrow.scalar(TRANSACTION_MASK, small))
+    kinds = arrow.array(UNQUEUED, small)
+    queued = batch.filter(compute.invert(compute.is_in(kind, value_set=kinds)))
     entries = _own_entries(queued, rules)
     if rules.multi_dispatch:
         further = _further_entries(queued, entries, rules)
         if further.num_rows:
-            table = pyarrow.Table.from_batches([entries, further]).combine_chunks()
+            table = arrow.Table.from_batches([entries, further]).combine_chunks()
             entries = table.to_batches()[0]
     alive, deleted = _alive(entries, rules)
     kept, impossible = _possible(alive)
@@ -169,29 +161,24 @@ def places_of(batch: pyarrow.RecordBatch, rules: Rules) -> Places:
 
 def store_times(batch: pyarrow.RecordBatch) -> pyarrow.Array:
     """Store times in ms."""
-    import pyarrow
-    import pyarrow.compute
-
-    return pyarrow.compute.divide(batch.column(TIME).cast(pyarrow.int64()), 1_000)
+    return compute.divide(batch.column(TIME).cast(arrow.int64()), 1_000)
 
 
 def _own_entries(batch: pyarrow.RecordBatch, rules: Rules) -> pyarrow.RecordBatch:
-    import pyarrow
-
     times = store_times(batch)
     topics = batch.column("topic")
     if batch.num_rows and topics[0].as_py() == SCHEDULE_TOPIC:
         texts = [encode_properties(dict(items)) for items in batch.column(PROPERTIES).to_pylist()]
-        codes = pyarrow.array(
+        codes = arrow.array(
             [
                 record_tags_code(_SCHEDULE, text.encode(), when, rules.delays_ms)
                 for text, when in zip(texts, times.to_pylist(), strict=True)
             ],
-            pyarrow.int64(),
+            arrow.int64(),
         )
     else:
         codes = tags_codes(batch.column("tags"))
-    return pyarrow.RecordBatch.from_pydict(
+    return arrow.RecordBatch.from_pydict(
         {
             "topic": topics,
             "queueId": batch.column("queueId"),
@@ -208,12 +195,9 @@ def _further_entries(
     batch: pyarrow.RecordBatch, own: pyarrow.RecordBatch, rules: Rules
 ) -> pyarrow.RecordBatch:
     """The entries in the further queues that records name (multi dispatch)."""
-    import pyarrow
-    import pyarrow.compute
-
     texts = batch.column(PROPERTIES)
-    name = pyarrow.scalar(PropertyKey.INNER_MULTI_DISPATCH)
-    named = pyarrow.compute.is_valid(pyarrow.compute.map_lookup(texts, name, "first"))
+    name = arrow.scalar(PropertyKey.INNER_MULTI_DISPATCH)
+    named = compute.is_valid(compute.map_lookup(texts, name, "first"))
     rows: list[dict[str, object]] = []
     for row, items in zip(
         own.filter(named).to_pylist(), texts.filter(named).to_pylist(), strict=True
@@ -225,25 +209,20 @@ def _further_entries(
             topic = target.decode()
             if rules.further is None or topic in rules.further:
                 rows.append({**row, "topic": topic, "queueId": queue_id, "queueOffset": offset})
-    return pyarrow.RecordBatch.from_pylist(rows, schema=own.schema)
+    return arrow.RecordBatch.from_pylist(rows, schema=own.schema)
 
 
 def _alive(
     entries: pyarrow.RecordBatch, rules: Rules
 ) -> tuple[pyarrow.RecordBatch, dict[str, int]]:
-    import pyarrow
-    import pyarrow.compute
-
     topics = entries.column("topic").dictionary_encode()
-    floors = pyarrow.array(
-        [rules.floor_of(topic) for topic in topics.dictionary.to_pylist()], pyarrow.int64()
+    floors = arrow.array(
+        [rules.floor_of(topic) for topic in topics.dictionary.to_pylist()], arrow.int64()
     )
-    is_alive = pyarrow.compute.greater_equal(
-        entries.column("physical"), floors.take(topics.indices)
-    )
-    if pyarrow.compute.all(is_alive, min_count=0).as_py():
+    is_alive = compute.greater_equal(entries.column("physical"), floors.take(topics.indices))
+    if compute.all(is_alive, min_count=0).as_py():
         return entries, {}
-    dead = entries.filter(pyarrow.compute.invert(is_alive)).column("topic").value_counts()
+    dead = entries.filter(compute.invert(is_alive)).column("topic").value_counts()
     counts = {each["values"]: each["counts"] for each in dead.to_pylist()}
     return entries.filter(is_alive), counts
 
@@ -252,12 +231,9 @@ def _possible(
     entries: pyarrow.RecordBatch,
 ) -> tuple[pyarrow.RecordBatch, list[tuple[int, int, str]]]:
     """Without entries whose place can't be: each entry before one was of a record before it."""
-    import pyarrow
-    import pyarrow.compute as compute
-
     topics = entries.column("topic").dictionary_encode()
-    usable = pyarrow.array(
-        [_is_usable(topic) for topic in topics.dictionary.to_pylist()], pyarrow.bool_()
+    usable = arrow.array(
+        [_is_usable(topic) for topic in topics.dictionary.to_pylist()], arrow.bool_()
     ).take(topics.indices)
     most = compute.divide(entries.column("physical"), RECORD_BYTES_MIN)
     offsets = entries.column("queueOffset")
@@ -303,14 +279,11 @@ class PlaceReader:
     def __call__(self, batches: Iterator[pyarrow.RecordBatch]) -> Iterator[pyarrow.RecordBatch]:
         """In a worker: the entries of the splits whose numbers are the first column."""
         columns = (*ENTRY_COLUMNS, TIME)
-        for batch in batches:
-            for number in batch.column(0).to_pylist():
-                for part in self.log.parts(
-                    number, columns, with_properties=self.rules.multi_dispatch
-                ):
-                    if isinstance(part, Damage):
-                        check_damage(part, skips=self.skips)
-                        continue
-                    entries = places_of(part, self.rules).entries
-                    if entries.num_rows:
-                        yield entries
+        for number in numbers_of(batches):
+            for part in self.log.parts(number, columns, with_properties=self.rules.multi_dispatch):
+                if isinstance(part, Damage):
+                    check_damage(part, skips=self.skips)
+                    continue
+                entries = places_of(part, self.rules).entries
+                if entries.num_rows:
+                    yield entries

@@ -83,14 +83,11 @@ def examine(options: RebuildOptions, settings: StoreOptions, *, is_ours: bool) -
     """List the store and find out how its files are made.
 
     Args:
-        options: of the job.
-        settings: of the store's broker.
         is_ours: the job holds the store's lock, so that no broker writes to it.
 
     Raises:
         StoreError: it is no store, or does not tell the shape of its index.
         ConfigError: nothing is known of its file system.
-        OSError: it can't be read.
     """
     listing = list_store(options.store, settings.log_folders)
     if is_ours:
@@ -200,10 +197,6 @@ def check_log(source: Source, options: RebuildOptions) -> None:
 
 
 def check_config(options: RebuildOptions) -> None:
-    """Say early that ``--config`` is not there.
-
-    Raises:
-        ConfigError: no such file.
-    """
+    """Say early that ``--config`` is not there."""
     if options.config is not None and not os.path.isfile(options.config):
         raise ConfigError(f"option --config: {options.config} is not there")

@@ -16,7 +16,6 @@ from kerolox.errors import StoreError
 from kerolox.inspect.places import StoreOptions, StorePlaces
 from kerolox.inspect.rebuild import clear_up, new_folder, swap, write_checkpoint
 from kerolox.spark.jobs.frame.errors import JobError
-from kerolox.spark.jobs.frame.options import option_error
 from kerolox.spark.jobs.rebuild.options import RebuildOptions
 from kerolox.store.files.checkpoint import StoreLock
 from kerolox.store.files.mapped_file import sync_path
@@ -48,7 +47,6 @@ class RebuildTarget(Protocol):
         Raises:
             StoreError: somebody does.
             ConfigError: something else is there.
-            OSError: they can't be made.
         """
 
     def publish(self, newest: int, *, has_index: bool, state: Mapping[str, object]) -> None:
@@ -56,11 +54,7 @@ class RebuildTarget(Protocol):
 
         Args:
             newest: store time of the log's newest record.
-            has_index: whether the index was made.
             state: what it was made of, for people.
-
-        Raises:
-            OSError: a file can't be written or renamed.
         """
 
     def end(self) -> None:
@@ -73,7 +67,6 @@ def target_of(options: RebuildOptions, settings: StoreOptions) -> RebuildTarget:
     Raises:
         ConfigError: it has other data.
         StoreError: there is no store to exchange them in.
-        OSError: it can't be read.
     """
     if options.to is not None:
         return NewFolder(options)
@@ -81,7 +74,7 @@ def target_of(options: RebuildOptions, settings: StoreOptions) -> RebuildTarget:
 
 
 class NewFolder:
-    """A folder that is not there before; it appears whole, by one rename."""
+    """A :class:`RebuildTarget` that is not there before; it appears whole, by one rename."""
 
     def __init__(self, options: RebuildOptions) -> None:
         assert options.to is not None
@@ -98,10 +91,9 @@ class NewFolder:
     def _check(self, folder: str, ours: frozenset[str], what_else: str) -> None:
         if os.path.exists(folder) and (not os.path.isdir(folder) or {*os.listdir(folder)} - ours):
             text = f"{folder} has other data; {what_else}"
-            raise option_error(self._options, "to", text)
+            raise self._options.error("to", text)
 
     def begin(self) -> None:
-        """See :class:`RebuildTarget`."""
         if not os.path.exists(os.path.join(self._staging, STATE)):
             ours = frozenset((_LOCK, STATE + ".tmp"))
             self._check(self._staging, ours, "remove it, or name another folder")
@@ -129,7 +121,6 @@ class NewFolder:
         os.replace(path + ".tmp", path)
 
     def publish(self, newest: int, *, has_index: bool, state: Mapping[str, object]) -> None:
-        """See :class:`RebuildTarget`."""
         shutil.rmtree(self.scratch)
         if not has_index:
             os.rmdir(self.index_folder)
@@ -141,7 +132,6 @@ class NewFolder:
         sync_path(os.path.dirname(self.location))
 
     def end(self) -> None:
-        """See :class:`RebuildTarget`."""
         if self._is_held:
             self._is_held = False
             shutil.rmtree(self._staging, ignore_errors=True)
@@ -149,7 +139,7 @@ class NewFolder:
 
 
 class StoreItself:
-    """The store that the log is of; its lock is held until the end."""
+    """The :class:`RebuildTarget` that the log is of; its lock is held until the end."""
 
     def __init__(self, options: RebuildOptions, settings: StoreOptions) -> None:
         root = os.path.abspath(os.path.expanduser(options.store.removeprefix("file:")))
@@ -163,7 +153,6 @@ class StoreItself:
         self.scratch = os.path.join(self.queue_root, _SCRATCH)
 
     def begin(self) -> None:
-        """See :class:`RebuildTarget`."""
         try:
             self._lock.acquire()
         except BlockingIOError as error:
@@ -176,7 +165,6 @@ class StoreItself:
         os.makedirs(self.index_folder)
 
     def publish(self, newest: int, *, has_index: bool, state: Mapping[str, object]) -> None:
-        """See :class:`RebuildTarget`."""
         shutil.rmtree(self.scratch)
         if not has_index:
             os.rmdir(self.index_folder)
@@ -184,7 +172,6 @@ class StoreItself:
         write_checkpoint(self._places.checkpoint_path, newest, has_index=has_index)
 
     def end(self) -> None:
-        """See :class:`RebuildTarget`."""
         if self._is_held:
             self._is_held = False
             for folder in (self.queue_root, self.index_folder):
@@ -203,11 +190,7 @@ def check_room(target: RebuildTarget, wanted: int) -> None:
     """Refuse before anything is written what does not fit on the disk.
 
     Args:
-        target: where to.
         wanted: bytes.
-
-    Raises:
-        JobError: there is less space.
     """
     free = shutil.disk_usage(target.queue_root).free
     if free < wanted:
@@ -222,7 +205,6 @@ def check_files(target: RebuildTarget, queue_files: int, index_files: int) -> No
 
     Raises:
         JobError: this machine does not see all.
-        OSError: a folder can't be read.
     """
     found = 0
     for folder, _, names in os.walk(target.queue_root):

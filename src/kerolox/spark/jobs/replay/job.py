@@ -5,7 +5,9 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
+
+from pyspark.sql import SparkSession
 
 from kerolox.errors import KeroloxError
 from kerolox.spark.jobs.frame.errors import JobError, reason_of
@@ -18,12 +20,8 @@ from kerolox.spark.jobs.replay.units import Unit, plan, read
 from kerolox.spark.positions.offsets import DataLossError
 from kerolox.spark.sink.errors import SinkError
 from kerolox.spark.sink.job import abort, commit
+from kerolox.spark.sink.options import SinkOptions
 from kerolox.spark.sink.transactions.commit import store_of
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-
-    from kerolox.spark.sink.options import SinkOptions
 
 TASKS_DEFAULT = 2
 """Where Spark does not say how many run at once (Spark Connect)."""

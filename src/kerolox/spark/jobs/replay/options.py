@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from kerolox.spark.jobs.archive.options import Format
 from kerolox.spark.jobs.frame.cluster import ClusterOptions
-from kerolox.spark.jobs.frame.options import option, option_error
+from kerolox.spark.jobs.frame.options import option
 
 UNIT_ROWS_DEFAULT = 500_000
 
@@ -23,95 +23,70 @@ class ReplayOptions(ClusterOptions):
     """What to send again, whither, and how fast. Name servers, account and TLS are those of the
     target; also of the topic that is read, unless ``from_name_server`` says otherwise."""
 
-    from_archive: str = field(
-        default="",
-        metadata=option("an archive: its folder; for iceberg its table", metavar="PATH"),
+    from_archive: str = option(
+        "an archive: its folder; for iceberg its table", default="", metavar="PATH"
     )
-    from_store: str = field(
-        default="", metadata=option("a store: the folder of a broker's files", metavar="PATH")
+    from_store: str = option("a store: the folder of a broker's files", default="", metavar="PATH")
+    from_topics: tuple[str, ...] = option(
+        "a topic to read", default=(), flag="from-topic", metavar="TOPIC"
     )
-    from_topics: tuple[str, ...] = field(
-        default=(), metadata=option("a topic to read", flag="from-topic", metavar="TOPIC")
+    format: str = option("what the archive is", default=Format.PARQUET.value, choices=tuple(Format))
+    catalog: Mapping[str, str] = option(
+        "a property of Iceberg's catalog; may be repeated", default={}
     )
-    format: str = field(
-        default=Format.PARQUET.value,
-        metadata=option("what the archive is", choices=tuple(Format)),
+    from_name_server: str = option(
+        "name servers of --from-topic; default: those of the target", default=""
     )
-    catalog: Mapping[str, str] = field(
-        default_factory=dict, metadata=option("a property of Iceberg's catalog; may be repeated")
+    to_topic: str = option(
+        "where all messages go; else each to the topic that it had", default="", metavar="TOPIC"
     )
-    from_name_server: str = field(
-        default="",
-        metadata=option("name servers of --from-topic; default: those of the target"),
+    topics: tuple[str, ...] = option(
+        "messages of this topic only; may be repeated", default=(), flag="topic"
     )
-    to_topic: str = field(
-        default="",
-        metadata=option(
-            "where all messages go; else each to the topic that it had", metavar="TOPIC"
-        ),
+    since: int | None = option(
+        "stored at this time or later", default=None, is_time=True, metavar="TIME"
     )
-    topics: tuple[str, ...] = field(
-        default=(),
-        metadata=option("messages of this topic only; may be repeated", flag="topic"),
+    until: int | None = option(
+        "stored before this time", default=None, is_time=True, metavar="TIME"
     )
-    since: int | None = field(
-        default=None,
-        metadata=option("stored at this time or later", is_time=True, metavar="TIME"),
+    tags: tuple[str, ...] = option(
+        "messages with this tag only; may be repeated", default=(), flag="tag"
     )
-    until: int | None = field(
-        default=None, metadata=option("stored before this time", is_time=True, metavar="TIME")
+    keys: tuple[str, ...] = option(
+        "messages with this key only; may be repeated", default=(), flag="key"
     )
-    tags: tuple[str, ...] = field(
-        default=(), metadata=option("messages with this tag only; may be repeated", flag="tag")
+    where: str = option(
+        "a condition in Spark's SQL on the columns of a row", default="", metavar="SQL"
     )
-    keys: tuple[str, ...] = field(
-        default=(), metadata=option("messages with this key only; may be repeated", flag="key")
+    sets: Mapping[str, str] = option(
+        "a column by an expression of Spark's SQL, as in tags=concat('re-',tags); may be repeated",
+        default={},
+        flag="set",
+        metavar="COLUMN=SQL",
     )
-    where: str = field(
-        default="",
-        metadata=option("a condition in Spark's SQL on the columns of a row", metavar="SQL"),
+    rate: float | None = option(
+        "most rows a second in all", default=None, minimum=0.001, metavar="ROWS"
     )
-    sets: Mapping[str, str] = field(
-        default_factory=dict,
-        metadata=option(
-            "a column by an expression of Spark's SQL, as in tags=concat('re-',tags); may be"
-            " repeated",
-            flag="set",
-            metavar="COLUMN=SQL",
-        ),
+    ordered: bool = option(
+        "keep the order of each queue: its rows go to one queue, in order", default=False
     )
-    rate: float | None = field(
-        default=None,
-        metadata=option("most rows a second in all", minimum=0.001, metavar="ROWS"),
+    mark: bool = option("give each message the property that tells where it was", default=True)
+    dry_run: bool = option("only count what would be sent", default=False)
+    transactional: bool = option(
+        "send each row exactly once, by half messages; needs --state", default=False
     )
-    ordered: bool = field(
-        default=False,
-        metadata=option("keep the order of each queue: its rows go to one queue, in order"),
+    state: str = option(
+        "folder of how far it is; run again with the same, it goes on", default="", metavar="PATH"
     )
-    mark: bool = field(
-        default=True,
-        metadata=option("give each message the property that tells where it was"),
-    )
-    dry_run: bool = field(default=False, metadata=option("only count what would be sent"))
-    transactional: bool = field(
-        default=False,
-        metadata=option("send each row exactly once, by half messages; needs --state"),
-    )
-    state: str = field(
-        default="",
-        metadata=option(
-            "folder of how far it is; run again with the same, it goes on", metavar="PATH"
-        ),
-    )
-    unit_rows: int = field(
+    unit_rows: int = option(
+        "about so many rows between two marks of how far it is",
         default=UNIT_ROWS_DEFAULT,
-        metadata=option("about so many rows between two marks of how far it is", minimum=1),
+        minimum=1,
     )
-    source: Mapping[str, str] = field(
-        default_factory=dict,
-        metadata=option(
-            "a further option of the format that is read; may be repeated", flag="source-option"
-        ),
+    source: Mapping[str, str] = option(
+        "a further option of the format that is read; may be repeated",
+        default={},
+        flag="source-option",
     )
 
     def check(self) -> None:
@@ -120,39 +95,33 @@ class ReplayOptions(ClusterOptions):
             name for name in ("from_archive", "from_store", "from_topics") if getattr(self, name)
         ]
         if len(given) != 1:
-            raise option_error(
-                self, "from_archive", "give one of --from-archive, --from-store and --from-topic"
+            raise self.error(
+                "from_archive", "give one of --from-archive, --from-store and --from-topic"
             )
         if self.catalog and self.format != Format.ICEBERG:
-            raise option_error(self, "catalog", f"has no meaning with --format {self.format}")
+            raise self.error("catalog", f"has no meaning with --format {self.format}")
         if self.from_name_server and not self.from_topics:
-            raise option_error(self, "from_name_server", "has a meaning with --from-topic only")
+            raise self.error("from_name_server", "has a meaning with --from-topic only")
         if self.since is not None and self.until is not None and self.since >= self.until:
-            raise option_error(self, "until", "is not behind --since, so nothing would be sent")
+            raise self.error("until", "is not behind --since, so nothing would be sent")
         for name in self.sets:
             if name not in COLUMNS_SET:
-                raise option_error(
-                    self, "sets", f"there is no column {name!r}; there are {', '.join(COLUMNS_SET)}"
+                raise self.error(
+                    "sets", f"there is no column {name!r}; there are {', '.join(COLUMNS_SET)}"
                 )
         if "topic" in self.sets and self.to_topic:
-            raise option_error(self, "to_topic", "contradicts --set topic=...; leave one out")
+            raise self.error("to_topic", "contradicts --set topic=...; leave one out")
         if self.ordered and "orderingKey" in self.sets:
-            raise option_error(self, "ordered", "contradicts --set orderingKey=...; leave one out")
+            raise self.error("ordered", "contradicts --set orderingKey=...; leave one out")
         if self.transactional and not self.state:
-            raise option_error(
-                self, "transactional", "needs --state, the folder of what was decided"
-            )
+            raise self.error("transactional", "needs --state, the folder of what was decided")
         if self.transactional and "delayLevel" in self.sets:
-            raise option_error(
-                self, "transactional", "contradicts --set delayLevel=...; leave one out"
-            )
+            raise self.error("transactional", "contradicts --set delayLevel=...; leave one out")
         same = set(self.from_topics) & {self.to_topic}
         keeps = self.from_topics and not self.to_topic and "topic" not in self.sets
         if (keeps and not self.from_name_server) or same:
-            raise option_error(
-                self,
-                "to_topic",
-                "is needed with --from-topic: a topic is not replayed into itself",
+            raise self.error(
+                "to_topic", "is needed with --from-topic: a topic is not replayed into itself"
             )
 
     def fingerprint(self) -> dict[str, object]:

@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from pyspark.sql import Column, DataFrame
 
 from kerolox.errors import ConfigError
 from kerolox.message import RESERVED_PROPERTIES, PropertyKey
 from kerolox.spark.jobs.frame.errors import reason_of
-from kerolox.spark.jobs.frame.options import option_error
+from kerolox.spark.jobs.frame.lazy import sql
 from kerolox.spark.jobs.replay.options import ReplayOptions
+from kerolox.spark.sink.options import SinkOptions
 from kerolox.spark.sink.rows import COLUMNS, check_schema
-
-if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame
-
-    from kerolox.spark.sink.options import SinkOptions
 
 REPLAYED_FROM = "REPLAYED_FROM"
 """Property of a replayed message: ``topic/brokerName/queueId/queueOffset`` of where it was; of one
@@ -41,25 +37,27 @@ def selected(frame: DataFrame, options: ReplayOptions) -> DataFrame:
     Raises:
         ConfigError: the condition is none.
     """
-    from pyspark.sql import functions as f
-
     if options.topics:
-        frame = frame.where(f.col("topic").isin(*options.topics))
+        frame = frame.where(sql.col("topic").isin(*options.topics))
     if options.since is not None:
-        frame = frame.where(f.col("storeTimestamp") >= f.timestamp_millis(f.lit(options.since)))
+        frame = frame.where(
+            sql.col("storeTimestamp") >= sql.timestamp_millis(sql.lit(options.since))
+        )
     if options.until is not None:
-        frame = frame.where(f.col("storeTimestamp") < f.timestamp_millis(f.lit(options.until)))
+        frame = frame.where(
+            sql.col("storeTimestamp") < sql.timestamp_millis(sql.lit(options.until))
+        )
     if options.tags:
-        frame = frame.where(f.col("tags").isin(*options.tags))
+        frame = frame.where(sql.col("tags").isin(*options.tags))
     if options.keys:
-        wanted = f.array(*[f.lit(key) for key in options.keys])
-        frame = frame.where(f.arrays_overlap(f.split(f.col("keys"), " "), wanted))
+        wanted = sql.array(*[sql.lit(key) for key in options.keys])
+        frame = frame.where(sql.arrays_overlap(sql.split(sql.col("keys"), " "), wanted))
     if options.where:
         try:
             frame = frame.where(options.where)
             frame.schema  # noqa: B018 - Spark Connect examines the condition only now
         except Exception as error:
-            raise option_error(options, "where", reason_of(error)) from None
+            raise options.error("where", reason_of(error)) from None
     return frame
 
 
@@ -69,25 +67,25 @@ def mapped(frame: DataFrame, options: ReplayOptions, sink: SinkOptions) -> DataF
     Raises:
         ConfigError: an expression of ``--set`` is none, or gives what can't be sent.
     """
-    from pyspark.sql import functions as f
-
-    topic: Column = f.lit(options.to_topic) if options.to_topic else f.col("topic")
-    properties = f.map_filter(
-        f.col("properties"),
-        lambda name, value: ~name.isin(_NOT_AGAIN) & (f.trim(name) != "") & (f.trim(value) != ""),
+    topic: Column = sql.lit(options.to_topic) if options.to_topic else sql.col("topic")
+    properties = sql.map_filter(
+        sql.col("properties"),
+        lambda name, value: (
+            ~name.isin(_NOT_AGAIN) & (sql.trim(name) != "") & (sql.trim(value) != "")
+        ),
     )
     columns: dict[str, Column] = {
         "topic": topic,
-        "tags": f.col("tags"),
-        "keys": f.col("keys"),
+        "tags": sql.col("tags"),
+        "keys": sql.col("keys"),
         "properties": properties,
-        "body": f.col("body"),
-        "flag": f.col("flag"),
+        "body": sql.col("body"),
+        "flag": sql.col("flag"),
     }
     if options.ordered:
-        columns["orderingKey"] = f.concat_ws("/", *_PLACE[:3])
+        columns["orderingKey"] = sql.concat_ws("/", *_PLACE[:3])
     for name, expression in options.sets.items():
-        columns[name] = f.expr(expression)
+        columns[name] = sql.expr(expression)
     if options.mark:
         columns["properties"] = _marked(columns["properties"])
     if options.ordered:
@@ -98,40 +96,32 @@ def mapped(frame: DataFrame, options: ReplayOptions, sink: SinkOptions) -> DataF
     except Exception as error:
         if not options.sets:
             raise
-        raise option_error(options, "sets", reason_of(error)) from None
+        raise options.error("sets", reason_of(error)) from None
     return made
 
 
 def _cast(frame: DataFrame) -> DataFrame:
-    from pyspark.sql import functions as f
-
     return frame.select(
         *[
-            f.col(field.name)
+            sql.col(field.name)
             if isinstance(field.dataType, COLUMNS[field.name]) or field.name not in _CASTS
-            else f.col(field.name).cast(_CASTS[field.name]).alias(field.name)
+            else sql.col(field.name).cast(_CASTS[field.name]).alias(field.name)
             for field in frame.schema.fields
         ]
     )
 
 
 def _marked(properties: Column) -> Column:
-    from pyspark.sql import functions as f
-
     # A store does not say which broker it was of.
-    parts = [f.coalesce(f.col(name).cast("string"), f.lit("")) for name in _PLACE]
-    place = f.concat_ws("/", *parts)
-    others = f.map_filter(properties, lambda name, _: name != REPLAYED_FROM)
-    none = f.create_map().cast("map<string,string>")
-    return f.map_concat(f.coalesce(others, none), f.create_map(f.lit(REPLAYED_FROM), place))
+    parts = [sql.coalesce(sql.col(name).cast("string"), sql.lit("")) for name in _PLACE]
+    place = sql.concat_ws("/", *parts)
+    others = sql.map_filter(properties, lambda name, _: name != REPLAYED_FROM)
+    none = sql.create_map().cast("map<string,string>")
+    return sql.map_concat(sql.coalesce(others, none), sql.create_map(sql.lit(REPLAYED_FROM), place))
 
 
 def check_columns(frame: DataFrame) -> None:
-    """Refuse rows that are no messages.
-
-    Raises:
-        ConfigError: a column is missing.
-    """
+    """Refuse rows that are no messages."""
     needed = {*_PLACE, "tags", "keys", "properties", "body", "flag", "storeTimestamp"}
     missing = needed.difference(frame.columns)
     if missing:

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, cast
 
+from kerolox.spark.jobs.frame.lazy import arrow, compute
 from kerolox.spark.sink.job import write_partition
 from kerolox.spark.sink.options import SinkOptions
 
@@ -57,7 +58,6 @@ class UnitTask:
 
     Args:
         sink: the options of the sink; None: the rows are only counted.
-        unit: its number.
         rate: most rows a second of a task; None: as fast as brokers take them.
     """
 
@@ -67,8 +67,6 @@ class UnitTask:
 
     def __call__(self, batches: Iterator[pyarrow.RecordBatch]) -> Iterator[pyarrow.RecordBatch]:
         """Send all rows; gives one row, what the sink says and how many there were."""
-        import pyarrow
-
         found = [Counts()]
         rows = _counted(batches, found)
         message = None
@@ -77,7 +75,7 @@ class UnitTask:
         else:
             message = write_partition(self.sink, rows, self.unit, self.rate)
         result = pickle.dumps((message, found[0]))
-        yield pyarrow.RecordBatch.from_pydict({"result": pyarrow.array([result], "binary")})
+        yield arrow.RecordBatch.from_pydict({"result": arrow.array([result], "binary")})
 
 
 def send(rows: DataFrame, task: UnitTask) -> tuple[list[SinkMessage], Counts]:
@@ -101,7 +99,6 @@ def sink_options(options: ReplayOptions, decisions: str, replay: str) -> SinkOpt
     """How the sink is to write.
 
     Args:
-        options: of the replay.
         decisions: transactional: the folder of its decisions.
         replay: the id of the replay, which is the name of the transactions.
     """
@@ -121,11 +118,9 @@ def _counted(
     batches: Iterator[pyarrow.RecordBatch], found: list[Counts]
 ) -> Iterator[pyarrow.RecordBatch]:
     """The batches; what they hold is added to the only item of ``found``."""
-    import pyarrow.compute
-
     for batch in batches:
-        size = pyarrow.compute.sum(pyarrow.compute.binary_length(batch.column("body"))).as_py()
-        values = pyarrow.compute.value_counts(batch.column("topic"))
+        size = compute.sum(compute.binary_length(batch.column("body"))).as_py()
+        values = compute.value_counts(batch.column("topic"))
         by_topic = {
             each["values"].as_py() or "": each["counts"].as_py()
             for each in values[:TOPICS_COUNTED_MAX]

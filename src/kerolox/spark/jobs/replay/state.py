@@ -16,7 +16,6 @@ from typing import Any, cast
 
 from kerolox.spark.jobs.frame.errors import JobError
 from kerolox.spark.jobs.frame.files import Folder
-from kerolox.spark.jobs.frame.options import option_error
 from kerolox.spark.jobs.replay.options import ReplayOptions
 from kerolox.spark.jobs.replay.sending import Counts
 from kerolox.spark.jobs.replay.units import Unit
@@ -54,12 +53,7 @@ class SentRows:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What a replay has to do.
-
-    Args:
-        replay: its id.
-        units: in order.
-    """
+    """What a replay has to do."""
 
     replay: str
     units: tuple[Unit, ...]
@@ -85,10 +79,8 @@ class ReplayState:
         fingerprint = json.loads(json.dumps(self._options.fingerprint()))
         if found is None:
             if self._folder.names():
-                raise option_error(
-                    self._options,
-                    "state",
-                    f"{self._folder.uri} is no state of a replay; name an empty folder",
+                raise self._options.error(
+                    "state", f"{self._folder.uri} is no state of a replay; name an empty folder"
                 )
             plan = Plan(uuid.uuid4().hex, tuple(make()))
             units = [dataclasses.asdict(unit) for unit in plan.units]
@@ -101,8 +93,7 @@ class ReplayState:
                 "on with the Kerolox that wrote it"
             )
         if found["options"] != fingerprint:
-            raise option_error(
-                self._options,
+            raise self._options.error(
                 "state",
                 f"{self._folder.uri} is of a replay with other options; give the same, or name an "
                 "empty folder",

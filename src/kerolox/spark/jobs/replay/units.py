@@ -6,20 +6,19 @@ import json
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+from pyspark.sql import DataFrame, SparkSession
 
 from kerolox.errors import ConfigError, KeroloxError
 from kerolox.spark.jobs.archive.options import HIDDEN, Format
 from kerolox.spark.jobs.archive.targets.delta import DeltaTarget
 from kerolox.spark.jobs.archive.targets.iceberg import IcebergTarget
 from kerolox.spark.jobs.archive.targets.parquet import ParquetTarget
+from kerolox.spark.jobs.archive.targets.target import Stored, Target
 from kerolox.spark.jobs.frame.errors import reason_of
+from kerolox.spark.jobs.frame.lazy import sql
 from kerolox.spark.jobs.replay.options import ReplayOptions
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
-
-    from kerolox.spark.jobs.archive.targets.target import Stored, Target
 
 DAY_MS = 86_400_000
 
@@ -71,14 +70,12 @@ def read(spark: SparkSession, options: ReplayOptions, unit: Unit) -> DataFrame:
     Raises:
         DataLossError: retention has deleted a part of the store since it was planned.
     """
-    from pyspark.sql import functions as f
-
     if unit.kind == "archive":
         from kerolox.spark.rows.schema import COLUMNS, schema_of
 
         names = [name for name in COLUMNS if name != "topic"]
         frame = spark.read.schema(schema_of(names)).parquet(*unit.files)
-        return frame.withColumn("topic", f.lit(unit.topic))
+        return frame.withColumn("topic", sql.lit(unit.topic))
     if unit.kind == "store":
         _check_store(options, unit)
         return spark.read.format("rocketmq-store").options(**store_options(options, unit)).load()
@@ -170,9 +167,9 @@ def store_options(options: ReplayOptions, unit: Unit | None = None) -> dict[str,
 
 def _check_store(options: ReplayOptions, unit: Unit) -> None:
     """See whether the log still begins where it did; the format takes a start of 0 for any."""
+    from kerolox.spark.positions.offsets import report_loss
     from kerolox.spark.store.files.listing import list_store
     from kerolox.spark.store.options import StoreOptions
-    from kerolox.spark.store.plan import report_loss
 
     store = StoreOptions.parse(store_options(options, unit))
     begins = list_store(store.paths[0], store.log_paths).start

@@ -8,22 +8,61 @@ was made first, and a half ends once.
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
 
 from kerolox.errors import KeroloxError
 from kerolox.protocol.extensions.half_messages import Attempt, HalfSelection
 from kerolox.spark.network.connecting import Connector
 from kerolox.spark.sink.errors import SinkError
+from kerolox.spark.sink.options import SinkOptions
 from kerolox.spark.sink.queues import PublishRoutes
 from kerolox.spark.sink.transactions.decisions import Decision, DecisionStore, EndedBatch, store_at
 from kerolox.spark.sink.transactions.half_queue import HalfQueue
-from kerolox.spark.sink.transactions.segments import segments_of
+from kerolox.spark.sink.transactions.messages import HalfRange, SinkMessage
 
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
 
-    from kerolox.spark.sink.options import SinkOptions
-    from kerolox.spark.sink.transactions.messages import HalfRange, SinkMessage
+class Segment(NamedTuple):
+    """Offsets ``[start, stop)`` of a half queue in which the halves of these attempts count."""
+
+    start: int
+    stop: int
+    attempts: tuple[str, ...]
+
+
+def segments_of(ranges: Iterable[tuple[str, HalfRange]], begin: int, end: int) -> list[Segment]:
+    """Cut ``[begin, end)`` so that in each piece the same attempts count.
+
+    A half of an attempt counts within the attempt's own range alone, and not where it holds a row
+    a second time: a request that was sent again may be stored late, in the midst of others' halves.
+    """
+    changes: dict[int, list[tuple[str, int]]] = {begin: [], end: []}
+    for attempt, each in ranges:
+        for start, stop in _pieces(each):
+            start, stop = max(start, begin), min(stop, end)
+            if start < stop:
+                changes.setdefault(start, []).append((attempt, 1))
+                changes.setdefault(stop, []).append((attempt, -1))
+    segments: list[Segment] = []
+    counting: dict[str, int] = {}
+    previous = begin
+    for place in sorted(changes):
+        if place > previous:
+            attempts = tuple(sorted(name for name, count in counting.items() if count > 0))
+            segments.append(Segment(previous, place, attempts))
+            previous = place
+        for attempt, change in changes[place]:
+            counting[attempt] = counting.get(attempt, 0) + change
+    return segments
+
+
+def _pieces(each: HalfRange) -> Iterable[tuple[int, int]]:
+    start = each.low
+    for offset in sorted({at for at in each.excluded if each.low <= at < each.high}):
+        yield start, offset
+        start = offset + 1
+    yield start, each.high
+
 
 _log = logging.getLogger(__name__)
 
@@ -32,7 +71,6 @@ class Transaction:
     """The transaction of one batch, on the driver.
 
     Args:
-        options: of the write.
         query: the id of the query, or the name of a batch write.
         batch: the micro-batch, 0 in a batch write.
     """

@@ -9,22 +9,18 @@ from __future__ import annotations
 
 import os
 import secrets
+from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 from urllib.parse import unquote, urlsplit
 
 import msgspec
 
 from kerolox.errors import ConfigError
 from kerolox.spark.sink.errors import SinkError
-from kerolox.spark.sink.transactions.messages import HalfRange
+from kerolox.spark.sink.transactions.messages import HalfRange, SinkMessage
 from kerolox.text import printable
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from kerolox.spark.sink.transactions.messages import SinkMessage
 
 VERSION = 1
 
@@ -63,8 +59,6 @@ class Decision(msgspec.Struct, frozen=True):
         """Whether a half counts.
 
         Args:
-            attempt: whose half it is.
-            broker_name: the broker that has it.
             offset: its place in the half queue; None: unknown.
 
         Returns:
@@ -212,13 +206,12 @@ def check_location(location: str) -> None:
 
 
 class LocalFolder:
-    """A folder of this machine, or one that is mounted."""
+    """A :class:`Folder` of this machine, or one that is mounted."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
 
     def read(self, name: str) -> bytes | None:
-        """See :class:`Folder`."""
         try:
             return (self._path / name).read_bytes()
         except FileNotFoundError:
@@ -227,7 +220,7 @@ class LocalFolder:
             raise SinkError(f"{self._path / name} can't be read: {error}") from error
 
     def create(self, name: str, data: bytes) -> bool:
-        """See :class:`Folder`. A hard link is what makes it exclusive and whole."""
+        """A hard link is what makes it exclusive and whole."""
         draft = self._path / f".{name}.{secrets.token_hex(8)}"
         try:
             self._path.mkdir(parents=True, exist_ok=True)
@@ -247,7 +240,6 @@ class LocalFolder:
         return True
 
     def names(self) -> list[str]:
-        """See :class:`Folder`."""
         try:
             return [path.name for path in self._path.iterdir() if not path.name.startswith(".")]
         except FileNotFoundError:
@@ -256,7 +248,6 @@ class LocalFolder:
             raise SinkError(f"{self._path} can't be read: {error}") from error
 
     def remove(self, name: str) -> None:
-        """See :class:`Folder`."""
         with suppress(OSError):
             (self._path / name).unlink()
 
@@ -269,7 +260,7 @@ class LocalFolder:
 
 
 class RemoteFolder:
-    """A folder of a file system that ``pyarrow.fs`` knows: ``hdfs://``, ``s3://``, ``gs://`` ...
+    """A :class:`Folder` that ``pyarrow.fs`` knows: ``hdfs://``, ``s3://``, ``gs://`` ...
 
     A file is written under another name and moved. Of two drivers at once the second could win
     there; Spark itself runs one driver of a query.
@@ -286,7 +277,6 @@ class RemoteFolder:
             raise SinkError(f"decisions can't be kept at {location}: {error}") from error
 
     def read(self, name: str) -> bytes | None:
-        """See :class:`Folder`."""
         try:
             with self._system.open_input_stream(self._at(name)) as file:
                 return bytes(file.read())
@@ -296,7 +286,6 @@ class RemoteFolder:
             raise SinkError(f"{self._at(name)} can't be read: {error}") from error
 
     def create(self, name: str, data: bytes) -> bool:
-        """See :class:`Folder`."""
         draft = self._at(f".{name}.{secrets.token_hex(8)}")
         try:
             self._system.create_dir(self._path, recursive=True)
@@ -312,7 +301,6 @@ class RemoteFolder:
         return True
 
     def names(self) -> list[str]:
-        """See :class:`Folder`."""
         import pyarrow.fs
 
         selector = pyarrow.fs.FileSelector(self._path, allow_not_found=True)
@@ -323,7 +311,6 @@ class RemoteFolder:
         return [info.base_name for info in found if not info.base_name.startswith(".")]
 
     def remove(self, name: str) -> None:
-        """See :class:`Folder`."""
         with suppress(OSError):
             self._system.delete_file(self._at(name))
 

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import logging
 import time
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Callable, Iterator
+from typing import NamedTuple
 
 from kerolox.client.core.sending.retry import is_passing
 from kerolox.client.core.sending.transaction import Half, TransactionState, end_request
@@ -31,15 +32,11 @@ from kerolox.protocol.extensions.half_messages import (
 )
 from kerolox.protocol.names import HALF_TOPIC, TOOLS_GROUP, UNIQUE_KEY_QUERY_FIELD
 from kerolox.protocol.records import decode_records
+from kerolox.remoting.blocking import BlockingConnection
 from kerolox.remoting.core.requests import Answer
 from kerolox.spark.network.brokers import pull_header
+from kerolox.spark.network.connecting import Connector
 from kerolox.spark.sink.errors import SinkError
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
-    from kerolox.remoting.blocking import BlockingConnection
-    from kerolox.spark.network.connecting import Connector
 
 ANSWER_SECONDS_MAX = 30.0
 """Longest wait for an answer; a request in bulk takes a broker a second or so."""
@@ -69,10 +66,7 @@ class HalfQueue:
     """The half queue of one broker. Belongs to one thread.
 
     Args:
-        broker_name: its name, for errors.
         address: where it is; asked again after each failure.
-        connector: makes connections.
-        group: producer group of the halves.
         seconds_max: how long the broker may be away.
     """
 
@@ -122,9 +116,6 @@ class HalfQueue:
         """End the selected halves of ``[start, stop)``, each once.
 
         Args:
-            start: first offset.
-            stop: behind the last.
-            selection: which halves.
             commit: store their messages; else drop them.
             careful: some may have been ended before, so it first searches each one's final message
                 at a broker that does not remember.
@@ -140,11 +131,7 @@ class HalfQueue:
         return self._end_singly(start, stop, selection, commit=commit, careful=careful)
 
     def halves(self, start: int, stop: int) -> Iterator[MessageExt]:
-        """The halves of ``[start, stop)`` that are still in the log, copies included.
-
-        Raises:
-            SinkError: as above.
-        """
+        """The halves of ``[start, stop)`` that are still in the log, copies included."""
         position = start
         while position < stop:
             count = min(stop - position, PULL_COUNT_MAX)

@@ -43,7 +43,6 @@ def new_attempt(query: str, batch: int, partition: int, number: int) -> Attempt:
     Args:
         query: the id of the query, or the name of a batch write.
         batch: the micro-batch, 0 in a batch write.
-        partition: the number of the partition.
         number: Spark's number of the attempt, from 0 on.
     """
     return Attempt(query, batch, partition, number % 100 * ATTEMPT_STEP + secrets.randbits(53))
@@ -54,9 +53,7 @@ class HalfWriter:
 
     Args:
         attempt: whose rows they are.
-        group: the producer group.
         queue_of: makes the half queue of a broker, by its name.
-        checks: is asked about halves that a broker asks about.
     """
 
     def __init__(
@@ -80,11 +77,7 @@ class HalfWriter:
         self._checks = checks
 
     def takes_batches(self, broker_name: str) -> bool:
-        """Whether a broker takes half messages in batches; notes where its half queue ends first.
-
-        Raises:
-            SinkError: the broker is away for too long.
-        """
+        """Whether a broker takes halves in batches; notes first where its half queue ends."""
         known = self._support.get(broker_name)
         if known is None:
             queue = self._queues[broker_name] = self._queue_of(broker_name)
@@ -104,11 +97,7 @@ class HalfWriter:
         self._checks.answer(connection, request, broker_name, remembers=remembers)
 
     def range_of(self, broker_name: str, topic: str, outcome: BrokerResult) -> HalfRange:
-        """Where the halves of this attempt lie on a broker, once all are stored.
-
-        Raises:
-            SinkError: the broker is away for too long.
-        """
+        """Where the halves of this attempt lie on a broker, once all are stored."""
         excluded: tuple[int, ...] = ()
         if outcome.unsure:
             excluded = self._doubles(broker_name, outcome)
@@ -145,7 +134,6 @@ class Checks:
     again, 15 times, and sets the half aside, where the driver still finds it.
 
     Args:
-        group: the producer group.
         query: whose halves are known here.
         decision_of: what was decided of a batch; None: nothing, or it can't be read here.
     """
@@ -176,9 +164,6 @@ class Checks:
         """Answer a request of a broker; what is none of these is ignored.
 
         Args:
-            connection: to the broker.
-            request: what it asks.
-            broker_name: whose request it is.
             remembers: the broker ends a half once, whoever says so. Of others only the driver ends
                 halves that count: a broker that asks names a copy, and forgets what it ended.
         """

@@ -30,7 +30,6 @@ class SinkMessage(WriterCommitMessage):  # type: ignore[misc]
     """The end of one attempt."""
 
     rows: int
-    """Rows that are stored."""
     attempt: str = ""
     """The attempt, as the halves name it; empty: they are plain messages."""
     ranges: tuple[HalfRange, ...] = ()

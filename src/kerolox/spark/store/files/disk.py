@@ -36,21 +36,13 @@ class StoreFile(Protocol):
     """An open file. Positions count from its start."""
 
     def read_at(self, position: int, size: int) -> bytes:
-        """The bytes from a position on; fewer at the end of the file.
-
-        Raises:
-            OSError: they can't be read.
-        """
+        """The bytes from a position on; fewer at the end of the file."""
 
     def next_data(self, position: int, end: int) -> int:
         """The first byte of ``[position, end)`` that is not zero; -1: all are."""
 
     def data_end(self, size: int) -> int:
-        """About where the last byte is that is not zero: the search for a log's end begins there.
-
-        Args:
-            size: of the file.
-        """
+        """About where the last byte is that is not zero; a log's end is searched from there."""
 
     def close(self) -> None:
         """Close it."""
@@ -66,7 +58,6 @@ class Disk(Protocol):
 
         Raises:
             FileNotFoundError: it is not there.
-            OSError: it is no folder or can't be read.
         """
 
     def open(self, path: str) -> StoreFile:
@@ -74,7 +65,6 @@ class Disk(Protocol):
 
         Raises:
             FileNotFoundError: it is not there.
-            OSError: it can't be opened.
         """
 
 
@@ -106,12 +96,11 @@ def disk_of(location: str) -> tuple[Disk, str]:
 
 
 class LocalDisk:
-    """The machine's own file system."""
+    """The machine's own file system, a :class:`Disk`."""
 
     is_local = True
 
     def children(self, folder: str) -> list[Child]:
-        """See :class:`Disk`."""
         found: list[Child] = []
         with os.scandir(folder) as entries:
             for entry in entries:
@@ -123,19 +112,17 @@ class LocalDisk:
         return found
 
     def open(self, path: str) -> LocalFile:
-        """See :class:`Disk`."""
         return LocalFile(path)
 
 
 class LocalFile:
-    """A local file."""
+    """A local :class:`StoreFile`."""
 
     def __init__(self, path: str) -> None:
         self._path = path
         self._descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
 
     def read_at(self, position: int, size: int) -> bytes:
-        """See :class:`StoreFile`."""
         data = os.pread(self._descriptor, size, position)
         while data and len(data) < size:
             more = os.pread(self._descriptor, size - len(data), position + len(data))
@@ -145,20 +132,17 @@ class LocalFile:
         return data
 
     def next_data(self, position: int, end: int) -> int:
-        """See :class:`StoreFile`."""
         return first_data(self._descriptor, position, end)
 
     def data_end(self, size: int) -> int:
-        """See :class:`StoreFile`."""
         return data_end(self._descriptor, 0, size)
 
     def close(self) -> None:
-        """See :class:`StoreFile`."""
         os.close(self._descriptor)
 
 
 class ArrowDisk:
-    """A file system of pyarrow."""
+    """A file system of pyarrow, a :class:`Disk`."""
 
     is_local = False
 
@@ -166,7 +150,6 @@ class ArrowDisk:
         self._file_system = file_system
 
     def children(self, folder: str) -> list[Child]:
-        """See :class:`Disk`."""
         import pyarrow.fs
 
         infos = self._file_system.get_file_info(pyarrow.fs.FileSelector(folder))
@@ -176,23 +159,20 @@ class ArrowDisk:
         ]
 
     def open(self, path: str) -> ArrowFile:
-        """See :class:`Disk`."""
         return ArrowFile(self._file_system.open_input_file(path))
 
 
 class ArrowFile:
-    """A file of a file system of pyarrow."""
+    """A :class:`StoreFile` of a file system of pyarrow."""
 
     def __init__(self, file: pyarrow.NativeFile) -> None:
         self._file = file
 
     def read_at(self, position: int, size: int) -> bytes:
-        """See :class:`StoreFile`."""
         data: bytes = self._file.read_at(size, position)
         return data
 
     def next_data(self, position: int, end: int) -> int:
-        """See :class:`StoreFile`."""
         while position < end:
             block = self.read_at(position, min(_PROBE_BYTES, end - position))
             if not block:
@@ -204,7 +184,7 @@ class ArrowFile:
         return -1
 
     def data_end(self, size: int) -> int:
-        """See :class:`StoreFile`: by halving, so that a file that is half empty is not all read."""
+        """By halving, so that a file that is half empty is not all read."""
         low, high = 0, -(-size // _PROBE_BYTES)
         while low < high:
             middle = (low + high) // 2
@@ -215,5 +195,4 @@ class ArrowFile:
         return min(low * _PROBE_BYTES, size)
 
     def close(self) -> None:
-        """See :class:`StoreFile`."""
         self._file.close()

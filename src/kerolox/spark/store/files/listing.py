@@ -7,17 +7,14 @@ log alone will do as well, then without consume queues.
 from __future__ import annotations
 
 import posixpath
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import TYPE_CHECKING
 
 from kerolox.errors import StoreError
 from kerolox.inspect.places import LogFile, is_locked
 from kerolox.spark.store.files.disk import Child, Disk, disk_of
 from kerolox.store.files.mapped_file import OFFSET_NAME
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 _LOG_FOLDER = "commitlog"
 _QUEUE_FOLDER = "consumequeue"
@@ -28,7 +25,6 @@ class StoreListing:
     """A store as it was listed."""
 
     location: str
-    """The path or URI that was given."""
     disk: Disk
     root: str | None
     """Path of the store's root; None: only the commit log's folder is known."""
@@ -85,7 +81,6 @@ def list_store(location: str, log_locations: Sequence[str] = ()) -> StoreListing
     Raises:
         StoreError: it is not there, or no store.
         ConfigError: nothing is known of its file system.
-        OSError: it can't be read.
     """
     disk, path = disk_of(location)
     children = _children(disk, path, location)

@@ -44,7 +44,6 @@ class StoreQueue:
     """The files of one queue. Offsets count entries.
 
     Args:
-        disk: where it is.
         folder: ``consumequeue/<topic>/<queue id>``; not there: a queue without entries.
     """
 

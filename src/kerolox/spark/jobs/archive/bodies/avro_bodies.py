@@ -5,47 +5,28 @@ from __future__ import annotations
 import io
 import json
 from collections.abc import Callable
-from typing import TYPE_CHECKING, cast
+from typing import cast
 
 import fastavro
-from pyspark.sql.types import (
-    ArrayType,
-    BinaryType,
-    BooleanType,
-    DataType,
-    DateType,
-    DecimalType,
-    DoubleType,
-    FloatType,
-    IntegerType,
-    LongType,
-    MapType,
-    StringType,
-    StructField,
-    StructType,
-    TimestampType,
-)
+from pyspark.sql import DataFrame, types
 
 from kerolox.spark.jobs.archive.bodies.in_workers import decode_in_workers
 
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
-
-_SIMPLE: dict[str, DataType] = {
-    "boolean": BooleanType(),
-    "int": IntegerType(),
-    "long": LongType(),
-    "float": FloatType(),
-    "double": DoubleType(),
-    "bytes": BinaryType(),
-    "string": StringType(),
-    "enum": StringType(),
-    "fixed": BinaryType(),
+_SIMPLE: dict[str, types.DataType] = {
+    "boolean": types.BooleanType(),
+    "int": types.IntegerType(),
+    "long": types.LongType(),
+    "float": types.FloatType(),
+    "double": types.DoubleType(),
+    "bytes": types.BinaryType(),
+    "string": types.StringType(),
+    "enum": types.StringType(),
+    "fixed": types.BinaryType(),
 }
-_LOGICAL: dict[str, DataType] = {
-    "date": DateType(),
-    "timestamp-millis": TimestampType(),
-    "timestamp-micros": TimestampType(),
+_LOGICAL: dict[str, types.DataType] = {
+    "date": types.DateType(),
+    "timestamp-millis": types.TimestampType(),
+    "timestamp-micros": types.TimestampType(),
 }
 _OTHER_LOGICAL = ("time-millis", "time-micros", "duration", "local-timestamp-millis")
 
@@ -70,7 +51,7 @@ class AvroDecoder:
         self._text = text
         self._type = _type_of(parsed, ())
 
-    def value_type(self) -> DataType:
+    def value_type(self) -> types.DataType:
         """Of the schema's values."""
         return self._type
 
@@ -95,7 +76,7 @@ def reader_of(text: str) -> Callable[[bytes], object]:
     return decode
 
 
-def _type_of(schema: object, inside: tuple[str, ...]) -> DataType:
+def _type_of(schema: object, inside: tuple[str, ...]) -> types.DataType:
     if isinstance(schema, str):
         if schema in _SIMPLE:
             return _SIMPLE[schema]
@@ -113,7 +94,9 @@ def _type_of(schema: object, inside: tuple[str, ...]) -> DataType:
     kind = known.get("type")
     logical = str(known.get("logicalType", ""))
     if logical == "decimal":
-        return DecimalType(cast("int", known["precision"]), cast("int", known.get("scale", 0)))
+        return types.DecimalType(
+            cast("int", known["precision"]), cast("int", known.get("scale", 0))
+        )
     if logical in _LOGICAL:
         return _LOGICAL[logical]
     if logical in _OTHER_LOGICAL:
@@ -125,13 +108,13 @@ def _type_of(schema: object, inside: tuple[str, ...]) -> DataType:
             # An array of such items could be billions of them in a few bytes.
             raise ValueError(f"has record {name} without fields, which no column can be")
         inner = (*inside, name)
-        return StructType(
-            [StructField(str(each["name"]), _type_of(each["type"], inner)) for each in fields]
+        return types.StructType(
+            [types.StructField(str(each["name"]), _type_of(each["type"], inner)) for each in fields]
         )
     if kind == "array":
-        return ArrayType(_type_of(known["items"], inside))
+        return types.ArrayType(_type_of(known["items"], inside))
     if kind == "map":
-        return MapType(StringType(), _type_of(known["values"], inside))
+        return types.MapType(types.StringType(), _type_of(known["values"], inside))
     if kind == "fixed" and not known.get("size"):
         raise ValueError("has a fixed of no bytes")
     return _type_of(kind, inside)

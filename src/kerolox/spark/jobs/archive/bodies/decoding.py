@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 from kerolox.spark.jobs.archive.options import ArchiveOptions, Body
-from kerolox.spark.jobs.frame.options import option_error
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -50,11 +49,11 @@ def decoder_of(options: ArchiveOptions) -> Decoder | None:
 
                 return ProtobufDecoder(schema, options.body_message)
     except ImportError as error:
-        raise option_error(
-            options, "body", f"{body} needs {error.name}; install kerolox[lakehouse]"
+        raise options.error(
+            "body", f"{body} needs {error.name}; install kerolox[lakehouse]"
         ) from None
     except ValueError as error:
-        raise option_error(options, "body_schema", f"{options.body_schema}: {error}") from None
+        raise options.error("body_schema", f"{options.body_schema}: {error}") from None
 
 
 def _read(options: ArchiveOptions) -> bytes:
@@ -63,9 +62,7 @@ def _read(options: ArchiveOptions) -> bytes:
         with path.open("rb") as file:
             data = file.read(SCHEMA_BYTES_MAX + 1)
     except OSError as error:
-        raise option_error(
-            options, "body_schema", f"{path} can't be read: {error.strerror}"
-        ) from None
+        raise options.error("body_schema", f"{path} can't be read: {error.strerror}") from None
     if len(data) > SCHEMA_BYTES_MAX:
-        raise option_error(options, "body_schema", f"{path} is over {SCHEMA_BYTES_MAX} bytes")
+        raise options.error("body_schema", f"{path} is over {SCHEMA_BYTES_MAX} bytes")
     return data

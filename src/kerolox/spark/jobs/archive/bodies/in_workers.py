@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING
 
+import pyarrow
+from pyspark.sql import DataFrame
 from pyspark.sql.types import DataType, StringType, StructField, StructType
-
-if TYPE_CHECKING:
-    import pyarrow
-    from pyspark.sql import DataFrame
 
 REASON_CHARACTERS_MAX = 300
 
@@ -21,7 +18,6 @@ def decode_in_workers(
 
     Args:
         frame: with a column ``body``.
-        value_type: of ``value``.
         make: gives a function from a body to its value, which raises for a body that is none; it
             is called once in each task.
     """
@@ -44,8 +40,6 @@ def with_values(
     batch: pyarrow.RecordBatch, value_type: pyarrow.DataType, decode: Callable[[bytes], object]
 ) -> pyarrow.RecordBatch:
     """A batch with its values and reasons."""
-    import pyarrow
-
     values: list[object] = []
     reasons: list[str | None] = []
     for body in batch.column("body"):
@@ -75,8 +69,6 @@ def _one_by_one(
     values: list[object], reasons: list[str | None], value_type: pyarrow.DataType
 ) -> pyarrow.Array:
     """Some value has no place in the column, such as a number that is too large."""
-    import pyarrow
-
     for index, value in enumerate(values):
         try:
             pyarrow.array([value], value_type)

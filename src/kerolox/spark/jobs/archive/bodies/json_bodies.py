@@ -4,44 +4,27 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
 
-from pyspark.sql.types import (
-    ArrayType,
-    BooleanType,
-    DataType,
-    DateType,
-    DoubleType,
-    LongType,
-    MapType,
-    StringType,
-    StructField,
-    StructType,
-    TimestampType,
-)
+from pyspark.sql import DataFrame, types
 
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
+from kerolox.spark.jobs.frame.lazy import sql
 
 _CORRUPT = "__corrupt"
 DEPTH_MAX = 32
 REASON_NO_UTF8 = "the body is no UTF-8"
 REASON_NO_JSON = "the body is no JSON of the schema"
 
-_SIMPLE: dict[str, DataType] = {
-    "string": StringType(),
-    "integer": LongType(),
-    "number": DoubleType(),
-    "boolean": BooleanType(),
+_SIMPLE: dict[str, types.DataType] = {
+    "string": types.StringType(),
+    "integer": types.LongType(),
+    "number": types.DoubleType(),
+    "boolean": types.BooleanType(),
 }
-_FORMATS: dict[str, DataType] = {"date-time": TimestampType(), "date": DateType()}
+_FORMATS: dict[str, types.DataType] = {"date-time": types.TimestampType(), "date": types.DateType()}
 
 
 class JsonDecoder:
     """Decodes by ``from_json``, in the JVM.
-
-    Args:
-        text: the schema.
 
     Raises:
         ValueError: it is none, or not one of an object.
@@ -51,43 +34,45 @@ class JsonDecoder:
         self._required: tuple[str, ...] = ()
         parsed = _json_or_none(text)
         if parsed is None:
-            schema: DataType = _of_ddl(text)
+            schema: types.DataType = _of_ddl(text)
         elif parsed.get("type") == "struct" and "fields" in parsed:
-            schema = StructType.fromJson(parsed)
+            schema = types.StructType.fromJson(parsed)
         else:
             schema = _of_json_schema(parsed, 0)
             required = parsed.get("required", [])
             self._required = tuple(map(str, required)) if isinstance(required, list) else ()
-        if not isinstance(schema, StructType) or not schema.fields:
+        if not isinstance(schema, types.StructType) or not schema.fields:
             raise ValueError("is no schema of an object with fields")
-        self._schema = StructType(schema.fields)
+        self._schema = types.StructType(schema.fields)
         missing = set(self._required).difference(schema.fieldNames())
         if missing:
             raise ValueError(f"requires {', '.join(sorted(missing))}, which it does not describe")
 
-    def value_type(self) -> DataType:
+    def value_type(self) -> types.DataType:
         """The struct of its fields, all of them nullable."""
-        return StructType([StructField(each.name, each.dataType) for each in self._schema])
+        return types.StructType(
+            [types.StructField(each.name, each.dataType) for each in self._schema]
+        )
 
     def decode(self, frame: DataFrame) -> DataFrame:
         """The rows with ``value`` and ``reason``."""
-        from pyspark.sql import functions as f
-
-        wide = StructType([*self._schema.fields, StructField(_CORRUPT, StringType())])
-        text = f.col("body").cast("string")
-        parsed = f.from_json(text, wide, {"columnNameOfCorruptRecord": _CORRUPT})
+        wide = types.StructType(
+            [*self._schema.fields, types.StructField(_CORRUPT, types.StringType())]
+        )
+        text = sql.col("body").cast("string")
+        parsed = sql.from_json(text, wide, {"columnNameOfCorruptRecord": _CORRUPT})
         frame = frame.withColumn("__parsed", parsed)
-        found = f.col("__parsed")
+        found = sql.col("__parsed")
         reason = (
-            f.when(f.col("body").isNull(), "there is no body")
-            .when(~f.expr("is_valid_utf8(cast(body AS string))"), REASON_NO_UTF8)
+            sql.when(sql.col("body").isNull(), "there is no body")
+            .when(~sql.expr("is_valid_utf8(cast(body AS string))"), REASON_NO_UTF8)
             .when(found.isNull() | found[_CORRUPT].isNotNull(), REASON_NO_JSON)
         )
         for name in self._required:
             reason = reason.when(found[name].isNull(), f"the body lacks {name}")
         fields = [found[each.name].alias(each.name) for each in self._schema]
         frame = frame.withColumn("reason", reason)
-        value = f.when(f.col("reason").isNull(), f.struct(*fields))
+        value = sql.when(sql.col("reason").isNull(), sql.struct(*fields))
         return frame.withColumn("value", value.cast(self.value_type())).drop("__parsed")
 
 
@@ -101,14 +86,14 @@ def _json_or_none(text: str) -> dict[str, object] | None:
     return value if isinstance(value, dict) else None
 
 
-def _of_ddl(text: str) -> DataType:
+def _of_ddl(text: str) -> types.DataType:
     try:
-        return DataType.fromDDL(text.strip())
+        return types.DataType.fromDDL(text.strip())
     except Exception as error:
         raise ValueError(f"is neither JSON nor a schema of Spark: {error}") from None
 
 
-def _of_json_schema(schema: object, depth: int) -> DataType:
+def _of_json_schema(schema: object, depth: int) -> types.DataType:
     if not isinstance(schema, Mapping) or depth > DEPTH_MAX:
         raise ValueError(f"has {schema!r} where a schema must be, or is too deep")
     kind = schema.get("type")
@@ -120,9 +105,9 @@ def _of_json_schema(schema: object, depth: int) -> DataType:
     if kind == "object":
         return _of_object(schema, depth)
     if kind == "array":
-        return ArrayType(_of_json_schema(schema.get("items"), depth + 1))
+        return types.ArrayType(_of_json_schema(schema.get("items"), depth + 1))
     if kind == "string":
-        return _FORMATS.get(str(schema.get("format")), StringType())
+        return _FORMATS.get(str(schema.get("format")), types.StringType())
     if kind in _SIMPLE:
         return _SIMPLE[str(kind)]
     raise ValueError(
@@ -130,16 +115,16 @@ def _of_json_schema(schema: object, depth: int) -> DataType:
     )
 
 
-def _of_object(schema: Mapping[str, object], depth: int) -> DataType:
+def _of_object(schema: Mapping[str, object], depth: int) -> types.DataType:
     properties = schema.get("properties")
     if isinstance(properties, Mapping) and properties:
-        return StructType(
+        return types.StructType(
             [
-                StructField(str(name), _of_json_schema(each, depth + 1))
+                types.StructField(str(name), _of_json_schema(each, depth + 1))
                 for name, each in properties.items()
             ]
         )
     values = schema.get("additionalProperties")
     if isinstance(values, Mapping):
-        return MapType(StringType(), _of_json_schema(values, depth + 1))
+        return types.MapType(types.StringType(), _of_json_schema(values, depth + 1))
     raise ValueError("has an object without properties")

@@ -3,42 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 from google.protobuf.descriptor import Descriptor, FieldDescriptor
 from google.protobuf.message import DecodeError
-from pyspark.sql.types import (
-    ArrayType,
-    BinaryType,
-    BooleanType,
-    DataType,
-    DecimalType,
-    DoubleType,
-    FloatType,
-    IntegerType,
-    LongType,
-    MapType,
-    StringType,
-    StructField,
-    StructType,
-)
+from pyspark.sql import DataFrame, types
 
 from kerolox.spark.jobs.archive.bodies.in_workers import decode_in_workers
 
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
-
-_SIMPLE: dict[int, DataType] = {
-    FieldDescriptor.CPPTYPE_INT32: IntegerType(),
-    FieldDescriptor.CPPTYPE_INT64: LongType(),
-    FieldDescriptor.CPPTYPE_UINT32: LongType(),
-    FieldDescriptor.CPPTYPE_UINT64: DecimalType(20, 0),
-    FieldDescriptor.CPPTYPE_DOUBLE: DoubleType(),
-    FieldDescriptor.CPPTYPE_FLOAT: FloatType(),
-    FieldDescriptor.CPPTYPE_BOOL: BooleanType(),
-    FieldDescriptor.CPPTYPE_ENUM: StringType(),
-    FieldDescriptor.CPPTYPE_STRING: StringType(),
+_SIMPLE: dict[int, types.DataType] = {
+    FieldDescriptor.CPPTYPE_INT32: types.IntegerType(),
+    FieldDescriptor.CPPTYPE_INT64: types.LongType(),
+    FieldDescriptor.CPPTYPE_UINT32: types.LongType(),
+    FieldDescriptor.CPPTYPE_UINT64: types.DecimalType(20, 0),
+    FieldDescriptor.CPPTYPE_DOUBLE: types.DoubleType(),
+    FieldDescriptor.CPPTYPE_FLOAT: types.FloatType(),
+    FieldDescriptor.CPPTYPE_BOOL: types.BooleanType(),
+    FieldDescriptor.CPPTYPE_ENUM: types.StringType(),
+    FieldDescriptor.CPPTYPE_STRING: types.StringType(),
 }
 
 
@@ -58,7 +41,7 @@ class ProtobufDecoder:
         self._descriptors, self._name = descriptors, name
         self._type = _type_of(_descriptor(descriptors, name), ())
 
-    def value_type(self) -> DataType:
+    def value_type(self) -> types.DataType:
         """Of the message."""
         return self._type
 
@@ -99,7 +82,7 @@ def _is_map(field: FieldDescriptor) -> bool:
     return kind is not None and kind.GetOptions().map_entry
 
 
-def _type_of(message: Descriptor, inside: tuple[str, ...]) -> StructType:
+def _type_of(message: Descriptor, inside: tuple[str, ...]) -> types.StructType:
     if message.full_name in inside:
         raise ValueError(f"has message {message.full_name} within itself; a column can't")
     deeper = (*inside, message.full_name)
@@ -107,19 +90,19 @@ def _type_of(message: Descriptor, inside: tuple[str, ...]) -> StructType:
     for field in message.fields:
         if _is_map(field):
             key, value = (field.message_type.fields_by_name[name] for name in ("key", "value"))
-            kind: DataType = MapType(_item_type(key, deeper), _item_type(value, deeper))
+            kind: types.DataType = types.MapType(_item_type(key, deeper), _item_type(value, deeper))
         else:
             kind = _item_type(field, deeper)
-            kind = ArrayType(kind) if field.is_repeated else kind
-        fields.append(StructField(field.name, kind))
+            kind = types.ArrayType(kind) if field.is_repeated else kind
+        fields.append(types.StructField(field.name, kind))
     if not fields:
         raise ValueError(f"has message {message.full_name} without fields, which no column can be")
-    return StructType(fields)
+    return types.StructType(fields)
 
 
-def _item_type(field: FieldDescriptor, inside: tuple[str, ...]) -> DataType:
+def _item_type(field: FieldDescriptor, inside: tuple[str, ...]) -> types.DataType:
     if field.type == FieldDescriptor.TYPE_BYTES:
-        return BinaryType()
+        return types.BinaryType()
     if field.message_type is not None:
         return _type_of(field.message_type, inside)
     return _SIMPLE[field.cpp_type]

@@ -129,7 +129,7 @@ class IcebergTarget:
         entries = {stored.path: file for file, stored in self._entries()}
         taken = made = 0
         groups = small_groups((stored for _, stored in self._entries()), target_bytes, before)
-        for _, _, group in groups:
+        for group in groups:
             folder = self._data().below("compacted", uuid.uuid4().hex)
             new = rewrite(spark, group, folder, target_bytes)
             table = self._table()

@@ -37,13 +37,7 @@ _EXCHANGING_TEXT = "no Parquet: the files of this folder are being exchanged; re
 
 
 class ParquetTarget:
-    """A folder.
-
-    Args:
-        to: its path.
-        state: folder of the archive's state.
-        quarantine: folder for what does not decode.
-    """
+    """A folder."""
 
     files_have_topic = False
     keeps_files = False
@@ -97,7 +91,7 @@ class ParquetTarget:
         """Rewrite small files, then exchange them folder by folder."""
         self._finish_exchanges()
         taken = made = 0
-        for _, _, group in small_groups(self.stored(), target_bytes, before):
+        for group in small_groups(self.stored(), target_bytes, before):
             name = uuid.uuid4().hex
             folder = self._to.below(HIDDEN, STAGING, name)
             new = rewrite(spark, group, folder, target_bytes)

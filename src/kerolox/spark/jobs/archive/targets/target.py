@@ -35,8 +35,6 @@ class Target(Protocol):
         """Make it, or check that it is ours.
 
         Args:
-            archive: our id.
-            schema: of its rows.
             is_new: whether the archive begins.
             append: whether it may have data of others.
 
@@ -62,17 +60,15 @@ class Target(Protocol):
         """
 
 
-def small_groups(
-    files: Iterator[Stored], target_bytes: int, before: str
-) -> list[tuple[str, str, list[Stored]]]:
-    """(topic, date, files) that one rewriting takes: two files or more, none of them large."""
+def small_groups(files: Iterator[Stored], target_bytes: int, before: str) -> list[list[Stored]]:
+    """The files of one topic and day that one rewriting takes: two or more, none of them large."""
     by_place: dict[tuple[str, str], list[Stored]] = {}
     for each in files:
         if each.date < before and each.size < target_bytes * 3 // 4:
             by_place.setdefault((each.topic, each.date), []).append(each)
     return [
-        (topic, date, group)
-        for (topic, date), group in sorted(by_place.items())
+        group
+        for _, group in sorted(by_place.items())
         if len(group) > max(1, -(-sum(each.size for each in group) // target_bytes))
     ]
 
