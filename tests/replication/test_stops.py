@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from kerolox.broker.broker import Broker
-from kerolox.kernel import ALLOWANCE_MAX
+from kerolox.kernel.feed import ALLOWANCE_MAX
 from kerolox.namesrv.config import NamesrvConfig
 from kerolox.namesrv.server import NameServer
 from kerolox.protocol.codes import RequestCode

@@ -22,7 +22,7 @@ from pathlib import Path
 
 from kerolox.broker.broker import Broker
 from kerolox.broker.tables.topics import TopicTable
-from kerolox.kernel import KERNEL_VARIABLE
+from kerolox.kernel.choice import KERNEL_VARIABLE
 from kerolox.protocol.bodies import TopicConfig
 from tests.simulation import checks, clocks, disk_calls
 from tests.simulation.cluster import Cluster, Node

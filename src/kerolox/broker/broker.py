@@ -13,26 +13,26 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import errno
 import logging
 import os
 from collections.abc import Callable
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
 from kerolox import clock
 from kerolox.addresses import join_address
 from kerolox.broker.access.guards import Guards
-from kerolox.broker.base import Base
+from kerolox.broker.base import Base, Identity
 from kerolox.broker.config import BrokerConfig
 from kerolox.broker.context import Context
 from kerolox.broker.hooks import PullHook
-from kerolox.broker.identity import Identity
 from kerolox.broker.metrics.broker_stats import SAMPLE_SECONDS as BROKER_STATS_SECONDS
 from kerolox.broker.metrics.broker_stats import BrokerStats
 from kerolox.broker.metrics.store_stats import SAMPLE_SECONDS, StoreStats
-from kerolox.broker.opening import open_store, report_cut
 from kerolox.broker.ports import Ports
-from kerolox.broker.replication.peers import Peers
+from kerolox.broker.replication.replication import Peers
 from kerolox.broker.replication.resync import CutRequest
 from kerolox.broker.replication.waits import SlaveWaits
 from kerolox.broker.roles.parts import RoleParts
@@ -47,17 +47,104 @@ from kerolox.broker.services.writing import Writing
 from kerolox.broker.tables.assignments import Assignments
 from kerolox.broker.tables.tables import Tables
 from kerolox.dynamic_config import DynamicConfig
-from kerolox.errors import ConfigError, KeroloxError
-from kerolox.kernel import RecoveryReport, StoreKernel, kernel_in_use, load_kernel
+from kerolox.errors import ConfigError, KeroloxError, StoreError
+from kerolox.kernel.choice import Kernel, kernel_in_use, load_kernel
+from kerolox.kernel.settings import StoreSettings
+from kerolox.kernel.store import StoreKernel
+from kerolox.kernel.values import RecoveryReport
 from kerolox.metrics.endpoint import MetricsEndpoint
 from kerolox.observable import Observable
 from kerolox.release import __version__
 from kerolox.remoting.audit import Audit
 from kerolox.remoting.unserved import UnservedCodes
 from kerolox.security.access.watching import POLL_SECONDS
+from kerolox.store.files.lock_holder import lock_holder
+from kerolox.store.recovery.cut_record import EVERYTHING, LogCut, is_cut_begun
 
 if TYPE_CHECKING:
     from kerolox.metrics.role import MeasuredRole
+
+
+def open_store(
+    config: BrokerConfig, kernel: Kernel, *, is_slave: bool
+) -> tuple[StoreKernel, RecoveryReport]:
+    """Make the folders, open and recover the store.
+
+    Raises:
+        StoreError: it can't be opened: in use, not writable, a file of the wrong size.
+    """
+    root = config.store_path_root_dir
+    try:
+        config.config_folder.mkdir(parents=True, exist_ok=True)
+        for folder in config.log_folders:
+            folder.mkdir(parents=True, exist_ok=True)
+        _check_writable(root, config)
+    except OSError as error:
+        raise StoreError(_folder_error(root, error)) from error
+    settings = config.store_settings(is_slave=is_slave)
+    store = kernel.Store(settings)
+    try:
+        cut = _finish_cut(settings) if is_cut_begun(settings) else None
+        report = store.open()
+    except BlockingIOError as error:
+        holder = lock_holder(str(root / "lock"))
+        raise StoreError(
+            f"store {root} is in use by {holder}: stop that broker, or give this one a folder of "
+            "its own (storePathRootDir)"
+        ) from error
+    except OSError as error:
+        raise StoreError(_folder_error(root, error)) from error
+    except ValueError as error:
+        raise StoreError(f"store {root} can't be opened: {error}") from error
+    if cut is not None:
+        report_cut(root, cut)
+    for note in report.notes:
+        _log.warning("store %s: %s", root, note)
+    _log.info("store %s: %s", root, report.summary())
+    return store, report
+
+
+def _finish_cut(settings: StoreSettings) -> LogCut | None:
+    from kerolox.store.recovery.log_cut import finish_cut
+
+    return finish_cut(settings)
+
+
+def report_cut(root: Path, cut: LogCut) -> None:
+    """Say what was cut off a slave's log, and how to examine it."""
+    where = "begins anew" if cut.kept == EVERYTHING else f"ends at {cut.kept} now"
+    _log.warning(
+        "store %s: its log %s, and the bytes from %d to %d are kept in %s: %s (master %s); "
+        "kerolox store dump %s --from %d shows them",
+        root,
+        where,
+        cut.begin,
+        cut.end,
+        cut.folder,
+        cut.why,
+        cut.master,
+        cut.folder,
+        cut.begin,
+    )
+
+
+def _check_writable(root: Path, config: BrokerConfig) -> None:
+    """Without this a folder that is closed to us would show at the first send only."""
+    for folder in (root, *config.log_folders, root / "consumequeue", root / "index"):
+        if folder.exists() and not os.access(folder, os.W_OK | os.X_OK):
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(folder))
+    probe = config.config_folder / f".writable-{os.getpid()}"
+    probe.touch()
+    probe.unlink()
+
+
+def _folder_error(root: Path, error: OSError) -> str:
+    where = error.filename or root
+    return (
+        f"store {root} can't be used: {where}: {error.strerror or error}; give this user write "
+        "permission, free space if the disk is full, or choose another folder (storePathRootDir)"
+    )
+
 
 TICK_SECONDS = 0.1
 """How often held pulls and flush answers are examined for their deadlines."""
@@ -106,8 +193,7 @@ class Broker:
         """Nothing is opened before ``start``.
 
         Args:
-            config: all settings.
-            kernel: native or python; None: see :func:`kerolox.kernel.kernel_name`.
+            kernel: native or python; None: see :func:`kerolox.kernel.choice.kernel_name`.
             pull_hooks: run before each answer to a pull; with any, no pull is fast.
             clock_ms: gives milliseconds since the epoch; tests turn one by hand.
         """

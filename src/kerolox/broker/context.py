@@ -10,7 +10,7 @@ from kerolox.broker.config import BrokerConfig
 from kerolox.broker.hooks import PullHook
 from kerolox.broker.metrics.broker_stats import BrokerStats
 from kerolox.broker.metrics.store_stats import StoreStats
-from kerolox.broker.replication.peers import Peers
+from kerolox.broker.replication.replication import Peers
 from kerolox.broker.roles.roles import Roles
 from kerolox.broker.services.background import BackgroundTasks
 from kerolox.broker.services.filtered_pull import Arrivals
@@ -20,7 +20,7 @@ from kerolox.broker.tables.assignments import Assignments
 from kerolox.broker.tables.json_file import KeptTable
 from kerolox.broker.tables.tables import Tables
 from kerolox.dynamic_config import DynamicConfig
-from kerolox.kernel import KernelInUse
+from kerolox.kernel.choice import KernelInUse
 from kerolox.remoting.audit import Audit
 from kerolox.remoting.unserved import UnservedCodes
 

@@ -63,11 +63,7 @@ class DialSettings(RoleSettings):
         return self.tls_server_mode == ENFORCING
 
     def tls_to_name_servers(self) -> Tls:
-        """How they are encrypted; no file is examined.
-
-        Raises:
-            ConfigError: a key is given and no certificate.
-        """
+        """How they are encrypted; no file is examined."""
         return self.tls_dialled() if self.speaks_tls_to_name_servers else False
 
     def tls_dialled(self) -> TlsSettings:

@@ -16,7 +16,7 @@ from kerolox.broker.metrics.broker_stats import (
     SEND_BACK_DROPS,
     TOPIC_PUT_SIZE,
 )
-from kerolox.kernel import LATENCY_ENDS_MS
+from kerolox.kernel.metrics import LATENCY_ENDS_MS
 from kerolox.metrics.requests import measure_requests
 from kerolox.protocol.codes import version_text
 from kerolox.protocol.extensions.dead_letter_marks import DoneOffsets, is_marks_group

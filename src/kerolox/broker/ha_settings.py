@@ -63,11 +63,7 @@ class HaSettings(DialSettings):
     another one, puts it aside as a whole and begins with an empty one."""
 
     def tls_to_master(self) -> Tls:
-        """How a slave speaks to its master's port; no file is examined.
-
-        Raises:
-            ConfigError: a key is given and no certificate.
-        """
+        """How a slave speaks to its master's port; no file is examined."""
         return False if self.ha_tls_mode == DISABLED else self.tls_dialled()
 
     @property

@@ -26,9 +26,7 @@ def outbound_client(
     """A client whose connections are as the settings say when each is opened.
 
     Args:
-        settings: of the broker.
         signs: requests have the broker's own account, if it has one.
-        on_disconnect: see :class:`RemotingClient`.
 
     Raises:
         ConfigError: a file of TLS or of the account can't be used.
@@ -44,11 +42,7 @@ class AccountHook:
     """Signs what the broker asks name servers, as its settings say (``RpcHook``)."""
 
     def __init__(self, settings: BrokerSettings) -> None:
-        """The file is read now.
-
-        Raises:
-            ConfigError: it can't be read, or lacks a key.
-        """
+        """The file is read now."""
         self._settings = settings
         self._read()
 

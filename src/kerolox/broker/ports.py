@@ -11,7 +11,7 @@ from collections.abc import Callable
 from kerolox.broker.context import Context
 from kerolox.broker.requests import ROUTER
 from kerolox.errors import BrokerError, ConfigError
-from kerolox.kernel import ConnectionKernel
+from kerolox.kernel.feed import ConnectionKernel
 from kerolox.protocol.codes import RequestCode
 from kerolox.protocol.command import RemotingCommand
 from kerolox.remoting.coalescing import RequestCoalescer

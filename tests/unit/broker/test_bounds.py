@@ -217,7 +217,7 @@ async def test_large_tables_become_json_beside_the_loop(
         threads.append(threading.current_thread())
         return encode_body(value)
 
-    for module in ("admin", "monitor", "metrics"):
+    for module in ("admin", "monitor"):
         monkeypatch.setattr(f"kerolox.broker.requests.{module}.encode_body", seen)
     for code in (
         RequestCode.GET_ALL_TOPIC_CONFIG,

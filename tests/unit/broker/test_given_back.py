@@ -8,8 +8,8 @@ from unittest.mock import Mock, patch
 
 import pytest
 
-from kerolox.kernel import Appended
 from kerolox.kernel.status import PutMessageStatus
+from kerolox.kernel.values import Appended
 from kerolox.message import MessageId, PropertyKey
 from kerolox.protocol.bodies import encode_body
 from kerolox.protocol.codes import RequestCode, ResponseCode

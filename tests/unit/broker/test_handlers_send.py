@@ -10,8 +10,8 @@ import pytest
 
 from kerolox.broker.broker import Broker
 from kerolox.broker.requests import send as send_module
-from kerolox.kernel import Appended
 from kerolox.kernel.status import PutMessageStatus
+from kerolox.kernel.values import Appended
 from kerolox.message import MessageId, PropertyKey
 from kerolox.protocol import fastjson
 from kerolox.protocol.codes import MessageSysFlag, RequestCode, ResponseCode, SerializeType

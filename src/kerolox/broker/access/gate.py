@@ -9,19 +9,100 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 
-from kerolox.broker.access.fast_path import FastAccess
 from kerolox.broker.config import BrokerConfig
 from kerolox.errors import ACL_EXCEPTION, AccessDeniedError
-from kerolox.kernel import StoreKernel
+from kerolox.kernel.feed import ConnectionAccess
+from kerolox.kernel.store import StoreKernel
+from kerolox.kernel.tables import AccessTables
+from kerolox.kernel.values import AccountRules
 from kerolox.protocol.command import RemotingCommand
 from kerolox.protocol.names import ACCESS_KEY_FIELD
 from kerolox.remoting.audit import Audit
 from kerolox.remoting.server import ServerConnection
 from kerolox.remoting.time_slices import TimeSlices
-from kerolox.security.access.accounts import Accounts, Permission
+from kerolox.security.access.accounts import Account, Accounts, Permission
 from kerolox.security.access.check import AccessControl, Refusal
 from kerolox.security.access.needs import Need
 from kerolox.security.slave_proof import proof_refusal
+
+
+class FastAccess:
+    """Keeps the kernel's rules those of the accounts in force, so that what is allowed is fast.
+
+    The kernel gets all accounts, and of white lists the addresses whose first request came: that
+    one is slow. So a connection costs nothing at its begin.
+    """
+
+    def __init__(self, store: AccessTables) -> None:
+        """Nobody is let in before :meth:`replace`."""
+        self._store = store
+        self._connections: dict[int, ConnectionAccess] = {}
+        self._white: set[int] = set()
+        """Connections that the global white list has, as far as the kernel knows."""
+        self._white_keys: dict[int, set[str]] = {}
+        """The accounts whose white lists have a connection, as far as the kernel knows."""
+        store.set_accounts([])
+
+    def replace(self, accounts: Accounts) -> None:
+        """Have other accounts be in force. Held pulls come again, and are checked anew."""
+        for connection_id in self._white | self._white_keys.keys():
+            self._connections[connection_id].set_white(False, ())
+        self._white.clear()
+        self._white_keys.clear()
+        self._store.set_accounts(
+            [_rules(each) for each in accounts.by_key.values() if _is_text(each)]
+        )
+
+    @property
+    def connection_count(self) -> int:
+        """Connections that are open and have a fast path."""
+        return len(self._connections)
+
+    def opened(self, connection_id: int, connection: ConnectionAccess) -> None:
+        """A connection has a fast path."""
+        self._connections[connection_id] = connection
+
+    def closed(self, connection_id: int) -> None:
+        """A connection is gone, whether or not it had a fast path."""
+        self._connections.pop(connection_id, None)
+        self._white.discard(connection_id)
+        self._white_keys.pop(connection_id, None)
+
+    def note_white(self, connection_id: int, access_key: str | None) -> None:
+        """A white list has the address of a connection: that of an account, or the global one."""
+        connection = self._connections.get(connection_id)
+        if connection is None or connection_id in self._white:
+            return
+        keys = self._white_keys.get(connection_id, set())
+        if access_key is None:
+            self._white.add(connection_id)
+        elif access_key not in keys:
+            keys.add(access_key)
+            self._white_keys[connection_id] = keys
+        else:
+            return
+        connection.set_white(access_key is None, tuple(keys))
+
+
+def _rules(account: Account) -> AccountRules:
+    return AccountRules(
+        account.access_key,
+        account.secret_key,
+        account.may_everything,
+        int(account.default_topic),
+        int(account.default_group),
+        account.resources,
+    )
+
+
+def _is_text(account: Account) -> bool:
+    """Whether the kernel can have it; requests of any other account are slow."""
+    try:
+        "".join((account.access_key, account.secret_key, *account.resources)).encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
 
 SHORT_BODY_BYTES_MAX = 16 << 10
 """What a body up to this long needs is examined in one time slice."""
@@ -31,13 +112,7 @@ class AccessGate:
     """Lets requests in, or not. Without ``aclEnable`` it lets all in."""
 
     def __init__(self, config: BrokerConfig, audit: Audit, store: StoreKernel) -> None:
-        """Without accounts, so that nobody is let in, before :meth:`use`.
-
-        Args:
-            config: the broker's settings.
-            audit: gets the line of each refusal.
-            store: whose fast path checks by the same accounts.
-        """
+        """Without accounts, so that nobody is let in, before :meth:`use`."""
         self.is_on = config.acl_enable
         self.fast_path = FastAccess(store) if self.is_on else None
         """None: nothing is checked."""

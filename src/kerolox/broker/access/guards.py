@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from kerolox.broker.access.gate import AccessGate
 from kerolox.broker.config import BrokerSettings
-from kerolox.kernel import StoreKernel
+from kerolox.kernel.store import StoreKernel
 from kerolox.remoting.audit import Audit
 from kerolox.remoting.limits.requests import RequestLimits
 from kerolox.remoting.tls.server_tls import ServerTls

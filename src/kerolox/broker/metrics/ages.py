@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kerolox.kernel import RecordReader
+from kerolox.kernel.read import RecordReader
 from kerolox.protocol.records import store_time_of
 
 

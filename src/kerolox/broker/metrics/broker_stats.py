@@ -15,7 +15,7 @@ from array import array
 from collections.abc import Callable, Generator
 
 from kerolox.broker.config import BrokerSettings
-from kerolox.kernel import StoreMetrics
+from kerolox.kernel.metrics import StoreMetrics
 from kerolox.protocol.names import (
     GROUP_GET_NUMS,
     LMQ_PREFIX,

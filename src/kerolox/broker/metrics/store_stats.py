@@ -15,7 +15,7 @@ from itertools import accumulate
 from typing import NamedTuple
 
 from kerolox.broker.services.writer import RecordWriter
-from kerolox.kernel import Latencies, LatencyCounts, StoreMetrics
+from kerolox.kernel.metrics import Latencies, LatencyCounts, StoreMetrics
 
 _CLASSES = (
     "[<=0ms]", "[0~10ms]", "[10~50ms]", "[50~100ms]", "[100~200ms]", "[200~500ms]", "[500ms~1s]",

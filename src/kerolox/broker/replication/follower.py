@@ -26,7 +26,8 @@ from kerolox.broker.replication.sockets import (
 from kerolox.broker.replication.wire import FRAME_BYTES, READ_BYTES, ReplicationError
 from kerolox.broker.role import BrokerRole
 from kerolox.errors import ConfigError
-from kerolox.kernel import STREAM_CLOSED, STREAM_OTHER, MasterStream, ReplicatedLog
+from kerolox.kernel.read import STREAM_CLOSED, STREAM_OTHER, MasterStream
+from kerolox.kernel.store import ReplicatedLog
 from kerolox.security.contexts import TlsContexts
 from kerolox.security.slave_proof import made_proof
 

@@ -49,7 +49,6 @@ class SlaveLink:
         """It was opened just now.
 
         Args:
-            settings: of the master.
             file_size: mappedFileSizeCommitLog.
             now_ms: of a clock that nobody sets.
             check_proof: of accounts; None: none is wanted.

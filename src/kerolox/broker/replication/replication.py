@@ -4,15 +4,20 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
+from functools import partial
 
+from kerolox.broker.access.guards import Guards
 from kerolox.broker.base import Base
 from kerolox.broker.config import BrokerConfig
 from kerolox.broker.replication.follower import Follower
 from kerolox.broker.replication.resync import Restart
 from kerolox.broker.replication.server import SlaveServer
 from kerolox.broker.replication.tables import SlaveTables
+from kerolox.broker.replication.waits import SlaveWaits
 from kerolox.broker.services.background import BackgroundTasks
 from kerolox.broker.services.registration import Registration
+from kerolox.broker.services.writing import Writing
+from kerolox.broker.tables.tables import Tables
 from kerolox.errors import ConfigError
 from kerolox.protocol.extensions.roles import RoleStatus
 from kerolox.role_settings import ENFORCING
@@ -45,11 +50,8 @@ class Replication:
 
         Args:
             base: its identity gets the port of a master.
-            server: of a master.
             make_tables: makes what a slave takes from its master; its argument is called with what
                 the master says of itself.
-            registration: says who a slave's master is.
-            restart: has the log of a slave cut.
         """
         self._settings = base.settings
         self._role = base.role
@@ -168,6 +170,25 @@ class Replication:
         await self._server.close()
         if self.tables is not None:
             await self.tables.close()
+
+
+class Peers:
+    """The registration and the part in replication."""
+
+    def __init__(
+        self,
+        base: Base,
+        guards: Guards,
+        tables: Tables,
+        writing: Writing,
+        waits: SlaveWaits,
+        restart: Restart,
+    ) -> None:
+        """Nobody is asked or told. ``restart`` has the log of a slave cut."""
+        self.registration = Registration(base, tables)
+        door = SlaveServer(base.config, base.store, waits, guards.access.refuse_slave, guards.tls)
+        copied = partial(SlaveTables, base, tables, writing.schedule)
+        self.replication = Replication(base, door, copied, self.registration, restart)
 
 
 def _missing_guards(config: BrokerConfig) -> str:

@@ -24,7 +24,7 @@ from kerolox.broker.replication.wire import (
     ReplicationError,
 )
 from kerolox.broker.replication.wire import ReplicationSettings as Settings
-from kerolox.kernel import StreamPosition
+from kerolox.kernel.values import StreamPosition
 
 NOTE_MS_MAX = 2_000
 """A master of ours answers ``HELLO`` before; without an answer it is taken for a Java one. That one
@@ -64,9 +64,7 @@ class MasterLink:
         """It was opened just now.
 
         Args:
-            log: the slave's.
             file_size: mappedFileSizeCommitLog.
-            settings: of the slave.
             now_ms: of a clock that nobody sets.
             compared_bytes: of the end of its log, at least.
             prove: makes the proof of the slave's account for a number; None: it has none.
@@ -109,7 +107,6 @@ class MasterLink:
 
         Raises:
             ReplicationError: the master's log is another one, or it is no master.
-            OSError: the disk takes no more.
         """
         self._received_ms = now_ms
         self.has_received = True
@@ -159,11 +156,7 @@ class MasterLink:
         self._received_ms = now_ms
 
     def take_over(self, stream_position: StreamPosition) -> bytes:
-        """Go on where a kernel stopped; what to send, or b"".
-
-        Raises:
-            As :meth:`received`, for what came and was not taken.
-        """
+        """Go on where a kernel stopped; what to send, or b""."""
         self.advanced(stream_position, self._received_ms)
         self._frames.go_on(stream_position.position, stream_position.left)
         return self.received(stream_position.rest, self._received_ms)

@@ -94,8 +94,6 @@ class SlaveTables:
 
         Args:
             base: has its address, at which it is not its own master, and its log.
-            tables, schedule: what becomes the master's.
-            on_status: called with what a master of Kerolox says of itself.
         """
         self._identity = base.identity
         self._store = base.store

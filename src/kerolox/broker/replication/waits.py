@@ -8,7 +8,7 @@ from collections.abc import Callable
 from kerolox.broker.config import BrokerConfig
 from kerolox.broker.replication.master import Replicated, SlaveLink
 from kerolox.broker.services.writer import FlushWaits
-from kerolox.kernel import ReplicationKernel
+from kerolox.kernel.append import ReplicationKernel
 
 
 class SlaveWaits:

@@ -11,7 +11,6 @@ from kerolox.broker.requests import (
     accounts,
     admin,
     client,
-    metrics,
     monitor,
     pull,
     query,
@@ -23,10 +22,9 @@ from kerolox.broker.requests import (
 from kerolox.remoting.router import Router
 
 ROUTER: Router[Context] = Router()
-"""All handlers of a broker."""
 
 for _module in (
     *(send, reply, transaction, pull, query, client),
-    *(admin, accounts, monitor, metrics, roles),
+    *(admin, accounts, monitor, roles),
 ):
     ROUTER.include(_module.router)

@@ -9,19 +9,16 @@ from __future__ import annotations
 
 import hashlib
 import re
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import partial
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING
 
 from kerolox.broker.context import Context
 from kerolox.errors import BrokerError, ConfigError
 from kerolox.protocol.bodies import encode_body
 from kerolox.protocol.codes import RequestCode, ResponseCode
-from kerolox.protocol.headers import (
-    AccessKeyHeader,
-    AccountHeader,
-    EmptyHeader,
-    WhiteListHeader,
-)
+from kerolox.protocol.headers import AccessKeyHeader, AccountHeader, EmptyHeader, WhiteListHeader
 from kerolox.remoting.router import Reply, Request, Router
 from kerolox.security.access.watching import AccountsWatch
 
@@ -42,7 +39,6 @@ async def put_account(broker: Context, header: AccountHeader, request: Request) 
     from kerolox.security.access import changes
     from kerolox.security.access.documents import AccountText
 
-    code = ResponseCode.UPDATE_AND_CREATE_ACL_CONFIG_FAILED
     account = AccountText(
         access_key=header.access_key,
         secret_key=header.secret_key,
@@ -53,11 +49,9 @@ async def put_account(broker: Context, header: AccountHeader, request: Request) 
         topics=_split(header.topic_perms),
         groups=_split(header.group_perms),
     )
-    watch = _watch(broker, code)
-    try:
-        old, new = await watch.change(partial(changes.put, account=account, now_ms=broker.now_ms()))
-    except (ConfigError, OSError) as error:
-        _refuse(error, code)
+    work = partial(changes.put, account=account, now_ms=broker.now_ms())
+    with _changing(broker, ResponseCode.UPDATE_AND_CREATE_ACL_CONFIG_FAILED) as watch:
+        old, new = await watch.change(work)
     broker.audit.changed(request, "accessKey", header.access_key, _audited(old), _audited(new))
     return Reply()
 
@@ -67,13 +61,9 @@ async def delete_account(broker: Context, header: AccessKeyHeader, request: Requ
     """Take an account out."""
     from kerolox.security.access import changes
 
-    code = ResponseCode.DELETE_ACL_CONFIG_FAILED
-    watch = _watch(broker, code)
     work = partial(changes.delete, access_key=header.access_key, now_ms=broker.now_ms())
-    try:
+    with _changing(broker, ResponseCode.DELETE_ACL_CONFIG_FAILED) as watch:
         old = await watch.change(work)
-    except (ConfigError, OSError) as error:
-        _refuse(error, code)
     broker.audit.changed(request, "accessKey", header.access_key, _audited(old))
     return Reply()
 
@@ -83,18 +73,14 @@ async def put_white_list(broker: Context, header: WhiteListHeader, request: Requ
     """Replace the global white list of a file."""
     from kerolox.security.access import changes
 
-    code = ResponseCode.UPDATE_GLOBAL_WHITE_ADDRS_CONFIG_FAILED
-    watch = _watch(broker, code)
     work = partial(
         changes.replace_white,
         addresses=_COMMA.split(header.global_white_addrs),
         file=header.acl_file_full_path,
         now_ms=broker.now_ms(),
     )
-    try:
+    with _changing(broker, ResponseCode.UPDATE_GLOBAL_WHITE_ADDRS_CONFIG_FAILED) as watch:
         old, new = await watch.change(work)
-    except (ConfigError, OSError) as error:
-        _refuse(error, code)
     file = header.acl_file_full_path or str(watch.files.places.file)
     broker.audit.changed(request, "whiteList", file, {"addresses": old}, {"addresses": new})
     return Reply()
@@ -136,15 +122,21 @@ def _watch(broker: Context, code: ResponseCode) -> AccountsWatch:
     return broker.guards.accounts
 
 
-def _refuse(error: ConfigError | OSError, code: ResponseCode) -> NoReturn:
-    if isinstance(error, OSError):
+@contextmanager
+def _changing(broker: Context, code: ResponseCode) -> Iterator[AccountsWatch]:
+    """The accounts, for a change whose failure is answered with ``code``."""
+    watch = _watch(broker, code)
+    try:
+        yield watch
+    except ConfigError as error:
+        raise BrokerError(str(error), code=code) from None
+    except OSError as error:
         where = f"{error.filename}: " if error.filename else ""
         raise BrokerError(
             f"nothing was changed: {where}{error.strerror or error}; the broker must be able to "
             "write the file of accounts and its folder",
             code=code,
         ) from None
-    raise BrokerError(str(error), code=code) from None
 
 
 def _split(text: str | None) -> tuple[str, ...] | None:

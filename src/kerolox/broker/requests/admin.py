@@ -17,8 +17,8 @@ from functools import partial
 import msgspec
 
 from kerolox.broker.context import Context
+from kerolox.broker.errors import system_error
 from kerolox.broker.metrics.ages import earliest_of_log
-from kerolox.broker.requests.errors import system_error
 from kerolox.broker.services.registration import OPERATOR_SECONDS_MAX
 from kerolox.broker.tables.stale import ANYBODY
 from kerolox.broker.tables.topics import QUEUES_MAX, check_topic_name
@@ -306,9 +306,6 @@ def _fit_retry_topic(
 ) -> None:
     """Give the retry topic of a group as many queues as it is to have, before messages come to
     them. Those that it is to have no more are written no more, and read as before.
-
-    Raises:
-        BrokerError: code 1; the broker has no space for so many queues.
     """
     topic = RETRY_PREFIX + new.group_name
     had = broker.tables.topics.get(topic)

@@ -6,7 +6,7 @@ from __future__ import annotations
 import logging
 
 from kerolox.broker.context import Context
-from kerolox.broker.requests.errors import no_expression_filter, system_error
+from kerolox.broker.errors import no_expression_filter, system_error
 from kerolox.broker.requests.send import UNIT_SUBSCRIBED_FLAG
 from kerolox.broker.services.registration import ANSWER_SECONDS_MAX
 from kerolox.broker.tables.assignments import STRATEGIES
@@ -94,11 +94,7 @@ async def heartbeat(broker: Context, header: EmptyHeader, request: Request) -> R
 
 
 def _check_subscriptions(consumer: ConsumerData) -> None:
-    """Subscriptions stay in memory, and messages are compared with them.
-
-    Raises:
-        BrokerError: code 1; they are too many.
-    """
+    """Subscriptions stay in memory, and messages are compared with them."""
     subscriptions = consumer.subscription_data_set
     if len(subscriptions) > TOPICS_PER_GROUP_MAX:
         raise system_error(

@@ -15,8 +15,8 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from kerolox.broker.context import Context
+from kerolox.broker.errors import no_expression_filter, no_permission, system_busy, system_error
 from kerolox.broker.hooks import PullContext, run_hooks
-from kerolox.broker.requests.errors import no_expression_filter, no_permission, system_error
 from kerolox.broker.services import filtered_pull
 from kerolox.broker.services.filtered_pull import PullFilter, PullPlace
 from kerolox.broker.services.writer import NewRecord
@@ -24,14 +24,14 @@ from kerolox.broker.tables.filters import compile_expression
 from kerolox.errors import BrokerError
 from kerolox.filter.sql92_nodes import Sql92Error
 from kerolox.filter.tags import TAGS_MAX, subscription_of
-from kerolox.kernel import (
+from kerolox.kernel.held_pulls import (
     HELD_OF_CONNECTION_MAX,
     HELD_PULLS_MAX,
     OFFSET_WAITS_MAX,
     PASSED_OVER_MS,
-    Read,
 )
 from kerolox.kernel.status import GetMessageStatus, pull_code
+from kerolox.kernel.values import Read
 from kerolox.message import MessageQueue, PropertyKey, encode_properties
 from kerolox.protocol.bodies import SubscriptionGroupConfig, TopicConfig, encode_body
 from kerolox.protocol.codes import (
@@ -503,9 +503,8 @@ class _Pull:
 
 
 def _too_many_held(limit: int, whose: str = "") -> BrokerError:
-    return BrokerError(
-        f"[OVERLOAD]system busy, {limit} pulls{whose} wait for messages already; try again later",
-        code=ResponseCode.SYSTEM_BUSY,
+    return system_busy(
+        f"[OVERLOAD]system busy, {limit} pulls{whose} wait for messages already; try again later"
     )
 
 

@@ -4,8 +4,8 @@ bounds of a queue (29 to 32), and the state of a topic (202)."""
 from __future__ import annotations
 
 from kerolox.broker.context import Context
+from kerolox.broker.errors import system_error
 from kerolox.broker.metrics.ages import earliest_of_queue
-from kerolox.broker.requests.errors import system_error
 from kerolox.errors import BrokerError
 from kerolox.message import MessageQueue
 from kerolox.protocol.bodies import TopicConfig, encode_body

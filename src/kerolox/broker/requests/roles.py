@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from kerolox.broker.context import Context
-from kerolox.broker.requests.errors import system_error
+from kerolox.broker.errors import system_error
 from kerolox.broker.roles.state import RoleError
 from kerolox.protocol.bodies import decode_request, encode_body
 from kerolox.protocol.codes import RequestCode

@@ -13,8 +13,8 @@ import random
 import time
 
 from kerolox.broker.context import Context
+from kerolox.broker.errors import no_permission, system_busy, system_error
 from kerolox.broker.hooks import GiveBackContext, run_hooks
-from kerolox.broker.requests.errors import no_permission, system_error
 from kerolox.broker.services.registration import ANSWER_SECONDS_MAX
 from kerolox.broker.services.writer import NewRecord, Put
 from kerolox.broker.tables.topics import check_sendable, check_topic_name
@@ -89,18 +89,13 @@ def fields_of_sends(broker: Context) -> dict[str, object]:
 def refuse_busy(put: Put) -> None:
     """``rejectRequest``, the other half: writes wait for a file for too long
     (osPageCacheBusyTimeOutMills).
-
-    Raises:
-        BrokerError: as above.
     """
     if put.status == PutMessageStatus.OS_PAGECACHE_BUSY:
         raise _busy()
 
 
 def _busy() -> BrokerError:
-    return BrokerError(
-        "[REJECTREQUEST]system busy, start flow control for a while", code=ResponseCode.SYSTEM_BUSY
-    )
+    return system_busy("[REJECTREQUEST]system busy, start flow control for a while")
 
 
 @router.on(RequestCode.SEND_BATCH_MESSAGE, SendMessageHeader.decode_short)

@@ -8,11 +8,11 @@ import logging
 from collections.abc import Callable
 
 from kerolox.broker.context import Context
-from kerolox.broker.requests.errors import system_error
+from kerolox.broker.errors import system_error
 from kerolox.broker.requests.send import code_of
 from kerolox.broker.services.writer import Put
 from kerolox.errors import BrokerError
-from kerolox.kernel import HALF_QUEUE
+from kerolox.kernel.append import HALF_QUEUE
 from kerolox.message import MessageExt, MessageId, PropertyKey
 from kerolox.protocol.codes import MessageSysFlag, RequestCode, ResponseCode
 from kerolox.protocol.extensions.half_messages import EndedHalves, HalfSelection, HalfSelector

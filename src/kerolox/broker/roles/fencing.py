@@ -51,9 +51,7 @@ async def newer_master(
     """The master of a name that has the highest epoch, if that is above ``epoch``.
 
     Args:
-        client: to ask by.
         name_servers: who are asked for the name's addresses.
-        broker_name: the name.
         epoch: that of the broker which asks.
         own_address: its address, which is not asked.
         also: further addresses that may be a master's.
@@ -95,9 +93,7 @@ async def notify_older(client: RemotingClient, address: str, own: RoleStatus) ->
     for that one.
 
     Args:
-        client: to ask by.
         address: of the broker that has the place.
-        own: what this master is.
     """
     status = await status_of(client, address)
     place = own.broker_name, own.broker_cluster_name

@@ -71,11 +71,7 @@ class RoleFile:
         return record
 
     def prepare(self, record: RoleRecord) -> None:
-        """Write a record that is not in force yet: to save it takes no space any more.
-
-        Raises:
-            OSError: it can't be written.
-        """
+        """Write a record that is not in force yet: to save it takes no space any more."""
         self._prepared = b""
         text = _text_of(record)
         write_beside(self.path, self.prepared_path, lambda file: file.write(text))
@@ -136,7 +132,6 @@ def forget_role(config: BrokerConfig) -> None:
 
     Raises:
         StoreError: the file can't be read.
-        OSError: it can't be written.
     """
     file = RoleFile(config.config_folder)
     record = file.load()

@@ -13,7 +13,7 @@ import asyncio
 import logging
 
 from kerolox.broker.base import Base
-from kerolox.broker.replication.peers import Peers
+from kerolox.broker.replication.replication import Peers
 from kerolox.broker.roles.fencing import addresses_of
 from kerolox.protocol.codes import MASTER_ID
 from kerolox.remoting.client import RemotingClient

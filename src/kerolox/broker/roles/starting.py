@@ -56,7 +56,6 @@ class StartingRole:
 
         Raises:
             ConfigError: a slave can't have these settings.
-            OSError: the file can't be written.
         """
         config = self._settings.current
         if self.role.current.is_slave or not config.name_servers:

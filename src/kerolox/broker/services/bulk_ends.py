@@ -15,13 +15,13 @@ from dataclasses import dataclass
 from kerolox.broker.base import Base
 from kerolox.broker.services.transactions import Transactions, claimed_first
 from kerolox.broker.services.writer import Put, RecordWriter, Unflushed
-from kerolox.kernel import HALF_QUEUE, HalfRun
+from kerolox.kernel.append import HALF_QUEUE
 from kerolox.kernel.status import PutMessageStatus
+from kerolox.kernel.values import HalfRun
 from kerolox.protocol.extensions.half_messages import EndedHalves, HalfSelector
 from kerolox.protocol.names import HALF_TOPIC
 
 REQUEST_HALVES_MAX = 65_536
-"""Halves that one request examines."""
 
 REQUEST_SECONDS_MAX = 1.0
 """After this time a request answers with what it did."""

@@ -26,13 +26,12 @@ from kerolox.broker.retention import (
     RetentionRules,
     used_ratio,
 )
-from kerolox.kernel import CleanedStore
+from kerolox.kernel.store import CleanedStore
 from kerolox.protocol.names import HALF_TOPIC, LMQ_PREFIX, OP_HALF_TOPIC, SCHEDULE_TOPIC
 
 FIRST_CLEAN_SECONDS = 60.0
 FIRST_CHECK_SECONDS = 1.0
 CHECK_SECONDS = 10.0
-"""How often the disks are examined."""
 QUEUE_FILES_PER_STEP = 4
 """Queue files that one step deletes; a file of 6 MB takes well under a millisecond."""
 QUEUES_PER_STEP = 64

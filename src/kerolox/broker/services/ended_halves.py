@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 SPAN = 1 << 16
-"""Offsets of one span."""
 
 _SPAN_BYTES = SPAN // 8
 

@@ -14,8 +14,10 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from kerolox.broker.config import BrokerConfig
-from kerolox.kernel import OFFSET_WAITS_MAX, OffsetWaits, Read, RecordReader
+from kerolox.kernel.held_pulls import OFFSET_WAITS_MAX, OffsetWaits
+from kerolox.kernel.read import RecordReader
 from kerolox.kernel.status import GetMessageStatus
+from kerolox.kernel.values import Read
 from kerolox.protocol.records import decode_record
 from kerolox.store.layout import memory_bytes
 

@@ -14,7 +14,9 @@ from collections.abc import Iterator
 
 from kerolox.broker.services.ended_halves import EndedHalves
 from kerolox.broker.tables.offsets import OffsetTable
-from kerolox.kernel import HALF_QUEUE, RecordReader, StoreKernel
+from kerolox.kernel.append import HALF_QUEUE
+from kerolox.kernel.read import RecordReader
+from kerolox.kernel.store import StoreKernel
 from kerolox.protocol.codes import TRANSACTION_MASK, MessageSysFlag
 from kerolox.protocol.names import HALF_TOPIC, OP_HALF_TOPIC, TRANSACTION_GROUP
 from kerolox.protocol.records import RecordView, parse_record

@@ -90,11 +90,7 @@ class Registration:
         """Nobody is notified before :meth:`start`.
 
         Args:
-            base: what it registers as, and where.
             tables: has the topics to register, and hears which ones a name server orders.
-
-        Raises:
-            ConfigError: a file of TLS or of the account can't be used.
         """
         self._settings = base.settings
         self._identity = base.identity

@@ -7,14 +7,12 @@ in flight of that connection. At their limit it is read no further: the answer w
 
 from __future__ import annotations
 
-from kerolox.errors import BrokerError
-from kerolox.protocol.codes import ResponseCode
+from kerolox.broker.errors import system_busy
 
 PUSH_SECONDS_MAX = 10.0
 """How long the client that asked may take to say that it has the reply."""
 
 REPLY_BYTES_MAX = 64 * 1024 * 1024
-"""Bytes of all replies in flight."""
 
 
 class RepliesInFlight:
@@ -36,10 +34,7 @@ class RepliesInFlight:
             BrokerError: code 2; there are too many already.
         """
         if self._count >= self._count_max or self._bytes >= REPLY_BYTES_MAX:
-            raise BrokerError(
-                "[OVERLOAD]system busy, start flow control for a while",
-                code=ResponseCode.SYSTEM_BUSY,
-            )
+            raise system_busy("[OVERLOAD]system busy, start flow control for a while")
         self._count += 1
         self._bytes += size
 

@@ -17,7 +17,7 @@ from collections.abc import Callable, Mapping
 import msgspec
 
 from kerolox.broker.base import Base
-from kerolox.broker.services.write_gate import WriteGate
+from kerolox.broker.services.writer import WriteGate
 from kerolox.broker.tables.json_file import JsonFile
 from kerolox.broker.tables.tables import Tables
 from kerolox.errors import RemoteProtocolError
@@ -56,7 +56,6 @@ class DelaySchedule:
         """Without positions before :meth:`load`.
 
         Args:
-            base: its store has the delayed messages and gets them anew.
             tables: say which bits a message gets, and where it goes when its queue is gone.
             gate: while it is closed what is due waits.
             on_delivered: called with the queue of each message that was delivered and the size of
@@ -76,11 +75,7 @@ class DelaySchedule:
         self.file = JsonFile(config.config_folder / "delayOffset.json", self._snapshot)
 
     def load(self) -> None:
-        """Read the file and bring every position inside its queue.
-
-        Raises:
-            StoreError: the file is broken and so is its backup.
-        """
+        """Read the file and bring every position inside its queue."""
         loaded = self.file.load(_DelayFile)
         if loaded is not None:
             self._offsets = loaded.offsetTable
@@ -144,11 +139,7 @@ class DelaySchedule:
         return delivered
 
     async def persist(self) -> None:
-        """Write the positions when they moved.
-
-        Raises:
-            OSError: the file can't be written; tried again at the next call.
-        """
+        """Write the positions when they moved."""
         await self.file.persist()
 
     def _deliver_slice(self, level: int) -> tuple[int, bool]:

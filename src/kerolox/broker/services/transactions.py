@@ -25,8 +25,9 @@ from kerolox.broker.services.op_queue import OpQueue, records_behind
 from kerolox.broker.services.writer import NewRecord, Put, RecordWriter, Unflushed
 from kerolox.broker.tables.tables import Tables
 from kerolox.errors import RemoteProtocolError, RemotingError, StoreError
-from kerolox.kernel import HALF_QUEUE, OP_PROPERTIES, RecoveryReport
+from kerolox.kernel.append import HALF_QUEUE, OP_PROPERTIES
 from kerolox.kernel.status import PutMessageStatus
+from kerolox.kernel.values import RecoveryReport
 from kerolox.message import (
     MessageExt,
     PropertyKey,
@@ -323,11 +324,7 @@ class Transactions:
         return put
 
     async def _discard(self, half: MessageExt) -> None:
-        """Set a half aside for good.
-
-        Raises:
-            StoreError: as for :meth:`_put_again`; RocketMQ would lose it.
-        """
+        """Set a half aside for good."""
         topic = await self._topic(CHECK_MAX_TIME_TOPIC)
         _log.warning(
             "half message %s is open after %s checks; it goes to %s",

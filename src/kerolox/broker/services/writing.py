@@ -9,8 +9,7 @@ from kerolox.broker.services.bulk_ends import BulkEnds
 from kerolox.broker.services.cleaning import Cleaner
 from kerolox.broker.services.schedule import DelaySchedule
 from kerolox.broker.services.transactions import Transactions
-from kerolox.broker.services.write_gate import WriteGate
-from kerolox.broker.services.writer import RecordWriter, Slaves
+from kerolox.broker.services.writer import RecordWriter, Slaves, WriteGate
 from kerolox.broker.tables.tables import Tables
 
 

@@ -69,9 +69,7 @@ class Assignments:
         """Nobody was asked yet.
 
         Args:
-            settings: of the broker.
             topics: its own topics: all there are where it has no name server.
-            clients: the members of groups.
             route: asks the name servers; None: they know no such topic.
         """
         self._settings = settings

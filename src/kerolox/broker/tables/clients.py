@@ -13,16 +13,17 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from kerolox.broker.config import BrokerSettings
+from kerolox.broker.errors import system_error
 from kerolox.broker.tables.subscriptions import WANTED_MAX, Changes, GroupSubscriptions
 from kerolox.errors import BrokerError, RemotingError
-from kerolox.kernel import FastPathTables
+from kerolox.kernel.tables import FastPathTables
 from kerolox.protocol.bodies import (
     HEARTBEAT_GROUPS_MAX,
     ConnectedClient,
     ConsumerData,
     SubscriptionData,
 )
-from kerolox.protocol.codes import LanguageCode, RequestCode, ResponseCode
+from kerolox.protocol.codes import LanguageCode, RequestCode
 from kerolox.protocol.command import RemotingCommand
 from kerolox.remoting.server import ServerConnection
 
@@ -129,8 +130,6 @@ class ClientTable:
         """Without clients.
 
         Args:
-            settings: of the broker.
-            store: gets the subscriptions.
             now_ms: milliseconds of a clock that nobody sets: who lives is told by it.
             on_group_gone: called when the last member of a consumer group left.
         """
@@ -489,8 +488,7 @@ def _member_bytes(group: str, member: Client) -> int:
 
 
 def _too_many(client: Client, what: str) -> BrokerError:
-    return BrokerError(
+    return system_error(
         f"client {client.client_id[:80]} is refused: there are {what} already, and no more are "
-        "taken",
-        code=ResponseCode.SYSTEM_ERROR,
+        "taken"
     )

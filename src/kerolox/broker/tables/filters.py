@@ -149,11 +149,7 @@ class FilterTable:
         self.file = JsonFile(config.config_folder / "consumerFilter.json", self._snapshot)
 
     def load(self) -> None:
-        """Read the file; whoever is in it is dead until a heartbeat says otherwise.
-
-        Raises:
-            StoreError: the file is broken and so is its backup.
-        """
+        """Read the file; whoever is in it is dead until a heartbeat says otherwise."""
         loaded = self.file.load(_FilterFile)
         if loaded is None:
             return
@@ -231,9 +227,7 @@ class FilterTable:
         turns.
 
         Args:
-            group: its name.
             current: topic → the subscription that counts; others may change it meanwhile.
-            slices: of the loop.
         """
         for subscription in list(current.values()):
             if not subscription.is_tag_type and subscription.sub_string:
@@ -268,11 +262,7 @@ class FilterTable:
                     self._drop(topic, group)
 
     async def persist(self) -> None:
-        """Write the file when something changed.
-
-        Raises:
-            OSError: it can't be written; tried again at the next call.
-        """
+        """Write the file when something changed."""
         self.clean()
         await self.file.persist()
 

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable
 import msgspec
 
 from kerolox.broker.config import BrokerConfig, BrokerSettings
+from kerolox.broker.errors import system_error
 from kerolox.broker.role import BrokerRole, Role
 from kerolox.broker.tables.json_file import (
     TABLE_BYTES_MAX,
@@ -16,10 +17,9 @@ from kerolox.broker.tables.json_file import (
     with_bounds,
     without_long_names,
 )
-from kerolox.errors import BrokerError
-from kerolox.kernel import FastPathTables
+from kerolox.kernel.tables import FastPathTables
 from kerolox.protocol.bodies import DataVersion, SubscriptionGroupConfig, SubscriptionGroupTable
-from kerolox.protocol.codes import MASTER_ID, Perm, ResponseCode
+from kerolox.protocol.codes import MASTER_ID, Perm
 from kerolox.protocol.names import (
     BUILT_IN_GROUPS,
     LMQ_PREFIX,
@@ -51,9 +51,7 @@ class GroupTable:
         """Without groups before :meth:`load`.
 
         Args:
-            settings, role: of the broker.
             store: gets what its fast path must know of each group.
-            now_ms: the clock.
             may_be_fast: False: no pull of any group is answered by the fast path.
             on_change: called with the name of each group that is loaded, added, replaced or taken
                 out, and its consumeBroadcastEnable.
@@ -82,11 +80,7 @@ class GroupTable:
             self.push_all()
 
     def load(self) -> None:
-        """Read the file over the built-in groups and give all to the kernel.
-
-        Raises:
-            StoreError: the file is broken and so is its backup.
-        """
+        """Read the file over the built-in groups and give all to the kernel."""
         for name in BUILT_IN_GROUPS:
             self._groups[name] = SubscriptionGroupConfig(group_name=name)
         loaded = self.file.load(SubscriptionGroupTable)
@@ -141,11 +135,10 @@ class GroupTable:
         if group.group_name not in self._groups:
             size = _bytes_of(group.group_name)
             if len(self._groups) >= GROUPS_MAX or self._bytes + size > TABLE_BYTES_MAX:
-                raise BrokerError(
+                raise system_error(
                     f"this broker has {len(self._groups)} consumer groups, which take "
                     f"{self._bytes} bytes, and no space for another one; delete some that nobody "
-                    "uses",
-                    code=ResponseCode.SYSTEM_ERROR,
+                    "uses"
                 )
             self._bytes += size
         self._groups[group.group_name] = group
@@ -216,11 +209,7 @@ class GroupTable:
         return True
 
     async def persist(self) -> None:
-        """Wait until every change made so far is in the file.
-
-        Raises:
-            OSError: it can't be written.
-        """
+        """Wait until every change made so far is in the file."""
         await self.file.flush()
 
     def snapshot(self, group: str | None = None) -> SubscriptionGroupTable:

@@ -97,11 +97,7 @@ class KeptTable(Protocol):
         """
 
     async def persist(self) -> None:
-        """Write the file if it lacks a change.
-
-        Raises:
-            OSError: it can't be written.
-        """
+        """Write the file if it lacks a change."""
 
 
 class JsonFile:
@@ -196,11 +192,7 @@ class JsonFile:
             raise
 
     async def write_over(self) -> None:
-        """Write the file and its backup: neither has what the table lacks when this returns.
-
-        Raises:
-            OSError: one can't be written.
-        """
+        """Write the file and its backup: neither has what the table lacks when this returns."""
         self._is_touched = False
         try:
             for _ in range(2):
@@ -217,11 +209,7 @@ class JsonFile:
                 await self.flush()
 
     async def flush(self) -> None:
-        """Wait until every change made so far is on disk.
-
-        Raises:
-            OSError: the file can't be written.
-        """
+        """Wait until every change made so far is on disk."""
         wanted = self._changed
         while self._written < wanted:
             writer = self._writer

@@ -8,9 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
-from kerolox.errors import BrokerError
+from kerolox.broker.errors import system_busy
 from kerolox.message import MessageQueue
-from kerolox.protocol.codes import ResponseCode
 
 LOCKS_MAX = 200_000
 """Locks of all groups together; who wants one more is refused."""
@@ -19,7 +18,6 @@ LOCK_BYTES = 400
 """What a lock takes besides its names, at the most."""
 
 LOCKS_BYTES_MAX = 128 * 1024 * 1024
-"""What all locks take."""
 
 
 class QueueLocks:
@@ -77,9 +75,8 @@ class QueueLocks:
 
     def _check_capacity(self, size: int) -> None:
         if self._count >= LOCKS_MAX or self._bytes + size > LOCKS_BYTES_MAX:
-            raise BrokerError(
-                f"[OVERLOAD]system busy, {self._count} queues are locked already; try again later",
-                code=ResponseCode.SYSTEM_BUSY,
+            raise system_busy(
+                f"[OVERLOAD]system busy, {self._count} queues are locked already; try again later"
             )
 
     def _count_lock(self, group: str, queue: MessageQueue, client_id: str, sign: int) -> None:

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import msgspec
 
+from kerolox.broker.errors import system_error
 from kerolox.broker.tables.json_file import (
     TABLE_BYTES_MAX,
     JsonFile,
@@ -20,8 +21,7 @@ from kerolox.broker.tables.json_file import (
 )
 from kerolox.broker.tables.stale import ANYBODY, StaleGroups, bits_of
 from kerolox.errors import BrokerError
-from kerolox.kernel import OffsetSource
-from kerolox.protocol.codes import ResponseCode
+from kerolox.kernel.store import OffsetSource
 from kerolox.protocol.names import LMQ_PREFIX, NAME_BYTES_MAX, RETRY_PREFIX, length_fault
 
 SEPARATOR = "@"
@@ -100,10 +100,9 @@ class _Kept:
 
     def full(self) -> BrokerError:
         """What is reported when there is no space."""
-        return BrokerError(
+        return system_error(
             f"this broker keeps {self._count} offsets, which take {self._bytes} bytes, and no "
-            "space for another one; delete consumer groups that nobody uses",
-            code=ResponseCode.SYSTEM_ERROR,
+            "space for another one; delete consumer groups that nobody uses"
         )
 
     def forget(self, key: str, bits: int | None = None) -> bool:
@@ -173,9 +172,6 @@ class OffsetTable:
     def load(self) -> None:
         """Read the file; where there is none, that of a broker with the other kind of queues.
         RocketMQ would leave that aside, and all groups would start anew.
-
-        Raises:
-            StoreError: the file is broken and so is its backup.
         """
         loaded = self.file.load(_OffsetFile) or self._other_file.load(_OffsetFile)
         if loaded is None:
@@ -261,8 +257,6 @@ class OffsetTable:
         comes of these groups until they begin anew. The groups.
 
         Args:
-            topic: its name.
-            queue_ids: the queues.
             readers: groups that may read them, beside those that have offsets; see
                 ``StaleGroups.begin`` for their connections.
             is_whole: these are all of its queues. What groups have of others goes, too: the topic
@@ -469,11 +463,7 @@ class OffsetTable:
         return kept
 
     async def persist(self) -> None:
-        """Write the file when something changed.
-
-        Raises:
-            OSError: it can't be written; tried again at the next call.
-        """
+        """Write the file when something changed."""
         self._current()
         await self.file.persist()
 

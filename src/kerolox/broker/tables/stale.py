@@ -16,6 +16,7 @@ Plain data: knows neither requests nor files and reads no clock. RocketMQ has no
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import dataclass
 
 from kerolox.broker.tables.json_file import text_bytes
 from kerolox.broker.tables.topics import QUEUES_MAX
@@ -33,14 +34,12 @@ Key = tuple[str, str]
 """(topic, group)."""
 
 
+@dataclass(slots=True, eq=False)
 class _Queues:
     """The queues in which a group, or its connections, are stale: bit i stands for queue i."""
 
-    __slots__ = ("by_connection", "group")
-
-    def __init__(self, group: int, by_connection: dict[int, int]) -> None:
-        self.group = group
-        self.by_connection = by_connection
+    group: int
+    by_connection: dict[int, int]
 
     @property
     def any(self) -> int:
@@ -75,8 +74,6 @@ class StaleGroups:
         """Queues of a topic begin anew; how many groups are forgotten for it, without space.
 
         Args:
-            topic, group: whose.
-            bits: the queues.
             connections: of a broadcasting group: those of its members; or ``ANYBODY``.
         """
         key = topic, group

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable
 import msgspec
 
 from kerolox.broker.config import BrokerConfig, BrokerSettings
+from kerolox.broker.errors import system_error
 from kerolox.broker.tables.json_file import (
     TABLE_BYTES_MAX,
     JsonFile,
@@ -21,7 +22,7 @@ from kerolox.broker.tables.json_file import (
     without_long_names,
 )
 from kerolox.errors import BrokerError, MessageIllegalError
-from kerolox.kernel import StoreKernel
+from kerolox.kernel.store import StoreKernel
 from kerolox.protocol.bodies import DataVersion, TopicConfig, TopicConfigTable
 from kerolox.protocol.codes import Perm, ResponseCode
 from kerolox.protocol.names import (
@@ -65,17 +66,13 @@ def check_topic_name(topic: str) -> None:
         BrokerError: code 1; the name is blank, too long, or has characters that are not allowed.
     """
     if not topic.strip():
-        raise BrokerError("The specified topic is blank.", code=ResponseCode.SYSTEM_ERROR)
+        raise system_error("The specified topic is blank.")
     if not has_name_characters(topic):
-        raise BrokerError(
-            "The specified topic contains illegal characters, allowing only "
-            f"^[{NAME_CHARACTERS}]+$",
-            code=ResponseCode.SYSTEM_ERROR,
+        raise system_error(
+            f"The specified topic contains illegal characters, allowing only ^[{NAME_CHARACTERS}]+$"
         )
     if len(topic) > TOPIC_CHARACTERS_MAX:
-        raise BrokerError(
-            "The specified topic is longer than topic max length.", code=ResponseCode.SYSTEM_ERROR
-        )
+        raise system_error("The specified topic is longer than topic max length.")
 
 
 def check_sendable(topic: str) -> None:
@@ -107,9 +104,6 @@ class TopicTable:
         """Without topics before :meth:`load`.
 
         Args:
-            settings: of the broker.
-            store: gets what its fast path must know of each topic.
-            now_ms: the clock.
             on_change: called after each change that name servers must hear of.
         """
         self._settings = settings
@@ -134,11 +128,7 @@ class TopicTable:
             self.push_halves()
 
     def load(self) -> None:
-        """Read the file over the built-in topics and give all to the kernel.
-
-        Raises:
-            StoreError: the file is broken and so is its backup.
-        """
+        """Read the file over the built-in topics and give all to the kernel."""
         for topic in self._built_in():
             self._topics[topic.topic_name] = topic
             self._system.add(topic.topic_name)
@@ -281,9 +271,6 @@ class TopicTable:
     def set_write_queues(self, topic: str, queues: int) -> None:
         """Give a topic that is there so many write queues. Its read queues get no fewer: consumers
         still find what is in the others.
-
-        Raises:
-            BrokerError: as for :meth:`put`.
         """
         known = self._topics.get(topic)
         if known is None:
@@ -388,11 +375,7 @@ class TopicTable:
         return True
 
     async def persist(self) -> None:
-        """Wait until every change made so far is in the file.
-
-        Raises:
-            OSError: it can't be written.
-        """
+        """Wait until every change made so far is in the file."""
         await self.file.flush()
 
     def set_ordered(self, ordered: Iterable[str]) -> None:
@@ -421,10 +404,9 @@ class TopicTable:
         elif more_bytes > 0 and self._bytes + more_bytes > TABLE_BYTES_MAX:
             full = f"topics that take {self._bytes} bytes"
         if full:
-            raise BrokerError(
+            raise system_error(
                 f"this broker has {full}, and no space for another one; delete some that nobody "
-                "uses",
-                code=ResponseCode.SYSTEM_ERROR,
+                "uses"
             )
 
     def _count(self, topic: TopicConfig | None, sign: int) -> None:

@@ -10,8 +10,8 @@ from unittest.mock import Mock
 
 import pytest
 
+from kerolox.broker.base import Identity
 from kerolox.broker.broker import Broker
-from kerolox.broker.identity import Identity
 from kerolox.broker.replication import server
 from kerolox.broker.replication.replication import Replication
 from kerolox.broker.replication.sockets import TEXTS_MAX, LoggedTexts

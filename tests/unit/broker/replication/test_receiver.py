@@ -14,7 +14,7 @@ import pytest
 from kerolox.broker.replication.follower import LogReceiver, StreamThread
 from kerolox.broker.replication.slave import MasterLink
 from kerolox.broker.replication.wire import HEAD, Note, ReplicationError, ReplicationSettings
-from kerolox.kernel import StreamPosition
+from kerolox.kernel.values import StreamPosition
 
 from .memory_log import MemoryLog
 

@@ -13,8 +13,7 @@ from typing import Any
 import pytest
 
 from kerolox.broker import broker as broker_module
-from kerolox.broker.broker import Broker
-from kerolox.broker.opening import open_store
+from kerolox.broker.broker import Broker, open_store
 from kerolox.broker.replication import resync
 from kerolox.errors import StoreError
 from kerolox.protocol.codes import PullSysFlag, ResponseCode

@@ -13,7 +13,7 @@ import pytest
 
 from kerolox.broker.broker import Broker
 from kerolox.broker.requests import ROUTER
-from kerolox.broker.services.write_gate import WriteGate
+from kerolox.broker.services.writer import WriteGate
 from kerolox.broker.tables.groups import GroupTable
 from kerolox.errors import KeroloxError
 from kerolox.protocol.codes import PullSysFlag, RequestCode, ResponseCode

@@ -1,4 +1,4 @@
-"""Refusals that several families of requests answer with."""
+"""Refusals that several parts answer requests with."""
 
 from __future__ import annotations
 
@@ -9,6 +9,11 @@ from kerolox.protocol.codes import ResponseCode
 def system_error(remark: str) -> BrokerError:
     """Code 1, for all that has no code of its own."""
     return BrokerError(remark, code=ResponseCode.SYSTEM_ERROR)
+
+
+def system_busy(remark: str) -> BrokerError:
+    """Code 2, which lets a client try again or another broker."""
+    return BrokerError(remark, code=ResponseCode.SYSTEM_BUSY)
 
 
 def no_permission(remark: str) -> BrokerError:
