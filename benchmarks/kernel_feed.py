@@ -21,8 +21,11 @@ from collections.abc import Callable, Iterator
 from itertools import islice
 from typing import Any
 
-from kerolox.kernel import AccountRules, ConnectionKernel, StoreKernel, load_kernel
+from kerolox.kernel.choice import load_kernel
+from kerolox.kernel.feed import ConnectionKernel
 from kerolox.kernel.settings import StoreSettings
+from kerolox.kernel.store import StoreKernel
+from kerolox.kernel.values import AccountRules
 from kerolox.message import pack_host
 from kerolox.protocol.codes import SerializeType
 from kerolox.protocol.command import RemotingCommand

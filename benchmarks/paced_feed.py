@@ -21,7 +21,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from tests.support.stores.bench import send
 
-from kerolox.kernel import load_kernel
+from kerolox.kernel.choice import load_kernel
 from kerolox.kernel.settings import StoreSettings
 from kerolox.message import pack_host
 

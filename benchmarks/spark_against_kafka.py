@@ -45,7 +45,7 @@ from tests.support.clients.patient import PatientConnection  # noqa: E402
 from tests.support.clients.spark import spark_variables  # noqa: E402
 
 from benchmarks.spark_read import NINE, TOPIC, cpu_seconds, create_topic, fill  # noqa: E402
-from kerolox.kernel import kernel_name  # noqa: E402
+from kerolox.kernel.choice import kernel_name  # noqa: E402
 from kerolox.message import encode_properties  # noqa: E402
 from kerolox.protocol.codes import RequestCode  # noqa: E402
 from kerolox.protocol.command import RemotingCommand  # noqa: E402

@@ -27,7 +27,7 @@ from tests.support.clients.spark import Sent, Topics  # noqa: E402
 from tests.support.servers.up import Up  # noqa: E402
 
 from benchmarks.spark_read import start_spark  # noqa: E402
-from kerolox.kernel import kernel_name  # noqa: E402
+from kerolox.kernel.choice import kernel_name  # noqa: E402
 from kerolox.spark.java import require_java  # noqa: E402
 
 WARM_UP_SECONDS = 60.0

@@ -37,7 +37,8 @@ from kerolox.client.core.tracing.trace import (  # noqa: E402
     SubBeforeTrace,
     encode_trace,
 )
-from kerolox.kernel import StoreSettings, kernel_name, load_kernel  # noqa: E402
+from kerolox.kernel.choice import kernel_name, load_kernel  # noqa: E402
+from kerolox.kernel.settings import StoreSettings  # noqa: E402
 from kerolox.kernel.values import Batch  # noqa: E402
 from kerolox.message import DEAD_LETTER_REASON, PropertyKey, encode_properties  # noqa: E402
 from kerolox.protocol.names import DLQ_PREFIX, TRACE_TOPIC  # noqa: E402

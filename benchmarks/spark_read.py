@@ -31,7 +31,7 @@ from tests.support.eventually import wait_until  # noqa: E402
 from tests.support.servers.up import Up  # noqa: E402
 
 from benchmarks.spark_memory import Memory  # noqa: E402
-from kerolox.kernel import kernel_name  # noqa: E402
+from kerolox.kernel.choice import kernel_name  # noqa: E402
 from kerolox.message import encode_properties  # noqa: E402
 from kerolox.protocol.codes import RequestCode  # noqa: E402
 from kerolox.protocol.command import RemotingCommand  # noqa: E402

@@ -30,7 +30,7 @@ from benchmarks.spark_read import start_spark  # noqa: E402
 from benchmarks.spark_store_read import fill  # noqa: E402
 from kerolox.inspect.places import StoreOptions, StorePlaces  # noqa: E402
 from kerolox.inspect.rebuild import rebuild_store  # noqa: E402
-from kerolox.kernel import kernel_name  # noqa: E402
+from kerolox.kernel.choice import kernel_name  # noqa: E402
 from kerolox.spark.java import require_java  # noqa: E402
 from kerolox.spark.jobs.rebuild import RebuildOptions, rebuild  # noqa: E402
 

@@ -32,7 +32,7 @@ from tests.support.servers.up import Up  # noqa: E402
 
 from benchmarks.kafka import Kafka, kafka_broker  # noqa: E402
 from benchmarks.spark_read import cpu_seconds  # noqa: E402
-from kerolox.kernel import kernel_name  # noqa: E402
+from kerolox.kernel.choice import kernel_name  # noqa: E402
 from kerolox.protocol.codes import RequestCode  # noqa: E402
 from kerolox.protocol.command import RemotingCommand  # noqa: E402
 from kerolox.remoting.blocking import BlockingConnection  # noqa: E402

@@ -18,9 +18,9 @@ from pathlib import Path
 
 import msgspec
 
-from kerolox import kernel
 from kerolox._pykernel import headers as fast_headers
 from kerolox.filter import tags
+from kerolox.kernel import append, held_pulls, metrics, read, tables
 from kerolox.kernel.delay_levels import DEFAULT_DELAY_LEVELS
 from kerolox.message import ITEM_END, NAME_END, PropertyKey
 from kerolox.protocol import codes, compression, names, records
@@ -151,29 +151,29 @@ def constants() -> Iterator[tuple[str, str, str]]:
 
 def of_kernel() -> Iterator[tuple[str, str, str]]:
     """The limits of a kernel."""
-    yield "HELD_PULLS_MAX", "usize", grouped(kernel.HELD_PULLS_MAX)
-    yield "HELD_OF_CONNECTION_MAX", "u32", grouped(kernel.HELD_OF_CONNECTION_MAX)
-    yield "HELD_CODES_MAX", "usize", grouped(kernel.HELD_CODES_MAX)
-    yield "OFFSET_WAITS_MAX", "usize", grouped(kernel.OFFSET_WAITS_MAX)
-    yield "ARRIVED_AT_ONCE_MAX", "usize", grouped(kernel.ARRIVED_AT_ONCE_MAX)
-    yield "PASSED_OVER_MS", "i64", grouped(kernel.PASSED_OVER_MS)
-    yield "COLUMN_MS_MIN", "i64", grouped(kernel.COLUMN_MS_MIN)
-    yield "COLUMN_MS_MAX", "i64", grouped(kernel.COLUMN_MS_MAX)
-    yield "COMMITS_MAX", "usize", grouped(kernel.COMMITS_MAX)
-    yield "GROUP_READS_MAX", "usize", grouped(kernel.GROUP_READS_MAX)
-    ends = ", ".join(map(grouped, kernel.LATENCY_ENDS_MS))
-    yield "LATENCY_ENDS_MS", f"[u64; {len(kernel.LATENCY_ENDS_MS)}]", f"[{ends}]"
+    yield "HELD_PULLS_MAX", "usize", grouped(held_pulls.HELD_PULLS_MAX)
+    yield "HELD_OF_CONNECTION_MAX", "u32", grouped(held_pulls.HELD_OF_CONNECTION_MAX)
+    yield "HELD_CODES_MAX", "usize", grouped(held_pulls.HELD_CODES_MAX)
+    yield "OFFSET_WAITS_MAX", "usize", grouped(held_pulls.OFFSET_WAITS_MAX)
+    yield "ARRIVED_AT_ONCE_MAX", "usize", grouped(held_pulls.ARRIVED_AT_ONCE_MAX)
+    yield "PASSED_OVER_MS", "i64", grouped(held_pulls.PASSED_OVER_MS)
+    yield "COLUMN_MS_MIN", "i64", grouped(read.COLUMN_MS_MIN)
+    yield "COLUMN_MS_MAX", "i64", grouped(read.COLUMN_MS_MAX)
+    yield "COMMITS_MAX", "usize", grouped(tables.COMMITS_MAX)
+    yield "GROUP_READS_MAX", "usize", grouped(metrics.GROUP_READS_MAX)
+    ends = ", ".join(map(grouped, metrics.LATENCY_ENDS_MS))
+    yield "LATENCY_ENDS_MS", f"[u64; {len(metrics.LATENCY_ENDS_MS)}]", f"[{ends}]"
 
 
 def of_halves() -> Iterator[tuple[str, str, str]]:
     """The constants of half messages."""
     yield "HALF_TOPIC", "&[u8]", f'b"{names.HALF_TOPIC}"'
     yield "OP_HALF_TOPIC", "&[u8]", f'b"{names.OP_HALF_TOPIC}"'
-    yield "HALF_QUEUE", "i32", str(kernel.HALF_QUEUE)
-    yield "HALF_RUNS_MAX", "usize", grouped(kernel.HALF_RUNS_MAX)
-    op_properties = kernel.OP_PROPERTIES.replace(NAME_END, r"\x01").replace(ITEM_END, r"\x02")
+    yield "HALF_QUEUE", "i32", str(append.HALF_QUEUE)
+    yield "HALF_RUNS_MAX", "usize", grouped(append.HALF_RUNS_MAX)
+    op_properties = append.OP_PROPERTIES.replace(NAME_END, r"\x01").replace(ITEM_END, r"\x02")
     yield "OP_PROPERTIES", "&[u8]", f'b"{op_properties}"'
-    yield "REMOVE_TAG", "&[u8]", f'b"{kernel.REMOVE_TAG}"'
+    yield "REMOVE_TAG", "&[u8]", f'b"{append.REMOVE_TAG}"'
 
 
 def constant(name: str, kind: str, value: str) -> str:

@@ -21,6 +21,9 @@ from kerolox import codec, kernel
 from kerolox.codec import sending
 from kerolox.codec.pulling import MessageCodec
 from kerolox.codec.rows import RowCodec
+from kerolox.kernel.choice import Kernel
+from kerolox.kernel.feed import ConnectionKernel
+from kerolox.kernel.store import StoreKernel
 
 ROOT = Path(__file__).resolve().parent.parent
 TARGET = ROOT / "kernel" / "py" / "kerolox_kernel.pyi"
@@ -38,7 +41,24 @@ from typing_extensions import Buffer
 from kerolox.codec.python_answers import PullAnswer
 from kerolox.codec.python_rows import RowColumns, RowIds, RowRules, TextColumn
 from kerolox.codec.sending import BatchOwner, OpenSend, QueueRotation, SendBatch, SendFuture
-from kerolox.kernel import {names}
+from kerolox.kernel.choice import ColumnBuffers, OddBody, TopicChoice
+from kerolox.kernel.feed import FedMembers
+from kerolox.kernel.metrics import LatencyCounts
+from kerolox.kernel.read import MasterStream
+from kerolox.kernel.settings import StoreSettings
+from kerolox.kernel.values import (
+    AccountRules,
+    Appended,
+    Batch,
+    BatchAppended,
+    HalfRun,
+    HalvesEnded,
+    QueueBounds,
+    Read,
+    Record,
+    RecoveryReport,
+    StreamPosition,
+)
 from kerolox.message import Message, MessageExt, MessageQueue, RecordParts
 from kerolox.protocol.command import RemotingCommand
 
@@ -48,8 +68,8 @@ __version__: str
 '''
 
 CLASSES = (
-    ("Store", kernel.StoreKernel, "settings: StoreSettings"),
-    ("Connection", kernel.ConnectionKernel, "store: Store, connection_id: int, born_host: bytes"),
+    ("Store", StoreKernel, "settings: StoreSettings"),
+    ("Connection", ConnectionKernel, "store: Store, connection_id: int, born_host: bytes"),
     ("MessageIds", sending.MessageIds, ""),
     ("Opaques", sending.Opaques, ""),
     ("Sender", sending.Sender, ""),
@@ -90,15 +110,14 @@ def text() -> str:
         parts.append(f"@final\nclass {name}:\n" + textwrap.indent("\n".join(stated), "    "))
     plain = [
         function.removeprefix(STATIC)
-        for part in (kernel.Kernel, MessageCodec, RowCodec)
+        for part in (Kernel, MessageCodec, RowCodec)
         for function in functions(part)
         if function.startswith(STATIC)
     ]
     stated = sorted(function.removeprefix("def ").partition("(")[0] for function in plain)
     names = ", ".join(f'"{name}"' for name in stated)
-    # ruff drops the names that nothing uses.
     classes = ", ".join(sorted(f'"{name}"' for name, _, _ in CLASSES))
-    header = HEADER.format(names=", ".join(kernel.__all__), functions=names, classes=classes)
+    header = HEADER.format(functions=names, classes=classes)
     return header + "\n\n".join(parts + plain) + "\n"
 
 

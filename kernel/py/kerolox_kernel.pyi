@@ -11,25 +11,23 @@ from typing_extensions import Buffer
 from kerolox.codec.python_answers import PullAnswer
 from kerolox.codec.python_rows import RowColumns, RowIds, RowRules, TextColumn
 from kerolox.codec.sending import BatchOwner, OpenSend, QueueRotation, SendBatch, SendFuture
-from kerolox.kernel import (
+from kerolox.kernel.choice import ColumnBuffers, OddBody, TopicChoice
+from kerolox.kernel.feed import FedMembers
+from kerolox.kernel.metrics import LatencyCounts
+from kerolox.kernel.read import MasterStream
+from kerolox.kernel.settings import StoreSettings
+from kerolox.kernel.values import (
     AccountRules,
     Appended,
     Batch,
     BatchAppended,
-    ColumnBuffers,
-    FedMembers,
     HalfRun,
     HalvesEnded,
-    LatencyCounts,
-    MasterStream,
-    OddBody,
     QueueBounds,
     Read,
     Record,
     RecoveryReport,
-    StoreSettings,
     StreamPosition,
-    TopicChoice,
 )
 from kerolox.message import Message, MessageExt, MessageQueue, RecordParts
 from kerolox.protocol.command import RemotingCommand

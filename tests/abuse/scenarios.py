@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from kerolox.kernel import HELD_OF_CONNECTION_MAX
+from kerolox.kernel.held_pulls import HELD_OF_CONNECTION_MAX
 from kerolox.protocol.codes import RequestCode, ResponseCode
 from kerolox.protocol.command import RemotingCommand
 from kerolox.protocol.records import encode_batch

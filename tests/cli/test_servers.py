@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from kerolox.kernel import kernel_in_use
+from kerolox.kernel.choice import kernel_in_use
 from kerolox.properties import parse_properties
 from kerolox.protocol.codes import RequestCode
 from kerolox.protocol.command import RemotingCommand

@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from kerolox.kernel import FED_MORE, AccountRules
+from kerolox.kernel.feed import FED_MORE
+from kerolox.kernel.values import AccountRules
 from kerolox.protocol.codes import RequestCode, ResponseCode, SerializeType
 from kerolox.protocol.command import RemotingCommand
 from kerolox.security.access.accounts import Permission

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kerolox.kernel import ALLOWANCE_MAX, FED_MORE
+from kerolox.kernel.feed import ALLOWANCE_MAX, FED_MORE
 from kerolox.protocol.codes import RequestCode
 from tests.support.stores.bench import Bench, commands, pull, request, send
 

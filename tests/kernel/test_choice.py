@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from kerolox.errors import ConfigError
-from kerolox.kernel import KERNEL_VARIABLE, kernel_in_use, kernel_name, load_kernel
+from kerolox.kernel.choice import KERNEL_VARIABLE, kernel_in_use, kernel_name, load_kernel
 from kerolox.release import __version__
 from tests.support.kernels import INSTALLED, KERNELS, MODULES
 

@@ -13,7 +13,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import kerolox._pykernel as reference
-from kerolox.kernel import COLUMN_MS_MAX, COLUMN_MS_MIN
+from kerolox.kernel.read import COLUMN_MS_MAX, COLUMN_MS_MIN
 from kerolox.message import MessageExt
 from kerolox.protocol.records import decode_records, encode_record
 

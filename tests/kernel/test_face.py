@@ -8,8 +8,9 @@ from typing import Any
 
 import pytest
 
-from kerolox.kernel import ConnectionKernel, StoreKernel
+from kerolox.kernel.feed import ConnectionKernel
 from kerolox.kernel.settings import StoreSettings
+from kerolox.kernel.store import StoreKernel
 from kerolox.kernel.values import Batch
 from kerolox.message import java_hash, pack_host, tags_code
 from kerolox.protocol.records import decode_record, decode_records

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from kerolox.kernel import FED_FOREIGN
+from kerolox.kernel.feed import FED_FOREIGN
 from kerolox.protocol.codes import SerializeType
 from tests.support.stores.bench import (
     NOW,

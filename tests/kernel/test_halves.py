@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from kerolox.kernel import HALF_RUNS_MAX, OP_PROPERTIES, HalfRun, HalvesEnded
+from kerolox.kernel.append import HALF_RUNS_MAX, OP_PROPERTIES
+from kerolox.kernel.values import HalfRun, HalvesEnded
 from kerolox.message import decode_properties
 from kerolox.protocol.codes import SerializeType
 from kerolox.protocol.names import HALF_TOPIC, OP_HALF_TOPIC

@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from kerolox._pykernel.store import ANSWERED_AT_ONCE_MAX
-from kerolox.kernel import COMMITS_MAX, HELD_CODES_MAX, HELD_PULLS_MAX, PASSED_OVER_MS
+from kerolox.kernel.held_pulls import HELD_CODES_MAX, HELD_PULLS_MAX, PASSED_OVER_MS
+from kerolox.kernel.tables import COMMITS_MAX
 from kerolox.kernel.values import Batch
 from kerolox.message import java_hash
 from kerolox.protocol.codes import SerializeType

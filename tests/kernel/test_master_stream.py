@@ -14,13 +14,9 @@ import pytest
 
 import kerolox._pykernel as reference
 from kerolox.broker.replication.wire import HEAD, NOTE_OFFSET, REPORT, Note
-from kerolox.kernel import (
-    STREAM_CLOSED,
-    STREAM_OTHER,
-    STREAM_TIME,
-    StreamPosition,
-    load_kernel,
-)
+from kerolox.kernel.choice import load_kernel
+from kerolox.kernel.read import STREAM_CLOSED, STREAM_OTHER, STREAM_TIME
+from kerolox.kernel.values import StreamPosition
 from tests.kernel.test_raw_log import Pair, fill, raw
 from tests.kernel.test_same_store import SETTINGS, check
 from tests.support.kernels import KERNELS

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from kerolox.kernel import ARRIVED_AT_ONCE_MAX, OFFSET_WAITS_MAX
+from kerolox.kernel.held_pulls import ARRIVED_AT_ONCE_MAX, OFFSET_WAITS_MAX
 from tests.support.stores.bench import NOW, Bench, send
 
 LATER = NOW + 60_000

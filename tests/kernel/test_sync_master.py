@@ -11,7 +11,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from kerolox.kernel import FED_WAITS
+from kerolox.kernel.feed import FED_WAITS
 from kerolox.protocol.codes import ResponseCode, SerializeType
 from tests.support.stores.bench import NOW, Bench, commands, properties, pull, send, send_batch
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from kerolox.kernel import LATENCY_ENDS_MS
+from kerolox.kernel.metrics import LATENCY_ENDS_MS
 from kerolox.kernel.values import Batch
 from tests.support.stores.bench import (
     NOW,

@@ -1,9 +1,9 @@
 """The kernel in pure Python: complete by itself, and the oracle of the native one.
 
-It implements :class:`kerolox.kernel.Kernel` on the files of :mod:`kerolox.store`. ``connection``
-cuts chunks of bytes into frames and answers them. ``headers`` parses what clients write.
-``tables`` has the broker's policy, ``holds`` the held pulls, ``answers`` the bytes of answers.
-``columns`` turns records into Arrow buffers.
+It implements :class:`kerolox.kernel.choice.Kernel` on the files of :mod:`kerolox.store`.
+``connection`` cuts chunks of bytes into frames and answers them. ``headers`` parses what clients
+write. ``tables`` has the broker's policy, ``holds`` the held pulls, ``answers`` the bytes of
+answers. ``columns`` turns records into Arrow buffers.
 """
 
 from __future__ import annotations

@@ -17,7 +17,7 @@ from kerolox._pykernel.headers import (
     SendV2Header,
     signed_fields,
 )
-from kerolox.kernel import AccountRules
+from kerolox.kernel.values import AccountRules
 from kerolox.protocol.names import RETRY_PREFIX, TRACE_TOPIC
 from kerolox.security.access.accounts import Permission, allows, group_resource, is_group
 from kerolox.security.signatures import SecretKey, SignedOrder
@@ -64,7 +64,6 @@ class Account:
 _order = SignedOrder()
 
 Accounts = dict[str, Account]
-"""By their access keys."""
 
 
 def accounts_of(rules: Iterable[AccountRules]) -> Accounts:

@@ -15,7 +15,8 @@ from itertools import accumulate
 from typing import TYPE_CHECKING, NamedTuple
 
 from kerolox.errors import RemoteProtocolError
-from kerolox.kernel import COLUMN_MS_MAX, COLUMN_MS_MIN, ColumnBuffers, OddBody, TopicChoice
+from kerolox.kernel.choice import ColumnBuffers, OddBody, TopicChoice
+from kerolox.kernel.read import COLUMN_MS_MAX, COLUMN_MS_MIN
 from kerolox.message import PropertyKey, decode_properties
 from kerolox.protocol.codes import (
     COMPRESSED,

@@ -41,18 +41,10 @@ from kerolox._pykernel.holds import HeldPull
 from kerolox._pykernel.store import Store
 from kerolox._pykernel.tables import SendShape
 from kerolox.errors import RemoteProtocolError
-from kerolox.kernel import (
-    ALLOWANCE_MAX,
-    COMMITS_MAX,
-    FED_FOREIGN,
-    FED_MORE,
-    FED_READY,
-    FED_WAITS,
-    Batch,
-    BatchAppended,
-    Fed,
-)
+from kerolox.kernel.feed import ALLOWANCE_MAX, FED_FOREIGN, FED_MORE, FED_READY, FED_WAITS, Fed
 from kerolox.kernel.status import PutMessageStatus, pull_code
+from kerolox.kernel.tables import COMMITS_MAX
+from kerolox.kernel.values import Batch, BatchAppended
 from kerolox.protocol.codes import (
     FLAG_ONEWAY,
     FRAME_BYTES_MAX,
@@ -101,7 +93,7 @@ _Send = tuple["SendShape", "SendV2Header | SendV1Header", bool, int, int]
 
 
 class Connection:
-    """See :class:`kerolox.kernel.ConnectionKernel`."""
+    """See :class:`kerolox.kernel.feed.ConnectionKernel`."""
 
     def __init__(self, store: Store, connection_id: int, born_host: bytes) -> None:
         if len(born_host) not in (8, 20):

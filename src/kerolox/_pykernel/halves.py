@@ -1,28 +1,18 @@
-"""Half messages in bulk, record by record; see :class:`kerolox.kernel.HalfKernel`."""
+"""Half messages in bulk, record by record; see :class:`kerolox.kernel.append.HalfKernel`."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Callable
+from typing import NamedTuple
 
-from kerolox.kernel import (
-    HALF_QUEUE,
-    HALF_RUNS_MAX,
-    OP_PROPERTIES,
-    REMOVE_TAG,
-    HalfRun,
-    HalvesEnded,
-    Record,
-)
+from kerolox.kernel.append import HALF_QUEUE, HALF_RUNS_MAX, OP_PROPERTIES, REMOVE_TAG
 from kerolox.kernel.status import PutMessageStatus
+from kerolox.kernel.store import RecordStore
+from kerolox.kernel.values import HalfRun, HalvesEnded, Record
 from kerolox.message import ITEM_END, NAME_END, PropertyKey, property_value
 from kerolox.protocol.codes import HOST_V6_MASK, TRANSACTION_MASK, MessageSysFlag
 from kerolox.protocol.names import HALF_TOPIC, OP_HALF_TOPIC, TOPIC_BYTES_MAX
 from kerolox.protocol.records import RecordView, parse_record
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from kerolox.kernel import RecordStore
 
 _OP_PROPERTIES = OP_PROPERTIES.encode()
 _REMOVE_TAG = REMOVE_TAG.encode()

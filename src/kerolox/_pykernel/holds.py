@@ -8,10 +8,89 @@ table; the caller reads again and puts back whoever found nothing.
 from __future__ import annotations
 
 import heapq
+from collections import deque
 from collections.abc import Callable, Iterable
-from typing import TypeVar
+from dataclasses import dataclass
+from typing import NamedTuple, TypeVar
 
-from kerolox.kernel import HELD_CODES_MAX, HELD_OF_CONNECTION_MAX, HELD_PULLS_MAX
+from kerolox.kernel.held_pulls import (
+    ARRIVED_AT_ONCE_MAX,
+    HELD_CODES_MAX,
+    HELD_OF_CONNECTION_MAX,
+    HELD_PULLS_MAX,
+    OFFSET_WAITS_MAX,
+)
+
+
+class Wait(NamedTuple):
+    """One wait."""
+
+    group: str
+    key: QueueKey
+    offset: int
+    deadline_ms: int
+
+
+class OffsetWaits:
+    """All waits of a store for an offset of a queue. A wait has a number and no answer."""
+
+    def __init__(self) -> None:
+        self._waits: dict[int, Wait] = {}
+        self.queues: dict[QueueKey, list[int]] = {}
+        self.over: deque[int] = deque()
+        """Those that are over and were not told."""
+
+    def __len__(self) -> int:
+        return len(self._waits) + len(self.over)
+
+    def add(self, wait_id: int, wait: Wait, end: int) -> bool:
+        """Add a wait, over at once when its offset is below ``end``. False: there are too many."""
+        if len(self) >= OFFSET_WAITS_MAX:
+            return False
+        if wait.offset < end:
+            self.over.append(wait_id)
+        else:
+            self._waits[wait_id] = wait
+            self.queues.setdefault(wait.key, []).append(wait_id)
+        return True
+
+    def cancel(self, wait_id: int) -> None:
+        """Forget a wait."""
+        if wait_id in self.over:
+            self.over.remove(wait_id)
+        self._remove(wait_id)
+
+    def end_below(self, key: QueueKey, end: int) -> None:
+        """End the waits of a queue whose offsets are below its end."""
+        for wait_id in list(self.queues.get(key, ())):
+            if self._waits[wait_id].offset < end:
+                self._end(wait_id)
+
+    def end_where(self, is_over: Callable[[Wait], bool]) -> None:
+        """End some waits."""
+        for wait_id in [each for each, wait in self._waits.items() if is_over(wait)]:
+            self._end(wait_id)
+
+    def groups_of(self, topic: str) -> set[str]:
+        """The groups that wait for messages of a topic."""
+        return {wait.group for wait in self._waits.values() if wait.key[0] == topic}
+
+    def take(self) -> list[int]:
+        """Some of those that are over, in the order of their ends."""
+        return [self.over.popleft() for _ in range(min(len(self.over), ARRIVED_AT_ONCE_MAX))]
+
+    def _end(self, wait_id: int) -> None:
+        self._remove(wait_id)
+        self.over.append(wait_id)
+
+    def _remove(self, wait_id: int) -> None:
+        wait = self._waits.pop(wait_id, None)
+        if wait is not None:
+            ids = self.queues[wait.key]
+            ids.remove(wait_id)
+            if not ids:
+                del self.queues[wait.key]
+
 
 ENDED_MS = 0
 """The deadline of a pull that was ended before its time."""
@@ -24,48 +103,22 @@ QueueKey = tuple[str, int]
 _Key = TypeVar("_Key")
 
 
+@dataclass(slots=True, eq=False)
 class HeldPull:
     """One pull that waits. ``tags`` None: any record wakes it."""
 
-    __slots__ = (
-        "connection_id",
-        "deadline_ms",
-        "group",
-        "is_waking",
-        "key",
-        "live",
-        "max_count",
-        "offset",
-        "opaque",
-        "sequence",
-        "serialize_type",
-        "tags",
-    )
-
-    def __init__(
-        self,
-        connection_id: int,
-        serialize_type: int,
-        opaque: int,
-        group: str,
-        key: QueueKey,
-        offset: int,
-        max_count: int,
-        tags: frozenset[int] | None,
-        deadline_ms: int,
-    ) -> None:
-        self.connection_id = connection_id
-        self.serialize_type = serialize_type
-        self.opaque = opaque
-        self.group = group
-        self.key = key
-        self.offset = offset
-        self.max_count = max_count
-        self.tags = tags
-        self.deadline_ms = deadline_ms
-        self.sequence = 0
-        self.live = False
-        self.is_waking = False
+    connection_id: int
+    serialize_type: int
+    opaque: int
+    group: str
+    key: QueueKey
+    offset: int
+    max_count: int
+    tags: frozenset[int] | None
+    deadline_ms: int
+    sequence: int = 0
+    live: bool = False
+    is_waking: bool = False
 
     def __lt__(self, other: HeldPull) -> bool:
         return (self.deadline_ms, self.sequence) < (other.deadline_ms, other.sequence)

@@ -1,7 +1,7 @@
 """Send answers that wait until their record is on disk (SYNC_FLUSH), on a slave (SYNC_MASTER).
 
-See :class:`kerolox.kernel.ReplicationKernel`. Each connection has a line in the order of positions,
-so what becomes safe releases a run from its front.
+See :class:`kerolox.kernel.append.ReplicationKernel`. Each connection has a line in the order of
+positions, so what becomes safe releases a run from its front.
 """
 
 from __future__ import annotations
@@ -36,9 +36,7 @@ class _Answer:
     header: bytes
     code: int
     for_disk: bool
-    """It waits for the disk."""
     for_slave: bool
-    """It waits for a slave."""
 
     def frame(self) -> bytes:
         return encode_frame(with_code(self.header, self.kind, self.code), b"", self.kind)

@@ -16,7 +16,6 @@ SHAPES_MAX = 1_024
 """Tuples of names that are remembered; beyond it the memory starts anew."""
 
 TAGS_MAX = 4_096
-"""Tags whose hash is remembered."""
 
 REMEMBERED_BYTES_MAX = 512
 """Longer names or tags are worked out each time, so that nobody can fill the memory with them."""

@@ -18,13 +18,22 @@ from kerolox._pykernel.answers import (
     binary_pull_header,
     json_pull_header,
 )
-from kerolox._pykernel.holds import ENDED_MS, Ended, HeldPull, HeldPulls, QueueKey
+from kerolox._pykernel.holds import (
+    ENDED_MS,
+    Ended,
+    HeldPull,
+    HeldPulls,
+    OffsetWaits,
+    QueueKey,
+    Wait,
+)
 from kerolox._pykernel.pending import PendingAnswers
 from kerolox._pykernel.tables import Tables
-from kerolox._pykernel.waits import OffsetWaits, Wait
-from kerolox.kernel import (
-    GROUP_READS_MAX,
-    PASSED_OVER_MS,
+from kerolox.kernel.held_pulls import PASSED_OVER_MS
+from kerolox.kernel.metrics import GROUP_READS_MAX, Latencies, LatencyCounts
+from kerolox.kernel.settings import StoreSettings
+from kerolox.kernel.status import GetMessageStatus, pull_code
+from kerolox.kernel.values import (
     AccountRules,
     Appended,
     Batch,
@@ -35,9 +44,6 @@ from kerolox.kernel import (
     Record,
     StreamPosition,
 )
-from kerolox.kernel.metrics import Latencies, LatencyCounts
-from kerolox.kernel.settings import StoreSettings
-from kerolox.kernel.status import GetMessageStatus, pull_code
 from kerolox.protocol.codes import Perm, ResponseCode
 from kerolox.protocol.framing import encode_frame
 from kerolox.protocol.records import store_time_of
@@ -61,7 +67,7 @@ _NO_QUEUE: ReadResult = (int(GetMessageStatus.NO_MESSAGE_IN_QUEUE), 0, 0, 0, Fal
 
 
 class Store(MessageStore):
-    """See :class:`kerolox.kernel.StoreKernel`."""
+    """See :class:`kerolox.kernel.store.StoreKernel`."""
 
     def __init__(self, settings: StoreSettings) -> None:
         super().__init__(settings, self._after_append)
@@ -107,7 +113,6 @@ class Store(MessageStore):
     def set_identity(
         self, *, cluster: str, region: str, trace_on: bool, store_host: bytes, broker_id: int
     ) -> None:
-        """See ``StoreKernel``."""
         if len(store_host) not in (8, 20):
             raise ValueError(f"store_host has {len(store_host)} bytes; a host has 8 or 20")
         identity = Identity(
@@ -123,48 +128,40 @@ class Store(MessageStore):
     def set_topic(
         self, topic: str, read_queues: int, write_queues: int, perm: int, fast: bool
     ) -> None:
-        """See ``StoreKernel``."""
         self.tables.set_topic(topic, (read_queues, write_queues, perm) if fast else None)
         self.tables.set_read_queues(topic, read_queues)
         if not perm & Perm.READ:
             self.ended.topics.add(topic)
 
     def delete_topic(self, topic: str) -> None:
-        """See ``StoreKernel``."""
         self.tables.set_topic(topic, None)
         self.tables.set_read_queues(topic, 0)
         self.ended.topics.add(topic)
         self._forget_reads(1, topic)
 
     def set_halves(self, fast: bool) -> None:
-        """See ``HalfKernel``."""
         self.tables.set_halves(fast)
 
     def half_runs(
         self, group: str, start: int, end: int, max_bytes: int
     ) -> tuple[int, list[HalfRun]]:
-        """See ``HalfKernel``."""
         return halves.half_runs(self, group, start, end, max_bytes)
 
     def half_ops(self, start: int, end: int) -> list[int]:
-        """See ``HalfKernel``."""
         return halves.half_ops(self, start, end)
 
     def end_halves(
         self, first: int, count: int, commit: bool, now_ms: int, host: bytes
     ) -> HalvesEnded:
-        """See ``HalfKernel``."""
         has_queue = self.tables.has_read_queue
         return halves.end_halves(self, first, count, commit, now_ms, host, has_queue)
 
     def set_group(self, group: str, fast: bool, slow_broker_id: int) -> None:
-        """See ``StoreKernel``."""
         self.tables.set_group(group, fast, slow_broker_id)
         if not fast:
             self.ended.groups.add(group)
 
     def delete_group(self, group: str) -> None:
-        """See ``StoreKernel``."""
         self.tables.delete_group(group)
         self.ended.groups.add(group)
         self._forget_reads(0, group)
@@ -172,77 +169,63 @@ class Store(MessageStore):
     def set_subscription(
         self, group: str, topic: str, version: int, tag_codes: Sequence[int] | None
     ) -> None:
-        """See ``StoreKernel``."""
         tags = None if tag_codes is None else frozenset(tag_codes)
         if self.tables.set_subscription(group, topic, version, tags):
             self.ended.subscriptions.add((group, topic))
 
     def delete_subscription(self, group: str, topic: str) -> None:
-        """See ``StoreKernel``."""
         if self.tables.delete_subscription(group, topic):
             self.ended.subscriptions.add((group, topic))
 
     def set_slow_pulls(self, group: str, topic: str, slow: bool) -> None:
-        """See ``OffsetCommits``."""
         self.tables.set_slow_pulls(group, topic, slow)
         if slow:
             self.ended.subscriptions.add((group, topic))
 
     def readers_of(self, topic: str) -> list[str]:
-        """See ``OffsetCommits``."""
         counted = {key[0] for key in (*self._group_counts, *self._fall_behind) if key[1] == topic}
         return sorted(counted | self.held.groups_of(topic) | self._waits.groups_of(topic))
 
     def set_writable(self, writable: bool) -> None:
-        """See ``StoreKernel``."""
         self.writable = writable
 
     def set_commits(self, takes_commits: bool) -> None:
-        """See ``ReplicationKernel``."""
         self.takes_commits = takes_commits
 
     def set_slave_timeout(self, timeout_ms: int | None) -> None:
-        """See ``ReplicationKernel``."""
         self.pending.slave_timeout_ms = timeout_ms
 
     def set_replicated(self, offset: int, available_below: int) -> bool:
-        """See ``ReplicationKernel``."""
         self.pending.replicated, self.pending.available_below = offset, available_below
         self._release_safe()
         return self.has_ready
 
     def set_accounts(self, accounts: Sequence[AccountRules] | None) -> None:
-        """See ``AccessTables``."""
         self.accounts = accounts_of(accounts) if accounts is not None else None
         self.ended.everyone = True
 
     def delete_queues(self, topic: str) -> int:
-        """See ``StoreKernel``."""
         self.tables.forget_shapes()
         return super().delete_queues(topic)
 
     def delete_queue(self, topic: str, queue_id: int) -> bool:
-        """See ``StoreKernel``."""
         self.tables.forget_shapes()
         return super().delete_queue(topic, queue_id)
 
     # -- write --------------------------------------------------------------------------------
     def append(self, record: Record) -> Appended:
-        """See ``RecordAppender``."""
         appended = super().append(record)
         if self.arrived:
             self._wake_and_notify()
         return appended
 
     def append_batch(self, batch: Batch) -> BatchAppended:
-        """See ``RecordAppender``."""
         appended = super().append_batch(batch)
         if self.arrived:
             self._wake_and_notify()
         return appended
 
     def append_log(self, offset: int, data: bytes | memoryview) -> int:
-        """See ``RawLog``."""
         try:
             return super().append_log(offset, data)
         finally:
@@ -275,7 +258,6 @@ class Store(MessageStore):
         group: str | None = None,
         bits: tuple[int, int, Sequence[int]] | None = None,
     ) -> Read:
-        """See ``StoreKernel``."""
         result = super().read(topic, queue_id, offset, max_count, tag_codes, bits=bits)
         if group is not None:
             self._count_read(group, (topic, queue_id), result.count, result.records)
@@ -343,20 +325,16 @@ class Store(MessageStore):
                 del counted[key]
 
     def lag(self) -> list[tuple[str, str, int, int]]:
-        """See ``StoreKernel``."""
         return [(*key, size) for key, size in self._fall_behind.items()]
 
     def stats(self) -> dict[str, int]:
-        """See ``StoreKernel``."""
         return super().stats() | {"held_pulls": len(self.held) + len(self._waits)}
 
     def drain_put_times(self) -> list[tuple[int, int]]:
-        """See ``StoreKernel``."""
         times, self._put_times = self._put_times, Counter()
         return sorted(times.items())
 
     def delivery_times(self) -> LatencyCounts:
-        """See ``StoreKernel``."""
         return self._delivery_times.get()
 
     def note_answered(self, milliseconds: int) -> None:
@@ -369,7 +347,6 @@ class Store(MessageStore):
             self._put_times[min(max(milliseconds, 0), PUT_TIME_MS_MAX)] += count
 
     def group_stats(self) -> list[tuple[str, str, int, int, int, int, int]]:
-        """See ``StoreKernel``."""
         return [
             (*key, reads, messages, size, milliseconds)
             for key, (reads, messages, size, milliseconds) in self._group_counts.items()
@@ -389,7 +366,6 @@ class Store(MessageStore):
         tag_codes: Sequence[int] | None,
         deadline_ms: int,
     ) -> bool:
-        """See ``StoreKernel``."""
         tags = None if tag_codes is None else frozenset(tag_codes)
         key = (topic, queue_id)
         return self.held.add(
@@ -409,7 +385,6 @@ class Store(MessageStore):
     def wait_for_offset(
         self, wait_id: int, group: str, topic: str, queue_id: int, offset: int, deadline_ms: int
     ) -> bool:
-        """See ``OffsetWaits``."""
         key = (topic, queue_id)
         end = self.queue_bounds(*key)[1]
         is_added = self._waits.add(wait_id, Wait(group, key, offset, deadline_ms), end)
@@ -418,11 +393,9 @@ class Store(MessageStore):
         return is_added
 
     def cancel_wait(self, wait_id: int) -> None:
-        """See ``OffsetWaits``."""
         self._waits.cancel(wait_id)
 
     def drain_arrived(self) -> list[int]:
-        """See ``OffsetWaits``."""
         arrived = self._waits.take()
         if self._waits.over:
             self.notify()
@@ -468,13 +441,11 @@ class Store(MessageStore):
         return bool(self._ready or self._waits.over)
 
     def stop_holding(self) -> None:
-        """See ``StoreKernel``."""
         self.tables.stop_holding()
         self.held.end_where(lambda _pull: True)
         self._waits.end_where(lambda _wait: True)
 
     def tick(self, now_ms: int) -> bool:
-        """See ``StoreKernel``."""
         self._release_committed()
         self._end_holds()
         self._end_passed_over(now_ms)
@@ -535,7 +506,6 @@ class Store(MessageStore):
         return _OVERFLOW_ONE, pull.offset, low, high, False, 0, b""
 
     def drain_ready(self) -> list[tuple[int, bytes]]:
-        """See ``StoreKernel``."""
         self._release_safe()
         self._release_committed()
         self._expire_some()
@@ -543,7 +513,6 @@ class Store(MessageStore):
         return ready
 
     def drain_commits(self) -> list[tuple[str, str, int, int]]:
-        """See ``StoreKernel``."""
         commits, self.commits = self.commits, {}
         return [(*key, offset) for key, offset in commits.items()]
 

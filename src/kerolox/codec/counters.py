@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from itertools import chain, product, repeat, starmap
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 _INT32_VALUES = range(-0x80000000, 0x80000000)
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from functools import cache
 from operator import lt
-from typing import TYPE_CHECKING, NamedTuple, Protocol, cast
+from typing import NamedTuple, Protocol, cast
 
 import msgspec
 
@@ -19,14 +19,11 @@ from kerolox.codec import python_answers
 from kerolox.codec.python_answers import PullAnswer
 from kerolox.errors import RemoteProtocolError
 from kerolox.kernel.choice import kernel_name, load_kernel
+from kerolox.message import MessageExt, RecordParts
 from kerolox.protocol.codes import VERSION, LanguageCode, RequestCode
 from kerolox.protocol.compression import inflate_body
 from kerolox.protocol.framing import LENGTHS
 from kerolox.protocol.records import decode_record, head_part, head_size, record_fault
-
-if TYPE_CHECKING:
-    from kerolox.message import MessageExt, RecordParts
-
 
 CHANGING_FIELDS = ("queueOffset", "sysFlag", "commitOffset")
 """Fields of a pull that change from pull to pull, in the order of its header."""
@@ -94,7 +91,6 @@ class MessageCodec(Protocol):
         Args:
             data: what ends with the records.
             parts: makes what is not read yet.
-            broker_name: of all the messages.
             tags: only messages with one of these are made; empty: all.
             start: where in ``data`` the first record begins.
 
@@ -171,7 +167,6 @@ def decode_messages(
 
     Args:
         data: the body of the answer to a pull.
-        broker_name: who answered.
         tags: messages without one of these are left out; empty: none is.
         bounds: the queue's first and next offset, as the answer tells them: the
             ``queue_bounds`` of each message.

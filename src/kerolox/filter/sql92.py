@@ -23,7 +23,6 @@ from typing import cast
 from kerolox.filter.sql92_nodes import Evaluate, EvaluationError, Node, Properties, Sql92Error
 
 SQL92 = "SQL92"
-"""``ExpressionType.SQL92``."""
 
 EXPRESSION_CHARACTERS_MAX = 64 * 1024
 """Longest expression that is taken: it is compiled within some 250 ms and costs up to 4 MiB."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Protocol, runtime_checkable
+from typing import Protocol
 
 from kerolox.kernel.values import (
     Appended,
@@ -21,13 +21,11 @@ REMOVE_TAG = "d"
 """Of an op message: the half that its body names is done."""
 
 OP_PROPERTIES = encode_properties({PropertyKey.WAIT: "true", PropertyKey.TAGS: REMOVE_TAG})
-"""What op messages are stored with."""
 
 HALF_RUNS_MAX = 1_024
 """Runs that one ``half_runs`` gives."""
 
 
-@runtime_checkable
 class Durability(Protocol):
     """How far the log is on disk."""
 
@@ -45,7 +43,6 @@ class Durability(Protocol):
         commit: one flush covers all that asked meanwhile)."""
 
 
-@runtime_checkable
 class RecordAppender(Durability, Protocol):
     """Appends of the slow path."""
 
@@ -65,7 +62,6 @@ class RecordAppender(Durability, Protocol):
         """``maxMessageSize`` from now on: the bytes of a body, or of a batch, that are stored."""
 
 
-@runtime_checkable
 class ReplicationKernel(Protocol):
     """Sends that wait for a slave, and pulls that a slave answers.
 
@@ -96,7 +92,6 @@ class ReplicationKernel(Protocol):
         such pulls and leaves their offsets alone."""
 
 
-@runtime_checkable
 class HalfKernel(Protocol):
     """What the fast path and the ends in bulk need of half messages."""
 

@@ -137,11 +137,7 @@ class KernelInUse(NamedTuple):
 
 
 def kernel_in_use(name: str | None = None) -> KernelInUse:
-    """Which kernel :func:`load_kernel` gives for that name, and why.
-
-    Raises:
-        ConfigError: as :func:`kernel_name`.
-    """
+    """Which kernel :func:`load_kernel` gives for that name, and why."""
     chosen = kernel_name() if name is None else name
     if chosen == "native":
         return KernelInUse(chosen)
@@ -175,11 +171,7 @@ def _check_native() -> None:
 
 
 def _native_absence() -> str:
-    """Why this process does without the native kernel; empty: it need not.
-
-    Raises:
-        ConfigError: it is installed and can't be imported.
-    """
+    """Why this process does without the native kernel; empty: it need not."""
     name = _MODULES["native"]
     if importlib.util.find_spec(name) is None:
         return "kerolox-kernel is not installed"

@@ -40,7 +40,6 @@ class Fed(NamedTuple):
     """Set when the peer broke the framing: write ``answers``, then close the connection."""
 
 
-@runtime_checkable
 class ConnectionAccess(Protocol):
     """What access control knows of a connection's peer; see ``AccessTables``."""
 

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Protocol, runtime_checkable
+from typing import Protocol
 
 from kerolox.kernel.values import RecoveryReport
 
 
-@runtime_checkable
 class StoreFiles(Protocol):
     """Opening, which recovers; flushing everything; closing."""
 
@@ -55,7 +54,6 @@ class StoreFiles(Protocol):
         path: the handler refuses it (``isTransientStorePoolDeficient``)."""
 
 
-@runtime_checkable
 class StoreRetention(Protocol):
     """The steps by which files end; when, and which, the broker says."""
 

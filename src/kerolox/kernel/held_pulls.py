@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Protocol, runtime_checkable
+from typing import Protocol
 
 HELD_PULLS_MAX = 100_000
 """Pulls without expressions that are held in all; further ones are for the slow path to refuse."""
@@ -27,7 +27,6 @@ ARRIVED_AT_ONCE_MAX = 250
 """Those of them that ``drain_arrived`` reports at once: what follows is work of the loop."""
 
 
-@runtime_checkable
 class HeldPulls(Protocol):
     """Pulls that wait, and the answers that became ready."""
 
@@ -61,7 +60,6 @@ class HeldPulls(Protocol):
         """(connection id, frames) of answers that became ready elsewhere than in its own feed."""
 
 
-@runtime_checkable
 class OffsetWaits(Protocol):
     """Waits of those who read for themselves, such as pulls that filter by an expression."""
 

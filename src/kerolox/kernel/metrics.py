@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_left
-from typing import Protocol, runtime_checkable
+from typing import Protocol
 
 GROUP_READS_MAX = 200_000
 """Queues of groups that ``group_stats`` and ``lag`` tell of; further ones are left out."""
@@ -35,7 +35,6 @@ class Latencies:
         return list(self._counts), self._total_us
 
 
-@runtime_checkable
 class StoreMetrics(Protocol):
     """Counters since ``open``."""
 

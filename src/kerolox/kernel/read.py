@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Protocol, runtime_checkable
+from typing import Protocol
 
 from kerolox.kernel.values import QueueBounds, Read, StreamPosition
 
@@ -22,7 +22,6 @@ STREAM_OTHER = 2
 """What comes next is not the next part of the log."""
 
 
-@runtime_checkable
 class RecordReader(Protocol):
     """Reads of the slow path, and the bounds of log and queues."""
 
@@ -88,7 +87,6 @@ class RecordReader(Protocol):
         those that are not committed can't be, neither from the log nor from their queues."""
 
 
-@runtime_checkable
 class RawLog(Protocol):
     """Bytes of the log out and in, whatever records they hold."""
 
@@ -130,7 +128,6 @@ class RawLog(Protocol):
         """
 
 
-@runtime_checkable
 class MasterStream(Protocol):
     """The frames of a master (:mod:`kerolox.broker.replication.wire`), read and appended without an
     iteration of the event loop for each."""

@@ -12,22 +12,18 @@ from kerolox.kernel.read import RawLog, RecordReader
 from kerolox.kernel.tables import AccessTables, FastPathTables, OffsetCommits
 
 
-@runtime_checkable
 class RecordStore(RecordAppender, RecordReader, Protocol):
     """Records in and out."""
 
 
-@runtime_checkable
 class CleanedStore(StoreFiles, StoreRetention, RecordReader, Protocol):
     """What the removal of old files needs."""
 
 
-@runtime_checkable
 class OffsetSource(OffsetCommits, RecordReader, Protocol):
     """Committed offsets, and the bounds of the queues that they belong to."""
 
 
-@runtime_checkable
 class ReplicatedLog(RawLog, RecordReader, Protocol):
     """The log of a master or a slave, with its bounds."""
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Protocol, runtime_checkable
+from typing import Protocol
 
 from kerolox.kernel.values import AccountRules
 
@@ -12,7 +12,6 @@ COMMITS_MAX = 65_536
 more is slow."""
 
 
-@runtime_checkable
 class FastPathTables(Protocol):
     """What the fast path may do for which topics and groups."""
 
@@ -61,7 +60,6 @@ class FastPathTables(Protocol):
         """False: every send takes the slow path (the handler answers with the reason)."""
 
 
-@runtime_checkable
 class AccessTables(Protocol):
     """Access control of the fast path.
 
@@ -78,7 +76,6 @@ class AccessTables(Protocol):
         """
 
 
-@runtime_checkable
 class OffsetCommits(Protocol):
     """Offsets that fast pulls commit, and the pulls that must not commit by themselves."""
 

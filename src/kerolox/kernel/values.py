@@ -21,7 +21,6 @@ class Record(NamedTuple):
     prepared_transaction_offset: int
     body: bytes
     properties: bytes
-    """Stored as given."""
     tags_code: int | None = None
     """What goes into the queue entry; None: from the TAGS property, or the time of delivery in the
     schedule topic."""

@@ -18,13 +18,7 @@ from typing import TYPE_CHECKING, Protocol
 from kerolox.addresses import join_address, network_of
 from kerolox.codec.counters import Opaques
 from kerolox.errors import ConnectionLostError, RemoteProtocolError
-from kerolox.kernel import (
-    ALLOWANCE_MAX,
-    FED_FOREIGN,
-    FED_MORE,
-    FED_READY,
-    FED_WAITS,
-)
+from kerolox.kernel.feed import ALLOWANCE_MAX, FED_FOREIGN, FED_MORE, FED_READY, FED_WAITS
 from kerolox.message import pack_host
 from kerolox.protocol.command import RemotingCommand
 from kerolox.protocol.framing import FrameDecoder

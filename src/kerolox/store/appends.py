@@ -17,8 +17,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from zlib import crc32
 
-from kerolox.kernel import Appended, Batch, BatchAppended, Record
 from kerolox.kernel.status import AppendMessageStatus, PutMessageStatus
+from kerolox.kernel.values import Appended, Batch, BatchAppended, Record
 from kerolox.protocol.codes import (
     HOST_V6_MASK,
     TRANSACTION_MASK,

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from kerolox.kernel import Appended, Batch, BatchAppended, Read, Record, StoreSettings
 from kerolox.kernel.metrics import Latencies, LatencyCounts
+from kerolox.kernel.settings import StoreSettings
+from kerolox.kernel.values import Appended, Batch, BatchAppended, Read, Record
 from kerolox.store.appends import AfterAppend, Appender
 from kerolox.store.queues.consume_queue import ConsumeQueue
 from kerolox.store.reads import StoreReader
@@ -50,54 +51,43 @@ class MessageStore:
         self.offset_by_time = reader.offset_by_time
 
     def close(self) -> None:
-        """See ``StoreFiles.close``."""
         self.files.close()
 
     @property
     def notify_fd(self) -> int:
-        """See ``StoreFiles.notify_fd``; -1 while the store is not open."""
         return self.files.notify_fd
 
     @property
     def trouble(self) -> str:
-        """See ``StoreFiles.trouble``."""
         return self.files.trouble
 
     @property
     def transient_buffers(self) -> int:
-        """See ``StoreFiles.transient_buffers``."""
         return self.files.transient_buffers
 
     @property
     def flushed_offset(self) -> int:
-        """See ``Durability.flushed_offset``."""
         return self.files.flushed_offset
 
     @property
     def has_failed(self) -> bool:
-        """See ``Durability.has_failed``."""
         return self.files.has_failed
 
     @property
     def min_physical_offset(self) -> int:
-        """See ``RecordReader.min_physical_offset``."""
         return self.files.log.min_offset
 
     @property
     def max_physical_offset(self) -> int:
-        """See ``RecordReader.max_physical_offset``."""
         return self.files.log.max_offset
 
     def append(self, record: Record) -> Appended:
-        """See ``RecordAppender.append``."""
         return self.appender.append(record)
 
     def append_batch(self, batch: Batch) -> BatchAppended:
-        """See ``RecordAppender.append_batch``."""
         return self.appender.append_batch(batch)
 
     def append_log(self, offset: int, data: bytes | memoryview) -> int:
-        """See ``RawLog.append_log``."""
         return self._replica.append_log(offset, data)
 
     def read(
@@ -110,19 +100,15 @@ class MessageStore:
         group: str | None = None,
         bits: tuple[int, int, Sequence[int]] | None = None,
     ) -> Read:
-        """See ``RecordReader.read``; groups are counted above."""
         return self.reader.read(topic, queue_id, offset, max_count, tag_codes, bits)
 
     def delete_queues(self, topic: str) -> int:
-        """See ``StoreRetention.delete_queues``."""
         return self.files.delete_queues(topic)
 
     def delete_queue(self, topic: str, queue_id: int) -> bool:
-        """See ``StoreRetention.delete_queue``."""
         return self.files.delete_queue(topic, queue_id)
 
     def stats(self) -> dict[str, int]:
-        """See ``StoreKernel.stats``."""
         files, reader, log = self.files, self.reader, self.files.log
         is_indexed = files.settings.message_index_enable
         behind = log.max_offset - files.index.followed_offset if is_indexed else 0
@@ -145,12 +131,10 @@ class MessageStore:
         }
 
     def flush_times(self) -> LatencyCounts:
-        """See ``StoreKernel.flush_times``."""
         flusher = self.files.log_flusher
         return (Latencies() if flusher is None else flusher.flush_times).get()
 
     def topic_stats(self) -> list[tuple[str, int, int]]:
-        """See ``StoreKernel.topic_stats``."""
         totals: dict[str, tuple[int, int]] = {}
         for queue in self.files.queues.by_key.values():
             if queue.put_count:

@@ -10,8 +10,8 @@ import time
 from collections.abc import Sequence
 from collections.abc import Set as AbstractSet
 
-from kerolox.kernel import Read
 from kerolox.kernel.status import GetMessageStatus
+from kerolox.kernel.values import Read
 from kerolox.store.layout import ENTRY, ENTRY_BYTES, PRE_BLANK_SIZE, entries_unpacker, memory_bytes
 from kerolox.store.queues.consume_queue import ConsumeQueue
 from kerolox.store.queues.consume_queue_ext import BitFilter, ConsumeQueueExt, is_ext_address
@@ -49,7 +49,6 @@ class StoreReader:
         self.found = self.miss = self.count = self.bytes = 0
         """Reads that found messages and that did not; the messages and their bytes."""
         self.time_max_ms = 0
-        """The longest read."""
         self.last_behind = -1
         self.last_read_ms = 0
         self.memory_bytes = (

@@ -122,12 +122,7 @@ class Replica:
             self._unqueued[1] += record.size
 
     def _queue_for(self, place: Place, at: int) -> ConsumeQueue:
-        """The queue of a place, where its entry comes next.
-
-        Raises:
-            ValueError: there can't be such a queue, or another entry comes next.
-            OSError: what was noted before can't be written.
-        """
+        """The queue of a place, where its entry comes next."""
         try:
             check_queue_name(place.topic)
             queue = self._files.queues.get(place.topic, place.queue_id)

@@ -13,9 +13,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from kerolox.errors import ConfigError
-from kerolox.kernel import RecoveryReport
 from kerolox.kernel.delay_levels import delay_levels_ms
 from kerolox.kernel.settings import StoreSettings
+from kerolox.kernel.values import RecoveryReport
 from kerolox.store.files.checkpoint import AbortFile, Checkpoint, StoreLock
 from kerolox.store.files.deletions import Deletions
 from kerolox.store.files.inventory import Inventory
@@ -37,7 +37,7 @@ CATCH_UP_SECONDS_MAX = 2.0
 
 
 class StoreFiles:
-    """The files of one folder and the threads that flush them."""
+    """The files of one folder and the threads that flush them, as ``StoreKernel`` says of them."""
 
     def __init__(self, settings: StoreSettings) -> None:
         self.settings = settings
@@ -83,7 +83,7 @@ class StoreFiles:
 
     # -- life cycle -------------------------------------------------------------------------
     def open(self) -> RecoveryReport:
-        """See ``StoreKernel.open``. A store is opened once."""
+        """A store is opened once."""
         if self.is_open or not self.is_sound:
             raise ValueError(f"the store in {self.root} was opened before; make a new one")
         make_folder(self.root)
@@ -236,7 +236,6 @@ class StoreFiles:
 
     @property
     def trouble(self) -> str:
-        """See ``StoreKernel.trouble``."""
         uncommitted = "" if self.pool is None else self.pool.problem
         return self.failure or self.write_error or uncommitted or self.index.failure
 
@@ -250,7 +249,7 @@ class StoreFiles:
                 return
 
     def close(self) -> None:
-        """See ``StoreKernel.close``: every thread ends, at most 5 seconds each."""
+        """Every thread ends, at most 5 seconds each."""
         lost = 0
         if not self.is_open:
             return
@@ -340,7 +339,6 @@ class StoreFiles:
             self.queue_flusher.flush(everything=True)
 
     def flush(self) -> int:
-        """See ``StoreKernel.flush``."""
         if self.is_open:
             self._commit_all()
             self._catch_up()
@@ -348,30 +346,25 @@ class StoreFiles:
         return self.flushed_offset
 
     def set_full_log_paths(self, paths: Sequence[str]) -> None:
-        """See ``StoreKernel.set_full_log_paths``."""
         self.log.folders.set_full(paths)
 
     def set_max_message_size(self, size: int) -> None:
-        """See ``StoreKernel.set_max_message_size``."""
         self.settings = replace(self.settings, max_message_size=size)
 
     @property
     def flushed_offset(self) -> int:
-        """See ``StoreKernel.flushed_offset``."""
         return 0 if self.log_flusher is None else self.log_flusher.flushed_offset
 
     @property
     def has_failed(self) -> bool:
-        """See ``StoreKernel.has_failed``."""
         return self.is_open and not self.is_sound
 
     @property
     def notify_fd(self) -> int:
-        """See ``StoreKernel.notify_fd``; -1 while the store is not open."""
+        """-1 while the store is not open."""
         return self._notify_read
 
     def set_clock(self, now_ms: int | None) -> None:
-        """See ``StoreKernel.set_clock``."""
         self._frozen_ms = now_ms
 
     def clock_ms(self) -> int:
@@ -383,7 +376,6 @@ class StoreFiles:
         return max(self.clock_ms(), self.last_store_timestamp)
 
     def request_flush(self, physical_offset: int) -> None:
-        """See ``StoreKernel.request_flush``."""
         if self.log_flusher is not None:
             self.log_flusher.request(physical_offset)
         if self.pool is not None:
@@ -392,16 +384,13 @@ class StoreFiles:
     # -- queues -----------------------------------------------------------------------------
     @property
     def transient_buffers(self) -> int:
-        """See ``StoreKernel.transient_buffers``."""
         return -1 if self.pool is None else self.pool.free_count
 
     # -- retention --------------------------------------------------------------------------
     def log_files(self) -> list[tuple[str, int, int]]:
-        """See ``StoreKernel.log_files``."""
         return [(file.path, file.start, file.size) for file in self.log.files.values()]
 
     def drop_log_file(self) -> str | None:
-        """See ``StoreKernel.drop_log_file``."""
         file = self.log.drop_first()
         if file is None:
             return None
@@ -411,11 +400,9 @@ class StoreFiles:
         return file.path
 
     def expire_index(self) -> list[str]:
-        """See ``StoreKernel.expire_index``."""
         return self.index.expire(self.log.min_offset)
 
     def delete_queue(self, topic: str, queue_id: int) -> bool:
-        """See ``StoreKernel.delete_queue``."""
         queue = self.queues.by_key.get((topic, queue_id))
         if queue is None:
             return False
@@ -424,7 +411,6 @@ class StoreFiles:
         return had_files
 
     def delete_queues(self, topic: str) -> int:
-        """See ``StoreKernel.delete_queues``."""
         gone = [queue for (name, _id), queue in self.queues.by_key.items() if name == topic]
         count = sum(bool(queue.starts) for queue in gone)
         if count:

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from kerolox.kernel import Appended
+    from kerolox.kernel.values import Appended
     from kerolox.message import MessageExt
 
 BORN_HOST = bytes([127, 0, 0, 1, 0, 0, 0x30, 0x39])

@@ -18,7 +18,7 @@ from kerolox.inspect.backup import copying, taking
 from kerolox.inspect.backup.manifest import Manifest, files_below, verify_backup
 from kerolox.inspect.backup.restoring import restore_backup
 from kerolox.inspect.backup.taking import back_up
-from kerolox.kernel import load_kernel
+from kerolox.kernel.choice import load_kernel
 from kerolox.kernel.settings import StoreSettings
 from kerolox.protocol.records import decode_records
 from tests.support.eventually import wait_until

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import inspect
+from importlib import import_module
+from pkgutil import iter_modules
 
 import pytest
 
 from kerolox import kernel
-from kerolox.kernel import ConnectionKernel, StoreKernel
+from kerolox.kernel.feed import ConnectionKernel
+from kerolox.kernel.store import StoreKernel
 
 METHODS_MAX = 20
 
@@ -19,10 +22,16 @@ def own_members(part: type) -> list[str]:
 
 def protocols() -> list[type]:
     """Every protocol of the package."""
+    modules = [
+        import_module(each.name) for each in iter_modules(kernel.__path__, "kerolox.kernel.")
+    ]
     return [
         each
-        for name in kernel.__all__
-        if inspect.isclass(each := getattr(kernel, name)) and getattr(each, "_is_protocol", False)
+        for module in modules
+        for each in vars(module).values()
+        if inspect.isclass(each)
+        and each.__module__ == module.__name__
+        and getattr(each, "_is_protocol", False)
     ]
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import pytest
 
-from kerolox.kernel import ALLOWANCE_MAX
+from kerolox.kernel.feed import ALLOWANCE_MAX
 from kerolox.protocol.codes import RequestCode
 from kerolox.protocol.command import RemotingCommand
 from kerolox.remoting.limits.requests import LOG_SECONDS, RequestLimits

@@ -19,7 +19,7 @@ from kerolox.errors import (
     RequestTimeoutError,
     TopicNotFoundError,
 )
-from kerolox.kernel import FED_MORE, FED_READY
+from kerolox.kernel.feed import FED_MORE, FED_READY
 from kerolox.protocol.codes import FLAG_ONEWAY, FLAG_RESPONSE, ResponseCode, SerializeType
 from kerolox.protocol.command import RemotingCommand
 from kerolox.remoting import connection as connection_module

@@ -14,7 +14,7 @@ from kerolox.store.message_store import MessageStore
 from tests.support.stores.golden import Golden, golden
 
 if TYPE_CHECKING:
-    from kerolox.kernel import RecoveryReport
+    from kerolox.kernel.values import RecoveryReport
 
 __all__ = ["golden"]
 

@@ -14,7 +14,7 @@ from tests.support.stores.message_store import opened, put, small_settings
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from kerolox.kernel import Read
+    from kerolox.kernel.values import Read
 
 A, B = java_hash("a"), java_hash("b")
 

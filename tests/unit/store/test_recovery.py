@@ -12,8 +12,8 @@ from kerolox.store.message_store import MessageStore
 from tests.support.stores.message_store import crash, opened, put, read_messages, small_settings
 
 if TYPE_CHECKING:
-    from kerolox.kernel import RecoveryReport
     from kerolox.kernel.settings import StoreSettings
+    from kerolox.kernel.values import RecoveryReport
 
 COUNT = 100
 

@@ -30,7 +30,7 @@ from kerolox.inspect.index_layout import DEFAULT_SHAPE, DEFAULTS
 from kerolox.inspect.log_walk import Progress, find_log_end
 from kerolox.inspect.places import LogFile, StorePlaces, offset_files
 from kerolox.inspect.rebuild import index_shape, queue_file_bytes
-from kerolox.kernel import load_kernel
+from kerolox.kernel.choice import load_kernel
 from kerolox.kernel.settings import StoreSettings
 from kerolox.protocol import fastjson
 from kerolox.protocol.names import LMQ_PREFIX

@@ -22,7 +22,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
 from kerolox.config import camel
-from kerolox.kernel import ALLOWANCE_MAX
+from kerolox.kernel.feed import ALLOWANCE_MAX
 from kerolox.protocol.codes import ResponseCode
 from kerolox.protocol.command import RemotingCommand
 from kerolox.remoting.limits.admission import ConnectionCounts
@@ -31,7 +31,7 @@ from kerolox.remoting.limits.rates import Rates
 if TYPE_CHECKING:
     from typing_extensions import Buffer
 
-    from kerolox.kernel import FedMembers
+    from kerolox.kernel.feed import FedMembers
 
 LOG_SECONDS = 5.0
 """Refusals are reported once in so long, with their number."""
@@ -163,7 +163,7 @@ class RequestLimits:
 
 class Feeder(Protocol):
     """A connection's kernel, as far as chunks are fed to it; see
-    :class:`~kerolox.kernel.ConnectionKernel`."""
+    :class:`~kerolox.kernel.feed.ConnectionKernel`."""
 
     allowance: int
 

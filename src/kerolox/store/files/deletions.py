@@ -41,9 +41,6 @@ class Deletions:
         """Read the file; there may be none. What is no whole item is left out.
 
         ``is_durable``: it is known to be on the disk. What a killed process wrote may not be.
-
-        Raises:
-            OSError: it can't be read.
         """
         try:
             data = Path(self.path).read_bytes()

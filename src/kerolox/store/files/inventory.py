@@ -73,11 +73,7 @@ class Inventory:
         return found if is_own and is_whole else None
 
     def save(self, root: str) -> None:
-        """Write the file. Queues whose names have a line's end in them are left out.
-
-        Raises:
-            OSError: it can't be written.
-        """
+        """Write the file. Queues whose names have a line's end in them are left out."""
         lines = [f"lock {_lock_time(root)}", f"log {self.log_end}"]
         lines += (
             f"queue {queue_id} {low} {high} {topic}"

@@ -89,7 +89,6 @@ class CommitLog:
         Raises:
             ValueError: a file has another size than configured or stands in two folders, or one
                 is missing between two others.
-            PermissionError: a file or a folder can't be written.
         """
         for folder in self.folders.writable:
             make_folder(folder)
@@ -308,9 +307,6 @@ class CommitLog:
     def take_back(self, size: int) -> None:
         """Clear what a write of ``size`` bytes that failed left behind the end. It may be a whole
         record, or one that lacks the end of its properties alone, which no CRC covers.
-
-        Raises:
-            OSError: it can't be cleared.
         """
         if self.tail is not None and self.pool is None:
             position = self.end_offset - self.tail.start
@@ -366,11 +362,7 @@ class CommitLog:
             raise ValueError(f"the log goes on at {wanted}, not at {offset}")
 
     def put_raw(self, data: memoryview) -> int:
-        """Write bytes of a master behind the last ones, as many as go into one file; how many.
-
-        Raises:
-            OSError: they can't be written.
-        """
+        """Write bytes of a master behind the last ones, as many as go into one file; how many."""
         if self.tail is None or self.end_offset == self.tail.end:
             self.roll()
         tail = self.tail
@@ -422,11 +414,7 @@ class CommitLog:
             self._ask_ahead()
 
     def drop_partial(self) -> None:
-        """Clear what is no whole record: an append of ours would leave some of it behind.
-
-        Raises:
-            OSError: it can't be cleared.
-        """
+        """Clear what is no whole record: an append of ours would leave some of it behind."""
         partial, self.partial = self.partial, 0
         if partial and self.tail is not None:
             position = self.end_offset - self.tail.start
@@ -489,9 +477,6 @@ class CommitLog:
     def write_again(self, offset: int) -> None:
         """Write what stands from an offset on once more, as it is. After a flush that failed the
         system takes its pages for clean, and no flush would ever bring them to the disk.
-
-        Raises:
-            OSError: it can't be read or written.
         """
         for file in self.files.values():
             end = min(file.end, self.max_offset)

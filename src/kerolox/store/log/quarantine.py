@@ -86,11 +86,7 @@ class LogQuarantine:
                 )
 
     def keep_tail(self, end: int) -> None:
-        """Copy the file that the log will end in, before anything is changed. Durable.
-
-        Raises:
-            OSError: it can't be copied.
-        """
+        """Copy the file that the log will end in, before anything is changed. Durable."""
         file = self._log.files.get(end // self._log.file_size)
         if file is not None:
             with opened(file.path, os.O_RDONLY) as descriptor:

@@ -237,11 +237,7 @@ class ConsumeQueue:
             self.ext.count()
 
     def take_back(self) -> None:
-        """Clear entries that were put and will not count: their records were not stored.
-
-        Raises:
-            OSError: they can't be cleared.
-        """
+        """Clear entries that were put and will not count: their records were not stored."""
         flushed = self.flushed_offset
         if self.starts:
             self._cut(self.max_offset)

@@ -148,9 +148,6 @@ class ConsumeQueueExt:
 
         ``bit_maps``: one for each, or none. What no file can hold gets no unit: its tags code
         itself is given then.
-
-        Raises:
-            OSError: they can't be written.
         """
         addresses = []
         at = begin = self._next = self.max_offset
@@ -281,11 +278,7 @@ class ConsumeQueueExt:
         self.close()
 
     def begin_at(self, first_address: int) -> None:
-        """Delete the files that lie wholly before an address (``truncateByMinAddress``).
-
-        Raises:
-            OSError: one can't be deleted.
-        """
+        """Delete the files that lie wholly before an address (``truncateByMinAddress``)."""
         if not is_ext_address(first_address):
             return
         offset = first_address - ADDRESS_BASE

@@ -5,8 +5,8 @@ from __future__ import annotations
 import contextlib
 import os
 
-from kerolox.kernel import QueueBounds
 from kerolox.kernel.settings import StoreSettings
+from kerolox.kernel.values import QueueBounds
 from kerolox.protocol.names import LMQ_PREFIX
 from kerolox.store.files.mapped_file import check_file_size
 from kerolox.store.layout import ENTRY_BYTES

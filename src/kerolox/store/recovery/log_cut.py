@@ -158,11 +158,7 @@ def _planned(log: CommitLog, equal_to: int, why: str, master: str) -> LogCut | N
 
 
 def _last_end(log: CommitLog, offset: int) -> tuple[int, int]:
-    """(end, store time) of the last record that ends at an offset or before it, blanks included.
-
-    Raises:
-        ValueError: no record ends there.
-    """
+    """(end, store time) of the last record that ends at an offset or before it, blanks included."""
     for start in (offset, offset - log.file_size):
         file = log.files.get(start // log.file_size)
         if file is None:

@@ -28,8 +28,8 @@ import os
 import time
 from typing import NamedTuple
 
-from kerolox.kernel import RecoveryReport
 from kerolox.kernel.settings import StoreSettings
+from kerolox.kernel.values import RecoveryReport
 from kerolox.protocol.records import MESSAGE_MAGIC, RecordView, parse_record
 from kerolox.store.files.checkpoint import CLOCK_STEP_MS, Checkpoint
 from kerolox.store.files.inventory import Inventory
