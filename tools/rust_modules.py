@@ -24,7 +24,7 @@ CRATES = {
         " store wire client columns access fast_path lib"
     ).split(),
     KERNEL / "py" / "src": (
-        "buffer errors shapes settings records following messages rows columns sending store"
+        "buffer errors shapes slots settings records following messages rows columns sending store"
         " connection lib"
     ).split(),
 }

@@ -14,6 +14,7 @@ mod rows;
 mod sending;
 mod settings;
 mod shapes;
+mod slots;
 mod store;
 
 use pyo3::prelude::*;

@@ -12,6 +12,8 @@ use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyBytes, PyDict, PyList, PyString, PyTuple, PyType};
 
+use crate::slots::places;
+
 static MESSAGE_EXT: PyOnceLock<Py<PyType>> = PyOnceLock::new();
 static SLOTS: PyOnceLock<Slots> = PyOnceLock::new();
 
@@ -65,7 +67,7 @@ pub fn cut_messages<'py>(
         return Err(PyValueError::new_err("the records begin behind the end of the data"));
     };
     let class = MESSAGE_EXT.import(py, "kerolox.message", "MessageExt")?;
-    let slots = SLOTS.get_or_try_init(py, || Slots::find(class))?;
+    let slots = SLOTS.get_or_try_init(py, || places(class, &ATTRIBUTES).map(Slots))?;
     let no_error = intern!(py, "");
     let not_started = 0i64.into_pyobject(py)?.into_any();
     let messages = PyList::empty(py);
@@ -140,32 +142,10 @@ fn repaired<'py>(py: Python<'py>, bytes: &[u8]) -> Bound<'py, PyString> {
     PyString::new(py, &String::from_utf8_lossy(bytes))
 }
 
-/// Where a message has its attributes. To set one by name costs as much as to make its value.
+/// Where a message has its attributes; None: they are set by name.
 struct Slots(Option<[usize; ATTRIBUTES.len()]>);
 
 impl Slots {
-    /// Examines messages that have one attribute each. Where an attribute is not found by its
-    /// value, in an interpreter that lays objects out in another way, all are set by name.
-    fn find(class: &Bound<'_, PyType>) -> PyResult<Self> {
-        let words = class.getattr("__basicsize__")?.extract::<usize>()? / size_of::<usize>();
-        let mut found = [0; ATTRIBUTES.len()];
-        for (name, place) in ATTRIBUTES.iter().zip(&mut found) {
-            let message = blank(class)?;
-            let mark = PyList::empty(class.py());
-            message.setattr(*name, &mark)?;
-            // SAFETY: an instance begins with `__basicsize__` bytes, which `blank` has set to zero
-            // but for the header, and nothing changes them here.
-            let memory =
-                unsafe { std::slice::from_raw_parts(message.as_ptr().cast::<usize>(), words) };
-            let mut places = memory.iter().enumerate().filter(|(_, w)| **w == mark.as_ptr().addr());
-            let (Some((first, _)), None) = (places.next(), places.next()) else {
-                return Ok(Self(None));
-            };
-            *place = first;
-        }
-        Ok(Self(Some(found)))
-    }
-
     /// Gives a message, which has none yet, its attributes.
     fn fill<'py>(
         &self,
@@ -180,7 +160,7 @@ impl Slots {
         };
         let memory = message.as_ptr().cast::<*mut ffi::PyObject>();
         for (place, value) in places.into_iter().zip(values) {
-            // SAFETY: `find` has seen the attribute of this class there. The place is empty, since
+            // SAFETY: `places` has seen the attribute of this class there. The place is empty, since
             // the message is new, and nobody else has it yet; it takes the reference over.
             unsafe { memory.add(place).write(value.into_ptr()) };
         }

@@ -7,6 +7,8 @@ use pyo3::prelude::*;
 use pyo3::types::{PyBool, PyBytes, PyDict, PyInt, PyList, PyString, PyTuple, PyType};
 use pyo3::{PyTraverseError, ffi, intern};
 
+use crate::slots::places;
+
 /// What is read of a fast-path message.
 pub struct Parts<'py> {
     body: Bound<'py, PyBytes>,
@@ -18,12 +20,9 @@ pub struct Parts<'py> {
 }
 
 /// How the members of messages are read.
-///
-/// To look each up by its name is most of what reading a message costs, so the places of slots are
-/// found once.
 pub struct Members {
     class: Py<PyType>,
-    /// Where an instance keeps each of `NAMES`, in bytes from its start; None: they are no slots.
+    /// Where an instance keeps each of `NAMES`; None: they are read by name.
     slots: Option<[usize; NAMES.len()]>,
 }
 
@@ -34,14 +33,7 @@ const NAMES: [&str; 7] =
 impl Members {
     /// Those of a class.
     pub fn of(class: &Bound<'_, PyType>) -> PyResult<Self> {
-        let mut slots = [0; NAMES.len()];
-        for (name, slot) in NAMES.iter().zip(&mut slots) {
-            let Some(found) = place_of(class, name)? else {
-                return Ok(Self { class: class.clone().unbind(), slots: None });
-            };
-            *slot = found;
-        }
-        Ok(Self { class: class.clone().unbind(), slots: Some(slots) })
+        Ok(Self { class: class.clone().unbind(), slots: places(class, &NAMES)? })
     }
 
     /// Reads a message; None: it is of another class, or lacks one.
@@ -54,8 +46,8 @@ impl Members {
             // SAFETY: the thread is attached. The message is an instance of the class itself, all
             // of whose instances have a slot at this place: a reference that it owns, or null.
             unsafe {
-                let slot = message.as_ptr().byte_add(slots[index]).cast::<*mut ffi::PyObject>();
-                Bound::from_borrowed_ptr_or_opt(message.py(), slot.read())
+                let memory = message.as_ptr().cast::<*mut ffi::PyObject>();
+                Bound::from_borrowed_ptr_or_opt(message.py(), memory.add(slots[index]).read())
             }
         };
         let (body, delay, wait, flag) = (member(0)?, member(1)?, member(2)?, member(3)?);
@@ -65,26 +57,6 @@ impl Members {
     pub fn visit(&self, visit: &PyVisit<'_>) -> Result<(), PyTraverseError> {
         visit.call(&self.class)
     }
-}
-
-/// Where the instances of a class keep a slot; None: it is none.
-fn place_of(class: &Bound<'_, PyType>, name: &str) -> PyResult<Option<usize>> {
-    let py = class.py();
-    let slot = class.getattr(name)?;
-    if !slot.get_type().is(&py.import("types")?.getattr("MemberDescriptorType")?) {
-        return Ok(None);
-    }
-    let size: usize = class.getattr("__basicsize__")?.extract()?;
-    let object_type = py.get_type::<PyAny>();
-    let (probe, mark) = (object_type.call_method1("__new__", (class,))?, object_type.call0()?);
-    slot.call_method1("__set__", (&probe, &mark))?;
-    let first = size_of::<ffi::PyObject>();
-    let last = size.saturating_sub(size_of::<*mut ffi::PyObject>());
-    Ok((first..=last).step_by(align_of::<*mut ffi::PyObject>()).find(|at| {
-        // SAFETY: an instance has `size` bytes, which are zeroed when it is made, and begins at a
-        // multiple of a pointer's alignment. What is read is compared, not followed.
-        unsafe { probe.as_ptr().byte_add(*at).cast::<*mut ffi::PyObject>().read() == mark.as_ptr() }
-    }))
 }
 
 impl<'py> Parts<'py> {
