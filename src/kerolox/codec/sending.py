@@ -12,6 +12,7 @@ None of it does I/O. Time comes from functions that are given.
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
 from kerolox.message import Message, MessageQueue
@@ -44,55 +45,29 @@ class SendFuture(Protocol):
     def __await__(self) -> Generator[object, None, object]: ...
 
 
+@dataclass(slots=True, eq=False)
 class OpenSend:
     """A send, or a batch, without an answer that says where it is stored."""
 
-    __slots__ = (
-        "answer",
-        "asked_at",
-        "batch",
-        "deadline",
-        "future",
-        "go_on",
-        "is_given",
-        "message",
-        "message_id",
-        "queue",
-        "timeout_ms",
-    )
-
-    def __init__(
-        self,
-        future: SendFuture | None,
-        go_on: Callable[[OpenSend], object] | None,
-        message: Message | None,
-        batch: SendBatch | None,
-        message_id: str,
-        queue: MessageQueue,
-        is_given: bool,
-        asked_at: float,
-        deadline: float,
-        timeout_ms: int,
-    ) -> None:
-        self.future: SendFuture | None = future
-        """The future of its result; None: those of the batch."""
-        self.go_on: Callable[[OpenSend], object] | None = go_on
-        """What goes on with it; None: whoever waits for the future, whose result is this then."""
-        self.message: Message | None = message
-        """The message of one that something else goes on with."""
-        self.batch: SendBatch | None = batch
-        self.message_id: str = message_id
-        """The message's; empty: it was not written yet."""
-        self.queue: MessageQueue = queue
-        """Where it went."""
-        self.is_given: bool = is_given
-        """The caller chose the queue."""
-        self.asked_at: float = asked_at
-        """When it began, by the loop's time."""
-        self.deadline: float = deadline
-        self.timeout_ms: int = timeout_ms
-        self.answer: RemotingCommand | Exception | None = None
-        """What came of it."""
+    future: SendFuture | None
+    """The future of its result; None: those of the batch."""
+    go_on: Callable[[OpenSend], object] | None
+    """What goes on with it; None: whoever waits for the future, whose result is this then."""
+    message: Message | None
+    """The message of one that something else goes on with."""
+    batch: SendBatch | None
+    message_id: str
+    """The message's; empty: it was not written yet."""
+    queue: MessageQueue
+    """Where it went."""
+    is_given: bool
+    """The caller chose the queue."""
+    asked_at: float
+    """When it began, by the loop's time."""
+    deadline: float
+    timeout_ms: int
+    answer: RemotingCommand | Exception | None = None
+    """What came of it."""
 
     def end(self, answer: RemotingCommand | Exception) -> None:
         """This came of it; nothing happens if nobody waits any more."""

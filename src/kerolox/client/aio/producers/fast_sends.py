@@ -16,6 +16,7 @@ from __future__ import annotations
 import asyncio
 import copy
 import sys
+from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple, cast
 
@@ -50,25 +51,21 @@ if TYPE_CHECKING:
     from kerolox.remoting.client_connection import ClientConnection
 
 
+@dataclass(slots=True, eq=False)
 class _About:
     """What is known of a batch beside its messages."""
 
-    __slots__ = ("_seal", "deadline", "is_shared", "key", "path", "timer")
-
-    def __init__(
-        self, key: BatchKey, path: TopicPath, deadline: float, seal: Callable[[SendBatch], None]
-    ) -> None:
-        self.key = key
-        self.path = path
-        self.deadline = deadline
-        self.is_shared = False
-        """The codec lets messages join it."""
-        self.timer: asyncio.Handle | None = None
-        self._seal = seal
+    key: BatchKey
+    path: TopicPath
+    deadline: float
+    seal: Callable[[SendBatch], None]
+    is_shared: bool = False
+    """The codec lets messages join it."""
+    timer: asyncio.Handle | None = None
 
     def full(self, batch: SendBatch, /) -> None:
         """No further message is worth waiting for."""
-        self._seal(batch)
+        self.seal(batch)
 
 
 class Batches:
@@ -258,17 +255,14 @@ TOPICS_MAX = 10_000
 _CREATE_FUTURE = asyncio.BaseEventLoop.create_future
 
 
+@dataclass(slots=True, eq=False)
 class QueueTarget:
     """A queue, and the connection to its broker."""
 
-    __slots__ = ("address", "connection", "index", "queue", "what")
-
-    def __init__(self, index: int, queue: MessageQueue, address: str) -> None:
-        self.index = index
-        self.queue = queue
-        self.address = address
-        self.what = f"request {RequestCode.SEND_MESSAGE_V2} to {address}"
-        self.connection: ClientConnection | None = None
+    index: int
+    queue: MessageQueue
+    address: str
+    connection: ClientConnection | None = None
 
 
 class TopicPath:
@@ -581,7 +575,8 @@ class FastSends:
     ) -> None:
         """Let a send, or a batch, wait until its connection has capacity for it."""
         connection = cast("ClientConnection", target.connection)
-        waiting = connection.post_later(write, opaque, send.deadline, target.what)
+        what = f"request {RequestCode.SEND_MESSAGE_V2} to {target.address}"
+        waiting = connection.post_later(write, opaque, send.deadline, what)
         count = 1 if send.batch is None else len(send.batch)
         self._delivery.begin(count)
 
