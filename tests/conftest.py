@@ -30,9 +30,10 @@ if spark_versions.VARIABLE in os.environ:
 
 LONG_FIRST = (
     # Each of these is one worker's for minutes, most of which it waits.
-    *("spark", "contract", "spark-streams", "console", "java"),
+    *("spark", "contract", "spark-streams", "console"),
     *(
         "tests/spark",
+        "java",
         "docs-spark",
         "java-versions",
         "tests/store_compat",
