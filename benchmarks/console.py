@@ -24,7 +24,7 @@ from tests.support.servers.command import Server
 from tests.support.servers.up import Up
 
 from kerolox.admin import Admin
-from kerolox.console.console import KEPT_SECONDS
+from kerolox.console.cache import KEPT_SECONDS
 from kerolox.message import Message, MessageQueue
 
 PAGES = (
