@@ -78,6 +78,11 @@ class HealthChecks:
         """A check is under way."""
         return self._task is not None and not self._task.done()
 
+    @property
+    def errors(self) -> int:
+        """How many the last check found, whenever it was; 0: none, or there was no check."""
+        return 0 if self._newest is None else self._newest.count(Severity.ERROR)
+
     def newest(self) -> Health | None:
         """The last check; None: none has ended yet. Starts another one where that is too old."""
         health = self._newest

@@ -13,6 +13,7 @@ from starlette.responses import Response
 
 from kerolox.console.pages import (
     acl,
+    audit,
     brokers,
     dead_letters,
     groups,
@@ -53,9 +54,11 @@ class Route:
     seconds_max: float = SECONDS_MAX
 
 
-def view(path: str, answer: Callable[[Visit], Awaitable[Response]]) -> Route:
-    """A page for everybody who is logged in."""
-    return Route(path, "GET", Role.VIEWER, answer)
+def view(
+    path: str, answer: Callable[[Visit], Awaitable[Response]], role: Role = Role.VIEWER
+) -> Route:
+    """A page, for everybody who is logged in unless it says another role."""
+    return Route(path, "GET", role, answer)
 
 
 def act(
@@ -126,6 +129,7 @@ ROUTES = (
     act("/acl/put", Role.ADMIN, acl.put),
     act("/acl/delete", Role.ADMIN, acl.delete),
     act("/acl/white-list", Role.ADMIN, acl.set_white_list),
+    view("/audit", audit.show, Role.ADMIN),
     view("/brokers", brokers.listed),
     view("/broker", brokers.described),
     act("/broker/set", Role.ADMIN, brokers.change_setting),

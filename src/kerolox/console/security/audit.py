@@ -9,8 +9,11 @@ route. Further members name what was acted on, then ``old``, ``new``, ``reason``
 from __future__ import annotations
 
 import logging
+from collections import deque
 from collections.abc import Mapping
+from dataclasses import dataclass
 
+from kerolox.clock import now_ms
 from kerolox.remoting import AUDIT_LOGGER
 from kerolox.remoting.audit import (
     DENIALS_OF_ADDRESS,
@@ -21,17 +24,41 @@ from kerolox.remoting.audit import (
 )
 from kerolox.remoting.limits.rates import Rates
 
-__all__ = ["Audit"]
+__all__ = ["Audit", "AuditLine"]
+
+LINES_KEPT_MAX = 1_000
+"""Of the last lines, for the page that shows them."""
+DETAIL_CHARACTERS_MAX = 2_000
+"""Of one of these, beside who, from where and what for."""
 
 _log = logging.getLogger(AUDIT_LOGGER)
 
 
+@dataclass(frozen=True, slots=True)
+class AuditLine:
+    """A line as the page has it."""
+
+    at_ms: int
+    """Since the epoch."""
+    outcome: str
+    account: str
+    address: str
+    action: str
+    detail: str
+    """Further members, as JSON."""
+
+
 class Audit:
-    """Writes the lines."""
+    """Writes the lines, and keeps the last ones."""
 
     def __init__(self) -> None:
+        self._kept: deque[AuditLine] = deque(maxlen=LINES_KEPT_MAX)
         self._denials = Rates(*DENIALS_OF_ALL)
         self._by_address = Rates(*DENIALS_OF_ADDRESS)
+
+    def last(self) -> list[AuditLine]:
+        """The lines since the console started, newest first; as many as are kept."""
+        return list(reversed(self._kept))
 
     def changed(self, account: str, address: str, action: str, what: Mapping[str, object]) -> None:
         """An action is done."""
@@ -62,6 +89,18 @@ class Audit:
         action: str,
         what: Mapping[str, object],
     ) -> None:
+        told = {name: without_secrets(name, value) for name, value in what.items()}
+        detail = {name: value for name, value in told.items() if value not in (None, {}, "")}
+        self._kept.append(
+            AuditLine(
+                now_ms(),
+                outcome,
+                account or "-",
+                address,
+                action,
+                audit_text(detail)[:DETAIL_CHARACTERS_MAX] if detail else "",
+            )
+        )
         line = {
             "time": utc_text(),
             "outcome": outcome,
@@ -69,6 +108,6 @@ class Audit:
             "account": account or "-",
             "from": address,
             "action": action,
-            **{name: without_secrets(name, value) for name, value in what.items()},
+            **told,
         }
         _log.info("%s", audit_text(line))
