@@ -185,7 +185,7 @@ def test_bash_keeps_what_stands_before_a_break_of_a_word(environment: dict[str, 
         ("kerolox tail Orders --from be", ["plain,beginning"]),
         ("kerolox topic permission Orders ", ["plain,R", "plain,W", "plain,RW"]),
         ("kerolox store info /t", ["dir,/t"]),
-        ("kerolox name", ["plain,name-server"]),
+        ("kerolox name", ["plain,namesrv", "plain,name-server"]),
         ("kerolox name-server get ", ["plain,ORDER_TOPIC_CONFIG"]),
     ],
 )
