@@ -77,6 +77,7 @@ from kerolox.errors import NotFoundError as NotFoundError
 from kerolox.errors import PartlySentError as PartlySentError
 from kerolox.errors import RemoteProtocolError as RemoteProtocolError
 from kerolox.errors import RemotingError as RemotingError
+from kerolox.errors import ReplyError as ReplyError
 from kerolox.errors import RequestCodeNotSupportedError as RequestCodeNotSupportedError
 from kerolox.errors import RequestTimeoutError as RequestTimeoutError
 from kerolox.errors import ServiceNotAvailableError as ServiceNotAvailableError

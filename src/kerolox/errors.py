@@ -9,6 +9,7 @@
     │   ├── TopicExistsError         a topic that was to be made is there already
     │   ├── TopicRouteNotFoundError  no name server knows a route for the topic
     │   ├── MessageRejectedError     the message itself is illegal, found before it was sent
+    │   ├── ReplyError               who got a request replied with an error
     │   └── ClientClosedError        used before start or after close
     ├── RemotingError            the connection or the peer's bytes
     │   ├── ConnectError             no connection within the time limit
@@ -49,6 +50,7 @@ __all__ = [
     "PartlySentError",
     "RemoteProtocolError",
     "RemotingError",
+    "ReplyError",
     "RequestCodeNotSupportedError",
     "RequestTimeoutError",
     "ServiceNotAvailableError",
@@ -110,6 +112,15 @@ class PartlySentError(ClientError):
 
 class SubmitsFullError(ClientError, BufferError):
     """So many submitted sends have no outcome yet that no further one is taken."""
+
+
+class ReplyError(ClientError):
+    """Who got a request replied with an error (``create_reply(..., error=...)``)."""
+
+    def __init__(self, text: str, reply: object = None) -> None:
+        """``reply``: the whole reply, a ``MessageExt``; its body may say more."""
+        super().__init__(text)
+        self.reply = reply
 
 
 class ClientClosedError(ClientError):

@@ -19,8 +19,8 @@ from kerolox.client import (
     create_reply,
 )
 from kerolox.client import sync as blocking
-from kerolox.errors import BrokerSystemError, RequestTimeoutError
-from kerolox.message import Message, decode_properties
+from kerolox.errors import BrokerSystemError, ReplyError, RequestTimeoutError
+from kerolox.message import Message, MessageExt, decode_properties
 from kerolox.protocol.codes import RequestCode, ResponseCode
 from kerolox.protocol.command import RemotingCommand
 from kerolox.protocol.fastjson import dumps
@@ -29,7 +29,6 @@ from tests.contract.conftest import FIRST
 from tests.support.eventually import SECONDS_MAX, until
 
 if TYPE_CHECKING:
-    from kerolox.message import MessageExt
     from tests.support.servers.clusters import Cluster
 
 pytestmark = pytest.mark.asyncio
@@ -89,6 +88,26 @@ async def test_each_request_gets_its_own_reply(cluster: Cluster, topic: str, ser
         )
         assert sent - 1_000 <= pushed <= arrived + 1_000
         assert not asker._requests
+
+
+async def test_a_request_whose_reply_is_an_error_ends_with_it(
+    cluster: Cluster, topic: str, producer: Producer
+) -> None:
+    async def refuse(message: MessageExt) -> None:
+        reply = create_reply(message, b"none", error="sold out")
+        await producer.send(reply, timeout_ms=PATIENT_MS)
+
+    settings = PushConsumerSettings(consume_from_where=FIRST, api_timeout_ms=PATIENT_MS)
+    consumer = PushConsumer(f"servers-{topic}", cluster.name_server, settings=settings)
+    consumer.subscribe_each(topic, "*", refuse)
+    async with (
+        consumer,
+        Producer(f"askers-{topic}", cluster.name_server, settings=PATIENT) as asker,
+    ):
+        with pytest.raises(ReplyError, match="was answered with an error: sold out") as raised:
+            await asker.request(Message(topic, b"how many?"), timeout_ms=PATIENT_MS)
+        assert isinstance(raised.value.reply, MessageExt)
+        assert raised.value.reply.body == b"none"
 
 
 async def test_a_request_that_nobody_answers_ends_when_its_time_is_over(

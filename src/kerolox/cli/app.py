@@ -66,11 +66,11 @@ SUBJECTS = {
         ),
         "message": Entry(
             f"{_COMMANDS}.messages.message:message",
-            "Find, show and send again single messages.",
+            "Find, show and resend single messages.",
         ),
         "dlq": Entry(
             f"{_COMMANDS}.messages.dlq:dlq",
-            "Examine dead letters, the messages that a group gave up, and send them again.",
+            "Examine dead letters, the messages that a group gave up, and resend them.",
         ),
         "trace": Entry(
             f"{_COMMANDS}.messages.trace:trace",
@@ -96,7 +96,7 @@ SUBJECTS = {
         ),
         "acl": Entry(
             f"{_COMMANDS}.acl:acl",
-            "Examine accounts and white lists of brokers (plain_acl.yml), and change them.",
+            "Examine and change accounts and white lists of brokers (plain_acl.yml).",
         ),
         "name-server": Entry(
             f"{_COMMANDS}.name_server:name_server",
@@ -108,7 +108,7 @@ SUBJECTS = {
         ),
         "doctor": Entry(
             f"{_COMMANDS}.doctor:doctor",
-            "Say what is wrong with a cluster and what to do, along the path that a client takes.",
+            "Diagnose a cluster along the path that a client takes: what is wrong, and what to do.",
         ),
         "bench": Entry(f"{_COMMANDS}.bench:bench", "Measure a cluster with a load of your own."),
     },
@@ -123,7 +123,7 @@ SUBJECTS = {
         ),
         "tune": Entry(
             f"{_COMMANDS}.tune:tune",
-            "Say which limits of this machine a broker wants otherwise, and why; change nothing.",
+            "Compare the limits of this machine with those that a broker wants; change nothing.",
         ),
         "spark": Entry(
             f"{_COMMANDS}.spark:spark", "Run a job on Spark: archive topics, replay messages."

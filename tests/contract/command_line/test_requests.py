@@ -35,5 +35,16 @@ async def test_a_request_gets_what_the_other_side_replies(
         replying.send_signal(signal.SIGINT)
         await asyncio.to_thread(replying.wait, 60)
         replying.communicate()
+    failing = start(
+        *("reply", topic, "--group", group, "--command", "exit 3", "--count", 1),
+        *("--ready-line", "-n", cluster.name_server),
+    )
+    assert failing.stdout is not None
+    await asyncio.to_thread(failing.stdout.readline)
+    refused = await shell.run("request", topic, "x", "--timeout", 60, "-o", "json", code=1)
+    assert json.loads(refused.stderr)["error"]["type"] == "ReplyError"
+    assert "was answered with an error: the command ended with 3" in refused.stderr
+    assert await asyncio.to_thread(failing.wait, 60) == 0
+    failing.communicate()
     late = await shell.run("request", topic, "x", "--timeout", 0.3, "-o", "json", code=1)
     assert json.loads(late.stderr)["error"]["type"] == "RequestTimeoutError"

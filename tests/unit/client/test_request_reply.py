@@ -11,13 +11,19 @@ import pytest
 from kerolox.client import Producer, ProducerSettings, ReplyMessage, create_reply
 from kerolox.client.aio.producers import open_requests
 from kerolox.client.aio.producers.open_requests import OpenRequests
-from kerolox.client.core.sending.request_reply import pushed_reply
+from kerolox.client.core.sending.request_reply import (
+    ERROR_CHARACTERS_MAX,
+    REPLY_ERROR,
+    check_reply,
+    pushed_reply,
+)
 from kerolox.client.core.sending.send import SendHeader, outgoing_message
 from kerolox.errors import (
     ClientClosedError,
     ClientError,
     MessageRejectedError,
     RemoteProtocolError,
+    ReplyError,
     RequestTimeoutError,
     ServiceNotAvailableError,
 )
@@ -92,6 +98,28 @@ async def test_a_reply_repeats_what_the_request_said_and_goes_to_the_clusters_re
 async def test_what_is_no_request_has_no_reply(name: str) -> None:
     with pytest.raises(MessageRejectedError, match=f"has no property {name}"):
         create_reply(received(**{name: ""}), b"yes")
+
+
+async def test_an_error_travels_as_a_property_of_one_bounded_line() -> None:
+    reply = create_reply(received(), error="sold out\n\x01\x02")
+    assert reply.body == rb"sold out\n\x01\x02"
+    made = outgoing_message(reply, "M1", compress_bytes_min=4096, compress_level=5)
+    properties = decode_properties(made.properties)
+    assert properties[REPLY_ERROR] == "sold out\\n\\x01\\x02"
+    assert properties["CORRELATION_ID"] == "id-1"
+    long = create_reply(received(), error="x" * 100_000)
+    assert len(long.error) < ERROR_CHARACTERS_MAX + 40
+    with pytest.raises(MessageRejectedError, match="error is of type int, not a text"):
+        create_reply(received(), error=7)  # type: ignore[arg-type]
+
+
+async def test_a_reply_with_an_error_is_an_error_of_the_request() -> None:
+    assert check_reply(received(), "request M1").body == b"?"
+    refused = received(**{REPLY_ERROR: "sold\x1b[31m out"})
+    with pytest.raises(ReplyError) as raised:
+        check_reply(refused, "request M1")
+    assert str(raised.value) == "request M1 was answered with an error: sold\\x1b[31m out"
+    assert raised.value.reply is refused
 
 
 async def test_a_pushed_reply_is_a_message() -> None:

@@ -42,7 +42,7 @@ SECRET_BYTES_MAX = 4096
 
 @click.group(cls=CommandGroup)
 def acl() -> None:
-    """Examine accounts and white lists of brokers (plain_acl.yml), and change them.
+    """Examine and change accounts and white lists of brokers (plain_acl.yml).
 
     \b
     kerolox acl set shop-service --secret-file secret --topic 'Orders=PUB|SUB' --group shop=SUB
@@ -219,7 +219,7 @@ def set_command(
     output: str,
     name_server: str,
 ) -> None:
-    """Make an account, or change it: what is not given stays as it is."""
+    """Create an account, or change it: what is not given stays as it is."""
     from kerolox.admin import Account
 
     wanted = Account(

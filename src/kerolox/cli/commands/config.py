@@ -32,7 +32,7 @@ def config() -> None:
 )
 @output_option
 def check_command(files: tuple[Path, ...], kind: str | None, output: str) -> int:
-    """Say what is wrong in broker.conf, namesrv.conf, tls.properties, plain_acl.yml or tools.yml.
+    """Find mistakes in broker.conf, namesrv.conf, tls.properties, plain_acl.yml or tools.yml.
 
     Keys that nobody knows or that do nothing, values that don't fit, settings that contradict each
     other, secrets that others can read: each with its line and what to do. Exit code: 0 nothing is

@@ -61,7 +61,7 @@ def doctor(
     output: str,
     name_server: str,
 ) -> int:
-    """Say what is wrong with a cluster and what to do, along the path that a client takes.
+    """Diagnose a cluster along the path that a client takes: what is wrong, and what to do.
 
     Names, ports, TLS, accounts, name servers, advertised addresses, versions, clocks, disks, limits
     of this machine, settings, replication, groups. Nothing is changed. Exit code: 0 it is well, 1

@@ -72,7 +72,7 @@ def group() -> None:
 @output_option
 @name_server_option
 def list_command(everything: bool, cluster: str, output: str, name_server: str) -> None:
-    """Print all groups: whether they get messages, who is online, how far they are behind.
+    """Print all groups: state, members online, rate and lag.
 
     A group is active, paused, paused on some brokers, or has offsets and no settings.
     """
@@ -117,7 +117,7 @@ def list_command(everything: bool, cluster: str, output: str, name_server: str) 
 @output_option
 @name_server_option
 def describe_command(name: str, topic: str, output: str, name_server: str) -> None:
-    """Print how far a group is in each queue, in messages and in time, and who has the queue."""
+    """Print the lag of a group in each queue, in messages and in time, and who owns the queue."""
     rows, progress, state = on_cluster(name_server, lambda admin: _described(admin, name, topic))
     columns = (
         Column("topic", "TOPIC"),
@@ -202,7 +202,7 @@ async def _described(
 @output_option
 @name_server_option
 def members_command(name: str, stacks: bool, output: str, name_server: str) -> None:
-    """Print who of a group is online, what they subscribe to, and what is wrong with that."""
+    """Print the members of a group that are online, their subscriptions, and what is wrong."""
 
     async def query(admin: Admin) -> tuple[ConsumerStatus, GroupState]:
         return await _with_state(admin, name, admin.consumer_status(name, stacks=stacks))
@@ -287,7 +287,7 @@ def reset_command(
     output: str,
     name_server: str,
 ) -> None:
-    """Have a group go on elsewhere in TOPIC. Members that are online go on there at once.
+    """Reset the offsets of a group in TOPIC. Members that are online continue there at once.
 
     It is said first what that does. Then a terminal gets a question; elsewhere it needs --yes.
     """
@@ -313,13 +313,15 @@ def reset_command(
     if not consent.yes:
         planned = _move_rows(moved(dry_run=True), is_done=False)
         show_rows(planned, columns, output)
-        if not confirm(f"Move group {name} in {topic}?", consent, output, name_server):
+        if not confirm(
+            f"Reset the offsets of group {name} in {topic}?", consent, output, name_server
+        ):
             return
     moves = moved(dry_run=False)
     if consent.yes:
         show_rows(_move_rows(moves, is_done=True), columns, output)
     else:
-        print_line(f"group {name} goes on there")
+        print_line(f"the offsets of group {name} are reset")
 
 
 def _check_known(name: str, new_group: bool, name_server: str) -> None:
@@ -405,7 +407,7 @@ def _settings_options(command: Callable[..., object]) -> Callable[..., object]:
 def create_command(
     name: str, place: Place, output: str, name_server: str, **settings: Unpack[_Settings]
 ) -> None:
-    """Make a group where it is not, and change it where it is; what is not named stays."""
+    """Create a group where it is missing, else change it; what is not named stays as it is."""
     _update(name_server, name, place, output, **settings)
 
 
@@ -434,7 +436,7 @@ def update_command(
 @output_option
 @name_server_option
 def pause_command(name: str, dry_run: bool, place: Place, output: str, name_server: str) -> None:
-    """Deliver nothing more to a group (consumeEnable=false). Its offsets stay."""
+    """Stop the delivery to a group (consumeEnable=false). Its offsets stay."""
     _check_settings(name, name_server)
     _update(name_server, name, place, output, consume_enable=False, dry_run=dry_run)
 
@@ -446,7 +448,7 @@ def pause_command(name: str, dry_run: bool, place: Place, output: str, name_serv
 @output_option
 @name_server_option
 def resume_command(name: str, dry_run: bool, place: Place, output: str, name_server: str) -> None:
-    """Deliver to a group again."""
+    """Resume the delivery to a group."""
     _check_settings(name, name_server)
     _update(name_server, name, place, output, consume_enable=True, dry_run=dry_run)
 
@@ -538,7 +540,7 @@ def clone_command(
     output: str,
     name_server: str,
 ) -> None:
-    """Give TARGET the offsets of SOURCE."""
+    """Copy the offsets of SOURCE to TARGET."""
 
     _check_known(source, False, name_server)
     _check_known(target, new_group, name_server)

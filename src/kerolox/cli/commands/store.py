@@ -300,7 +300,7 @@ def rebuild(
     no_index: bool,
     all_topics: bool,
 ) -> int:
-    """Make queues and index anew from the log.
+    """Rebuild queues and index from the log.
 
     The broker must be stopped. The old ones are removed when the new ones stand; until then a
     failure or an interrupt leaves the store as it was. Needs room for both. Exit code 1 when the

@@ -424,7 +424,7 @@ def update_command(
 def permission_command(
     name: str, perm: int | None, dry_run: bool, place: Place, output: str, name_server: str
 ) -> None:
-    """Print what may be done with a topic, or change it.
+    """Print the permission of a topic, or change it.
 
     Without W producers choose other brokers or fail; without R no group gets messages.
     """

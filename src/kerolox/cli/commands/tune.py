@@ -41,7 +41,7 @@ _COLUMNS = (
 )
 @output_option
 def tune(data: Path | None, applies: bool, file: Path | None, output: str) -> int:
-    """Say which limits of this machine a broker wants otherwise, and why; change nothing.
+    """Compare the limits of this machine with those that a broker wants; change nothing.
 
     What RocketMQ's os.sh sets: memory maps, swapping, dirty pages, open files, the disk's
     scheduler, huge pages. Only --apply and --write change anything. Exit code: 0 all is as it is

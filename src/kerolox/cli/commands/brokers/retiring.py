@@ -47,7 +47,7 @@ def retire_command(
     output: str,
     name_server: str,
 ) -> None:
-    """Give a master no new messages, and wait until it can be stopped.
+    """Take a master out of service: no new messages, then wait until it can be stopped.
 
     Producers choose other brokers (brokerPermission=4). It goes on delivering until each group has
     consumed all of its messages, and no delayed message and no open transaction is left. Interrupt
@@ -145,7 +145,7 @@ def _row(found: BrokerDrain, *, is_safe: bool) -> dict[str, object]:
 @output_option
 @name_server_option
 def return_command(address: str, dry_run: bool, output: str, name_server: str) -> None:
-    """Give a master messages again (brokerPermission=6)."""
+    """Bring a master back into service (brokerPermission=6)."""
 
     on_cluster(name_server, lambda admin: admin.return_broker(address, dry_run=dry_run))
     if is_text(output):

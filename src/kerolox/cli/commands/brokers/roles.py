@@ -43,7 +43,7 @@ _timeout_option = seconds_option(
 @output_option
 @name_server_option
 def role_command(address: str, output: str, name_server: str) -> None:
-    """Print what a broker is: master or slave, and how far its log reaches."""
+    """Print the role of a broker, master or slave, and the end of its log."""
 
     role = on_cluster(name_server, lambda admin: admin.broker_role(address))
     show_record(

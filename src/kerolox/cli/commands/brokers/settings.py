@@ -46,7 +46,7 @@ def show_command(
     output: str,
     name_server: str,
 ) -> None:
-    """Print the settings that are in force, which of them are no defaults, and what waits.
+    """Print the settings in force, which of them are no defaults, and what waits for a restart.
 
     What a broker of Kerolox runs stands behind them: its version and its kernel.
     """

@@ -101,7 +101,7 @@ async def _shown(admin: Admin, address: str) -> dict[str, object]:
 @output_option
 @name_server_option
 def describe_command(address: str, everything: bool, output: str, name_server: str) -> None:
-    """Print how a broker goes: rates, disk, log, what waits, how slow the slowest was."""
+    """Print the metrics of a broker: rates, disk, log, waiting requests, slowest send and pull."""
 
     runtime = on_cluster(name_server, lambda admin: admin.broker_runtime(address))
     if everything:

@@ -193,8 +193,8 @@ class _Answering:
         self._number = 0
 
     async def answer(self, asked: MessageExt) -> None:
-        """Reply to a request. One that cannot be answered is said and done with: its sender has
-        given up long before it would come again."""
+        """Reply to a request, with an error where there is no answer. One that gets no reply is
+        said and done with: its sender has given up long before it would come again."""
         from kerolox.client import create_reply
         from kerolox.errors import KeroloxError
 
@@ -203,21 +203,32 @@ class _Answering:
             return
         self._number += 1
         try:
-            body = await self._body_for(asked)
+            body, refusal = await self._answer_to(asked)
             made = self._draft.message(body, self._number)
-            answer = create_reply(asked, made.body)
+            answer = create_reply(asked, made.body, error=refusal)
             answer.tags, answer.keys = made.tags, made.keys
             answer.properties.update(made.properties)
             await self.producer.send(answer)
         except KeroloxError as error:
             complain(f"kerolox: {asked.message_id} got no reply: {error}")
             return
+        if refusal:
+            complain(f"kerolox: {asked.message_id} got an error as its reply: {refusal}")
         show_message(asked, self._form, self._output)
         sys.stdout.flush()
         if self._left is not None:
             self._left -= 1
             if self._left <= 0:
                 self.done.set()
+
+    async def _answer_to(self, asked: MessageExt) -> tuple[bytes, str]:
+        """The body of the reply, or why there is none."""
+        from kerolox.errors import ClientError
+
+        try:
+            return await self._body_for(asked), ""
+        except ClientError as error:
+            return b"", str(error)
 
     async def _body_for(self, asked: MessageExt) -> bytes:
         if self._command is None:

@@ -55,7 +55,7 @@ RESENT_COLUMNS = (
 
 @click.group(cls=CommandGroup)
 def dlq() -> None:
-    """Examine dead letters, the messages that a group gave up, and send them again.
+    """Examine dead letters, the messages that a group gave up, and resend them.
 
     \b
     kerolox dlq list
@@ -221,7 +221,7 @@ def resend_command(
     output: str,
     name_server: str,
 ) -> int:
-    """Give GROUP its dead letters again: those with the IDs, or all that the options choose.
+    """Resend dead letters to GROUP: those with the IDs, or all that the options choose.
 
     Each is sent once: its broker keeps that it was, and a further call goes on with the others.
     What became of each is a line. The exit code is 1 when one of them was not sent.

@@ -38,7 +38,7 @@ MESSAGES = 100
 
 @click.group(cls=CommandGroup)
 def message() -> None:
-    """Find, show and send again single messages.
+    """Find, show and resend single messages.
 
     \b
     kerolox message list Orders --from 2h --grep customer --body json
@@ -69,7 +69,7 @@ def list_command(
     output: str,
     name_server: str,
 ) -> None:
-    """Print messages that are in TOPIC now, queue by queue."""
+    """Print the messages that TOPIC holds now, queue by queue."""
 
     has = searching(grep)
     chosen = queue_of(topic, queue) if queue else None

@@ -32,7 +32,7 @@ from kerolox.client.core.life import SENDS_SECONDS_MAX
 from kerolox.client.core.namespaces import with_namespace
 from kerolox.client.core.routes import publish_queues
 from kerolox.client.core.sending.queue_choice import LatencyFaults, OrderingKey
-from kerolox.client.core.sending.request_reply import reply_topic
+from kerolox.client.core.sending.request_reply import check_reply, reply_topic
 from kerolox.client.core.sending.send import (
     SendHeader,
     SendResult,
@@ -526,8 +526,8 @@ class Producer(Client):
             The reply. It comes from no queue: its offsets mean nothing.
 
         Raises:
-            RequestTimeoutError: the request was sent, but no reply came in time. A consumer may
-                still get it.
+            RequestTimeoutError: it was sent, but no reply came in time. A consumer may get it.
+            ReplyError: who got the request replied with an error.
             ClientError: too many requests wait already.
             MessageRejectedError, TopicRouteNotFoundError, BrokerError, RemotingError: the request
                 was not sent, as :meth:`send`.
@@ -558,7 +558,7 @@ class Producer(Client):
                 # What was answered was sent, even if the broker's word is lost.
                 if not waiting.done():
                     raise
-            return await waiting
+            return check_reply(await waiting, f"request {outgoing.message_id}")
         finally:
             self._requests.drop(correlation_id)
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from kerolox.errors import MessageRejectedError, RemoteProtocolError
+from kerolox.errors import MessageRejectedError, RemoteProtocolError, ReplyError
 from kerolox.message import (
     Message,
     MessageExt,
@@ -20,13 +20,20 @@ from kerolox.message import (
 )
 from kerolox.protocol.compression import inflate_body
 from kerolox.protocol.names import REPLY_TOPIC_SUFFIX
-from kerolox.text import wrong_type
+from kerolox.text import printable, wrong_type
 
 if TYPE_CHECKING:
     from kerolox.protocol.command import RemotingCommand
 
 REPLY_TYPE = "reply"
 """MSG_TYPE of a reply."""
+
+REPLY_ERROR = "KEROLOX_REPLY_ERROR"
+"""Property of a reply: why there is no answer. RocketMQ has none such, so its clients get a reply
+like any other."""
+
+ERROR_CHARACTERS_MAX = 2_048
+"""A longer text of an error is cut: properties have little space."""
 
 
 @dataclass(slots=True)
@@ -36,6 +43,8 @@ class ReplyMessage(Message):
     correlation_id: str = ""
     reply_to_client: str = ""
     ttl_ms: str = ""
+    error: str = ""
+    """Why there is no answer; empty: there is one."""
 
     def __post_init__(self) -> None:
         check_body_type(self.body)
@@ -49,10 +58,12 @@ class ReplyMessage(Message):
         wire[PropertyKey.REPLY_TO_CLIENT] = self.reply_to_client
         if self.ttl_ms:
             wire[PropertyKey.TTL] = self.ttl_ms
+        if self.error:
+            wire[REPLY_ERROR] = self.error
         return wire
 
 
-def create_reply(request: MessageExt, body: bytes) -> ReplyMessage:
+def create_reply(request: MessageExt, body: bytes = b"", *, error: str = "") -> ReplyMessage:
     """The reply to a request that a consumer received (``MessageUtil.createReplyMessage``).
 
     Send it with any producer; tags, keys and properties may be set before. The broker answers the
@@ -60,14 +71,19 @@ def create_reply(request: MessageExt, body: bytes) -> ReplyMessage:
 
     Args:
         request: the message with the request.
-        body: what to reply.
+        body: what to reply; empty: the error.
+        error: why there is no answer: the caller's ``request`` ends with a :class:`ReplyError` that
+            has this text, instead of a timeout. Callers of RocketMQ get the body alone.
 
     Raises:
         MessageRejectedError: the message waits for no reply, or no broker has stored it; the body
-            is no bytes.
+            is no bytes, the error no text.
     """
+    if not isinstance(error, str):
+        raise MessageRejectedError(f"error {wrong_type(error, 'str')}")
     if not isinstance(request, MessageExt):
         raise MessageRejectedError(f"request {wrong_type(request, 'MessageExt')}")
+    error = printable(error, characters_max=ERROR_CHARACTERS_MAX)
     properties = request.properties
     for name in (
         PropertyKey.CLUSTER,
@@ -81,11 +97,29 @@ def create_reply(request: MessageExt, body: bytes) -> ReplyMessage:
             )
     return ReplyMessage(
         reply_topic(properties[PropertyKey.CLUSTER]),
-        body,
+        body or error.encode(),
         correlation_id=properties[PropertyKey.CORRELATION_ID],
         reply_to_client=properties[PropertyKey.REPLY_TO_CLIENT],
         ttl_ms=properties.get(PropertyKey.TTL, ""),
+        error=error,
     )
+
+
+def check_reply(reply: MessageExt, what: str) -> MessageExt:
+    """The same reply.
+
+    Args:
+        reply: what a broker brought.
+        what: the request, for an error.
+
+    Raises:
+        ReplyError: who got the request replied with an error.
+    """
+    error = reply.properties.get(REPLY_ERROR)
+    if error:
+        said = printable(error, characters_max=ERROR_CHARACTERS_MAX)
+        raise ReplyError(f"{what} was answered with an error: {said}", reply)
+    return reply
 
 
 def reply_topic(cluster: str) -> str:
