@@ -68,11 +68,7 @@ class HaSettings(DialSettings):
 
     @property
     def ha_allowed(self) -> tuple[Addresses, ...]:
-        """The lists of ``haAllowedSlaves``; none: anybody.
-
-        Raises:
-            ConfigError: one is malformed.
-        """
+        """The lists of ``haAllowedSlaves``; none: anybody."""
         try:
             return parse_address_lists(self.ha_allowed_slaves)
         except ValueError as error:

@@ -78,11 +78,7 @@ class RetentionRules:
 
 
 def parse_hours(text: str) -> frozenset[int]:
-    """The hours of a ``deleteWhen``, such as ``04;16``.
-
-    Raises:
-        ValueError: an item is no hour.
-    """
+    """The hours of a ``deleteWhen``, such as ``04;16``."""
     hours = [item.strip() for item in text.split(";") if item.strip()]
     if not hours or not all(item.isascii() and item.isdigit() and int(item) < 24 for item in hours):
         raise ValueError(f"{text!r} is no list of hours; write 0 to 23, several joined by ';'")

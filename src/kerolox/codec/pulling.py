@@ -107,11 +107,7 @@ class MessageCodec(Protocol):
 
 @cache
 def message_codec() -> MessageCodec:
-    """The decoder of the kernel that this process uses.
-
-    Raises:
-        ConfigError: see :func:`kerolox.kernel.choice.load_kernel`.
-    """
+    """The decoder of the kernel that this process uses."""
     chosen = kernel_name()
     return cast("MessageCodec", load_kernel(chosen) if chosen == "native" else python_answers)
 

@@ -30,10 +30,6 @@ class RowCodec(Protocol):
 
 @cache
 def row_codec(name: str | None = None) -> RowCodec:
-    """The encoder of a kernel, of the one that is in use when none is named.
-
-    Raises:
-        ConfigError: ``KEROLOX_KERNEL`` asks for a kernel that is not there.
-    """
+    """The encoder of a kernel, of the one that is in use when none is named."""
     chosen = kernel_name() if name is None else name
     return cast("RowCodec", load_kernel(chosen) if chosen == "native" else python_rows)

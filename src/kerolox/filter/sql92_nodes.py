@@ -93,11 +93,7 @@ def _read_integer(text: str, within: range) -> int:
 
 
 def read_double(text: str) -> float:
-    """``Double.valueOf``: Java's spelling of floating numbers.
-
-    Raises:
-        EvaluationError: it is none.
-    """
+    """``Double.valueOf``: Java's spelling of floating numbers."""
     trimmed = text.strip(_TRIMMED)
     if not _DOUBLE_TEXT.fullmatch(trimmed):
         raise EvaluationError(f"{shown(text)!r} is no number")

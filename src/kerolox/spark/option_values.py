@@ -325,11 +325,7 @@ def of_option(name: str) -> Iterator[None]:
 
 
 def check_path(name: str, text: str) -> None:
-    """Refuse a text of an option that no file system takes for a path.
-
-    Raises:
-        ConfigError: it has a null character.
-    """
+    """Refuse a text of an option that no file system takes for a path."""
     if "\0" in text:
         raise ConfigError(
             f"option {name}={printable(text)!r} has a null character; no path has one"

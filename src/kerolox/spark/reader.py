@@ -163,11 +163,7 @@ def plan(
 def check_filter(
     options: SourceOptions, cluster: ClusterView, held: Mapping[MessageQueue, Bounds]
 ) -> None:
-    """Refuse a condition (SQL92) that a broker would not take, before anything is read.
-
-    Raises:
-        ConfigError: a broker of ``held`` takes none.
-    """
+    """Refuse a condition (SQL92) that a broker would not take, before anything is read."""
     if options.expression_type is ExpressionType.SQL92:
         kind = options.expression_type.value
         cluster.check_filter(held, options.consumer_group, options.sub_expression, kind)

@@ -100,11 +100,7 @@ class Replication:
         return self._server.port
 
     async def start(self) -> None:
-        """Listen, or follow.
-
-        Raises:
-            ConfigError: the port of a master can't be opened, where it was named or is needed.
-        """
+        """Listen, or follow."""
         if self.follower is None or self.tables is None:
             await self.listen(is_sync=self._role.current.is_sync_master)
         else:

@@ -184,11 +184,7 @@ class SlaveServer:
         self._tasks: set[asyncio.Task[None]] = set()
 
     async def open(self, port: int) -> None:
-        """Listen; 0: a free port.
-
-        Raises:
-            ConfigError: the port can't be opened.
-        """
+        """Listen; 0: a free port."""
         try:
             sockets = await listening_sockets(self._config.listen_host, port, BACKLOG)
         except ConfigError as error:

@@ -73,11 +73,7 @@ class Note(msgspec.Struct, omit_defaults=True):
 
     @classmethod
     def read(cls, body: bytes | memoryview) -> Note:
-        """The note that a frame is.
-
-        Raises:
-            ReplicationError: it is none.
-        """
+        """The note that a frame is."""
         try:
             return msgspec.json.decode(body, type=cls)
         except (msgspec.DecodeError, UnicodeDecodeError) as error:

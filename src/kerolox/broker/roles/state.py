@@ -95,11 +95,7 @@ class RoleState:
 
     # -- what it becomes ------------------------------------------------------------------------
     def demoted(self, change: RoleChange, now_ms: int) -> RoleRecord | None:
-        """The record of the slave that this master becomes; None: it was done before.
-
-        Raises:
-            RoleError: it may not be done.
-        """
+        """The record of the slave that this master becomes; None: it was done before."""
         if not self.is_master and change.epoch == self.epoch:
             return None
         if change.epoch != self.newer_epoch:
@@ -122,9 +118,6 @@ class RoleState:
     def promoted(self, change: RoleChange) -> RoleRecord | None:
         """The record of the master that this slave becomes; None: it was done before. A master that
         has heard of a newer one may be given an epoch above that.
-
-        Raises:
-            RoleError: it may not be done.
         """
         if self.is_master and change.epoch == self.epoch and not self.newer_epoch:
             return None

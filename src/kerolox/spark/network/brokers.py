@@ -97,11 +97,7 @@ class Master:
         """The last answer about each topic, and what it says."""
 
     def bounds(self, topics: Mapping[str, int]) -> dict[str, TopicBounds | BrokerError]:
-        """Of each topic the bounds of so many queues, or the refusal.
-
-        Raises:
-            RemotingError: no answer.
-        """
+        """Of each topic the bounds of so many queues, or the refusal."""
         code = RequestCode.GET_TOPIC_STATS_INFO
         commands = [RemotingCommand.request(code, {"topic": topic}) for topic in topics]
         results: dict[str, TopicBounds | BrokerError] = {}

@@ -333,11 +333,7 @@ class ClusterView:
     def check_filter(
         self, held: Iterable[MessageQueue], group: str, expression: str, kind: str
     ) -> None:
-        """See whether all brokers take pulls with a filter; errors as above.
-
-        Raises:
-            ConfigError: one does not.
-        """
+        """See whether all brokers take pulls with a filter; errors as above."""
         for name, queues in _by_broker(held).items():
             header = pull_header(queues[0], group, expression, kind=kind, count=1)
             self._patiently(name, methodcaller("check_filter", header))
@@ -350,11 +346,7 @@ class ClusterView:
         return found
 
     def commit(self, offsets: Mapping[MessageQueue, int], group: str) -> set[MessageQueue]:
-        """Store offsets of a group, at brokers that answer now; the queues that it was done for.
-
-        Raises:
-            BrokerError: a broker refuses.
-        """
+        """Store offsets of a group, at brokers that answer now; the queues that it was done for."""
         done: set[MessageQueue] = set()
         for name, queues in _by_broker(offsets).items():
             if name not in self._masters or ("", name) in self._troubles or name in self._asking:

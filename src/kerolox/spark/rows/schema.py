@@ -48,11 +48,7 @@ def full_schema() -> types.StructType:
 def schema_of(
     names: Iterable[str], *, known: Mapping[str, types.DataType] = COLUMNS, source: str = "rocketmq"
 ) -> types.StructType:
-    """The schema of the columns that option ``columns`` names, in the order given.
-
-    Raises:
-        ConfigError: there is no such column; names the nearest.
-    """
+    """The schema of the columns that option ``columns`` names, in the order given."""
     with of_option("columns"):
         kinds = [(name, known[column_of(name, known, source)]) for name in names]
     return types.StructType([types.StructField(name, kind) for name, kind in kinds])

@@ -163,11 +163,7 @@ def _first_time(listing: StoreListing, path: str) -> int | None:
 
 
 def plan_range(found: StoreRange, options: StoreOptions) -> list[StorePartition]:
-    """The partitions of a range of a log.
-
-    Raises:
-        DataLossError: files of it are missing, and ``failOnDataLoss`` is set.
-    """
+    """The partitions of a range of a log."""
     if found.start >= found.end:
         return []
     check_gaps(found, options)

@@ -114,11 +114,7 @@ def list_sizes(folder: str) -> tuple[dict[int, int], list[str]]:
 
 
 def write_all(descriptor: int, data: bytes, position: int) -> None:
-    """``pwrite`` all of ``data``; a short write goes on where it stopped.
-
-    Raises:
-        OSError: what the system said, for example that the disk is full.
-    """
+    """``pwrite`` all of ``data``; a short write goes on where it stopped."""
     written = os.pwrite(descriptor, data, position)
     while written < len(data):
         written += os.pwrite(descriptor, data[written:], position + written)

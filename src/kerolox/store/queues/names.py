@@ -13,9 +13,6 @@ _ILLEGAL_IN_NAMES = frozenset("/\0")
 def check_queue_name(topic: str) -> bytes:
     """The topic as bytes when it can name a folder. Further queues of a record (multi-dispatch)
     need no more than that; see :func:`check_topic_name` for its own.
-
-    Raises:
-        ValueError: it can't.
     """
     name = topic.encode("utf-8", "surrogatepass")
     if not name or len(name) > FOLDER_NAME_BYTES_MAX:
@@ -26,11 +23,7 @@ def check_queue_name(topic: str) -> bytes:
 
 
 def check_topic_name(topic: str) -> bytes:
-    """The topic as bytes when it can name a folder and fits a record.
-
-    Raises:
-        ValueError: it can't.
-    """
+    """The topic as bytes when it can name a folder and fits a record."""
     name = check_queue_name(topic)
     if len(name) > TOPIC_BYTES_MAX:
         raise ValueError(f"topic of {len(name)} bytes; 1 to {TOPIC_BYTES_MAX} wanted")

@@ -167,11 +167,7 @@ class Folder:
             raise JobError(f"{self.path(name)} is no UTF-8") from None
 
     def read_json(self, name: str) -> dict[str, object] | None:
-        """The object of a small file of JSON; None where there is none.
-
-        Raises:
-            JobError: it is no JSON object.
-        """
+        """The object of a small file of JSON; None where there is none."""
         text = self.read_text(name)
         if text is None:
             return None

@@ -32,11 +32,7 @@ _CASTS = {
 
 
 def selected(frame: DataFrame, options: ReplayOptions) -> DataFrame:
-    """The rows that are asked for.
-
-    Raises:
-        ConfigError: the condition is none.
-    """
+    """The rows that are asked for."""
     if options.topics:
         frame = frame.where(sql.col("topic").isin(*options.topics))
     if options.since is not None:

@@ -175,11 +175,7 @@ def _decoded(data: bytes, batch: int) -> Decision:
 
 
 def store_at(location: str) -> DecisionStore:
-    """The decisions at a path or URI: a local folder, else any file system of ``pyarrow.fs``.
-
-    Raises:
-        SinkError: there is no such file system.
-    """
+    """The decisions at a path or URI: a local folder, else any file system of ``pyarrow.fs``."""
     try:
         parts = urlsplit(location)
     except ValueError as error:
@@ -191,11 +187,7 @@ def store_at(location: str) -> DecisionStore:
 
 
 def check_location(location: str) -> None:
-    """Refuse a place of decisions before anything is written.
-
-    Raises:
-        ConfigError: there is no such file system.
-    """
+    """Refuse a place of decisions before anything is written."""
     try:
         store_at(location)
     except SinkError as error:

@@ -54,18 +54,10 @@ class Disk(Protocol):
     is_local: bool
 
     def children(self, folder: str) -> list[Child]:
-        """What a folder holds.
-
-        Raises:
-            FileNotFoundError: it is not there.
-        """
+        """What a folder holds."""
 
     def open(self, path: str) -> StoreFile:
-        """A file.
-
-        Raises:
-            FileNotFoundError: it is not there.
-        """
+        """A file."""
 
 
 def disk_of(location: str) -> tuple[Disk, str]:
