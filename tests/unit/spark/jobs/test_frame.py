@@ -188,7 +188,7 @@ def test_help_has_every_option_with_its_meaning(run):
         if not each.meaning.is_given:
             assert each.flag in text.output
             assert each.meaning.text.capitalize() in text.output
-    assert "-n ADDR" in text.output
+    assert "-n, --context" in text.output
     assert "--master" in text.output
 
 
