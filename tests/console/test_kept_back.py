@@ -145,6 +145,24 @@ async def test_sending_all_again_goes_on_by_itself_on_the_page_that_began_it(
     assert await goes_on(await operator.client.get(done.headers["location"])) is None
 
 
+async def test_the_newest_dead_letters_are_shown_and_all_of_them_searched(
+    console: Console, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    group, viewer = f"D{uuid.uuid4().hex[:12]}", Visitor(console, "viewer")
+    await letters_of(console, group, 5)
+    monkeypatch.setattr(dead_letters, "NEWEST_SHOWN", 2)
+
+    async def shown(**asked: str) -> str:
+        page = (await viewer.look("/dead-letter", group=group, **asked)).text
+        found = re.search(r"(5 of 5 wait. \d shown, \d read)", page)
+        assert found
+        return found[1]
+
+    assert await shown() == "5 of 5 wait. 2 shown, 2 read"
+    assert await shown(text="0") == "5 of 5 wait. 1 shown, 5 read"
+    assert await shown(**{"from": "beginning"}) == "5 of 5 wait. 5 shown, 5 read"
+
+
 async def test_a_page_of_dead_letters_reads_them_again_only_once_they_changed(
     console: Console,
 ) -> None:

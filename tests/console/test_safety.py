@@ -73,8 +73,10 @@ async def test_what_messages_hold_is_shown_and_never_run(console: Console) -> No
         for bad in ("<script>alert", "<img src=x", "<b>"):
             assert bad not in page.text
         assert "\u202e" not in shown
-    for path in ("/topic", "/group", "/topics", "/groups", "/messages"):
+    paths = ("/topic", "/group", "/topics", "/groups", "/messages", "/audit", "/zone")
+    for path in (*paths, "/search", "/search/inside", "/doctor", "/dead-letter"):
         page = await admin.look(path, name=HOSTILE, q=HOSTILE, topic=HOSTILE, tags=HOSTILE)
+        assert page.status_code < 500
         assert "<script>alert" not in page.text
 
 

@@ -54,6 +54,24 @@ async def test_a_message_is_found_by_its_key_and_both_of_its_ids(site: Console, 
     assert "No message has it as its id or as a key" in await found("no-such-key")
 
 
+async def test_a_key_that_many_messages_have_brings_a_few_of_each_topic(
+    console: Console, topic_of_console: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(search, "MESSAGES_OF_TOPIC_MAX", 2)
+    for number in range(5):
+        await console.admin.send_message(
+            Message(topic_of_console, b"body-%d" % number, keys="shared-key")
+        )
+
+    async def are_indexed() -> bool:
+        found = await console.admin.messages_by_key(topic_of_console, "shared-key")
+        return len(found) == 5
+
+    await until(are_indexed)
+    page = await Visitor(console, "viewer").look("/search/inside", q="shared-key")
+    assert page.text.count(">body-") == 2
+
+
 async def test_a_search_says_in_how_many_topics_it_looked(
     site: Console, topic: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -68,7 +68,7 @@ def answer_to_error(visit: Visit, error: Exception, *, is_action: bool) -> Respo
 
 
 def _to_login(visit: Visit) -> Response:
-    if visit.is_part and not visit.is_refresh:
+    if visit.request.headers.get("hx-request") == "true":
         # A part of a page can't be the login page: the browser loads the whole.
         return Response(status_code=401, headers={"HX-Refresh": "true"})
     if visit.request.method == "POST":

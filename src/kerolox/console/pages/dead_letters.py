@@ -21,6 +21,8 @@ from kerolox.protocol.names import DLQ_PREFIX
 
 __all__ = ["browse", "export", "listed", "purge", "resend", "resend_all"]
 
+NEWEST_SHOWN = 200
+"""Of each queue, unless another beginning is asked for, or a part of them."""
 RESENT_AT_ONCE_MAX = 200
 """As many as a page shows."""
 RESENT_SECONDS_MAX = 10.0
@@ -41,10 +43,12 @@ async def browse(visit: Visit) -> Response:
     """Those of one group."""
     group = visit.needed("group")
     asked = {name: visit.asked(name) for name in ("from", "until", "text", "sql")}
+    # Who searches means all of them; else the newest are shown, as a page has room for.
+    start = "beginning" if asked["text"] or asked["sql"] else f"-{NEWEST_SHOWN}"
     wanted = wanted_of(
         DLQ_PREFIX + group,
         "",
-        position_in(asked["from"] or "beginning", visit.zone),
+        position_in(asked["from"] or start, visit.zone),
         position_in(asked["until"] or "end", visit.zone),
         tags="",
         sql=asked["sql"],
@@ -67,6 +71,7 @@ async def browse(visit: Visit) -> Response:
         "dead_letter.html",
         group=group,
         version=version,
+        start=f"-{NEWEST_SHOWN}",
         asked=asked,
         found=found,
         is_done=lambda message: _is_done(by_queue, message),

@@ -25,6 +25,9 @@ TOPICS_SEARCHED_MAX = 50
 GROUPS_SEARCHED_MAX = 500
 """Groups whose members are asked for."""
 MESSAGES_SHOWN_MAX = 20
+MESSAGES_OF_TOPIC_MAX = 5
+"""Of each broker; bodies may be of megabytes."""
+TOPICS_AT_ONCE_MAX = 8
 CLIENTS_SHOWN_MAX = 50
 SEARCH_SECONDS_MAX = 3.0
 """For so long the messages, or the clients, are searched; what was found by then is shown."""
@@ -106,13 +109,20 @@ async def _messages(visit: Visit, wanted: str, topic: str) -> Messages:
             place = (each.topic, each.queue_id, each.queue_offset, each.broker_name)
             seen.setdefault(place, each)
 
+    room = asyncio.Semaphore(TOPICS_AT_ONCE_MAX)
+
     async def search_in(name: str) -> None:
-        try:
-            # Producers' ids are in the index like keys.
-            add(await visit.admin.messages_by_key(name, wanted))
-        except KeroloxError:
-            return
-        result.searched += 1
+        async with room:
+            if len(seen) >= MESSAGES_SHOWN_MAX:
+                return
+            with contextlib.suppress(KeroloxError):
+                # Producers' ids are in the index like keys.
+                add(
+                    await visit.admin.messages_by_key(
+                        name, wanted, max_messages=MESSAGES_OF_TOPIC_MAX
+                    )
+                )
+                result.searched += 1
 
     async def by_place() -> None:
         with contextlib.suppress(KeroloxError):
