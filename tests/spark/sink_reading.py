@@ -22,7 +22,8 @@ from tests.support.programs import java_command
 if TYPE_CHECKING:
     from typing import Self
 
-PAUSE_SECONDS = 0.005
+PAUSE_SECONDS = 0.015
+"""Between two examinations of five requests each, while drivers start and die for a minute."""
 
 
 def java_bodies(name_server: str, topic: str) -> list[str]:

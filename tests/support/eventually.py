@@ -12,7 +12,7 @@ __all__ = ["SECONDS_MAX", "until", "wait_until"]
 SECONDS_MAX = 120.0
 """A deadline for whatever comes in the end; no judgement of how soon it does."""
 
-PAUSE_SECONDS, PAUSE_SECONDS_MAX = 0.002, 0.02
+PAUSE_SECONDS, PAUSE_SECONDS_MAX = 0.002, 0.05
 """Between two checks. It grows with the wait, so that a long one leaves the processor to others."""
 
 PAUSE_SHARE = 0.02
