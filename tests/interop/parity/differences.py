@@ -65,6 +65,7 @@ DIFFERENCES: dict[str, tuple[Difference, ...]] = {
             ours=(
                 _one_of(r"tls\..*", r"metrics?[A-Z]\w+", r"acl(File|Strict)", "advertisedAddress"),
                 _one_of("brokerConfigPath", "configBlackList", "gatherTimeMicros", "listenHost"),
+                _one_of("enableMixedMessageType"),  # of RocketMQ 5
                 _one_of("ha(AclEnable|AllowedSlaves|BeginAnew|CutMaxSize|MasterAddress|TlsMode)"),
                 _one_of(r"diskSpace\w+", "logLevel", r"maxConnections\w*", r"maxRequests\w+"),
                 _one_of("namesrvCredentialsFile", "readOnlyCommitLogStorePaths"),
