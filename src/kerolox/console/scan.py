@@ -14,7 +14,7 @@ from kerolox.admin.asking import answers_of
 from kerolox.console.zones import with_zone
 from kerolox.errors import ClientError
 from kerolox.filter.sql92 import compile_sql92
-from kerolox.filter.sql92_nodes import Sql92Error
+from kerolox.filter.sql92_error import Sql92Error
 from kerolox.message import ALL_TAGS, MessageExt, MessageQueue
 
 __all__ = ["Scan", "Wanted", "WithBody", "position_in", "queue_of", "scan", "wanted_of"]

@@ -20,9 +20,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import cast
 
-from kerolox.filter.sql92_nodes import Evaluate, EvaluationError, Node, Properties, Sql92Error
-
-SQL92 = "SQL92"
+from kerolox.filter.sql92_error import Sql92Error
+from kerolox.filter.sql92_nodes import Evaluate, EvaluationError, Node, Properties
 
 EXPRESSION_CHARACTERS_MAX = 64 * 1024
 """Longest expression that is taken: it is compiled within some 250 ms and costs up to 4 MiB."""

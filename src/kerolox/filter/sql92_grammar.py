@@ -13,12 +13,12 @@ from typing import Any, NoReturn, cast
 from lark import Lark, Token, Transformer, UnexpectedInput, UnexpectedToken, v_args
 
 from kerolox.filter import sql92_nodes as nodes
+from kerolox.filter.sql92_error import Sql92Error
 from kerolox.filter.sql92_nodes import (
     INTEGER_CHARACTERS_MAX,
     Long,
     Node,
     Properties,
-    Sql92Error,
     Value,
     shown,
 )

@@ -9,7 +9,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from kerolox.errors import KeroloxError
+from kerolox.filter.sql92_error import Sql92Error
 
 INTEGER_CHARACTERS_MAX = 1024
 """A longer text is no integer, whatever zeros it begins with: reading it would take too long."""
@@ -24,10 +24,6 @@ Properties = Mapping[str, str]
 Value = str | int | float | None
 """What a part of an expression gives; ``bool`` is an ``int`` here, told apart where it matters."""
 Evaluate = Callable[[Properties], Value]
-
-
-class Sql92Error(KeroloxError, ValueError):
-    """The expression can't be compiled (``MQFilterException``); the text says where and why."""
 
 
 class EvaluationError(Exception):

@@ -14,7 +14,7 @@ from kerolox.client.core.namespaces import queue_with_namespace, with_namespace
 from kerolox.client.core.validate import check_consumer_group
 from kerolox.errors import ConfigError
 from kerolox.filter.sql92 import compile_sql92
-from kerolox.filter.sql92_nodes import Sql92Error
+from kerolox.filter.sql92_error import Sql92Error
 from kerolox.filter.tags import looks_like_sql92, parse_tags
 from kerolox.message import ALL_TAGS, MessageQueue
 from kerolox.security.credentials import Credentials

@@ -13,7 +13,7 @@ from kerolox.broker.tables.assignments import STRATEGIES
 from kerolox.broker.tables.clients import TOPICS_PER_GROUP_MAX, Client
 from kerolox.broker.tables.filters import compile_expression
 from kerolox.errors import BrokerError, MessageIllegalError
-from kerolox.filter.sql92_nodes import Sql92Error
+from kerolox.filter.sql92_error import Sql92Error
 from kerolox.filter.tags import TAGS_MAX
 from kerolox.protocol.bodies import (
     CheckClientBody,

@@ -22,7 +22,7 @@ from kerolox.broker.services.filtered_pull import PullFilter, PullPlace
 from kerolox.broker.services.writer import NewRecord
 from kerolox.broker.tables.filters import compile_expression
 from kerolox.errors import BrokerError
-from kerolox.filter.sql92_nodes import Sql92Error
+from kerolox.filter.sql92_error import Sql92Error
 from kerolox.filter.tags import TAGS_MAX, subscription_of
 from kerolox.kernel.held_pulls import (
     HELD_OF_CONNECTION_MAX,

@@ -14,22 +14,20 @@ import json
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import msgspec
 
 from kerolox.broker.config import BrokerConfig
 from kerolox.broker.tables.json_file import TABLE_BYTES_MAX, JsonFile, text_bytes
-from kerolox.filter.sql92 import (
-    SQL92,
-    Sql92Expression,
-    compile_sql92,
-    is_parser_loaded,
-)
-from kerolox.filter.sql92_nodes import Sql92Error
+from kerolox.filter.sql92_error import SQL92, Sql92Error
 from kerolox.protocol.bodies import SubscriptionData
 from kerolox.protocol.names import length_fault
 from kerolox.remoting.time_slices import TimeSlices
 from kerolox.store.queues.consume_queue_ext import BitFilter, ExtUnit
+
+if TYPE_CHECKING:
+    from kerolox.filter.sql92 import Sql92Expression
 
 COMPILED_MAX = 32
 """Expressions of pulls that bring their own which are kept compiled, or known to be none."""
@@ -117,6 +115,8 @@ def compile_expression(text: str, expression_type: str) -> Sql92Expression:
 @functools.lru_cache(COMPILED_MAX)
 def _compiled(text: str) -> Sql92Expression | str:
     """The expression, or why it is none: who asks again for a wrong one has it read once."""
+    from kerolox.filter.sql92 import compile_sql92
+
     try:
         return compile_sql92(text)
     except Sql92Error as error:
@@ -242,6 +242,8 @@ class FilterTable:
     async def prepare(self, text: str, expression_type: str) -> None:
         """Let the next :func:`compile_expression` of the same take no time worth the name, whatever
         it says then."""
+        from kerolox.filter.sql92 import is_parser_loaded
+
         is_quick = len(text) <= ON_THE_SPOT_CHARACTERS_MAX and is_parser_loaded()
         if expression_type == SQL92 and not is_quick:
             async with self._compiling:

@@ -7,8 +7,8 @@ import time
 
 from kerolox.errors import ConfigError
 from kerolox.filter.filter_class import FilterClass
-from kerolox.filter.sql92 import SQL92, compile_sql92
-from kerolox.filter.sql92_nodes import Sql92Error
+from kerolox.filter.sql92 import compile_sql92
+from kerolox.filter.sql92_error import SQL92, Sql92Error
 from kerolox.filter.tags import Subscription, looks_like_sql92, subscription_of
 
 TAG = "TAG"
