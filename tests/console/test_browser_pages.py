@@ -107,3 +107,30 @@ def test_a_zone_that_is_chosen_is_that_of_tables_and_of_charts(base: str, browse
         following = f"{(int(hour) + 1) % 24:02}"
         live = page.locator("[data-live-text]").inner_text()
         assert live.startswith((f"Updated {hour}:", f"Updated {following}:"))
+
+
+def test_a_followed_topic_that_is_frozen_goes_on_where_it_was(base: str, browser: Browser) -> None:
+    with opened_page(browser) as page, opened_page(browser) as other:
+        log_in(page, base, "viewer", "/messages/tail?topic=Shown")
+        log_in(other, base, "operator", "/topic?name=Shown")
+
+        def send(body: str) -> None:
+            other.get_by_text("Send a test message").click()
+            other.get_by_label("Body").fill(body)
+            other.get_by_role("button", name="Send", exact=True).click()
+            other.get_by_role("status").get_by_text("Sent: SEND_OK").wait_for()
+
+        entries = page.locator("#tail li")
+        send("first")
+        wait_until(lambda: entries.count() == 1, what="the first message")
+        page.get_by_role("button", name="Freeze").click()
+        asked: list[str] = []
+        page.on("request", lambda request: asked.append(request.url))
+        send("second")
+        other.get_by_role("button", name="Log out").click()
+        other.get_by_role("heading", name="Log in").wait_for()
+        assert entries.count() == 1
+        page.get_by_role("button", name="Freeze").click()
+        wait_until(lambda: entries.count() == 2, what="the second message")
+        assert entries.first.get_by_text("second").count() == 1
+        assert asked

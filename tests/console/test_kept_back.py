@@ -158,6 +158,8 @@ async def test_the_newest_dead_letters_are_shown_and_all_of_them_searched(
         assert found
         return found[1]
 
+    page = (await viewer.look("/group", name=group)).text
+    assert f'<a href="/dead-letter?group={group}">5</a><small>waiting</small>' in page
     assert await shown() == "5 of 5 wait. 2 shown, 2 read"
     assert await shown(text="0") == "5 of 5 wait. 1 shown, 5 read"
     assert await shown(**{"from": "beginning"}) == "5 of 5 wait. 5 shown, 5 read"

@@ -101,7 +101,7 @@ async def described(visit: Visit) -> Response:
     """One group: how far it is in each queue, who its members are, what they want."""
     name = visit.needed("name")
     await visit.console.cluster.check_group(name)
-    (queues, spans, late), (status, away), settings = await visit.shared(
+    (queues, spans, late), (status, away), settings, letters = await visit.shared(
         ("group", name), lambda: _examined(visit, name)
     )
     faults = [each for each in (late, away) if each]
@@ -121,6 +121,7 @@ async def described(visit: Visit) -> Response:
             (spans[e.queue].delay_ms for e in chosen if e.lag > 0 and e.queue in spans), default=0
         ),
         rate=None if progress is None else progress.consumed_per_second,
+        letters=letters,
         status=status,
         paused=sorted(b for b, each in settings.items() if each and not each.consume_enable),
         delivering=sorted(b for b, each in settings.items() if each and each.consume_enable),
@@ -139,16 +140,26 @@ async def _examined(
     tuple[list[QueueProgress], dict[MessageQueue, QueueTimeSpan], str],
     tuple[ConsumerStatus | None, str],
     dict[str, SubscriptionGroupConfig | None],
+    int | None,
 ]:
-    """How far a group is, its members, and its settings by broker."""
+    """How far a group is, its members, its settings by broker, and how many dead letters wait."""
     masters = await visit.console.cluster.masters()
     # Together: a broker that does not answer is waited for once.
-    progress, status, (settings, _) = await asyncio.gather(
+    progress, status, (settings, _), letters = await asyncio.gather(
         _progress(visit, name),
         _status(visit, name),
         answers_of(masters, lambda broker: visit.admin.group_settings(masters[broker], name)),
+        _dead_letters(visit, name),
     )
-    return progress, status, settings
+    return progress, status, settings, letters
+
+
+async def _dead_letters(visit: Visit, name: str) -> int | None:
+    """How many of a group wait; None: its brokers do not tell."""
+    try:
+        return sum(each.waiting for each in await visit.admin.dead_letter_queues(name))
+    except KeroloxError:
+        return None
 
 
 async def _progress(

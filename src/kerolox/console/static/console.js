@@ -128,6 +128,20 @@
       field.focus();
       field.select();
     });
+    // A list that is frozen asks for nothing, and goes on where it was.
+    const freeze = document.querySelector("[data-tail-freeze]");
+    if (freeze) {
+      const isFrozen = () => freeze.getAttribute("aria-pressed") === "true";
+      document.body.addEventListener("htmx:beforeRequest", function (event) { if (isFrozen()) event.preventDefault(); });
+      freeze.addEventListener("click", function () {
+        freeze.setAttribute("aria-pressed", String(!isFrozen()));
+        if (isFrozen()) return;
+        const poll = document.getElementById("poll");
+        const again = poll.cloneNode(true);
+        poll.replaceWith(again);
+        htmx.process(again);
+      });
+    }
     document.body.addEventListener("htmx:oobAfterSwap", function () {
       const list = document.getElementById("tail");
       while (list && list.children.length > Number(list.dataset.keep)) list.lastElementChild.remove();
