@@ -60,6 +60,13 @@ class PropertyKey:
     TIMER_DELAY = "TIMER_DELAY_MS"
     TIMER_DELAY_SECONDS = "TIMER_DELAY_SEC"
     """When clients of 5.x want a message delivered; brokers of 4.x do not know these three."""
+    TIMER_OUT = "TIMER_OUT_MS"
+    TIMER_ENQUEUED = "TIMER_ENQUEUE_MS"
+    TIMER_DEQUEUED = "TIMER_DEQUEUE_MS"
+    TIMER_ROLL_TIMES = "TIMER_ROLL_TIMES"
+    """What the timer notes in a message."""
+    TIMER_DELETES = "TIMER_DEL_UNIQKEY"
+    """Of a command to delete a message that waits: its topic, a plus sign, its ``UNIQ_KEY``."""
     SINK = "KEROLOX_SINK"
     """Kerolox's own: the attempt that wrote a half message, see ``protocol.own.half_messages``."""
 

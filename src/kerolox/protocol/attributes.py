@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping
 from enum import StrEnum
 from typing import NamedTuple
 
+from kerolox.protocol.java_numbers import LONG_MAX, java_long
 from kerolox.protocol.names import length_fault
 from kerolox.text import printable
 
@@ -26,7 +27,6 @@ ATTRIBUTES_MAX = 64
 """Attributes of one topic or group; each name and each value is as long as a name may be."""
 
 _NAME, _VALUE = re.compile(r"[^+,=\s-]+"), re.compile(r"[^,=\s]+")
-_LONG_CHARACTERS_MAX = len(str(-(1 << 63)))
 
 
 class TopicMessageType(StrEnum):
@@ -76,14 +76,12 @@ def _only(*values: str, of: tuple[str, ...]) -> Callable[[str], str | None]:
 
 def _long(low: int) -> Callable[[str], str | None]:
     """``LongRangeAttribute`` without an upper end."""
-    high = (1 << 63) - 1
 
     def fault(value: str) -> str | None:
-        digits = value[1:] if value[:1] in ("+", "-") else value
-        is_number = digits.isascii() and digits.isdigit() and len(value) <= _LONG_CHARACTERS_MAX
-        if not is_number or not -high - 1 <= int(value) <= high:
+        number = java_long(value)
+        if number is None:
             return f'For input string: "{printable(value)}"'
-        return None if int(value) >= low else f"value is not in range({low}, {high})"
+        return None if number >= low else f"value is not in range({low}, {LONG_MAX})"
 
     return fault
 

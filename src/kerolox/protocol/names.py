@@ -67,6 +67,8 @@ SCHEDULE_TOPIC = "SCHEDULE_TOPIC_XXXX"
 """Where messages wait for their delay to end."""
 SCHEDULE_QUEUES = 18
 """Its queues, one for each delay level of RocketMQ's own ``messageDelayLevel``."""
+TIMER_TOPIC = "rmq_sys_wheel_timer"
+"""Where messages wait for their moment, in queue 0."""
 HALF_TOPIC = "RMQ_SYS_TRANS_HALF_TOPIC"
 OP_HALF_TOPIC = "RMQ_SYS_TRANS_OP_HALF_TOPIC"
 TRANSACTION_GROUP = "CID_RMQ_SYS_TRANS"

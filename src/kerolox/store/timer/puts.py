@@ -1,0 +1,229 @@
+"""What becomes of a message with a time of delivery at each of its puts
+(``HookUtils.handleScheduleMessage``, ``TimerMessageStore.convert``): no I/O, and the time is given.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import NamedTuple
+
+from kerolox.message import PropertyKey
+from kerolox.protocol.codes import ResponseCode
+from kerolox.protocol.java_numbers import LONG_MAX, java_long
+from kerolox.protocol.names import TIMER_TOPIC
+from kerolox.store.timer.wheel import SLOTS
+from kerolox.text import printable
+
+DRAWS = 1_000
+"""How many values the draw of the flow control has."""
+NEVER_ENQUEUED = LONG_MAX
+"""``TIMER_ENQUEUE_MS`` of a message that was due when the timer came to it."""
+
+_BLANK_SLOTS = 60
+_INT_MAX = (1 << 31) - 1
+
+_TIMES = (
+    (PropertyKey.TIMER_DELAY_SECONDS, 1_000, True),
+    (PropertyKey.TIMER_DELAY, 1, True),
+    (PropertyKey.TIMER_DELIVER, 1, False),
+)
+"""The first that a message has counts: name, milliseconds of its unit, from now on or not."""
+
+_ILLEGAL = (
+    "timer message illegal, the delay time should not be bigger than the max delay {}ms; or if set "
+    "del msg, the delay time should be bigger than the current time"
+)
+_CONGESTED = (
+    "timer message is under flow control, max num limit is {1} or the current value is greater "
+    "than {0} and less than {1}, trigger random flow control"
+)
+_NOT_ENABLED = "accurate timer message is not enabled, timerWheelEnable is false"
+
+
+class TimerSettings(NamedTuple):
+    """Settings of a broker, with RocketMQ's defaults."""
+
+    is_enabled: bool = True
+    """``timerWheelEnable``."""
+    precision_ms: int = 1_000
+    """``timerPrecisionMs``: how long a step is."""
+    max_delay_sec: int = 3 * 86_400
+    """``timerMaxDelaySec``."""
+    roll_window_slots: int = 2 * 86_400
+    """``timerRollWindowSlot``: steps; a number out of range counts as the largest."""
+    slot_messages: int = _INT_MAX
+    """``timerCongestNumEachSlot``: from here on puts are refused, see :func:`decide_put`."""
+    slots: int = SLOTS
+    """Half of those of the wheel; others than RocketMQ's are for tests."""
+
+    @property
+    def window(self) -> int:
+        """Steps of delay from which on a message is rolled."""
+        largest = self.slots - _BLANK_SLOTS
+        return self.roll_window_slots if 2 <= self.roll_window_slots <= largest else largest
+
+    def step(self, time_ms: int) -> int:
+        """The begin of the step that a moment is in (``formatTimeMs``)."""
+        return time_ms // self.precision_ms * self.precision_ms
+
+
+class AsItIs(NamedTuple):
+    """The message is stored under its own topic, or where its delay level says."""
+
+    without: tuple[str, ...] = ()
+    """Properties that it loses."""
+
+
+class ForTimer(NamedTuple):
+    """The message goes to queue 0 of the timer's topic."""
+
+    out_ms: int
+    """Begin of the step whose end it waits for."""
+    properties: Mapping[str, str]
+    """What it gets besides its own."""
+
+
+class Refused(NamedTuple):
+    """The message is not stored."""
+
+    code: ResponseCode
+    text: str
+
+
+def decide_put(
+    properties: Mapping[str, str],
+    settings: TimerSettings,
+    *,
+    topic: str,
+    queue_id: int,
+    now_ms: int,
+    delay_level: int = 0,
+    is_half: bool = False,
+    waiting: Callable[[int], int] = lambda time_ms: 0,
+    draw: int = 0,
+) -> AsItIs | ForTimer | Refused:
+    """What becomes of a message that is sent, or whose half is committed.
+
+    A number too large for Java's long is refused here; RocketMQ lets the sum overflow, and delivers
+    at once.
+
+    Args:
+        topic: its own, with ``queue_id``.
+        delay_level: as it counts for the broker; 0: it has none.
+        is_half: it waits for its commit, and is looked at again then.
+        waiting: gives the messages of the slot of a moment.
+        draw: a random number from 0 to :data:`DRAWS` - 1. From ``slot_messages`` to twice of it,
+            the share of puts that are refused grows from none to all.
+    """
+    if is_half or topic == TIMER_TOPIC:
+        return AsItIs()
+    given = tuple(name for name, _, _ in _TIMES if name in properties)
+    if delay_level > 0:
+        return AsItIs(given)
+    if not given or PropertyKey.TIMER_OUT in properties:
+        return AsItIs()
+    if not settings.is_enabled:
+        return Refused(ResponseCode.SYSTEM_ERROR, _NOT_ENABLED)
+    deliver_ms = _moment(properties, now_ms)
+    if deliver_ms is None:
+        value = printable(properties[given[0]])
+        return _illegal(settings, f'{given[0]} is no number: "{value}"')
+    if deliver_ms <= now_ms:
+        if PropertyKey.TIMER_DELETES in properties:
+            return _illegal(settings, f"the moment {deliver_ms} is over at {now_ms}")
+        return AsItIs()
+    if deliver_ms - now_ms > settings.max_delay_sec * 1_000:
+        return _illegal(settings, f"it is {deliver_ms - now_ms}ms")
+    out_ms = settings.step(deliver_ms - 1)
+    if _is_congested(waiting(out_ms), settings.slot_messages, draw):
+        limit = settings.slot_messages
+        return Refused(ResponseCode.SYSTEM_ERROR, _CONGESTED.format(limit, 2 * limit))
+    return ForTimer(
+        out_ms,
+        {
+            PropertyKey.TIMER_OUT: str(out_ms),
+            PropertyKey.REAL_TOPIC: topic,
+            PropertyKey.REAL_QUEUE_ID: str(queue_id),
+        },
+    )
+
+
+def _moment(properties: Mapping[str, str], now_ms: int) -> int | None:
+    for name, unit_ms, is_delay in _TIMES:
+        text = properties.get(name)
+        if text is not None:
+            number = java_long(text)
+            return None if number is None else number * unit_ms + is_delay * now_ms
+    return None
+
+
+def _illegal(settings: TimerSettings, why: str) -> Refused:
+    text = _ILLEGAL.format(settings.max_delay_sec * 1_000)
+    return Refused(ResponseCode.MESSAGE_ILLEGAL, f"{text}; {why}")
+
+
+def _is_congested(messages: int, limit: int, draw: int) -> bool:
+    if messages <= limit:
+        return False
+    return messages >= 2 * limit or draw * limit < DRAWS * (messages - limit)
+
+
+class RealPlace(NamedTuple):
+    """Where a message of the timer's topic is to be delivered."""
+
+    topic: str
+    queue_id: int
+
+
+def real_place(properties: Mapping[str, str]) -> RealPlace | None:
+    """Where a message of the timer's topic goes; None: its properties do not say, since something
+    else than the timer put it there."""
+    topic = properties.get(PropertyKey.REAL_TOPIC, "")
+    queue_id = java_long(properties.get(PropertyKey.REAL_QUEUE_ID, ""))
+    if not topic or queue_id is None or not 0 <= queue_id <= _INT_MAX:
+        return None
+    return RealPlace(topic, queue_id)
+
+
+def out_ms(properties: Mapping[str, str]) -> int | None:
+    """The moment of a message of the timer's topic; None: it has none, as above."""
+    found = java_long(properties.get(PropertyKey.TIMER_OUT, ""))
+    return None if found is None or found < 0 else found
+
+
+def delete_key(topic: str, unique_key: str) -> str:
+    """What a command to delete a message names (``buildDeleteKey``)."""
+    return f"{topic}+{unique_key}"
+
+
+def key_of(properties: Mapping[str, str]) -> str | None:
+    """What a command to delete this message would name; None: none can."""
+    topic = properties.get(PropertyKey.REAL_TOPIC)
+    unique_key = properties.get(PropertyKey.UNIQUE_KEY)
+    return None if topic is None or unique_key is None else delete_key(topic, unique_key)
+
+
+def delivered(properties: Mapping[str, str], enqueued_ms: int, now_ms: int) -> dict[str, str]:
+    """The properties of the record of the real topic.
+
+    Args:
+        properties: those of the record of the timer's topic.
+        enqueued_ms: when the timer took it, or :data:`NEVER_ENQUEUED`.
+        now_ms: when it is delivered.
+    """
+    left = (PropertyKey.REAL_TOPIC, PropertyKey.REAL_QUEUE_ID)
+    kept = {name: value for name, value in properties.items() if name not in left}
+    return _noted(kept, enqueued_ms, now_ms)
+
+
+def rolled(properties: Mapping[str, str], enqueued_ms: int, now_ms: int) -> dict[str, str]:
+    """The properties of a record that goes to the timer's topic again; arguments as above."""
+    times = java_long(properties.get(PropertyKey.TIMER_ROLL_TIMES, "0")) or 0
+    counted = {**properties, PropertyKey.TIMER_ROLL_TIMES: str(times + 1)}
+    return _noted(counted, enqueued_ms, now_ms)
+
+
+def _noted(properties: dict[str, str], enqueued_ms: int, now_ms: int) -> dict[str, str]:
+    properties[PropertyKey.TIMER_ENQUEUED] = str(enqueued_ms)
+    properties[PropertyKey.TIMER_DEQUEUED] = str(now_ms)
+    return properties
