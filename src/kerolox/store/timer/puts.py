@@ -11,6 +11,7 @@ from kerolox.message import PropertyKey
 from kerolox.protocol.codes import ResponseCode
 from kerolox.protocol.java_numbers import LONG_MAX, java_long
 from kerolox.protocol.names import TIMER_TOPIC
+from kerolox.store.timer.log import FILE_BYTES
 from kerolox.store.timer.wheel import SLOTS
 from kerolox.text import printable
 
@@ -19,7 +20,8 @@ DRAWS = 1_000
 NEVER_ENQUEUED = LONG_MAX
 """``TIMER_ENQUEUE_MS`` of a message that was due when the timer came to it."""
 
-_BLANK_SLOTS = 60
+BLANK_SLOTS = 60
+"""Steps of the wheel that stay empty between what is over and what is to come."""
 _INT_MAX = (1 << 31) - 1
 
 _TIMES = (
@@ -53,13 +55,15 @@ class TimerSettings(NamedTuple):
     """``timerRollWindowSlot``: steps; a number out of range counts as the largest."""
     slot_messages: int = _INT_MAX
     """``timerCongestNumEachSlot``: from here on puts are refused, see :func:`decide_put`."""
+    log_file_bytes: int = FILE_BYTES
+    """``mappedFileSizeTimerLog``."""
     slots: int = SLOTS
     """Half of those of the wheel; others than RocketMQ's are for tests."""
 
     @property
     def window(self) -> int:
         """Steps of delay from which on a message is rolled."""
-        largest = self.slots - _BLANK_SLOTS
+        largest = self.slots - BLANK_SLOTS
         return self.roll_window_slots if 2 <= self.roll_window_slots <= largest else largest
 
     def step(self, time_ms: int) -> int:

@@ -95,6 +95,18 @@ class TimerWheel:
             first, number, magic = position, 0, 0
         SLOT.pack_into(self._data, at, step, first, position, number + weight, magic)
 
+    def is_free(self, time_ms: int, from_ms: int) -> bool:
+        """Whether a unit of a moment can be added: its place is not taken by a later turn, which a
+        clock that was set back leaves behind.
+
+        Args:
+            time_ms: when the message is due.
+            from_ms: slots before it are delivered.
+        """
+        step = time_ms // self._precision_ms
+        found = SLOT.unpack_from(self._data, self._at(step))[0]
+        return found == step or found < from_ms // self._precision_ms
+
     def previous(self, time_ms: int) -> int:
         """The position that a new unit of a moment names as the one before it."""
         step = time_ms // self._precision_ms

@@ -1,0 +1,355 @@
+"""The timer: takes messages from the queue of its topic into the wheel, and delivers what is due
+(``TimerMessageStore``). It does no I/O and reads no clock: see :mod:`kerolox.store.timer.steps`.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from kerolox.message import PropertyKey, java_hash
+from kerolox.protocol.names import TIMER_TOPIC
+from kerolox.store.timer.checkpoint import TimerCheckpoint
+from kerolox.store.timer.log import TimerUnit, UnitMagic, place
+from kerolox.store.timer.puts import (
+    NEVER_ENQUEUED,
+    TimerSettings,
+    delivered,
+    key_of,
+    out_ms,
+    real_place,
+    rolled,
+)
+from kerolox.store.timer.steps import (
+    Append,
+    Entry,
+    Hold,
+    Put,
+    PutResult,
+    ReadMessage,
+    Step,
+    read_entry,
+    read_message,
+    read_unit,
+)
+from kerolox.store.timer.wheel import Slot, TimerWheel
+
+EMPTY_SLOTS_MAX = 10_000
+"""Slots without messages that one step passes."""
+
+
+@dataclass
+class TimerCounts:
+    """What became of messages, since the start."""
+
+    enqueued: int = 0
+    delivered: int = 0
+    rolled: int = 0
+    deleted: int = 0
+    late_deletes: int = 0
+    """Commands to delete that came when the slot was read."""
+    gone: int = 0
+    """Records that are not in the log any more: retention was faster, or they are damaged."""
+    unusable: int = 0
+    """Records of the timer's topic that name no moment or no topic: another has put them there."""
+    refused: int = 0
+    """Messages that the store will never take, of a topic that is deleted for instance."""
+    broken_chains: int = 0
+    """Slots whose chain of units ends before its first one."""
+
+
+class _Passed(NamedTuple):
+    """The clock was set back: slots before ``until_ms`` are delivered up to a position."""
+
+    until_ms: int
+    log_end: int
+
+
+class Timer:
+    """The timer of one broker. Times are in milliseconds since the epoch; before any step,
+    :meth:`move` tells the time.
+
+    Attributes:
+        read_ms: the slot that is to be read next; all before it are delivered.
+        write_ms: the step of now. What is before it is due.
+        log_end: where the next unit goes.
+        queue_offset: the entry that is to be enqueued next.
+        master_queue_offset: a slave's bound for it.
+        is_active: it delivers. A slave does not.
+        counts: what became of messages.
+    """
+
+    def __init__(
+        self,
+        wheel: TimerWheel,
+        settings: TimerSettings,
+        checkpoint: TimerCheckpoint,
+        *,
+        read_ms: int,
+        log_end: int,
+        queue_offset: int,
+        is_active: bool = True,
+    ) -> None:
+        """:func:`kerolox.store.timer.recovery.recover` makes one."""
+        self.read_ms = self.write_ms = read_ms
+        self.log_end = log_end
+        self.queue_offset = queue_offset
+        self.master_queue_offset = checkpoint.master_queue_offset
+        self.is_active = is_active
+        self.counts = TimerCounts()
+        self._wheel = wheel
+        self._settings = settings
+        self._now_ms = read_ms
+        self._version = checkpoint
+        self._known = (checkpoint.queue_offset, checkpoint.last_read_ms)
+        self._is_reading = False
+        self._passed: list[_Passed] = []
+        self._prepared: tuple[TimerCheckpoint, int] | None = None
+
+    # -- time -----------------------------------------------------------------------------------
+    def move(self, now_ms: int) -> None:
+        """Tell the time, which may have jumped either way.
+
+        ``write_ms`` is never further before ``read_ms`` than half a wheel, so that no slot has to
+        hold messages of two turns: after a long stop, what was due then comes first. RocketMQ
+        leaves out what is older than 7 days.
+
+        After a jump back the timer goes back, too, when the slot that it reads is done. The slots
+        that are read twice then are delivered from the end of the timer log at that time on.
+        """
+        settings = self._settings
+        self._now_ms = now_ms
+        furthest = self.read_ms + settings.slots * settings.precision_ms
+        write_ms = min(settings.step(now_ms), furthest)
+        if write_ms < self.write_ms and self._is_reading:
+            return
+        self.write_ms = write_ms
+        if write_ms < self.read_ms and self.is_active:
+            later = [each for each in self._passed if each.until_ms > self.read_ms]
+            self._passed = [*later, _Passed(self.read_ms, self.log_end)]
+            self.read_ms = write_ms
+
+    @property
+    def lag_ms(self) -> int:
+        """How far delivery is behind the time; 0: it is not."""
+        return max(0, self.write_ms - self.read_ms)
+
+    # -- roles ----------------------------------------------------------------------------------
+    def follow(self, checkpoint: TimerCheckpoint) -> None:
+        """Take over what a slave's master is at; a master's own timer ignores it. The slave
+        enqueues up to there alone, so that it knows of no message that its master could lose."""
+        if not self.is_active:
+            self.read_ms = self._settings.step(checkpoint.last_read_ms)
+            self.master_queue_offset = checkpoint.master_queue_offset
+            self._known = (checkpoint.master_queue_offset, checkpoint.last_read_ms)
+
+    def activate(self, is_active: bool) -> None:
+        """Become the timer of a master, which delivers, or of a slave. Steps under way are to be
+        closed before."""
+        self.is_active = is_active
+
+    # -- check points ---------------------------------------------------------------------------
+    def prepare(self, commit_end: int, *, state_version: int = 0) -> TimerCheckpoint:
+        """Begin a check point. Then flush the timer log up to its ``log_end``, then the wheel, then
+        take :meth:`ready`. One that is under way stays the one.
+
+        Args:
+            commit_end: where the commit log ends.
+            state_version: of the store.
+        """
+        if self._prepared is None:
+            master = self.queue_offset if self.is_active else self.master_queue_offset
+            now = (self.read_ms, self.log_end, min(self.queue_offset, master), master)
+            version = self._version
+            if self.is_active and now != version[:4]:
+                counter = version.version_counter + 1
+                self._version = TimerCheckpoint(*now, state_version, self._now_ms, counter)
+            else:
+                self._version = TimerCheckpoint(*now, *version[4:])
+            self._prepared = (self._version, commit_end)
+        return self._prepared[0]
+
+    def ready(self, commit_flushed: int) -> TimerCheckpoint | None:
+        """The check point that was begun, when it may be written: all that was delivered before it
+        is on the disk, so that a power failure cannot take it back. None: not yet.
+
+        Args:
+            commit_flushed: how far the commit log is on the disk.
+        """
+        if self._prepared is None or commit_flushed < self._prepared[1]:
+            return None
+        found, self._prepared = self._prepared[0], None
+        return found
+
+    # -- from the queue into the wheel ----------------------------------------------------------
+    def enqueue(self) -> Step[bool]:
+        """Take one entry of the queue. True: that is done; False: there is none to be taken now."""
+        if not self.is_active and self.queue_offset >= self.master_queue_offset:
+            return False
+        entry = yield from read_entry(self.queue_offset)
+        if entry is None:
+            return False
+        properties = yield from read_message(entry.offset, entry.size)
+        if properties is None:
+            self.counts.gone += 1
+        elif not (yield from self._take(entry, properties)):
+            return False
+        self.queue_offset = entry.queue_offset + 1
+        return True
+
+    def _take(self, entry: Entry, properties: Mapping[str, str]) -> Step[bool]:
+        moment, real = out_ms(properties), real_place(properties)
+        is_delete = PropertyKey.TIMER_DELETES in properties
+        if moment is None or real is None:
+            self.counts.unusable += 1
+        elif self._was_delivered(entry, moment):
+            pass
+        elif moment >= self.write_ms or (not self.is_active and moment >= self.read_ms):
+            yield from self._append(entry, moment, real.topic, is_delete=is_delete)
+        elif not self.is_active:
+            pass  # The master has delivered it.
+        elif moment >= self._settings.step(self._now_ms):
+            return False  # The clock was set back, and the slot that is read is not done.
+        elif is_delete:
+            first = self.read_ms + self._settings.precision_ms * self._is_reading
+            if moment >= first:
+                yield from self._append(entry, moment, real.topic, is_delete=True)
+            else:
+                self.counts.late_deletes += 1
+        else:
+            changed = delivered(properties, NEVER_ENQUEUED, self._now_ms)
+            record = ReadMessage(entry.offset, entry.size)
+            yield from self._put(Put(record, real.topic, real.queue_id, changed))
+        return True
+
+    def _was_delivered(self, entry: Entry, moment: int) -> bool:
+        """Whether the check point of the start says so: the queue is read from an earlier place
+        where the timer log was lost."""
+        queue_offset, read_ms = self._known
+        return entry.queue_offset < queue_offset and moment < read_ms
+
+    def _append(self, entry: Entry, moment: int, real_topic: str, *, is_delete: bool) -> Step[None]:
+        settings = self._settings
+        magic = UnitMagic.DEFAULT | (UnitMagic.DELETE if is_delete else 0)
+        beyond = moment - self.write_ms - settings.window * settings.precision_ms
+        if beyond >= 0:
+            magic |= UnitMagic.ROLL
+            is_short = beyond < settings.window // 3 * settings.precision_ms
+            steps = settings.window // 2 if is_short else settings.window
+            moment = self.write_ms + steps * settings.precision_ms
+        while not self._wheel.is_free(moment, self.read_ms):
+            moment += settings.precision_ms
+        position, blank = place(self.log_end, settings.log_file_bytes)
+        if blank:
+            yield Append(self.log_end, blank)
+        unit = TimerUnit(
+            self._wheel.previous(moment),
+            magic,
+            self.write_ms,
+            moment - self.write_ms,
+            entry.offset,
+            entry.size,
+            java_hash(real_topic),
+        )
+        data = unit.pack()
+        yield Append(position, data)
+        self._wheel.add(moment, position, unit.weight)
+        self.log_end = position + len(data)
+        self.counts.enqueued += 1
+
+    # -- from the wheel to the real topics ------------------------------------------------------
+    def dequeue(self) -> Step[bool]:
+        """Deliver the next slot that is due, or pass slots that are empty. True: there may be
+        another one; False: nothing is due.
+
+        A slot takes 8 bytes of memory for each of its units, and the key of each command to delete.
+        """
+        if not self.is_active:
+            return False
+        slot = self._next_slot()
+        if slot is None:
+            return self.read_ms < self.write_ms
+        self._is_reading = True
+        try:
+            yield from self._deliver(slot)
+            self._read(slot.time_ms + self._settings.precision_ms)
+        finally:
+            self._is_reading = False
+        return True
+
+    def _next_slot(self) -> Slot | None:
+        for _ in range(EMPTY_SLOTS_MAX):
+            if self.read_ms >= self.write_ms:
+                break
+            slot = self._wheel.slot(self.read_ms)
+            if slot is not None:
+                return slot
+            self._read(self.read_ms + self._settings.precision_ms)
+        return None
+
+    def _read(self, read_ms: int) -> None:
+        self.read_ms = read_ms
+        while self._passed and self._passed[-1].until_ms <= read_ms:
+            self._passed.pop()
+
+    def _deliver(self, slot: Slot) -> Step[None]:
+        deletes, units = array("q"), array("q")
+        begin = self._passed[-1].log_end if self._passed else 0
+        position = slot.last
+        while position >= begin:
+            unit = yield from read_unit(position)
+            if unit is None or self._settings.step(unit.time_ms) != slot.time_ms:
+                self.counts.broken_chains += 1
+                break
+            is_delete = unit.magic & (UnitMagic.DELETE | UnitMagic.ROLL) == UnitMagic.DELETE
+            (deletes if is_delete else units).append(position)
+            position = unit.previous
+        keys: set[str | None] = set()
+        for position in deletes:
+            _, properties = yield from self._message_at(position)
+            keys.add(properties.get(PropertyKey.TIMER_DELETES))
+        keys.discard(None)
+        for position in reversed(units):
+            unit, properties = yield from self._message_at(position)
+            if key_of(properties) in keys:
+                self.counts.deleted += 1
+            elif unit is not None:
+                yield from self._release(unit, properties)
+
+    def _message_at(self, position: int) -> Step[tuple[TimerUnit | None, Mapping[str, str]]]:
+        """The unit with the properties of its message; no unit: its record is gone."""
+        unit = yield from read_unit(position)
+        properties = None
+        if unit is not None:
+            properties = yield from read_message(unit.offset, unit.size)
+        if properties is None:
+            self.counts.gone += 1
+            return None, {}
+        return unit, properties
+
+    def _release(self, unit: TimerUnit, properties: Mapping[str, str]) -> Step[None]:
+        moment, real = out_ms(properties), real_place(properties)
+        record = ReadMessage(unit.offset, unit.size)
+        if moment is None or real is None:
+            self.counts.unusable += 1
+        elif unit.magic & UnitMagic.ROLL or moment >= self.write_ms:
+            again = rolled(properties, unit.write_ms, self._now_ms)
+            yield from self._put(Put(record, TIMER_TOPIC, 0, again))
+        elif PropertyKey.TIMER_DELETES not in properties:
+            changed = delivered(properties, unit.write_ms, self._now_ms)
+            yield from self._put(Put(record, real.topic, real.queue_id, changed))
+
+    def _put(self, put: Put) -> Step[None]:
+        """Put until it is done: RocketMQ tries three times, and then loses the message."""
+        while True:
+            result: PutResult = yield put
+            if result is PutResult.NEVER:
+                self.counts.refused += 1
+                return
+            if result is PutResult.DONE:
+                self.counts.rolled += put.topic == TIMER_TOPIC
+                self.counts.delivered += put.topic != TIMER_TOPIC
+                return
+            yield Hold()

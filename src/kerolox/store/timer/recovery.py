@@ -1,0 +1,143 @@
+"""The timer after a start: wheel and timer log are made to fit what is on the disk, and built again
+from the queue of the timer's topic where they do not (``TimerMessageStore.recover``)."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from kerolox.store.timer.checkpoint import TimerCheckpoint
+from kerolox.store.timer.log import TimerLogFile, TimerUnit
+from kerolox.store.timer.machine import Timer
+from kerolox.store.timer.puts import BLANK_SLOTS, TimerSettings
+from kerolox.store.timer.steps import ReadFile, ReadQueueOffset, Step, Truncate
+from kerolox.store.timer.wheel import TimerWheel
+
+
+class Recovered(NamedTuple):
+    """The timer, and what its start had to do."""
+
+    timer: Timer
+    units: int
+    """Units that were read."""
+    why: str
+    """Why more was read than after any stop, as part of a sentence; empty: it was not."""
+
+
+class TimerFiles(NamedTuple):
+    """What a start finds."""
+
+    checkpoint: TimerCheckpoint | None
+    """None: it is missing, or no check point."""
+    log_begin: int
+    """Position of the first file of the timer log; 0 without any."""
+    commit_end: int
+    """Where the commit log ends."""
+    has_wheel: bool
+    """False: there is none, or it has another length, and a wheel of zeros was made."""
+
+
+def recover(
+    wheel: TimerWheel,
+    settings: TimerSettings,
+    found: TimerFiles,
+    *,
+    now_ms: int,
+    is_active: bool = True,
+) -> Step[Recovered]:
+    """Make the timer.
+
+    Units that lead behind the end of the commit log are cut off with all behind them: a power
+    failure took their records, and others will be written there.
+    """
+    checkpoint = found.checkpoint or TimerCheckpoint()
+    read_ms = _read_ms(checkpoint, settings, now_ms)
+    units = _Units(wheel, settings, found, read_ms)
+    begin = found.log_begin
+    if found.has_wheel and found.checkpoint is not None:
+        # What was flushed last may be torn, whatever the check point says of it.
+        file_bytes = settings.log_file_bytes
+        begin = max(begin, checkpoint.log_end // file_bytes * file_bytes - file_bytes)
+    end = yield from units.read(begin)
+    if units.last is None and begin > found.log_begin:
+        end = yield from units.read(found.log_begin)
+    yield Truncate(end)
+    lost = wheel.forget_lost(read_ms, end)
+    if lost is not None and lost < end:
+        file_begin = lost // settings.log_file_bytes * settings.log_file_bytes
+        yield from units.read(max(found.log_begin, file_begin))
+    queue_offset = 0
+    if units.last is not None:
+        offset: int | None = yield ReadQueueOffset(units.last.offset, units.last.size)
+        queue_offset = 0 if offset is None else offset + 1
+    elif is_active:
+        # The wheel is empty: there is no slot to be looked for.
+        read_ms = max(read_ms, settings.step(now_ms))
+    timer = Timer(
+        wheel,
+        settings,
+        checkpoint,
+        read_ms=read_ms,
+        log_end=end,
+        queue_offset=queue_offset,
+        is_active=is_active,
+    )
+    timer.move(now_ms)
+    return Recovered(timer, units.number, _why(found, checkpoint, end, lost))
+
+
+def _read_ms(checkpoint: TimerCheckpoint, settings: TimerSettings, now_ms: int) -> int:
+    """The first slot that may hold something to deliver. Without one, or with one that no clock can
+    have been at, half a wheel ago: rather twice than never."""
+    half = settings.slots * settings.precision_ms
+    if 0 < checkpoint.last_read_ms <= now_ms + 2 * half:
+        return settings.step(checkpoint.last_read_ms)
+    return max(0, settings.step(now_ms) - half + BLANK_SLOTS * settings.precision_ms)
+
+
+def _why(found: TimerFiles, checkpoint: TimerCheckpoint, end: int, lost: int | None) -> str:
+    if found.checkpoint is None:
+        return "there is no check point" if end > found.log_begin else ""
+    if not found.has_wheel:
+        return "there is no wheel, or it has another length"
+    if end < checkpoint.log_end:
+        return f"the timer log ends at {end}, and the check point says {checkpoint.log_end}"
+    return "" if lost is None else f"the wheel knows units behind the end of the timer log, {end}"
+
+
+class _Units:
+    """The units of the timer log, read into the wheel."""
+
+    def __init__(
+        self, wheel: TimerWheel, settings: TimerSettings, found: TimerFiles, read_ms: int
+    ) -> None:
+        self.last: TimerUnit | None = None
+        """The last one of all."""
+        self.number = 0
+        self._wheel = wheel
+        self._file_bytes = settings.log_file_bytes
+        self._commit_end = found.commit_end
+        self._from_ms = read_ms
+        self._until_ms = read_ms + 2 * settings.slots * settings.precision_ms
+
+    def read(self, begin: int) -> Step[int]:
+        """Read from a file on. Gives the end of the log."""
+        position = begin
+        while True:
+            data: bytes | memoryview | None = yield ReadFile(position)
+            if data is None:
+                return position
+            units = TimerLogFile(data, position)
+            for at, unit in units:
+                if unit.offset + unit.size > self._commit_end:
+                    return at
+                self._take(at, unit)
+            if not units.is_full:
+                return units.end
+            position += self._file_bytes
+
+    def _take(self, position: int, unit: TimerUnit) -> None:
+        self.last = unit
+        self.number += 1
+        # Others are of another turn: their slots are not theirs any more, or never were.
+        if self._from_ms <= unit.time_ms < self._until_ms:
+            self._wheel.revise(unit.time_ms, position, unit.weight)
