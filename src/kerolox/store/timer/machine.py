@@ -90,9 +90,15 @@ class Timer:
         read_ms: int,
         log_end: int,
         queue_offset: int,
+        done_ms: int,
         is_active: bool = True,
     ) -> None:
-        """:func:`kerolox.store.timer.recovery.recover` makes one."""
+        """:func:`kerolox.store.timer.recovery.recover` makes one.
+
+        Args:
+            checkpoint: of the last run.
+            done_ms: what was due before it, and came before the check point, is done.
+        """
         self.read_ms = self.write_ms = read_ms
         self.log_end = log_end
         self.queue_offset = queue_offset
@@ -103,7 +109,7 @@ class Timer:
         self._settings = settings
         self._now_ms = read_ms
         self._version = checkpoint
-        self._known = (checkpoint.queue_offset, checkpoint.last_read_ms)
+        self._done = (checkpoint.queue_offset, done_ms)
         self._is_reading = False
         self._passed: list[_Passed] = []
         self._prepared: tuple[TimerCheckpoint, int] | None = None
@@ -140,10 +146,10 @@ class Timer:
     def follow(self, checkpoint: TimerCheckpoint) -> None:
         """Take over what a slave's master is at; a master's own timer ignores it. The slave
         enqueues up to there alone, so that it knows of no message that its master could lose."""
-        if not self.is_active:
+        if not self.is_active and checkpoint.last_read_ms > 0:
             self.read_ms = self._settings.step(checkpoint.last_read_ms)
             self.master_queue_offset = checkpoint.master_queue_offset
-            self._known = (checkpoint.master_queue_offset, checkpoint.last_read_ms)
+            self._done = (checkpoint.master_queue_offset, checkpoint.last_read_ms)
 
     def activate(self, is_active: bool) -> None:
         """Become the timer of a master, which delivers, or of a slave. Steps under way are to be
@@ -226,9 +232,9 @@ class Timer:
 
     def _was_delivered(self, entry: Entry, moment: int) -> bool:
         """Whether the check point of the start says so: the queue is read from an earlier place
-        where the timer log was lost."""
-        queue_offset, read_ms = self._known
-        return entry.queue_offset < queue_offset and moment < read_ms
+        on, that of the last unit."""
+        queue_offset, done_ms = self._done
+        return entry.queue_offset < queue_offset and moment < done_ms
 
     def _append(self, entry: Entry, moment: int, real_topic: str, *, is_delete: bool) -> Step[None]:
         settings = self._settings

@@ -114,7 +114,7 @@ def decide_put(
     Args:
         topic: its own, with ``queue_id``.
         delay_level: as it counts for the broker; 0: it has none.
-        is_half: it waits for its commit, and is looked at again then.
+        is_half: it waits for its commit, and the rules count then.
         waiting: gives the messages of the slot of a moment.
         draw: a random number from 0 to :data:`DRAWS` - 1. From ``slot_messages`` to twice of it,
             the share of puts that are refused grows from none to all.

@@ -72,6 +72,8 @@ def recover(
     elif is_active:
         # The wheel is empty: there is no slot to be looked for.
         read_ms = max(read_ms, settings.step(now_ms))
+    # An entry behind the last unit was due at once when it was enqueued, unless units are lost.
+    is_whole = end >= checkpoint.log_end
     timer = Timer(
         wheel,
         settings,
@@ -79,6 +81,7 @@ def recover(
         read_ms=read_ms,
         log_end=end,
         queue_offset=queue_offset,
+        done_ms=settings.step(now_ms) if is_whole else checkpoint.last_read_ms,
         is_active=is_active,
     )
     timer.move(now_ms)

@@ -1,6 +1,6 @@
-"""What the timer asks for, and what it is told. Each step of the timer is a generator: it yields one
-of these, and is sent the answer. A step that is closed between has done what was answered, and no
-more: the next one begins where the last whole one ended.
+"""What the timer asks for, and what it is told. Each step is a generator: it yields one of these,
+and is sent the answer. A step that is closed in between has done what was answered, and no more:
+the next one begins where the last whole one ended.
 """
 
 from __future__ import annotations

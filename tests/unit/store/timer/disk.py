@@ -1,0 +1,225 @@
+"""A store in memory that the timer's steps read and write: it can crash at each write, and lose what
+was not flushed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+from kerolox.message import PropertyKey
+from kerolox.protocol.names import TIMER_TOPIC
+from kerolox.store.timer.checkpoint import decode_checkpoint
+from kerolox.store.timer.log import unit_at
+from kerolox.store.timer.machine import Timer
+from kerolox.store.timer.puts import AsItIs, ForTimer, TimerSettings, decide_put
+from kerolox.store.timer.recovery import Recovered, TimerFiles, recover
+from kerolox.store.timer.steps import (
+    Append,
+    Entry,
+    Hold,
+    Put,
+    PutResult,
+    ReadEntry,
+    ReadFile,
+    ReadMessage,
+    ReadQueueOffset,
+    ReadUnit,
+    Request,
+    Step,
+    Truncate,
+)
+from kerolox.store.timer.wheel import TimerWheel, wheel_bytes
+
+SETTINGS = TimerSettings(
+    max_delay_sec=60, roll_window_slots=9, log_file_bytes=5 * 52 + 20, slots=80
+)
+"""A wheel of 160 seconds, and files of 5 units."""
+RECORD_BYTES = 100
+NOW = 1_700_000_000_000
+
+
+class Crash(Exception):
+    """The process is killed."""
+
+
+class Record(NamedTuple):
+    topic: str
+    queue_offset: int
+    properties: dict[str, str]
+
+
+@dataclass
+class Disk:
+    """Files, and the process that has them."""
+
+    settings: TimerSettings = SETTINGS
+    now_ms: int = NOW
+    records: list[Record] = field(default_factory=list)
+    """The commit log; the offset of one is its index times :data:`RECORD_BYTES`."""
+    log: dict[int, bytearray] = field(default_factory=dict)
+    wheel: bytearray = field(default_factory=bytearray)
+    checkpoint: bytes | None = None
+    flushed: tuple[int, dict[int, bytes], bytes] = (0, {}, b"")
+    """Records, timer log and wheel as the disk has them."""
+    crash_in: int = -1
+    """Writes until the process is killed; negative: never."""
+    puts: list[tuple[int, str, dict[str, str]]] = field(default_factory=list)
+    """When which record of a real topic was stored by the timer."""
+    put_result: Callable[[], PutResult] = lambda: PutResult.DONE
+    retained: int = 0
+    """Records before this one are deleted."""
+
+    # -- the process ----------------------------------------------------------------------------
+    def start(self, *, is_active: bool = True) -> Recovered:
+        has_wheel = len(self.wheel) == wheel_bytes(self.settings.slots)
+        if not has_wheel:
+            self.wheel = bytearray(wheel_bytes(self.settings.slots))
+        wheel = TimerWheel(self.wheel, self.settings.precision_ms, slots=self.settings.slots)
+        checkpoint = None
+        if self.checkpoint is not None:
+            checkpoint = decode_checkpoint(self.checkpoint)
+        files = TimerFiles(
+            checkpoint, min(self.log, default=0), len(self.records) * RECORD_BYTES, has_wheel
+        )
+        steps = recover(wheel, self.settings, files, now_ms=self.now_ms, is_active=is_active)
+        return self.run(steps)
+
+    def run(self, steps: Step[Any], requests: int = 100_000) -> Any:
+        answer: object = None
+        for _ in range(requests):
+            try:
+                answer = self._answer(steps.send(answer))  # type: ignore[arg-type]
+            except StopIteration as stop:
+                return stop.value
+        raise AssertionError("the step does not end")
+
+    def work(self, timer: Timer) -> None:
+        """All that there is to do now."""
+        timer.move(self.now_ms)
+        is_busy = True
+        while is_busy:
+            is_busy = self.run(timer.enqueue()) or self.run(timer.dequeue())
+            timer.move(self.now_ms)
+
+    def flush(self, timer: Timer) -> None:
+        timer.prepare(len(self.records) * RECORD_BYTES)
+        self._write(lambda: self._flush(log=True))
+        self._write(lambda: self._flush(wheel=True))
+        self._write(lambda: self._flush(records=True))
+        found = timer.ready(self.flushed[0] * RECORD_BYTES)
+        assert found is not None
+        self._write(lambda: setattr(self, "checkpoint", found.file()))
+
+    def _flush(self, *, log: bool = False, wheel: bool = False, records: bool = False) -> None:
+        old_records, old_log, old_wheel = self.flushed
+        self.flushed = (
+            len(self.records) if records else old_records,
+            {at: bytes(data) for at, data in self.log.items()} if log else old_log,
+            bytes(self.wheel) if wheel else old_wheel,
+        )
+
+    def lose_power(self, units_kept: int, slots_kept: int) -> None:
+        """What was not flushed is gone, but for some bytes of the timer log and slots of the
+        wheel (bit masks)."""
+        records, log, wheel = self.flushed
+        del self.records[records:]
+        for at, data in self.log.items():
+            old = log.get(at, bytes(len(data)))
+            for index in range(0, len(data), 26):
+                if not units_kept >> ((at + index) // 26 % 61) & 1:
+                    data[index : index + 26] = old[index : index + 26]
+        old_wheel = wheel or bytes(len(self.wheel))
+        for index in range(0, len(self.wheel), 32):
+            if not slots_kept >> (index // 32 % 61) & 1:
+                self.wheel[index : index + 32] = old_wheel[index : index + 32]
+
+    # -- producers ------------------------------------------------------------------------------
+    def send(self, properties: dict[str, str], topic: str = "T") -> AsItIs | ForTimer:
+        found = decide_put(properties, self.settings, topic=topic, queue_id=0, now_ms=self.now_ms)
+        assert not isinstance(found, tuple) or isinstance(found, AsItIs | ForTimer), found
+        if isinstance(found, ForTimer):
+            self.store(TIMER_TOPIC, {**properties, **found.properties})
+        else:
+            self.puts.append((self.now_ms, topic, properties))
+        return found
+
+    def store(self, topic: str, properties: dict[str, str]) -> None:
+        queue_offset = sum(record.topic == topic for record in self.records)
+        self.records.append(Record(topic, queue_offset, properties))
+
+    # -- requests -------------------------------------------------------------------------------
+    def _write(self, write: Callable[[], object]) -> None:
+        if self.crash_in == 0:
+            raise Crash
+        self.crash_in -= 1
+        write()
+        if self.crash_in == 0:
+            raise Crash
+        self.crash_in -= 1
+
+    def _answer(self, request: Request) -> object:
+        match request:
+            case ReadEntry(queue_offset):
+                return self._entry(queue_offset)
+            case ReadMessage(offset, _):
+                record = self._record(offset)
+                return None if record is None else record.properties
+            case ReadQueueOffset(offset, _):
+                record = self._record(offset)
+                is_timer = record is not None and record.topic == TIMER_TOPIC
+                return record.queue_offset if record is not None and is_timer else None
+            case ReadUnit(position):
+                at = position % self.settings.log_file_bytes
+                data = self.log.get(position - at)
+                return None if data is None else unit_at(data, at, position)
+            case ReadFile(position):
+                return self.log.get(position)
+            case Append(position, data):
+                self._write(lambda: self._append(position, data))
+            case Truncate(end):
+                self._write(lambda: self._truncate(end))
+            case Put():
+                return self._put(request)
+            case Hold():
+                pass
+        return None
+
+    def _record(self, offset: int) -> Record | None:
+        index = offset // RECORD_BYTES
+        return self.records[index] if self.retained <= index < len(self.records) else None
+
+    def _entry(self, queue_offset: int) -> Entry | None:
+        for index, record in enumerate(self.records):
+            is_timer = record.topic == TIMER_TOPIC and index >= self.retained
+            if is_timer and record.queue_offset >= queue_offset:
+                return Entry(record.queue_offset, index * RECORD_BYTES, RECORD_BYTES)
+        return None
+
+    def _append(self, position: int, data: bytes) -> None:
+        file_bytes = self.settings.log_file_bytes
+        at = position % file_bytes
+        file = self.log.setdefault(position - at, bytearray(file_bytes))
+        assert at + len(data) <= file_bytes
+        assert not any(file[at:]), "a unit is written over another one"
+        file[at : at + len(data)] = data
+
+    def _truncate(self, end: int) -> None:
+        for start, data in list(self.log.items()):
+            if start >= end:
+                del self.log[start]
+            elif end < start + len(data):
+                data[end - start :] = bytes(start + len(data) - end)
+
+    def _put(self, put: Put) -> PutResult:
+        result = self.put_result()
+        if result is PutResult.DONE:
+            self._write(lambda: self._store(put))
+        return result
+
+    def _store(self, put: Put) -> None:
+        properties = dict(put.properties)
+        self.store(put.topic, properties)
+        if put.topic != TIMER_TOPIC:
+            assert PropertyKey.REAL_TOPIC not in properties
+            self.puts.append((self.now_ms, put.topic, properties))
