@@ -140,7 +140,7 @@ class Timer:
     @property
     def lag_ms(self) -> int:
         """How far delivery is behind the time; 0: it is not."""
-        return max(0, self.write_ms - self.read_ms)
+        return max(0, self._settings.step(self._now_ms) - self.read_ms)
 
     # -- roles ----------------------------------------------------------------------------------
     def follow(self, checkpoint: TimerCheckpoint) -> None:
@@ -268,7 +268,7 @@ class Timer:
     # -- from the wheel to the real topics ------------------------------------------------------
     def dequeue(self) -> Step[bool]:
         """Deliver the next slot that is due, or pass slots that are empty. True: there may be
-        another one; False: nothing is due.
+        another one, after :meth:`move`; False: nothing is due.
 
         A slot takes 8 bytes of memory for each of its units, and the key of each command to delete.
         """
@@ -276,7 +276,7 @@ class Timer:
             return False
         slot = self._next_slot()
         if slot is None:
-            return self.read_ms < self.write_ms
+            return self.lag_ms > 0
         self._is_reading = True
         try:
             yield from self._deliver(slot)

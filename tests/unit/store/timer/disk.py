@@ -1,5 +1,5 @@
-"""A store in memory that the timer's steps read and write: it can crash at each write, and lose what
-was not flushed."""
+"""A store in memory that the timer's steps read and write: it can crash at each write, and lose
+what was not flushed."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ class Disk:
         answer: object = None
         for _ in range(requests):
             try:
-                answer = self._answer(steps.send(answer))  # type: ignore[arg-type]
+                answer = self.answer(steps.send(answer))  # type: ignore[arg-type]
             except StopIteration as stop:
                 return stop.value
         raise AssertionError("the step does not end")
@@ -158,7 +158,7 @@ class Disk:
             raise Crash
         self.crash_in -= 1
 
-    def _answer(self, request: Request) -> object:
+    def answer(self, request: Request) -> object:
         match request:
             case ReadEntry(queue_offset):
                 return self._entry(queue_offset)
