@@ -191,7 +191,11 @@ class Timer:
 
     # -- from the queue into the wheel ----------------------------------------------------------
     def enqueue(self) -> Step[bool]:
-        """Take one entry of the queue. True: that is done; False: there is none to be taken now."""
+        """Take one entry of the queue. True: that is done; False: there is none to be taken now.
+
+        Before a slot is read, the queue is to be taken to its end: a command to delete then meets
+        its message.
+        """
         if not self.is_active and self.queue_offset >= self.master_queue_offset:
             return False
         entry = yield from read_entry(self.queue_offset)
@@ -212,23 +216,25 @@ class Timer:
             self.counts.unusable += 1
         elif self._was_delivered(entry, moment):
             pass
-        elif moment >= self.write_ms or (not self.is_active and moment >= self.read_ms):
+        elif moment >= self._first_ms:
+            # Also where it is due: its slot is to be read, and a delete may be in it or come.
             yield from self._append(entry, moment, real.topic, is_delete=is_delete)
         elif not self.is_active:
             pass  # The master has delivered it.
         elif moment >= self._settings.step(self._now_ms):
             return False  # The clock was set back, and the slot that is read is not done.
         elif is_delete:
-            first = self.read_ms + self._settings.precision_ms * self._is_reading
-            if moment >= first:
-                yield from self._append(entry, moment, real.topic, is_delete=True)
-            else:
-                self.counts.late_deletes += 1
+            self.counts.late_deletes += 1
         else:
             changed = delivered(properties, NEVER_ENQUEUED, self._now_ms)
             record = ReadMessage(entry.offset, entry.size)
             yield from self._put(Put(record, real.topic, real.queue_id, changed))
         return True
+
+    @property
+    def _first_ms(self) -> int:
+        """The first slot that units can be added to."""
+        return self.read_ms + self._settings.precision_ms * self._is_reading
 
     def _was_delivered(self, entry: Entry, moment: int) -> bool:
         """Whether the check point of the start says so: the queue is read from an earlier place

@@ -104,7 +104,7 @@ class TimerWheel:
             from_ms: slots before it are delivered.
         """
         step = time_ms // self._precision_ms
-        found = SLOT.unpack_from(self._data, self._at(step))[0]
+        found: int = SLOT.unpack_from(self._data, self._at(step))[0]
         return found == step or found < from_ms // self._precision_ms
 
     def previous(self, time_ms: int) -> int:

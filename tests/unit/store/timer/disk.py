@@ -99,7 +99,9 @@ class Disk:
         timer.move(self.now_ms)
         is_busy = True
         while is_busy:
-            is_busy = self.run(timer.enqueue()) or self.run(timer.dequeue())
+            while self.run(timer.enqueue()):
+                pass
+            is_busy = self.run(timer.dequeue())
             timer.move(self.now_ms)
 
     def flush(self, timer: Timer) -> None:

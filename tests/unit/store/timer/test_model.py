@@ -1,0 +1,229 @@
+"""The timer against what a timer is for: each message comes once and never early, and none is lost.
+Drawn are sends, deletes, clocks that jump, kills at each write, power failures and torn files."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kerolox.protocol.names import TIMER_TOPIC
+from kerolox.store.timer.machine import Timer
+from kerolox.store.timer.puts import AsItIs, ForTimer
+from kerolox.store.timer.steps import PutResult
+from tests.unit.store.timer.disk import SETTINGS, Crash, Disk
+
+WINDOW_MS = SETTINGS.window * SETTINGS.precision_ms
+
+
+@dataclass
+class Waiting:
+    deliver_ms: int
+    delay_ms: int
+    is_deleted: bool = False
+
+
+@dataclass
+class Run:
+    """One run: a store, its process, and what it owes."""
+
+    disk: Disk = field(default_factory=Disk)
+    owed: dict[str, Waiting] = field(default_factory=dict)
+    crashes: int = 0
+    jumps: int = 0
+    is_rolled: bool = False
+    """A delay was long enough to be rolled."""
+
+    def __post_init__(self) -> None:
+        self.timer: Timer = self.disk.start().timer
+
+    def do(self, name: str, *arguments: int) -> None:
+        try:
+            getattr(self, name)(*arguments)
+        except Crash:
+            self.start_again()
+
+    # -- what happens ---------------------------------------------------------------------------
+    def send(self, delay_ms: int) -> None:
+        disk = self.disk
+        key = str(len(self.owed))
+        self.owed[key] = Waiting(disk.now_ms + delay_ms, delay_ms)
+        found = disk.send({"UNIQ_KEY": key, "TIMER_DELAY_MS": str(delay_ms)})
+        assert isinstance(found, ForTimer)
+        self.is_rolled |= delay_ms >= WINDOW_MS
+
+    def delete(self, which: int) -> None:
+        if not self.owed:
+            return
+        key = str(which % len(self.owed))
+        found = self.owed[key]
+        left_ms = found.deliver_ms - self.disk.now_ms
+        if 0 < left_ms <= 60_000:
+            properties = {"TIMER_DELIVER_MS": str(found.deliver_ms), "UNIQ_KEY": "delete"}
+            put = self.disk.send({**properties, "TIMER_DEL_UNIQKEY": f"T+{key}"})
+            assert not isinstance(put, AsItIs)
+            found.is_deleted = True
+
+    def tick(self, milliseconds: int) -> None:
+        self.disk.now_ms += milliseconds
+        self.disk.work(self.timer)
+
+    def jump(self, milliseconds: int) -> None:
+        self.jumps += 1
+        self.tick(milliseconds)
+
+    def enqueue(self, number: int) -> None:
+        self.timer.move(self.disk.now_ms)
+        for _ in range(number):
+            self.disk.run(self.timer.enqueue())
+
+    def mix(self, requests: int, milliseconds: int) -> None:
+        """Read a slot, and enqueue amid that."""
+        disk, timer = self.disk, self.timer
+        timer.move(disk.now_ms)
+        while disk.run(timer.enqueue()):
+            pass
+        steps = timer.dequeue()
+        answer = None
+        try:
+            for _ in range(requests):
+                answer = disk.answer(steps.send(answer))
+            disk.now_ms += milliseconds
+            timer.move(disk.now_ms)
+            while disk.run(timer.enqueue()):
+                pass
+            while True:
+                answer = disk.answer(steps.send(answer))
+        except StopIteration:
+            pass
+
+    def refuse(self, number: int) -> None:
+        results = iter([PutResult.RETRY] * number)
+        self.disk.put_result = lambda: next(results, PutResult.DONE)
+
+    def flush(self) -> None:
+        self.disk.flush(self.timer)
+
+    def kill(self, writes: int) -> None:
+        self.disk.crash_in = writes
+
+    def cut_power(self, units_kept: int, slots_kept: int) -> None:
+        kept = self.disk.flushed[0]
+        lost = [record for record in self.disk.records[kept:] if record.topic == TIMER_TOPIC]
+        for record in lost:
+            key = record.properties["UNIQ_KEY"]
+            if key in self.owed and "TIMER_ROLL_TIMES" not in record.properties:
+                # What a producer did not wait for.
+                self.owed[key].is_deleted = True
+        self.disk.lose_power(units_kept, slots_kept)
+        self.start_again()
+
+    def tear(self, wheel: int, log: int) -> None:
+        if wheel:
+            self.disk.wheel = bytearray()
+        files = sorted(self.disk.log)
+        if log and files:
+            at = log % (len(files) * 280)
+            for position, data in self.disk.log.items():
+                begin = max(0, at - position)
+                data[begin:] = bytes(max(0, len(data) - begin))
+        self.start_again()
+
+    def start_again(self) -> None:
+        self.disk.crash_in = -1
+        self.crashes += 1
+        self.timer = self.disk.start().timer
+
+    # -- what was owed --------------------------------------------------------------------------
+    def check(self) -> None:
+        disk = self.disk
+        disk.crash_in = -1
+        # A clock that is set back may leave what was sent before that a long way off.
+        last = max((each.deliver_ms for each in self.owed.values()), default=disk.now_ms)
+        end = max(last, disk.now_ms) + 10_000
+        while disk.now_ms < end:
+            self.tick(700)
+        for time_ms, _, properties in disk.puts:
+            assert time_ms >= self.owed[properties["UNIQ_KEY"]].deliver_ms, "early"
+        came = Counter(
+            record.properties["UNIQ_KEY"] for record in disk.records if record.topic == "T"
+        )
+        for key, found in self.owed.items():
+            if not found.is_deleted:
+                assert came[key] >= 1, f"{key} is lost"
+            elif not self.crashes and not self.jumps and not self.is_rolled:
+                assert came[key] == 0, f"{key} was deleted"
+            if not self.crashes:
+                assert came[key] <= 1, f"{key} came twice"
+        counts = self.timer.counts
+        assert counts.gone == counts.unusable == counts.broken_chains == 0
+
+
+DELAYS = st.integers(1, 8_000) | st.integers(1, 60_000)
+CALM = (
+    st.tuples(st.just("send"), DELAYS)
+    | st.tuples(st.just("send"), st.sampled_from([3_000, 5_000]))
+    | st.tuples(st.just("delete"), st.integers(0, 50))
+    | st.tuples(st.just("tick"), st.integers(0, 4_000))
+    | st.tuples(st.just("enqueue"), st.integers(0, 4))
+    | st.tuples(st.just("mix"), st.integers(0, 12), st.integers(0, 9_000))
+    | st.tuples(st.just("refuse"), st.integers(1, 4))
+    | st.tuples(st.just("flush"))
+)
+JUMPS = st.tuples(st.just("jump"), st.integers(-30_000, 30_000) | st.integers(-400_000, 400_000))
+KILLS = st.tuples(st.just("kill"), st.integers(0, 20))
+POWER = st.tuples(
+    st.just("cut_power"), st.integers(0, (1 << 61) - 1), st.integers(0, (1 << 61) - 1)
+)
+TEARS = st.tuples(st.just("tear"), st.integers(0, 1), st.integers(0, 5_000))
+Events = list[tuple[str, int]]
+
+
+def run(events: Events) -> None:
+    case = Run()
+    for event in events:
+        case.do(*event)
+    case.check()
+
+
+@given(st.lists(CALM, max_size=40))
+def test_without_faults_each_message_comes_once_and_deletes_count(events: Events) -> None:
+    run(events)
+
+
+@given(st.lists(CALM | JUMPS, max_size=40))
+def test_with_clocks_that_jump_each_message_comes_once(events: Events) -> None:
+    run(events)
+
+
+@given(st.lists(CALM | JUMPS | KILLS, max_size=40))
+def test_a_kill_at_any_write_loses_nothing(events: Events) -> None:
+    run(events)
+
+
+@given(st.lists(CALM | KILLS | POWER, max_size=40))
+def test_a_power_failure_loses_nothing_that_is_on_the_disk(events: Events) -> None:
+    run(events)
+
+
+@given(st.lists(CALM | JUMPS | KILLS | POWER | TEARS, max_size=40))
+def test_with_all_faults_nothing_is_lost_or_early(events: Events) -> None:
+    run(events)
+
+
+@pytest.mark.parametrize("writes", range(60))
+def test_a_kill_at_each_write_of_a_run_with_rolls_and_deletes(writes: int) -> None:
+    run(
+        [
+            ("kill", writes),
+            *(("send", delay) for delay in (1_500, 4_000, 4_000, 12_000, 20_000, 4_500)),
+            ("delete", 1),
+            ("tick", 1_000),
+            ("flush",),  # type: ignore[list-item]
+            *(("tick", 1_500) for _ in range(6)),
+            ("flush",),  # type: ignore[list-item]
+        ]
+    )
