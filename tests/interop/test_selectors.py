@@ -12,7 +12,8 @@ import pytest
 
 from kerolox.filter.bloom import BloomFilter
 from kerolox.filter.sql92 import compile_sql92
-from kerolox.filter.sql92_nodes import EvaluationError, Sql92Error
+from kerolox.filter.sql92_error import Sql92Error
+from kerolox.filter.sql92_nodes import EvaluationError
 from tests.support.programs import java_command
 
 if TYPE_CHECKING:

@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 from tests.support.lines import lines_executed
 
 from kerolox.filter.sql92 import EXPRESSION_CHARACTERS_MAX, compile_sql92
-from kerolox.filter.sql92_nodes import DEPTH_MAX, EvaluationError, Sql92Error
+from kerolox.filter.sql92_error import Sql92Error
+from kerolox.filter.sql92_nodes import DEPTH_MAX, EvaluationError
 
 LINES_MAX = 20_000_000
 """Of Python for the longest expression: some hundred for each of its characters."""
