@@ -6,6 +6,7 @@ import pytest
 
 from kerolox.addresses import (
     ALL_HOSTS,
+    is_host,
     is_loopback,
     join_address,
     local_address,
@@ -103,3 +104,20 @@ def test_a_server_is_reached_where_it_listens(listened: str, own: str) -> None:
 def test_only_addresses_of_this_machine_are_loopback() -> None:
     assert all(map(is_loopback, ["127.0.0.1", "127.1.2.3", "::1", "localhost"]))
     assert not any(map(is_loopback, ["0.0.0.0", "::", "10.0.0.1", "localhost.example"]))
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        *("127.0.0.1", "::1", "a", "broker-a.example", "broker-a.example.", ".", "a..b", ".a"),
+        *("x" * 63, "x" * 64, f"{'x' * 64}.b", f"a.{'x' * 64}", f"a.{'x' * 63}", "_dmarc.a", "%"),
+    ],
+)
+def test_an_ascii_host_is_one_if_the_codec_of_names_takes_it(text: str) -> None:
+    try:
+        text.encode("idna")
+    except UnicodeError:
+        taken = False
+    else:
+        taken = True
+    assert is_host(text) is taken
