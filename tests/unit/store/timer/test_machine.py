@@ -328,7 +328,7 @@ def waiting() -> tuple[Disk, Timer]:
 
 
 def all_keys(disk: Disk, timer: Timer) -> list[str]:
-    pass_time(disk, timer, NOW + 40_000)
+    pass_time(disk, timer, NOW + 50_000)
     return sorted(keys(disk), key=int)
 
 
@@ -373,6 +373,13 @@ def test_a_timer_log_that_is_missing_is_built_again_from_the_queue() -> None:
     again = disk.start()
     assert again.why == "the timer log ends at 0, and the check point says 1100"
     assert all_keys(disk, again.timer) == EACH_ONCE
+
+
+def test_what_was_due_during_a_stop_comes_though_the_timer_log_is_lost() -> None:
+    disk, _ = waiting()
+    disk.log.clear()
+    disk.now_ms += 30_000
+    assert all_keys(disk, disk.start().timer) == EACH_ONCE
 
 
 @pytest.mark.parametrize("at", [0, 52, 280, 600, 1_000, 1_068])

@@ -121,7 +121,7 @@ class Run:
         self.disk.lose_power(units_kept, slots_kept)
         self.start_again()
 
-    def tear(self, wheel: int, log: int) -> None:
+    def tear(self, wheel: int, log: int, stop_ms: int) -> None:
         if wheel:
             self.disk.wheel = bytearray()
         files = sorted(self.disk.log)
@@ -130,6 +130,7 @@ class Run:
             for position, data in self.disk.log.items():
                 begin = max(0, at - position)
                 data[begin:] = bytes(max(0, len(data) - begin))
+        self.disk.now_ms += stop_ms
         self.start_again()
 
     def start_again(self) -> None:
@@ -178,7 +179,7 @@ KILLS = st.tuples(st.just("kill"), st.integers(0, 20))
 POWER = st.tuples(
     st.just("cut_power"), st.integers(0, (1 << 61) - 1), st.integers(0, (1 << 61) - 1)
 )
-TEARS = st.tuples(st.just("tear"), st.integers(0, 1), st.integers(0, 5_000))
+TEARS = st.tuples(st.just("tear"), st.integers(0, 1), st.integers(0, 5_000), st.integers(0, 30_000))
 Events = list[tuple[str, int]]
 
 
