@@ -122,7 +122,7 @@ def test_request_codes_are_given_by_name() -> None:
 def rust_code(path: Path) -> str:
     """A source file without its comments and its tests."""
     text = re.sub(r"//[^\n]*", "", path.read_text())
-    return re.split(r"#\[cfg\(test\)\]\s*mod tests \{", text)[0]
+    return re.split(r"#\[cfg\(test\)\]\s*(?:pub\(crate\) )?mod tests \{", text)[0]
 
 
 def test_no_module_of_the_engine_repeats_a_constant_of_the_wire() -> None:
