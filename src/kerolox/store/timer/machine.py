@@ -91,6 +91,7 @@ class Timer:
         log_end: int,
         queue_offset: int,
         done_ms: int,
+        passed: tuple[int, int] | None = None,
         is_active: bool = True,
     ) -> None:
         """:func:`kerolox.store.timer.recovery.recover` makes one.
@@ -98,6 +99,7 @@ class Timer:
         Args:
             checkpoint: of the last run.
             done_ms: what was due before it, and came before the check point, is done.
+            passed: slots before a moment are delivered up to a position of the timer log.
         """
         self.read_ms = self.write_ms = read_ms
         self.log_end = log_end
@@ -111,7 +113,7 @@ class Timer:
         self._version = checkpoint
         self._done = (checkpoint.queue_offset, done_ms)
         self._is_reading = False
-        self._passed: list[_Passed] = []
+        self._passed = [] if passed is None else [_Passed(*passed)]
         self._prepared: tuple[TimerCheckpoint, int] | None = None
 
     # -- time -----------------------------------------------------------------------------------

@@ -51,7 +51,9 @@ def recover(
     """
     checkpoint = found.checkpoint or TimerCheckpoint()
     read_ms = _read_ms(checkpoint, settings, now_ms)
-    units = _Units(wheel, settings, found, read_ms)
+    # Without a usable check point, or on a slave, none says that a unit was not delivered.
+    is_known = is_active and read_ms == settings.step(checkpoint.last_read_ms)
+    units = _Units(wheel, settings, found, read_ms, checkpoint.log_end if is_known else None)
     begin = found.log_begin
     if found.has_wheel and found.checkpoint is not None:
         # What was flushed last may be torn, whatever the check point says of it.
@@ -61,6 +63,8 @@ def recover(
     if units.last is None and begin > found.log_begin:
         end = yield from units.read(found.log_begin)
     yield Truncate(end)
+    passed = (read_ms, checkpoint.log_end) if units.earliest < read_ms else None
+    read_ms = min(read_ms, units.earliest)
     lost = wheel.forget_lost(read_ms, end)
     if lost is not None and lost < end:
         file_begin = lost // settings.log_file_bytes * settings.log_file_bytes
@@ -82,6 +86,7 @@ def recover(
         log_end=end,
         queue_offset=queue_offset,
         done_ms=settings.step(now_ms) if is_whole else checkpoint.last_read_ms,
+        passed=passed,
         is_active=is_active,
     )
     timer.move(now_ms)
@@ -111,16 +116,25 @@ class _Units:
     """The units of the timer log, read into the wheel."""
 
     def __init__(
-        self, wheel: TimerWheel, settings: TimerSettings, found: TimerFiles, read_ms: int
+        self,
+        wheel: TimerWheel,
+        settings: TimerSettings,
+        found: TimerFiles,
+        read_ms: int,
+        checked_end: int | None,
     ) -> None:
+        """``checked_end``: the check point's end of the log. A unit behind it was not delivered
+        before, though its slot was: the clock was set back, and the process killed after that."""
         self.last: TimerUnit | None = None
         """The last one of all."""
         self.number = 0
+        self.earliest = read_ms
+        """The first slot that is to be read."""
         self._wheel = wheel
-        self._file_bytes = settings.log_file_bytes
+        self._settings = settings
         self._commit_end = found.commit_end
         self._from_ms = read_ms
-        self._until_ms = read_ms + 2 * settings.slots * settings.precision_ms
+        self._checked_end = checked_end
 
     def read(self, begin: int) -> Step[int]:
         """Read from a file on. Gives the end of the log."""
@@ -136,11 +150,25 @@ class _Units:
                 self._take(at, unit)
             if not units.is_full:
                 return units.end
-            position += self._file_bytes
+            position += self._settings.log_file_bytes
 
     def _take(self, position: int, unit: TimerUnit) -> None:
         self.last = unit
         self.number += 1
-        # Others are of another turn: their slots are not theirs any more, or never were.
-        if self._from_ms <= unit.time_ms < self._until_ms:
-            self._wheel.revise(unit.time_ms, position, unit.weight)
+        moment = self._settings.step(unit.time_ms)
+        if self._from_ms <= moment:
+            from_ms = self._from_ms
+        elif self._is_unread(position, moment):
+            from_ms = moment
+            self.earliest = min(self.earliest, moment)
+        else:
+            return
+        if self._wheel.is_free(moment, from_ms):
+            self._wheel.revise(moment, position, unit.weight)
+
+    def _is_unread(self, position: int, moment: int) -> bool:
+        turn = 2 * self._settings.slots * self._settings.precision_ms
+        checked_end = self._checked_end
+        return (
+            checked_end is not None and position >= checked_end and moment >= self._from_ms - turn
+        )

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+
 import pytest
 
 from kerolox.protocol.names import TIMER_TOPIC
@@ -10,7 +12,7 @@ from kerolox.store.timer.log import UnitMagic, unit_at
 from kerolox.store.timer.machine import Timer
 from kerolox.store.timer.puts import ForTimer
 from kerolox.store.timer.steps import Append, Hold, Put, PutResult, ReadEntry, ReadUnit
-from tests.unit.store.timer.disk import NOW, SETTINGS, Disk
+from tests.unit.store.timer.disk import NOW, SETTINGS, Crash, Disk
 
 
 def begin() -> tuple[Disk, Timer]:
@@ -435,6 +437,43 @@ def test_a_unit_whose_record_a_power_failure_took_leads_to_no_other() -> None:
         ("a", 5_000),
         ("other", 9_000),
     ]
+
+
+@pytest.mark.parametrize("writes", range(4))
+@pytest.mark.parametrize("later_ms", [0, 30_000])
+def test_a_kill_after_a_jump_back_loses_nothing(writes: int, later_ms: int) -> None:
+    disk, timer = begin()
+    send(disk, "a", 4_000)
+    disk.work(timer)
+    disk.now_ms += 20_000
+    disk.work(timer)
+    disk.flush(timer)
+    disk.now_ms = NOW
+    send(disk, "b", 4_000)
+    disk.crash_in = writes
+    with contextlib.suppress(Crash):
+        disk.work(timer)
+    disk.crash_in = -1
+    disk.now_ms += later_ms
+    timer = disk.start().timer
+    disk.work(timer)
+    pass_time(disk, timer, NOW + 40_000)
+    assert keys(disk) == ["a", "b"]
+
+
+def test_what_waits_behind_a_turn_of_the_wheel_is_found_without_a_wheel() -> None:
+    disk, timer = begin()
+    disk.now_ms = NOW + 400_000
+    send(disk, "late", 5_000)
+    disk.work(timer)
+    disk.now_ms = NOW
+    disk.work(timer)
+    disk.flush(timer)
+    disk.wheel = bytearray()
+    timer = disk.start().timer
+    pass_time(disk, timer, NOW + 410_000, 5_000)
+    assert set(keys(disk)) == {"late"}
+    assert disk.puts[0][0] >= NOW + 405_000
 
 
 def test_a_new_broker_begins_at_now_and_says_nothing() -> None:

@@ -215,6 +215,10 @@ def test_with_all_faults_nothing_is_lost_or_early(events: Events) -> None:
     run(events)
 
 
+def test_a_kill_between_a_jump_back_and_its_check_point_loses_nothing() -> None:
+    run([("send", 3_000), ("flush",), ("kill", 1), ("jump", -6_001)])  # type: ignore[list-item]
+
+
 @pytest.mark.parametrize("writes", range(60))
 def test_a_kill_at_each_write_of_a_run_with_rolls_and_deletes(writes: int) -> None:
     run(
