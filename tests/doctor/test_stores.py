@@ -73,7 +73,9 @@ def test_a_pair_that_is_well_and_a_slave_that_falls_behind(tmp_path: Path) -> No
             node = admin.cluster_info().brokers.get("pair")
             if node is None or len(node.addresses) < 2:
                 return False
-            return admin.replication_status(node.addresses[0]).in_sync == 1
+            in_sync = admin.replication_status(node.addresses[0]).in_sync
+            # The master knows it first: the slave waits for what the master sends.
+            return in_sync == 1 and admin.broker_role(node.addresses[1]).is_following
 
         wait_until(is_following, what="a slave that follows")
         wait_registered(at, "pair")
