@@ -1,7 +1,5 @@
-/* Counts the lines of Python that a thread executes, for counted.py and lines.py. A trace function
-   in C costs some tens of nanoseconds for each line, one in Python ten times that. */
-
-extern void PyErr_SetNone(void *type);
+/* Counts the lines of Python that a thread executes, for counted.py. A trace function in C costs
+   some tens of nanoseconds for each line, one in Python ten times that. */
 
 typedef void (*note_function)(void *frame);
 
@@ -11,8 +9,6 @@ long long lines;        /* of the callback that runs */
 long long lines_before; /* of those before it in the same turn */
 long long callback_limit, turn_limit;
 note_function note;
-long long lines_max; /* that a thread may execute; 0: any number */
-void *too_many;      /* a class of exceptions: raised in the line behind those */
 
 /* A Py_tracefunc, called with the lock of the interpreter. */
 int count_line(void *self, void *frame, int what, void *argument)
@@ -23,10 +19,6 @@ int count_line(void *self, void *frame, int what, void *argument)
         lines++;
         if (lines == callback_limit || lines + lines_before == turn_limit)
             note(frame);
-        if (lines_max && lines == lines_max + 1) {
-            PyErr_SetNone(too_many);
-            return -1;
-        }
     }
     return 0;
 }

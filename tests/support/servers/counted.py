@@ -37,8 +37,8 @@ from typing import Any
 
 import kerolox.cli.process.running as cli_running
 from kerolox.remoting.server import ServerConnection
+from tests.support.built import built
 from tests.support.eventually import SECONDS_MAX
-from tests.support.lines import counting_library, trace_with
 
 __all__ = [
     "COUNTED_VARIABLE",
@@ -94,7 +94,7 @@ class LineCounter:
     """``counted.c``: its counts, and the trace function that makes them."""
 
     def __init__(self, note: Callable[[FrameType], None]) -> None:
-        library = counting_library()
+        library = ctypes.PyDLL(str(built(Path(__file__).with_suffix(".c"))))
         self._lines = ctypes.c_longlong.in_dll(library, "lines")
         self._lines_before = ctypes.c_longlong.in_dll(library, "lines_before")
         for name, limit in (
@@ -109,7 +109,9 @@ class LineCounter:
 
     def start(self) -> None:
         """Count those of this thread from now on, of all its frames."""
-        trace_with(self._function)
+        trace = ctypes.pythonapi.PyEval_SetTrace
+        trace.argtypes, trace.restype = [ctypes.c_void_p, ctypes.py_object], None
+        trace(self._function, None)
 
     def begin_callback(self) -> None:
         self._lines.value = 0
