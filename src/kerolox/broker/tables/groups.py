@@ -13,6 +13,7 @@ from kerolox.broker.role import BrokerRole, Role
 from kerolox.broker.tables.json_file import (
     TABLE_BYTES_MAX,
     JsonFile,
+    of_master,
     text_bytes,
     with_bounds,
     without_long_names,
@@ -153,11 +154,8 @@ class GroupTable:
             table: the master's.
             keeps_attributes: the master does not know attributes: groups that are here keep theirs.
         """
-        wanted = {
-            name: with_bounds(group, self._groups.get(name) if keeps_attributes else None)
-            for name, group in table.subscription_group_table.items()
-            if not _is_long(name)
-        }
+        told = table.subscription_group_table
+        wanted = of_master(told, self._groups, _is_long, keeps_attributes=keeps_attributes)
         changed = {n for n, g in wanted.items() if self._groups.get(n) != g}
         gone = self._groups.keys() - wanted.keys()
         self._groups = wanted

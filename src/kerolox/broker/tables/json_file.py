@@ -19,7 +19,7 @@ import asyncio
 import contextlib
 import errno
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import BinaryIO, Protocol, TypeVar
 
@@ -69,21 +69,36 @@ def without_long_names(
     return table
 
 
-def with_bounds(config: _Config, old: _Config | None = None) -> _Config:
-    """What a file or a master has of a topic or a group, with attributes that are bounded.
+def with_bounds(config: _Config) -> _Config:
+    """What a file or a master has of a topic or a group, with attributes that are bounded."""
+    kept = bounded_attributes(config.attributes)
+    return config if kept == config.attributes else msgspec.structs.replace(config, attributes=kept)
+
+
+def of_master(
+    told: Mapping[str, _Config],
+    ours: Mapping[str, _Config],
+    is_long: Callable[[str], bool],
+    *,
+    keeps_attributes: bool,
+) -> dict[str, _Config]:
+    """The topics or groups of a master, as a table takes them: bounded, without names that are too
+    long.
 
     Args:
-        config: has them, or is told by who does not know any.
-        old: whose attributes stay where ``config`` has none; None: nobody's.
+        told: by name.
+        ours: those that the table has.
+        keeps_attributes: the master does not know attributes: what is here keeps its own.
     """
-    attributes = config.attributes
-    if attributes is None and (old is None or old.attributes is None):
-        return config
-    if attributes is None and old is not None:
-        kept = old.attributes
-    else:
-        kept = bounded_attributes(attributes)
-    return config if kept == attributes else msgspec.structs.replace(config, attributes=kept)
+    wanted = {}
+    for name, config in told.items():
+        if is_long(name):
+            continue
+        if keeps_attributes and config.attributes is None and name in ours:
+            wanted[name] = msgspec.structs.replace(config, attributes=ours[name].attributes)
+        else:
+            wanted[name] = with_bounds(config)
+    return wanted
 
 
 class KeptTable(Protocol):

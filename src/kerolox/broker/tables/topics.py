@@ -17,6 +17,7 @@ from kerolox.broker.errors import system_error
 from kerolox.broker.tables.json_file import (
     TABLE_BYTES_MAX,
     JsonFile,
+    of_master,
     text_bytes,
     with_bounds,
     without_long_names,
@@ -344,11 +345,8 @@ class TopicTable:
             table: the master's.
             keeps_attributes: the master does not know attributes: topics that are here keep theirs.
         """
-        wanted = {
-            name: with_bounds(topic, self._topics.get(name) if keeps_attributes else None)
-            for name, topic in table.topic_config_table.items()
-            if not _is_long(name)
-        }
+        told = table.topic_config_table
+        wanted = of_master(told, self._topics, _is_long, keeps_attributes=keeps_attributes)
         for name in self._topics.keys() - wanted.keys():
             self._store.delete_topic(name)
         self._topics = wanted
