@@ -13,6 +13,7 @@ import os
 import shutil
 from collections.abc import Collection, Mapping
 from functools import partial
+from typing import TypeVar
 
 import msgspec
 
@@ -31,6 +32,7 @@ from kerolox.protocol.attributes import (
     GROUP_ATTRIBUTES,
     MESSAGE_TYPE,
     TOPIC_ATTRIBUTES,
+    Attribute,
     AttributesError,
     TopicMessageType,
     altered,
@@ -79,6 +81,8 @@ _UNITS = "KMGTPE"
 
 _log = logging.getLogger(__name__)
 
+_Config = TypeVar("_Config", TopicConfig, SubscriptionGroupConfig)
+
 FILTER_TYPES = ("SINGLE_TAG", "MULTI_TAG")
 
 router: Router[Context] = Router()
@@ -102,7 +106,7 @@ async def create_topic(broker: Context, header: CreateTopicHeader, request: Requ
         changes = parse_attributes(header.attributes)
     except AttributesError as error:
         raise system_error(str(error)) from None
-    _put_topic(broker, request, wanted, changes)
+    _put_topic(broker, request, _topic_with(broker, wanted, changes))
     await _register_topics(broker)
     return Reply()
 
@@ -119,11 +123,12 @@ async def create_topics(broker: Context, header: EmptyHeader, request: Request) 
         )
     if len({wanted.topic_name for wanted in topics}) < len(topics):
         raise system_error("the request names a topic twice")
+    made = []
     for wanted in topics:
         _check_topic(broker, wanted)
-        _attributes(broker, wanted, wanted.attributes or {})
-    for wanted in topics:
-        _put_topic(broker, request, wanted, wanted.attributes or {})
+        made.append(_topic_with(broker, wanted, wanted.attributes or {}))
+    for new in made:
+        _put_topic(broker, request, new)
     await _register_topics(broker)
     return Reply()
 
@@ -150,8 +155,8 @@ def _check_topic(broker: Context, wanted: TopicConfig) -> None:
         )
 
 
-def _attributes(broker: Context, wanted: TopicConfig, changes: Mapping[str, str]) -> dict[str, str]:
-    """The attributes of a topic with changes made to them.
+def _topic_with(broker: Context, wanted: TopicConfig, changes: Mapping[str, str]) -> TopicConfig:
+    """A topic as it is to be, with changes made to the attributes that it has now.
 
     Raises:
         BrokerError: code 29, its type may not be MIXED; code 1, all else that is wrong.
@@ -162,22 +167,27 @@ def _attributes(broker: Context, wanted: TopicConfig, changes: Mapping[str, str]
             "MIXED message type is not supported.", code=ResponseCode.INVALID_PARAMETER
         )
     old = broker.tables.topics.get(wanted.topic_name)
+    new = _with_attributes(wanted, old, changes, TOPIC_ATTRIBUTES)
+    return msgspec.structs.replace(new, order=False)
+
+
+def _with_attributes(
+    wanted: _Config,
+    old: _Config | None,
+    changes: Mapping[str, str],
+    known: Mapping[str, Attribute],
+) -> _Config:
     try:
-        return altered(_attributes_of(old), changes, TOPIC_ATTRIBUTES, is_new=old is None)
+        attributes = altered(
+            None if old is None else old.attributes, changes, known, is_new=old is None
+        )
     except AttributesError as error:
         raise system_error(str(error)) from None
+    return msgspec.structs.replace(wanted, attributes=attributes or None)
 
 
-def _attributes_of(old: TopicConfig | SubscriptionGroupConfig | None) -> dict[str, str]:
-    return {} if old is None else old.attributes or {}
-
-
-def _put_topic(
-    broker: Context, request: Request, wanted: TopicConfig, changes: Mapping[str, str]
-) -> None:
-    old = broker.tables.topics.get(wanted.topic_name)
-    attributes = _attributes(broker, wanted, changes)
-    new = msgspec.structs.replace(wanted, attributes=attributes or None, order=False)
+def _put_topic(broker: Context, request: Request, new: TopicConfig) -> None:
+    old = broker.tables.topics.get(new.topic_name)
     broker.tables.topics.put(new)
     broker.tables.offsets.stale.recheck(new.topic_name)
     broker.audit.changed(request, "topic", new.topic_name, old, new)
@@ -273,13 +283,7 @@ async def create_group(broker: Context, header: EmptyHeader, request: Request) -
             f"retryQueueNums[{group.retry_queue_nums}] is illegal; 0 to {QUEUES_MAX} are allowed"
         )
     old = broker.tables.groups.get(group.group_name)
-    try:
-        attributes = altered(
-            _attributes_of(old), group.attributes or {}, GROUP_ATTRIBUTES, is_new=old is None
-        )
-    except AttributesError as error:
-        raise system_error(str(error)) from None
-    group = msgspec.structs.replace(group, attributes=attributes or None)
+    group = _with_attributes(group, old, group.attributes or {}, GROUP_ATTRIBUTES)
     known_topics = broker.tables.topics.version
     _fit_retry_topic(broker, request, old, group)
     broker.tables.groups.put(group)
@@ -292,8 +296,7 @@ async def create_group(broker: Context, header: EmptyHeader, request: Request) -
         )
     broker.tables.clients.take_heartbeats_anew()
     if broker.tables.topics.version != known_topics:
-        await broker.tables.topics.persist()
-        await broker.peers.registration.now(timeout_seconds=OPERATOR_SECONDS_MAX)
+        await _register_topics(broker)
     await broker.tables.groups.persist()
     return Reply()
 
