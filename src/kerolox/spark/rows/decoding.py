@@ -114,7 +114,6 @@ class ColumnDecoder:
         return batch, rows, end
 
     def _matches(self, rows: int, buffers: object) -> pyarrow.Array:
-
         tags = column_array(pyarrow.string(), rows, buffers)
         return pyarrow.compute.is_in(tags, value_set=pyarrow.array(self._tags))
 

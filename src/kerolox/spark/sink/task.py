@@ -7,7 +7,6 @@ import random
 import secrets
 import time
 from bisect import bisect_right
-from collections.abc import Callable, Iterator
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -28,14 +27,14 @@ from kerolox.spark.sink.queues import NEW_TOPIC_QUEUES, PublishRoutes, by_topic,
 from kerolox.spark.sink.rows import Rows, rules_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Iterator
 
     import pyarrow
 
     from kerolox.codec.python_rows import RowColumns
     from kerolox.message import MessageQueue
     from kerolox.spark.sink.options import SinkOptions
-    from kerolox.spark.sink.queues import PublishRoutes, Share, TopicQueues
+    from kerolox.spark.sink.queues import Share, TopicQueues
     from kerolox.spark.sink.transactions.halves import HalfWriter
 
 IDLE_SECONDS = 0.01
