@@ -254,6 +254,25 @@ def test_another_account_is_not_shown_what_one_was_told(environment: dict[str, s
     assert len(kept_files(environment)) == 2
 
 
+def test_another_context_of_a_cluster_is_not_shown_what_one_was_told(
+    cluster: Server, environment: dict[str, str], tmp_path: Path
+) -> None:
+    at = ("-n", cluster.addresses["namesrv"])
+    keys = tmp_path / "tools.yml"
+    keys.write_text("accessKey: shop-service\nsecretKey: shop-secret\n")
+    kerolox("context", "add", "open", *at, **environment)
+    kerolox("context", "add", "shop", *at, "--credentials", keys, **environment)
+    environment = environment | {"NAMESRV_ADDR": ""}
+    for name in ("open", "shop"):
+        named = environment | {"KEROLOX_CONTEXT": name}
+        assert completed("kerolox topic describe ", named) == ["plain,Orders"]
+    assert len(kept_files(environment)) == 2
+    for name in ("open", "shop"):
+        assert kerolox("context", "select", name, **environment).returncode == 0
+        assert completed("kerolox topic describe ", environment) == ["plain,Orders"]
+    assert len(kept_files(environment)) == 2
+
+
 def test_a_cache_that_cannot_be_written_is_done_without(
     environment: dict[str, str], tmp_path: Path
 ) -> None:

@@ -15,10 +15,10 @@ import click
 
 from kerolox.cli.completing import brokers, clusters, contexts
 from kerolox.cli.connecting import (
-    CONTEXT_VARIABLE,
     GIVEN,
     HAS_NAME_SERVER,
     IS_OF_CONTEXT,
+    named_context,
     on_cluster,
     used_context,
 )
@@ -118,8 +118,7 @@ def _name_server(context: click.Context, option: click.Parameter, value: str | N
     """What ``-n`` says, or what is next in line. A context that is named is stronger than
     ``$NAMESRV_ADDR``; one that is only selected is not."""
     given = context.meta.setdefault(GIVEN, {})
-    is_named = bool(given.get("context") or os.environ.get(CONTEXT_VARIABLE))
-    value = value or (None if is_named else os.environ.get("NAMESRV_ADDR"))
+    value = value or (None if named_context() else os.environ.get("NAMESRV_ADDR"))
     given[HAS_NAME_SERVER] = bool(value)
     if value:
         return value

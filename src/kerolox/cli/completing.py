@@ -20,8 +20,8 @@ from typing import TYPE_CHECKING, NamedTuple
 import click
 from click.shell_completion import CompletionItem
 
-from kerolox.cli.connecting import GIVEN, on_cluster
-from kerolox.errors import KeroloxError
+from kerolox.cli.connecting import given_options, on_cluster, used_context
+from kerolox.errors import ConfigError, KeroloxError
 
 if TYPE_CHECKING:
     from kerolox.admin import Admin
@@ -64,11 +64,16 @@ def _of_cluster(kind: str, ask: _Ask) -> _Complete:
     def complete(
         context: click.Context, parameter: click.Parameter, begin: str
     ) -> list[CompletionItem[str]]:
-        key = "\n".join((kind, *_who_asks_whom(context)))
-        values = _kept(key)
-        if values is None:
-            values = _asked(context, ask)
-            _keep(key, values)
+        try:
+            name_server = str(context.params["name_server"])
+            with context.scope(cleanup=False):
+                key = "\n".join((kind, name_server, *_who_asks()))
+                values = _kept(key)
+                if values is None:
+                    values = _asked(name_server, ask)
+                    _keep(key, values)
+        except (ConfigError, KeyError):  # there is no such context, or none is used
+            return []
         return _matching(values, begin)
 
     return complete
@@ -147,7 +152,7 @@ clusters = _of_cluster("clusters", _clusters)
 accounts = _of_cluster("accounts", _accounts)
 
 
-def _asked(context: click.Context, ask: _Ask) -> list[Value]:
+def _asked(name_server: str, ask: _Ask) -> list[Value]:
     """What a cluster says now; nothing when it does not in time."""
 
     async def in_time(admin: Admin) -> list[Value]:
@@ -157,9 +162,8 @@ def _asked(context: click.Context, ask: _Ask) -> list[Value]:
             return list(await ask(admin))
 
     try:
-        with context.scope(cleanup=False):
-            return on_cluster(str(context.params["name_server"]), in_time, log_level="critical")
-    except (KeroloxError, OSError, KeyError, click.ClickException):  # TimeoutError is an OSError
+        return on_cluster(name_server, in_time, log_level="critical")
+    except (KeroloxError, OSError, click.ClickException):  # TimeoutError is an OSError
         return []
 
 
@@ -209,11 +213,10 @@ def folders(
 
 
 # -- the cache ------------------------------------------------------------------------------------
-def _who_asks_whom(context: click.Context) -> tuple[str, str, str]:
-    """Others may be shown other names."""
-    given = context.meta.get(GIVEN, {})
-    account = given.get("access_key") or os.environ.get("KEROLOX_ACCESS_KEY") or ""
-    return str(context.params.get("name_server")), str(given.get("context") or ""), str(account)
+def _who_asks() -> tuple[str, str]:
+    """The context in use and the account: others may be shown other names."""
+    account = given_options().get("access_key") or os.environ.get("KEROLOX_ACCESS_KEY") or ""
+    return str(used_context()), str(account)
 
 
 def _file(key: str) -> Path:

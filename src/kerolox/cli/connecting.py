@@ -10,7 +10,7 @@ import os
 import time
 from collections.abc import Awaitable, Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import click
 
@@ -47,6 +47,17 @@ class Security(NamedTuple):
     tls: Tls
 
 
+def given_options() -> dict[str, Any]:
+    """Option → value, of the command that runs: how it is connected. Empty without one."""
+    context = click.get_current_context(silent=True)
+    return context.meta.get(GIVEN, {}) if context is not None else {}
+
+
+def named_context() -> str | None:
+    """What ``--context`` of the command that runs says, or ``$KEROLOX_CONTEXT``."""
+    return given_options().get("context") or os.environ.get(CONTEXT_VARIABLE)
+
+
 def security() -> Security:
     """Of the command that runs, from its options, the environment and files.
 
@@ -56,8 +67,7 @@ def security() -> Security:
     from kerolox.security.credentials import TOOL_VARIABLES, Credentials, tool_credentials
     from kerolox.security.tls import TlsSettings
 
-    context = click.get_current_context(silent=True)
-    given = context.meta.get(GIVEN, {}) if context is not None else {}
+    given = given_options()
     used = used_context()
     keys = given.get("access_key"), given.get("secret_key"), given.get("security_token")
     is_given = any(keys) or any(os.environ.get(name) for name in TOOL_VARIABLES)
@@ -76,16 +86,14 @@ def security() -> Security:
 
 def used_context() -> Context | None:
     """That of the command that runs; None: it has none, or one that name servers given override."""
-    from kerolox.cli.contexts import context_in_use
-
-    context = click.get_current_context(silent=True)
-    if context is None:
+    if click.get_current_context(silent=True) is None:
         return None
-    given = context.meta.get(GIVEN, {})
-    name = given.get("context") or os.environ.get(CONTEXT_VARIABLE)
-    if not name and given.get(HAS_NAME_SERVER):
+    name = named_context()
+    if not name and given_options().get(HAS_NAME_SERVER):
         # Another cluster's keys are not for it.
         return None
+    from kerolox.cli.contexts import context_in_use
+
     return context_in_use(name, os.environ)
 
 
@@ -93,14 +101,11 @@ def cluster_text(name_server: str) -> str:
     """The cluster of the command that runs, for people: its name servers, and the context that
     named them."""
     text = f"name server {name_server}"
-    context = click.get_current_context(silent=True)
-    given = context.meta.get(GIVEN, {}) if context is not None else {}
-    if not given.get(IS_OF_CONTEXT):
+    if not given_options().get(IS_OF_CONTEXT):
         return text
     from kerolox.cli.contexts import contexts_file, read_contexts
 
-    named = given.get("context") or os.environ.get(CONTEXT_VARIABLE)
-    return f"{text}, context {named or read_contexts(contexts_file(os.environ)).selected}"
+    return f"{text}, context {named_context() or read_contexts(contexts_file(os.environ)).selected}"
 
 
 def on_cluster(
