@@ -95,9 +95,7 @@ def main() -> int:
     with tempfile.TemporaryDirectory(prefix="kerolox-bench-") as kept:
         folder, port = Path(kept), free_port()
         environment = {
-            **{
-                name: text for name, text in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"
-            },
+            **{name: text for name, text in os.environ.items() if name != WRITES_NOTHING},
             "PYTHONPYCACHEPREFIX": str(folder / "compiled"),
             "XDG_CACHE_HOME": str(folder / "cache"),
             "XDG_CONFIG_HOME": str(folder / "config"),

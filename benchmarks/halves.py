@@ -11,7 +11,6 @@ over the rounds; medians. ``--single`` ends halves by END_TRANSACTION, too.
 from __future__ import annotations
 
 import argparse
-import os
 import socket
 import statistics
 import sys
@@ -23,7 +22,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from benchmarks.peers import our_broker
+from benchmarks.peers import cpu_seconds, our_broker
 from kerolox.message import MessageId, encode_properties
 from kerolox.protocol.codes import RequestCode
 from kerolox.protocol.command import RemotingCommand
@@ -41,7 +40,6 @@ IN_FLIGHT = 64
 QUEUES = 4
 HALF = {"TRAN_MSG": "true", "PGROUP": GROUP, "KEROLOX_SINK": SINK}
 OWN = {"KEYS": "order-000042", "region": "eu-1", "TAGS": "tag1"}
-TICKS = os.sysconf("SC_CLK_TCK")
 
 
 class Wire:
@@ -151,11 +149,6 @@ def end_each(wire: Wire, halves: list[RemotingCommand]) -> None:
             yield RemotingCommand.request(RequestCode.END_TRANSACTION, fields).encode()
 
     wire.ask_all(ends())
-
-
-def cpu_seconds(pid: int) -> float:
-    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / TICKS
 
 
 class Costs:

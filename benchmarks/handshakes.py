@@ -12,7 +12,6 @@ machine shares its processors between them and the one that asks.
 from __future__ import annotations
 
 import argparse
-import os
 import socket
 import ssl
 import statistics
@@ -28,7 +27,7 @@ import trustme
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from benchmarks.peers import Target, our_broker
+from benchmarks.peers import Target, cpu_seconds, our_broker
 from kerolox.protocol.codes import RequestCode
 from kerolox.protocol.command import RemotingCommand
 
@@ -37,7 +36,6 @@ WIDTH = 50
 """Handshakes of a process under way at the same time."""
 
 ASK_SECONDS = 0.005
-TICKS = os.sysconf("SC_CLK_TCK")
 
 
 def context() -> ssl.SSLContext:
@@ -53,11 +51,6 @@ def connect(target: Target, secure: bool) -> socket.socket:
     plain = socket.create_connection((host, int(port)))
     plain.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     return context().wrap_socket(plain) if secure else plain
-
-
-def cpu_seconds(pid: int) -> float:
-    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / TICKS
 
 
 def frame(size: int, queue: int) -> bytes:

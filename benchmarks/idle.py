@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import os
 import resource
 import sys
 import tempfile
@@ -21,7 +20,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from benchmarks.peers import our_broker
+from benchmarks.peers import cpu_seconds, our_broker
 from kerolox.protocol.bodies import encode_body
 from kerolox.protocol.codes import RequestCode
 from kerolox.protocol.command import RemotingCommand
@@ -94,12 +93,6 @@ def memory(process_id: int) -> int:
     return pages * resource.getpagesize()
 
 
-def processor(process_id: int) -> float:
-    """Seconds of CPU that a process has used."""
-    fields = Path(f"/proc/{process_id}/stat").read_text().rsplit(")", 1)[1].split()
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
-
-
 async def measure(host: str, port: int, broker: int, count: int) -> None:
     loop, gate = asyncio.get_running_loop(), asyncio.Semaphore(OPENING_AT_ONCE)
 
@@ -116,9 +109,9 @@ async def measure(host: str, port: int, broker: int, count: int) -> None:
     Client.answers = 0
     used = []
     for _ in range(2):
-        cpu, start = processor(broker), loop.time()
+        cpu, start = cpu_seconds(broker), loop.time()
         await beat(clients, frames, HEARTBEAT_SECONDS)
-        used.append((processor(broker) - cpu) / (loop.time() - start))
+        used.append((cpu_seconds(broker) - cpu) / (loop.time() - start))
     after = memory(broker)
     print(f"{count} connections: {(connected - before) / 1e6:.1f} MB, ", end="")
     print(f"registered {(registered - before) / 1e6:.1f} MB, ", end="")

@@ -34,6 +34,12 @@ class Target(NamedTuple):
     pid: int
 
 
+def cpu_seconds(pid: int) -> float:
+    """User and system time of a process up to now."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
 def build_loadgen() -> Path:
     """Build the load generator; the folder with ``suite.sh`` and ``target/release/loadgen``."""
     folder = CACHE / "loadgen"

@@ -36,8 +36,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 from tests.support.servers.up import free_port
 
 from benchmarks.against_java import fill_page_cache, text
-from benchmarks.idle import processor
-from benchmarks.peers import Target, build_loadgen, java_broker, our_broker
+from benchmarks.peers import Target, build_loadgen, cpu_seconds, java_broker, our_broker
 from kerolox.admin import Admin
 from kerolox.errors import BrokerSystemError
 
@@ -131,7 +130,7 @@ class Pair:
 
     def processors(self) -> tuple[float, float]:
         """Seconds of CPU of both."""
-        return processor(self.master.pid), processor(self.slave.pid)
+        return cpu_seconds(self.master.pid), cpu_seconds(self.slave.pid)
 
 
 def produce(loadgen: Path, target: Target, topic: str, *options: str) -> dict[str, Any]:
@@ -202,16 +201,16 @@ def catch_up(loadgen: Path, pair: Pair) -> list[float]:
     count = CATCH_UP_BYTES // FILL_BODY_BYTES
     options = ["--size", str(FILL_BODY_BYTES), "--messages", str(count), "--inflight", "16"]
     produce(loadgen, pair.master, "fill", "--connections", "4", *options)
-    end, master_before = end_of(pair.master), processor(pair.master.pid)
+    end, master_before = end_of(pair.master), cpu_seconds(pair.master.pid)
     pair.start_slave()
-    first, slave_before = end_of(pair.slave), processor(pair.slave.pid)
+    first, slave_before = end_of(pair.slave), cpu_seconds(pair.slave.pid)
     start, deadline = time.monotonic(), time.monotonic() + SECONDS_MAX
     while (now := end_of(pair.slave)) < end and time.monotonic() < deadline:
         if now == first:
             start = time.monotonic()
         time.sleep(0.02)
     seconds, gib = time.monotonic() - start, (end - first) / (1 << 30)
-    used = processor(pair.master.pid) - master_before, processor(pair.slave.pid) - slave_before
+    used = cpu_seconds(pair.master.pid) - master_before, cpu_seconds(pair.slave.pid) - slave_before
     return [(end - first) / seconds, *(each / gib for each in used)]
 
 

@@ -26,8 +26,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from tests.support.servers.up import free_port
 
-from benchmarks.idle import processor
-from benchmarks.peers import Target, build_loadgen, our_broker
+from benchmarks.peers import Target, build_loadgen, cpu_seconds, our_broker
 from kerolox.protocol.codes import RequestCode
 from kerolox.protocol.command import RemotingCommand
 from kerolox.remoting.client import RemotingClient
@@ -105,11 +104,11 @@ def load(loadgen: Path, target: Target, seconds: int) -> tuple[int, float]:
     command += ["--broker", target.address, "--topic", "load", "--queues", "4"]
     command += ["--connections", "64", "--inflight", "4", "--size", "1024"]
     command += ["--warmup", "0", "--seconds", str(seconds)]
-    before = processor(target.pid)
+    before = cpu_seconds(target.pid)
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if not done.stdout:
         raise SystemExit(done.stderr)
-    return round(json.loads(done.stdout)["msgs_per_s"] * seconds), processor(target.pid) - before
+    return round(json.loads(done.stdout)["msgs_per_s"] * seconds), cpu_seconds(target.pid) - before
 
 
 def measure(target: Target, port: int, chosen: argparse.Namespace) -> None:

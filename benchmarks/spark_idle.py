@@ -26,6 +26,7 @@ sys.path.insert(0, str(ROOT))
 from tests.support.clients.spark import Sent, Topics  # noqa: E402
 from tests.support.servers.up import Up  # noqa: E402
 
+from benchmarks.peers import cpu_seconds  # noqa: E402
 from benchmarks.spark_read import start_spark  # noqa: E402
 from kerolox.kernel.choice import kernel_name  # noqa: E402
 from kerolox.spark.java import require_java  # noqa: E402
@@ -46,12 +47,6 @@ def processes(pid: int) -> dict[int, str]:
             for task in Path(f"/proc/{each}/task").iterdir():
                 pending += map(int, (task / "children").read_text().split())
     return found
-
-
-def cpu_seconds(pid: int) -> float:
-    """User and system time of one process."""
-    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 def used(seconds: float, broker: int) -> dict[str, float]:

@@ -22,7 +22,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from benchmarks.peers import ROOT, our_broker
+from benchmarks.peers import ROOT, cpu_seconds, our_broker
 
 
 def resident_mb(pid: int) -> float:
@@ -31,12 +31,6 @@ def resident_mb(pid: int) -> float:
     match = re.search(r"VmRSS:\s+(\d+) kB", status)
     assert match is not None
     return int(match.group(1)) / 1000
-
-
-def processor_seconds(pid: int) -> float:
-    """User and system time of a process up to now."""
-    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 @contextlib.contextmanager
@@ -53,7 +47,7 @@ def started(checkout: Path, kernel: str, idle_seconds: float) -> tuple[float, fl
     with tempfile.TemporaryDirectory(prefix="kerolox-bench-") as folder:
         begin = time.monotonic()
         with our_broker(Path(folder), kernel, checkout=checkout) as target:
-            seconds, used = time.monotonic() - begin, processor_seconds(target.pid)
+            seconds, used = time.monotonic() - begin, cpu_seconds(target.pid)
             time.sleep(idle_seconds)
             return seconds, used, resident_mb(target.pid)
 
