@@ -8,6 +8,7 @@ them (``__init__.pyi``), which ``tools/generate_names.py`` makes of this list.
 from __future__ import annotations
 
 import importlib
+import sys
 from collections.abc import Callable, Mapping
 
 _BLOCKING = "kerolox.client.sync._generated"
@@ -162,27 +163,29 @@ _ADMIN = {
 """By module: what operators use."""
 
 
-def origins(*tables: Mapping[str, tuple[str, ...]]) -> dict[str, str]:
+def _origins(*tables: Mapping[str, tuple[str, ...]]) -> dict[str, str]:
     """Name → module, of tables by module."""
     return {name: module for table in tables for module, names in table.items() for name in names}
 
 
-CLIENT = origins(_CLIENTS, _OF_BOTH)
+CLIENT = _origins(_CLIENTS, _OF_BOTH)
 """Name → module."""
 
-SYNC = dict.fromkeys(origins(_CLIENTS), _BLOCKING) | origins(_OF_BOTH)
+SYNC = dict.fromkeys(_origins(_CLIENTS), _BLOCKING) | _origins(_OF_BOTH)
 
-ADMIN = origins(_ADMIN)
+ADMIN = _origins(_ADMIN)
 
-KEROLOX = CLIENT | origins(_MORE)
+KEROLOX = CLIENT | _origins(_MORE)
 
 
 def importer(package: str, places: Mapping[str, str]) -> Callable[[str], object]:
-    """The ``__getattr__`` of a package: a public name, imported now."""
+    """The ``__getattr__`` of a package: a public name, imported now, and kept there."""
 
     def get(name: str) -> object:
         if name not in places:
             raise AttributeError(f"module {package!r} has no attribute {name!r}")
-        return getattr(importlib.import_module(places[name]), name)
+        found = getattr(importlib.import_module(places[name]), name)
+        setattr(sys.modules[package], name, found)
+        return found
 
     return get

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from importlib import import_module
 from typing import TYPE_CHECKING
+
+from kerolox.public_names import importer
 
 if TYPE_CHECKING:
     from kerolox.spark.positions.offsets import DataLossError
@@ -23,22 +24,18 @@ __all__ = [
 ]
 
 _HOMES = {
-    "DataLossError": "positions.offsets",
-    "Figures": "progress",
-    "ProgressListener": "progress",
-    "RocketMQDataSource": "source",
-    "RocketMQStoreDataSource": "store.source",
-    "lag": "progress",
-    "register": "source",
-    "register_store": "store.source",
+    "DataLossError": "kerolox.spark.positions.offsets",
+    "Figures": "kerolox.spark.progress",
+    "ProgressListener": "kerolox.spark.progress",
+    "RocketMQDataSource": "kerolox.spark.source",
+    "RocketMQStoreDataSource": "kerolox.spark.store.source",
+    "lag": "kerolox.spark.progress",
+    "register": "kerolox.spark.source",
+    "register_store": "kerolox.spark.store.source",
 }
 
-
-def __getattr__(name: str) -> object:
-    """A public name, imported now: each Python process of Spark imports this package."""
-    if name in _HOMES:
-        return getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+# Each Python process of Spark imports this package.
+__getattr__ = importer(__name__, _HOMES)
 
 
 def __dir__() -> list[str]:

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 import kerolox
-from kerolox import client, errors
+from kerolox import admin, client, errors
 from kerolox.client import sync
 from kerolox.client.core.sending.request_reply import ReplyMessage
 from kerolox.client.core.validate import check_body
@@ -40,6 +40,13 @@ def test_all_that_users_of_clients_need_is_in_kerolox() -> None:
         for name in module.__all__:
             assert getattr(kerolox, name) is getattr(module, name)
     assert set(kerolox.__all__) <= set(dir(kerolox))
+
+
+@pytest.mark.parametrize("package", [kerolox, client, sync, admin])
+def test_a_public_name_is_kept_in_its_package_after_its_first_use(package: ModuleType) -> None:
+    for name in package.__all__:
+        found = getattr(package, name)
+        assert vars(package)[name] is found
 
 
 def test_an_unknown_name_is_an_attribute_error() -> None:

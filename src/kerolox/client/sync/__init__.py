@@ -21,7 +21,6 @@ def __getattr__(name: str) -> object:
 
         for blocking, source in zip(found.__mro__, getattr(client, name).__mro__, strict=True):
             documented(blocking, source)
-    globals()[name] = found
     return found
 
 
