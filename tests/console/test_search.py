@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import uuid
 from typing import TYPE_CHECKING
 
@@ -88,6 +89,33 @@ async def test_a_search_says_in_how_many_topics_it_looked(
     page = (await viewer.look("/search/inside", q="key-1", topic=topic)).text
     assert "topics were searched" not in page
     assert "/message?topic=" in page
+
+
+async def test_a_search_ends_in_its_time_and_with_a_request_that_is_given_up(
+    console: Console, topic_of_console: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = ended = 0
+
+    async def never(_topic: str, _key: str, *, max_messages: int) -> list[MessageExt]:
+        nonlocal asked, ended
+        asked += max_messages > 0
+        try:
+            await asyncio.Event().wait()
+        finally:
+            ended += 1
+        return []
+
+    monkeypatch.setattr(console.admin, "messages_by_key", never)
+    viewer = Visitor(console, "viewer")
+    searching = asyncio.ensure_future(viewer.look("/search/inside", q="x", topic=topic_of_console))
+    await until(lambda: asked == 1)
+    searching.cancel()
+    await asyncio.wait((searching,))
+    assert (searching.cancelled(), ended) == (True, 1)
+    monkeypatch.setattr(search, "SEARCH_SECONDS_MAX", 0.05)
+    page = (await viewer.look("/search/inside", q="x", topic=topic_of_console)).text
+    assert "0 of 1 topics were searched" in page
+    assert (asked, ended) == (2, 2)
 
 
 async def test_clients_are_found_by_their_ids_whether_they_send_or_consume(

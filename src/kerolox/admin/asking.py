@@ -40,11 +40,14 @@ async def ask_each(
 
 
 async def answers_of(
-    keys: Iterable[_Key], ask: Callable[[_Key], Awaitable[_Result]]
+    keys: Iterable[_Key],
+    ask: Callable[[_Key], Awaitable[_Result]],
+    *,
+    at_once_max: int = ASKED_AT_ONCE_MAX,
 ) -> tuple[dict[_Key, _Result], dict[_Key, KeroloxError]]:
     """Ask about each of them: the answers, and the errors of those that gave none."""
     asked = list(dict.fromkeys(keys))
-    room = asyncio.Semaphore(ASKED_AT_ONCE_MAX)
+    room = asyncio.Semaphore(at_once_max)
 
     async def ask_one(key: _Key) -> _Result | KeroloxError:
         async with room:

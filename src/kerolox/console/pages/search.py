@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Awaitable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from starlette.responses import Response
@@ -109,20 +109,12 @@ async def _messages(visit: Visit, wanted: str, topic: str) -> Messages:
             place = (each.topic, each.queue_id, each.queue_offset, each.broker_name)
             seen.setdefault(place, each)
 
-    room = asyncio.Semaphore(TOPICS_AT_ONCE_MAX)
-
     async def search_in(name: str) -> None:
-        async with room:
-            if len(seen) >= MESSAGES_SHOWN_MAX:
-                return
-            with contextlib.suppress(KeroloxError):
-                # Producers' ids are in the index like keys.
-                add(
-                    await visit.admin.messages_by_key(
-                        name, wanted, max_messages=MESSAGES_OF_TOPIC_MAX
-                    )
-                )
-                result.searched += 1
+        if len(seen) >= MESSAGES_SHOWN_MAX:
+            return
+        # Producers' ids are in the index like keys.
+        add(await visit.admin.messages_by_key(name, wanted, max_messages=MESSAGES_OF_TOPIC_MAX))
+        result.searched += 1
 
     async def by_place() -> None:
         with contextlib.suppress(KeroloxError):
@@ -131,8 +123,12 @@ async def _messages(visit: Visit, wanted: str, topic: str) -> Messages:
 
     names = [topic] if topic else await _newest_first(visit)
     result.topics = len(names)
-    searches = [by_place(), *(search_in(name) for name in names[:TOPICS_SEARCHED_MAX])]
-    await _within(searches, SEARCH_SECONDS_MAX)
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(SEARCH_SECONDS_MAX):
+            await asyncio.gather(
+                by_place(),
+                answers_of(names[:TOPICS_SEARCHED_MAX], search_in, at_once_max=TOPICS_AT_ONCE_MAX),
+            )
     result.found = sorted(seen.values(), key=lambda each: -each.store_timestamp)
     return result
 
@@ -182,13 +178,3 @@ async def _clients(visit: Visit, wanted: str) -> list[Found]:
         ),
         key=lambda each: (each.client_id, not each.is_consumer, each.group),
     )
-
-
-async def _within(searches: Iterable[Awaitable[None]], seconds: float) -> None:
-    """Run all of them, each as far as it comes in that time."""
-    tasks = [asyncio.ensure_future(each) for each in searches]
-    _, late = await asyncio.wait(tasks, timeout=seconds)
-    for task in late:
-        task.cancel()
-    if late:
-        await asyncio.wait(late)
