@@ -18,7 +18,7 @@ from tests.console.site import Visitor
 from tests.support.eventually import until
 
 if TYPE_CHECKING:
-    from kerolox.admin import Admin
+    from kerolox.admin import Admin, SubscriptionGroupConfig
     from kerolox.console.console import Console
 
 ROW = re.compile(r'<tr data-key="([^"]+)">(.*?)</tr>', re.DOTALL)
@@ -162,6 +162,36 @@ async def test_groups_are_ordered_by_lag_and_paused_ones_shown_alone(
     assert await names(sort="lag", order="asc") == ["near", "far"]
     assert await names(state="paused") == ["far"]
     assert "1 paused" not in (await viewer.look("/groups", q=prefix)).text
+
+
+async def test_pages_ask_for_groups_once_and_forget_members_of_those_that_are_gone(
+    console: Console, topic_of_console: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    group, viewer = f"g{uuid.uuid4().hex[:8]}", Visitor(console, "viewer")
+    await console.admin.update_group(group)
+    console.expire()
+    await console.sampler.newest()  # it asks for groups of its own
+    asked = 0
+    group_table = console.admin.all_group_settings
+
+    async def counted(broker: str, *, internal: bool) -> dict[str, SubscriptionGroupConfig]:
+        nonlocal asked
+        asked += 1
+        return await group_table(broker, internal=internal)
+
+    monkeypatch.setattr(console.admin, "all_group_settings", counted)
+    shown = (await viewer.look("/groups", q="")).text
+    everything = (await viewer.look("/groups", all="1")).text
+    assert group in shown
+    assert "TOOLS_CONSUMER" in everything
+    assert "TOOLS_CONSUMER" not in shown
+    await viewer.look("/search", q=group)
+    assert asked == 1
+    assert group in console.members.known([group])
+    await console.admin.delete_group(group)
+    console.cache.clear()
+    await viewer.look("/groups", q="other")
+    assert console.members.known([group]) == {}
 
 
 async def test_what_is_gathered_keeps_no_page_waiting_and_is_asked_once() -> None:

@@ -27,6 +27,7 @@ from kerolox.console.security.audit import Audit
 from kerolox.console.security.sessions import Sessions
 from kerolox.console.security.users import Users
 from kerolox.errors import ClientError, ConsumerNotOnlineError, KeroloxError, NotFoundError
+from kerolox.protocol.names import is_system_group
 
 if TYPE_CHECKING:
     from kerolox.console.settings import ConsoleSettings
@@ -61,11 +62,12 @@ class _ClusterQuestions:
         self, *, internal: bool = False
     ) -> tuple[dict[str, GroupState], dict[str, KeroloxError]]:
         """The same, and why the other masters do not report, by broker's name."""
-        return await self._cache.get(
-            ("groups", internal),
-            KEPT_SECONDS,
-            lambda: group_states_told(self._admin, internal=internal),
+        states, silent = await self._cache.get(
+            "groups", KEPT_SECONDS, lambda: group_states_told(self._admin, internal=True)
         )
+        if not internal:
+            states = {name: each for name, each in states.items() if not is_system_group(name)}
+        return states, silent
 
     async def check_group(self, name: str) -> None:
         """Refuse a group that the cluster does not know.

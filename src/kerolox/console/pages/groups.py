@@ -63,7 +63,9 @@ async def listed(visit: Visit) -> Response:
         return None if progress is None else _progress_value(progress, order.column)
 
     shown = slice_of(order.sorted(found, value, str), visit.number("page", 1, 1))
-    online = await visit.console.members.get(shown.items, seconds_max=KEPT_SECONDS)
+    members = visit.console.members
+    members.keep_only(await visit.console.cluster.group_states(internal=True))
+    online = await members.get(shown.items, seconds_max=KEPT_SECONDS)
     rows = [(name, states[name], name in online, online.get(name)) for name in shown.items]
     return visit.page(
         "groups.html",
