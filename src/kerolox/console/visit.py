@@ -198,6 +198,29 @@ class Visit:
         """Have the browser ask for another page."""
         return RedirectResponse(location, 303)
 
+    def set_cookie(
+        self, response: Response, name: str, value: str, seconds: int | None = None
+    ) -> None:
+        """Have the browser send a cookie to this console alone. ``seconds``: how long it is kept;
+        None: until the browser ends."""
+        response.set_cookie(
+            name,
+            value,
+            max_age=seconds,
+            path=self._cookie_path,
+            secure=self.request.url.scheme == "https",
+            httponly=True,
+            samesite="strict",
+        )
+
+    def forget_cookie(self, response: Response, name: str) -> None:
+        """Have the browser forget a cookie."""
+        response.delete_cookie(name, path=self._cookie_path)
+
+    @property
+    def _cookie_path(self) -> str:
+        return self.console.settings.root_path or "/"
+
 
 def is_refresh(request: Request) -> bool:
     """Whether a page asks for itself again, which is no sign that somebody is there."""

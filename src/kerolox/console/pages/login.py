@@ -9,7 +9,7 @@ from kerolox.console.security.sessions import new_key
 from kerolox.console.security.users import PASSWORD_CHARACTERS_MAX
 from kerolox.console.visit import COOKIE, Visit
 
-__all__ = ["cookie_path", "form", "health", "inside_or_start", "log_in", "log_out"]
+__all__ = ["form", "health", "inside_or_start", "log_in", "log_out"]
 
 
 async def health(_visit: Visit) -> Response:
@@ -45,7 +45,7 @@ async def log_in(visit: Visit) -> Response:
     if visit.session is not None:
         console.sessions.end(visit.cookie)
     response = visit.go(inside_or_start(visit))
-    _set_cookie(visit, response, console.sessions.begin(name, user))
+    visit.set_cookie(response, COOKIE, console.sessions.begin(name, user))
     return response
 
 
@@ -54,14 +54,14 @@ async def log_out(visit: Visit) -> Response:
     visit.console.sessions.end(visit.cookie)
     visit.console.audit.session("logout", visit.name, visit.address)
     response = visit.go(visit.path("/login"))
-    response.delete_cookie(COOKIE, path=cookie_path(visit))
+    visit.forget_cookie(response, COOKIE)
     return response
 
 
 def _page(visit: Visit, status: int, fault: str) -> Response:
     visit.cookie = visit.cookie or new_key()
     response = visit.page("login.html", status, fault=fault, next_page=_next(visit))
-    _set_cookie(visit, response, visit.cookie)
+    visit.set_cookie(response, COOKIE, visit.cookie)
     return response
 
 
@@ -80,19 +80,3 @@ def inside_or_start(visit: Visit) -> str:
     if not _is_inside(_next(visit)):
         return visit.path("/")
     return f"{visit.console.settings.root_path}{_next(visit)}"
-
-
-def cookie_path(visit: Visit) -> str:
-    """Of the console's cookies."""
-    return visit.console.settings.root_path or "/"
-
-
-def _set_cookie(visit: Visit, response: Response, value: str) -> None:
-    response.set_cookie(
-        COOKIE,
-        value,
-        path=cookie_path(visit),
-        secure=visit.request.url.scheme == "https",
-        httponly=True,
-        samesite="strict",
-    )

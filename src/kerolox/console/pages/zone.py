@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from starlette.responses import Response
 
-from kerolox.console.pages.login import cookie_path, inside_or_start
+from kerolox.console.pages.login import inside_or_start
 from kerolox.console.visit import ZONE_COOKIE, Visit
 from kerolox.console.zones import local_zone_name, zone_names, zone_of
 from kerolox.errors import ClientError
@@ -25,17 +25,8 @@ async def choose(visit: Visit) -> Response:
     if name and zone_of(name) is None:
         raise ClientError(f"there is no time zone {name!r}")
     response = visit.go(inside_or_start(visit))
-    path = cookie_path(visit)
-    if not name:
-        response.delete_cookie(ZONE_COOKIE, path=path)
-        return response
-    response.set_cookie(
-        ZONE_COOKIE,
-        name,
-        max_age=KEPT_SECONDS,
-        path=path,
-        secure=visit.request.url.scheme == "https",
-        httponly=True,
-        samesite="strict",
-    )
+    if name:
+        visit.set_cookie(response, ZONE_COOKIE, name, KEPT_SECONDS)
+    else:
+        visit.forget_cookie(response, ZONE_COOKIE)
     return response
