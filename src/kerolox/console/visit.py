@@ -111,13 +111,12 @@ class Visit:
     @property
     def zone_name(self) -> str:
         """The time zone that the browser has chosen; empty: the console's own."""
-        name = self.request.cookies.get(ZONE_COOKIE, "")
-        return name if zone_of(name) is not None else ""
+        return self.request.cookies.get(ZONE_COOKIE, "") if self.zone is not None else ""
 
     @property
     def zone(self) -> datetime.tzinfo | None:
         """The same; None: the console's own."""
-        return zone_of(self.zone_name)
+        return zone_of(self.request.cookies.get(ZONE_COOKIE, ""))
 
     def may(self, role: Role) -> bool:
         """Whether an action of that role would be done."""

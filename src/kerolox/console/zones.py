@@ -13,9 +13,9 @@ _DATE = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}")
 
 
 @cache
-def zone_names() -> tuple[str, ...]:
-    """Those that this machine knows, sorted; UTC at least."""
-    return tuple(sorted({"UTC", *zoneinfo.available_timezones()} - {"localtime"}))
+def zone_names() -> frozenset[str]:
+    """Those that this machine knows; UTC at least."""
+    return frozenset({"UTC", *zoneinfo.available_timezones()} - {"localtime"})
 
 
 def zone_of(name: str) -> datetime.tzinfo | None:
@@ -23,7 +23,7 @@ def zone_of(name: str) -> datetime.tzinfo | None:
     if name == "UTC":
         return datetime.UTC
     # Only names of the list become names of files.
-    return zoneinfo.ZoneInfo(name) if name and name in zone_names() else None
+    return zoneinfo.ZoneInfo(name) if name in zone_names() else None
 
 
 def local_zone_name() -> str:

@@ -16,7 +16,7 @@ KEPT_SECONDS = 365 * 86_400
 
 async def form(visit: Visit) -> Response:
     """The page with all zones."""
-    return visit.page("zone.html", zones=zone_names(), local=local_zone_name())
+    return visit.page("zone.html", zones=sorted(zone_names()), local=local_zone_name())
 
 
 async def choose(visit: Visit) -> Response:
