@@ -94,6 +94,11 @@ class _ClusterQuestions:
         out."""
         return await self._cache.get("topic settings", KEPT_SECONDS, self._topic_settings)
 
+    async def broker_addresses(self) -> set[str]:
+        """``host:port`` of all brokers, masters and slaves."""
+        info = await self.info()
+        return {address for broker in info.nodes() for address in broker.addresses.values()}
+
     async def broker_address(self, address: str) -> str:
         """An address that a page was asked for, if a broker has it.
 
@@ -101,9 +106,8 @@ class _ClusterQuestions:
             ClientError: no broker of the cluster has it. Else the console would connect to
                 wherever somebody likes.
         """
-        for broker in (await self.info()).nodes():
-            if address in broker.addresses.values():
-                return address
+        if address in await self.broker_addresses():
+            return address
         raise ClientError(f"no broker of the cluster has the address {address!r}")
 
     async def _topic_settings(self) -> dict[str, dict[str, TopicConfig]]:

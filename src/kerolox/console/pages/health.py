@@ -23,8 +23,7 @@ async def findings(visit: Visit) -> Response:
     """All that the last check found."""
     checks = visit.console.health
     health = checks.newest()
-    info = await visit.console.cluster.info()
-    addresses = {each for node in info.nodes() for each in node.addresses.values()}
+    addresses = await visit.console.cluster.broker_addresses()
     return visit.page(
         "health.html",
         health=health,

@@ -222,9 +222,7 @@ async def names_a_broker(visit: Visit, key: str) -> bool:
     """Whether the broker that such an id names is one of the cluster's. Else the console would
     connect to wherever somebody likes."""
     located = MessageId.parse(key)
-    address = f"{located.host}:{located.port}"
-    nodes = (await visit.console.cluster.info()).nodes()
-    return any(address in node.addresses.values() for node in nodes)
+    return f"{located.host}:{located.port}" in await visit.console.cluster.broker_addresses()
 
 
 async def _ends(visit: Visit, topic: str) -> dict[MessageQueue, int]:
