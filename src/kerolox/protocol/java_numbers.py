@@ -1,7 +1,8 @@
-"""Numbers in texts, read as Java reads them."""
+"""The bounds of Java's numbers, and numbers in texts, read as Java reads them."""
 
 from __future__ import annotations
 
+INT_MAX = (1 << 31) - 1
 LONG_MAX = (1 << 63) - 1
 LONG_MIN = -(1 << 63)
 _DIGITS_MAX = len(str(LONG_MAX))

@@ -64,13 +64,13 @@ from kerolox.protocol.headers import (
     TopicHeader,
     TopicsHeader,
 )
+from kerolox.protocol.java_numbers import INT_MAX
 from kerolox.protocol.names import RETRY_PREFIX, SCHEDULE_TOPIC, has_name_characters
 from kerolox.release import __version__
 from kerolox.remoting.router import Reply, Request, Router
 from kerolox.store.queues.consume_queue_ext import ExtUnit
 
 VERSION_TEXT = version_text(VERSION)
-JAVA_INT_MAX = (1 << 31) - 1
 QUEUE_ENTRIES_MAX = 1024
 """Entries that one QUERY_CONSUME_QUEUE shows at most."""
 
@@ -454,7 +454,7 @@ async def runtime_info(broker: Context, header: EmptyHeader, request: Request) -
     values["earliestMessageTimeStamp"] = earliest_of_log(broker.store)
     values["startAcceptSendRequestTimeStamp"] = config.start_accept_send_request_time_stamp
     buffers = store.transient_buffers
-    values["remainTransientStoreBufferNumbs"] = JAVA_INT_MAX if buffers < 0 else buffers
+    values["remainTransientStoreBufferNumbs"] = INT_MAX if buffers < 0 else buffers
     if buffers >= 0:
         uncommitted = store.stats()["uncommitted_bytes"]
         values["remainHowManyDataToCommit"] = _bytes_text(uncommitted)

@@ -43,13 +43,13 @@ from kerolox.protocol.headers import (
     TopicHeader,
     ViewBrokerStatsHeader,
 )
+from kerolox.protocol.java_numbers import LONG_MAX
 from kerolox.remoting.router import Reply, Request, Router
 from kerolox.remoting.time_slices import TimeSlices
 from kerolox.text import printable
 
 CALL_SECONDS_MAX = 10.0
 STATUS_SECONDS_MAX = 5.0
-JAVA_LONG_MAX = (1 << 63) - 1
 
 _log = logging.getLogger(__name__)
 
@@ -183,8 +183,8 @@ async def correction_offset(
     for queue_id, offset in broker.tables.offsets.of_topic(
         header.compare_group, header.topic
     ).items():
-        if lowest.get(queue_id, JAVA_LONG_MAX) > offset:
-            lowest[queue_id] = JAVA_LONG_MAX
+        if lowest.get(queue_id, LONG_MAX) > offset:
+            lowest[queue_id] = LONG_MAX
     return Reply(body=encode_body({"correctionOffsets": lowest}))
 
 

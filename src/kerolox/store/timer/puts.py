@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from kerolox.message import PropertyKey
 from kerolox.protocol.codes import ResponseCode
-from kerolox.protocol.java_numbers import LONG_MAX, java_long
+from kerolox.protocol.java_numbers import INT_MAX, LONG_MAX, java_long
 from kerolox.protocol.names import TIMER_TOPIC
 from kerolox.store.timer.log import FILE_BYTES
 from kerolox.store.timer.wheel import SLOTS
@@ -22,7 +22,6 @@ NEVER_ENQUEUED = LONG_MAX
 
 BLANK_SLOTS = 60
 """Steps of the wheel that stay empty between what is over and what is to come."""
-_INT_MAX = (1 << 31) - 1
 
 _TIMES = (
     (PropertyKey.TIMER_DELAY_SECONDS, 1_000, True),
@@ -53,7 +52,7 @@ class TimerSettings(NamedTuple):
     """``timerMaxDelaySec``."""
     roll_window_slots: int = 2 * 86_400
     """``timerRollWindowSlot``: steps; a number out of range counts as the largest."""
-    slot_messages: int = _INT_MAX
+    slot_messages: int = INT_MAX
     """``timerCongestNumEachSlot``: from here on puts are refused, see :func:`decide_put`."""
     log_file_bytes: int = FILE_BYTES
     """``mappedFileSizeTimerLog``."""
@@ -184,7 +183,7 @@ def real_place(properties: Mapping[str, str]) -> RealPlace | None:
     else than the timer put it there."""
     topic = properties.get(PropertyKey.REAL_TOPIC, "")
     queue_id = java_long(properties.get(PropertyKey.REAL_QUEUE_ID, ""))
-    if not topic or queue_id is None or not 0 <= queue_id <= _INT_MAX:
+    if not topic or queue_id is None or not 0 <= queue_id <= INT_MAX:
         return None
     return RealPlace(topic, queue_id)
 
