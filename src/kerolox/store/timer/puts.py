@@ -120,17 +120,18 @@ def decide_put(
     """
     if is_half or topic == TIMER_TOPIC:
         return AsItIs()
-    given = tuple(name for name, _, _ in _TIMES if name in properties)
+    given = tuple(each for each in _TIMES if each[0] in properties)
     if delay_level > 0:
-        return AsItIs(given)
+        return AsItIs(tuple(name for name, _, _ in given))
     if not given or PropertyKey.TIMER_OUT in properties:
         return AsItIs()
     if not settings.is_enabled:
         return Refused(ResponseCode.SYSTEM_ERROR, _NOT_ENABLED)
-    deliver_ms = _moment(properties, now_ms)
-    if deliver_ms is None:
-        value = printable(properties[given[0]])
-        return _illegal(settings, f'{given[0]} is no number: "{value}"')
+    name, unit_ms, is_delay = given[0]
+    number = java_long(properties[name])
+    if number is None:
+        return _illegal(settings, f'{name} is no number: "{printable(properties[name])}"')
+    deliver_ms = number * unit_ms + is_delay * now_ms
     if deliver_ms <= now_ms:
         if PropertyKey.TIMER_DELETES in properties:
             return _illegal(settings, f"the moment {deliver_ms} is over at {now_ms}")
@@ -149,15 +150,6 @@ def decide_put(
             PropertyKey.REAL_QUEUE_ID: str(queue_id),
         },
     )
-
-
-def _moment(properties: Mapping[str, str], now_ms: int) -> int | None:
-    for name, unit_ms, is_delay in _TIMES:
-        text = properties.get(name)
-        if text is not None:
-            number = java_long(text)
-            return None if number is None else number * unit_ms + is_delay * now_ms
-    return None
 
 
 def _illegal(settings: TimerSettings, why: str) -> Refused:
