@@ -20,7 +20,6 @@ FAR = 1 << 40
 HALF = properties(TRAN_MSG="true", PGROUP="PG")
 
 OK = int(ResponseCode.SUCCESS)
-DISK_LATE = int(ResponseCode.FLUSH_DISK_TIMEOUT)
 NO_SLAVE = int(ResponseCode.SLAVE_NOT_AVAILABLE)
 SLAVE_LATE = int(ResponseCode.FLUSH_SLAVE_TIMEOUT)
 

@@ -59,7 +59,6 @@ ANSWERED_AT_ONCE_MAX = 250
 PUT_TIME_MS_MAX = 10_001
 """Longer than the last limit of the statistics: stands for every longer time."""
 
-_FOUND = int(GetMessageStatus.FOUND)
 _NOBODY = -1
 
 _OVERFLOW_ONE = int(GetMessageStatus.OFFSET_OVERFLOW_ONE)

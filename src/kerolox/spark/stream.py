@@ -76,7 +76,6 @@ class StreamPlanner:
         limit = options.max_offsets_per_trigger
         check_limit("maxOffsetsPerTrigger", limit, has_limits=HAS_READ_LIMITS)
         self._options = options
-        self._schema = schema
         self._cluster: ClusterView | None = None
         self._target: SourcePosition | None = None
         """Where a run with an end ends."""

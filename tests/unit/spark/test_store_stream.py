@@ -52,7 +52,7 @@ def reader(*paths: Path, **given: str) -> StoreStreamPlanner:
 
 
 def batch(source: StoreStreamPlanner, start: Document, end: Document) -> list[dict[str, Any]]:
-    options, schema = source._options, source._schema
+    options, schema = source._options, store_schema(COLUMNS)
     return [
         row
         for partition in source.partitions(start, end)

@@ -92,7 +92,6 @@ class StoreStreamPlanner:
         limit = options.max_bytes_per_trigger
         check_limit("maxBytesPerTrigger", limit, has_limits=HAS_READ_LIMITS)
         self._options = options
-        self._schema = schema
         self._initial: Document | None = None
         self._last: Document | None = None
         """Where the newest batch ends; PySpark 4.1 does not report."""

@@ -76,7 +76,6 @@ class Transaction:
     """
 
     def __init__(self, options: SinkOptions, query: str, batch: int) -> None:
-        self._options = options
         self._query = query
         self._batch = batch
         self._store = store_of(options, query)

@@ -111,7 +111,6 @@ class LocalFile:
     """A local :class:`StoreFile`."""
 
     def __init__(self, path: str) -> None:
-        self._path = path
         self._descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
 
     def read_at(self, position: int, size: int) -> bytes:
