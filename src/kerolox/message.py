@@ -213,6 +213,13 @@ class Message:
         if properties is not None:
             _check_properties(properties)
 
+    def __post_init__(self) -> None:
+        """The same checks, for dataclasses that are made of this one: they have an ``__init__`` of
+        their own."""
+        check_body_type(self.body)
+        check_parts(self)
+        _check_properties(self.properties)
+
     def __repr__(self) -> str:
         return _message_text(self)
 

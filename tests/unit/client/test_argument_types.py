@@ -228,9 +228,12 @@ def test_no_setting_is_of_a_wrong_type(name: str) -> None:
         ({"properties": {"a": 1}}, "names and values are texts"),
     ],
 )
-def test_a_message_is_not_made_of_parts_of_a_wrong_type(parts: dict[str, Any], text: str) -> None:
+@pytest.mark.parametrize("make", [Message, aio.ReplyMessage])
+def test_a_message_is_not_made_of_parts_of_a_wrong_type(
+    parts: dict[str, Any], text: str, make: Callable[..., Message]
+) -> None:
     with pytest.raises(MessageRejectedError, match=text.replace("(str)", r"\(str\)")):
-        Message(**{"topic": "Types", "body": b"x", **parts})
+        make(**{"topic": "Types", "body": b"x", **parts})
 
 
 @pytest.mark.parametrize("kernel", KERNELS)

@@ -11,13 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from kerolox.errors import MessageRejectedError, RemoteProtocolError, ReplyError
-from kerolox.message import (
-    Message,
-    MessageExt,
-    PropertyKey,
-    check_body_type,
-    decode_properties,
-)
+from kerolox.message import Message, MessageExt, PropertyKey, decode_properties
 from kerolox.protocol.compression import inflate_body
 from kerolox.protocol.names import REPLY_TOPIC_SUFFIX
 from kerolox.text import printable, wrong_type
@@ -45,9 +39,6 @@ class ReplyMessage(Message):
     ttl_ms: str = ""
     error: str = ""
     """Why there is no answer; empty: there is one."""
-
-    def __post_init__(self) -> None:
-        check_body_type(self.body)
 
     def wire_properties(self) -> dict[str, str]:
         """As of any message, and which request it answers."""
