@@ -11,12 +11,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from functools import cache
 from operator import lt
-from typing import NamedTuple, Protocol, cast
+from typing import TYPE_CHECKING, NamedTuple, Protocol, cast
 
 import msgspec
 
-from kerolox.codec import python_answers
-from kerolox.codec.python_answers import PullAnswer
 from kerolox.errors import RemoteProtocolError
 from kerolox.kernel.choice import kernel_name, load_kernel
 from kerolox.message import MessageExt, RecordParts
@@ -24,6 +22,9 @@ from kerolox.protocol.codes import VERSION, LanguageCode, RequestCode
 from kerolox.protocol.compression import inflate_body
 from kerolox.protocol.framing import LENGTHS
 from kerolox.protocol.records import decode_record, head_part, head_size, record_fault
+
+if TYPE_CHECKING:
+    from kerolox.codec.python_answers import PullAnswer
 
 CHANGING_FIELDS = ("queueOffset", "sysFlag", "commitOffset")
 """Fields of a pull that change from pull to pull, in the order of its header."""
@@ -109,7 +110,11 @@ class MessageCodec(Protocol):
 def message_codec() -> MessageCodec:
     """The decoder of the kernel that this process uses."""
     chosen = kernel_name()
-    return cast("MessageCodec", load_kernel(chosen) if chosen == "native" else python_answers)
+    if chosen == "native":
+        return cast("MessageCodec", load_kernel(chosen))
+    from kerolox.codec import python_answers
+
+    return cast("MessageCodec", python_answers)
 
 
 class _PulledParts:
