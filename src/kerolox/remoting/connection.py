@@ -68,7 +68,14 @@ else:
 
 
 def have_reset(sock: socket.socket) -> None:
-    """Make the next close of a socket a reset.
+    """Make the next close of a socket a reset, which Java clients hear at once.
+
+    A Java client whose connection is reset fails the requests that wait on it, and tries again.
+    When the stream just ends it waits for each of them until its time is over
+    (``NettyRemotingClient`` calls ``failFast`` for an exception only), and one may always be on its
+    way when a server stops. A reset drops what the peer's system has not received, so it comes
+    after that (:func:`has_arrived`). What it has received, a Linux system still gives to its
+    reader.
 
     Raises:
         OSError: the socket is closed.

@@ -435,7 +435,7 @@ class RemotingServer:
     async def stop(self) -> None:
         """Stop listening and end all connections, in about two seconds at most. Requests whose
         handlers do not finish are answered with SERVICE_NOT_AVAILABLE; see
-        :mod:`kerolox.remoting.connection` for those that are not read any more."""
+        :func:`kerolox.remoting.connection.have_reset` for those that are not read any more."""
         if not self._servers:
             return
         servers, self._servers = self._servers, []

@@ -109,7 +109,13 @@ SILENT_SECONDS_MAX = 2.5
 
 
 class Silence:
-    """What one connection knows of its peer's silence."""
+    """What one connection knows of its peer's silence.
+
+    A request whose time is over says little: its peer may be slow, or its own limit short. A peer
+    of which nothing at all arrives while requests, one after the other, wait for
+    ``SILENT_SECONDS_MAX`` is stopped or out of reach, or a firewall has forgotten the connection.
+    It is closed then (``clientCloseSocketIfTimeout``), so that the next request opens another.
+    """
 
     __slots__ = ("_since", "received_at")
 
@@ -193,8 +199,7 @@ class PullRequests(Requests):
 
 NO_CAPACITY = (
     "no capacity in time for {}: the peer takes no more, or leaves too many requests unanswered; "
-    "it is"
-    " stopped or overloaded, or more is sent than it can take. The request was not sent"
+    "it is stopped or overloaded, or more is sent than it can take. The request was not sent"
 )
 
 MakeSends = Callable[[Sequence[dict[int, Any]], dict[int, Any]], "SendChannel"]

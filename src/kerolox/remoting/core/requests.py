@@ -24,7 +24,11 @@ _Ended = TypeVar("_Ended")
 
 
 class Endings:
-    """Ends requests in the order in which they were given."""
+    """Ends requests in the order in which they were given, some of them in each iteration.
+
+    When a connection with thousands of open requests is lost, each caller goes on and does
+    something. Others have turns in between.
+    """
 
     __slots__ = ("_lots", "_next_iteration", "_start")
 
@@ -189,9 +193,8 @@ class Timed(Protocol):
 
 
 class Requests:
-    """The requests of one end. Those of a server to its clients; who pulls has more
-    (:mod:`kerolox.remoting.core.client_requests`), and a client that sends
-    (:mod:`kerolox.remoting.core.client_requests`)."""
+    """The requests of one end. Those of a server to its clients; who pulls has more, and a client
+    that sends (:mod:`kerolox.remoting.core.client_requests`)."""
 
     __slots__ = ("_arm", "_endings", "_tables", "calls")
 

@@ -80,7 +80,11 @@ def avoid_ms(latency_ms: float) -> int:
 
 
 class LatencyFaults:
-    """The latency of brokers, as one producer measured it (``MQFaultStrategy``)."""
+    """The latency of brokers, as one producer measured it (``MQFaultStrategy``).
+
+    How long a send took decides how long its broker is avoided. A broker is never shut out: when
+    all are being avoided, one of the better half is taken.
+    """
 
     def __init__(self, now_ms: Callable[[], float]) -> None:
         """``now_ms``: a clock that never goes back."""
@@ -126,6 +130,12 @@ class LatencyFaults:
 
 
 Selector = Callable[[Sequence[MessageQueue], Message], MessageQueue]
+"""The choice of a message's queue, for ``selector=`` of a send.
+
+The queues that it gets are in the order that Java's producers see: by broker name, then by number;
+where the name servers have an ordered-topic setting, in its order. So Java and Kerolox choose
+alike.
+"""
 
 OrderingKey = str | int
 """What keeps messages in order: those with the same key go to the same queue."""

@@ -97,7 +97,12 @@ def pause_ms(tried: Sequence[str], broker_name: str) -> int:
 
 
 class Tries:
-    """The tries of one send, and their results."""
+    """The tries of one send, and their results.
+
+    A send goes to another broker at once. Before it asks one again that it asked before, it pauses
+    (:func:`pause_ms`), so that tries are not spent while a broker is away for an instant.
+    RocketMQ's clients do not pause.
+    """
 
     __slots__ = (
         "_codes",
