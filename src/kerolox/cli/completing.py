@@ -220,8 +220,9 @@ def _who_asks() -> tuple[str, str]:
 
 
 def _file(key: str) -> Path:
-    base = os.environ.get("XDG_CACHE_HOME") or Path(os.environ.get("HOME", "/"), ".cache")
-    return Path(base, "kerolox", "completion", f"{zlib.crc32(key.encode()):08x}.json")
+    from kerolox.user_folders import CACHE, user_folder
+
+    return user_folder(CACHE, os.environ) / "completion" / f"{zlib.crc32(key.encode()):08x}.json"
 
 
 def _kept(key: str) -> list[Value] | None:

@@ -18,6 +18,7 @@ import msgspec
 from kerolox.config import nearest, replace_file
 from kerolox.errors import ConfigError
 from kerolox.text import printable
+from kerolox.user_folders import CONFIG, user_folder
 
 FILE_BYTES_MAX = 1 << 20
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
@@ -61,8 +62,7 @@ class Contexts(msgspec.Struct, rename="camel", omit_defaults=True):
 
 def contexts_file(environment: Mapping[str, str]) -> Path:
     """Where contexts are kept."""
-    base = environment.get("XDG_CONFIG_HOME") or Path(environment.get("HOME", "/"), ".config")
-    return Path(base, "kerolox", "contexts.json")
+    return user_folder(CONFIG, environment) / "contexts.json"
 
 
 def read_contexts(path: Path) -> Contexts:

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from kerolox.addresses import is_loopback
 from kerolox.errors import ConfigError
+from kerolox.user_folders import CONFIG, STATE, user_folder
 
 __all__ = ["ConsoleSettings", "history_file", "users_file"]
 
@@ -20,14 +21,12 @@ _ROOT_PATH = re.compile(r"(/[A-Za-z0-9._~-]+)*")
 
 def users_file(environment: Mapping[str, str]) -> Path:
     """Where users are kept unless told otherwise: beside the contexts of the command line."""
-    base = environment.get("XDG_CONFIG_HOME") or Path(environment.get("HOME", "/"), ".config")
-    return Path(base, "kerolox", "console-users.json")
+    return user_folder(CONFIG, environment) / "console-users.json"
 
 
 def history_file(environment: Mapping[str, str]) -> Path:
     """Where the history is kept unless told otherwise."""
-    base = environment.get("XDG_STATE_HOME") or Path(environment.get("HOME", "/"), ".local/state")
-    return Path(base, "kerolox", "console-history.sqlite")
+    return user_folder(STATE, environment) / "console-history.sqlite"
 
 
 @dataclass(frozen=True, kw_only=True)
