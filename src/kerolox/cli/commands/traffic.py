@@ -14,7 +14,7 @@ from kerolox.cli.output import complain, output_option
 from kerolox.cli.rows import Column, is_text, number_column, show_rows, time_column
 
 if TYPE_CHECKING:
-    from kerolox.admin import Admin
+    from kerolox.admin import Admin, ProducerInfo
     from kerolox.errors import KeroloxError
 
 
@@ -110,21 +110,24 @@ async def _producers(
     info = await admin.cluster_info()
     names = masters_of(info.nodes(), "")
     found, silent = await answers_of([broker] if broker else names, admin.all_producers)
-    rows: dict[tuple[str, str], dict[str, object]] = {}
+    newest: dict[tuple[str, str], ProducerInfo] = {}
     brokers: dict[tuple[str, str], list[str]] = {}
     for address, members in found.items():
         for each in members:
             key = each.group, each.client_id
             brokers.setdefault(key, []).append(names.get(address, address))
-            row = {
-                "group": each.group,
-                "clientId": each.client_id,
-                "address": each.address,
-                "language": each.language,
-                "version": version_text(each.version),
-                "lastUpdateTimestamp": each.heartbeat_ms,
-            }
-            known = rows.get(key)
-            if known is None or int(str(known["lastUpdateTimestamp"])) < each.heartbeat_ms:
-                rows[key] = row
-    return [rows[key] | {"brokers": ", ".join(brokers[key])} for key in sorted(rows)], silent
+            if newest.setdefault(key, each).heartbeat_ms < each.heartbeat_ms:
+                newest[key] = each
+    rows: list[dict[str, object]] = [
+        {
+            "group": each.group,
+            "clientId": each.client_id,
+            "address": each.address,
+            "language": each.language,
+            "version": version_text(each.version),
+            "lastUpdateTimestamp": each.heartbeat_ms,
+            "brokers": ", ".join(brokers[key]),
+        }
+        for key, each in sorted(newest.items())
+    ]
+    return rows, silent
