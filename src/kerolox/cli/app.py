@@ -15,16 +15,13 @@ from typing import NoReturn
 
 import click
 
-from kerolox.cli.grouping import Entry, LazyGroup
+from kerolox.cli.grouping import COMPLETION_VARIABLE, Entry, LazyGroup
 from kerolox.cli.output import complain_of, print_line, show_usage_error
 from kerolox.errors import KeroloxError
 from kerolox.release import __version__
 
 EXIT_ERROR = 1
 EXIT_INTERRUPTED = 130
-
-COMPLETION_VARIABLE = "_KEROLOX_COMPLETE"
-"""Set by the script of a shell that completes a line."""
 
 _COMMANDS = "kerolox.cli.commands"
 

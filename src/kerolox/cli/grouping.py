@@ -16,6 +16,9 @@ from click.shell_completion import CompletionItem
 
 from kerolox.cli.values import with_texts
 
+COMPLETION_VARIABLE = "_KEROLOX_COMPLETE"
+"""Set by the script of a shell that completes a line."""
+
 WHOLE_CHARACTERS = 10_000
 """Longer than each sentence of a help: none is cut."""
 

@@ -5,12 +5,11 @@ from __future__ import annotations
 import click
 from click.shell_completion import get_completion_class
 
-from kerolox.cli.grouping import Command
+from kerolox.cli.grouping import COMPLETION_VARIABLE, Command
 from kerolox.cli.output import RAW, print_line
 from kerolox.cli.shells import add_shells
 
 PROGRAM = "kerolox"
-VARIABLE = "_KEROLOX_COMPLETE"
 
 
 @click.command(cls=Command)
@@ -29,4 +28,4 @@ def completion(shell: str) -> None:
     made = get_completion_class(shell)
     assert made is not None
     whole = click.get_current_context().find_root().command
-    print_line(made(whole, {}, PROGRAM, VARIABLE).source().rstrip("\n"), RAW)
+    print_line(made(whole, {}, PROGRAM, COMPLETION_VARIABLE).source().rstrip("\n"), RAW)
