@@ -4,37 +4,23 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from collections.abc import Iterator
 
 import click
 import pytest
 from click.types import StringParamType
 
-from kerolox.cli.app import cli
+from tests.cli.every_command import command_contexts
 
 NO_UTF8 = b"k\xff".decode("utf-8", "surrogateescape")
 RAW = {("send", "body"), ("request", "text"), ("reply", "text"), ("reply", "command")}
 """What may be any bytes: bodies, and the command of a shell."""
 
 
-def commands(
-    command: click.Command = cli, path: tuple[str, ...] = ()
-) -> Iterator[tuple[tuple[str, ...], click.Command]]:
-    if not isinstance(command, click.Group):
-        yield path, command
-        return
-    context = click.Context(command)
-    for name in command.list_commands(context):
-        found = command.get_command(context, name)
-        assert found is not None
-        yield from commands(found, (*path, name))
-
-
 def test_no_text_of_any_command_has_bytes_that_are_no_utf_8() -> None:
     raw, count = set(), 0
-    for path, command in commands():
-        context = click.Context(command)
-        for param in command.params:
+    for context in command_contexts():
+        path = context.command_path.split()[1:]
+        for param in context.command.params:
             if isinstance(param.type, click.Path | click.File):
                 continue
             try:

@@ -6,14 +6,12 @@ import os
 import pty
 import re
 import subprocess
-from collections.abc import Iterator
 from pathlib import Path
 
-import click
 import pytest
 
-from kerolox.cli.app import cli
 from kerolox.cli.grouping import ConnectionOption
+from tests.cli.every_command import command_contexts
 from tests.support.eventually import SECONDS_MAX
 from tests.support.servers.command import COMMAND, kerolox
 
@@ -100,21 +98,9 @@ WITH_ARGUMENTS = {"kerolox topic permission", "kerolox acl white-list"}
 """Commands that change one where they are given what to set."""
 
 
-def commands(above: click.Context) -> Iterator[click.Context]:
-    assert isinstance(above.command, click.Group)
-    for name in above.command.list_commands(above):
-        command = above.command.get_command(above, name)
-        if name == "spark" or command is None:
-            continue
-        context = click.Context(command, parent=above, info_name=name)
-        yield context
-        if isinstance(command, click.Group):
-            yield from commands(context)
-
-
 def test_each_command_that_changes_a_cluster_can_say_so_first() -> None:
     changing = []
-    for context in commands(click.Context(cli, info_name="kerolox")):
+    for context in command_contexts(without={"spark"}):
         names = {each for param in context.command.params for each in param.opts}
         asks_cluster = any(isinstance(each, ConnectionOption) for each in context.command.params)
         verb = context.command_path.rpartition(" ")[2]

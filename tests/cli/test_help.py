@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 
 import click
 import pytest
@@ -11,21 +10,12 @@ import pytest
 from kerolox.cli.app import FIRST_STEPS, SUBJECTS, cli
 from kerolox.cli.cluster_options import CONNECTION_OPTIONS
 from kerolox.cli.grouping import WHOLE_CHARACTERS, ConnectionOption
+from tests.cli.every_command import command_contexts
 from tests.support.servers.command import kerolox
 from tests.support.servers.terminal import on_terminal
 
-
-def contexts(above: click.Context) -> Iterator[click.Context]:
-    """Of a command and of all below it, but for the jobs of Spark."""
-    yield above
-    if isinstance(above.command, click.Group):
-        for name in above.command.list_commands(above):
-            command = above.command.get_command(above, name)
-            if name != "spark" and command is not None:
-                yield from contexts(click.Context(command, parent=above, info_name=name))
-
-
-ALL = list(contexts(click.Context(cli, info_name="kerolox")))
+ALL = list(command_contexts(without={"spark"}))
+"""All but the jobs of Spark."""
 GROUPS = [each for each in ALL if isinstance(each.command, click.Group) and each.command is not cli]
 
 
