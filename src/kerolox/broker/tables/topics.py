@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable
 import msgspec
 
 from kerolox.broker.config import BrokerConfig, BrokerSettings
-from kerolox.broker.errors import system_error
+from kerolox.broker.errors import no_permission, system_error
 from kerolox.broker.tables.json_file import (
     TABLE_BYTES_MAX,
     JsonFile,
@@ -25,7 +25,7 @@ from kerolox.broker.tables.json_file import (
 from kerolox.errors import BrokerError, MessageIllegalError
 from kerolox.kernel.store import StoreKernel
 from kerolox.protocol.bodies import DataVersion, TopicConfig, TopicConfigTable
-from kerolox.protocol.codes import Perm, ResponseCode
+from kerolox.protocol.codes import Perm
 from kerolox.protocol.names import (
     AUTO_CREATE_TOPIC,
     BENCHMARK_TOPIC,
@@ -83,9 +83,7 @@ def check_sendable(topic: str) -> None:
         BrokerError: code 16; clients may not send to it.
     """
     if topic in NOT_SENDABLE_TOPICS:
-        raise BrokerError(
-            f"Sending message to topic[{topic}] is forbidden.", code=ResponseCode.NO_PERMISSION
-        )
+        raise no_permission(f"Sending message to topic[{topic}] is forbidden.")
 
 
 _log = logging.getLogger(__name__)
