@@ -4,13 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import TypeVar
 
 from kerolox.console.visit import Visit
 
 __all__ = ["Order", "order_of"]
 
-_Item = TypeVar("_Item")
 Value = float | str | None
 """What rows are ordered by; all of a column are of one type."""
 
@@ -24,29 +22,28 @@ class Order:
     descending_first: Mapping[str, bool]
     """Column → whether the first click on it puts the largest first."""
 
-    def is_descending_next(self, column: str) -> bool:
-        """Which way a click on the head of a column orders."""
-        if column == self.column:
-            return not self.is_descending
-        return self.descending_first[column]
+    @property
+    def asked(self) -> dict[str, str]:
+        """What asks for this order in an address."""
+        return _asked(self.column, self.is_descending)
 
     def parameters(self, column: str) -> dict[str, str]:
-        """What the link of a column's head adds to the address."""
-        return {"sort": column, "order": "desc" if self.is_descending_next(column) else "asc"}
+        """What the link of a column's head adds to the address; a second click turns the order."""
+        if column == self.column:
+            return _asked(column, not self.is_descending)
+        return _asked(column, self.descending_first[column])
 
-    def sorted(
-        self, items: Iterable[_Item], value: Callable[[_Item], Value], name: Callable[[_Item], str]
-    ) -> list[_Item]:
-        """The items in that order, those of the same value by name; without a value last."""
-        by_name = sorted(items, key=name)
-        values = {name(each): value(each) for each in by_name}
+    def sorted(self, names: Iterable[str], value: Callable[[str], Value]) -> list[str]:
+        """The names in that order, those of the same value by name; without a value last."""
+        by_name = sorted(names)
+        values = {name: value(name) for name in by_name}
         # Texts and numbers are not compared: one of both is the same for all rows.
         found = sorted(
-            (each for each in by_name if values[name(each)] is not None),
-            key=lambda each: _key(values[name(each)]),
+            (name for name in by_name if values[name] is not None),
+            key=lambda name: _key(values[name]),
             reverse=self.is_descending,
         )
-        return found + [each for each in by_name if values[name(each)] is None]
+        return found + [name for name in by_name if values[name] is None]
 
 
 def order_of(visit: Visit, columns: Mapping[str, bool]) -> Order:
@@ -62,6 +59,10 @@ def order_of(visit: Visit, columns: Mapping[str, bool]) -> Order:
     asked = visit.asked("order")
     is_descending = asked == "desc" if asked in ("asc", "desc") else columns[column]
     return Order(column, is_descending, columns)
+
+
+def _asked(column: str, is_descending: bool) -> dict[str, str]:
+    return {"sort": column, "order": "desc" if is_descending else "asc"}
 
 
 def _key(value: Value) -> tuple[float, str]:

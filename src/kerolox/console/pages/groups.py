@@ -62,7 +62,7 @@ async def listed(visit: Visit) -> Response:
         progress = sample.groups.get(name)
         return None if progress is None else _progress_value(progress, order.column)
 
-    shown = slice_of(order.sorted(found, value, str), visit.number("page", 1, 1))
+    shown = slice_of(order.sorted(found, value), visit.number("page", 1, 1))
     members = visit.console.members
     members.keep_only(await visit.console.cluster.group_states(internal=True))
     online = await members.get(shown.items, seconds_max=KEPT_SECONDS)

@@ -58,11 +58,9 @@ async def listed(visit: Visit) -> Response:
     lags = sample.by_topic() if sample is not None else {}
     usages.keep_only(await cluster.topics(internal=True))
     # Who orders by what topics hold needs that of all.
-    of_all = (
-        await usages.get(found, seconds_max=USAGES_SECONDS) if order.column in USAGE_COLUMNS else {}
-    )
-
-    left = sum(name not in of_all for name in found) if order.column in USAGE_COLUMNS else 0
+    is_of_all = order.column in USAGE_COLUMNS
+    of_all = await usages.get(found, seconds_max=USAGES_SECONDS) if is_of_all else {}
+    left = len(found) - len(of_all) if is_of_all else 0
 
     def value(name: str) -> Value:
         if order.column == "name":
@@ -74,8 +72,7 @@ async def listed(visit: Visit) -> Response:
         usage = of_all.get(name)
         return _usage_value(usage, order.column) if isinstance(usage, TopicUsage) else None
 
-    ordered = order.sorted(found, value, str)
-    shown = slice_of(ordered, visit.number("page", 1, 1))
+    shown = slice_of(order.sorted(found, value), visit.number("page", 1, 1))
     usage = await usages.get(shown.items, seconds_max=USAGE_SECONDS)
     return visit.page(
         "topics.html",
