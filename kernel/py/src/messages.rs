@@ -1,5 +1,5 @@
 //! `pull_answer`, `cut_messages` and `decode_properties` of the Python interface
-//! (`kerolox.codec.messages`).
+//! (`kerolox.codec.pulling`).
 
 use kerolox_core::client::pull_answer::pull_answer as answer_of;
 use kerolox_core::client::pulled::{Chosen, PulledRecords};

@@ -325,6 +325,7 @@ def test_what_brokers_write_is_a_fast_answer_to_an_open_send_only(codec: SendCod
     queue = MessageQueue("T-1", "b", 3)
     answer = (SendStatus.SEND_OK, ID, id_of_broker, queue, 12, "DefaultRegion", True)
     assert future.result == answer
+    assert hash(future.result) == hash(answer)
     assert rig.feed(data) == ([frame], None)
 
 

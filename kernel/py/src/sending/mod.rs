@@ -9,6 +9,7 @@ pub mod counters;
 mod futures;
 mod message;
 mod open_send;
+mod result_type;
 mod results;
 pub mod sender;
 pub mod topic_sender;

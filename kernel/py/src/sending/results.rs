@@ -5,7 +5,7 @@ use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::PyString;
 
-use crate::sending::sender::{RESULT_MEMBERS, Sender};
+use crate::sending::sender::Sender;
 
 /// What an answer says beside the offsets.
 pub struct Stored<'py> {
@@ -24,7 +24,7 @@ impl<'py> Stored<'py> {
         queue_offset: i64,
     ) -> PyResult<Bound<'py, PyAny>> {
         let py = self.queue.py();
-        let members: [Bound<'py, PyAny>; RESULT_MEMBERS] = [
+        let members = [
             sender.status.bind(py).clone(),
             message_id.into_any(),
             offset_id.into_any(),
@@ -33,21 +33,7 @@ impl<'py> Stored<'py> {
             self.region.clone().into_any(),
             self.is_traced.into_pyobject(py)?.to_owned().into_any(),
         ];
-        // SAFETY: the thread is attached, and `Sender` has made sure that the type is a subclass of
-        // tuple. `tuple.__new__` makes such an instance in the same way. Nobody else has seen it
-        // while its members are set, each of which is an owned reference.
-        unsafe {
-            let class = sender.result_type.bind(py).as_type_ptr();
-            let result = ffi::PyType_GenericAlloc(class, RESULT_MEMBERS as ffi::Py_ssize_t);
-            let result = Bound::from_owned_ptr_or_err(py, result)?;
-            for (index, member) in members.into_iter().enumerate() {
-                ffi::PyTuple_SetItem(result.as_ptr(), index as ffi::Py_ssize_t, member.into_ptr());
-            }
-            // It can be part of no cycle: texts, numbers, and a queue and a status that know
-            // nothing. Where thousands of sends are open, collections are half of what each costs.
-            ffi::PyObject_GC_UnTrack(result.as_ptr().cast());
-            Ok(result)
-        }
+        sender.result_type.make(py, members)
     }
 }
 

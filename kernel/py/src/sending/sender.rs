@@ -6,23 +6,20 @@ use kerolox_core::client::open_send::OpenCount;
 use kerolox_core::client::outgoing::Limits;
 use parking_lot::Mutex;
 use pyo3::PyTraverseError;
-use pyo3::exceptions::PyTypeError;
 use pyo3::gc::PyVisit;
 use pyo3::prelude::*;
-use pyo3::types::{PyTuple, PyType};
+use pyo3::types::PyType;
 
 use crate::sending::counters::MessageIds;
 use crate::sending::message::{Members, Parts};
-
-/// Members of a result.
-pub const RESULT_MEMBERS: usize = 7;
+use crate::sending::result_type::ResultType;
 
 /// What all fast-path sends of one producer share.
 #[pyclass(module = "kerolox_kernel", frozen)]
 pub struct Sender {
     pub check: Py<PyAny>,
     pub go_on: Py<PyAny>,
-    pub result_type: Py<PyType>,
+    pub result_type: ResultType,
     pub status: Py<PyAny>,
     pub limits: Limits,
     pub is_batching: bool,
@@ -52,14 +49,10 @@ impl Sender {
         timeout_ms: i64,
         is_batching: bool,
     ) -> PyResult<Self> {
-        let members = result_type.getattr("_fields")?.len()?;
-        if !result_type.is_subclass_of::<PyTuple>()? || members != RESULT_MEMBERS {
-            return Err(PyTypeError::new_err("results are named tuples of seven members"));
-        }
         Ok(Self {
             check,
             go_on,
-            result_type: result_type.clone().unbind(),
+            result_type: ResultType::of(result_type)?,
             status,
             limits: Limits { body_bytes_max, timeout_ms },
             is_batching,
@@ -83,7 +76,7 @@ impl Sender {
         }
         visit.call(&self.ids)?;
         self.members.visit(&visit)?;
-        visit.call(&self.result_type)
+        self.result_type.visit(&visit)
     }
 }
 
