@@ -293,9 +293,8 @@ class LitePullConsumer(Client):
         timeout_ms = self._come_back(timeout_ms, max_messages)
         taken = self._machine.take(max_messages)
         if taken is None and timeout_ms:
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(timeout_ms / 1000):
-                    taken = await self._take_when_there(max_messages)
+            await self._wait_for(1, timeout_ms)
+            taken = self._machine.take(max_messages)
         return [] if taken is None else self._for_user(*taken)
 
     async def poll_many(
@@ -316,20 +315,21 @@ class LitePullConsumer(Client):
             ConfigError: an argument is out of range.
         """
         timeout_ms = self._come_back(timeout_ms, max_messages)
-        if timeout_ms and self._machine.ready_count < max_messages:
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(timeout_ms / 1000):
-                    await self._wait_for(max_messages)
+        if timeout_ms:
+            await self._wait_for(max_messages, timeout_ms)
         taken = self._machine.take_many(max_messages)
         return {
             self._shown(queue): self._for_user(queue, messages) for queue, messages in taken.items()
         }
 
-    async def _wait_for(self, count: int) -> None:
-        while self._machine.ready_count < count:
-            self._arrived.clear()
-            await self._arrived.wait()
-            self._open_cluster()
+    async def _wait_for(self, count: int, timeout_ms: int) -> None:
+        """Until so many messages are there, or the time is over."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(timeout_ms / 1000):
+                while self._machine.ready_count < count:
+                    self._arrived.clear()
+                    await self._arrived.wait()
+                    self._open_cluster()
 
     def _come_back(self, timeout_ms: int | None, max_messages: int | None) -> int:
         """The user wants more: what was returned counts as consumed; the time to wait."""
@@ -345,16 +345,6 @@ class LitePullConsumer(Client):
             self._commit_due = now + self.settings.auto_commit_interval_ms / 1000
             self._group_member.note_consumed()
         return timeout_ms
-
-    async def _take_when_there(
-        self, max_messages: int | None
-    ) -> tuple[MessageQueue, list[MessageExt]]:
-        while True:
-            self._arrived.clear()
-            await self._arrived.wait()
-            self._open_cluster()
-            if (taken := self._machine.take(max_messages)) is not None:
-                return taken
 
     def _for_user(self, queue: MessageQueue, messages: list[MessageExt]) -> list[MessageExt]:
         """Messages as the user knows them, after the hooks have seen them."""
