@@ -140,9 +140,6 @@ def _long(text: str) -> int | None:
     return number if str(number) == text and -(2**63) <= number < 2**63 else None
 
 
-__all__ = ["cut_messages", "decode_properties", "pull_answer"]
-
-
 def cut_messages(
     data: bytes, parts: RecordParts, broker_name: str, tags: tuple[str, ...], start: int = 0
 ) -> tuple[list[MessageExt], list[int], int, int, bool]:

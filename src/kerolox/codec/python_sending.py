@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from kerolox.message import Message, MessageQueue
     from kerolox.protocol.command import RemotingCommand
 
+__all__ = ["MessageIds", "Opaques", "SendChannel", "Sender", "TopicSender"]
 
 _KEYS = f"{PropertyKey.KEYS}{NAME_END}"
 _TAGS = f"{PropertyKey.TAGS}{NAME_END}"
@@ -529,9 +530,6 @@ def _settle_batch(
                     (status, message_id, offset_id, queue, offset, region, is_traced),
                 )
             )
-
-
-__all__ = ["MessageIds", "Opaques", "SendChannel", "Sender", "TopicSender"]
 
 
 class TopicSender:
