@@ -23,10 +23,12 @@ __all__ = ["console_process", "fill", "log_in"]
 
 
 @contextlib.contextmanager
-def console_process(folder: Path, name_server: str) -> Iterator[str]:
+def console_process(
+    folder: Path, name_server: str, *more: object, port: int = 0
+) -> Iterator[str]:
     """``kerolox console`` with actions and a user for each role; its address."""
-    arguments = ["--users", users_file(folder), "--history", folder / "history", "--port", 0]
-    arguments += ["--actions", "--sample-seconds", "1", "-n", name_server]
+    arguments = ["--users", users_file(folder), "--history", folder / "history", "--port", port]
+    arguments += ["--actions", "--sample-seconds", "1", "-n", name_server, *more]
     with Server(folder, "console", *arguments) as server:
         yield f"http://{server.addresses['console']}"
 

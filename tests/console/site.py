@@ -14,6 +14,7 @@ import httpx
 
 from kerolox.console.app import application
 from kerolox.console.console import Console
+from kerolox.console.security.oidc_settings import OidcSettings
 from kerolox.console.security.roles import ROLE_NAMES
 from kerolox.console.security.users import User, write_users
 from kerolox.console.settings import ConsoleSettings
@@ -87,7 +88,12 @@ class Visitor:
 
 @contextlib.asynccontextmanager
 async def running_console(
-    folder: Path, name_server: str, *, actions: bool = True, root_path: str = ""
+    folder: Path,
+    name_server: str,
+    *,
+    actions: bool = True,
+    root_path: str = "",
+    oidc: OidcSettings | None = None,
 ) -> AsyncIterator[Console]:
     """A console that is started; its history is in memory."""
     settings = ConsoleSettings(
@@ -96,6 +102,7 @@ async def running_console(
         history=None,
         actions=actions,
         root_path=root_path,
+        oidc=oidc,
         sample_seconds=900,
     )
     console = Console(settings)

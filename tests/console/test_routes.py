@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from kerolox.console.routes import ROUTES
+from kerolox.console.security.oidc_settings import CALLBACK
 from kerolox.console.security.roles import Role
 from kerolox.console.visit import TOKEN_FIELD
 from kerolox.errors import TopicExistsError
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
     from tests.support.servers.clusters import Cluster
 
 NOT_LOGGED_IN = {"GET": 303, "POST": 401}
-SESSION_ROUTES = {"/login", "/logout", "/health", "/zone"}
+SESSION_ROUTES = {"/login", "/logout", "/health", "/zone", "/login/oidc", CALLBACK}
 """Of the browser: they change nothing of the cluster."""
 
 

@@ -96,6 +96,7 @@ BUILDS = (
     Build("Java programs", "java", build_java_with_classes, "java"),
     Build("Go program with TLS", "go", programs.build_go_tls_clients, "gotls"),
     Build("Node.js programs", "node", programs.build_node_clients, "node"),
+    Build("provider of OpenID Connect", "node", programs.build_oidc_provider, "oidc"),
     Build("mqadmin 4.6", "java", programs.build_mqadmin_46, "mqadmin46"),
     Build("script of the accessibility checks", "browser", programs.build_axe, "axe"),
     Build("Python client rocketmq", None, programs.build_python_clients),

@@ -38,6 +38,7 @@ __all__ = [
     "build_mqadmin_46",
     "build_node_clients",
     "build_node_proxy_client",
+    "build_oidc_provider",
     "build_proxy",
     "build_python_clients",
     "build_rust_client",
@@ -317,6 +318,12 @@ def build_axe() -> Path:
     """The script that checks a page's accessibility, of the version that its lock file names."""
     npm = ("npm", "ci", "--silent", "--no-audit", "--no-fund", "--ignore-scripts")
     return _build("axe", *npm) / "node_modules" / "axe-core" / "axe.min.js"
+
+
+def build_oidc_provider() -> Path:
+    """The program of a provider of OpenID Connect, with the provider that its lock file names."""
+    npm = ("npm", "ci", "--silent", "--no-audit", "--no-fund", "--ignore-scripts")
+    return _build("oidc", *npm) / "provider.mjs"
 
 
 def build_node_clients() -> Path:

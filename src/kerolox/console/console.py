@@ -26,10 +26,11 @@ from kerolox.console.security.attempts import Attempts
 from kerolox.console.security.audit import Audit
 from kerolox.console.security.sessions import Sessions
 from kerolox.console.security.users import Users
-from kerolox.errors import ClientError, ConsumerNotOnlineError, KeroloxError, NotFoundError
+from kerolox.errors import ClientError, ConfigError, ConsumerNotOnlineError, KeroloxError, NotFoundError
 from kerolox.protocol.names import is_system_group
 
 if TYPE_CHECKING:
+    from kerolox.console.security.oidc import SignIn
     from kerolox.console.settings import ConsoleSettings
 
 __all__ = ["Console"]
@@ -122,6 +123,19 @@ class _ClusterQuestions:
         return topics
 
 
+def _sign_in(settings: ConsoleSettings) -> SignIn | None:
+    if settings.oidc is None:
+        return None
+    try:
+        # It is slow to import, and most consoles do without it.
+        from kerolox.console.security.oidc import SignIn
+    except ImportError as error:
+        raise ConfigError(
+            f"{error}; OpenID Connect needs an extra: pip install 'kerolox[console,oidc]'"
+        ) from None
+    return SignIn(settings.oidc)
+
+
 ASK_SECONDS = 5.0
 """Time limit of one question to the cluster."""
 
@@ -135,10 +149,12 @@ class Console:
         """``client_settings``: credentials and TLS towards the cluster.
 
         Raises:
-            ConfigError: the users or the history can't be read; an address is illegal.
+            ConfigError: the users or the history can't be read; an address is illegal; OpenID
+                Connect lacks its extra, or the secret of its client.
         """
         self.settings = settings
-        self.users = Users(settings.users)
+        self.users = Users(settings.users, may_be_empty=settings.oidc is not None)
+        self.sign_in = _sign_in(settings)
         self.sessions = Sessions(self.users)
         self.attempts = Attempts()
         self.audit = Audit()
@@ -180,6 +196,8 @@ class Console:
         await self.cache.close()
         await self.admin.close()
         await self.history.close()
+        if self.sign_in is not None:
+            await self.sign_in.close()
 
     async def _members(self, group: str) -> ConsumerConnections | None:
         """Who of a group is online; None: nobody."""

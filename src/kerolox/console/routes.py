@@ -27,6 +27,7 @@ from kerolox.console.pages import (
     waiting,
     zone,
 )
+from kerolox.console.security.oidc_settings import CALLBACK
 from kerolox.console.security.roles import Role
 from kerolox.console.visit import ActionResult, Visit
 
@@ -76,6 +77,8 @@ ROUTES = (
     Route("/login", "GET", Role.NOBODY, login.form),
     Route("/login", "POST", Role.NOBODY, login.log_in),
     Route("/health", "GET", Role.NOBODY, login.health),
+    Route("/login/oidc", "GET", Role.NOBODY, login.ask_provider, seconds_max=LONG_SECONDS_MAX),
+    Route(CALLBACK, "GET", Role.NOBODY, login.answer_of_provider, seconds_max=LONG_SECONDS_MAX),
     Route("/logout", "POST", Role.VIEWER, login.log_out),
     view("/zone", zone.form),
     Route("/zone", "POST", Role.VIEWER, zone.choose),

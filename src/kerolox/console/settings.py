@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from kerolox.addresses import is_loopback
+from kerolox.console.security.oidc_settings import OidcSettings
 from kerolox.errors import ConfigError
 from kerolox.user_folders import CONFIG, STATE, user_folder
 
@@ -57,6 +58,8 @@ class ConsoleSettings:
     """Addresses whose ``X-Forwarded-For`` and ``X-Forwarded-Proto`` are believed."""
     root_path: str = ""
     """Where a proxy has the console, for example ``/mq``."""
+    oidc: OidcSettings | None = None
+    """The provider that signs in those who have no account here; None: there is none."""
     sample_seconds: float = SAMPLE_SECONDS
     """Time between two samples for the history."""
 
@@ -74,5 +77,7 @@ class ConsoleSettings:
                 "in the clear: give --tls-certificate and --tls-key, or --trust-proxy for one that "
                 "has TLS, or --insecure"
             )
+        if self.oidc is not None:
+            self.oidc.check(self.root_path)
         if not 1 <= self.sample_seconds <= 900:
             raise ConfigError(f"sample seconds are {self.sample_seconds:g}; from 1 to 900 fit")

@@ -198,10 +198,23 @@ class Visit:
         return RedirectResponse(location, 303)
 
     def set_cookie(
-        self, response: Response, name: str, value: str, seconds: int | None = None
+        self,
+        response: Response,
+        name: str,
+        value: str,
+        seconds: int | None = None,
+        *,
+        from_elsewhere: bool = False,
     ) -> None:
-        """Have the browser send a cookie to this console alone. ``seconds``: how long it is kept;
-        None: until the browser ends."""
+        """Have the browser send a cookie to this console alone.
+
+        Args:
+            response: which carries it.
+            name: of the cookie.
+            value: of it.
+            seconds: how long it is kept; None: until the browser ends.
+            from_elsewhere: it is sent, too, where another site leads the browser here.
+        """
         response.set_cookie(
             name,
             value,
@@ -209,7 +222,7 @@ class Visit:
             path=self._cookie_path,
             secure=self.request.url.scheme == "https",
             httponly=True,
-            samesite="strict",
+            samesite="lax" if from_elsewhere else "strict",
         )
 
     def forget_cookie(self, response: Response, name: str) -> None:

@@ -19,6 +19,7 @@ from kerolox.errors import ConfigError
 
 if TYPE_CHECKING:
     from kerolox.cli.process.running import Started
+    from kerolox.console.security.oidc_settings import OidcSettings
     from kerolox.console.security.users import User
     from kerolox.console.settings import ConsoleSettings
 
@@ -39,6 +40,13 @@ _ROLES = ("viewer", "operator", "admin")
 @click.option("--port", type=click.IntRange(0, 65535), default=8089, show_default=True)
 @click.option("--actions", is_flag=True, help="Allow changes, to those whose role allows them.")
 @_USERS
+@click.option(
+    "--oidc",
+    type=_PATH,
+    envvar="KEROLOX_CONSOLE_OIDC",
+    metavar="FILE",
+    help="Sign-in by OpenID Connect: provider and roles (JSON); also $KEROLOX_CONSOLE_OIDC.",
+)
 @click.option(
     "--history",
     type=_PATH,
@@ -70,8 +78,8 @@ _ROLES = ("viewer", "operator", "admin")
 def console(context: click.Context, /, **given: object) -> None:
     """Serve pages about a cluster, Kerolox's or Java's, to people in browsers.
 
-    They log in; 'kerolox console user add NAME' says who may. Nothing can be changed unless
-    --actions is given. Needs the extra: pip install 'kerolox[console]'.
+    They log in; 'kerolox console user add NAME' says who may, or a provider does (--oidc). Nothing
+    can be changed unless --actions is given. Needs the extra: pip install 'kerolox[console]'.
     """
     if context.invoked_subcommand is not None:
         return
@@ -95,6 +103,7 @@ def console(context: click.Context, /, **given: object) -> None:
         insecure=bool(given["insecure"]),
         trusted_proxies=tuple(map(str, _list(given["trust_proxy"]))),
         root_path=str(given["root_path"]),
+        oidc=_oidc(_path(given["oidc"])),
         sample_seconds=float(str(given["sample_seconds"])),
     )
     run(serve(_started(settings), _path(given["ready_file"])))
@@ -170,6 +179,12 @@ async def _started(settings: ConsoleSettings) -> AsyncIterator[Started]:
             f"{settings.name_server}, changes {changes}"
         )
         yield Started({"console": server.address}, (server,))
+
+
+def _oidc(path: Path | None) -> OidcSettings | None:
+    from kerolox.console.security.oidc_settings import read_oidc_settings
+
+    return None if path is None else read_oidc_settings(path)
 
 
 def _users(given: Path | None) -> tuple[Path, dict[str, User]]:

@@ -24,7 +24,7 @@ async def choose(visit: Visit) -> Response:
     name = visit.given("zone")
     if name and zone_of(name) is None:
         raise ClientError(f"there is no time zone {name!r}")
-    response = visit.go(inside_or_start(visit))
+    response = visit.go(inside_or_start(visit, visit.given("next")))
     if name:
         visit.set_cookie(response, ZONE_COOKIE, name, KEPT_SECONDS)
     else:

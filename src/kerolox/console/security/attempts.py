@@ -61,6 +61,14 @@ class Attempts:
             return False
         return self._user.take(name) or await self._delay(name)
 
+    def may_sign_in(self, address: str) -> bool:
+        """The same where a provider checks who somebody is; each call is a try."""
+        return self._address.take(network_of(address)) and self._all.take("")
+
+    def signed_in(self, address: str, tries: int) -> None:
+        """So many tries of an address led to somebody."""
+        self._address.take(network_of(address), -tries)
+
     def succeeded(self, address: str, name: str) -> None:
         """The try was right."""
         network = network_of(address)

@@ -68,10 +68,12 @@ class Audit:
         """An action was tried by somebody who may, and the cluster did not do it."""
         self._write("failed", account, address, action, what)
 
-    def session(self, outcome: str, account: str, address: str) -> None:
-        """Somebody logged in, or out, or tried to."""
+    def session(
+        self, outcome: str, account: str, address: str, what: Mapping[str, object] | None = None
+    ) -> None:
+        """Somebody logged in, or out, or tried to. ``what``: further members, of a provider."""
         if outcome != "login-failed" or self._may_log(address):
-            self._write(outcome, account, address, "session", {})
+            self._write(outcome, account, address, "session", what or {})
 
     def denied(self, account: str, address: str, action: str, reason: str) -> None:
         """Somebody asked for what he may not; told as often as the rates allow."""

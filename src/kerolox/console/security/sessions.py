@@ -35,6 +35,8 @@ class Session:
     """As at the login: when the file has another password or role, the session is over."""
     began: float
     seen: float
+    id_token: str | None = None
+    """Of who was signed in by OpenID Connect; empty: it was too long. None: an own account."""
     notices: list[str] = field(default_factory=list)
     """What the next page says of the last action."""
 
@@ -65,9 +67,15 @@ class Sessions:
     def __len__(self) -> int:
         return len(self._open)
 
-    def begin(self, name: str, user: User) -> str:
-        """Open one for somebody whose password was right; its id. The oldest ends for it where
-        there are too many."""
+    def begin(self, name: str, user: User, id_token: str | None = None) -> str:
+        """Open one for somebody whose password was right, or whom a provider has signed in; its
+        id. The oldest ends for it where there are too many.
+
+        Args:
+            name: who it is.
+            user: the account, whose change ends the session; of a provider's the role alone counts.
+            id_token: what the provider gave; None: the password was right.
+        """
         now = self._clock()
         own = [key for key, each in self._open.items() if each.name == name]
         for key in own[: max(len(own) - SESSIONS_OF_USER_MAX + 1, 0)]:
@@ -75,7 +83,7 @@ class Sessions:
         while len(self._open) >= SESSIONS_MAX:
             del self._open[next(iter(self._open))]
         key = secrets.token_urlsafe(_ID_BYTES)
-        self._open[key] = Session(name, user, now, now)
+        self._open[key] = Session(name, user, now, now, id_token)
         return key
 
     def find(self, key: str, *, is_use: bool = True) -> Session | None:
@@ -88,7 +96,7 @@ class Sessions:
         is_over = (
             now - session.seen > IDLE_SECONDS_MAX
             or now - session.began > LIFE_SECONDS_MAX
-            or self._users.find(session.name) != session.user
+            or (session.id_token is None and self._users.find(session.name) != session.user)
         )
         if is_over:
             del self._open[key]

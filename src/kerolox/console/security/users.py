@@ -141,20 +141,28 @@ def write_users(path: Path, users: dict[str, User]) -> None:
 class Users:
     """The users in force."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, *, may_be_empty: bool = False) -> None:
         """Reads the file.
+
+        Args:
+            path: the file.
+            may_be_empty: others are signed in by a provider, so it may have no users, or be missing.
 
         Raises:
             ConfigError: it can't be used, or has no users.
         """
         self._path = path
         self._stamp = self._file_stamp()
-        self._users = read_users(path)
+        self._users = {} if may_be_empty and self._stamp is None else read_users(path)
         self._hashing = asyncio.Semaphore(SCRYPTS_AT_ONCE_MAX)
         # Of nobody's: checked where a name is unknown, which then takes as long.
         self._dummy = _kept(os.urandom(_SALT_BYTES), os.urandom(_KEY_BYTES))
-        if not self._users:
+        if not self._users and not may_be_empty:
             raise ConfigError(f"{path} has no users; 'kerolox console user add NAME' adds one")
+
+    def __len__(self) -> int:
+        self._refresh()
+        return len(self._users)
 
     def find(self, name: str) -> User | None:
         """Who has that name now."""
