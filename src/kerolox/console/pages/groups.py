@@ -10,27 +10,25 @@ from kerolox.admin import (
     ConsumerStatus,
     GroupChange,
     GroupProgress,
-    OffsetMove,
     QueueProgress,
     QueueTimeSpan,
     SubscriptionGroupConfig,
 )
 from kerolox.admin.asking import answers_of
-from kerolox.admin.positions import PositionKind
 from kerolox.console.cache import KEPT_SECONDS
 from kerolox.console.history.sampler import lag_series
 from kerolox.console.listing import Value, order_of
 from kerolox.console.pages.overview import HOURS, hours_of
+from kerolox.console.pages.resets import ALL_TOPICS
 from kerolox.console.rendering import slice_of
-from kerolox.console.scan import position_in, queue_of
 from kerolox.console.visit import ActionResult, Visit
 from kerolox.errors import ClientError, ConsumerNotOnlineError, KeroloxError, NotFoundError
 from kerolox.message import MessageQueue
+from kerolox.protocol.names import RETRY_PREFIX
 from kerolox.text import printable
 
 __all__ = [
-    *("clone", "delete", "described", "listed", "member", "pause", "plan_reset", "reset"),
-    *("resume", "update"),
+    *("clone", "delete", "described", "listed", "member", "pause", "resume", "update"),
 ]
 
 COLUMNS = {"name": False, "state": False, "lag": True, "rate": True, "last": True}
@@ -115,7 +113,11 @@ async def described(visit: Visit) -> Response:
         "group.html",
         name=name,
         topic=topic,
-        topics=sorted({each.queue.topic for each in queues}),
+        topics=sorted(
+            {each.queue.topic for each in queues},
+            # Its retries come again by themselves: they are meant least.
+            key=lambda each: (each.startswith(RETRY_PREFIX), each),
+        ),
         queues=slice_of(chosen, visit.number("page", 1, 1)),
         spans=spans,
         lag=sum(max(each.lag, 0) for each in chosen),
@@ -128,6 +130,7 @@ async def described(visit: Visit) -> Response:
         paused=sorted(b for b, each in settings.items() if each and not each.consume_enable),
         delivering=sorted(b for b, each in settings.items() if each and each.consume_enable),
         group_settings={broker: each for broker, each in settings.items() if each is not None},
+        ALL_TOPICS=ALL_TOPICS,
         retries=next((each.retry_max_times for each in settings.values() if each), RETRIES),
         faults=faults,
         hours=hours_of(visit),
@@ -201,46 +204,6 @@ async def member(visit: Visit) -> Response:
             printable(line, characters_max=None)
             for line in info.stacks[:STACK_CHARACTERS_MAX].splitlines()
         ),
-    )
-
-
-async def plan_reset(visit: Visit) -> Response:
-    """What moving a group would do; nothing is changed."""
-    name, topic = visit.needed("name"), visit.needed("topic")
-    to = visit.needed("to")
-    await visit.console.cluster.check_group(name)
-    position = position_in(to, visit.zone)
-    moves = await visit.admin.move_offsets(
-        name,
-        topic,
-        position,
-        queues=_queues(topic, visit.request.query_params.getlist("queue")),
-        dry_run=True,
-    )
-    # What is done is what is shown: "2h" is a time by then.
-    fixed = str(position.number) if position.kind is PositionKind.TIME else to
-    return visit.page("reset.html", name=name, topic=topic, to=to, fixed=fixed, moves=moves)
-
-
-async def reset(visit: Visit) -> ActionResult:
-    """Move a group to the offsets of a plan."""
-    name, topic = visit.required("name"), visit.required("topic")
-    to = visit.required("to")
-    await visit.console.cluster.check_group(name)
-    moves = await visit.admin.move_offsets(
-        name,
-        topic,
-        position_in(to, visit.zone),
-        queues=_queues(topic, visit.form.get("queue", [])),
-    )
-    return ActionResult(
-        f"Group {name} goes on at {to} in {len(moves)} queues of {topic}: "
-        f"{sum(each.again for each in moves)} messages come again, "
-        f"{sum(each.skipped for each in moves)} are skipped.",
-        visit.path("/group", name=name),
-        {"group": name, "topic": topic, "to": to},
-        old={_place(each): each.old for each in moves},
-        new={_place(each): each.new for each in moves},
     )
 
 
@@ -358,11 +321,3 @@ async def _spans(visit: Visit, group: str, topics: set[str]) -> dict[MessageQueu
         sorted(topics), lambda topic: visit.admin.consume_time_spans(group, topic)
     )
     return {span.queue: span for spans in found.values() for span in spans}
-
-
-def _queues(topic: str, texts: list[str]) -> list[MessageQueue]:
-    return [queue_of(topic, text) for text in texts]
-
-
-def _place(move: OffsetMove) -> str:
-    return f"{move.queue.broker_name}/{move.queue.queue_id}"
