@@ -12,12 +12,15 @@ from urllib.parse import urlsplit
 import pytest
 
 from kerolox.admin.sync import Admin
+from kerolox.client import TransactionState
+from kerolox.client.sync import TransactionProducer
 from kerolox.console.routes import ROUTES
 from kerolox.message import Message, MessageQueue
 from tests.console.browsing import console_process, fill, log_in
 from tests.console.test_accounts import ACCOUNTS, words
 from tests.console.test_promotion import is_master, pair
 from tests.support.browser import opened_page, running_browser
+from tests.support.eventually import wait_until
 from tests.support.servers.up import Up
 
 if TYPE_CHECKING:
@@ -36,6 +39,7 @@ class Scene:
 
     base: str
     broker: str
+    name_server: str
     admin: Admin
     accounts: Path
 
@@ -49,7 +53,7 @@ def scene(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Scene]:
     with Up(folder / "up", settings=settings) as up:
         asyncio.run(fill(up.namesrv))
         with console_process(folder, up.namesrv) as base, Admin(up.namesrv) as admin:
-            yield Scene(base, up.broker, admin, accounts)
+            yield Scene(base, up.broker, up.namesrv, admin, accounts)
 
 
 @pytest.fixture(scope="module")
@@ -363,6 +367,49 @@ def bring_a_broker_back(page: Page, scene: Scene) -> None:
         assert is_in_service(scene)
     finally:
         scene.admin.return_broker(scene.broker)
+
+
+def open_half(scene: Scene, body: bytes) -> str:
+    """The id of a half message whose producer is gone."""
+
+    def undecided(_: object) -> TransactionState:
+        return TransactionState.UNKNOWN
+
+    with TransactionProducer("gone", scene.name_server, check=undecided) as producer:
+        sent = producer.send_in_transaction(Message(TOPIC, body), undecided)
+    wait_until(lambda: sent.transaction_id in open_ids(scene), what="the half message")
+    return sent.transaction_id
+
+
+def open_ids(scene: Scene) -> list[str]:
+    return [each.message_id for each in scene.admin.open_halves(scene.broker).halves]
+
+
+def bodies_of(scene: Scene) -> list[bytes]:
+    return [each.body for each in scene.admin.read_messages(TOPIC, max_messages=500)]
+
+
+@act("/transaction/commit", "admin")
+def commit_a_transaction(page: Page, scene: Scene) -> None:
+    key = open_half(scene, b"to be committed")
+    page.goto(f"{scene.base}/transactions")
+    page.get_by_role("link", name=key).click()
+    page.get_by_text("Commit it in place of its producer").click()
+    press(page, "Commit it", f"Committed: {key}")
+    assert b"to be committed" in bodies_of(scene)
+    assert key not in open_ids(scene)
+
+
+@act("/transaction/rollback", "admin")
+def roll_a_transaction_back(page: Page, scene: Scene) -> None:
+    key = open_half(scene, b"to be dropped")
+    page.goto(f"{scene.base}/transactions")
+    page.get_by_role("link", name=key).click()
+    page.get_by_text("Roll it back in place of its producer").click()
+    page.get_by_label("Type its id once more").fill(key)
+    press(page, "Roll it back", f"Rolled back: {key}")
+    assert b"to be dropped" not in bodies_of(scene)
+    assert key not in open_ids(scene)
 
 
 PROMOTION = "/broker/promote"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import re
 import uuid
 from typing import TYPE_CHECKING
@@ -20,6 +21,7 @@ from kerolox.client import (
 )
 from kerolox.console.pages import dead_letters
 from kerolox.message import ConsumeFromWhere, Message
+from kerolox.remoting import AUDIT_LOGGER as LOGGER
 from tests.console.site import Visitor
 from tests.support.eventually import until
 
@@ -234,6 +236,82 @@ async def test_a_transaction_is_open_until_its_producer_ends_it(
             return not await is_open()
 
         await until(is_ended)
+
+
+async def open_half(site: Console, topic: str, name_server: str) -> tuple[str, str]:
+    """A half message whose producer is gone: the broker's name, and the message's id."""
+
+    async def undecided(_: object) -> TransactionState:
+        return TransactionState.UNKNOWN
+
+    producer = TransactionProducer(f"PG{topic}", name_server, check=undecided)
+    async with producer as made:
+        sent = await made.send_in_transaction(Message(topic, b"undecided"), undecided)
+    viewer, broker = Visitor(site, "viewer"), sent.queue.broker_name
+
+    async def is_open() -> bool:
+        page = await viewer.look("/transaction", broker=broker, id=sent.transaction_id)
+        return page.status_code == 200
+
+    await until(is_open)
+    return broker, sent.transaction_id
+
+
+async def stored(site: Console, topic: str) -> list[bytes]:
+    """Bodies of all messages but those that the fixture has sent."""
+    found = [each.body async for each in site.admin.read_messages(topic, max_messages=100)]
+    return [body for body in found if not body.startswith(b"{")]
+
+
+async def is_ended(site: Console, broker: str, key: str) -> bool:
+    page = await Visitor(site, "viewer").look("/transaction", broker=broker, id=key)
+    return page.status_code == 404
+
+
+async def test_an_administrator_commits_a_transaction_whose_producer_is_gone(
+    site: Console, topic: str, cluster: Cluster, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, LOGGER)
+    broker, key = await open_half(site, topic, cluster.name_server)
+    admin, asked = Visitor(site, "admin"), {"broker": broker, "id": key}
+    for role in ("viewer", "operator"):
+        visitor = Visitor(site, role)
+        page = await visitor.look("/transaction", **asked)
+        assert "undecided" in page.text
+        assert "Commit it" not in page.text
+        for path in ("/transaction/commit", "/transaction/rollback"):
+            assert (await visitor.post(path, **asked, again=key)).status_code == 403
+    assert await stored(site, topic) == []
+    assert f"Committed: {key}" in await admin.act("/transaction/commit", **asked)
+
+    async def is_there() -> bool:
+        return await stored(site, topic) == [b"undecided"]
+
+    await until(is_there)
+    line = json.loads(caplog.records[-1].getMessage())
+    assert (line["action"], line["msgId"], line["new"]) == ("/transaction/commit", key, "committed")
+    assert (line["topic"], line["producerGroup"]) == (topic, f"PG{topic}")
+    await until(lambda: is_ended(site, broker, key))
+    again = await admin.post("/transaction/commit", **asked)
+    assert again.status_code == 404
+    assert "may be ended by now" in again.text
+    assert await stored(site, topic) == [b"undecided"]
+
+
+async def test_an_administrator_rolls_a_transaction_back_after_its_id_is_typed(
+    site: Console, topic: str, cluster: Cluster
+) -> None:
+    broker, key = await open_half(site, topic, cluster.name_server)
+    admin, asked = Visitor(site, "admin"), {"broker": broker, "id": key}
+    assert (await admin.post("/transaction/rollback", **asked, again="x")).status_code == 400
+    elsewhere = asked | {"broker": "nowhere"}
+    assert (await admin.post("/transaction/commit", **elsewhere)).status_code == 404
+    assert not await is_ended(site, broker, key)
+    told = await admin.act("/transaction/rollback", **asked, again=key)
+    assert f"Rolled back: {key}" in told
+    await until(lambda: is_ended(site, broker, key))
+    assert key not in (await admin.look("/transactions")).text
+    assert await stored(site, topic) == []
 
 
 async def test_a_trace_is_a_timeline_of_send_and_deliveries(

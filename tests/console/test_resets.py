@@ -25,7 +25,7 @@ async def consumed_group(site: Console, topics: list[str]) -> str:
     await site.admin.update_group(group)
     for topic in topics:
         for queue in (await site.admin.describe_topic(topic)).queues:
-            await site.admin.update_offset(group, queue.queue, 1)
+            await site.admin.set_offset(group, queue.queue, 1)
     return group
 
 

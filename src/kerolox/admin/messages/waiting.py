@@ -1,7 +1,9 @@
-"""What a broker keeps back: delayed messages until their time, halves of open transactions."""
+"""What a broker keeps back: delayed messages until their time, halves of open transactions, which
+can be ended in place of their producer."""
 
 from __future__ import annotations
 
+import contextlib
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -11,8 +13,10 @@ from kerolox.admin.messages.reading import read_queue
 from kerolox.admin.positions import duration_ms
 from kerolox.admin.topics import queue_statuses
 from kerolox.client.core.checking import checked
-from kerolox.errors import TopicNotFoundError
-from kerolox.message import MessageExt, MessageQueue
+from kerolox.errors import BrokerError, ClientError, NotFoundError, TopicNotFoundError
+from kerolox.message import MessageExt, MessageQueue, PropertyKey
+from kerolox.protocol.codes import MessageSysFlag, RequestCode
+from kerolox.protocol.headers import EndTransactionHeader
 from kerolox.protocol.names import HALF_TOPIC, OP_HALF_TOPIC, SCHEDULE_TOPIC, TRANSACTION_GROUP
 
 if TYPE_CHECKING:
@@ -136,6 +140,76 @@ class WaitingMessageRequests(OffsetRequests, BrokerRequests):
             len(halves),
             len(halves) < HALVES_READ_MAX and len(ops) < OPS_READ_MAX,
         )
+
+    async def open_half(self, broker: str, message_id: str) -> MessageExt:
+        """An open transaction of a broker by its message's id. Of the copies that the broker makes
+        when it asks the producer, the newest.
+
+        Args:
+            broker: ``host:port`` of a master.
+            message_id: the producer's (``UNIQ_KEY``), or the broker's.
+
+        Raises:
+            NotFoundError: none of those that :meth:`open_halves` finds has it.
+            BrokerError, RemotingError: the broker refused or does not answer.
+        """
+        copies = await self._copies(broker, message_id)
+        if not copies:
+            raise NotFoundError(
+                f"no open transaction of {broker} has the id {message_id!r}; it may be ended by now"
+            )
+        return copies[-1]
+
+    async def end_half_message(self, broker: str, message_id: str, *, commit: bool) -> MessageExt:
+        """Commit or roll back an open transaction in place of its producer (END_TRANSACTION, 37).
+
+        One that is ended by now is left alone: a RocketMQ broker would commit it a second time. It
+        does so, too, where the producer ends it in the same moment; a broker of Kerolox ends each
+        once. Copies that the broker makes meanwhile, to ask the producer, are dropped.
+
+        Args:
+            broker: ``host:port`` of the master that has it.
+            message_id: see :meth:`open_half`.
+            commit: store the message under its topic; else drop it.
+
+        Returns:
+            The half message; its property ``REAL_TOPIC`` says where a commit stores it.
+
+        Raises:
+            NotFoundError: it is not open.
+            ClientError: it does not say of which producer group it is.
+            BrokerError: the broker refused, or could not store the message.
+            RemotingError: no answer; it may be ended.
+        """
+        half = await self.open_half(broker, message_id)
+        group = half.properties.get(PropertyKey.PRODUCER_GROUP, "")
+        if not group:
+            raise ClientError(f"half message {message_id!r} names no producer group")
+        await self._end(broker, half, group, commit=commit)
+        if half.unique_key:
+            for copy in await self._copies(broker, half.unique_key):
+                with contextlib.suppress(BrokerError):  # the broker has dropped it by now
+                    await self._end(broker, copy, group, commit=False)
+        return half
+
+    async def _copies(self, broker: str, message_id: str) -> list[MessageExt]:
+        """Open half messages of one id, oldest first."""
+        halves = (await self.open_halves(broker)).halves
+        return [each for each in halves if message_id in (each.message_id, each.offset_message_id)]
+
+    async def _end(self, broker: str, half: MessageExt, group: str, *, commit: bool) -> None:
+        decision = (
+            MessageSysFlag.TRANSACTION_COMMIT if commit else MessageSysFlag.TRANSACTION_ROLLBACK
+        )
+        header = EndTransactionHeader(
+            producer_group=group,
+            tran_state_table_offset=half.queue_offset,
+            commit_log_offset=half.commit_log_offset,
+            commit_or_rollback=int(decision),
+            msg_id=half.unique_key,
+            transaction_id=half.unique_key,
+        )
+        await self.access.ask(broker, RequestCode.END_TRANSACTION, header.encode())
 
 
 def _duration(text: str) -> int:
