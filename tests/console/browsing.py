@@ -26,9 +26,11 @@ __all__ = ["console_process", "fill", "log_in"]
 def console_process(
     folder: Path, name_server: str, *more: object, port: int = 0
 ) -> Iterator[str]:
-    """``kerolox console`` with actions and a user for each role; its address."""
+    """``kerolox console`` with actions, a user for each role, and more options; its address."""
     arguments = ["--users", users_file(folder), "--history", folder / "history", "--port", port]
-    arguments += ["--actions", "--sample-seconds", "1", "-n", name_server, *more]
+    arguments += ["--actions", "--sample-seconds", "1", *more]
+    # None where contexts say which clusters.
+    arguments += ["-n", name_server] if name_server else []
     with Server(folder, "console", *arguments) as server:
         yield f"http://{server.addresses['console']}"
 

@@ -84,6 +84,21 @@ def security() -> Security:
     return Security(credentials, tls)
 
 
+def security_of(context: Context) -> Security:
+    """Of a context alone, whatever options and variables say: they are for another cluster.
+
+    Raises:
+        ConfigError: a file can't be read.
+    """
+    from kerolox.security.credentials import Credentials
+    from kerolox.security.tls import TlsSettings
+
+    file, config = context.credentials_file, context.tls_config
+    credentials = Credentials.from_file(Path(file).expanduser()) if file else None
+    tls = TlsSettings.from_file(Path(config).expanduser()) if config else context.tls
+    return Security(credentials, tls)
+
+
 def used_context() -> Context | None:
     """That of the command that runs; None: it has none, or one that name servers given override."""
     if click.get_current_context(silent=True) is None:

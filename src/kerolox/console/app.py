@@ -16,10 +16,18 @@ from starlette.routing import Route as StarletteRoute
 
 from kerolox.console.refusals import Refused, answer_to_error, check_same_site
 from kerolox.console.routes import ROUTES, Route
-from kerolox.console.security.guard import Guard
+from kerolox.console.security.guard import CONTEXT, Guard
 from kerolox.console.security.roles import Role
 from kerolox.console.static_files import VersionedFiles
-from kerolox.console.visit import COOKIE, TOKEN_FIELD, ActionResult, Visit, is_refresh, parsed_form
+from kerolox.console.visit import (
+    COOKIE,
+    TOKEN_FIELD,
+    ActionResult,
+    Visit,
+    is_refresh,
+    is_shared,
+    parsed_form,
+)
 from kerolox.errors import KeroloxError
 
 if TYPE_CHECKING:
@@ -38,8 +46,10 @@ _log = logging.getLogger(__name__)
 
 
 def application(console: Console) -> ASGIApp:
-    """The pages of a console that is started and stopped by whoever serves them."""
+    """The pages of a console that is started and stopped by whoever serves them, and of those that
+    share its users (``console.shared``)."""
     room = asyncio.Semaphore(REQUESTS_AT_ONCE_MAX)
+    contexts = console.shared.consoles
     by_path: dict[str, dict[str, Route]] = {}
     for route in ROUTES:
         by_path.setdefault(route.path, {})[route.method] = route
@@ -49,7 +59,7 @@ def application(console: Console) -> ASGIApp:
     ]
     served.append(Mount("/static", VersionedFiles(directory=STATIC)))
     app = Starlette(routes=served, exception_handlers={404: _not_found})
-    return Guard(app, console.settings.root_path)
+    return Guard(app, console.settings.root_path, contexts.keys() - {""})
 
 
 def _endpoint(
@@ -60,7 +70,10 @@ def _endpoint(
         route = methods[method]
         cookie = request.cookies.get(COOKIE, "")
         session = console.sessions.find(cookie, is_use=not is_refresh(request))
-        visit = Visit(console, request, cookie, session)
+        named = console.shared.consoles.get(request.scope[CONTEXT])
+        visit = Visit(named or console, request, cookie, session)
+        if named is None and not is_shared(route.path):
+            return _which_cluster(visit)
         try:
             async with asyncio.timeout(route.seconds_max):
                 await _check(route, visit)
@@ -75,6 +88,15 @@ def _endpoint(
             return _failed(route, visit, error)
 
     return endpoint
+
+
+def _which_cluster(visit: Visit) -> Response:
+    """The same page of the first cluster; nothing is done where none is named."""
+    if visit.request.method == "POST":
+        return PlainTextResponse("The address does not say of which cluster.\n", 404)
+    query = visit.request.url.query
+    path = visit.path(visit.request.scope["path"])
+    return visit.go(f"{path}?{query}" if query else path)
 
 
 async def _check(route: Route, visit: Visit) -> None:
@@ -104,7 +126,7 @@ async def _answer(route: Route, visit: Visit) -> Response:
     if not isinstance(answer, ActionResult):
         return answer
     assert visit.session is not None
-    what = {**answer.target, "old": answer.old, "new": answer.new}
+    what = {**visit.console.told, **answer.target, "old": answer.old, "new": answer.new}
     visit.console.audit.changed(visit.name, visit.address, route.path, what)
     visit.console.expire()
     visit.session.note(answer.text)
@@ -130,10 +152,11 @@ def _failed(route: Route, visit: Visit, error: Exception) -> Response:
     audit = visit.console.audit
     if isinstance(error, Refused):
         if error.status == 403:
-            audit.denied(visit.name, visit.address, route.path, error.text)
+            what = {**visit.console.told, "reason": error.text}
+            audit.denied(visit.name, visit.address, route.path, what)
     elif route.is_action:
         reason = "no answer in time; it may be done" if _is_late(error) else str(error)
-        what = {**visit.target, "reason": reason}
+        what = {**visit.console.told, **visit.target, "reason": reason}
         audit.failed(visit.name, visit.address, route.path, what)
         visit.console.expire()
     return answer_to_error(visit, error, is_action=route.is_action)

@@ -24,6 +24,7 @@ from kerolox.console.history.store import History
 from kerolox.console.rendering import environment
 from kerolox.console.security.attempts import Attempts
 from kerolox.console.security.audit import Audit
+from kerolox.console.security.guard import CONTEXT_PATH
 from kerolox.console.security.sessions import Sessions
 from kerolox.console.security.users import Users
 from kerolox.errors import ClientError, ConfigError, ConsumerNotOnlineError, KeroloxError, NotFoundError
@@ -140,25 +141,51 @@ ASK_SECONDS = 5.0
 """Time limit of one question to the cluster."""
 
 
-class Console:
-    """Settings, users, sessions, history, and the way to the cluster."""
+class Shared:
+    """What the consoles of one process share: users, sessions, the audit log."""
 
-    def __init__(
-        self, settings: ConsoleSettings, client_settings: ClientSettings | None = None
-    ) -> None:
-        """``client_settings``: credentials and TLS towards the cluster.
-
-        Raises:
-            ConfigError: the users or the history can't be read; an address is illegal; OpenID
-                Connect lacks its extra, or the secret of its client.
-        """
-        self.settings = settings
+    def __init__(self, settings: ConsoleSettings) -> None:
+        """Raises ConfigError: see :class:`Console`."""
         self.users = Users(settings.users, may_be_empty=settings.oidc is not None)
         self.sign_in = _sign_in(settings)
         self.sessions = Sessions(self.users)
         self.attempts = Attempts()
         self.audit = Audit()
         self.templates = environment()
+        self.consoles: dict[str, Console] = {}
+        """By context; one that is alone has the empty name."""
+
+
+class Console:
+    """Settings, users, sessions, history, and the way to one cluster."""
+
+    def __init__(
+        self,
+        settings: ConsoleSettings,
+        client_settings: ClientSettings | None = None,
+        *,
+        context: str = "",
+        shared: Shared | None = None,
+    ) -> None:
+        """One of them is served, and with it those that share its users.
+
+        Args:
+            settings: of it.
+            client_settings: credentials and TLS towards the cluster.
+            context: what paths call the cluster; empty: the console has one alone.
+            shared: that of the first, for those after it.
+
+        Raises:
+            ConfigError: the users or the history can't be read; an address is illegal; OpenID
+                Connect lacks its extra, or the secret of its client.
+        """
+        self.settings = settings
+        self.context = context
+        self._is_first = shared is None
+        self.shared = shared or Shared(settings)
+        self.users, self.sign_in = self.shared.users, self.shared.sign_in
+        self.sessions, self.attempts = self.shared.sessions, self.shared.attempts
+        self.audit, self.templates = self.shared.audit, self.shared.templates
         self.admin = Admin(
             settings.name_server, settings=client_settings, timeout_seconds=ASK_SECONDS
         )
@@ -170,10 +197,27 @@ class Console:
         self.history = History(settings.history)
         self.sampler = Sampler(self.admin, self.history, interval_seconds=settings.sample_seconds)
 
+        self.shared.consoles[context] = self
+
     @property
     def title(self) -> str:
         """What pages call the cluster."""
-        return self.settings.title or self.settings.name_server
+        return self.settings.title or self.context or self.settings.name_server
+
+    @property
+    def prefix(self) -> str:
+        """How paths of its pages begin."""
+        return f"{CONTEXT_PATH}{self.context}" if self.context else ""
+
+    @property
+    def told(self) -> dict[str, str]:
+        """What audit lines say of the cluster, where there are several."""
+        return {"context": self.context} if self.context else {}
+
+    @property
+    def all(self) -> list[Console]:
+        """It, and those that share its users, as they were made."""
+        return list(self.shared.consoles.values())
 
     def expire(self) -> None:
         """Forget what is known of the cluster: something was changed."""
@@ -196,7 +240,7 @@ class Console:
         await self.cache.close()
         await self.admin.close()
         await self.history.close()
-        if self.sign_in is not None:
+        if self.sign_in is not None and self._is_first:
             await self.sign_in.close()
 
     async def _members(self, group: str) -> ConsumerConnections | None:

@@ -35,10 +35,14 @@ CHECKS_PER_TIMEOUT = 3
 
 
 class ConsoleServer:
-    """One console on one port."""
+    """One console on one port, with those that share its users."""
 
     def __init__(self, console: Console) -> None:
-        """Raises ConfigError where the certificate can't be used."""
+        """``console``: the first; its settings say how it is served.
+
+        Raises:
+            ConfigError: the certificate can't be used.
+        """
         self._console = console
         settings = console.settings
         self._server = _Server(
@@ -78,7 +82,8 @@ class ConsoleServer:
         sockets = await listening_sockets(settings.host, settings.port, BACKLOG)
         self.address = join_address(*sockets[0].getsockname()[:2])
         try:
-            await self._console.start()
+            for each in self._console.all:
+                await each.start()
             self._task = asyncio.create_task(self._server.serve(sockets), name="console")
             listening = asyncio.create_task(self._server.listening.wait())
             await asyncio.wait((listening, self._task), return_when=asyncio.FIRST_COMPLETED)
@@ -98,7 +103,7 @@ class ConsoleServer:
             self._server.should_exit = True
             await asyncio.wait((self._task,), timeout=STOP_SECONDS + 1)
             self._task.cancel()
-        await self._console.stop()
+        await asyncio.gather(*(each.stop() for each in self._console.all))
 
     async def reload_settings(self) -> None:
         """Nothing: the users' file is read again by itself when it changes."""

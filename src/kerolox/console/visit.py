@@ -23,11 +23,13 @@ if TYPE_CHECKING:
     from kerolox.console.console import Console
     from kerolox.console.security.sessions import Session
 
-__all__ = ["COOKIE", "TOKEN_FIELD", "ZONE_COOKIE", "ActionResult", "Visit", "is_refresh"]
+__all__ = ["COOKIE", "TOKEN_FIELD", "ZONE_COOKIE", "ActionResult", "Visit", "is_refresh", "is_shared"]
 
 COOKIE = "kerolox_console"
 ZONE_COOKIE = "kerolox_zone"
 TOKEN_FIELD = "csrf"
+SHARED = ("login", "logout", "health", "static")
+"""How paths begin that are of no cluster."""
 FIELDS_MAX = 2_000
 PARAMETER_CHARACTERS_MAX = 4_096
 BODY_CHARACTERS_MAX = 1 << 22
@@ -104,7 +106,9 @@ class Visit:
     @property
     def here(self) -> str:
         """The path that was asked for, with its parameters, for a way back."""
-        inside = self.request.scope["path"].removeprefix(self.console.settings.root_path) or "/"
+        inside = self.request.scope["path"] or "/"
+        if not is_shared(inside):
+            inside = f"{self.console.prefix}{inside}"
         query = self.request.url.query
         return f"{inside}?{query}" if query else inside
 
@@ -178,7 +182,13 @@ class Visit:
     def path(self, path: str, **parameters: object) -> str:
         """An address in the console as links have it."""
         shown = {name: value for name, value in parameters.items() if value not in ("", None)}
-        return f"{self.console.settings.root_path}{path}{'?' if shown else ''}{urlencode(shown)}"
+        prefix = "" if is_shared(path) else self.console.prefix
+        root = self.console.settings.root_path
+        return f"{root}{prefix}{path}{'?' if shown else ''}{urlencode(shown)}"
+
+    def elsewhere(self, console: Console, section: str) -> str:
+        """The address of a section of another cluster."""
+        return f"{console.settings.root_path}{console.prefix}{section}"
 
     def page(self, template: str, http_status: int = 200, **values: object) -> Response:
         """A page of a template."""
@@ -232,6 +242,11 @@ class Visit:
     @property
     def _cookie_path(self) -> str:
         return self.console.settings.root_path or "/"
+
+
+def is_shared(path: str) -> bool:
+    """Whether a path of the console is of no cluster."""
+    return path.split("/", 2)[1] in SHARED
 
 
 def is_refresh(request: Request) -> bool:

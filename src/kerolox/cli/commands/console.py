@@ -6,10 +6,12 @@ import os
 import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
+from click.core import ParameterSource
 
 from kerolox.cli.cluster_options import name_server_option
 from kerolox.cli.connecting import security
@@ -18,7 +20,9 @@ from kerolox.cli.output import complain, print_line
 from kerolox.errors import ConfigError
 
 if TYPE_CHECKING:
+    from kerolox.cli.contexts import Context
     from kerolox.cli.process.running import Started
+    from kerolox.console.console import Console
     from kerolox.console.security.oidc_settings import OidcSettings
     from kerolox.console.security.users import User
     from kerolox.console.settings import ConsoleSettings
@@ -52,6 +56,12 @@ _ROLES = ("viewer", "operator", "admin")
     type=_PATH,
     metavar="FILE",
     help="Where rates and lag of a week are kept (SQLite). Default: in ~/.local/state/kerolox.",
+)
+@click.option(
+    "--contexts",
+    default="",
+    metavar="NAMES",
+    help="Clusters of kerolox context to choose from in the header, joined by commas; or all.",
 )
 @click.option("--title", default="", help="What pages call the cluster; else its name servers.")
 @click.option("--tls-certificate", type=_PATH, metavar="FILE", help="PEM; serve HTTPS.")
@@ -106,7 +116,14 @@ def console(context: click.Context, /, **given: object) -> None:
         oidc=_oidc(_path(given["oidc"])),
         sample_seconds=float(str(given["sample_seconds"])),
     )
-    run(serve(_started(settings), _path(given["ready_file"])))
+    named = str(given["contexts"])
+    if named and ParameterSource.COMMANDLINE in (
+        context.get_parameter_source("name_server"),
+        context.get_parameter_source("title"),
+    ):
+        raise click.UsageError("--contexts does not go together with -n and --title.")
+    chosen = _chosen_contexts(named)
+    run(serve(_started(settings, chosen), _path(given["ready_file"])))
 
 
 @console.group()
@@ -158,25 +175,68 @@ def list_command(users: Path | None) -> None:
         complain(f"kerolox: {path} has no users; kerolox console user add NAME makes one")
 
 
+def _chosen_contexts(names: str) -> dict[str, Context]:
+    """Those of the option ``--contexts``, by name; empty: it is not given."""
+    from kerolox.cli.contexts import contexts_file, read_contexts
+
+    if not names:
+        return {}
+    path = contexts_file(os.environ)
+    kept = read_contexts(path)
+    wanted = sorted(kept.contexts) if names == "all" else names.split(",")
+    if not wanted:
+        raise ConfigError(f"{path} has no context; kerolox context add makes one")
+    return {name.strip(): kept.find(name.strip()) for name in wanted}
+
+
+def _consoles(settings: ConsoleSettings, chosen: dict[str, Context]) -> Console:
+    """The first console; its ``shared`` has those of the other contexts."""
+    from kerolox.cli.connecting import security_of
+    from kerolox.client import ClientSettings
+    from kerolox.console.console import Console
+
+    if not chosen:
+        credentials, tls = security()
+        return Console(settings, ClientSettings(credentials=credentials, tls=tls))
+    first: Console | None = None
+    for name, each in chosen.items():
+        file = settings.history
+        own = replace(
+            settings,
+            name_server=each.name_server,
+            # A history is of one cluster.
+            history=file.with_name(f"{file.stem}-{name}{file.suffix}") if file else None,
+        )
+        credentials, tls = security_of(each)
+        made = Console(
+            own,
+            ClientSettings(credentials=credentials, tls=tls),
+            context=name,
+            shared=first.shared if first is not None else None,
+        )
+        first = first or made
+    assert first is not None
+    return first
+
+
 @asynccontextmanager
-async def _started(settings: ConsoleSettings) -> AsyncIterator[Started]:
+async def _started(
+    settings: ConsoleSettings, chosen: dict[str, Context]
+) -> AsyncIterator[Started]:
     try:
-        from kerolox.console.console import Console
         from kerolox.console.server import ConsoleServer
     except ImportError as error:
         raise _missing(error) from None
     from kerolox.cli.process.running import Started, running, say
-    from kerolox.client import ClientSettings
 
-    credentials, tls = security()
-    client_settings = ClientSettings(credentials=credentials, tls=tls)
-    server = ConsoleServer(Console(settings, client_settings))
+    console = _consoles(settings, chosen)
+    server = ConsoleServer(console)
     async with running(server):
         scheme = "https" if settings.certificate else "http"
         changes = "on" if settings.actions else "off (--actions)"
         say(
             f"console at {scheme}://{server.address}{settings.root_path}/ of "
-            f"{settings.name_server}, changes {changes}"
+            f"{', '.join(chosen) or settings.name_server}, changes {changes}"
         )
         yield Started({"console": server.address}, (server,))
 

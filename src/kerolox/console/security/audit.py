@@ -75,10 +75,10 @@ class Audit:
         if outcome != "login-failed" or self._may_log(address):
             self._write(outcome, account, address, "session", what or {})
 
-    def denied(self, account: str, address: str, action: str, reason: str) -> None:
+    def denied(self, account: str, address: str, action: str, what: Mapping[str, object]) -> None:
         """Somebody asked for what he may not; told as often as the rates allow."""
         if self._may_log(address):
-            self._write("denied", account, address, action, {"reason": reason})
+            self._write("denied", account, address, action, what)
 
     def _may_log(self, address: str) -> bool:
         return self._by_address.take(address) and self._denials.take("")

@@ -1,7 +1,9 @@
-"""Around the application: headers that keep browsers strict, and the path that a proxy adds."""
+"""Around the application: headers that keep browsers strict, the path that a proxy adds, and the
+part of it that names a cluster."""
 
 from __future__ import annotations
 
+from collections.abc import Container
 from typing import TYPE_CHECKING
 
 from starlette.datastructures import MutableHeaders
@@ -9,7 +11,12 @@ from starlette.datastructures import MutableHeaders
 if TYPE_CHECKING:
     from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-__all__ = ["CONTENT_SECURITY_POLICY", "Guard"]
+__all__ = ["CONTENT_SECURITY_POLICY", "CONTEXT", "CONTEXT_PATH", "Guard"]
+
+CONTEXT_PATH = "/in/"
+"""Begins a path that says of which cluster it is."""
+CONTEXT = "kerolox.context"
+"""Member of a request's scope: that cluster's name; empty: the path names none."""
 
 CONTENT_SECURITY_POLICY = "; ".join(
     (
@@ -39,9 +46,11 @@ HEADERS = {
 class Guard:
     """ASGI middleware."""
 
-    def __init__(self, app: ASGIApp, root_path: str) -> None:
+    def __init__(self, app: ASGIApp, root_path: str, contexts: Container[str] = ()) -> None:
+        """``contexts``: names of clusters, of which a path begins with one (``/in/NAME``)."""
         self._app = app
         self._root = root_path
+        self._contexts = contexts
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one request. A proxy may take the root path off, or leave it."""
@@ -51,7 +60,12 @@ class Guard:
         path = scope["path"]
         if self._root and (path == self._root or path.startswith(f"{self._root}/")):
             path = path[len(self._root) :] or "/"
-        scope = {**scope, "path": path, "root_path": ""}
+        context = ""
+        if path.startswith(CONTEXT_PATH):
+            name, slash, rest = path.removeprefix(CONTEXT_PATH).partition("/")
+            if slash and name in self._contexts:
+                context, path = name, f"/{rest}"
+        scope = {**scope, "path": path, "root_path": "", CONTEXT: context}
 
         async def guarded(message: Message) -> None:
             if message["type"] == "http.response.start":
