@@ -94,6 +94,7 @@ async def running_console(
     actions: bool = True,
     root_path: str = "",
     oidc: OidcSettings | None = None,
+    schemas: Path | None = None,
 ) -> AsyncIterator[Console]:
     """A console that is started; its history is in memory."""
     settings = ConsoleSettings(
@@ -103,6 +104,7 @@ async def running_console(
         actions=actions,
         root_path=root_path,
         oidc=oidc,
+        schemas=schemas,
         sample_seconds=900,
     )
     console = Console(settings)

@@ -197,7 +197,7 @@ def test_contexts_that_are_not_there_or_not_alone_are_refused(configured: Path) 
         (("--contexts", "all", "-n", "127.0.0.1:1"), "does not go together"),
         (("--contexts", "all", "--title", "x"), "does not go together"),
     ):
-        done = kerolox("console", *users, *arguments, check=False)
+        done = kerolox("console", *users, *arguments)
         assert done.returncode != 0
         assert told in done.stderr
 

@@ -220,7 +220,7 @@ def test_a_preview_that_ends_within_a_character_is_no_hex() -> None:
             commit_log_offset=0,
             properties={},
         )
-        assert preview_text(message).startswith("x" * length)
+        assert preview_text(message, Schemas()).startswith("x" * length)
 
 
 @pytest.mark.parametrize(

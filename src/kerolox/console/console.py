@@ -21,7 +21,8 @@ from kerolox.console.gathered import Gathered
 from kerolox.console.health import HealthChecks
 from kerolox.console.history.sampler import Sampler
 from kerolox.console.history.store import History
-from kerolox.console.rendering import environment
+from kerolox.console.rendering import environment, preview_text
+from kerolox.console.schemas import Schemas, read_schemas
 from kerolox.console.security.attempts import Attempts
 from kerolox.console.security.audit import Audit
 from kerolox.console.security.guard import CONTEXT_PATH
@@ -33,6 +34,7 @@ from kerolox.protocol.names import is_system_group
 if TYPE_CHECKING:
     from kerolox.console.security.oidc import SignIn
     from kerolox.console.settings import ConsoleSettings
+    from kerolox.message import MessageExt
 
 __all__ = ["Console"]
 
@@ -152,6 +154,7 @@ class Shared:
         self.attempts = Attempts()
         self.audit = Audit()
         self.templates = environment()
+        self.schemas = read_schemas(settings.schemas) if settings.schemas else Schemas()
         self.consoles: dict[str, Console] = {}
         """By context; one that is alone has the empty name."""
 
@@ -176,7 +179,7 @@ class Console:
             shared: that of the first, for those after it.
 
         Raises:
-            ConfigError: the users or the history can't be read; an address is illegal; OpenID
+            ConfigError: the users, the history or the schemas can't be read; an address is illegal; OpenID
                 Connect lacks its extra, or the secret of its client.
         """
         self.settings = settings
@@ -186,6 +189,7 @@ class Console:
         self.users, self.sign_in = self.shared.users, self.shared.sign_in
         self.sessions, self.attempts = self.shared.sessions, self.shared.attempts
         self.audit, self.templates = self.shared.audit, self.shared.templates
+        self.schemas = self.shared.schemas
         self.admin = Admin(
             settings.name_server, settings=client_settings, timeout_seconds=ASK_SECONDS
         )
@@ -218,6 +222,10 @@ class Console:
     def all(self) -> list[Console]:
         """It, and those that share its users, as they were made."""
         return list(self.shared.consoles.values())
+
+    def preview(self, message: MessageExt) -> str:
+        """The beginning of a body, on one line."""
+        return preview_text(message, self.schemas)
 
     def expire(self) -> None:
         """Forget what is known of the cluster: something was changed."""

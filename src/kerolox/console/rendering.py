@@ -14,6 +14,7 @@ from urllib.parse import urlencode
 import jinja2
 import msgspec
 
+from kerolox.console.schemas import Schemas
 from kerolox.console.static_files import version_of
 from kerolox.errors import ClientError
 from kerolox.message import MessageExt
@@ -22,8 +23,8 @@ from kerolox.text.json_text import indented_json
 from kerolox.text.msgpack_text import msgpack_value
 
 __all__ = [
-    *("PAGE_SIZE", "Slice", "body_text", "environment", "fits_a_form", "hex_dump", "preview_text"),
-    *("slice_of", "typed_body"),
+    *("PAGE_SIZE", "VIEWS", "Slice", "body_text", "environment", "fits_a_form", "hex_dump"),
+    *("preview_text", "shown_body", "slice_of", "typed_body"),
 ]
 
 PAGE_SIZE = 50
@@ -31,6 +32,12 @@ BODY_CHARACTERS_MAX = 64 * 1024
 """Of a body that a page shows; the rest is counted."""
 HEX_BYTES_MAX = 4 * 1024
 PREVIEW_BYTES = 160
+PREVIEW_CHARACTERS = 240
+"""Of a body that a schema reads."""
+DECODED_PREVIEW_BYTES_MAX = 4 * 1024
+"""Of a list's bodies, longer ones are not read by their schema."""
+VIEWS = ("auto", "text", "json", "msgpack", "hex")
+"""Of any body."""
 
 _Item = TypeVar("_Item")
 _FOLDER = Path(__file__).parent / "templates"
@@ -103,6 +110,19 @@ def size_text(value: float) -> str:
     return f"{value:.0f} {_SIZES[unit]}" if unit == 0 else f"{value:.1f} {_SIZES[unit]}"
 
 
+def shown_body(message: MessageExt, view: str, schemas: Schemas) -> tuple[str, str, str]:
+    """A message's body as ``view`` says, or as its schema does where that is asked for, or nothing
+    else is: the view that was taken, the text, and why the schema was not."""
+    schema, fault = schemas.of(message), ""
+    if schema is not None and view in ("auto", schema.format):
+        try:
+            return schema.format, _cut(indented_json(schema.json_of(message.body))), ""
+        except ValueError as error:
+            fault = f"It is no value of the topic's {schema.format} schema: {printable(str(error))}"
+    taken, text = body_text(message.body, view if view in VIEWS else "auto")
+    return taken, text, fault
+
+
 def body_text(body: bytes, view: str) -> tuple[str, str]:
     """A body as ``text``, ``json``, ``msgpack``, ``hex``, or as what it looks like (``auto``): the
     view that was taken, and the text, which is cut where it is long."""
@@ -151,8 +171,13 @@ def typed_body(typed: bytes, stored: bytes) -> bytes:
     return typed.replace(b"\n", b"\r\n") if b"\r\n" in stored else typed
 
 
-def preview_text(message: MessageExt) -> str:
+def preview_text(message: MessageExt, schemas: Schemas) -> str:
     """The beginning of a body, on one line."""
+    schema = schemas.of(message)
+    if schema is not None and len(message.body) <= DECODED_PREVIEW_BYTES_MAX:
+        with contextlib.suppress(ValueError):
+            text = schema.json_of(message.body).decode()
+            return printable(" ".join(text.split()), characters_max=PREVIEW_CHARACTERS)
     beginning = message.body[:PREVIEW_BYTES]
     if len(beginning) < len(message.body):
         # The cut may go through a character, which makes no hex of a text.

@@ -60,6 +60,8 @@ class ConsoleSettings:
     """Where a proxy has the console, for example ``/mq``."""
     oidc: OidcSettings | None = None
     """The provider that signs in those who have no account here; None: there is none."""
+    schemas: Path | None = None
+    """A file that names the schemas of topics, by which bodies are shown; None: there is none."""
     sample_seconds: float = SAMPLE_SECONDS
     """Time between two samples for the history."""
 

@@ -6,7 +6,7 @@ import math
 
 import msgspec
 
-__all__ = ["msgpack_value"]
+__all__ = ["json_value", "msgpack_value"]
 
 
 def msgpack_value(body: bytes) -> object:
@@ -17,18 +17,19 @@ def msgpack_value(body: bytes) -> object:
         ValueError: it is no MessagePack.
         RecursionError: it is too deep.
     """
-    return _plain(msgspec.msgpack.decode(body))
+    return json_value(msgspec.msgpack.decode(body))
 
 
-def _plain(value: object) -> object:
+def json_value(value: object) -> object:
+    """A value as JSON can have it. Raises RecursionError where it is too deep."""
     match value:
         case float() if not math.isfinite(value):
             return str(value)
         case dict():
             # A key that is no text becomes one as in JSON, for instance 1 and true.
-            return {_key(key): _plain(each) for key, each in value.items()}
+            return {_key(key): json_value(each) for key, each in value.items()}
         case list():
-            return [_plain(each) for each in value]
+            return [json_value(each) for each in value]
         case _:
             return msgspec.json.decode(msgspec.json.encode(value))
 

@@ -52,6 +52,13 @@ _ROLES = ("viewer", "operator", "admin")
     help="Sign-in by OpenID Connect: provider and roles (JSON); also $KEROLOX_CONSOLE_OIDC.",
 )
 @click.option(
+    "--schemas",
+    type=_PATH,
+    envvar="KEROLOX_CONSOLE_SCHEMAS",
+    metavar="FILE",
+    help="Show bodies by Avro and Protobuf schemas (JSON); also $KEROLOX_CONSOLE_SCHEMAS.",
+)
+@click.option(
     "--history",
     type=_PATH,
     metavar="FILE",
@@ -113,6 +120,7 @@ def console(context: click.Context, /, **given: object) -> None:
         insecure=bool(given["insecure"]),
         trusted_proxies=tuple(map(str, _list(given["trust_proxy"]))),
         root_path=str(given["root_path"]),
+        schemas=_path(given["schemas"]),
         oidc=_oidc(_path(given["oidc"])),
         sample_seconds=float(str(given["sample_seconds"])),
     )

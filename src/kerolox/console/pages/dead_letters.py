@@ -11,7 +11,7 @@ import msgspec
 from starlette.responses import Response, StreamingResponse
 
 from kerolox.admin import DeadLetterQueue, ResentLetter
-from kerolox.console.rendering import preview_text, typed_body
+from kerolox.console.rendering import typed_body
 from kerolox.console.scan import position_in, queue_of, scan, wanted_of
 from kerolox.console.security.sessions import new_key
 from kerolox.console.visit import ActionResult, Visit
@@ -79,7 +79,7 @@ async def browse(visit: Visit) -> Response:
         waiting=waiting,
         begun=begun if waiting else 0,
         messages=sum(each.messages for each in queues),
-        preview=preview_text,
+        preview=visit.console.preview,
         most=RESENT_AT_ONCE_MAX,
     )
 

@@ -9,7 +9,7 @@ from starlette.responses import Response
 
 from kerolox.admin import Position, PositionKind
 from kerolox.admin.asking import answers_of
-from kerolox.console.rendering import body_text, fits_a_form, preview_text, typed_body
+from kerolox.console.rendering import VIEWS, fits_a_form, shown_body, typed_body
 from kerolox.console.scan import Scan, position_in, queue_of, scan, wanted_of
 from kerolox.console.visit import ActionResult, Visit
 from kerolox.errors import ClientError, KeroloxError, NotFoundError
@@ -18,7 +18,6 @@ from kerolox.protocol.names import DLQ_PREFIX, HALF_TOPIC, SCHEDULE_TOPIC
 
 __all__ = ["browse", "described", "download", "is_place", "names_a_broker", "resend", "tail"]
 
-VIEWS = ("auto", "text", "json", "msgpack", "hex")
 START, STOP = "-20", "end"
 TAIL_QUEUES_MAX = 64
 TAIL_MESSAGES_MAX = 100
@@ -38,7 +37,7 @@ async def browse(visit: Visit) -> Response:
         topic=topic,
         asked=asked,
         found=found,
-        preview=preview_text,
+        preview=visit.console.preview,
         topics=await visit.console.cluster.topics(internal=True) if not topic else [],
         start=START,
         stop=STOP,
@@ -48,8 +47,11 @@ async def browse(visit: Visit) -> Response:
 async def described(visit: Visit) -> Response:
     """One message, by its place or its id."""
     message = await _message(visit, visit.asked)
-    view = visit.asked("view") if visit.asked("view") in VIEWS else VIEWS[0]
-    taken, body = body_text(message.body, view)
+    schemas = visit.console.schemas
+    schema = schemas.of(message)
+    views = VIEWS if schema is None else (*VIEWS, schema.format)
+    view = visit.asked("view") if visit.asked("view") in views else VIEWS[0]
+    taken, body, no_schema = shown_body(message, view, schemas)
     tracks = await visit.admin.message_tracks(message) if visit.asked("tracks") else None
     first, end = await _bounds(visit, message)
     kept_back = message.topic in (SCHEDULE_TOPIC, HALF_TOPIC)
@@ -57,7 +59,8 @@ async def described(visit: Visit) -> Response:
         "message.html",
         message=message,
         view=taken,
-        views=VIEWS[1:],
+        views=views[1:],
+        no_schema=no_schema,
         body=body,
         previous=message.queue_offset - 1 if message.queue_offset > first else None,
         next=message.queue_offset + 1 if message.queue_offset + 1 < end else None,
@@ -124,7 +127,7 @@ async def tail(visit: Visit) -> Response:
     if not cursor:
         begin = await _ends(visit, topic)
         return visit.page(
-            "tail.html", topic=topic, cursor=_cursor_text(begin), messages=[], preview=preview_text
+            "tail.html", topic=topic, cursor=_cursor_text(begin), messages=[], preview=visit.console.preview
         )
     places = _cursor(topic, cursor)
     left = max(TAIL_MESSAGES_MAX // max(len(places), 1), 1)
@@ -150,7 +153,7 @@ async def tail(visit: Visit) -> Response:
         topic=topic,
         cursor=_cursor_text(places | found),
         messages=messages,
-        preview=preview_text,
+        preview=visit.console.preview,
     )
 
 

@@ -12,7 +12,6 @@ from starlette.responses import Response
 from kerolox.admin import ConsumerConnections, ProducerInfo, TopicUsage
 from kerolox.admin.asking import answers_of
 from kerolox.console.pages.messages import is_place, names_a_broker
-from kerolox.console.rendering import preview_text
 from kerolox.console.visit import Visit
 from kerolox.errors import KeroloxError
 from kerolox.message import MessageExt
@@ -88,7 +87,7 @@ async def inside(visit: Visit) -> Response:
         topics=messages.topics,
         clients=clients[:CLIENTS_SHOWN_MAX],
         clients_left=max(len(clients) - CLIENTS_SHOWN_MAX, 0),
-        preview=preview_text,
+        preview=visit.console.preview,
     )
 
 

@@ -8,7 +8,7 @@ from starlette.responses import Response
 from kerolox.admin.asking import answers_of
 from kerolox.admin.messages.waiting import HALVES_READ_MAX
 from kerolox.clock import now_ms
-from kerolox.console.rendering import body_text, preview_text
+from kerolox.console.rendering import shown_body
 from kerolox.console.visit import ActionResult, Visit
 from kerolox.errors import ClientError, NotFoundError
 from kerolox.message import PropertyKey
@@ -35,7 +35,7 @@ async def delayed(visit: Visit) -> Response:
         chosen=chosen,
         messages=messages,
         now_ms=now_ms(),
-        preview=preview_text,
+        preview=visit.console.preview,
     )
 
 
@@ -49,7 +49,7 @@ async def transactions(visit: Visit) -> Response:
         failed=failed,
         now_ms=now_ms(),
         most=HALVES_READ_MAX,
-        preview=preview_text,
+        preview=visit.console.preview,
     )
 
 
@@ -57,7 +57,7 @@ async def transaction(visit: Visit) -> Response:
     """One open transaction, and what ending it would do; nothing is changed."""
     broker, key = visit.needed("broker"), visit.needed("id")
     half = await visit.admin.open_half(await _address(visit, broker), key)
-    _, body = body_text(half.body, "auto")
+    _, body, _ = shown_body(half, "auto", visit.console.schemas)
     return visit.page(
         "transaction.html",
         broker=broker,

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import io
-import json
-from collections.abc import Callable
 from typing import cast
 
-import fastavro
 from pyspark.sql import DataFrame, types
 
 from kerolox.spark.jobs.archive.bodies.in_workers import decode_in_workers
+from kerolox.text.avro_values import parsed_schema, reader_of
 
 _SIMPLE: dict[str, types.DataType] = {
     "boolean": types.BooleanType(),
@@ -42,14 +39,8 @@ class AvroDecoder:
     """
 
     def __init__(self, text: str) -> None:
-        try:
-            parsed = fastavro.parse_schema(_plain(json.loads(text)), expand=True)
-        except (ValueError, fastavro.schema.SchemaParseException, KeyError, TypeError) as error:
-            raise ValueError(f"is no Avro schema: {error}") from None
-        except RecursionError:
-            raise ValueError("is too deep") from None
         self._text = text
-        self._type = _type_of(parsed, ())
+        self._type = _type_of(parsed_schema(text), ())
 
     def value_type(self) -> types.DataType:
         """Of the schema's values."""
@@ -59,21 +50,6 @@ class AvroDecoder:
         """The rows with ``value`` and ``reason``."""
         text = self._text
         return decode_in_workers(frame, self._type, lambda: reader_of(text))
-
-
-def reader_of(text: str) -> Callable[[bytes], object]:
-    """A function from a body to its value; it raises for bytes that are none, or too many."""
-    schema = fastavro.parse_schema(_plain(json.loads(text)))
-
-    def decode(body: bytes) -> object:
-        stream = io.BytesIO(body)
-        value = fastavro.schemaless_reader(stream, schema, None)
-        left = len(body) - stream.tell()
-        if left:
-            raise ValueError(f"{left} bytes are left behind the value")
-        return value
-
-    return decode
 
 
 def _type_of(schema: object, inside: tuple[str, ...]) -> types.DataType:
@@ -118,17 +94,3 @@ def _type_of(schema: object, inside: tuple[str, ...]) -> types.DataType:
     if kind == "fixed" and not known.get("size"):
         raise ValueError("has a fixed of no bytes")
     return _type_of(kind, inside)
-
-
-def _plain(schema: object) -> object:
-    """The schema with uuids as the texts that they are written as."""
-    if isinstance(schema, list):
-        return [_plain(each) for each in schema]
-    if not isinstance(schema, dict):
-        return schema
-    is_uuid = schema.get("logicalType") == "uuid"
-    return {
-        name: _plain(each)
-        for name, each in schema.items()
-        if not (is_uuid and name == "logicalType")
-    }

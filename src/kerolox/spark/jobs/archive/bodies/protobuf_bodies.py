@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
+from google.protobuf import message_factory
 from google.protobuf.descriptor import Descriptor, FieldDescriptor
-from google.protobuf.message import DecodeError
 from pyspark.sql import DataFrame, types
 
 from kerolox.spark.jobs.archive.bodies.in_workers import decode_in_workers
+from kerolox.text.protobuf_values import descriptor_of, pool_of
 
 _SIMPLE: dict[int, types.DataType] = {
     FieldDescriptor.CPPTYPE_INT32: types.IntegerType(),
@@ -39,7 +39,7 @@ class ProtobufDecoder:
 
     def __init__(self, descriptors: bytes, name: str) -> None:
         self._descriptors, self._name = descriptors, name
-        self._type = _type_of(_descriptor(descriptors, name), ())
+        self._type = _type_of(descriptor_of(pool_of(descriptors), name), ())
 
     def value_type(self) -> types.DataType:
         """Of the message."""
@@ -53,28 +53,12 @@ class ProtobufDecoder:
 
 def reader_of(descriptors: bytes, name: str) -> Callable[[bytes], object]:
     """A function from a body to its value; it raises for bytes that are none."""
-    message = message_factory.GetMessageClass(_descriptor(descriptors, name))
+    message = message_factory.GetMessageClass(descriptor_of(pool_of(descriptors), name))
 
     def decode(body: bytes) -> object:
         return _value_of(message.FromString(body))
 
     return decode
-
-
-def _descriptor(descriptors: bytes, name: str) -> Descriptor:
-    try:
-        files = descriptor_pb2.FileDescriptorSet.FromString(descriptors)
-    except DecodeError:
-        raise ValueError("is no descriptor set; write it by protoc --descriptor_set_out") from None
-    pool = descriptor_pool.DescriptorPool()
-    try:
-        for file in files.file:
-            pool.Add(file)
-        return pool.FindMessageTypeByName(name)
-    except KeyError:
-        raise ValueError(f"has no message {name}") from None
-    except TypeError as error:
-        raise ValueError(f"is not complete ({error}); give protoc --include_imports") from None
 
 
 def _is_map(field: FieldDescriptor) -> bool:
