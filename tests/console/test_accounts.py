@@ -8,12 +8,15 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from kerolox.errors import BrokerError
 from kerolox.remoting import AUDIT_LOGGER as LOGGER
 from tests.console.site import Visitor, running_console
 from tests.support.servers.up import Up
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+    from kerolox.console.console import Console
 
 SECRET = "a-secret-of-somebody"
 ACCOUNTS = """
@@ -59,6 +62,19 @@ async def test_accounts_and_the_white_list_are_changed_and_no_secret_is_told(
     done = [json.loads(line)["action"] for line in lines if "changed" in line]
     assert done == ["/acl/put", "/acl/put", "/acl/white-list", "/acl/delete"]
     assert not any(each in text for each in (SECRET, "shorty") for text in (page, *lines))
+
+
+async def test_a_broker_that_tells_neither_accounts_nor_version_is_named_with_the_reasons(
+    console: Console, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def refuse(*_: object, **__: object) -> object:
+        raise BrokerError("no version <b>", code=1)
+
+    monkeypatch.setattr(console.admin, "acl_versions", refuse)
+    page = (await Visitor(console, "viewer").look("/acl")).text
+    assert "The broker does not tell its accounts" in page
+    assert "Nor does it tell their version: " in page
+    assert "no version &lt;b&gt;" in page
 
 
 def words(path: Path) -> set[str]:

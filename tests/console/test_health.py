@@ -136,10 +136,29 @@ async def test_how_far_slaves_are_and_how_full_disks_are(console: Console) -> No
     lags = slave_lags([master, near, ahead, silent])
     assert [each.behind_bytes for each in lags] == [30, 0, None]
     assert [each.behind_bytes for each in slave_lags([near])] == [None]
-    assert disk_severity(other(0, 1)) is None
-    assert disk_severity(other(0, 1, 0.95)) is Severity.ERROR
-    assert disk_severity(other(0, 1, 0.8)) is Severity.WARNING
-    assert disk_severity(silent) is None
+    assert disk_severity(other(0, 1).runtime) is None
+    assert disk_severity(other(0, 1, 0.95).runtime) is Severity.ERROR
+    assert disk_severity(other(0, 1, 0.8).runtime) is Severity.WARNING
+    assert disk_severity(silent.runtime) is None
+
+
+async def test_all_pages_show_the_fuller_disk_by_the_levels_of_the_doctor(
+    console: Console, our_cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ask = console.admin.broker_runtime
+
+    async def runtime(address: str) -> object:
+        return replace(await ask(address), log_disk_ratio=0.2, queue_disk_ratio=0.95)
+
+    monkeypatch.setattr(console.admin, "broker_runtime", runtime)
+    await console.sampler.take()
+    viewer = Visitor(console, "viewer")
+    overview = (await viewer.look("/")).text
+    assert tile_of(overview, "Fullest disk") == ("bad", "95 % of broker-a")
+    assert '<td class="n bad">95 %</td>' in overview
+    assert '<td class="n bad">95 %</td>' in (await viewer.look("/brokers")).text
+    broker = (await viewer.look("/broker", address=our_cluster.broker)).text
+    assert '<dt>Fuller disk</dt><dd class="bad">95<small>%</small>' in broker
 
 
 def test_a_check_counts_what_it_found_by_severity() -> None:

@@ -258,3 +258,39 @@ def test_rows_of_the_same_value_are_ordered_by_name(is_descending: bool) -> None
     assert found[-1] == "none"
     assert sorted(found[:3], key=found.index) in (["a", "b", "c"], ["c", "a", "b"])
     assert order.parameters("lag")["order"] == ("asc" if is_descending else "desc")
+
+
+async def test_a_page_of_a_topic_asks_for_its_route_and_its_queues_once(
+    console: Console, topic_of_console: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[str] = []
+    describe = console.admin.describe_topic
+
+    async def described(topic: str) -> object:
+        asked.append(topic)
+        return await describe(topic)
+
+    monkeypatch.setattr(console.admin, "describe_topic", described)
+    page = await Visitor(console, "viewer").look("/topic", name=topic_of_console)
+    assert page.status_code == 200
+    assert asked == [topic_of_console]
+
+
+async def test_a_page_that_orders_by_what_topics_hold_waits_once(
+    console: Console, topic_of_console: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    waited: list[float] = []
+    get = console.usages.get
+
+    async def noted(
+        names: Iterable[str], *, seconds_max: float, wait_seconds: float = PAINT_SECONDS
+    ) -> object:
+        waited.append(wait_seconds)
+        return await get(names, seconds_max=seconds_max, wait_seconds=wait_seconds)
+
+    monkeypatch.setattr(console.usages, "get", noted)
+    viewer = Visitor(console, "viewer")
+    for sort in ("messages", "name"):
+        waited.clear()
+        assert topic_of_console in (await viewer.look("/topics", sort=sort, q=topic_of_console)).text
+        assert sum(waited) == PAINT_SECONDS

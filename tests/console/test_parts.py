@@ -29,6 +29,7 @@ from kerolox.console.rendering import (
     slice_of,
     typed_body,
 )
+from kerolox.console.schemas import Schemas
 from kerolox.console.security.users import (
     PASSWORD_CHARACTERS_MIN,
     User,

@@ -92,7 +92,14 @@ PROTOBUF = {"format": "protobuf", "file": "pay.desc", "message": "shop.Payment"}
 
 
 def message(topic: str, body: bytes, **properties: str) -> MessageExt:
-    return MessageExt(topic, body, 0, 0, 0, properties)
+    return MessageExt(
+        topic=topic,
+        body=body,
+        queue_id=0,
+        queue_offset=0,
+        commit_log_offset=0,
+        properties=properties,
+    )
 
 
 @pytest.fixture

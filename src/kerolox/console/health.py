@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
-from kerolox.admin import Admin, BrokerStatus, DeadLetterSummary
+from kerolox.admin import Admin, BrokerRuntime, BrokerStatus, DeadLetterSummary
 from kerolox.client import ClientSettings
 from kerolox.client.core.routes import MASTER_ID
 from kerolox.doctor import Finding, ProbeOptions, Severity, diagnose
@@ -21,14 +21,17 @@ from kerolox.errors import KeroloxError
 from kerolox.security.tls import context_of
 
 __all__ = [
-    *("CHECK_SECONDS", "Health", "HealthChecks", "SlaveLag", "disk_severity", "disk_used"),
-    *("slave_lags",),
+    *("CHECK_SECONDS", "TONES", "Health", "HealthChecks", "SlaveLag", "disk_severity", "disk_used"),
+    *("disk_tone", "slave_lags"),
 ]
 
 CHECK_SECONDS = 60.0
 """How old a check may be before somebody who reads it starts another one."""
 CHECK_SECONDS_MAX = 180.0
 """For one check; the doctor has time limits of its own for each server."""
+
+TONES = {Severity.ERROR: "bad", Severity.WARNING: "warn", Severity.NOTE: ""}
+"""Severity → the class of a badge."""
 
 _log = logging.getLogger(__name__)
 
@@ -155,17 +158,21 @@ def slave_lags(nodes: Iterable[BrokerStatus]) -> list[SlaveLag]:
     ]
 
 
-def disk_used(node: BrokerStatus) -> float | None:
+def disk_used(runtime: BrokerRuntime | None) -> float | None:
     """The used part of the fuller one of a broker's disks, 0 to 1; None: it does not answer."""
-    if node.runtime is None:
+    if runtime is None:
         return None
-    return max(node.runtime.log_disk_ratio, node.runtime.queue_disk_ratio)
+    return max(runtime.log_disk_ratio, runtime.queue_disk_ratio)
 
 
-def disk_severity(node: BrokerStatus) -> Severity | None:
+def disk_tone(runtime: BrokerRuntime | None) -> str:
+    """The class of a page's text about it; empty: it is well, or not known."""
+    severity = disk_severity(runtime)
+    return "" if severity is None else TONES[severity]
+
+
+def disk_severity(runtime: BrokerRuntime | None) -> Severity | None:
     """How bad that is, by the levels of the doctor; None: it is well, or not known."""
-    if node.runtime is None:
+    if runtime is None:
         return None
-    return max(
-        (each.severity for each in disk_findings(node.address, node.runtime, {})), default=None
-    )
+    return max((each.severity for each in disk_findings("", runtime, {})), default=None)

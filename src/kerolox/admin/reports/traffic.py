@@ -146,15 +146,22 @@ class TrafficRequests(ProgressRequests, BrokerRequests, TopicListRequests):
             if not active_only or each.in_day or each.out_day
         ]
 
-    async def topic_usage(self, topic: str) -> TopicUsage:
+    async def topic_usage(
+        self, topic: str, *, described: TopicDescription | None = None
+    ) -> TopicUsage:
         """What a topic holds and how fast it grows: a question about its route, two for each of
         its masters and one for the size. What masters do not count yet is 0.
+
+        Args:
+            topic: its name.
+            described: what :meth:`describe_topic` has just given of it, which is not asked for
+                again then; None: it is asked for.
 
         Raises:
             TopicRouteNotFoundError: no name server knows it.
             BrokerError, RemotingError: a broker refused or does not answer.
         """
-        described = await self.describe_topic(topic)
+        described = described or await self.describe_topic(topic)
         masters = (broker.addresses.get(MASTER_ID) for broker in described.route.brokers)
         stats, _ = await answers_of(
             (address for address in masters if address),

@@ -6,13 +6,12 @@ from collections.abc import Container
 
 from starlette.responses import Response
 
+from kerolox.console.health import TONES
 from kerolox.console.visit import Visit
 from kerolox.doctor import Finding, Severity
 
-__all__ = ["ICONS", "TONES", "findings", "link_of"]
+__all__ = ["ICONS", "findings", "link_of"]
 
-TONES = {Severity.ERROR: "bad", Severity.WARNING: "warn", Severity.NOTE: ""}
-"""Severity → the class of a badge."""
 ICONS = {Severity.ERROR: "error", Severity.WARNING: "warning", Severity.NOTE: "note"}
 """Severity → the name of an icon."""
 _GROUP = "group "

@@ -7,9 +7,9 @@ import time
 from starlette.responses import JSONResponse, Response
 
 from kerolox.admin import BrokerStatus
-from kerolox.console.health import disk_severity, disk_used, slave_lags
+from kerolox.console.health import TONES, disk_severity, disk_tone, disk_used, slave_lags
 from kerolox.console.history.sampler import is_lag_series, lag_series, rate_series
-from kerolox.console.pages.health import ICONS, TONES, link_of
+from kerolox.console.pages.health import ICONS, link_of
 from kerolox.console.visit import Visit
 from kerolox.doctor import Severity
 from kerolox.errors import ClientError
@@ -51,7 +51,7 @@ async def overview(visit: Visit) -> Response:
         slave_lag={each.node.address: each.behind_bytes for each in slaves},
         fullest=fullest,
         disk_used=disk_used,
-        disk_tone=_disk_tone,
+        disk_tone=disk_tone,
         software=sorted({_software(node) for node in sample.nodes if node.runtime}),
         hours=hours_of(visit),
         hours_choices=HOURS,
@@ -61,13 +61,8 @@ async def overview(visit: Visit) -> Response:
 
 
 def _disk_rank(node: BrokerStatus) -> tuple[int, float]:
-    severity = disk_severity(node)
-    return -1 if severity is None else severity, disk_used(node) or 0.0
-
-
-def _disk_tone(node: BrokerStatus) -> str:
-    severity = disk_severity(node)
-    return "" if severity is None else TONES[severity]
+    severity = disk_severity(node.runtime)
+    return -1 if severity is None else severity, disk_used(node.runtime) or 0.0
 
 
 def _software(node: BrokerStatus) -> str:

@@ -9,6 +9,7 @@ from starlette.responses import Response
 from kerolox.admin import ProducerInfo, TopicConfig, TopicDescription, TopicUsage, is_internal_topic
 from kerolox.admin.asking import answers_of
 from kerolox.client.core.routes import MASTER_ID
+from kerolox.console.gathered import PAINT_SECONDS
 from kerolox.console.history.sampler import lag_series
 from kerolox.console.listing import Value, order_of
 from kerolox.console.pages.overview import HOURS, hours_of
@@ -60,6 +61,8 @@ async def listed(visit: Visit) -> Response:
     # Who orders by what topics hold needs that of all.
     is_of_all = order.column in USAGE_COLUMNS
     of_all = await usages.get(found, seconds_max=USAGES_SECONDS) if is_of_all else {}
+    # A page waits once: what its rows lack then is asked for first.
+    waited = 0.0 if is_of_all else PAINT_SECONDS
     left = len(found) - len(of_all) if is_of_all else 0
 
     def value(name: str) -> Value:
@@ -73,7 +76,7 @@ async def listed(visit: Visit) -> Response:
         return _usage_value(usage, order.column) if isinstance(usage, TopicUsage) else None
 
     shown = slice_of(order.sorted(found, value), visit.number("page", 1, 1))
-    usage = await usages.get(shown.items, seconds_max=USAGE_SECONDS)
+    usage = await usages.get(shown.items, seconds_max=USAGE_SECONDS, wait_seconds=waited)
     return visit.page(
         "topics.html",
         lags=lags,
@@ -129,13 +132,12 @@ async def _examined(
     visit: Visit, name: str
 ) -> tuple[TopicDescription, TopicUsage, list[tuple[str, int | None]], list[ProducerInfo]]:
     """A topic with what it holds, who consumes it, and the producers of its brokers."""
-    found, usage = await asyncio.gather(
-        visit.admin.describe_topic(name), visit.admin.topic_usage(name)
-    )
-    groups = [] if name.startswith((DLQ_PREFIX, RETRY_PREFIX)) else await _groups(visit, name)
+    found = await visit.admin.describe_topic(name)
     masters = (each.addresses.get(MASTER_ID) for each in found.route.brokers)
-    told, _ = await answers_of(
-        (address for address in masters if address), visit.admin.all_producers
+    usage, groups, (told, _) = await asyncio.gather(
+        visit.admin.topic_usage(name, described=found),
+        _groups(visit, name),
+        answers_of((address for address in masters if address), visit.admin.all_producers),
     )
     # A producer is known to each broker that it sends to.
     producers = {(each.group, each.client_id): each for some in told.values() for each in some}
@@ -218,7 +220,10 @@ async def delete(visit: Visit) -> ActionResult:
 
 
 async def _groups(visit: Visit, topic: str) -> list[tuple[str, int | None]]:
-    """Who consumes a topic, and how far behind they are; None: nobody knows."""
+    """Who consumes a topic, and how far behind they are; None: nobody knows. Retries and dead
+    letters are of one group."""
+    if topic.startswith((DLQ_PREFIX, RETRY_PREFIX)):
+        return []
     names = await visit.admin.groups_of_topic(topic)
     found, _ = await answers_of(names, lambda group: visit.admin.group_progress(group, topic=topic))
     rows = [(name, max(found[name].lag, 0) if name in found else None) for name in names]
