@@ -5,12 +5,13 @@ from __future__ import annotations
 import asyncio
 import re
 import uuid
+from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 import pytest
 
 from kerolox.admin import TopicUsage
-from kerolox.console.gathered import WORKERS_MAX, Gathered
+from kerolox.console.gathered import PAINT_SECONDS, WORKERS_MAX, Gathered
 from kerolox.console.listing import Order
 from kerolox.errors import ClientError
 from kerolox.message import Message
