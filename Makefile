@@ -101,11 +101,11 @@ dist: setup
 
 lock: $(VENV)/.installed
 	$(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes \
-	  --no-emit-index-url --no-emit-find-links --no-header --extra spark --extra demo --extra console --group dev --group docs --group guides \
+	  --no-emit-index-url --no-emit-find-links --no-header --extra spark --extra demo --extra console --extra oidc --extra schemas --group dev --group docs --group guides \
 	  pyproject.toml -o constraints.txt
 	$(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes \
 	  --no-emit-index-url --no-emit-find-links --no-header --no-annotate --constraint constraints.txt \
-	  --extra compression --extra console --extra otel --extra tls pyproject.toml -o deploy/docker/requirements.txt
+	  --extra compression --extra console --extra oidc --extra otel --extra schemas --extra tls pyproject.toml -o deploy/docker/requirements.txt
 
 clean:
 	rm -rf $(VENV) .cache kernel/target demo-output dist site

@@ -7,7 +7,12 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from kerolox.admin import Admin
-from kerolox.client import PushConsumer, PushConsumerSettings
+from kerolox.client import (
+    PushConsumer,
+    PushConsumerSettings,
+    TransactionProducer,
+    TransactionState,
+)
 from kerolox.errors import TopicExistsError
 from kerolox.message import ConsumeFromWhere, Message
 from tests.console.site import PASSWORD, users_file
@@ -23,9 +28,7 @@ __all__ = ["console_process", "fill", "log_in"]
 
 
 @contextlib.contextmanager
-def console_process(
-    folder: Path, name_server: str, *more: object, port: int = 0
-) -> Iterator[str]:
+def console_process(folder: Path, name_server: str, *more: object, port: int = 0) -> Iterator[str]:
     """``kerolox console`` with actions, a user for each role, and more options; its address."""
     arguments = ["--users", users_file(folder), "--history", folder / "history", "--port", port]
     arguments += ["--actions", "--sample-seconds", "1", *more]
@@ -35,8 +38,12 @@ def console_process(
         yield f"http://{server.addresses['console']}"
 
 
+async def undecided(_: object) -> TransactionState:
+    return TransactionState.UNKNOWN
+
+
 async def fill(name_server: str) -> None:
-    """What pages show: messages, a group that gave some of them up, one that waits."""
+    """What pages show: messages, a group that gave some of them up, one that waits, a half one."""
     got = 0
 
     async def on_messages(messages: list[object]) -> None:
@@ -53,6 +60,9 @@ async def fill(name_server: str) -> None:
         for number in range(4):
             await admin.send_message(Message("Shown", b'{"a": %d}' % number, tags="t", keys="k"))
         await admin.send_message(Message("Shown", b"later", delay_level=18))
+        producer = TransactionProducer("gone", name_server, check=undecided)
+        async with producer as made:
+            await made.send_in_transaction(Message("Shown", b"half"), undecided)
         consumer = PushConsumer("gives-up", name_server, settings=settings)
         consumer.subscribe("Shown", "*", on_messages)
 

@@ -72,6 +72,8 @@ def provider_process(
     finally:
         process.terminate()
         process.wait(SECONDS_MAX)
+        if process.stdout is not None:
+            process.stdout.close()
 
 
 async def signed_in_address(address: str, name: str) -> str:

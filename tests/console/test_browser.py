@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import html
 import re
 import time
 from collections.abc import Iterator
@@ -78,12 +79,17 @@ def pages_of(base: str, page: Page) -> list[str]:
     message = f"/message?topic=Shown&queue={place[1]}&offset={place[2]}"
     broker = re.search(r"/broker\?address=[^\"]+", page.request.get(f"{base}/brokers").text())
     assert broker
+    transaction = re.search(
+        r"/transaction\?[^\"]+", page.request.get(f"{base}/transactions").text()
+    )
+    assert transaction
     inside = (
         *("/topic?name=Shown", "/group?name=gives-up", "/dead-letter?group=gives-up"),
         *("/group/reset?name=gives-up&topic=Shown&to=beginning", "/messages?topic=Shown"),
         *("/messages/tail?topic=Shown", "/delayed?level=18&broker=broker-a", "/trace?id=none"),
         *(message, f"{message}&view=hex&tracks=1", broker[0], "/topics?q=nothing-like-it"),
         *("/search?q=Shown", "/groups?state=paused", "/topics?sort=messages"),
+        *("/group/reset?name=gives-up&topic=*&to=end", html.unescape(transaction[0])),
     )
     return [*links, *(f"{base}{path}" for path in inside)]
 

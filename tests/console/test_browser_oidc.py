@@ -66,9 +66,7 @@ def test_who_signs_in_gets_to_the_page_asked_for_and_logs_out_at_both(
         page.get_by_text("oidc:otto.k (operator)").wait_for()
 
 
-def test_who_has_no_role_reads_why_and_may_use_another_account(
-    base: str, browser: Browser
-) -> None:
+def test_who_has_no_role_reads_why_and_may_use_another_account(base: str, browser: Browser) -> None:
     with opened_page(browser, expected="status of 403") as page:
         page.goto(base)
         sign_in(page, "nora")

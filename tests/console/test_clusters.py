@@ -1,4 +1,4 @@
-"""Several clusters in one console: each has its own paths, and all share users and the audit log."""
+"""Several clusters in one console: each has paths of its own, all share users and the audit."""
 
 from __future__ import annotations
 

@@ -247,7 +247,7 @@ async def open_half(site: Console, topic: str, name_server: str) -> tuple[str, s
     producer = TransactionProducer(f"PG{topic}", name_server, check=undecided)
     async with producer as made:
         sent = await made.send_in_transaction(Message(topic, b"undecided"), undecided)
-    viewer, broker = Visitor(site, "viewer"), sent.queue.broker_name
+    viewer, broker = Visitor(site, "viewer"), sent.send.queue.broker_name
 
     async def is_open() -> bool:
         page = await viewer.look("/transaction", broker=broker, id=sent.transaction_id)

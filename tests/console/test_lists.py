@@ -293,5 +293,7 @@ async def test_a_page_that_orders_by_what_topics_hold_waits_once(
     viewer = Visitor(console, "viewer")
     for sort in ("messages", "name"):
         waited.clear()
-        assert topic_of_console in (await viewer.look("/topics", sort=sort, q=topic_of_console)).text
+        assert (
+            topic_of_console in (await viewer.look("/topics", sort=sort, q=topic_of_console)).text
+        )
         assert sum(waited) == PAINT_SECONDS

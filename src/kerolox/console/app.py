@@ -126,7 +126,7 @@ async def _answer(route: Route, visit: Visit) -> Response:
     if not isinstance(answer, ActionResult):
         return answer
     assert visit.session is not None
-    what = {**visit.console.told, **answer.target, "old": answer.old, "new": answer.new}
+    what = {**visit.console.audit_members, **answer.target, "old": answer.old, "new": answer.new}
     visit.console.audit.changed(visit.name, visit.address, route.path, what)
     visit.console.expire()
     visit.session.note(answer.text)
@@ -152,11 +152,11 @@ def _failed(route: Route, visit: Visit, error: Exception) -> Response:
     audit = visit.console.audit
     if isinstance(error, Refused):
         if error.status == 403:
-            what = {**visit.console.told, "reason": error.text}
-            audit.denied(visit.name, visit.address, route.path, what)
+            denied = {**visit.console.audit_members, "reason": error.text}
+            audit.denied(visit.name, visit.address, route.path, denied)
     elif route.is_action:
         reason = "no answer in time; it may be done" if _is_late(error) else str(error)
-        what = {**visit.console.told, **visit.target, "reason": reason}
+        what = {**visit.console.audit_members, **visit.target, "reason": reason}
         audit.failed(visit.name, visit.address, route.path, what)
         visit.console.expire()
     return answer_to_error(visit, error, is_action=route.is_action)

@@ -28,7 +28,13 @@ from kerolox.console.security.audit import Audit
 from kerolox.console.security.guard import CONTEXT_PATH
 from kerolox.console.security.sessions import Sessions
 from kerolox.console.security.users import Users
-from kerolox.errors import ClientError, ConfigError, ConsumerNotOnlineError, KeroloxError, NotFoundError
+from kerolox.errors import (
+    ClientError,
+    ConfigError,
+    ConsumerNotOnlineError,
+    KeroloxError,
+    NotFoundError,
+)
 from kerolox.protocol.names import is_system_group
 
 if TYPE_CHECKING:
@@ -179,8 +185,8 @@ class Console:
             shared: that of the first, for those after it.
 
         Raises:
-            ConfigError: the users, the history or the schemas can't be read; an address is illegal; OpenID
-                Connect lacks its extra, or the secret of its client.
+            ConfigError: the users, the history or the schemas can't be read; an address is illegal;
+                OpenID Connect lacks its extra, or the secret of its client.
         """
         self.settings = settings
         self.context = context
@@ -214,7 +220,7 @@ class Console:
         return f"{CONTEXT_PATH}{self.context}" if self.context else ""
 
     @property
-    def told(self) -> dict[str, str]:
+    def audit_members(self) -> dict[str, str]:
         """What audit lines say of the cluster, where there are several."""
         return {"context": self.context} if self.context else {}
 

@@ -82,8 +82,8 @@ class ConsoleServer:
         sockets = await listening_sockets(settings.host, settings.port, BACKLOG)
         self.address = join_address(*sockets[0].getsockname()[:2])
         try:
-            for each in self._console.all:
-                await each.start()
+            for console in self._console.all:
+                await console.start()
             self._task = asyncio.create_task(self._server.serve(sockets), name="console")
             listening = asyncio.create_task(self._server.listening.wait())
             await asyncio.wait((listening, self._task), return_when=asyncio.FIRST_COMPLETED)

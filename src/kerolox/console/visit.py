@@ -23,7 +23,15 @@ if TYPE_CHECKING:
     from kerolox.console.console import Console
     from kerolox.console.security.sessions import Session
 
-__all__ = ["COOKIE", "TOKEN_FIELD", "ZONE_COOKIE", "ActionResult", "Visit", "is_refresh", "is_shared"]
+__all__ = [
+    "COOKIE",
+    "TOKEN_FIELD",
+    "ZONE_COOKIE",
+    "ActionResult",
+    "Visit",
+    "is_refresh",
+    "is_shared",
+]
 
 COOKIE = "kerolox_console"
 ZONE_COOKIE = "kerolox_zone"

@@ -1,4 +1,4 @@
-"""Avro values of strangers by a schema that is known: one value each, without a header (fastavro)."""
+"""Avro values by a schema that is known: one value each, without a header (fastavro)."""
 
 from __future__ import annotations
 

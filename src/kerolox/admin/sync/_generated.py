@@ -464,6 +464,13 @@ class AdminRequests:
         """The open transactions of a broker: half messages from where the broker's check is
         (``CID_RMQ_SYS_TRANS``), without those that an op message ends. At most 2,000 are read."""
 
+    def open_half(self, broker: str, message_id: str) -> MessageExt:
+        """An open transaction of a broker by its message's id. Of the copies that the broker makes
+        when it asks the producer, the newest."""
+
+    def end_half_message(self, broker: str, message_id: str, *, commit: bool) -> MessageExt:
+        """Commit or roll back an open transaction in place of its producer (END_TRANSACTION, 37)."""
+
     def put_key_value(self, namespace: str, key: str, value: str) -> list[str]:
         """Set a key-value at all name servers (``updateKvConfig``, code 100); their addresses."""
 
@@ -549,7 +556,7 @@ class AdminRequests:
         """How much goes into topics and out to their groups (``statsAll``), sorted by topic and
         group; metrics that a broker does not report count as 0."""
 
-    def topic_usage(self, topic: str) -> TopicUsage:
+    def topic_usage(self, topic: str, *, described: TopicDescription | None = None) -> TopicUsage:
         """What a topic holds and how fast it grows: a question about its route, two for each of
         its masters and one for the size. What masters do not count yet is 0."""
 

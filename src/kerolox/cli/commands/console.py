@@ -228,9 +228,7 @@ def _consoles(settings: ConsoleSettings, chosen: dict[str, Context]) -> Console:
 
 
 @asynccontextmanager
-async def _started(
-    settings: ConsoleSettings, chosen: dict[str, Context]
-) -> AsyncIterator[Started]:
+async def _started(settings: ConsoleSettings, chosen: dict[str, Context]) -> AsyncIterator[Started]:
     try:
         from kerolox.console.server import ConsoleServer
     except ImportError as error:

@@ -127,7 +127,11 @@ async def tail(visit: Visit) -> Response:
     if not cursor:
         begin = await _ends(visit, topic)
         return visit.page(
-            "tail.html", topic=topic, cursor=_cursor_text(begin), messages=[], preview=visit.console.preview
+            "tail.html",
+            topic=topic,
+            cursor=_cursor_text(begin),
+            messages=[],
+            preview=visit.console.preview,
         )
     places = _cursor(topic, cursor)
     left = max(TAIL_MESSAGES_MAX // max(len(places), 1), 1)

@@ -203,7 +203,11 @@ class SignIn:
         values = value if isinstance(value, list) else [value]
         roles = self.settings.roles
         return max(
-            (Role[roles[each].upper()] for each in values if isinstance(each, str) and each in roles),
+            (
+                Role[roles[each].upper()]
+                for each in values
+                if isinstance(each, str) and each in roles
+            ),
             default=Role.NOBODY,
         )
 
@@ -303,7 +307,11 @@ class SignIn:
         return claims
 
     async def _asked(
-        self, method: str, address: str, headers: Mapping[str, str] | None = None, body: bytes | None = None
+        self,
+        method: str,
+        address: str,
+        headers: Mapping[str, str] | None = None,
+        body: bytes | None = None,
     ) -> dict[str, Any]:
         """The JSON object that the provider answers with.
 

@@ -146,7 +146,7 @@ class Users:
 
         Args:
             path: the file.
-            may_be_empty: others are signed in by a provider, so it may have no users, or be missing.
+            may_be_empty: a provider signs others in, so it may have no users, or be missing.
 
         Raises:
             ConfigError: it can't be used, or has no users.
