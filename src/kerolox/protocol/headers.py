@@ -22,6 +22,7 @@ from kerolox.protocol.names import (
     Int32,
     Int64,
     Keys,
+    LongText,
     Name,
     Names,
     Properties,
@@ -436,3 +437,109 @@ class WhiteListHeader(Header, frozen=True, kw_only=True):
     global_white_addrs: Names
     acl_file_full_path: Names = ""
     """Empty, or missing as before 4.9: the default file."""
+
+
+class PopMessageHeader(Header, frozen=True, kw_only=True):
+    """POP_MESSAGE (200050)."""
+
+    consumer_group: Name
+    topic: TopicName
+    queue_id: Int32
+    """-1: all queues."""
+    max_msg_nums: Int32
+    invisible_time: Int64
+    """Milliseconds until a message that is not acknowledged is delivered again."""
+    poll_time: Int64
+    """Milliseconds that the request waits for a message."""
+    born_time: Int64 = 0
+    """When the client asked; 0: now."""
+    init_mode: Int32
+    """Where a group without an offset begins: ``PopInitMode``."""
+    exp_type: Name | None = None
+    exp: Expression | None = None
+    order: bool = False
+    attempt_id: Name | None = None
+    """Of an ordered pop: the same as of the one before, whose answer was lost."""
+
+
+class PopMessageAnswer(Header, frozen=True, kw_only=True):
+    """The answer to POP_MESSAGE; its texts are those of :mod:`kerolox.protocol.pop`."""
+
+    pop_time: Int64
+    invisible_time: Int64
+    revive_qid: Int32
+    rest_num: Int64
+    """Messages that are left in the queues that were read."""
+    start_offset_info: LongText = ""
+    msg_offset_info: LongText = ""
+    order_count_info: LongText | None = None
+
+
+class PeekMessageHeader(Header, frozen=True, kw_only=True):
+    """PEEK_MESSAGE (200052); its answer is a :class:`PopMessageAnswer`."""
+
+    consumer_group: Name
+    topic: TopicName
+    queue_id: Int32
+    max_msg_nums: Int32
+
+
+class AckMessageHeader(Header, frozen=True, kw_only=True):
+    """ACK_MESSAGE (200051)."""
+
+    consumer_group: Name
+    topic: TopicName
+    """The queue's own topic: that of the group's retries, when the message is one."""
+    queue_id: Int32
+    extra_info: Keys
+    """The receipt: ``kerolox.protocol.pop.PopReceipt``."""
+    offset: Int64
+
+
+class ChangeInvisibleTimeHeader(AckMessageHeader, frozen=True, kw_only=True):
+    """CHANGE_MESSAGE_INVISIBLETIME (200053)."""
+
+    invisible_time: Int64
+    """Milliseconds from now on."""
+
+
+class ChangeInvisibleTimeAnswer(Header, frozen=True, kw_only=True):
+    """The answer to CHANGE_MESSAGE_INVISIBLETIME: what makes the new receipt."""
+
+    pop_time: Int64
+    invisible_time: Int64
+    revive_qid: Int32
+
+
+class NotificationHeader(Header, frozen=True, kw_only=True):
+    """NOTIFICATION (200054)."""
+
+    consumer_group: Name
+    topic: TopicName
+    queue_id: Int32
+    poll_time: Int64
+    born_time: Int64
+    order: bool = False
+    attempt_id: Name | None = None
+
+
+class NotificationAnswer(Header, frozen=True, kw_only=True):
+    """The answer to NOTIFICATION."""
+
+    has_msg: bool = False
+    polling_full: bool = False
+
+
+class PollingInfoHeader(Header, frozen=True, kw_only=True):
+    """POLLING_INFO (200055)."""
+
+    consumer_group: Name
+    topic: TopicName
+    queue_id: Int32
+
+
+class PollingInfoAnswer(Header, frozen=True, kw_only=True):
+    """The answer to POLLING_INFO."""
+
+    polling_num: Int32
+    """Pops that wait."""
