@@ -1,0 +1,149 @@
+"""What is wrong with a request about pops: RocketMQ's codes and texts."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from kerolox.protocol.bodies import SubscriptionGroupConfig, TopicConfig
+from kerolox.protocol.codes import SEE_FAQ, Perm, ResponseCode
+from kerolox.protocol.pop import (
+    INVISIBLE_MS_MAX,
+    POLL_GRACE_MS,
+    POP_MESSAGES_MAX,
+    retry_topic_fault,
+)
+
+__all__ = ["Refusal", "check_group", "check_invisible", "check_poll", "check_queue", "check_range"]
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """An answer that says no."""
+
+    code: ResponseCode
+    remark: str
+
+
+def check_poll(broker: str, count: int, born_ms: int, poll_ms: int, now_ms: int) -> Refusal | None:
+    """What a pop asks for.
+
+    Args:
+        broker: the address of the broker, for the texts.
+        count: ``maxMsgNums``; RocketMQ takes 0 and less for none.
+        born_ms: when the client asked; 0 or less: now.
+        poll_ms: how long it waits.
+        now_ms: by the wall clock.
+    """
+    if born_ms > 0 and now_ms - born_ms - poll_ms > POLL_GRACE_MS:
+        return Refusal(
+            ResponseCode.POLLING_TIMEOUT, f"the broker[{broker}] pop message is timeout too much"
+        )
+    if count > POP_MESSAGES_MAX:
+        return Refusal(
+            ResponseCode.INVALID_PARAMETER,
+            f"the broker[{broker}] pop message's num is greater than {POP_MESSAGES_MAX}",
+        )
+    if count < 1:
+        return Refusal(
+            ResponseCode.INVALID_PARAMETER,
+            f"the broker[{broker}] pop message's num is {count}; it must be 1 to "
+            f"{POP_MESSAGES_MAX}",
+        )
+    return None
+
+
+def check_invisible(milliseconds: int, *, is_change: bool) -> Refusal | None:
+    """How long a message is to be invisible. A change may say 0: it comes again at once."""
+    low = 0 if is_change else 1
+    if low <= milliseconds <= INVISIBLE_MS_MAX:
+        return None
+    return Refusal(
+        ResponseCode.INVALID_PARAMETER,
+        f"the invisible time is {milliseconds} ms; it must be {low} to {INVISIBLE_MS_MAX}",
+    )
+
+
+def check_topic(topic: TopicConfig | None, name: str) -> Refusal | None:
+    """A topic that is popped from."""
+    if topic is None:
+        return _no_topic(name)
+    if not topic.perm & Perm.READ:
+        return Refusal(
+            ResponseCode.NO_PERMISSION, f"the topic[{name}] peeking message is forbidden"
+        )
+    return None
+
+
+def check_group(group: SubscriptionGroupConfig | None, name: str, topic: str) -> Refusal | None:
+    """A group that pops from a topic."""
+    if group is None:
+        return Refusal(
+            ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST,
+            f"subscription group [{name}] does not exist, {SEE_FAQ}",
+        )
+    if not group.consume_enable:
+        return Refusal(ResponseCode.NO_PERMISSION, f"subscription group no permission, {name}")
+    fault = retry_topic_fault(topic, name)
+    return None if fault is None else Refusal(ResponseCode.INVALID_PARAMETER, fault)
+
+
+def check_queue(
+    topic: TopicConfig | None,
+    name: str,
+    queue_id: int,
+    consumer: str,
+    *,
+    is_pop: bool = False,
+    is_held: bool = False,
+) -> Refusal | None:
+    """A queue of a topic.
+
+    Args:
+        topic: the topic.
+        name: its name.
+        queue_id: of the queue; a pop may say -1 for all.
+        consumer: the address of who asks, for the texts.
+        is_pop: else it is an acknowledgement or a change.
+        is_held: a message of the queue is out: it may be acknowledged, also when the topic has lost
+            the queue meanwhile.
+    """
+    if topic is None:
+        return _no_topic(name)
+    if is_held or (-1 if is_pop else 0) <= queue_id < topic.read_queue_nums:
+        return None
+    return Refusal(
+        ResponseCode.INVALID_PARAMETER if is_pop else ResponseCode.MESSAGE_ILLEGAL,
+        f"queueId[{queue_id}] is illegal, topic:[{name}] "
+        f"topicConfig.readQueueNums:[{topic.read_queue_nums}] consumer:[{consumer}]",
+    )
+
+
+def check_range(
+    name: str, queue_id: int, offset: int, bounds: tuple[int, int], *, is_change: bool = False
+) -> Refusal | None:
+    """The offset of an acknowledgement or a change, by the first and the next offset of its queue.
+    RocketMQ takes the next one for an acknowledgement, not for a change."""
+    low, end = bounds
+    if low <= offset < end or (offset == end and not is_change):
+        return None
+    return Refusal(
+        ResponseCode.NO_MESSAGE,
+        f"offset is illegal, key:{name}@{queue_id}, commit:{offset}, store:{low}~{end}",
+    )
+
+
+def illegal_order(
+    name: str, group: str, queue_id: int, offset: int, committed: int, consumer: str
+) -> Refusal:
+    """An acknowledgement in order of a message that the pop did not deliver."""
+    return Refusal(
+        ResponseCode.MESSAGE_ILLEGAL,
+        f"offset is illegal, key:{name}@{group}@{queue_id}, old:{committed}, commit:{offset}, "
+        f"next:-1, {consumer}",
+    )
+
+
+def _no_topic(name: str) -> Refusal:
+    return Refusal(
+        ResponseCode.TOPIC_NOT_EXIST, f"topic[{name}] not exist, apply first please! {SEE_FAQ}"
+    )

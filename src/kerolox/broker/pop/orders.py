@@ -1,0 +1,347 @@
+"""Ordered pops: a queue is blocked for its group until all of the last pop is done or visible again
+(``ConsumerOrderInfoManager``).
+
+Nothing is copied: what is not acknowledged in its time is read from the queue again, from the first
+such message on. So the committed offset is that message, and the file has what is done behind it.
+RocketMQ delivers that again; here it stays done.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import Enum, auto
+from typing import Annotated
+
+import msgspec
+
+from kerolox.broker.pop.leases import Instant, QueueKey
+from kerolox.protocol.names import NAME_BYTES_MAX, Int32, Int64
+from kerolox.protocol.pop import INVISIBLE_MS_MAX, POP_MESSAGES_MAX
+
+__all__ = [
+    "BLOCK_MESSAGES_MAX",
+    "BLOCKS_MAX",
+    "KEPT_MS",
+    "OrderAck",
+    "OrderDelivery",
+    "OrderFile",
+    "OrderInfo",
+    "OrderTable",
+]
+
+BLOCK_MESSAGES_MAX = 64
+"""Messages of a block: as many as ``cm`` has bits."""
+
+BLOCKS_MAX = 100_000
+"""Blocks in all, each of a group and a queue."""
+
+KEPT_MS = 24 * 3_600_000
+"""How long a block is kept that nobody touches (``CLEAN_SPAN_FROM_LAST``)."""
+
+_SEPARATOR = "@"
+_BITS = (1 << 64) - 1
+
+
+class OrderInfo(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=False):
+    """A block, as the file has it; members stand in the order in which fastjson writes them."""
+
+    a: Annotated[str, msgspec.Meta(max_length=NAME_BYTES_MAX)] | None = None
+    """``attemptId``."""
+    cm: Int64 = 0
+    """Bit i: message i is done (``commitOffsetBit``)."""
+    i: Int64 | None = None
+    """``invisibleTime``."""
+    l: Int64 = 0  # noqa: E741
+    """``lastConsumeTimestamp``."""
+    o: Annotated[list[Int64], msgspec.Meta(max_length=BLOCK_MESSAGES_MAX)] | None = None
+    """The first offset, then the distances of the others from it (``offsetList``)."""
+    oc: dict[Int64, Int32] | None = None
+    """How often a message was delivered before, by its offset (``offsetConsumedCount``)."""
+    ot: dict[Int64, Int64] | None = None
+    """When a message is visible again whose time was changed (``offsetNextVisibleTime``)."""
+    popTime: Int64 = 0
+
+
+class OrderFile(msgspec.Struct, frozen=True, kw_only=True):
+    """``config/consumerOrderInfo.json``: blocks by ``topic@group`` and queue id."""
+
+    table: dict[str, dict[int, OrderInfo]] = {}
+
+
+class OrderAck(Enum):
+    """What became of an acknowledgement in order."""
+
+    DONE = auto()
+    STALE = auto()
+    """Of an earlier pop, or of a message that is done: RocketMQ answers SUCCESS."""
+    ILLEGAL = auto()
+    """The pop did not deliver it: RocketMQ answers MESSAGE_ILLEGAL."""
+
+
+@dataclass(frozen=True, slots=True)
+class OrderDelivery:
+    """What an answer says of an ordered pop."""
+
+    pop_time: int
+    times_by_offset: Mapping[int, int]
+    """How often a message was delivered before; those that never were are missing."""
+    times_consumed: int
+    """The least of all."""
+
+
+@dataclass(slots=True)
+class _Block:
+    attempt_id: str | None
+    pop_time: int
+    invisible_ms: int
+    visible_at: int
+    """By the steady clock, unless ``changed`` has the message."""
+    offsets: tuple[int, ...]
+    done: int = 0
+    """Bit i: message i is done."""
+    times: dict[int, int] = field(default_factory=dict)
+    changed: dict[int, tuple[int, int]] = field(default_factory=dict)
+    """By offset: when it is visible again, by the wall clock and by the steady one."""
+    touched_ms: int = 0
+
+    def is_done(self, place: int) -> bool:
+        return bool(self.done >> place & 1)
+
+    def open_offsets(self) -> list[int]:
+        return [each for place, each in enumerate(self.offsets) if not self.is_done(place)]
+
+    def end_of(self, offset: int) -> int:
+        changed = self.changed.get(offset)
+        return changed[1] if changed is not None else self.visible_at
+
+
+class OrderTable:
+    """The blocks of all groups; neither reads a clock nor does I/O."""
+
+    def __init__(self, blocks_max: int = BLOCKS_MAX) -> None:
+        """No queue is blocked."""
+        self._blocks_max = blocks_max
+        self._blocks: dict[QueueKey, _Block] = {}
+        self._pop_time = 0
+        self.is_touched = False
+        """The file lacks a change."""
+
+    def __len__(self) -> int:
+        return len(self._blocks)
+
+    # -- pops -----------------------------------------------------------------------------------
+    def is_blocked(self, key: QueueKey, attempt_id: str | None, now: Instant) -> bool:
+        """Whether a pop gets nothing of a queue: a message of the last pop is neither done nor
+        visible again, and it is not the same attempt, whose answer was lost."""
+        block = self._blocks.get(key)
+        if block is None or (attempt_id and block.attempt_id == attempt_id):
+            return False
+        free_at = self.free_at(key)
+        return free_at is not None and now.steady_ms < free_at
+
+    def free_at(self, key: QueueKey) -> int | None:
+        """When the last message of a block is visible again, by the steady clock; None: all are
+        done, or there is no block. Who waits is to be woken then."""
+        block = self._blocks.get(key)
+        if block is None:
+            return None
+        return max(map(block.end_of, block.open_offsets()), default=None)
+
+    def capacity(self, key: QueueKey) -> int:
+        """How many messages a pop may get: those that are not done, and more as long as the block
+        has bits for all."""
+        block = self._blocks.get(key)
+        if block is None:
+            return POP_MESSAGES_MAX if len(self._blocks) < self._blocks_max else 0
+        return min(POP_MESSAGES_MAX, BLOCK_MESSAGES_MAX - block.done.bit_count())
+
+    def done_offsets(self, key: QueueKey, start: int) -> frozenset[int]:
+        """The messages from an offset on that are done: a pop that reads them passes over them."""
+        block = self._blocks.get(key)
+        if block is None:
+            return frozenset()
+        return frozenset(
+            each
+            for place, each in enumerate(block.offsets)
+            if block.is_done(place) and each >= start
+        )
+
+    def deliver(
+        self,
+        key: QueueKey,
+        start: int,
+        offsets: Sequence[int],
+        *,
+        attempt_id: str | None,
+        invisible_ms: int,
+        now: Instant,
+    ) -> OrderDelivery:
+        """Messages go out in order; they are a new block.
+
+        Args:
+            key: the queue, which is not blocked.
+            start: where it was read: the committed offset.
+            offsets: of the messages, ascending, at least one, at most :meth:`capacity`, without
+                :meth:`done_offsets`.
+            attempt_id: of the pop.
+            invisible_ms: how long the queue is blocked at the most.
+            now: the time.
+
+        Raises:
+            ValueError: the offsets are none that may go out now; nothing is changed.
+        """
+        if not offsets or offsets[0] < start or list(offsets) != sorted(set(offsets)):
+            raise ValueError(f"offsets {offsets[:4]} of {key} do not ascend from {start} on")
+        if len(offsets) > self.capacity(key):
+            raise ValueError(f"{len(offsets)} messages of {key} are more than may go out")
+        before = self._blocks.get(key)
+        done = self.done_offsets(key, start)
+        if not done.isdisjoint(offsets):
+            raise ValueError(f"of offsets {offsets[:4]} of {key} some are done")
+        times: dict[int, int] = {}
+        if before is not None and attempt_id and before.attempt_id == attempt_id:
+            times = {each: before.times[each] for each in offsets if each in before.times}
+        elif before is not None:
+            known = set(before.offsets)
+            times = {each: before.times.get(each, 0) + 1 for each in offsets if each in known}
+        self._pop_time = max(self._pop_time + 1, now.wall_ms)
+        all_offsets = tuple(sorted(done.union(offsets)))
+        self._blocks[key] = _Block(
+            attempt_id=attempt_id,
+            pop_time=self._pop_time,
+            invisible_ms=invisible_ms,
+            visible_at=now.steady_ms + invisible_ms,
+            offsets=all_offsets,
+            done=sum(1 << place for place, each in enumerate(all_offsets) if each in done),
+            times=times,
+            touched_ms=now.wall_ms,
+        )
+        self.is_touched = True
+        least = min(times.values()) if len(times) == len(offsets) else 0
+        return OrderDelivery(self._pop_time, times, least)
+
+    # -- what clients say -----------------------------------------------------------------------
+    def ack(self, key: QueueKey, offset: int, pop_time: int) -> tuple[OrderAck, int | None]:
+        """A message is acknowledged.
+
+        Returns:
+            What became of it, and the offset to commit: the first that is not done; None: none.
+        """
+        block = self._blocks.get(key)
+        if block is None or block.pop_time != pop_time:
+            return OrderAck.STALE, None
+        if offset not in block.offsets:
+            return OrderAck.ILLEGAL, None
+        bit = 1 << block.offsets.index(offset)
+        if block.done & bit:
+            return OrderAck.STALE, None
+        block.done |= bit
+        self.is_touched = True
+        left = block.open_offsets()
+        return OrderAck.DONE, left[0] if left else block.offsets[-1] + 1
+
+    def change(
+        self, key: QueueKey, offset: int, pop_time: int, invisible_ms: int, now: Instant
+    ) -> int | None:
+        """The invisible time of a message begins anew; its receipt keeps its pop time.
+
+        Returns:
+            The invisible time from the pop time on, for the receipt; None: the receipt is stale, or
+            the message is done.
+        """
+        block = self._blocks.get(key)
+        if block is None or block.pop_time != pop_time or offset not in block.open_offsets():
+            return None
+        visible_wall = now.wall_ms + invisible_ms
+        block.changed[offset] = visible_wall, now.steady_ms + invisible_ms
+        self.is_touched = True
+        return max(0, visible_wall - pop_time)
+
+    # -- what operators do ----------------------------------------------------------------------
+    def clear(self, key: QueueKey) -> None:
+        """The offset of a group is reset: nothing is blocked, and receipts of before are stale."""
+        if self._blocks.pop(key, None) is not None:
+            self.is_touched = True
+
+    def forget(self, is_gone: Callable[[QueueKey], bool], now: Instant | None = None) -> int:
+        """Topics, queues or groups are gone, with their blocks; how many. ``now``: blocks that
+        nobody touched for ``KEPT_MS`` go, too."""
+        gone = [
+            key
+            for key, block in self._blocks.items()
+            if is_gone(key) or (now is not None and now.wall_ms - block.touched_ms > KEPT_MS)
+        ]
+        for key in gone:
+            self.clear(key)
+        return len(gone)
+
+    # -- the file -------------------------------------------------------------------------------
+    def snapshot(self) -> dict[str, object]:
+        """The file, as ``fastjson.dumps_pretty`` writes it byte for byte as RocketMQ does; maps are
+        sorted, where RocketMQ has the order of a hash table."""
+        table: dict[str, dict[int, object]] = {}
+        for key, block in sorted(self._blocks.items()):
+            queues = table.setdefault(f"{key.topic}{_SEPARATOR}{key.group}", {})
+            first, *others = block.offsets
+            done = block.done if block.done < 1 << 63 else block.done - _BITS - 1
+            members = {
+                "a": block.attempt_id,
+                "cm": done,
+                "i": block.invisible_ms,
+                "l": block.touched_ms,
+                "o": [first, *(each - first for each in others)],
+                "oc": dict(sorted(block.times.items())),
+                "ot": {each: wall for each, (wall, _) in sorted(block.changed.items())},
+                "popTime": block.pop_time,
+            }
+            empty = (None, {})
+            queues[key.queue_id] = {k: v for k, v in members.items() if v not in empty}
+        return {"table": table}
+
+    def load(self, file: OrderFile, now: Instant) -> int:
+        """Take over a file, ours or RocketMQ's; how many blocks of it are left out as damaged.
+
+        A message of it is invisible for as long as the file says, but not for longer than from now
+        on its invisible time.
+        """
+        left_out = 0
+        for text, queues in file.table.items():
+            topic, separator, group = text.partition(_SEPARATOR)
+            for queue_id, info in queues.items():
+                block = _block_of(info, now) if separator and queue_id >= 0 else None
+                if block is None or len(self._blocks) >= self._blocks_max:
+                    left_out += 1
+                    continue
+                self._pop_time = max(self._pop_time, block.pop_time)
+                self._blocks[QueueKey(group, topic, queue_id)] = block
+        return left_out
+
+
+def _block_of(info: OrderInfo, now: Instant) -> _Block | None:
+    """A block of the file; None: it is empty or damaged."""
+    if not info.o or info.o[0] < 0:
+        return None
+    first = info.o[0]
+    offsets = (first, *(first + each for each in info.o[1:]))
+    if list(offsets) != sorted(set(offsets)) or offsets[-1] >= 1 << 63:
+        return None
+    invisible = min(max(info.i or 0, 0), INVISIBLE_MS_MAX)
+    left = min(max(info.popTime + invisible - now.wall_ms, 0), invisible)
+    changed = {
+        offset: (wall, now.steady_ms + min(max(wall - now.wall_ms, 0), INVISIBLE_MS_MAX))
+        for offset, wall in (info.ot or {}).items()
+        if offset in offsets
+    }
+    times = {each: n for each, n in (info.oc or {}).items() if each in offsets and n > 0}
+    return _Block(
+        attempt_id=info.a,
+        pop_time=info.popTime,
+        invisible_ms=invisible,
+        visible_at=now.steady_ms + left,
+        offsets=offsets,
+        done=info.cm & ((1 << len(offsets)) - 1),
+        times=times,
+        changed=changed,
+        touched_ms=info.l,
+    )

@@ -1,0 +1,221 @@
+"""What is out, as a file keeps it beside the offsets, and what it is worth after a start.
+
+The file says of each queue what is out, in ranges by lease; the rest before its next offset is
+done. It is written with the offsets, every few seconds and at the stop. After a crash it is older
+than the log: what it does not know is delivered again, and nothing is lost.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from itertools import pairwise
+from typing import Annotated
+
+import msgspec
+
+from kerolox.broker.pop.leases import Block, Instant, Lease, QueueKey
+from kerolox.broker.pop.table import PopTable
+from kerolox.protocol.names import Name, TopicName
+from kerolox.protocol.pop import INVISIBLE_MS_MAX, POP_MESSAGES_MAX
+
+__all__ = ["PopSnapshot", "QueueSnapshot", "StoredQueue", "restore", "take"]
+
+NO_MARK = -1
+
+_Long = Annotated[int, msgspec.Meta(ge=0, le=(1 << 63) - 1)]
+_Queue = Annotated[int, msgspec.Meta(ge=0, le=(1 << 31) - 1)]
+
+
+class LeaseSnapshot(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """One lease, and what is under it."""
+
+    first_pop_time: _Long
+    invisible: Annotated[int, msgspec.Meta(ge=0, le=INVISIBLE_MS_MAX)]
+    left: Annotated[int, msgspec.Meta(ge=0, le=INVISIBLE_MS_MAX)]
+    """Milliseconds, when the file was written, until its messages are visible again."""
+    owner: Name = ""
+    pop_time: _Long
+    ranges: list[_Long]
+    """First offset and count of each run, one after the other."""
+
+
+class QueueSnapshot(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """What is out of a queue of a group."""
+
+    committed: _Long
+    group: Name
+    leases: list[LeaseSnapshot]
+    mark: Annotated[int, msgspec.Meta(ge=NO_MARK, le=(1 << 63) - 1)] = NO_MARK
+    """Where the log has the last message before ``next_offset``: a queue that was deleted and made
+    again has another one there."""
+    next_offset: _Long
+    queue_id: _Queue
+    topic: TopicName
+
+
+class PopSnapshot(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """The file."""
+
+    pop_time: _Long = 0
+    """The newest of a receipt."""
+    queues: list[QueueSnapshot] = []
+    written_at: _Long = 0
+    """By the wall clock."""
+
+
+class StoredQueue(msgspec.Struct, frozen=True):
+    """What the store and the table of offsets have of a queue, at a start."""
+
+    committed: int
+    """-1: none."""
+    max_offset: int
+    mark: int
+    """Where the log has the message before the snapshot's ``next_offset``; -1: nowhere."""
+
+
+def take(table: PopTable, now: Instant, mark_of: Callable[[QueueKey, int], int]) -> PopSnapshot:
+    """What is out now. Offsets that wait for their commit are to be drained before.
+
+    Args:
+        table: what is out.
+        now: the time.
+        mark_of: where the log has a message of a queue, by its offset; -1: nowhere.
+    """
+    queues: list[QueueSnapshot] = []
+    for key in table.keys():
+        queue = table.queue(key)
+        if queue is None:
+            continue
+        by_lease: dict[int, tuple[Lease, list[int]]] = {}
+        for offset, lease in queue.offsets():
+            by_lease.setdefault(id(lease), (lease, []))[1].append(offset)
+        queues.append(
+            QueueSnapshot(
+                committed=queue.low,
+                group=key.group,
+                leases=[
+                    LeaseSnapshot(
+                        first_pop_time=lease.first_pop_time,
+                        invisible=lease.invisible_ms,
+                        left=min(max(lease.visible_at - now.steady_ms, 0), INVISIBLE_MS_MAX),
+                        owner=lease.owner,
+                        pop_time=lease.pop_time,
+                        ranges=list(_ranges(offsets)),
+                    )
+                    for lease, offsets in by_lease.values()
+                ],
+                mark=mark_of(key, queue.next_offset - 1),
+                next_offset=queue.next_offset,
+                queue_id=key.queue_id,
+                topic=key.topic,
+            )
+        )
+    return PopSnapshot(pop_time=table.pop_time, queues=queues, written_at=now.wall_ms)
+
+
+def restore(
+    table: PopTable,
+    snapshot: PopSnapshot | None,
+    now: Instant,
+    stored_of: Callable[[QueueKey, int], StoredQueue | None],
+) -> int:
+    """Take over a snapshot after a start, or when a slave becomes the master.
+
+    A queue counts only if nothing speaks against it; else its group goes on at its committed
+    offset, and gets again what is behind it. So an offset that was set back, a queue that was made
+    again and a log that lost its end lose no message.
+
+    Args:
+        table: in which nothing is out.
+        snapshot: None: there is no file.
+        now: the time.
+        stored_of: what there is of a queue, with the mark of the message before an offset; None:
+            the topic, the queue or the group is gone.
+
+    Returns:
+        How many queues were left out.
+    """
+    left_out = 0
+    found = snapshot or PopSnapshot()
+    passed = max(0, now.wall_ms - found.written_at)
+    seen: set[QueueKey] = set()
+    for each in found.queues:
+        key = QueueKey(each.group, each.topic, each.queue_id)
+        stored = stored_of(key, each.next_offset - 1)
+        out = _out_of(each)
+        if (
+            stored is None
+            or out is None
+            or key in seen
+            or stored.committed < each.committed
+            or stored.max_offset < each.next_offset
+            or stored.mark != each.mark
+            or table.out + len(out) > table.limits.in_all
+        ):
+            left_out += 1
+            continue
+        seen.add(key)
+        leases = list(_leases(key, out, stored.committed, passed, now))
+        table.restore(key, each.next_offset, leases, stored.committed)
+    table.begin(found.pop_time, now)
+    return left_out
+
+
+def _ranges(offsets: Iterable[int]) -> Iterator[int]:
+    first = count = 0
+    for offset in offsets:
+        if count and offset == first + count:
+            count += 1
+            continue
+        if count:
+            yield from (first, count)
+        first, count = offset, 1
+    if count:
+        yield from (first, count)
+
+
+def _out_of(queue: QueueSnapshot) -> list[tuple[int, LeaseSnapshot]] | None:
+    """The offsets of a queue with their leases, ascending; None: they contradict each other."""
+    out: list[tuple[int, LeaseSnapshot]] = []
+    for lease in queue.leases:
+        starts, counts = lease.ranges[::2], lease.ranges[1::2]
+        if len(starts) != len(counts) or lease.first_pop_time > lease.pop_time:
+            return None
+        if len(starts) > POP_MESSAGES_MAX or any(c > POP_MESSAGES_MAX for c in counts):
+            return None
+        for first, count in zip(starts, counts, strict=True):
+            out += [(offset, lease) for offset in range(first, first + count)]
+    out.sort(key=lambda each: each[0])
+    if any(one == other for (one, _), (other, _) in pairwise(out)):
+        return None
+    if out and not queue.committed <= out[0][0] <= out[-1][0] < queue.next_offset:
+        return None
+    return out
+
+
+def _leases(
+    key: QueueKey,
+    out: list[tuple[int, LeaseSnapshot]],
+    committed: int,
+    passed_ms: int,
+    now: Instant,
+) -> Iterator[Lease]:
+    """Leases of runs, ascending. One that was split by another is one for each part now."""
+    run: list[int] = []
+    of_run: LeaseSnapshot | None = None
+    for offset, lease in [*out, (-1, None)]:
+        if run and (lease is not of_run or len(run) == POP_MESSAGES_MAX) and of_run is not None:
+            yield Lease(
+                key,
+                Block(tuple(run)),
+                left=len(run),
+                pop_time=of_run.pop_time,
+                first_pop_time=of_run.first_pop_time,
+                invisible_ms=of_run.invisible,
+                visible_at=now.steady_ms + max(0, of_run.left - passed_ms),
+                owner=of_run.owner,
+            )
+            run = []
+        of_run = lease
+        if lease is not None and offset >= committed:
+            run.append(offset)

@@ -1,0 +1,499 @@
+"""What is out of all queues of all groups; acknowledgements, changes, time that passes.
+
+A queue is here only while something of it is out, or its offset is to be committed. One heap has
+the end of each lease. Leases that end early stay in it, until they are more than those that count.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from enum import Enum, auto
+
+from kerolox.broker.pop.leases import Block, Instant, Lease, PopQueue, QueueKey
+from kerolox.protocol.pop import POP_MESSAGES_MAX
+
+__all__ = [
+    "COPY_PAUSES_S",
+    "AckOutcome",
+    "Changed",
+    "Held",
+    "PopLimits",
+    "PopTable",
+    "Revival",
+]
+
+COPY_PAUSES_S = (
+    10,
+    20,
+    30,
+    60,
+    120,
+    180,
+    240,
+    300,
+    360,
+    420,
+    480,
+    540,
+    600,
+    1200,
+    1800,
+    3600,
+    7200,
+)
+"""How long after a copy failed it is tried again; the last one repeats
+(``ckRewriteIntervalsInSeconds``)."""
+
+STALE_ENDS_MAX = 1_024
+"""Ends in the heap that count no more, beside as many as count."""
+
+
+@dataclass(frozen=True, slots=True)
+class PopLimits:
+    """How many messages may be out: what is beyond is not delivered until some are done."""
+
+    of_queue: int = 10_000
+    """Of a group and a queue (``popInflightMessageThreshold``)."""
+    of_group: int = 200_000
+    in_all: int = 500_000
+
+
+class AckOutcome(Enum):
+    """What became of an acknowledgement. RocketMQ answers each with SUCCESS."""
+
+    DONE = auto()
+    """The message is done."""
+    REPEATED = auto()
+    """It was done before."""
+    STALE = auto()
+    """The receipt is of an earlier delivery, or of none: without effect."""
+
+
+@dataclass(frozen=True, slots=True)
+class Changed:
+    """A new lease: the members of a new receipt."""
+
+    pop_time: int
+    invisible_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """One message that is out, as operators see it."""
+
+    offset: int
+    owner: str
+    pop_time: int
+    """Of the delivery."""
+    left_ms: int
+    """Until it is visible again; negative: so long it is overdue."""
+
+
+class Revival:
+    """A message whose invisible time is over: its record is to be copied."""
+
+    __slots__ = ("first_pop_time", "key", "lease", "offset")
+
+    def __init__(self, lease: Lease, offset: int) -> None:
+        self.key = lease.key
+        self.offset = offset
+        self.first_pop_time = lease.first_pop_time
+        """For the property ``1ST_POP_TIME`` of the copy, unless the record has it."""
+        self.lease = lease
+
+
+class PopTable:
+    """Decides what is out; neither reads a clock nor does I/O."""
+
+    def __init__(self, limits: PopLimits | None = None) -> None:
+        """Nothing is out."""
+        self.limits = limits or PopLimits()
+        self._queues: dict[QueueKey, PopQueue] = {}
+        self._by_group: Counter[str] = Counter()
+        self._out = 0
+        self._ends: list[tuple[int, int, Lease]] = []
+        """A heap: when leases end; the second number is their order."""
+        self._stale_ends = 0
+        self._pushed = 0
+        self._pop_time = 0
+        self._dirty: set[QueueKey] = set()
+        """Whose offset is to be committed."""
+
+    # -- reading --------------------------------------------------------------------------------
+    @property
+    def pop_time(self) -> int:
+        """The newest of a receipt."""
+        return self._pop_time
+
+    @property
+    def out(self) -> int:
+        """Messages that are out."""
+        return self._out
+
+    @property
+    def next_end(self) -> int | None:
+        """When the next lease ends, by the steady clock, or earlier; None: there is none."""
+        return self._ends[0][0] if self._ends else None
+
+    def keys(self) -> Iterator[QueueKey]:
+        """The queues of which something is out."""
+        return (key for key, queue in self._queues.items() if queue.out)
+
+    def queue(self, key: QueueKey) -> PopQueue | None:
+        """What is out of a queue; not to be changed."""
+        return self._queues.get(key)
+
+    def has_out(self, key: QueueKey) -> bool:
+        """Whether something of a queue is out."""
+        queue = self._queues.get(key)
+        return queue is not None and bool(queue.out)
+
+    def held(self, key: QueueKey, now: Instant, count: int) -> list[Held]:
+        """The messages of a queue that are out, lowest first, at most ``count``."""
+        queue = self._queues.get(key)
+        found: list[Held] = []
+        for offset, lease in queue.offsets() if queue is not None else ():
+            if len(found) >= count:
+                break
+            left = lease.visible_at - now.steady_ms
+            found.append(Held(offset, lease.owner, lease.first_pop_time, left))
+        return found
+
+    # -- pops -----------------------------------------------------------------------------------
+    def start(self, key: QueueKey, committed: int, min_offset: int = 0) -> int:
+        """Where a pop reads a queue.
+
+        Args:
+            key: the queue.
+            committed: what the table of offsets has. When it is above what was committed here, a
+                member that pulls got all before it, and none of it comes again. When it is below,
+                a member that pulls was late: what this table knows is committed again.
+            min_offset: the first message that the queue still has.
+        """
+        queue = self._queues.get(key)
+        if queue is None:
+            return max(committed, min_offset)
+        if committed != queue.committed:
+            if committed > queue.committed:
+                self._settle_below(key, queue, committed)
+            queue.committed = committed
+            self._dirty.add(key)
+        if min_offset > queue.low:
+            self._settle_below(key, queue, min_offset)
+        return queue.next_offset
+
+    def capacity(self, key: QueueKey) -> int:
+        """How many more messages of a queue may go out, at most those of one pop."""
+        queue = self._queues.get(key)
+        return max(
+            0,
+            min(
+                POP_MESSAGES_MAX,
+                self.limits.of_queue - (len(queue.out) if queue is not None else 0),
+                self.limits.of_group - self._by_group[key.group],
+                self.limits.in_all - self._out,
+            ),
+        )
+
+    def deliver(
+        self,
+        key: QueueKey,
+        start: int,
+        offsets: Sequence[int],
+        next_offset: int,
+        *,
+        invisible_ms: int,
+        now: Instant,
+        owner: str = "",
+    ) -> int:
+        """Messages go out; their pop time.
+
+        Args:
+            key: the queue.
+            start: what :meth:`start` said.
+            offsets: of the messages, ascending, at most :meth:`capacity`. None: the pop found only
+                messages that its filter leaves out, which are done thereby.
+            next_offset: the first one behind all that was read.
+            invisible_ms: how long nobody else gets them.
+            now: the time.
+            owner: who has them, as operators see it.
+
+        Raises:
+            ValueError: the offsets are none that may go out now; nothing is changed.
+        """
+        queue = self._queues.get(key)
+        expected = queue.next_offset if queue is not None else start
+        if start != expected or next_offset < start:
+            raise ValueError(f"{key} was read from {start} to {next_offset}, is at {expected}")
+        if len(offsets) > self.capacity(key):
+            raise ValueError(f"{len(offsets)} messages of {key} are more than may go out")
+        if offsets and not _are_between(offsets, start, next_offset):
+            raise ValueError(f"offsets {offsets[:4]} of {key} were not read from {start} on")
+        if queue is None:
+            queue = self._queues[key] = PopQueue(start)
+        self._pop_time = max(self._pop_time, now.wall_ms)
+        if offsets:
+            self._add(
+                queue,
+                Lease(
+                    key,
+                    Block(tuple(offsets)),
+                    left=len(offsets),
+                    pop_time=self._pop_time,
+                    first_pop_time=self._pop_time,
+                    invisible_ms=invisible_ms,
+                    visible_at=now.steady_ms + invisible_ms,
+                    owner=owner,
+                ),
+            )
+        queue.next_offset = next_offset
+        self._dirty.add(key)
+        return self._pop_time
+
+    def _add(self, queue: PopQueue, lease: Lease) -> None:
+        queue.add(lease)
+        self._out += lease.left
+        self._by_group[lease.key.group] += lease.left
+        self._push(lease)
+
+    # -- what clients say -----------------------------------------------------------------------
+    def ack(self, key: QueueKey, offset: int, pop_time: int) -> AckOutcome:
+        """A message is acknowledged. A receipt counts as long as no other delivery began, also
+        after its time, and after its invisible time was changed."""
+        queue = self._queues.get(key)
+        if queue is None:
+            return AckOutcome.STALE
+        lease = queue.out.get(offset)
+        if lease is None:
+            return AckOutcome.REPEATED if offset < queue.next_offset else AckOutcome.STALE
+        if not _is_of(lease, pop_time):
+            return AckOutcome.STALE
+        self._settle(key, queue, offset)
+        return AckOutcome.DONE
+
+    def change(
+        self, key: QueueKey, offset: int, pop_time: int, invisible_ms: int, now: Instant
+    ) -> Changed | None:
+        """The invisible time of a message begins anew; 0: it comes again at once.
+
+        Returns:
+            The new receipt's members; None: the receipt is stale, or the message is done.
+        """
+        queue = self._queues.get(key)
+        lease = queue.out.get(offset) if queue is not None else None
+        if queue is None or lease is None or not _is_of(lease, pop_time):
+            return None
+        self._pop_time = max(self._pop_time, now.wall_ms)
+        self._replace(
+            queue,
+            offset,
+            lease,
+            pop_time=self._pop_time,
+            invisible_ms=invisible_ms,
+            visible_at=now.steady_ms + invisible_ms,
+            tries=0,
+        )
+        return Changed(self._pop_time, invisible_ms)
+
+    def release(self, key: QueueKey, offset: int, now: Instant) -> bool:
+        """An operator takes a message from who has it: it comes again at once, and receipts of
+        before count no more. False: it is not out."""
+        queue = self._queues.get(key)
+        lease = queue.out.get(offset) if queue is not None else None
+        if queue is None or lease is None or lease.is_reviving:
+            return False
+        pop_time = self._new_generation(now)
+        replaced = self._replace(
+            queue,
+            offset,
+            lease,
+            pop_time=pop_time,
+            invisible_ms=0,
+            visible_at=now.steady_ms,
+            tries=lease.tries,
+        )
+        replaced.first_pop_time = pop_time
+        return True
+
+    def _replace(
+        self,
+        queue: PopQueue,
+        offset: int,
+        lease: Lease,
+        *,
+        pop_time: int,
+        invisible_ms: int,
+        visible_at: int,
+        tries: int,
+    ) -> Lease:
+        """Give one offset of a lease one of its own."""
+        own = Lease(
+            lease.key,
+            lease.block,
+            left=1,
+            pop_time=pop_time,
+            first_pop_time=lease.first_pop_time,
+            invisible_ms=invisible_ms,
+            visible_at=visible_at,
+            owner=lease.owner,
+            tries=tries,
+        )
+        queue.out[offset] = own
+        lease.left -= 1
+        if not lease.left and not lease.is_reviving:
+            self._forget_end()
+        self._push(own)
+        return own
+
+    # -- time passes ----------------------------------------------------------------------------
+    def expire(self, now: Instant, count: int) -> list[Revival]:
+        """The messages whose invisible time is over, those of the oldest lease first, about
+        ``count`` of them. Each is to be copied, and then :meth:`revived` or :meth:`failed`; until
+        then it is out, and acknowledgements come too late."""
+        found: list[Revival] = []
+        ends = self._ends
+        while ends and ends[0][0] <= now.steady_ms and len(found) < count:
+            lease = heapq.heappop(ends)[2]
+            if not lease.left:
+                self._stale_ends -= 1
+                continue
+            lease.is_reviving = True
+            out = self._queues[lease.key].out
+            found += [
+                Revival(lease, offset) for offset in lease.block.offsets if out.get(offset) is lease
+            ]
+        return found
+
+    def revived(self, revival: Revival) -> None:
+        """Its copy is stored, or there is nothing to copy: it is done here."""
+        queue = self._queues.get(revival.key)
+        if queue is not None and queue.out.get(revival.offset) is revival.lease:
+            self._settle(revival.key, queue, revival.offset)
+
+    def failed(self, revival: Revival, now: Instant) -> None:
+        """Its copy is not stored: it is tried again, later each time."""
+        queue = self._queues.get(revival.key)
+        if queue is None or queue.out.get(revival.offset) is not revival.lease:
+            return
+        lease = revival.lease
+        pause = COPY_PAUSES_S[min(lease.tries, len(COPY_PAUSES_S) - 1)]
+        self._replace(
+            queue,
+            revival.offset,
+            lease,
+            pop_time=lease.pop_time,
+            invisible_ms=lease.invisible_ms,
+            visible_at=now.steady_ms + 1000 * pause,
+            tries=lease.tries + 1,
+        )
+
+    # -- offsets --------------------------------------------------------------------------------
+    def drain_commits(self) -> list[tuple[QueueKey, int]]:
+        """The offsets to commit since the last call; each is the lowest that is not done. They
+        never go back, but after a reset."""
+        found: list[tuple[QueueKey, int]] = []
+        for key in self._dirty:
+            queue = self._queues.get(key)
+            if queue is None:
+                continue
+            low = queue.low
+            if low != queue.committed:
+                queue.committed = low
+                found.append((key, low))
+            if not queue.out:
+                del self._queues[key]
+        self._dirty.clear()
+        return found
+
+    def reset(self, key: QueueKey, now: Instant) -> None:
+        """An operator sets the offset of a group: what is out is forgotten, its receipts are stale,
+        and the next pop reads from the new offset."""
+        queue = self._queues.pop(key, None)
+        if queue is None:
+            return
+        self._new_generation(now)
+        self._dirty.discard(key)
+        for offset in list(queue.out):
+            self._drop(key, queue, offset)
+
+    def forget(self, is_gone: Callable[[QueueKey], bool], now: Instant) -> int:
+        """Topics, queues or groups are gone, with what was out of them; how many queues."""
+        gone = [key for key in self._queues if is_gone(key)]
+        for key in gone:
+            self.reset(key, now)
+        return len(gone)
+
+    def restore(
+        self, key: QueueKey, next_offset: int, leases: Sequence[Lease], committed: int
+    ) -> None:
+        """After a start: what a snapshot has of a queue, in ascending order."""
+        queue = self._queues[key] = PopQueue(committed)
+        for lease in leases:
+            self._pop_time = max(self._pop_time, lease.pop_time)
+            self._add(queue, lease)
+        queue.next_offset = max(queue.next_offset, next_offset)
+        self._dirty.add(key)
+
+    def begin(self, pop_time: int, now: Instant) -> None:
+        """After a start: receipts of before are older than all from now on.
+
+        Args:
+            pop_time: the newest one that the snapshot knows.
+            now: the time.
+        """
+        self._pop_time = max(self._pop_time, pop_time)
+        self._new_generation(now)
+
+    # -- within ---------------------------------------------------------------------------------
+    def _new_generation(self, now: Instant) -> int:
+        self._pop_time = max(self._pop_time, now.wall_ms) + 1
+        return self._pop_time
+
+    def _settle_below(self, key: QueueKey, queue: PopQueue, offset: int) -> None:
+        for each in queue.offsets_below(offset):
+            self._settle(key, queue, each)
+        queue.next_offset = max(queue.next_offset, offset)
+        self._dirty.add(key)
+
+    def _settle(self, key: QueueKey, queue: PopQueue, offset: int) -> None:
+        self._drop(key, queue, offset)
+        self._dirty.add(key)
+
+    def _drop(self, key: QueueKey, queue: PopQueue, offset: int) -> None:
+        lease = queue.settle(offset)
+        self._out -= 1
+        self._by_group[key.group] -= 1
+        if not self._by_group[key.group]:
+            del self._by_group[key.group]
+        if not lease.left and not lease.is_reviving:
+            self._forget_end()
+
+    def _push(self, lease: Lease) -> None:
+        self._pushed += 1
+        heapq.heappush(self._ends, (lease.visible_at, self._pushed, lease))
+
+    def _forget_end(self) -> None:
+        """A lease ended early: its end stays in the heap, unless there are too many such."""
+        self._stale_ends += 1
+        if self._stale_ends > STALE_ENDS_MAX + len(self._ends) // 2:
+            self._ends = [each for each in self._ends if each[2].left]
+            heapq.heapify(self._ends)
+            self._stale_ends = 0
+
+
+def _is_of(lease: Lease, pop_time: int) -> bool:
+    """Whether a receipt is of this delivery, before or after its invisible time was changed."""
+    return not lease.is_reviving and lease.first_pop_time <= pop_time <= lease.pop_time
+
+
+def _are_between(offsets: Sequence[int], low: int, end: int) -> bool:
+    """Whether offsets ascend from ``low`` to before ``end``."""
+    previous = low - 1
+    for offset in offsets:
+        if not previous < offset < end:
+            return False
+        previous = offset
+    return True
