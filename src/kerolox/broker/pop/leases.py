@@ -9,9 +9,11 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterator
+from dataclasses import dataclass
+from enum import Enum, auto
 from typing import NamedTuple
 
-__all__ = ["Block", "Instant", "Lease", "PopQueue", "QueueKey"]
+__all__ = ["AckOutcome", "Block", "Changed", "Instant", "Lease", "PopQueue", "QueueKey"]
 
 
 class Instant(NamedTuple):
@@ -30,6 +32,27 @@ class QueueKey(NamedTuple):
     topic: str
     """The queue's own: of retries, that of retries."""
     queue_id: int
+
+
+class AckOutcome(Enum):
+    """What became of an acknowledgement. RocketMQ answers the first three with SUCCESS."""
+
+    DONE = auto()
+    """The message is done."""
+    REPEATED = auto()
+    """It was done before."""
+    STALE = auto()
+    """The receipt is of an earlier delivery, or of none: without effect."""
+    ILLEGAL = auto()
+    """An ordered pop did not deliver it: MESSAGE_ILLEGAL."""
+
+
+@dataclass(frozen=True, slots=True)
+class Changed:
+    """A new invisible time: the members of the new receipt."""
+
+    pop_time: int
+    invisible_ms: int
 
 
 class Block:

@@ -10,20 +10,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from enum import Enum, auto
 from typing import Annotated
 
 import msgspec
 
-from kerolox.broker.pop.leases import Instant, QueueKey
+from kerolox.broker.pop.leases import AckOutcome, Changed, Instant, QueueKey
 from kerolox.protocol.names import NAME_BYTES_MAX, Int32, Int64
 from kerolox.protocol.pop import INVISIBLE_MS_MAX, POP_MESSAGES_MAX
 
 __all__ = [
-    "BLOCK_MESSAGES_MAX",
     "BLOCKS_MAX",
+    "BLOCK_MESSAGES_MAX",
     "KEPT_MS",
-    "OrderAck",
     "OrderDelivery",
     "OrderFile",
     "OrderInfo",
@@ -67,16 +65,6 @@ class OrderFile(msgspec.Struct, frozen=True, kw_only=True):
     """``config/consumerOrderInfo.json``: blocks by ``topic@group`` and queue id."""
 
     table: dict[str, dict[int, OrderInfo]] = {}
-
-
-class OrderAck(Enum):
-    """What became of an acknowledgement in order."""
-
-    DONE = auto()
-    STALE = auto()
-    """Of an earlier pop, or of a message that is done: RocketMQ answers SUCCESS."""
-    ILLEGAL = auto()
-    """The pop did not deliver it: RocketMQ answers MESSAGE_ILLEGAL."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,7 +111,8 @@ class OrderTable:
         """No queue is blocked."""
         self._blocks_max = blocks_max
         self._blocks: dict[QueueKey, _Block] = {}
-        self._pop_time = 0
+        self._floor = 0
+        """Pop times from it on are of no receipt that is stale."""
         self.is_touched = False
         """The file lacks a change."""
 
@@ -205,11 +194,11 @@ class OrderTable:
         elif before is not None:
             known = set(before.offsets)
             times = {each: before.times.get(each, 0) + 1 for each in offsets if each in known}
-        self._pop_time = max(self._pop_time + 1, now.wall_ms)
+        pop_time = max(self._floor, now.wall_ms, before.pop_time + 1 if before is not None else 0)
         all_offsets = tuple(sorted(done.union(offsets)))
         self._blocks[key] = _Block(
             attempt_id=attempt_id,
-            pop_time=self._pop_time,
+            pop_time=pop_time,
             invisible_ms=invisible_ms,
             visible_at=now.steady_ms + invisible_ms,
             offsets=all_offsets,
@@ -219,10 +208,10 @@ class OrderTable:
         )
         self.is_touched = True
         least = min(times.values()) if len(times) == len(offsets) else 0
-        return OrderDelivery(self._pop_time, times, least)
+        return OrderDelivery(pop_time, times, least)
 
     # -- what clients say -----------------------------------------------------------------------
-    def ack(self, key: QueueKey, offset: int, pop_time: int) -> tuple[OrderAck, int | None]:
+    def ack(self, key: QueueKey, offset: int, pop_time: int) -> tuple[AckOutcome, int | None]:
         """A message is acknowledged.
 
         Returns:
@@ -230,38 +219,36 @@ class OrderTable:
         """
         block = self._blocks.get(key)
         if block is None or block.pop_time != pop_time:
-            return OrderAck.STALE, None
+            return AckOutcome.STALE, None
         if offset not in block.offsets:
-            return OrderAck.ILLEGAL, None
+            return AckOutcome.ILLEGAL, None
         bit = 1 << block.offsets.index(offset)
         if block.done & bit:
-            return OrderAck.STALE, None
+            return AckOutcome.REPEATED, None
         block.done |= bit
         self.is_touched = True
         left = block.open_offsets()
-        return OrderAck.DONE, left[0] if left else block.offsets[-1] + 1
+        return AckOutcome.DONE, left[0] if left else block.offsets[-1] + 1
 
     def change(
         self, key: QueueKey, offset: int, pop_time: int, invisible_ms: int, now: Instant
-    ) -> int | None:
-        """The invisible time of a message begins anew; its receipt keeps its pop time.
-
-        Returns:
-            The invisible time from the pop time on, for the receipt; None: the receipt is stale, or
-            the message is done.
-        """
+    ) -> Changed | None:
+        """The invisible time of a message begins anew; its receipt keeps its pop time, and has the
+        invisible time from then on. None: the receipt is stale, or the message is done."""
         block = self._blocks.get(key)
         if block is None or block.pop_time != pop_time or offset not in block.open_offsets():
             return None
         visible_wall = now.wall_ms + invisible_ms
         block.changed[offset] = visible_wall, now.steady_ms + invisible_ms
         self.is_touched = True
-        return max(0, visible_wall - pop_time)
+        return Changed(pop_time, max(0, visible_wall - pop_time))
 
     # -- what operators do ----------------------------------------------------------------------
     def clear(self, key: QueueKey) -> None:
         """The offset of a group is reset: nothing is blocked, and receipts of before are stale."""
-        if self._blocks.pop(key, None) is not None:
+        block = self._blocks.pop(key, None)
+        if block is not None:
+            self._floor = max(self._floor, block.pop_time + 1)
             self.is_touched = True
 
     def forget(self, is_gone: Callable[[QueueKey], bool], now: Instant | None = None) -> int:
@@ -313,7 +300,6 @@ class OrderTable:
                 if block is None or len(self._blocks) >= self._blocks_max:
                     left_out += 1
                     continue
-                self._pop_time = max(self._pop_time, block.pop_time)
                 self._blocks[QueueKey(group, topic, queue_id)] = block
         return left_out
 

@@ -82,7 +82,7 @@ def take(table: PopTable, now: Instant, mark_of: Callable[[QueueKey, int], int])
         mark_of: where the log has a message of a queue, by its offset; -1: nowhere.
     """
     queues: list[QueueSnapshot] = []
-    for key in table.keys():
+    for key in table.held_queues():
         queue = table.queue(key)
         if queue is None:
             continue

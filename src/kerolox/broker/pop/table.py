@@ -10,15 +10,20 @@ import heapq
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from enum import Enum, auto
 
-from kerolox.broker.pop.leases import Block, Instant, Lease, PopQueue, QueueKey
+from kerolox.broker.pop.leases import (
+    AckOutcome,
+    Block,
+    Changed,
+    Instant,
+    Lease,
+    PopQueue,
+    QueueKey,
+)
 from kerolox.protocol.pop import POP_MESSAGES_MAX
 
 __all__ = [
     "COPY_PAUSES_S",
-    "AckOutcome",
-    "Changed",
     "Held",
     "PopLimits",
     "PopTable",
@@ -59,25 +64,6 @@ class PopLimits:
     """Of a group and a queue (``popInflightMessageThreshold``)."""
     of_group: int = 200_000
     in_all: int = 500_000
-
-
-class AckOutcome(Enum):
-    """What became of an acknowledgement. RocketMQ answers each with SUCCESS."""
-
-    DONE = auto()
-    """The message is done."""
-    REPEATED = auto()
-    """It was done before."""
-    STALE = auto()
-    """The receipt is of an earlier delivery, or of none: without effect."""
-
-
-@dataclass(frozen=True, slots=True)
-class Changed:
-    """A new lease: the members of a new receipt."""
-
-    pop_time: int
-    invisible_ms: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,7 +124,7 @@ class PopTable:
         """When the next lease ends, by the steady clock, or earlier; None: there is none."""
         return self._ends[0][0] if self._ends else None
 
-    def keys(self) -> Iterator[QueueKey]:
+    def held_queues(self) -> Iterator[QueueKey]:
         """The queues of which something is out."""
         return (key for key, queue in self._queues.items() if queue.out)
 

@@ -1,0 +1,172 @@
+"""All that the broker remembers of pops, ordered ones and others, as one state machine.
+
+A pop is planned, the caller reads the store as the plan says, and tells what goes out. Commits of
+offsets gather, and the caller takes them. One group may pop a queue in order now and without order
+later: what is out of one kind blocks the other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from kerolox.broker.pop.leases import AckOutcome, Changed, Instant, QueueKey
+from kerolox.broker.pop.orders import OrderDelivery, OrderTable
+from kerolox.broker.pop.table import PopLimits, PopTable
+
+__all__ = ["PopPlan", "PopState"]
+
+
+@dataclass(frozen=True, slots=True)
+class PopPlan:
+    """How a queue is read for a pop."""
+
+    key: QueueKey
+    is_order: bool
+    start: int
+    count: int
+    """Most messages to take."""
+    done: frozenset[int]
+    """Messages from ``start`` on that are done, and not to be taken."""
+
+
+class PopState:
+    """Decides; neither reads a clock nor does I/O."""
+
+    def __init__(self, limits: PopLimits | None = None) -> None:
+        """Nothing is out."""
+        self.queues = PopTable(limits)
+        self.orders = OrderTable()
+        self._order_commits: dict[QueueKey, int] = {}
+
+    def plan(
+        self,
+        key: QueueKey,
+        *,
+        is_order: bool,
+        attempt_id: str | None,
+        committed: int,
+        min_offset: int,
+        now: Instant,
+    ) -> PopPlan | None:
+        """How to read a queue; None: nothing of it may go out now.
+
+        Args:
+            key: the queue.
+            is_order: whether it is an ordered pop.
+            attempt_id: of an ordered pop.
+            committed: where the group is; one that has no offset begins somewhere, which is
+                committed before.
+            min_offset: the first message that the queue has.
+            now: the time.
+        """
+        if self.orders.is_blocked(key, attempt_id if is_order else None, now):
+            return None
+        if not is_order:
+            start, count = self.queues.start(key, committed, min_offset), self.queues.capacity(key)
+        elif self.queues.has_out(key):
+            return None
+        else:
+            start, count = max(committed, min_offset), self.orders.capacity(key)
+        if count < 1:
+            return None
+        return PopPlan(key, is_order, start, count, self.orders.done_offsets(key, start))
+
+    def deliver(
+        self,
+        plan: PopPlan,
+        offsets: Sequence[int],
+        next_offset: int,
+        *,
+        attempt_id: str | None = None,
+        invisible_ms: int,
+        now: Instant,
+        owner: str = "",
+    ) -> OrderDelivery:
+        """What a pop read goes out.
+
+        Args:
+            plan: by which it was read, in the same step.
+            offsets: of the messages, ascending.
+            next_offset: the first one behind all that was read; of a pop that took ``plan.count``
+                messages, behind the last of them.
+            attempt_id: of an ordered pop.
+            invisible_ms: how long nobody else gets them.
+            now: the time.
+            owner: who has them.
+
+        Raises:
+            ValueError: the offsets are not what the plan allows; nothing is changed.
+        """
+        key = plan.key
+        if not plan.is_order:
+            pop_time = self.queues.deliver(
+                key,
+                plan.start,
+                offsets,
+                next_offset,
+                invisible_ms=invisible_ms,
+                now=now,
+                owner=owner,
+            )
+            self.orders.clear(key)
+            return OrderDelivery(pop_time, {}, 0)
+        if offsets:
+            found = self.orders.deliver(
+                key,
+                plan.start,
+                offsets,
+                attempt_id=attempt_id,
+                invisible_ms=invisible_ms,
+                now=now,
+            )
+            self._order_commits[key] = offsets[0]
+            return found
+        if next_offset > plan.start:
+            # All that was read is left out by the filter, or done.
+            self._order_commits[key] = next_offset
+            self.orders.clear(key)
+        return OrderDelivery(now.wall_ms, {}, 0)
+
+    def ack(self, key: QueueKey, offset: int, pop_time: int, *, is_order: bool) -> AckOutcome:
+        """A message is acknowledged, with a receipt of an ordered pop or of another one."""
+        if not is_order:
+            return self.queues.ack(key, offset, pop_time)
+        outcome, commit = self.orders.ack(key, offset, pop_time)
+        if commit is not None:
+            self._order_commits[key] = commit
+        return outcome
+
+    def change(
+        self,
+        key: QueueKey,
+        offset: int,
+        pop_time: int,
+        invisible_ms: int,
+        now: Instant,
+        *,
+        is_order: bool,
+    ) -> Changed | None:
+        """The invisible time of a message begins anew; None: the receipt is stale, or the message
+        is done."""
+        table = self.orders if is_order else self.queues
+        return table.change(key, offset, pop_time, invisible_ms, now)
+
+    def drain_commits(self) -> list[tuple[QueueKey, int]]:
+        """The offsets to commit since the last call."""
+        found = self.queues.drain_commits()
+        found += self._order_commits.items()
+        self._order_commits.clear()
+        return found
+
+    def reset(self, key: QueueKey, now: Instant) -> None:
+        """An operator sets the offset of a group, forth or back."""
+        self.queues.reset(key, now)
+        self.orders.clear(key)
+        self._order_commits.pop(key, None)
+
+    def forget(self, is_gone: Callable[[QueueKey], bool], now: Instant) -> int:
+        """Topics, queues or groups are gone, with what was out of them; how many queues."""
+        for key in [each for each in self._order_commits if is_gone(each)]:
+            del self._order_commits[key]
+        return self.queues.forget(is_gone, now) + self.orders.forget(is_gone)
