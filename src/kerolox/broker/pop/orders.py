@@ -86,8 +86,12 @@ class _Block:
     visible_at: int
     """By the steady clock, unless ``changed`` has the message."""
     offsets: tuple[int, ...]
+    """Of the pop, and those before the last of them that were done already."""
     done: int = 0
     """Bit i: message i is done."""
+    later: frozenset[int] = frozenset()
+    """Done, but behind the last message of the pop, which got fewer than the one before. The file
+    lacks them: to RocketMQ the offset behind its last message is the next."""
     times: dict[int, int] = field(default_factory=dict)
     changed: dict[int, tuple[int, int]] = field(default_factory=dict)
     """By offset: when it is visible again, by the wall clock and by the steady one."""
@@ -143,18 +147,16 @@ class OrderTable:
         block = self._blocks.get(key)
         if block is None:
             return POP_MESSAGES_MAX if len(self._blocks) < self._blocks_max else 0
-        return min(POP_MESSAGES_MAX, BLOCK_MESSAGES_MAX - block.done.bit_count())
+        done = block.done.bit_count() + len(block.later)
+        return min(POP_MESSAGES_MAX, BLOCK_MESSAGES_MAX - done)
 
     def done_offsets(self, key: QueueKey, start: int) -> frozenset[int]:
         """The messages from an offset on that are done: a pop that reads them passes over them."""
         block = self._blocks.get(key)
         if block is None:
             return frozenset()
-        return frozenset(
-            each
-            for place, each in enumerate(block.offsets)
-            if block.is_done(place) and each >= start
-        )
+        done = {each for place, each in enumerate(block.offsets) if block.is_done(place)}
+        return frozenset(each for each in done | block.later if each >= start)
 
     def deliver(
         self,
@@ -195,7 +197,8 @@ class OrderTable:
             known = set(before.offsets)
             times = {each: before.times.get(each, 0) + 1 for each in offsets if each in known}
         pop_time = max(self._floor, now.wall_ms, before.pop_time + 1 if before is not None else 0)
-        all_offsets = tuple(sorted(done.union(offsets)))
+        later = frozenset(each for each in done if each > offsets[-1])
+        all_offsets = tuple(sorted((done - later).union(offsets)))
         self._blocks[key] = _Block(
             attempt_id=attempt_id,
             pop_time=pop_time,
@@ -203,6 +206,7 @@ class OrderTable:
             visible_at=now.steady_ms + invisible_ms,
             offsets=all_offsets,
             done=sum(1 << place for place, each in enumerate(all_offsets) if each in done),
+            later=later,
             times=times,
             touched_ms=now.wall_ms,
         )
@@ -282,8 +286,9 @@ class OrderTable:
                 "ot": {each: wall for each, (wall, _) in sorted(block.changed.items())},
                 "popTime": block.pop_time,
             }
-            empty = (None, {})
-            queues[key.queue_id] = {k: v for k, v in members.items() if v not in empty}
+            queues[key.queue_id] = {
+                name: value for name, value in members.items() if value is not None and value != {}
+            }
         return {"table": table}
 
     def load(self, file: OrderFile, now: Instant) -> int:
