@@ -200,11 +200,13 @@ def _write_pretty(value: object, parts: _Texts, depth: int) -> None:
         parts.append("{\n" + ",\n".join(lines) + "\n" + "\t" * depth + "}")
         return
     if isinstance(value, Mapping) and value:
-        parts.append("{\n")
+        parts.append("{")
         for index, (key, member) in enumerate(value.items()):
             if index:
-                parts.append(",\n")
-            parts.append(f"{indent}{_key(key, True)}:")
+                parts.append(",")
+            # fastjson begins a line for each key that is a text, and for no other one.
+            start = f"\n{indent}" if isinstance(key, str) else ""
+            parts.append(f"{start}{_key(key, True)}:")
             _write_pretty(member, parts, depth + 1)
         parts.append("\n" + "\t" * depth + "}")
     elif isinstance(value, (list, tuple, set, frozenset)) and value:

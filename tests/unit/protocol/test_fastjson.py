@@ -44,7 +44,7 @@ def test_strict_json_has_quoted_and_sorted_keys() -> None:
 
 def test_pretty_text_is_indented_with_tabs() -> None:
     assert dumps_pretty({"a": {0: 1}, "b": [], "c": [1, {}]}).decode() == (
-        '{\n\t"a":{\n\t\t0:1\n\t},\n\t"b":[],\n\t"c":[\n\t\t1,\n\t\t{}\n\t]\n}'
+        '{\n\t"a":{0:1\n\t},\n\t"b":[],\n\t"c":[\n\t\t1,\n\t\t{}\n\t]\n}'
     )
 
 

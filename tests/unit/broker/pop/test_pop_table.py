@@ -201,7 +201,7 @@ def test_offsets_that_were_not_read_cannot_go_out(start: int, offsets: list[int]
     table = PopTable()
     pop(table, 1, key=KEY._replace(queue_id=1))
     table.deliver(KEY, 0, [], 0, invisible_ms=1, now=NOW)
-    with pytest.raises(ValueError, match="were not read|was read"):
+    with pytest.raises(ValueError, match=r"were not read|was read"):
         table.deliver(KEY, start, offsets, end, invisible_ms=1, now=NOW)
     assert table.out == 1
 
