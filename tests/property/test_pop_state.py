@@ -1,0 +1,405 @@
+"""Pops beside a naive model of them: a log of messages, who has which one, what is done.
+
+Any order of sends, pops, acknowledgements, changes, copies that fail, commits of members that pull,
+resets, clock steps and crashes. No message is lost. None is delivered while another one has it, nor
+after it was acknowledged, except what a crash made forgotten since the last snapshot.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+
+from kerolox.broker.pop.copies import copy_target
+from kerolox.broker.pop.leases import AckOutcome, Instant, QueueKey
+from kerolox.broker.pop.orders import OrderFile
+from kerolox.broker.pop.snapshot import PopSnapshot, StoredQueue, restore, take
+from kerolox.broker.pop.state import PopState
+from kerolox.broker.pop.table import STALE_ENDS_MAX, PopLimits
+from kerolox.protocol import fastjson
+from kerolox.protocol.bodies import decode_body, encode_body
+
+GROUP, TOPIC, RETRIES = "g", "T", "%RETRY%g_T"
+KEYS = (QueueKey(GROUP, TOPIC, 0), QueueKey(GROUP, TOPIC, 1), QueueKey(GROUP, RETRIES, 0))
+RETRY_MAX = 2
+LIMITS = PopLimits(of_queue=12, of_group=20, in_all=20)
+
+
+@dataclass
+class Receipt:
+    key: QueueKey
+    offset: int
+    pop_time: int
+    message: int
+
+
+@dataclass
+class Forgotten:
+    """What a crash makes the broker forget: what came after the last snapshot."""
+
+    delivered: set[int] = field(default_factory=set)
+    settled: set[int] = field(default_factory=set)
+
+
+class Pops(RuleBasedStateMachine):
+    """Pops without order."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.state = PopState(LIMITS)
+        self.wall, self.steady = 1_000_000, 5_000
+        self.log: dict[QueueKey, list[tuple[int, int]]] = {key: [] for key in KEYS}
+        """(message, reconsumeTimes) of each record."""
+        self.offsets = dict.fromkeys(KEYS, 0)
+        self.disk: tuple[dict[QueueKey, int], bytes] = (dict(self.offsets), b"{}")
+        self.receipts: list[Receipt] = []
+        self.sent = 0
+        self.dead: set[int] = set()
+        self.acknowledged: set[int] = set()
+        self.holder_until: dict[int, int] = {}
+        self.free: set[int] = set()
+        """Messages of which nothing is promised but that they are not lost."""
+        self.skipped: set[int] = set()
+        """Messages that a reset or a member that pulls took."""
+        self.since = Forgotten()
+        self.clock_stepped = False
+
+    @property
+    def now(self) -> Instant:
+        return Instant(self.wall, self.steady)
+
+    def commit(self) -> None:
+        for key, offset in self.state.drain_commits():
+            assert offset >= self.offsets[key]
+            self.offsets[key] = offset
+
+    # -- what happens ---------------------------------------------------------------------------
+    @rule(place=st.integers(0, 1), count=st.integers(1, 4))
+    def send(self, place: int, count: int) -> None:
+        for _ in range(count):
+            self.log[KEYS[place]].append((self.sent, 0))
+            self.sent += 1
+
+    @rule(
+        key=st.sampled_from(KEYS), count=st.integers(1, 6), invisible=st.sampled_from([1, 50, 1000])
+    )
+    def pop(self, key: QueueKey, count: int, invisible: int) -> None:
+        plan = self.state.plan(
+            key,
+            is_order=False,
+            attempt_id=None,
+            committed=self.offsets[key],
+            min_offset=0,
+            now=self.now,
+        )
+        if plan is None:
+            assert self.state.queues.out >= LIMITS.of_queue
+            return
+        end = min(plan.start + min(count, plan.count), len(self.log[key]))
+        offsets = list(range(plan.start, end))
+        found = self.state.deliver(
+            plan, offsets, max(end, plan.start), invisible_ms=invisible, now=self.now
+        )
+        for offset in offsets:
+            message = self.log[key][offset][0]
+            if message not in self.free:
+                assert message not in self.acknowledged, "delivered after it was acknowledged"
+                assert self.holder_until.get(message, 0) <= self.steady, "two have it"
+            self.holder_until[message] = self.steady + invisible
+            self.since.delivered.add(message)
+            self.receipts.append(Receipt(key, offset, found.pop_time, message))
+        self.commit()
+
+    @precondition(lambda self: self.receipts)
+    @rule(data=st.data())
+    def ack(self, data: st.DataObject) -> None:
+        receipt = data.draw(st.sampled_from(self.receipts[-12:]))
+        outcome = self.state.ack(receipt.key, receipt.offset, receipt.pop_time, is_order=False)
+        assert outcome is not AckOutcome.ILLEGAL
+        if outcome is AckOutcome.DONE:
+            self.acknowledged.add(receipt.message)
+            self.since.settled.add(receipt.message)
+        self.commit()
+
+    @precondition(lambda self: self.receipts)
+    @rule(data=st.data(), invisible=st.sampled_from([0, 30, 2000]))
+    def change(self, data: st.DataObject, invisible: int) -> None:
+        receipt = data.draw(st.sampled_from(self.receipts[-12:]))
+        changed = self.state.change(
+            receipt.key, receipt.offset, receipt.pop_time, invisible, self.now, is_order=False
+        )
+        if changed is not None:
+            self.holder_until[receipt.message] = self.steady + invisible
+            self.since.delivered.add(receipt.message)
+            self.receipts.append(
+                Receipt(receipt.key, receipt.offset, changed.pop_time, receipt.message)
+            )
+
+    @rule(milliseconds=st.sampled_from([1, 40, 1000, 20_000]))
+    def time_passes(self, milliseconds: int) -> None:
+        self.wall += milliseconds
+        self.steady += milliseconds
+
+    @rule(step=st.sampled_from([-3_600_000, 3_600_000]))
+    def the_clock_is_set(self, step: int) -> None:
+        self.wall = max(1, self.wall + step)
+        self.clock_stepped = True
+
+    @rule(count=st.integers(1, 40), failing=st.sampled_from([0, 0, 2, 3]))
+    def copies_are_made(self, count: int, failing: int) -> None:
+        for number, each in enumerate(self.state.queues.expire(self.now, count)):
+            message, times = self.log[each.key][each.offset]
+            self.since.settled.add(message)
+            if failing and number % failing == 0:
+                self.state.queues.failed(each, self.now)
+                continue
+            target = copy_target(each.key, times, RETRY_MAX)
+            if target.is_dead_letter:
+                self.dead.add(message)
+            else:
+                self.log[KEYS[2]].append((message, times + 1))
+            self.state.queues.revived(each)
+        self.commit()
+
+    @rule(key=st.sampled_from(KEYS[:2]), by=st.integers(-3, 3))
+    def a_member_that_pulls_commits(self, key: QueueKey, by: int) -> None:
+        offset = min(max(self.offsets[key] + by, 0), len(self.log[key]))
+        pulled = {message for message, _ in self.log[key][:offset]}
+        self.skipped |= pulled
+        self.free |= pulled
+        if not self.state.queues.has_out(key) and offset < self.offsets[key]:
+            # Nothing is known of the queue: as in RocketMQ it goes back.
+            self.free |= {message for message, _ in self.log[key][offset:]}
+        self.offsets[key] = offset
+        self.state.queues.start(key, offset)
+        self.commit()
+
+    @rule(key=st.sampled_from(KEYS), data=st.data())
+    def an_operator_resets(self, key: QueueKey, data: st.DataObject) -> None:
+        offset = data.draw(st.integers(0, len(self.log[key])))
+        self.state.reset(key, self.now)
+        self.offsets[key] = offset
+        self.free |= {message for message, _ in self.log[key]}
+        self.skipped |= {message for message, _ in self.log[key][:offset]}
+
+    @precondition(lambda self: self.state.queues.out)
+    @rule(data=st.data())
+    def an_operator_releases(self, data: st.DataObject) -> None:
+        key = data.draw(st.sampled_from(sorted(self.state.queues.held_queues())))
+        held = data.draw(st.sampled_from(self.state.queues.held(key, self.now, 9)))
+        if self.state.queues.release(key, held.offset, self.now):
+            message = self.log[key][held.offset][0]
+            self.holder_until[message] = self.steady
+            self.since.delivered.add(message)
+
+    @rule()
+    def a_snapshot_is_written(self) -> None:
+        self.commit()
+        snapshot = take(self.state.queues, self.now, self.mark_of)
+        self.disk = dict(self.offsets), encode_body(snapshot)
+        self.since = Forgotten()
+        self.clock_stepped = False
+
+    @rule(is_clean=st.booleans())
+    def the_broker_starts_again(self, is_clean: bool) -> None:
+        if is_clean:
+            self.a_snapshot_is_written()
+        for message in self.since.delivered | self.since.settled:
+            self.free.add(message)
+        if self.clock_stepped:
+            self.free.update(self.holder_until)
+        self.offsets = dict(self.disk[0])
+        self.state = PopState(LIMITS)
+        self.steady = 7
+        for message in self.holder_until:
+            self.holder_until[message] -= self.steady_before - self.steady
+        restore(
+            self.state.queues,
+            decode_body(self.disk[1], PopSnapshot),
+            self.now,
+            lambda key, offset: StoredQueue(
+                self.offsets[key], len(self.log[key]), self.mark_of(key, offset)
+            ),
+        )
+        self.since = Forgotten()
+        self.commit()
+
+    @property
+    def steady_before(self) -> int:
+        return self._steady_before
+
+    def mark_of(self, key: QueueKey, offset: int) -> int:
+        return self.log[key][offset][0] if 0 <= offset < len(self.log[key]) else -1
+
+    # -- what holds -----------------------------------------------------------------------------
+    @invariant()
+    def the_steady_clock_is_noted(self) -> None:
+        self._steady_before = self.steady
+
+    @invariant()
+    def memory_is_bounded(self) -> None:
+        table = self.state.queues
+        live = 0
+        for key in table.held_queues():
+            queue = table.queue(key)
+            assert queue is not None
+            assert len(queue.out) <= LIMITS.of_queue
+            assert len(queue._blocks) <= 2 * len(queue.out) + 16
+            live += len(queue.out)
+        assert live == table.out <= LIMITS.in_all
+        assert len(table._ends) <= 2 * (live + STALE_ENDS_MAX)
+
+    @invariant()
+    def each_offset_is_below_all_that_is_out(self) -> None:
+        table = self.state.queues
+        for key in table.held_queues():
+            queue = table.queue(key)
+            assert queue is not None
+            assert self.offsets[key] <= min(queue.out)
+
+    def teardown(self) -> None:
+        """All that was sent is acknowledged, dead, or was skipped by somebody."""
+        for _ in range(60):
+            for key in KEYS:
+                self.pop(key, 32, 1)
+            self.time_passes(20_000_000)
+            for receipt in self.receipts[-40:]:
+                outcome = self.state.ack(
+                    receipt.key, receipt.offset, receipt.pop_time, is_order=False
+                )
+                if outcome is AckOutcome.DONE:
+                    self.acknowledged.add(receipt.message)
+            self.copies_are_made(100, 0)
+        assert self.state.queues.out == 0
+        assert set(range(self.sent)) <= self.acknowledged | self.dead | self.skipped
+        for key in KEYS:
+            assert self.offsets[key] == len(self.log[key])
+
+
+class OrderedPops(RuleBasedStateMachine):
+    """Ordered pops of one queue."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.state = PopState()
+        self.wall, self.steady = 1_000_000, 5_000
+        self.end = 0
+        self.committed = 0
+        self.disk = 0, b"{}"
+        self.receipts: list[tuple[int, int]] = []
+        self.acknowledged: set[int] = set()
+        self.since: set[int] = set()
+        self.forgotten: set[int] = set()
+        self.blocked_until = 0
+        self.attempt: str | None = None
+
+    @property
+    def now(self) -> Instant:
+        return Instant(self.wall, self.steady)
+
+    def commit(self) -> None:
+        for _, offset in self.state.drain_commits():
+            assert offset >= self.committed
+            self.committed = offset
+
+    @initialize()
+    def some_messages_are_there(self) -> None:
+        self.end = 5
+
+    @rule(count=st.integers(1, 9))
+    def send(self, count: int) -> None:
+        self.end += count
+
+    @rule(count=st.integers(1, 8), attempt=st.sampled_from([None, "a", "b"]))
+    def pop(self, count: int, attempt: str | None = None) -> None:
+        plan = self.state.plan(
+            KEYS[0],
+            is_order=True,
+            attempt_id=attempt,
+            committed=self.committed,
+            min_offset=0,
+            now=self.now,
+        )
+        if plan is None:
+            return
+        left = [each for each in range(plan.start, self.end) if each not in plan.done]
+        offsets = left[: min(count, plan.count)]
+        end = offsets[-1] + 1 if offsets else self.end
+        found = self.state.deliver(
+            plan, offsets, end, attempt_id=attempt, invisible_ms=100, now=self.now
+        )
+        if offsets:
+            assert self.steady >= self.blocked_until or attempt == self.attempt
+            assert self.acknowledged.isdisjoint(offsets), "delivered after it was acknowledged"
+            missed = set(range(offsets[0])) - self.acknowledged - self.forgotten
+            assert not missed, "a message was passed over"
+            self.blocked_until, self.attempt = self.steady + 100, attempt
+            self.receipts += [(each, found.pop_time) for each in offsets]
+        self.commit()
+
+    @precondition(lambda self: self.receipts)
+    @rule(data=st.data())
+    def ack(self, data: st.DataObject) -> None:
+        offset, pop_time = data.draw(st.sampled_from(self.receipts[-8:]))
+        outcome = self.state.ack(KEYS[0], offset, pop_time, is_order=True)
+        if outcome is AckOutcome.DONE:
+            self.acknowledged.add(offset)
+            self.since.add(offset)
+            if self.state.orders.free_at(KEYS[0]) is None:
+                self.blocked_until = 0
+        self.commit()
+
+    @precondition(lambda self: self.receipts)
+    @rule(data=st.data(), invisible=st.sampled_from([0, 500]))
+    def change(self, data: st.DataObject, invisible: int) -> None:
+        offset, pop_time = data.draw(st.sampled_from(self.receipts[-8:]))
+        self.state.change(KEYS[0], offset, pop_time, invisible, self.now, is_order=True)
+        self.blocked_until = self.state.orders.free_at(KEYS[0]) or 0
+
+    @rule(milliseconds=st.sampled_from([1, 60, 700]))
+    def time_passes(self, milliseconds: int) -> None:
+        self.wall += milliseconds
+        self.steady += milliseconds
+
+    @rule()
+    def the_file_is_written(self) -> None:
+        self.disk = self.committed, fastjson.dumps_pretty(self.state.orders.snapshot())
+        self.since = set()
+
+    @rule(is_clean=st.booleans())
+    def the_broker_starts_again(self, is_clean: bool) -> None:
+        if is_clean:
+            self.the_file_is_written()
+        self.acknowledged -= self.since
+        self.forgotten |= self.since
+        # The file lacks what is done behind the last message of a smaller pop.
+        later = {each for each in self.acknowledged if each >= self.committed}
+        self.state = PopState()
+        self.committed = self.disk[0]
+        assert self.state.orders.load(decode_body(self.disk[1], OrderFile), self.now) == 0
+        known = self.state.orders.done_offsets(KEYS[0], 0)
+        self.forgotten |= later - known
+        self.acknowledged -= later - known
+        self.blocked_until, self.since, self.attempt = 0, set(), None
+
+    def teardown(self) -> None:
+        """All comes, in order, and is acknowledged."""
+        for _ in range(30):
+            self.time_passes(700)
+            self.pop(32)
+            for offset, pop_time in self.receipts[-32:]:
+                if self.state.ack(KEYS[0], offset, pop_time, is_order=True) is AckOutcome.DONE:
+                    self.acknowledged.add(offset)
+            self.commit()
+        assert set(range(self.end)) <= self.acknowledged | self.forgotten
+        assert self.committed == self.end
+
+
+few = settings(max_examples=40, stateful_step_count=40, deadline=None)
+TestPops = Pops.TestCase
+TestPops.settings = few
+TestOrderedPops = OrderedPops.TestCase
+TestOrderedPops.settings = few
