@@ -288,12 +288,13 @@ class OrderedPops(RuleBasedStateMachine):
         self.wall, self.steady = 1_000_000, 5_000
         self.end = 0
         self.committed = 0
-        self.disk = 0, b"{}"
+        self.disk: tuple[int, bytes, str | None] = (0, b"{}", None)
         self.receipts: list[tuple[int, int]] = []
         self.acknowledged: set[int] = set()
         self.since: set[int] = set()
         self.forgotten: set[int] = set()
-        self.blocked_until = 0
+        self.hidden_until: dict[int, int] = {}
+        """Of the messages of the last pop that are not acknowledged."""
         self.attempt: str | None = None
 
     @property
@@ -332,11 +333,13 @@ class OrderedPops(RuleBasedStateMachine):
             plan, offsets, end, attempt_id=attempt, invisible_ms=100, now=self.now
         )
         if offsets:
-            assert self.steady >= self.blocked_until or attempt == self.attempt
+            latest = max(self.hidden_until.values(), default=0)
+            assert self.steady >= latest or attempt == self.attempt
             assert self.acknowledged.isdisjoint(offsets), "delivered after it was acknowledged"
             missed = set(range(offsets[0])) - self.acknowledged - self.forgotten
             assert not missed, "a message was passed over"
-            self.blocked_until, self.attempt = self.steady + 100, attempt
+            self.hidden_until = dict.fromkeys(offsets, self.steady + 100)
+            self.attempt = attempt
             self.receipts += [(each, found.pop_time) for each in offsets]
         self.commit()
 
@@ -348,16 +351,15 @@ class OrderedPops(RuleBasedStateMachine):
         if outcome is AckOutcome.DONE:
             self.acknowledged.add(offset)
             self.since.add(offset)
-            if self.state.orders.free_at(KEYS[0]) is None:
-                self.blocked_until = 0
+            self.hidden_until.pop(offset, None)
         self.commit()
 
     @precondition(lambda self: self.receipts)
     @rule(data=st.data(), invisible=st.sampled_from([0, 500]))
     def change(self, data: st.DataObject, invisible: int) -> None:
         offset, pop_time = data.draw(st.sampled_from(self.receipts[-8:]))
-        self.state.change(KEYS[0], offset, pop_time, invisible, self.now, is_order=True)
-        self.blocked_until = self.state.orders.free_at(KEYS[0]) or 0
+        if self.state.change(KEYS[0], offset, pop_time, invisible, self.now, is_order=True):
+            self.hidden_until[offset] = self.steady + invisible
 
     @rule(milliseconds=st.sampled_from([1, 60, 700]))
     def time_passes(self, milliseconds: int) -> None:
@@ -366,7 +368,8 @@ class OrderedPops(RuleBasedStateMachine):
 
     @rule()
     def the_file_is_written(self) -> None:
-        self.disk = self.committed, fastjson.dumps_pretty(self.state.orders.snapshot())
+        text = fastjson.dumps_pretty(self.state.orders.snapshot())
+        self.disk = self.committed, text, self.attempt
         self.since = set()
 
     @rule(is_clean=st.booleans())
@@ -383,7 +386,7 @@ class OrderedPops(RuleBasedStateMachine):
         known = self.state.orders.done_offsets(KEYS[0], 0)
         self.forgotten |= later - known
         self.acknowledged -= later - known
-        self.blocked_until, self.since, self.attempt = 0, set(), None
+        self.hidden_until, self.since, self.attempt = {}, set(), self.disk[2]
 
     def teardown(self) -> None:
         """All comes, in order, and is acknowledged."""

@@ -41,24 +41,25 @@ _SEPARATOR = "@"
 _BITS = (1 << 64) - 1
 
 
-class OrderInfo(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=False):
+class OrderInfo(msgspec.Struct, frozen=True, kw_only=True):
     """A block, as the file has it; members stand in the order in which fastjson writes them."""
 
-    a: Annotated[str, msgspec.Meta(max_length=NAME_BYTES_MAX)] | None = None
-    """``attemptId``."""
-    cm: Int64 = 0
+    attempt_id: Annotated[str, msgspec.Meta(max_length=NAME_BYTES_MAX)] | None = msgspec.field(
+        default=None, name="a"
+    )
+    done: Int64 = msgspec.field(default=0, name="cm")
     """Bit i: message i is done (``commitOffsetBit``)."""
-    i: Int64 | None = None
-    """``invisibleTime``."""
-    l: Int64 = 0  # noqa: E741
-    """``lastConsumeTimestamp``."""
-    o: Annotated[list[Int64], msgspec.Meta(max_length=BLOCK_MESSAGES_MAX)] | None = None
+    invisible_time: Int64 | None = msgspec.field(default=None, name="i")
+    last_consumed: Int64 = msgspec.field(default=0, name="l")
+    offsets: Annotated[list[Int64], msgspec.Meta(max_length=BLOCK_MESSAGES_MAX)] | None = (
+        msgspec.field(default=None, name="o")
+    )
     """The first offset, then the distances of the others from it (``offsetList``)."""
-    oc: dict[Int64, Int32] | None = None
+    times_consumed: dict[Int64, Int32] | None = msgspec.field(default=None, name="oc")
     """How often a message was delivered before, by its offset (``offsetConsumedCount``)."""
-    ot: dict[Int64, Int64] | None = None
+    visible_at: dict[Int64, Int64] | None = msgspec.field(default=None, name="ot")
     """When a message is visible again whose time was changed (``offsetNextVisibleTime``)."""
-    popTime: Int64 = 0
+    pop_time: Int64 = msgspec.field(default=0, name="popTime")
 
 
 class OrderFile(msgspec.Struct, frozen=True, kw_only=True):
@@ -271,24 +272,22 @@ class OrderTable:
     def snapshot(self) -> dict[str, object]:
         """The file, as ``fastjson.dumps_pretty`` writes it byte for byte as RocketMQ does; maps are
         sorted, where RocketMQ has the order of a hash table."""
-        table: dict[str, dict[int, object]] = {}
+        table: dict[str, dict[int, OrderInfo]] = {}
         for key, block in sorted(self._blocks.items()):
             queues = table.setdefault(f"{key.topic}{_SEPARATOR}{key.group}", {})
             first, *others = block.offsets
             done = block.done if block.done < 1 << 63 else block.done - _BITS - 1
-            members = {
-                "a": block.attempt_id,
-                "cm": done,
-                "i": block.invisible_ms,
-                "l": block.touched_ms,
-                "o": [first, *(each - first for each in others)],
-                "oc": dict(sorted(block.times.items())),
-                "ot": {each: wall for each, (wall, _) in sorted(block.changed.items())},
-                "popTime": block.pop_time,
-            }
-            queues[key.queue_id] = {
-                name: value for name, value in members.items() if value is not None and value != {}
-            }
+            queues[key.queue_id] = OrderInfo(
+                attempt_id=block.attempt_id,
+                done=done,
+                invisible_time=block.invisible_ms,
+                last_consumed=block.touched_ms,
+                offsets=[first, *(each - first for each in others)],
+                times_consumed=dict(sorted(block.times.items())) or None,
+                visible_at={each: wall for each, (wall, _) in sorted(block.changed.items())}
+                or None,
+                pop_time=block.pop_time,
+            )
         return {"table": table}
 
     def load(self, file: OrderFile, now: Instant) -> int:
@@ -311,28 +310,28 @@ class OrderTable:
 
 def _block_of(info: OrderInfo, now: Instant) -> _Block | None:
     """A block of the file; None: it is empty or damaged."""
-    if not info.o or info.o[0] < 0:
+    if not info.offsets or info.offsets[0] < 0:
         return None
-    first = info.o[0]
-    offsets = (first, *(first + each for each in info.o[1:]))
+    first, *others = info.offsets
+    offsets = (first, *(first + each for each in others))
     if list(offsets) != sorted(set(offsets)) or offsets[-1] >= 1 << 63:
         return None
-    invisible = min(max(info.i or 0, 0), INVISIBLE_MS_MAX)
-    left = min(max(info.popTime + invisible - now.wall_ms, 0), invisible)
+    invisible = min(max(info.invisible_time or 0, 0), INVISIBLE_MS_MAX)
+    left = min(max(info.pop_time + invisible - now.wall_ms, 0), invisible)
     changed = {
         offset: (wall, now.steady_ms + min(max(wall - now.wall_ms, 0), INVISIBLE_MS_MAX))
-        for offset, wall in (info.ot or {}).items()
+        for offset, wall in (info.visible_at or {}).items()
         if offset in offsets
     }
-    times = {each: n for each, n in (info.oc or {}).items() if each in offsets and n > 0}
+    times = info.times_consumed or {}
     return _Block(
-        attempt_id=info.a,
-        pop_time=info.popTime,
+        attempt_id=info.attempt_id,
+        pop_time=info.pop_time,
         invisible_ms=invisible,
         visible_at=now.steady_ms + left,
         offsets=offsets,
-        done=info.cm & ((1 << len(offsets)) - 1),
-        times=times,
+        done=info.done & ((1 << len(offsets)) - 1),
+        times={each: n for each, n in times.items() if each in offsets and n > 0},
         changed=changed,
-        touched_ms=info.l,
+        touched_ms=info.last_consumed,
     )
