@@ -38,6 +38,40 @@ def allocate_averagely_by_circle(
     return list(queues[client_ids.index(client_id) :: len(client_ids)])
 
 
+ALL_QUEUES = -1
+"""The queue id that stands for all queues of a topic at a broker, in a pop."""
+
+
+def allocate_for_pop(
+    client_id: str,
+    queues: Sequence[MessageQueue],
+    client_ids: Sequence[str],
+    strategy: AllocationStrategy,
+    share: int,
+) -> list[MessageQueue]:
+    """What a member pops from (``allocate4Pop``): several have the same queue.
+
+    Args:
+        client_id: of the member.
+        queues: all of the topic, sorted.
+        client_ids: of all members, sorted.
+        strategy: who would read what by pulls.
+        share: ``popShareQueueNum``: how many of the members after it a member helps; with 0 or
+            less, or as many as there are others, each pops from all queues of each broker at once.
+    """
+    if share <= 0 or share >= len(client_ids) - 1:
+        found = [MessageQueue(topic, broker, ALL_QUEUES) for topic, broker, _ in queues]
+    elif client_id not in client_ids or not queues:
+        return []
+    elif len(client_ids) > len(queues):
+        return [queues[client_ids.index(client_id) % len(queues)]]
+    else:
+        own = client_ids.index(client_id)
+        helped = (client_ids[(own + step) % len(client_ids)] for step in range(share + 1))
+        found = [queue for each in helped for queue in strategy(each, queues, client_ids)]
+    return list(dict.fromkeys(found))
+
+
 def sort_as_java(texts: Collection[str]) -> list[str]:
     """Sort as ``String.compareTo`` does: by UTF-16 units, so that all languages agree."""
     return sorted(texts, key=lambda text: text.encode("utf-16-be", "surrogatepass"))
