@@ -20,7 +20,7 @@ from kerolox.broker.pop.snapshot import PopSnapshot, StoredQueue, restore, take
 from kerolox.broker.pop.state import PopState
 from kerolox.broker.pop.table import STALE_ENDS_MAX, PopLimits
 from kerolox.protocol import fastjson
-from kerolox.protocol.bodies import decode_body, encode_body
+from kerolox.protocol.bodies import decode_body
 
 GROUP, TOPIC, RETRIES = "g", "T", "%RETRY%g_T"
 KEYS = (QueueKey(GROUP, TOPIC, 0), QueueKey(GROUP, TOPIC, 1), QueueKey(GROUP, RETRIES, 0))
@@ -199,7 +199,7 @@ class Pops(RuleBasedStateMachine):
     def a_snapshot_is_written(self) -> None:
         self.commit()
         snapshot = take(self.state.queues, self.now, self.mark_of)
-        self.disk = dict(self.offsets), encode_body(snapshot)
+        self.disk = dict(self.offsets), snapshot.encode()
         self.since = Forgotten()
         self.clock_stepped = False
 
@@ -218,7 +218,7 @@ class Pops(RuleBasedStateMachine):
             self.holder_until[message] -= self.steady_before - self.steady
         restore(
             self.state.queues,
-            decode_body(self.disk[1], PopSnapshot),
+            PopSnapshot.decode(self.disk[1]),
             self.now,
             lambda key, offset: StoredQueue(
                 self.offsets[key], len(self.log[key]), self.mark_of(key, offset)

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import contextlib
+import json
 
 from hypothesis import given
 from hypothesis import strategies as st
 
+from kerolox.broker.pop.java_log import ACK_TAG, CHECKPOINT_TAG, JavaReviveLog
 from kerolox.protocol.bodies import BodyError
 from kerolox.protocol.pop import (
     BatchAck,
@@ -74,6 +76,36 @@ def test_bits_of_a_batch_give_its_offsets(start: int, places: set[int]) -> None:
     assert ack.offsets == offsets
     body = BatchAckBody(acks=[ack])
     assert BatchAckBody.decode(body.encode()) == body
+
+
+points = st.lists(
+    st.tuples(st.integers(0, 3), st.integers(0, 50), st.lists(st.integers(0, 9), unique=True)),
+    max_size=5,
+    unique_by=lambda each: each[:2],
+)
+
+
+@given(points, st.data())
+def test_of_a_java_log_comes_what_was_not_acknowledged(
+    pops: list[tuple[int, int, list[int]]], data: st.DataObject
+) -> None:
+    records: list[tuple[str, dict[str, object]]] = []
+    expected = set()
+    for queue, start, distances in pops:
+        pop = {"c": "g", "t": "T", "q": queue, "so": start, "pt": 7, "bn": "b"}
+        point = {**pop, "it": 5, "bm": 0, "n": len(distances), "d": sorted(distances)}
+        records.append((CHECKPOINT_TAG, point))
+        for distance in distances:
+            if data.draw(st.booleans()):
+                records.append((ACK_TAG, {**pop, "ao": start + distance}))
+            else:
+                expected.add((queue, start, start + distance))
+    log = JavaReviveLog()
+    for tag, body in data.draw(st.permutations(records)):
+        log.read(tag, json.dumps(body).encode())
+    found = [(each.key.queue_id, each.offset) for each in log.revivals()]
+    assert sorted(found) == sorted((queue, offset) for queue, _, offset in expected)
+    assert log.unread == 0
 
 
 @given(st.binary(max_size=80))

@@ -172,9 +172,13 @@ class PopQueue:
             found += [each for each in block.offsets if each < offset and each in self.out]
         return found
 
+    def blocks(self) -> Iterator[Block]:
+        """Those of which something is out, ascending. All messages of a lease are in one block."""
+        return (block for block in self._blocks if block.left)
+
     def offsets(self) -> Iterator[tuple[int, Lease]]:
         """All that is out, ascending."""
-        for block in self._blocks:
+        for block in self.blocks():
             for offset in block.offsets:
                 lease = self.out.get(offset)
                 if lease is not None:

@@ -3,22 +3,27 @@
 The file says of each queue what is out, in ranges by lease; the rest before its next offset is
 done. It is written with the offsets, every few seconds and at the stop. After a crash it is older
 than the log: what it does not know is delivered again, and nothing is lost.
+
+A queue counts only if its committed offset is not below that of the file. So the order is: take the
+queues here, one after the other; take and write the offsets; write what was taken.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import pairwise
 from typing import Annotated
 
 import msgspec
 
-from kerolox.broker.pop.leases import Block, Instant, Lease, QueueKey
+from kerolox.broker.pop.leases import Block, Instant, Lease, PopQueue, QueueKey
 from kerolox.broker.pop.table import PopTable
+from kerolox.protocol.bodies import BodyError
 from kerolox.protocol.names import Name, TopicName
 from kerolox.protocol.pop import INVISIBLE_MS_MAX, POP_MESSAGES_MAX
+from kerolox.text import printable
 
-__all__ = ["PopSnapshot", "QueueSnapshot", "StoredQueue", "restore", "take"]
+__all__ = ["PopSnapshot", "QueueSnapshot", "StoredQueue", "restore", "take", "take_queue"]
 
 NO_MARK = -1
 
@@ -26,17 +31,17 @@ _Long = Annotated[int, msgspec.Meta(ge=0, le=(1 << 63) - 1)]
 _Queue = Annotated[int, msgspec.Meta(ge=0, le=(1 << 31) - 1)]
 
 
-class LeaseSnapshot(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+class LeaseSnapshot(msgspec.Struct, frozen=True, array_like=True):
     """One lease, and what is under it."""
 
+    ranges: list[_Long]
+    """First offset and count of each run, one after the other."""
+    pop_time: _Long
     first_pop_time: _Long
     invisible: Annotated[int, msgspec.Meta(ge=0, le=INVISIBLE_MS_MAX)]
     left: Annotated[int, msgspec.Meta(ge=0, le=INVISIBLE_MS_MAX)]
     """Milliseconds, when the file was written, until its messages are visible again."""
     owner: Name = ""
-    pop_time: _Long
-    ranges: list[_Long]
-    """First offset and count of each run, one after the other."""
 
 
 class QueueSnapshot(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
@@ -60,7 +65,23 @@ class PopSnapshot(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """The newest of a receipt."""
     queues: list[QueueSnapshot] = []
     written_at: _Long = 0
-    """By the wall clock."""
+    """By the wall clock, before the first queue was taken."""
+
+    def encode(self) -> bytes:
+        """The file's text."""
+        return msgspec.json.encode(self)
+
+    @classmethod
+    def decode(cls, text: bytes) -> PopSnapshot:
+        """Read a file.
+
+        Raises:
+            BodyError: it is none.
+        """
+        try:
+            return msgspec.json.decode(text, type=cls)
+        except msgspec.MsgspecError as error:
+            raise BodyError(f"the text is no PopSnapshot: {printable(str(error))}") from None
 
 
 class StoredQueue(msgspec.Struct, frozen=True):
@@ -74,43 +95,67 @@ class StoredQueue(msgspec.Struct, frozen=True):
 
 
 def take(table: PopTable, now: Instant, mark_of: Callable[[QueueKey, int], int]) -> PopSnapshot:
-    """What is out now. Offsets that wait for their commit are to be drained before.
+    """What is out now.
 
     Args:
         table: what is out.
         now: the time.
         mark_of: where the log has a message of a queue, by its offset; -1: nowhere.
     """
-    queues: list[QueueSnapshot] = []
-    for key in table.held_queues():
-        queue = table.queue(key)
-        if queue is None:
-            continue
-        by_lease: dict[int, tuple[Lease, list[int]]] = {}
-        for offset, lease in queue.offsets():
-            by_lease.setdefault(id(lease), (lease, []))[1].append(offset)
-        queues.append(
-            QueueSnapshot(
-                committed=queue.low,
-                group=key.group,
-                leases=[
-                    LeaseSnapshot(
-                        first_pop_time=lease.first_pop_time,
-                        invisible=lease.invisible_ms,
-                        left=min(max(lease.visible_at - now.steady_ms, 0), INVISIBLE_MS_MAX),
-                        owner=lease.owner,
-                        pop_time=lease.pop_time,
-                        ranges=list(_ranges(offsets)),
-                    )
-                    for lease, offsets in by_lease.values()
-                ],
-                mark=mark_of(key, queue.next_offset - 1),
-                next_offset=queue.next_offset,
-                queue_id=key.queue_id,
-                topic=key.topic,
-            )
-        )
+    queues = [
+        found
+        for key in table.held_queues()
+        if (found := take_queue(table, key, now, mark_of)) is not None
+    ]
     return PopSnapshot(pop_time=table.pop_time, queues=queues, written_at=now.wall_ms)
+
+
+def take_queue(
+    table: PopTable, key: QueueKey, now: Instant, mark_of: Callable[[QueueKey, int], int]
+) -> QueueSnapshot | None:
+    """What is out of one queue; None: nothing. A caller may take the queues one after the other,
+    with other work in between, and say the time of the first one in the file."""
+    queue = table.queue(key)
+    if queue is None or not queue.out:
+        return None
+    return QueueSnapshot(
+        committed=queue.low,
+        group=key.group,
+        leases=[each for block in queue.blocks() for each in _leases_of(queue, block, now)],
+        mark=mark_of(key, queue.next_offset - 1),
+        next_offset=queue.next_offset,
+        queue_id=key.queue_id,
+        topic=key.topic,
+    )
+
+
+def _leases_of(queue: PopQueue, block: Block, now: Instant) -> Iterator[LeaseSnapshot]:
+    offsets, out = block.offsets, queue.out
+    first = out.get(offsets[0])
+    if first is not None and first.left == len(offsets):
+        # Nearly all are so: nothing of the pop is done, and nothing was changed.
+        yield _lease_snapshot(first, offsets, now)
+        return
+    by_lease: dict[int, tuple[Lease, list[int]]] = {}
+    for offset in offsets:
+        lease = out.get(offset)
+        if lease is not None:
+            by_lease.setdefault(id(lease), (lease, []))[1].append(offset)
+    for lease, under in by_lease.values():
+        yield _lease_snapshot(lease, under, now)
+
+
+def _lease_snapshot(lease: Lease, offsets: Sequence[int], now: Instant) -> LeaseSnapshot:
+    count = len(offsets)
+    is_run = offsets[-1] - offsets[0] == count - 1
+    return LeaseSnapshot(
+        [offsets[0], count] if is_run else list(_ranges(offsets)),
+        lease.pop_time,
+        lease.first_pop_time,
+        lease.invisible_ms,
+        min(max(lease.visible_at - now.steady_ms, 0), INVISIBLE_MS_MAX),
+        lease.owner,
+    )
 
 
 def restore(

@@ -6,9 +6,9 @@ import msgspec
 import pytest
 
 from kerolox.broker.pop.leases import AckOutcome, Instant, QueueKey
-from kerolox.broker.pop.snapshot import PopSnapshot, StoredQueue, restore, take
+from kerolox.broker.pop.snapshot import PopSnapshot, StoredQueue, restore, take, take_queue
 from kerolox.broker.pop.table import PopLimits, PopTable
-from kerolox.protocol.bodies import decode_body, encode_body
+from kerolox.protocol.bodies import BodyError
 from tests.unit.broker.pop.test_pop_table import INVISIBLE, KEY, NOW, expired, later, pop
 
 MARK = 4_711
@@ -17,7 +17,7 @@ MARK = 4_711
 def taken(table: PopTable, now: Instant = NOW) -> PopSnapshot:
     """A snapshot as its file gives it back."""
     found = take(table, now, lambda key, offset: MARK + offset)
-    return decode_body(encode_body(found), PopSnapshot)
+    return PopSnapshot.decode(found.encode())
 
 
 def restored(
@@ -133,7 +133,7 @@ def test_without_a_snapshot_all_begins_at_the_committed_offsets() -> None:
 def test_a_damaged_lease_leaves_its_queue_out(ranges: list[int]) -> None:
     before, _, _ = with_gaps()
     loaded = msgspec.to_builtins(taken(before))
-    loaded["queues"][0]["leases"][0]["ranges"] = ranges
+    loaded["queues"][0]["leases"][0][0] = ranges
     snapshot = msgspec.convert(loaded, PopSnapshot)
     table, left_out = restored(snapshot, committed=1)
     assert (left_out, table.out) == (1, 0)
@@ -151,5 +151,19 @@ def test_a_snapshot_has_ranges_and_not_each_offset() -> None:
     table = PopTable()
     for _ in range(100):
         pop(table, 32)
-    text = encode_body(take(table, NOW, lambda key, offset: MARK))
-    assert len(text) < 100 * 130
+    text = take(table, NOW, lambda key, offset: MARK).encode()
+    assert len(text) < 100 * 60
+
+
+@pytest.mark.parametrize("text", [b"", b"{", b"[]", b'{"queues":[{}]}', b'{"popTime":-1}'])
+def test_a_text_that_is_no_snapshot_is_refused(text: bytes) -> None:
+    with pytest.raises(BodyError, match="no PopSnapshot"):
+        PopSnapshot.decode(text)
+
+
+def test_a_queue_of_which_nothing_is_out_is_not_in_a_snapshot() -> None:
+    table = PopTable()
+    _, pop_time = pop(table, 1)
+    table.ack(KEY, 0, pop_time)
+    assert take_queue(table, KEY, NOW, lambda key, offset: MARK) is None
+    assert taken(table).queues == []
