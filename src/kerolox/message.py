@@ -67,6 +67,10 @@ class PropertyKey:
     """What the timer notes in a message."""
     TIMER_DELETES = "TIMER_DEL_UNIQKEY"
     """Of a command to delete a message that waits: its topic, a plus sign, its ``UNIQ_KEY``."""
+    POP_RECEIPT = "POP_CK"
+    """The receipt of a popped message, see ``protocol.pop``."""
+    FIRST_POP_TIME = "1ST_POP_TIME"
+    """When a message was popped first, in a copy among the retries."""
     SINK = "KEROLOX_SINK"
     """Kerolox's own: the attempt that wrote a half message, see ``protocol.own.half_messages``."""
 

@@ -15,11 +15,13 @@ from typing import Annotated, Literal
 
 import msgspec
 
+from kerolox.message import ITEM_END, PropertyKey, encode_properties, property_value
 from kerolox.protocol import fastjson
 from kerolox.protocol.bodies import REQUEST_BODY_BYTES_MAX, BodyError
 from kerolox.protocol.codes import BATCH_ITEMS_MAX
 from kerolox.protocol.names import (
     NAME_BYTES_MAX,
+    PROPERTIES_BYTES_MAX,
     RETRY_PREFIX,
     TOPIC_BYTES_MAX,
     Int32,
@@ -28,6 +30,7 @@ from kerolox.protocol.names import (
     TopicName,
     text_fault,
 )
+from kerolox.protocol.records import parse_record
 from kerolox.text import printable
 
 __all__ = [
@@ -50,6 +53,7 @@ __all__ = [
     "msg_offset_info",
     "order_count_info",
     "pop_retry_topic",
+    "popped_record",
     "retry_topic_fault",
     "start_offset_info",
 ]
@@ -77,6 +81,7 @@ _PARTS_MIN, _PARTS_MAX = 7, 9
 _NUMBER = re.compile(r"-?[0-9]{1,19}", re.ASCII)
 _LONG_MAX, _INT_MAX = (1 << 63) - 1, (1 << 31) - 1
 _OFFSET_KEY = "qo"
+_ITEM_END = ITEM_END.encode()
 
 
 class PopTextError(ValueError):
@@ -198,6 +203,35 @@ class PopReceipt:
             queue_offset=_number("offset", parts[7], -1) if len(parts) > 7 else -1,
             commit_log_offset=_number("log offset", parts[8], -1) if len(parts) > 8 else -1,
         )
+
+
+def popped_record(record: bytes, topic: str, receipt: str) -> bytes:
+    """A record of retries as a pop delivers it: with the topic that it was sent to, and its receipt
+    as a property (``popResponseReturnActualRetryTopic`` false). One that is torn, has a receipt, or
+    has no space for one stays as it is: a client makes the receipt from the answer then.
+    """
+    view = parse_record(record, 0, len(record))
+    name = topic.encode()
+    if view is None or len(name) > TOPIC_BYTES_MAX:
+        return record
+    old = view.properties
+    if property_value(old, PropertyKey.POP_RECEIPT) is not None:
+        return record
+    item = encode_properties({PropertyKey.POP_RECEIPT: receipt}).encode()
+    separator = b"" if not old or old.endswith(_ITEM_END) else _ITEM_END
+    properties = old + separator + item
+    if len(properties) > PROPERTIES_BYTES_MAX:
+        return record
+    return b"".join(
+        (
+            (view.body_end + 3 + len(name) + len(properties)).to_bytes(4, "big"),
+            record[4 : view.body_end],
+            bytes([len(name)]),
+            name,
+            len(properties).to_bytes(2, "big"),
+            properties,
+        )
+    )
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import pytest
 
+from kerolox.message import MessageExt
 from kerolox.protocol.bodies import BodyError
 from kerolox.protocol.codes import RequestCode, ResponseCode
 from kerolox.protocol.headers import (
@@ -28,9 +29,11 @@ from kerolox.protocol.pop import (
     msg_offset_info,
     order_count_info,
     pop_retry_topic,
+    popped_record,
     retry_topic_fault,
     start_offset_info,
 )
+from kerolox.protocol.records import decode_records, encode_record
 
 POP = {
     "consumerGroup": "g",
@@ -245,3 +248,38 @@ def test_a_batch_that_acknowledges_too_many_messages_is_refused() -> None:
 
 def test_a_request_mode_is_pull_unless_it_says_pop() -> None:
     assert MessageRequestMode(consumer_group="g", topic="T").mode == "PULL"
+
+
+def retry_record(properties: str) -> bytes:
+    message = MessageExt(
+        topic="%RETRY%g_T",
+        body=b"body",
+        queue_id=0,
+        queue_offset=7,
+        reconsume_times=2,
+        commit_log_offset=9,
+        properties={},
+        born_host=("10.0.0.1", 1),
+        store_host=("::1", 2),
+    )
+    return encode_record(message, properties)
+
+
+@pytest.mark.parametrize("properties", ["", "TAGS\x01a", "TAGS\x01a\x02"])
+def test_a_popped_retry_has_its_first_topic_and_its_receipt(properties: str) -> None:
+    record = popped_record(retry_record(properties), "T", "1 2 3")
+    (message,) = decode_records(record)
+    (before,) = decode_records(retry_record(properties))
+    assert (message.topic, before.topic) == ("T", "%RETRY%g_T")
+    assert message.properties == {**before.properties, "POP_CK": "1 2 3"}
+    assert (message.body, message.queue_offset, message.reconsume_times) == (b"body", 7, 2)
+    assert (message.born_host, message.store_host) == (before.born_host, before.store_host)
+    assert message.store_size == len(record)
+
+
+@pytest.mark.parametrize(
+    "record",
+    [b"", b"x" * 100, retry_record("POP_CK\x01old"), retry_record("a\x01" + "b" * 32_760)],
+)
+def test_a_record_without_space_for_a_receipt_stays_as_it_is(record: bytes) -> None:
+    assert popped_record(record, "T", "1 2 3") == record
