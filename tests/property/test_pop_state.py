@@ -92,7 +92,7 @@ class Pops(RuleBasedStateMachine):
             is_order=False,
             attempt_id=None,
             committed=self.offsets[key],
-            min_offset=0,
+            bounds=(0, len(self.log[key])),
             now=self.now,
         )
         if plan is None:
@@ -117,7 +117,9 @@ class Pops(RuleBasedStateMachine):
     @rule(data=st.data())
     def ack(self, data: st.DataObject) -> None:
         receipt = data.draw(st.sampled_from(self.receipts[-12:]))
-        outcome = self.state.ack(receipt.key, receipt.offset, receipt.pop_time, is_order=False)
+        outcome = self.state.ack(
+            receipt.key, receipt.offset, receipt.pop_time, is_order=False, committed=0
+        )
         assert outcome is not AckOutcome.ILLEGAL
         if outcome is AckOutcome.DONE:
             self.acknowledged.add(receipt.message)
@@ -268,7 +270,7 @@ class Pops(RuleBasedStateMachine):
             self.time_passes(20_000_000)
             for receipt in self.receipts[-40:]:
                 outcome = self.state.ack(
-                    receipt.key, receipt.offset, receipt.pop_time, is_order=False
+                    receipt.key, receipt.offset, receipt.pop_time, is_order=False, committed=0
                 )
                 if outcome is AckOutcome.DONE:
                     self.acknowledged.add(receipt.message)
@@ -321,7 +323,7 @@ class OrderedPops(RuleBasedStateMachine):
             is_order=True,
             attempt_id=attempt,
             committed=self.committed,
-            min_offset=0,
+            bounds=(0, self.end),
             now=self.now,
         )
         if plan is None:
@@ -347,7 +349,7 @@ class OrderedPops(RuleBasedStateMachine):
     @rule(data=st.data())
     def ack(self, data: st.DataObject) -> None:
         offset, pop_time = data.draw(st.sampled_from(self.receipts[-8:]))
-        outcome = self.state.ack(KEYS[0], offset, pop_time, is_order=True)
+        outcome = self.state.ack(KEYS[0], offset, pop_time, is_order=True, committed=self.committed)
         if outcome is AckOutcome.DONE:
             self.acknowledged.add(offset)
             self.since.add(offset)
@@ -394,7 +396,12 @@ class OrderedPops(RuleBasedStateMachine):
             self.time_passes(700)
             self.pop(32)
             for offset, pop_time in self.receipts[-32:]:
-                if self.state.ack(KEYS[0], offset, pop_time, is_order=True) is AckOutcome.DONE:
+                if (
+                    self.state.ack(
+                        KEYS[0], offset, pop_time, is_order=True, committed=self.committed
+                    )
+                    is AckOutcome.DONE
+                ):
                     self.acknowledged.add(offset)
             self.commit()
         assert set(range(self.end)) <= self.acknowledged | self.forgotten

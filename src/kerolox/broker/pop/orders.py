@@ -22,7 +22,7 @@ __all__ = [
     "BLOCKS_MAX",
     "BLOCK_MESSAGES_MAX",
     "KEPT_MS",
-    "OrderDelivery",
+    "Delivery",
     "OrderFile",
     "OrderInfo",
     "OrderTable",
@@ -69,7 +69,7 @@ class OrderFile(msgspec.Struct, frozen=True, kw_only=True):
 
 
 @dataclass(frozen=True, slots=True)
-class OrderDelivery:
+class Delivery:
     """What an answer says of an ordered pop."""
 
     pop_time: int
@@ -168,7 +168,7 @@ class OrderTable:
         attempt_id: str | None,
         invisible_ms: int,
         now: Instant,
-    ) -> OrderDelivery:
+    ) -> Delivery:
         """Messages go out in order; they are a new block.
 
         Args:
@@ -213,7 +213,7 @@ class OrderTable:
         )
         self.is_touched = True
         least = min(times.values()) if len(times) == len(offsets) else 0
-        return OrderDelivery(pop_time, times, least)
+        return Delivery(pop_time, times, least)
 
     # -- what clients say -----------------------------------------------------------------------
     def ack(self, key: QueueKey, offset: int, pop_time: int) -> tuple[AckOutcome, int | None]:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from kerolox.broker.pop.leases import AckOutcome, Changed, Instant, QueueKey
-from kerolox.broker.pop.orders import OrderDelivery, OrderTable
+from kerolox.broker.pop.orders import Delivery, OrderTable
 from kerolox.broker.pop.table import PopLimits, PopTable
 
 __all__ = ["PopPlan", "PopState"]
@@ -37,7 +37,7 @@ class PopState:
         """Nothing is out."""
         self.queues = PopTable(limits)
         self.orders = OrderTable()
-        self._order_commits: dict[QueueKey, int] = {}
+        self._commits: dict[QueueKey, int] = {}
 
     def plan(
         self,
@@ -46,7 +46,7 @@ class PopState:
         is_order: bool,
         attempt_id: str | None,
         committed: int,
-        min_offset: int,
+        bounds: tuple[int, int],
         now: Instant,
     ) -> PopPlan | None:
         """How to read a queue; None: nothing of it may go out now.
@@ -57,9 +57,11 @@ class PopState:
             attempt_id: of an ordered pop.
             committed: where the group is; one that has no offset begins somewhere, which is
                 committed before.
-            min_offset: the first message that the queue has.
+            bounds: the first message that the queue has, and the offset behind its last one, its
+                end. A group that somebody set behind the end goes on at the end.
             now: the time.
         """
+        min_offset, end = bounds
         if self.orders.is_blocked(key, attempt_id if is_order else None, now):
             return None
         if not is_order:
@@ -70,6 +72,9 @@ class PopState:
             start, count = max(committed, min_offset), self.orders.capacity(key)
         if count < 1:
             return None
+        if start > end:
+            self.reset(key, now)
+            self._commits[key] = start = end
         return PopPlan(key, is_order, start, count, self.orders.done_offsets(key, start))
 
     def deliver(
@@ -82,7 +87,7 @@ class PopState:
         invisible_ms: int,
         now: Instant,
         owner: str = "",
-    ) -> OrderDelivery:
+    ) -> Delivery:
         """What a pop read goes out.
 
         Args:
@@ -110,7 +115,7 @@ class PopState:
                 owner=owner,
             )
             self.orders.clear(key)
-            return OrderDelivery(pop_time, {}, 0)
+            return Delivery(pop_time, {}, 0)
         if offsets:
             found = self.orders.deliver(
                 key,
@@ -120,21 +125,32 @@ class PopState:
                 invisible_ms=invisible_ms,
                 now=now,
             )
-            self._order_commits[key] = offsets[0]
+            self._commits[key] = offsets[0]
             return found
         if next_offset > plan.start:
             # All that was read is left out by the filter, or done.
-            self._order_commits[key] = next_offset
+            self._commits[key] = next_offset
             self.orders.clear(key)
-        return OrderDelivery(now.wall_ms, {}, 0)
+        return Delivery(now.wall_ms, {}, 0)
 
-    def ack(self, key: QueueKey, offset: int, pop_time: int, *, is_order: bool) -> AckOutcome:
-        """A message is acknowledged, with a receipt of an ordered pop or of another one."""
+    def ack(
+        self, key: QueueKey, offset: int, pop_time: int, *, is_order: bool, committed: int
+    ) -> AckOutcome:
+        """A message is acknowledged, with a receipt of an ordered pop or of another one.
+
+        Args:
+            key, offset: which one.
+            pop_time: of the receipt.
+            is_order: what the receipt says.
+            committed: where the group is: an acknowledgement in order never moves it back.
+        """
         if not is_order:
             return self.queues.ack(key, offset, pop_time)
+        if offset < committed:
+            return AckOutcome.REPEATED
         outcome, commit = self.orders.ack(key, offset, pop_time)
-        if commit is not None:
-            self._order_commits[key] = commit
+        if commit is not None and commit > committed:
+            self._commits[key] = commit
         return outcome
 
     def change(
@@ -155,18 +171,18 @@ class PopState:
     def drain_commits(self) -> list[tuple[QueueKey, int]]:
         """The offsets to commit since the last call."""
         found = self.queues.drain_commits()
-        found += self._order_commits.items()
-        self._order_commits.clear()
+        found += self._commits.items()
+        self._commits.clear()
         return found
 
     def reset(self, key: QueueKey, now: Instant) -> None:
         """An operator sets the offset of a group, forth or back."""
         self.queues.reset(key, now)
         self.orders.clear(key)
-        self._order_commits.pop(key, None)
+        self._commits.pop(key, None)
 
     def forget(self, is_gone: Callable[[QueueKey], bool], now: Instant) -> int:
         """Topics, queues or groups are gone, with what was out of them; how many queues."""
-        for key in [each for each in self._order_commits if is_gone(each)]:
-            del self._order_commits[key]
+        for key in [each for each in self._commits if is_gone(each)]:
+            del self._commits[key]
         return self.queues.forget(is_gone, now) + self.orders.forget(is_gone)

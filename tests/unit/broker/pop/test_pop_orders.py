@@ -8,7 +8,7 @@ from kerolox.broker.pop.leases import AckOutcome, Instant, QueueKey
 from kerolox.broker.pop.orders import (
     BLOCK_MESSAGES_MAX,
     KEPT_MS,
-    OrderDelivery,
+    Delivery,
     OrderFile,
     OrderTable,
 )
@@ -57,7 +57,7 @@ def later(milliseconds: int) -> Instant:
 
 def pop(
     table: OrderTable, offsets: list[int], now: Instant = NOW, attempt: str | None = None
-) -> OrderDelivery:
+) -> Delivery:
     return table.deliver(
         KEY, offsets[0], offsets, attempt_id=attempt, invisible_ms=INVISIBLE, now=now
     )

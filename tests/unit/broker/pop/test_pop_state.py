@@ -15,7 +15,7 @@ from kerolox.broker.pop.checks import (
     illegal_order,
 )
 from kerolox.broker.pop.leases import AckOutcome
-from kerolox.broker.pop.orders import OrderDelivery
+from kerolox.broker.pop.orders import Delivery
 from kerolox.broker.pop.state import PopPlan, PopState
 from kerolox.protocol.bodies import SubscriptionGroupConfig, TopicConfig
 from kerolox.protocol.codes import SEE_FAQ, ResponseCode
@@ -31,14 +31,14 @@ def plan(state: PopState, committed: int = 0, *, order: bool, after: int = 0) ->
         is_order=order,
         attempt_id=None,
         committed=committed,
-        min_offset=0,
+        bounds=(0, 1_000),
         now=later(after),
     )
 
 
 def pop(
     state: PopState, count: int, committed: int = 0, *, order: bool, after: int = 0
-) -> tuple[list[int], OrderDelivery]:
+) -> tuple[list[int], Delivery]:
     planned = plan(state, committed, order=order, after=after)
     assert planned is not None
     offsets = [n for n in range(planned.start, 10**6) if n not in planned.done][:count]
@@ -52,7 +52,7 @@ def test_an_ordered_pop_waits_for_what_is_out_without_order() -> None:
     state = PopState()
     _, found = pop(state, 1, order=False)
     assert plan(state, order=True) is None
-    assert state.ack(KEY, 0, found.pop_time, is_order=False) is AckOutcome.DONE
+    assert state.ack(KEY, 0, found.pop_time, is_order=False, committed=0) is AckOutcome.DONE
     assert state.drain_commits() == [(KEY, 1)]
     assert pop(state, 2, 1, order=True)[0] == [1, 2]
 
@@ -67,7 +67,7 @@ def test_a_pop_without_order_waits_for_the_ordered_one() -> None:
 def test_a_pop_without_order_passes_over_what_was_done_in_order() -> None:
     state = PopState()
     _, found = pop(state, 3, order=True)
-    assert state.ack(KEY, 1, found.pop_time, is_order=True) is AckOutcome.DONE
+    assert state.ack(KEY, 1, found.pop_time, is_order=True, committed=0) is AckOutcome.DONE
     assert pop(state, 3, order=False, after=INVISIBLE)[0] == [0, 2, 3]
     assert plan(state, order=True, after=INVISIBLE) is None
 
@@ -76,9 +76,9 @@ def test_an_ordered_pop_commits_the_first_message_that_is_not_done() -> None:
     state = PopState()
     _, found = pop(state, 3, 5, order=True)
     assert state.drain_commits() == [(KEY, 5)]
-    state.ack(KEY, 6, found.pop_time, is_order=True)
-    assert state.drain_commits() == [(KEY, 5)]
-    state.ack(KEY, 5, found.pop_time, is_order=True)
+    state.ack(KEY, 6, found.pop_time, is_order=True, committed=5)
+    assert state.drain_commits() == []
+    state.ack(KEY, 5, found.pop_time, is_order=True, committed=5)
     assert state.drain_commits() == [(KEY, 7)]
 
 
@@ -91,14 +91,33 @@ def test_an_ordered_pop_that_the_filter_leaves_empty_moves_on() -> None:
     assert plan(state, 9, order=True) is not None
 
 
+def test_an_acknowledgement_in_order_never_moves_a_group_back() -> None:
+    state = PopState()
+    _, found = pop(state, 3, 5, order=True)
+    assert state.drain_commits() == [(KEY, 5)]
+    outcome = state.ack(KEY, 5, found.pop_time, is_order=True, committed=6)
+    assert outcome is AckOutcome.REPEATED
+    state.ack(KEY, 7, found.pop_time, is_order=True, committed=6)
+    assert state.drain_commits() == []
+
+
+@pytest.mark.parametrize("order", [False, True])
+def test_a_group_behind_the_end_of_a_queue_goes_on_at_the_end(order: bool) -> None:
+    state = PopState()
+    planned = plan(state, 1_007, order=order)
+    assert planned is not None
+    assert planned.start == 1_000
+    assert state.drain_commits() == [(KEY, 1_000)]
+
+
 @pytest.mark.parametrize("order", [False, True])
 def test_a_reset_takes_back_what_is_out_and_what_was_to_be_committed(order: bool) -> None:
     state = PopState()
     _, found = pop(state, 3, order=order)
-    state.ack(KEY, 0, found.pop_time, is_order=order)
+    state.ack(KEY, 0, found.pop_time, is_order=order, committed=0)
     state.reset(KEY, NOW)
     assert state.drain_commits() == []
-    assert state.ack(KEY, 1, found.pop_time, is_order=order) is AckOutcome.STALE
+    assert state.ack(KEY, 1, found.pop_time, is_order=order, committed=0) is AckOutcome.STALE
     assert pop(state, 1, 0, order=order)[0] == [0]
 
 
