@@ -7,7 +7,8 @@ later: what is out of one kind blocks the other.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from kerolox.broker.pop.leases import AckOutcome, Changed, Instant, QueueKey
@@ -152,6 +153,22 @@ class PopState:
         if commit is not None and commit > committed:
             self._commits[key] = commit
         return outcome
+
+    def ack_batch(
+        self,
+        key: QueueKey,
+        offsets: Iterable[int],
+        pop_time: int,
+        *,
+        is_order: bool,
+        committed: int,
+    ) -> Counter[AckOutcome]:
+        """Messages of one pop are acknowledged together, each as by :meth:`ack`; how many became
+        what. RocketMQ answers SUCCESS whatever became of them, unless one is ``ILLEGAL``."""
+        return Counter(
+            self.ack(key, offset, pop_time, is_order=is_order, committed=committed)
+            for offset in offsets
+        )
 
     def change(
         self,

@@ -91,6 +91,19 @@ def test_an_ordered_pop_that_the_filter_leaves_empty_moves_on() -> None:
     assert plan(state, 9, order=True) is not None
 
 
+@pytest.mark.parametrize("order", [False, True])
+def test_a_batch_acknowledges_each_message_by_itself(order: bool) -> None:
+    state = PopState()
+    _, found = pop(state, 3, order=order)
+    outcomes = state.ack_batch(KEY, [0, 1, 1, 9], found.pop_time, is_order=order, committed=0)
+    assert outcomes == {
+        AckOutcome.DONE: 2,
+        AckOutcome.REPEATED: 1,
+        AckOutcome.ILLEGAL if order else AckOutcome.STALE: 1,
+    }
+    assert state.drain_commits() == [(KEY, 2)]
+
+
 def test_an_acknowledgement_in_order_never_moves_a_group_back() -> None:
     state = PopState()
     _, found = pop(state, 3, 5, order=True)
