@@ -18,7 +18,7 @@ from kerolox.broker.pop.leases import AckOutcome, Instant, QueueKey
 from kerolox.broker.pop.orders import OrderFile
 from kerolox.broker.pop.snapshot import PopSnapshot, StoredQueue, restore, take
 from kerolox.broker.pop.state import PopState
-from kerolox.broker.pop.table import STALE_ENDS_MAX, PopLimits
+from kerolox.broker.pop.table import STALE_ENDS_MAX, PopLimits, Revival
 from kerolox.protocol import fastjson
 from kerolox.protocol.bodies import decode_body
 
@@ -56,6 +56,7 @@ class Pops(RuleBasedStateMachine):
         self.offsets = dict.fromkeys(KEYS, 0)
         self.disk: tuple[dict[QueueKey, int], bytes] = (dict(self.offsets), b"{}")
         self.receipts: list[Receipt] = []
+        self.pending: list[Revival] = []
         self.sent = 0
         self.dead: set[int] = set()
         self.acknowledged: set[int] = set()
@@ -152,6 +153,7 @@ class Pops(RuleBasedStateMachine):
 
     @rule(count=st.integers(1, 40), failing=st.sampled_from([0, 0, 2, 3]))
     def copies_are_made(self, count: int, failing: int) -> None:
+        """They are in the log, and not safe yet."""
         for number, each in enumerate(self.state.queues.expire(self.now, count)):
             message, times = self.log[each.key][each.offset]
             self.since.settled.add(message)
@@ -163,7 +165,14 @@ class Pops(RuleBasedStateMachine):
                 self.dead.add(message)
             else:
                 self.log[KEYS[2]].append((message, times + 1))
+            self.pending.append(each)
+        self.commit()
+
+    @rule(count=st.integers(1, 20))
+    def copies_are_safe(self, count: int) -> None:
+        for each in self.pending[:count]:
             self.state.queues.revived(each)
+        del self.pending[:count]
         self.commit()
 
     @rule(key=st.sampled_from(KEYS[:2]), by=st.integers(-3, 3))
@@ -209,8 +218,9 @@ class Pops(RuleBasedStateMachine):
     def the_broker_starts_again(self, is_clean: bool) -> None:
         if is_clean:
             self.a_snapshot_is_written()
-        for message in self.since.delivered | self.since.settled:
-            self.free.add(message)
+        self.free |= self.since.delivered | self.since.settled
+        self.free |= {self.log[each.key][each.offset][0] for each in self.pending}
+        self.pending.clear()
         if self.clock_stepped:
             self.free.update(self.holder_until)
         self.offsets = dict(self.disk[0])
@@ -275,6 +285,7 @@ class Pops(RuleBasedStateMachine):
                 if outcome is AckOutcome.DONE:
                     self.acknowledged.add(receipt.message)
             self.copies_are_made(100, 0)
+            self.copies_are_safe(1_000)
         assert self.state.queues.out == 0
         assert set(range(self.sent)) <= self.acknowledged | self.dead | self.skipped
         for key in KEYS:
