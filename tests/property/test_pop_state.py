@@ -196,6 +196,20 @@ class Pops(RuleBasedStateMachine):
         self.free |= {message for message, _ in self.log[key]}
         self.skipped |= {message for message, _ in self.log[key][:offset]}
 
+    @rule(key=st.sampled_from(KEYS[:2]), count=st.integers(0, 4))
+    def the_topic_is_made_again(self, key: QueueKey, count: int) -> None:
+        """The file of offsets is written at once; that of pops is not."""
+        gone = {message for message, _ in self.log[key]}
+        self.skipped |= gone
+        self.free |= gone
+        self.state.forget(lambda each: each == key, self.now)
+        self.pending = [each for each in self.pending if each.key != key]
+        self.receipts = [each for each in self.receipts if each.key != key]
+        self.log[key] = []
+        self.offsets[key] = 0
+        self.disk = {**self.disk[0], key: 0}, self.disk[1]
+        self.send(KEYS.index(key), count)
+
     @precondition(lambda self: self.state.queues.out)
     @rule(data=st.data())
     def an_operator_releases(self, data: st.DataObject) -> None:
@@ -214,16 +228,28 @@ class Pops(RuleBasedStateMachine):
         self.since = Forgotten()
         self.clock_stepped = False
 
-    @rule(is_clean=st.booleans())
-    def the_broker_starts_again(self, is_clean: bool) -> None:
+    @rule(is_clean=st.booleans(), lost=st.sampled_from([0, 0, 1, 3]))
+    def the_broker_starts_again(self, is_clean: bool, lost: int = 0) -> None:
+        """``lost``: so many records of a queue go with a crash of the machine."""
         if is_clean:
             self.a_snapshot_is_written()
+        elif lost:
+            gone = {message for message, _ in self.log[KEYS[0]][-lost:]}
+            self.skipped |= gone
+            self.free |= gone
+            del self.log[KEYS[0]][-lost:]
+            self.pending = [each for each in self.pending if each.key != KEYS[0]]
+            end = len(self.log[KEYS[0]])
+            self.receipts = [r for r in self.receipts if r.key != KEYS[0] or r.offset < end]
+            self.free |= {message for message, _ in self.log[KEYS[0]]}
         self.free |= self.since.delivered | self.since.settled
         self.free |= {self.log[each.key][each.offset][0] for each in self.pending}
         self.pending.clear()
         if self.clock_stepped:
             self.free.update(self.holder_until)
-        self.offsets = dict(self.disk[0])
+        self.offsets = {
+            key: min(offset, len(self.log[key])) for key, offset in self.disk[0].items()
+        }
         self.state = PopState(LIMITS)
         self.steady = 7
         for message in self.holder_until:
