@@ -25,6 +25,7 @@ from kerolox.protocol.bodies import decode_body
 GROUP, TOPIC, RETRIES = "g", "T", "%RETRY%g_T"
 KEYS = (QueueKey(GROUP, TOPIC, 0), QueueKey(GROUP, TOPIC, 1), QueueKey(GROUP, RETRIES, 0))
 RETRY_MAX = 2
+LOST = st.sampled_from([0, 0, 1, 3])
 LIMITS = PopLimits(of_queue=12, of_group=20, in_all=20)
 
 
@@ -67,6 +68,7 @@ class Pops(RuleBasedStateMachine):
         """Messages that a reset or a member that pulls took."""
         self.since = Forgotten()
         self.clock_stepped = False
+        self.is_calm = True
 
     @property
     def now(self) -> Instant:
@@ -76,6 +78,13 @@ class Pops(RuleBasedStateMachine):
         for key, offset in self.state.drain_commits():
             assert offset >= self.offsets[key]
             self.offsets[key] = offset
+
+    @initialize(is_calm=st.booleans())
+    def it_is_calm_or_not(self, is_calm: bool) -> None:
+        """Whoever sets offsets or deletes topics takes promises back: some runs are without."""
+        self.is_calm = is_calm
+        for place in (0, 1):
+            self.send(place, 4)
 
     # -- what happens ---------------------------------------------------------------------------
     @rule(place=st.integers(0, 1), count=st.integers(1, 4))
@@ -175,6 +184,7 @@ class Pops(RuleBasedStateMachine):
         del self.pending[:count]
         self.commit()
 
+    @precondition(lambda self: not self.is_calm)
     @rule(key=st.sampled_from(KEYS[:2]), by=st.integers(-3, 3))
     def a_member_that_pulls_commits(self, key: QueueKey, by: int) -> None:
         offset = min(max(self.offsets[key] + by, 0), len(self.log[key]))
@@ -188,6 +198,7 @@ class Pops(RuleBasedStateMachine):
         self.state.queues.start(key, offset)
         self.commit()
 
+    @precondition(lambda self: not self.is_calm)
     @rule(key=st.sampled_from(KEYS), data=st.data())
     def an_operator_resets(self, key: QueueKey, data: st.DataObject) -> None:
         offset = data.draw(st.integers(0, len(self.log[key])))
@@ -196,6 +207,7 @@ class Pops(RuleBasedStateMachine):
         self.free |= {message for message, _ in self.log[key]}
         self.skipped |= {message for message, _ in self.log[key][:offset]}
 
+    @precondition(lambda self: not self.is_calm)
     @rule(key=st.sampled_from(KEYS[:2]), count=st.integers(0, 4))
     def the_topic_is_made_again(self, key: QueueKey, count: int) -> None:
         """The file of offsets is written at once; that of pops is not."""
@@ -228,9 +240,11 @@ class Pops(RuleBasedStateMachine):
         self.since = Forgotten()
         self.clock_stepped = False
 
-    @rule(is_clean=st.booleans(), lost=st.sampled_from([0, 0, 1, 3]))
-    def the_broker_starts_again(self, is_clean: bool, lost: int = 0) -> None:
+    @rule(is_now=st.sampled_from([False] * 4 + [True]), is_clean=st.booleans(), lost=LOST)
+    def the_broker_starts_again(self, is_now: bool, is_clean: bool, lost: int) -> None:
         """``lost``: so many records of a queue go with a crash of the machine."""
+        if not is_now:
+            return
         if is_clean:
             self.a_snapshot_is_written()
         elif lost:
