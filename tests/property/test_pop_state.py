@@ -7,8 +7,10 @@ after it was acknowledged, except what a crash made forgotten since the last sna
 
 from __future__ import annotations
 
+import random
 from dataclasses import dataclass, field
 
+import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
@@ -126,7 +128,19 @@ class Pops(RuleBasedStateMachine):
     @precondition(lambda self: self.receipts)
     @rule(data=st.data())
     def ack(self, data: st.DataObject) -> None:
-        receipt = data.draw(st.sampled_from(self.receipts[-12:]))
+        for receipt in data.draw(st.lists(st.sampled_from(self.receipts[-8:]), max_size=4)):
+            self.acknowledge(receipt)
+
+    @rule(key=st.sampled_from(KEYS), taken=st.lists(st.booleans(), min_size=1, max_size=6))
+    def messages_are_taken(self, key: QueueKey, taken: list[bool]) -> None:
+        """A member pops, and acknowledges some at once."""
+        before = len(self.receipts)
+        self.pop(key, len(taken), 50)
+        for receipt, is_done in zip(self.receipts[before:], taken, strict=False):
+            if is_done:
+                self.acknowledge(receipt)
+
+    def acknowledge(self, receipt: Receipt) -> None:
         outcome = self.state.ack(
             receipt.key, receipt.offset, receipt.pop_time, is_order=False, committed=0
         )
@@ -181,6 +195,8 @@ class Pops(RuleBasedStateMachine):
     def copies_are_safe(self, count: int) -> None:
         for each in self.pending[:count]:
             self.state.queues.revived(each)
+            # A crash before the next snapshot makes a second copy.
+            self.since.settled.add(self.log[each.key][each.offset][0])
         del self.pending[:count]
         self.commit()
 
@@ -464,3 +480,37 @@ TestPops = Pops.TestCase
 TestPops.settings = few
 TestOrderedPops = OrderedPops.TestCase
 TestOrderedPops.settings = few
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_long_runs_from_a_seed_keep_what_pops_promise(seed: int) -> None:
+    chance = random.Random(seed)
+    pops = Pops()
+    pops.is_calm = seed % 2 == 0
+    for _ in range(400):
+        pops.the_steady_clock_is_noted()
+        key = chance.choice(KEYS)
+        step = chance.randrange(14)
+        if step < 3:
+            pops.send(chance.randrange(2), chance.randint(1, 4))
+        elif step < 7:
+            taken = [chance.random() < 0.6 for _ in range(chance.randint(1, 6))]
+            pops.messages_are_taken(key, taken)
+        elif step < 9:
+            pops.time_passes(chance.choice([1, 40, 1000]))
+        elif step < 11:
+            pops.copies_are_made(chance.randint(1, 9), chance.choice([0, 0, 3]))
+        elif step == 11:
+            pops.copies_are_safe(chance.randint(1, 9))
+        elif step == 12 and pops.receipts:
+            pops.acknowledge(chance.choice(pops.receipts[-12:]))
+        elif chance.random() < 0.3:
+            pops.the_broker_starts_again(True, chance.random() < 0.5, 0)
+        elif chance.random() < 0.3:
+            pops.a_snapshot_is_written()
+        elif not pops.is_calm and chance.random() < 0.3:
+            pops.the_topic_is_made_again(key if key in KEYS[:2] else KEYS[0], chance.randint(0, 4))
+        pops.memory_is_bounded()
+        pops.each_offset_is_below_all_that_is_out()
+    pops.teardown()
+    assert len(pops.acknowledged) > pops.sent // 4
