@@ -66,6 +66,8 @@ VALUES = {
     "brokerAddr": "10.0.0.9:10911",
     "haServerAddr": "10.0.0.9:10912",
     "brokerId": "0",
+    "invisibleTime": "1000",
+    "extraInfo": "0 1 1000 0 0 b 0 0",
 }
 """Members that a handler examines, by their wire names; others get what fits their type."""
 
@@ -96,6 +98,17 @@ BROKER_BODIES: dict[int, bytes] = {
     ).encode(),
     RequestCode.QUERY_ASSIGNMENT: json.dumps(
         {"topic": TOPIC, "consumerGroup": GROUP, "clientId": "abuser", "strategyName": "AVG"}
+    ).encode(),
+    RequestCode.SET_MESSAGE_REQUEST_MODE: json.dumps(
+        {"topic": TOPIC, "consumerGroup": GROUP, "mode": "POP"}
+    ).encode(),
+    RequestCode.BATCH_ACK_MESSAGE: json.dumps(
+        {
+            "brokerName": "b",
+            "acks": [
+                {"b": "AQ==", "c": GROUP, "it": 1, "pt": 1, "q": 0, "r": "0", "so": 0, "t": TOPIC}
+            ],
+        }
     ).encode(),
     RequestCode.UPDATE_AND_CREATE_TOPIC_LIST: json.dumps(
         {"topicConfigList": [{"topicName": TOPIC, "attributes": {"+message.type": "FIFO"}}]}

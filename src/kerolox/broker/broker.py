@@ -42,6 +42,7 @@ from kerolox.broker.roles.starting import StartingRole
 from kerolox.broker.services.background import BackgroundTasks
 from kerolox.broker.services.cleaning import CHECK_SECONDS, FIRST_CHECK_SECONDS, FIRST_CLEAN_SECONDS
 from kerolox.broker.services.filtered_pull import Arrivals
+from kerolox.broker.services.popping import Popping
 from kerolox.broker.services.replies import RepliesInFlight
 from kerolox.broker.services.writing import Writing
 from kerolox.broker.tables.assignments import Assignments
@@ -150,6 +151,8 @@ TICK_SECONDS = 0.1
 """How often held pulls and flush answers are examined for their deadlines."""
 
 DELIVER_SECONDS = 0.1
+REVIVE_SECONDS = 0.1
+"""How often popped messages are looked for whose invisible time is over."""
 EXPIRE_SECONDS = 10.0
 FILTER_SECONDS = 10.0
 PROTECT_SECONDS = 180.0
@@ -354,6 +357,7 @@ class Broker:
             on_delivered=broker_stats.note_delivered,
         )
         peers = Peers(base, guards, tables, writing, waits, self._cut)
+        arrivals = Arrivals(store)
         return Context(
             settings=settings,
             role=role,
@@ -375,7 +379,8 @@ class Broker:
             assignments=Assignments(
                 settings, tables.topics, tables.clients, peers.registration.route
             ),
-            arrivals=Arrivals(store),
+            arrivals=arrivals,
+            popping=Popping(base, tables, writing, arrivals),
             replies=RepliesInFlight(self.config.reply_thread_pool_queue_capacity),
             background=BackgroundTasks(),
             pull_hooks=self._pull_hooks,
@@ -390,6 +395,7 @@ class Broker:
             behind = parts.tables.offsets.fit(has_crashed=not self.recovery.clean)
             if behind:
                 _log.warning("%d offsets of groups were behind the ends of their queues", behind)
+            parts.tables.pops.begin()
         # After the ports have closed and before the store does: the last changes of the tables.
         self._cleanup.push_async_callback(self._write_tables)
         self._cleanup.push_async_callback(parts.dynamic_config.stop)
@@ -408,7 +414,8 @@ class Broker:
             (EXPIRE_SECONDS, self._expire),
             (SAMPLE_SECONDS, self._sample),
             (BROKER_STATS_SECONDS, parts.broker_stats.sample_in_slices),
-            (config.flush_consumer_offset_interval / 1000, parts.tables.offsets.persist),
+            (config.flush_consumer_offset_interval / 1000, parts.tables.pops.persist),
+            (REVIVE_SECONDS, parts.popping.revival.run),
             (config.flush_delay_offset_interval / 1000, parts.writing.schedule.persist),
             (FILTER_SECONDS, parts.tables.filters.persist),
             (TROUBLE_SECONDS, self._retry_writes),
@@ -438,6 +445,7 @@ class Broker:
     async def _tick(self) -> None:
         if self.parts.store.tick(self._now_ms()):
             self._ports.deliver_ready()
+        self.parts.popping.held.tick()
 
     async def _retry_writes(self) -> None:
         self.parts.writing.cleaner.log_trouble()
@@ -521,6 +529,7 @@ class Broker:
         fails at once."""
         store = self.parts.store
         self.parts.arrivals.may_hold = False
+        self.parts.popping.held.stop()
         store.stop_holding()
         while store.stats()["held_pulls"] and store.tick(self._now_ms()):
             self._ports.deliver_ready()

@@ -12,7 +12,7 @@ together while many small ones come in), ``maxConnections``, ``maxConnectionsPer
 ``maxRequestsPerSecondPerAddress``, ``maxRequestsPerSecondPerAccount``, ``requestBurstMillis``,
 ``updateNamesrvAddrEnable`` (requests may change ``namesrvAddr``), ``aclFile`` (accounts; a system
 property of RocketMQ), ``aclStrict`` (access control without the gaps of RocketMQ 4.9.8) and some of
-:mod:`kerolox.broker.ha_settings`.
+:mod:`kerolox.broker.ha_settings`. Those of pops are in :mod:`kerolox.broker.pop_settings`.
 
 What requests may change is said by each field (:mod:`kerolox.role_settings`): switches, limits and
 times. It is never what names a file, a folder, an address, a port or a topic, and nothing that the
@@ -37,7 +37,7 @@ from kerolox.addresses import (
     own_host,
     split_address,
 )
-from kerolox.broker.ha_settings import HaSettings
+from kerolox.broker.pop_settings import PopSettings
 from kerolox.broker.retention import parse_hours
 from kerolox.broker.unused_settings import UNUSED_KEYS, warn_of_other_places
 from kerolox.config import setting_keys
@@ -90,7 +90,7 @@ DERIVED_KEYS = frozenset(("haListenPort", "storePathCommitLog", "useTLS"))
 
 
 @settings_dataclass(frozen=True, slots=True, kw_only=True)
-class BrokerConfig(HaSettings):
+class BrokerConfig(PopSettings):
     """Settings of one broker; each field is the same-named key of ``broker.conf``.
 
     Times are milliseconds unless the name says otherwise, sizes bytes, ratios per cent.

@@ -14,6 +14,7 @@ from kerolox.broker.replication.replication import Peers
 from kerolox.broker.roles.roles import Roles
 from kerolox.broker.services.background import BackgroundTasks
 from kerolox.broker.services.filtered_pull import Arrivals
+from kerolox.broker.services.popping import Popping
 from kerolox.broker.services.replies import RepliesInFlight
 from kerolox.broker.services.writing import Writing
 from kerolox.broker.tables.assignments import Assignments
@@ -44,6 +45,7 @@ class Context(Base):
     unserved: UnservedCodes
     assignments: Assignments
     arrivals: Arrivals
+    popping: Popping
     replies: RepliesInFlight
     background: BackgroundTasks
     pull_hooks: tuple[PullHook, ...]
@@ -51,5 +53,6 @@ class Context(Base):
     @property
     def kept_tables(self) -> tuple[KeptTable, ...]:
         """Those with a file, in the order in which they are loaded."""
-        tables = self.tables
-        return tables.topics, tables.groups, tables.offsets, self.writing.schedule, tables.filters
+        tables, schedule = self.tables, self.writing.schedule
+        of_groups = tables.groups, tables.offsets, tables.pops, tables.request_modes
+        return tables.topics, *of_groups, schedule, tables.filters

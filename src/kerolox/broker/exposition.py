@@ -86,6 +86,7 @@ class BrokerExposition:
             # A slave has its master's, and both together would count them twice.
             await self._measure_dead_letters(families, slices)
             await self._measure_paused(families, slices)
+            await self._measure_pops(families, slices)
 
     def _measure_broker(self, families: Families) -> None:
         families.gauge(
@@ -319,6 +320,57 @@ class BrokerExposition:
             settings = None if is_system_group(name) else self._parts.tables.groups.get(name)
             if settings is not None:
                 paused.add((name,), int(not settings.consume_enable))
+
+    async def _measure_pops(self, families: Families, slices: TimeSlices) -> None:
+        """Of those that have something out, per group and topic."""
+        pops, popping = self._parts.tables.pops, self._parts.popping
+        revival = popping.revival
+        families.gauge("kerolox_held_pops", "Pops and notifications that wait", len(popping.held))
+        families.counter(
+            "rocketmq_pop_revive_retry_messages_total",
+            "Popped messages that were not acknowledged, copied to the retries",
+            revival.copied,
+        )
+        families.counter(
+            "kerolox_pop_dead_letters_total",
+            "Popped messages that were not acknowledged, copied to the dead letters",
+            revival.dead,
+        )
+        families.counter(
+            "kerolox_pop_copies_failed_total",
+            "Copies of them that could not be stored, and are tried again",
+            revival.failed,
+        )
+        next_end = pops.state.queues.next_end
+        late_ms = 0 if next_end is None else max(pops.now().steady_ms - next_end, 0)
+        families.gauge(
+            "rocketmq_pop_revive_latency",
+            "How long a message is overdue that is to be copied, in milliseconds",
+            late_ms,
+        )
+        counts: Counter[tuple[str, str]] = Counter()
+        since: dict[tuple[str, str], int] = {}
+        for key in list(pops.state.held_queues()):
+            await slices.checkpoint()
+            out = pops.state.in_flight(key)
+            if out is not None:
+                place = key.group, key.topic
+                counts[place] += out.count
+                since[place] = min(since.get(place, out.pop_time), out.pop_time)
+        in_flight = families.gauges(
+            "rocketmq_consumer_inflight_messages",
+            "Messages that a group popped and did not acknowledge",
+            _GROUP_LABELS,
+        )
+        ages = families.gauges(
+            "kerolox_consumer_inflight_seconds",
+            "How long the lowest of them has been out",
+            _GROUP_LABELS,
+        )
+        now_ms = self._parts.now_ms()
+        for place, count in counts.items():
+            in_flight.add(self._of_group(*place), count)
+            ages.add(self._of_group(*place), max(now_ms - since[place], 0) / 1000)
 
     def _queue_lags(self, group: str, topic: str) -> Iterable[tuple[int, int, int]]:
         """(queue id, messages left, milliseconds that the next one has waited)."""

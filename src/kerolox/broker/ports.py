@@ -105,6 +105,7 @@ class Ports:
             self._broker.guards.access.fast_path.closed(connection.connection_id)
         self._leave(connection)
         self._broker.arrivals.connection_closed(connection.connection_id)
+        self._broker.popping.held.connection_closed(connection.connection_id)
         self._broker.tables.offsets.stale.connection_closed(connection.connection_id)
 
     def _leave(self, connection: ServerConnection) -> None:

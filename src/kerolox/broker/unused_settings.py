@@ -65,8 +65,17 @@ _REASONS = {
         storePathEpochFile litePullMessageEnable enableSlaveActingMaster
         enableRemoteEscape enableSingleTopicRegister enableSplitRegistration
         transactionCheckMaxTimeInMs autoMessageVersionOnTopicLen
-        enableNotifyAfterPopOrderLockRelease enableNameServerAddressResolve
-        popPollingSize enableBatchPush totalReplicas inSyncReplicas minInSyncReplicas
+        enableNameServerAddressResolve enableBatchPush totalReplicas inSyncReplicas
+        minInSyncReplicas
+    """,
+    "what pops have out is in memory, and no record is written for it": """
+        reviveQueueNum reviveInterval reviveMaxSlow reviveScanTime reviveAckWaitMs
+        enablePopBufferMerge enablePopBatchAck enablePopMessageThreshold enablePopLog
+        popCkStayBufferTime popCkStayBufferTimeOut popCkMaxBufferSize popCkOffsetMaxQueueSize
+        popReviveMaxReturnSizePerRead popReviveMaxAttemptTimes skipWhenCKRePutReachMaxTimes
+        appendAckAsync appendCkAsync enableSkipLongAwaitingAck popPollingMapSize
+        popLongPollingForceNotifyInterval enableNotifyAfterPopOrderLockRelease
+        popConsumerKVServiceInit popConsumerKVServiceEnable popConsumerKVServiceLog
     """,
     "there is nothing that it could change": """
         messageStorePlugIn filterServerNums flushConsumerOffsetHistoryInterval

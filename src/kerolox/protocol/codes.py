@@ -191,7 +191,7 @@ class RequestCode(IntEnum):
     SET_MESSAGE_REQUEST_MODE = 401
     GET_ALL_MESSAGE_REQUEST_MODE = 402
     GET_BROKER_HA_STATUS = 907
-    # Pops. The binary encoding of a header has 16 bits for the code, so they come as JSON alone.
+    # Pops; see BINARY_CODE_MAX.
     POP_MESSAGE = 200_050
     ACK_MESSAGE = 200_051
     PEEK_MESSAGE = 200_052
@@ -308,3 +308,8 @@ class Perm(IntFlag):
     WRITE = 2
     READ = 4
     PRIORITY = 8
+
+
+BINARY_CODE_MAX = 0x7FFF
+"""Highest code of a header in the binary encoding, which has 16 bits for it: requests with others
+have JSON headers, as at a Java broker."""

@@ -439,6 +439,13 @@ class WhiteListHeader(Header, frozen=True, kw_only=True):
     """Empty, or missing as before 4.9: the default file."""
 
 
+class OffsetsHeader(Header, frozen=True, kw_only=True):
+    """GET_ALL_CONSUMER_OFFSET (43)."""
+
+    pops: bool = False
+    """Kerolox's own: the answer is to have what pops have out, too."""
+
+
 class PopMessageHeader(Header, frozen=True, kw_only=True):
     """POP_MESSAGE (200050)."""
 

@@ -23,6 +23,8 @@ NOT_OF_OPERATORS = frozenset(
         *(RequestCode.CONSUMER_SEND_MSG_BACK, RequestCode.END_TRANSACTION),
         *(RequestCode.END_HALF_MESSAGES, RequestCode.UPDATE_CONSUMER_OFFSET),
         *(RequestCode.PULL_MESSAGE, RequestCode.LITE_PULL_MESSAGE),
+        *(RequestCode.POP_MESSAGE, RequestCode.ACK_MESSAGE, RequestCode.BATCH_ACK_MESSAGE),
+        RequestCode.CHANGE_MESSAGE_INVISIBLETIME,
         *(RequestCode.HEART_BEAT, RequestCode.UNREGISTER_CLIENT),
         *(RequestCode.LOCK_BATCH_MQ, RequestCode.UNLOCK_BATCH_MQ),
         # Passed on to a client, and nothing of the broker changes.
@@ -45,7 +47,8 @@ NOT_OF_OPERATORS = frozenset(
         *(RequestCode.GET_ALL_PRODUCER_INFO, RequestCode.QUERY_TOPICS_BY_CONSUMER),
         *(RequestCode.QUERY_SUBSCRIPTION_BY_CONSUMER, RequestCode.GET_TOPIC_CONFIG),
         *(RequestCode.GET_SUBSCRIPTIONGROUP_CONFIG, RequestCode.GET_BROKER_HA_STATUS),
-        RequestCode.QUERY_ASSIGNMENT,
+        *(RequestCode.QUERY_ASSIGNMENT, RequestCode.GET_ALL_MESSAGE_REQUEST_MODE),
+        *(RequestCode.PEEK_MESSAGE, RequestCode.NOTIFICATION, RequestCode.POLLING_INFO),
         *(RequestCode.GET_BROKER_CLUSTER_ACL_INFO, RequestCode.GET_BROKER_CLUSTER_ACL_CONFIG),
         RequestCode.GET_BROKER_ROLE,
     )
@@ -145,6 +148,12 @@ CHANGES: dict[int, tuple[dict[str, object], bytes, dict[str, object]]] = {
     ),
     RequestCode.CLEAN_UNUSED_TOPIC: ({}, b"", {"queuesOf": "gone"}),
     RequestCode.DELETE_EXPIRED_COMMITLOG: ({}, b"", {"old": None}),
+    RequestCode.SET_MESSAGE_REQUEST_MODE: (
+        {},
+        b'{"topic":"T","consumerGroup":"G","mode":"POP"}',
+        {"requestMode": "G", "old": {"mode": "PULL"}, "new": {"mode": "POP"}},
+    ),
+    RequestCode.POP_ROLLBACK: ({}, b"", {"pops": "rollback"}),
     RequestCode.CLONE_GROUP_OFFSET: (CLONE, b"", {"offsets": "H@T", "old": {}, "new": {"0": 1}}),
     RequestCode.INVOKE_BROKER_TO_RESET_OFFSET: (
         RESET,

@@ -28,6 +28,7 @@ from kerolox.namesrv.server import NameServer
 from kerolox.protocol.bodies import SubscriptionGroupConfig, TopicConfig
 from kerolox.protocol.extensions.dead_letter_marks import DoneOffsets
 from tests.support.clients.peer import peer_of, small_config
+from tests.support.clients.pops import GROUP, Member
 
 HOST = "127.0.0.1"
 PROM: dict[str, Any] = {"metrics_exporter_type": "PROM", "metrics_prom_exporter_port": 0}
@@ -317,3 +318,26 @@ def test_without_metrics_no_library_for_them_is_loaded(tmp_path: Path) -> None:
 async def test_other_paths_name_those_that_there_are(served: Served, path: str) -> None:
     status, text = await fetch(served.broker.metrics_port, path)
     assert (status, "/metrics" in text) == (404, True)
+
+
+async def test_messages_that_are_out_have_figures(served: Served):
+    async with peer_of(served.broker) as peer:
+        await peer.create_topic("T", 1)
+        for _ in range(3):
+            await peer.send("T")
+        member = Member(peer)
+        popped = await member.pop()
+        await member.ack_all(popped[:1])
+        await member.change(popped[1], 0)
+        await served.broker.parts.popping.revival.run()
+    labels = (
+        ("consumer_group", GROUP),
+        ("is_retry", "false"),
+        ("is_system", "false"),
+        ("topic", "T"),
+    )
+    figures = await served.figures()
+    assert figures["rocketmq_consumer_inflight_messages", labels] == 1
+    assert figures["kerolox_consumer_inflight_seconds", labels] >= 0
+    assert figures["rocketmq_pop_revive_retry_messages_total", ()] == 1
+    assert figures["kerolox_held_pops", ()] == 0

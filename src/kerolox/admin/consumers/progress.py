@@ -48,6 +48,10 @@ class QueueProgress:
     """When the last message that it consumed was stored, since the epoch; 0: none was."""
     client_id: str = ""
     """Who of the group has the queue; only where it was asked for."""
+    in_flight: int = 0
+    """Messages that members popped and did not acknowledge; brokers of RocketMQ say none."""
+    in_flight_ms: int = 0
+    """How long the lowest of them has been out."""
 
     @property
     def lag(self) -> int:
@@ -68,6 +72,17 @@ class GroupProgress:
     def lag(self) -> int:
         """Messages that are left in all queues (``Diff Total``)."""
         return sum(queue.lag for queue in self.queues)
+
+    @property
+    def in_flight(self) -> int:
+        """Messages that members popped and did not acknowledge."""
+        return sum(queue.in_flight for queue in self.queues)
+
+    @property
+    def in_flight_ms(self) -> int:
+        """How long the message has been out that is out for longest, of those that hold up the
+        offset of a queue."""
+        return max((queue.in_flight_ms for queue in self.queues), default=0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -294,6 +309,8 @@ def _progress(group: str, answer: Members) -> GroupProgress:
             each.required_number("brokerOffset"),
             each.required_number("consumerOffset"),
             each.number("lastTimestamp"),
+            in_flight=each.number("inFlight"),
+            in_flight_ms=each.number("inFlightMillis"),
         )
         for queue, each in answer.queues("offsetTable").items()
     ]

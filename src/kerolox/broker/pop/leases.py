@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from enum import Enum, auto
 from typing import NamedTuple
 
-__all__ = ["AckOutcome", "Block", "Changed", "Instant", "Lease", "PopQueue", "QueueKey"]
+__all__ = ["AckOutcome", "Block", "Changed", "InFlight", "Instant", "Lease", "PopQueue", "QueueKey"]
 
 
 class Instant(NamedTuple):
@@ -53,6 +53,18 @@ class Changed:
 
     pop_time: int
     invisible_ms: int
+
+
+class InFlight(NamedTuple):
+    """What of a queue is out, as operators see it."""
+
+    count: int
+    pop_time: int
+    """Of the lowest message."""
+    next_offset: int
+    """The first one that never went out."""
+    owner: str
+    """Who has the lowest message; empty: not known."""
 
 
 class Block:

@@ -8,13 +8,13 @@ RocketMQ delivers that again; here it stays done.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Annotated
 
 import msgspec
 
-from kerolox.broker.pop.leases import AckOutcome, Changed, Instant, QueueKey
+from kerolox.broker.pop.leases import AckOutcome, Changed, InFlight, Instant, QueueKey
 from kerolox.protocol.names import NAME_BYTES_MAX, Int32, Int64
 from kerolox.protocol.pop import INVISIBLE_MS_MAX, POP_MESSAGES_MAX
 
@@ -142,6 +142,24 @@ class OrderTable:
             return None
         return max(map(block.end_of, block.open_offsets()), default=None)
 
+    def next_pop_time(self, key: QueueKey, now: Instant) -> int:
+        """What the receipts of a pop would say now: higher than those of the block before."""
+        block = self._blocks.get(key)
+        return max(self._floor, now.wall_ms, block.pop_time + 1 if block is not None else 0)
+
+    def ends(self) -> Iterator[tuple[QueueKey, int]]:
+        """The blocked queues, and the offset behind the last message of each block."""
+        for key, block in self._blocks.items():
+            yield key, max(block.offsets[-1], *block.later, -1) + 1
+
+    def in_flight(self, key: QueueKey) -> InFlight | None:
+        """What of a block is not done; None: nothing."""
+        block = self._blocks.get(key)
+        left = block.open_offsets() if block is not None else []
+        if block is None or not left:
+            return None
+        return InFlight(len(left), block.pop_time, block.offsets[-1] + 1, "")
+
     def capacity(self, key: QueueKey) -> int:
         """How many messages a pop may get: those that are not done, and more as long as the block
         has bits for all."""
@@ -197,7 +215,7 @@ class OrderTable:
         elif before is not None:
             known = set(before.offsets)
             times = {each: before.times.get(each, 0) + 1 for each in offsets if each in known}
-        pop_time = max(self._floor, now.wall_ms, before.pop_time + 1 if before is not None else 0)
+        pop_time = self.next_pop_time(key, now)
         later = frozenset(each for each in done if each > offsets[-1])
         all_offsets = tuple(sorted((done - later).union(offsets)))
         self._blocks[key] = _Block(

@@ -8,10 +8,10 @@ later: what is out of one kind blocks the other.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-from kerolox.broker.pop.leases import AckOutcome, Changed, Instant, QueueKey
+from kerolox.broker.pop.leases import AckOutcome, Changed, InFlight, Instant, QueueKey
 from kerolox.broker.pop.orders import Delivery, OrderTable
 from kerolox.broker.pop.table import PopLimits, PopTable
 
@@ -184,6 +184,21 @@ class PopState:
         is done."""
         table = self.orders if is_order else self.queues
         return table.change(key, offset, pop_time, invisible_ms, now)
+
+    def in_flight(self, key: QueueKey) -> InFlight | None:
+        """What of a queue is out; None: nothing."""
+        queue = self.queues.queue(key)
+        if queue is None or not queue.out:
+            return self.orders.in_flight(key)
+        _, lowest = next(queue.offsets())
+        return InFlight(len(queue.out), lowest.first_pop_time, queue.next_offset, lowest.owner)
+
+    def held_queues(self) -> Iterator[QueueKey]:
+        """The queues of which something is out."""
+        yield from self.queues.held_queues()
+        for key, _ in self.orders.ends():
+            if self.orders.in_flight(key) is not None:
+                yield key
 
     def drain_commits(self) -> list[tuple[QueueKey, int]]:
         """The offsets to commit since the last call."""

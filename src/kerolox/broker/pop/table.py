@@ -120,6 +120,11 @@ class PopTable:
         return self._out
 
     @property
+    def version(self) -> tuple[int, int, int]:
+        """Another one after each change that a file of what is out would show."""
+        return self._pushed, self._out, self._pop_time
+
+    @property
     def next_end(self) -> int | None:
         """When the next lease ends, by the steady clock, or earlier; None: there is none."""
         return self._ends[0][0] if self._ends else None

@@ -32,8 +32,9 @@ from kerolox.protocol.bodies import (
 from kerolox.protocol.codes import RequestCode, ResponseCode
 from kerolox.protocol.command import RemotingCommand
 from kerolox.protocol.extensions.roles import RoleStatus
-from kerolox.protocol.headers import TopicsHeader
+from kerolox.protocol.headers import OffsetsHeader, TopicsHeader
 from kerolox.protocol.names import HALF_TOPIC, OP_HALF_TOPIC, TRANSACTION_GROUP
+from kerolox.protocol.pop import MessageRequestModes
 from kerolox.text import printable
 
 REQUEST_SECONDS_MAX = 3.0
@@ -47,6 +48,7 @@ _OF_TRANSACTIONS = tuple(
 
 
 _WITH_ATTRIBUTES = TopicsHeader(attributes=True).encode()
+_WITH_POPS = OffsetsHeader(pops=True).encode()
 
 
 class _Positions(NamedTuple):
@@ -61,6 +63,8 @@ class _Positions(NamedTuple):
 class _OffsetBody(msgspec.Struct):
     offsetTable: dict[str, dict[int, int]] = {}
     staleGroups: dict[str, str] = {}
+    popState: str = ""
+    popOrders: str = ""
 
 
 class _DelayBody(msgspec.Struct):
@@ -100,6 +104,8 @@ class SlaveTables:
         self._topics = tables.topics
         self._groups = tables.groups
         self._offsets = tables.offsets
+        self._pops = tables.pops
+        self._request_modes = tables.request_modes
         self._schedule = schedule
         # As RocketMQ's: one client for name servers and masters.
         self._client = outbound_client(base.settings)
@@ -148,6 +154,7 @@ class SlaveTables:
         self.complete_below = end
         await self._sync_offsets(master)
         await self._sync_groups(master)
+        await self._sync_request_modes(master)
         await self._poll(master)
 
     async def _poll(self, master: str) -> None:
@@ -178,13 +185,28 @@ class SlaveTables:
             self._groups.replace(table, keeps_attributes=not is_known)
             await self._groups.persist()
 
+    async def _sync_request_modes(self, master: str) -> None:
+        try:
+            body = await self._ask(master, RequestCode.GET_ALL_MESSAGE_REQUEST_MODE)
+        except BrokerError as error:
+            if error.code != ResponseCode.REQUEST_CODE_NOT_SUPPORTED:
+                raise
+            # A master of before RocketMQ 5.
+            return
+        table = decode_body(body, MessageRequestModes)
+        if table != self._request_modes.table():
+            self._request_modes.replace(table)
+            await self._request_modes.persist()
+
     async def _sync_offsets(self, master: str) -> None:
         self._take_later()
-        body = await self._ask(master, RequestCode.GET_ALL_CONSUMER_OFFSET)
-        answer = decode_body(body, _OffsetBody)
+        asked = await self._invoke(master, RequestCode.GET_ALL_CONSUMER_OFFSET, _WITH_POPS)
+        answer = decode_body(asked.body, _OffsetBody)
         offsets = answer.offsetTable
         transactions = {key: offsets.pop(key) for key in _OF_TRANSACTIONS if key in offsets}
         self._offsets.take(offsets, answer.staleGroups)
+        self._pops.take(answer.popState, answer.popOrders)
+        await self._pops.keep()
         body = await self._ask(master, RequestCode.GET_ALL_DELAY_OFFSET)
         delays = decode_body(body, _DelayBody).offsetTable
         info = await self._ask(master, RequestCode.GET_BROKER_RUNTIME_INFO)

@@ -12,6 +12,8 @@ from kerolox.broker.requests import (
     admin,
     client,
     monitor,
+    pop,
+    pop_acks,
     pull,
     query,
     reply,
@@ -24,7 +26,7 @@ from kerolox.remoting.router import Router
 ROUTER: Router[Context] = Router()
 
 for _module in (
-    *(send, reply, transaction, pull, query, client),
+    *(send, reply, transaction, pull, pop, pop_acks, query, client),
     *(admin, accounts, monitor, roles),
 ):
     ROUTER.include(_module.router)

@@ -20,6 +20,8 @@ import msgspec
 from kerolox.broker.context import Context
 from kerolox.broker.errors import system_error
 from kerolox.broker.metrics.ages import earliest_of_log
+from kerolox.broker.pop.copies import normal_topic
+from kerolox.broker.pop.leases import QueueKey
 from kerolox.broker.services.registration import OPERATOR_SECONDS_MAX
 from kerolox.broker.tables.stale import ANYBODY
 from kerolox.broker.tables.topics import QUEUES_MAX, check_topic_name
@@ -66,6 +68,7 @@ from kerolox.protocol.headers import (
 )
 from kerolox.protocol.java_numbers import INT_MAX
 from kerolox.protocol.names import RETRY_PREFIX, SCHEDULE_TOPIC, has_name_characters
+from kerolox.protocol.pop import pop_retry_topic
 from kerolox.release import __version__
 from kerolox.remoting.router import Reply, Request, Router
 from kerolox.store.queues.consume_queue_ext import ExtUnit
@@ -190,6 +193,7 @@ def _put_topic(broker: Context, request: Request, new: TopicConfig) -> None:
     old = broker.tables.topics.get(new.topic_name)
     broker.tables.topics.put(new)
     broker.tables.offsets.stale.recheck(new.topic_name)
+    broker.popping.held.wake_where(lambda topic, group: topic == new.topic_name)
     broker.audit.changed(request, "topic", new.topic_name, old, new)
 
 
@@ -213,13 +217,36 @@ async def delete_topic(broker: Context, header: TopicHeader, request: Request) -
     # Before any wait: a send that makes the topic anew meanwhile keeps its queues.
     if broker.store.delete_queues(header.topic) or deleted:
         broker.audit.changed(request, "topic", header.topic, old)
+    is_gone = partial(_is_of_topic, header.topic)
+    broker.tables.pops.forget_now(is_gone)
+    _delete_pop_retries(broker, header.topic)
     groups = broker.tables.offsets.begin_anew(header.topic, queue_ids, readers, is_whole=True)
+    broker.popping.held.wake_where(lambda topic, group: topic == header.topic)
     await broker.broker_stats.forget_topic(header.topic)
+    await broker.tables.pops.forget(is_gone)
     if groups:
         await broker.tables.offsets.file.write_over()
     if deleted:
         await broker.tables.topics.persist()
     return Reply()
+
+
+def _is_of_topic(topic: str, key: QueueKey) -> bool:
+    """Whether a queue has messages of a topic, or retries of them."""
+    return normal_topic(key) == topic
+
+
+def _delete_pop_retries(broker: Context, topic: str) -> None:
+    """Take out the topics of what groups popped from a topic and did not acknowledge
+    (``clearRetryTopicWhenDeleteTopic``)."""
+    tables = broker.tables
+    for group in tables.offsets.groups_of(topic):
+        for is_v2 in (False, True):
+            name = pop_retry_topic(topic, group, is_v2=is_v2)
+            if name in tables.topics and tables.offsets.query(group, name, 0) >= 0:
+                tables.topics.delete(name)
+                broker.store.delete_queues(name)
+                tables.offsets.begin_anew(name, (0,), {}, is_whole=True)
 
 
 def _readers_of(broker: Context, topic: str) -> dict[str, list[int]]:
@@ -287,6 +314,7 @@ async def create_group(broker: Context, header: EmptyHeader, request: Request) -
     known_topics = broker.tables.topics.version
     _fit_retry_topic(broker, request, old, group)
     broker.tables.groups.put(group)
+    broker.popping.held.wake_where(lambda topic, name: name == group.group_name)
     broker.audit.changed(request, "group", group.group_name, old, group)
     if not group.retry_queue_nums and (old is None or old.retry_queue_nums):
         _log.warning(
@@ -358,6 +386,8 @@ async def delete_group(broker: Context, header: DeleteGroupHeader, request: Requ
     broker.tables.clients.take_heartbeats_anew()
     if deleted:
         broker.audit.changed(request, "group", header.group_name, old)
+    await broker.tables.pops.forget(lambda key: key.group == header.group_name)
+    broker.popping.held.wake_where(lambda topic, name: name == header.group_name)
     if header.remove_offset and (topics := broker.tables.offsets.topics_of(header.group_name)):
         broker.tables.offsets.remove_group(header.group_name)
         broker.audit.changed(request, "offsets", header.group_name, {"topics": topics})
@@ -583,6 +613,8 @@ def _forget_offsets(
     """Queues of a topic are deleted; ``is_whole``: all of them."""
     readers = _readers_of(broker, topic)
     broker.tables.offsets.begin_anew(topic, queue_ids, readers, is_whole=is_whole)
+    # In the file they do not count any more: their last messages are not in the log.
+    broker.tables.pops.forget_now(lambda key: key.topic == topic and key.queue_id in queue_ids)
 
 
 @router.on(RequestCode.DELETE_EXPIRED_COMMITLOG, EmptyHeader.decode, changes=True)

@@ -1,12 +1,13 @@
 """What clients say about themselves: heartbeats (34), leaving (35), the members of a group (38),
-queue locks (41, 42), the check of a subscription (46), and which queues a member reads (400)."""
+queue locks (41, 42), the check of a subscription (46), which queues a member reads (400) and how
+(401, 402)."""
 
 from __future__ import annotations
 
 import logging
 
 from kerolox.broker.context import Context
-from kerolox.broker.errors import no_expression_filter, system_error
+from kerolox.broker.errors import no_expression_filter, no_permission, system_error
 from kerolox.broker.requests.send import UNIT_SUBSCRIBED_FLAG
 from kerolox.broker.services.registration import ANSWER_SECONDS_MAX
 from kerolox.broker.tables.assignments import STRATEGIES
@@ -28,11 +29,14 @@ from kerolox.protocol.bodies import (
 from kerolox.protocol.codes import RequestCode, ResponseCode
 from kerolox.protocol.headers import ConsumerGroupHeader, EmptyHeader, UnregisterClientHeader
 from kerolox.protocol.names import RETRY_PREFIX
+from kerolox.protocol.pop import MessageRequestMode
 from kerolox.remoting.router import Reply, Request, Router
 from kerolox.remoting.time_slices import TimeSlices
 
 ASSIGNED_MAX = 65_536
 """Queues in one answer to QUERY_ASSIGNMENT: some 100 bytes each."""
+
+POP = "POP"
 
 _log = logging.getLogger(__name__)
 
@@ -193,8 +197,9 @@ async def check_client(broker: Context, header: EmptyHeader, request: Request) -
 
 @router.on(RequestCode.QUERY_ASSIGNMENT, EmptyHeader.decode)
 async def query_assignment(broker: Context, header: EmptyHeader, request: Request) -> Reply:
-    """The queues that a member is to read, all by PULL. Without ``messageQueueAssignments`` in the
-    answer the client keeps what it has: the broker knows no such topic, group or member."""
+    """The queues that a member is to read, all by PULL or all by POP. Without
+    ``messageQueueAssignments`` in the answer the client keeps what it has: the broker knows no such
+    topic, group or member."""
     asked = decode_request(request.body, QueryAssignmentBody)
     strategy = STRATEGIES.get(asked.strategy_name or "AVG")
     if strategy is None:
@@ -202,11 +207,13 @@ async def query_assignment(broker: Context, header: EmptyHeader, request: Reques
             f"the strategy[{asked.strategy_name}] is not known here; a broker shares queues by "
             f"{' or '.join(STRATEGIES)}, and the client by others with clientRebalance=true"
         )
+    mode = broker.tables.request_modes.get(asked.topic, asked.consumer_group)
     if asked.message_model == "BROADCASTING":
         queues = await broker.assignments.queues(asked.topic)
     else:
+        share = mode.pop_share_queue_num if mode.mode == POP else None
         queues = await broker.assignments.share(
-            asked.topic, asked.consumer_group, asked.client_id, strategy
+            asked.topic, asked.consumer_group, asked.client_id, strategy, pop_share=share
         )
     if queues is None:
         return Reply(body=b"{}")
@@ -215,8 +222,32 @@ async def query_assignment(broker: Context, header: EmptyHeader, request: Reques
     found = [
         {
             "messageQueue": {"brokerName": name, "queueId": number, "topic": topic},
-            "mode": "PULL",
+            "mode": mode.mode,
         }
         for topic, name, number in queues
     ]
     return Reply(body=encode_body({"messageQueueAssignments": found}))
+
+
+@router.on(RequestCode.SET_MESSAGE_REQUEST_MODE, EmptyHeader.decode, changes=True)
+async def set_request_mode(broker: Context, header: EmptyHeader, request: Request) -> Reply:
+    """Say how a group consumes a topic whose members leave it to the broker."""
+    wanted = decode_request(request.body, MessageRequestMode)
+    if wanted.topic.startswith(RETRY_PREFIX):
+        raise no_permission("retry topic is not allowed to set mode")
+    if wanted.topic not in broker.tables.topics:
+        raise BrokerError(f"topic[{wanted.topic}] not exist", code=ResponseCode.TOPIC_NOT_EXIST)
+    if broker.tables.groups.find(wanted.consumer_group) is None:
+        raise BrokerError(
+            "subscription group does not exist", code=ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST
+        )
+    old = broker.tables.request_modes.get(wanted.topic, wanted.consumer_group)
+    await broker.tables.request_modes.put(wanted)
+    broker.audit.changed(request, "requestMode", wanted.consumer_group, old, wanted)
+    return Reply()
+
+
+@router.on(RequestCode.GET_ALL_MESSAGE_REQUEST_MODE, EmptyHeader.decode)
+async def request_modes(broker: Context, header: EmptyHeader, request: Request) -> Reply:
+    """How all groups consume of which that was said."""
+    return Reply(body=encode_body(broker.tables.request_modes.table()))

@@ -11,6 +11,7 @@ import time
 from kerolox.broker.context import Context
 from kerolox.broker.errors import system_error
 from kerolox.broker.metrics.ages import earliest_of_queue
+from kerolox.broker.pop.leases import QueueKey
 from kerolox.broker.requests.query import all_queues, known_topic
 from kerolox.broker.tables.clients import Client, ConsumerGroup
 from kerolox.errors import BrokerError, RemotingError, RequestTimeoutError
@@ -37,6 +38,7 @@ from kerolox.protocol.headers import (
     EmptyHeader,
     GroupHeader,
     GroupTopicHeader,
+    OffsetsHeader,
     ProducerGroupHeader,
     ResetOffsetHeader,
     RunningInfoHeader,
@@ -252,26 +254,37 @@ async def view_stats(broker: Context, header: ViewBrokerStatsHeader, request: Re
 
 
 def _progress(broker: Context, group: str, topic: TopicConfig) -> _Progress:
-    """``OffsetWrapper`` by queue."""
+    """``OffsetWrapper`` by queue; of one that pops have messages of, with how many these are and
+    for how long the lowest has been out, which is Kerolox's own."""
     table: _Progress = {}
     name = topic.topic_name
     for queue_id in queues_of_group(broker, group, topic):
         high = broker.store.queue_bounds(name, queue_id)[1]
         consumed = max(broker.tables.offsets.query(group, name, queue_id), 0)
         last = broker.store.store_time(name, queue_id, consumed - 1) if consumed else 0
-        table[MessageQueue(name, broker.config.broker_name, queue_id)] = {
+        progress = {
             "brokerOffset": high,
             "consumerOffset": consumed,
             "lastTimestamp": max(last, 0),
         }
+        out = broker.tables.pops.state.in_flight(QueueKey(group, name, queue_id))
+        if out is not None:
+            progress["inFlight"] = out.count
+            progress["inFlightMillis"] = max(broker.now_ms() - out.pop_time, 0)
+            # As RocketMQ 5, whose tools show how far it is from the offset.
+            progress["pullOffset"] = max(out.next_offset, consumed)
+        table[MessageQueue(name, broker.config.broker_name, queue_id)] = progress
     return table
 
 
 # -- offsets ----------------------------------------------------------------------------------
-@router.on(RequestCode.GET_ALL_CONSUMER_OFFSET, EmptyHeader.decode)
-async def all_offsets(broker: Context, header: EmptyHeader, request: Request) -> Reply:
-    """The offsets of all groups."""
-    return Reply(body=await asyncio.to_thread(encode_body, broker.tables.offsets.snapshot()))
+@router.on(RequestCode.GET_ALL_CONSUMER_OFFSET, OffsetsHeader.decode)
+async def all_offsets(broker: Context, header: OffsetsHeader, request: Request) -> Reply:
+    """The offsets of all groups. With ``pops``, which is Kerolox's own, what pops have out, too; it
+    is taken first, so that no offset is below what it says."""
+    pops = await broker.tables.pops.shown() if header.pops else {}
+    table = {**broker.tables.offsets.snapshot(), **pops}
+    return Reply(body=await asyncio.to_thread(encode_body, table))
 
 
 @router.on(RequestCode.GET_ALL_DELAY_OFFSET, EmptyHeader.decode)
@@ -289,10 +302,12 @@ async def clone_offsets(broker: Context, header: CloneGroupOffsetHeader, request
     for topic in topics:
         known = topic in broker.tables.topics
         if known and (header.offline or consumes(broker, header.src_group, topic)):
+            await broker.tables.pops.reset(header.dest_group, topic)
             old = broker.tables.offsets.of_topic(header.dest_group, topic)
             broker.tables.offsets.clone(header.src_group, header.dest_group, topic)
             new = broker.tables.offsets.of_topic(header.dest_group, topic)
             _audit_offsets(broker, request, header.dest_group, topic, old, new)
+            broker.popping.held.wake(topic, header.dest_group)
     return Reply()
 
 
@@ -311,13 +326,21 @@ async def reset_offset(broker: Context, header: ResetOffsetHeader, request: Requ
     table = _reset_table(broker, header, topic, request.command.version)
     group = broker.tables.clients.group(header.group)
     old = broker.tables.offsets.of_topic(header.group, header.topic)
-    if group is None and header.queue_id >= 0:
+    pops = broker.tables.pops
+    # Members that pop have no offsets of their own that they could set.
+    has_pops = pops.is_known(header.group, header.topic) or broker.popping.held.waits(
+        header.topic, header.group
+    )
+    if has_pops or (group is None and header.queue_id >= 0):
+        await pops.reset(header.group, header.topic, {each.queue_id for each in table})
         for queue, offset in table.items():
             address = request.connection.remote_address
             broker.tables.offsets.commit(header.group, queue.topic, queue.queue_id, offset, address)
             new = {**old, queue.queue_id: offset}
             _audit_offsets(broker, request, header.group, header.topic, old, new)
-        return Reply(body=encode_body({"offsetTable": table}))
+        broker.popping.held.wake(header.topic, header.group)
+        if group is None:
+            return Reply(body=encode_body({"offsetTable": table}))
     if group is None:
         raise BrokerError(
             f"Consumer not online, so can not reset offset, Group: {header.group} "

@@ -106,6 +106,9 @@ async def update_offset(
             f"of queue {header.queue_id} of {header.topic}, which was deleted; the group has not "
             f"pulled it since and goes on at {broker.tables.offsets.start_of(*place)}"
         )
+    if not broker.tables.clients.is_member(header.consumer_group, request.connection):
+        # A tool's: what pops have out is of before.
+        await broker.tables.pops.reset(header.consumer_group, header.topic, (header.queue_id,))
     broker.tables.offsets.commit(
         header.consumer_group,
         header.topic,
@@ -113,6 +116,7 @@ async def update_offset(
         header.commit_offset,
         request.connection.remote_address,
     )
+    broker.popping.held.wake(header.topic, header.consumer_group)
     return Reply()
 
 

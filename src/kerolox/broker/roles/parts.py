@@ -155,6 +155,7 @@ class RoleParts:
     async def follow(self, record: RoleRecord) -> None:
         """Become the slave that a record names, which is on disk, or the slave of another master.
         The gate was held before, so that nothing is written."""
+        self.tables.pops.end()
         self.base.role.replace(role_of(record, self.base.config))
         self.writing.gate.hold(False)
         self.writing.transactions.forget()
@@ -189,6 +190,7 @@ class RoleParts:
         moved = self.tables.offsets.fit(has_crashed=True)
         if moved:
             _log.warning("%d offsets of groups were beyond the end of their queues", moved)
+        self.tables.pops.begin()
         self.writing.schedule.bound()
         unlisted = await unlisted_topics(
             self.base.store, self.tables.topics.has_queue, complete_below, self._passed_below

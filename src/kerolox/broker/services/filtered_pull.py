@@ -34,6 +34,9 @@ SCAN_SECONDS_MAX = 0.1
 """The same with all waits: for the disk, and for a processor, which on a busy machine is no sign of
 a long scan."""
 
+WATCHES_MAX = OFFSET_WAITS_MAX // 2
+"""Queues that are watched for pops: the other waits are for pulls that filter."""
+
 Matches = Callable[[Mapping[str, str]], bool]
 """Whether a message with these properties is wanted."""
 
@@ -139,12 +142,13 @@ class Arrivals:
         """False once the broker stops: what is held, and what comes, is answered."""
         self._ids = itertools.count()
         self._waits: dict[int, asyncio.Future[None]] = {}
+        self._watches: dict[int, Callable[[], None]] = {}
         self._of_connection: dict[int, set[int]] = {}
 
     @property
     def count(self) -> int:
         """Those that wait."""
-        return len(self._waits)
+        return len(self._waits) + len(self._watches)
 
     @property
     def is_full(self) -> bool:
@@ -164,6 +168,26 @@ class Arrivals:
             future = self._waits.get(wait_id)
             if future is not None and not future.done():
                 future.set_result(None)
+            elif (on_over := self._watches.pop(wait_id, None)) is not None:
+                on_over()
+
+    def watch(
+        self, topic: str, queue_id: int, offset: int, deadline_ms: int, on_over: Callable[[], None]
+    ) -> int | None:
+        """Have a function be called once a queue has a record at an offset, at the deadline, or
+        when held pulls of the topic would be answered. Its number; None: it can't wait."""
+        if len(self._watches) >= WATCHES_MAX:
+            return None
+        wait_id = next(self._ids)
+        if not self._store.wait_for_offset(wait_id, "", topic, queue_id, offset, deadline_ms):
+            return None
+        self._watches[wait_id] = on_over
+        return wait_id
+
+    def unwatch(self, wait_id: int) -> None:
+        """Call that function no more."""
+        if self._watches.pop(wait_id, None) is not None:
+            self._store.cancel_wait(wait_id)
 
     async def wait(
         self, connection_id: int, group: str, place: PullPlace, deadline_ms: int

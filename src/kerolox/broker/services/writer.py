@@ -271,6 +271,16 @@ class RecordWriter:
             return done.put
         return await self._flushed(done.put, done.end_offset, done.waits)
 
+    async def safe(self, end_offset: int) -> bool:
+        """Wait until all before an offset is on disk, however the broker flushes, and on a slave,
+        if one follows closely. False: it is not on disk in time. A slave that takes too long is
+        waited for no more."""
+        if not await self.flush_waits.wait(end_offset):
+            return False
+        if self._slaves.is_available(end_offset):
+            await self._slaves.wait(end_offset)
+        return True
+
     @property
     def is_writable(self) -> bool:
         """Records are taken."""

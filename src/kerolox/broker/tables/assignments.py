@@ -21,6 +21,7 @@ from kerolox.protocol.routing.allocation import (
     AllocationStrategy,
     allocate_averagely,
     allocate_averagely_by_circle,
+    allocate_for_pop,
     sort_as_java,
 )
 from kerolox.protocol.routing.routes import subscribe_queues
@@ -97,15 +98,25 @@ class Assignments:
             return snapshot.queues
 
     async def share(
-        self, topic: str, group: str, client_id: str, strategy: AllocationStrategy
+        self,
+        topic: str,
+        group: str,
+        client_id: str,
+        strategy: AllocationStrategy,
+        *,
+        pop_share: int | None = None,
     ) -> Sequence[MessageQueue] | None:
         """The queues of one member; None: its group, or the member, or the topic is not known, and
-        it is to keep what it has."""
+        it is to keep what it has. ``pop_share``: it pops them, and helps so many others; see
+        :func:`allocate_for_pop`."""
         queues = await self.queues(topic)
         known = self._clients.group(group)
         if queues is None or known is None or known.member(client_id) is None:
             return None
-        return strategy(client_id, queues, sort_as_java(known.client_ids))
+        members = sort_as_java(known.client_ids)
+        if pop_share is not None:
+            return allocate_for_pop(client_id, queues, members, strategy, pop_share)
+        return strategy(client_id, queues, members)
 
     def _own_queues(self, topic: str) -> Sequence[MessageQueue] | None:
         own = self._topics.get(topic)

@@ -11,6 +11,8 @@ from kerolox.broker.tables.former_queues import FormerQueues
 from kerolox.broker.tables.groups import GroupTable
 from kerolox.broker.tables.locks import QueueLocks
 from kerolox.broker.tables.offsets import OffsetTable
+from kerolox.broker.tables.pops import PopTables
+from kerolox.broker.tables.request_modes import RequestModes
 from kerolox.broker.tables.topics import TopicTable
 
 
@@ -38,5 +40,7 @@ class Tables:
         self.offsets = OffsetTable(
             config.config_folder, store, has_lmq=config.enable_lmq, queues_of=self.topics.queues_of
         )
+        self.pops = PopTables(base, self.topics, self.groups, self.offsets)
+        self.request_modes = RequestModes(settings)
         self.former_queues = FormerQueues(self.topics)
         self.locks = QueueLocks(base.steady_ms, config.rebalance_lock_max_live_time)

@@ -30,7 +30,7 @@ from kerolox.cli.rows import (
     show_rows,
     time_column,
 )
-from kerolox.text import counted
+from kerolox.text import counted, duration_text
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -135,6 +135,11 @@ def describe_command(name: str, topic: str, output: str, name_server: str) -> No
             f"group {name}: {counted(progress.lag, 'message')} left, "
             f"{progress.consumed_per_second:.1f} delivered a second"
         )
+        if progress.in_flight:
+            print_line(
+                f"{counted(progress.in_flight, 'message')} out, popped and not acknowledged, for "
+                f"{duration_text(progress.in_flight_ms)} at most"
+            )
         _print_paused(state)
 
 

@@ -22,6 +22,7 @@ from kerolox.protocol.bodies import (
 from kerolox.protocol.codes import RequestCode
 from kerolox.protocol.command import RemotingCommand
 from kerolox.protocol.names import HALF_TOPIC, RETRY_PREFIX
+from kerolox.protocol.pop import BatchAckBody, pop_retry_topic
 from kerolox.security.access.accounts import Permission, group_resource
 
 
@@ -127,6 +128,30 @@ def _assigned(command: RemotingCommand) -> Iterator[Need]:
     yield Need(asked.topic, Permission.SUB)
 
 
+def _popped(command: RemotingCommand) -> Iterator[Need]:
+    """The group that a message is out for, and its topic; of a retry the group alone, as whose
+    retries they are."""
+    group, topic = command.ext_fields.get("consumerGroup"), command.ext_fields.get("topic")
+    if group is not None:
+        yield Need(group_resource(group), Permission.SUB)
+    if topic is not None and not (group and topic.startswith(_retry_prefixes(group))):
+        yield Need(topic, Permission.SUB)
+
+
+def _retry_prefixes(group: str) -> tuple[str, ...]:
+    return tuple(pop_retry_topic("", group, is_v2=is_v2) for is_v2 in (False, True))
+
+
+def _popped_together(command: RemotingCommand) -> Iterator[Need]:
+    """The same of a batch of acknowledgements."""
+    seen = set()
+    for ack in BatchAckBody.decode(command.body).acks if command.body else ():
+        if (ack.c, ack.t) not in seen:
+            seen.add((ack.c, ack.t))
+            yield Need(group_resource(ack.c), Permission.SUB)
+            yield Need(ack.t, Permission.SUB)
+
+
 def _half_topic(command: RemotingCommand) -> Iterator[Need]:
     yield Need(HALF_TOPIC, Permission.PUB)
 
@@ -158,6 +183,15 @@ OF_ROCKETMQ: Mapping[int, Rule] = {
 OF_LATER_CODES: Mapping[int, Rule] = {
     RequestCode.LITE_PULL_MESSAGE: _PULL,
     RequestCode.QUERY_ASSIGNMENT: Rule((_assigned,)),
+    RequestCode.SET_MESSAGE_REQUEST_MODE: _ADMIN,
+    RequestCode.POP_MESSAGE: _PULL,
+    RequestCode.PEEK_MESSAGE: _PULL,
+    RequestCode.NOTIFICATION: _PULL,
+    RequestCode.POLLING_INFO: _PULL,
+    RequestCode.ACK_MESSAGE: Rule((_popped,)),
+    RequestCode.BATCH_ACK_MESSAGE: Rule((_popped_together,)),
+    RequestCode.CHANGE_MESSAGE_INVISIBLETIME: Rule((_popped,)),
+    RequestCode.POP_ROLLBACK: _ADMIN,
     # It may make the group, as a heartbeat does.
     RequestCode.GET_SUBSCRIPTIONGROUP_CONFIG: Rule((_group("group"),)),
     # It tells the secrets.
@@ -229,6 +263,7 @@ READING = frozenset(
         RequestCode.GET_TOPIC_CONFIG,
         RequestCode.GET_BROKER_HA_STATUS,
         RequestCode.GET_BROKER_ROLE,
+        RequestCode.GET_ALL_MESSAGE_REQUEST_MODE,
     )
 )
 """Codes that need a right signature alone: they look, and change nothing."""

@@ -318,6 +318,54 @@ def test_who_asks_for_its_queues_may_read_the_topic_as_the_group() -> None:
     assert ask("other", "T") == no("group", "other")
 
 
+@pytest.mark.parametrize(
+    "code",
+    [
+        RequestCode.POP_MESSAGE,
+        RequestCode.PEEK_MESSAGE,
+        RequestCode.NOTIFICATION,
+        RequestCode.POLLING_INFO,
+        RequestCode.ACK_MESSAGE,
+        RequestCode.CHANGE_MESSAGE_INVISIBLETIME,
+    ],
+)
+@pytest.mark.parametrize("strict", [True, False])
+def test_pops_need_sub_of_topic_and_group(code: int, strict: bool) -> None:
+    def ask(topic: str, group: str) -> str | None:
+        fields = {"topic": topic, "consumerGroup": group}
+        return text_of(signed(code, fields), strict=strict)
+
+    assert ask("T", "g") is None
+    assert ask("W", "g") == no("topic", "W")
+    assert ask("T", "other") == no("group", "other")
+
+
+@pytest.mark.parametrize(
+    "code", [RequestCode.ACK_MESSAGE, RequestCode.CHANGE_MESSAGE_INVISIBLETIME]
+)
+def test_a_retry_that_is_out_needs_the_group_alone(code: int) -> None:
+    def ask(topic: str, group: str) -> str | None:
+        return text_of(signed(code, {"topic": topic, "consumerGroup": group}))
+
+    assert ask("%RETRY%g_W", "g") is None
+    assert ask("%RETRY%g+W", "g") is None
+    assert ask("%RETRY%other_W", "g") == no("group", "other_W")
+    assert ask("%RETRY%other_W", "other") == no("group", "other")
+
+
+def test_a_batch_of_acknowledgements_needs_all_its_groups_and_topics() -> None:
+    def ask(*places: tuple[str, str]) -> str | None:
+        acks = [
+            {"b": "AQ==", "c": group, "it": 1, "pt": 1, "q": 0, "r": "1", "so": 0, "t": topic}
+            for group, topic in places
+        ]
+        return text_of(signed(RequestCode.BATCH_ACK_MESSAGE, body=encode_body({"acks": acks})))
+
+    assert ask(("g", "T")) is None
+    assert ask(("g", "T"), ("g", "W")) == no("topic", "W")
+    assert ask(("g", "T"), ("other", "T")) == no("group", "other")
+
+
 def test_a_malformed_body_is_refused_once_its_signature_is_right() -> None:
     beat = signed(RequestCode.HEART_BEAT, body=b"{")
     refusal = AccessControl(ACCOUNTS, is_strict=True).refusal(beat, HOST)

@@ -1,0 +1,327 @@
+"""What pops have out, beside the offsets: ``popState.json`` and ``consumerOrderInfo.json``.
+
+:class:`~kerolox.broker.pop.state.PopState` decides; here are its files, and its commits go to the
+table of offsets. The order of writes is that of :mod:`kerolox.broker.pop.snapshot`. A slave decides
+nothing: it keeps what its master said last, until it is the master.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Callable, Collection, Iterator
+from pathlib import Path
+from typing import BinaryIO
+
+from kerolox.broker.base import Base
+from kerolox.broker.pop.leases import Instant, QueueKey
+from kerolox.broker.pop.orders import OrderFile
+from kerolox.broker.pop.snapshot import (
+    NO_MARK,
+    PopSnapshot,
+    QueueSnapshot,
+    StoredQueue,
+    restore,
+    take_queue,
+)
+from kerolox.broker.pop.state import PopState
+from kerolox.broker.pop.table import PopLimits
+from kerolox.broker.tables.groups import GroupTable
+from kerolox.broker.tables.json_file import FILE_BYTES_MAX, JsonFile
+from kerolox.broker.tables.offsets import OffsetTable
+from kerolox.broker.tables.topics import TopicTable
+from kerolox.config import replace_file
+from kerolox.protocol import fastjson
+from kerolox.protocol.bodies import BodyError, decode_body
+from kerolox.remoting.time_slices import TimeSlices
+
+STATE_FILE = "popState.json"
+ORDER_FILE = "consumerOrderInfo.json"
+
+SELF = "a pop"
+"""Who sets an offset, in the log."""
+
+_log = logging.getLogger(__name__)
+
+
+class PopTables:
+    """The pops of one broker, and their files."""
+
+    def __init__(
+        self, base: Base, topics: TopicTable, groups: GroupTable, offsets: OffsetTable
+    ) -> None:
+        """Nothing is out; no file is read."""
+        self._base = base
+        self._topics = topics
+        self._groups = groups
+        self._offsets = offsets
+        self._limits = PopLimits(of_queue=base.config.pop_inflight_message_threshold)
+        self.state = PopState(self._limits)
+        folder = base.config.config_folder
+        self._path = folder / STATE_FILE
+        self._order_file = JsonFile(folder / ORDER_FILE, self._orders)
+        self._lock = asyncio.Lock()
+        self._waiting: tuple[PopSnapshot | None, OrderFile | None] = None, None
+        """Of the files, or of the master: what counts once this broker leads."""
+        self._has_begun = False
+        self._written: object = None
+        """Which state the file has."""
+        self._in_file: frozenset[QueueKey] = frozenset()
+        """The queues that the file has, or will have once its write is over."""
+
+    def now(self) -> Instant:
+        """The time of both clocks."""
+        return Instant(self._base.now_ms(), self._base.steady_ms())
+
+    # -- start, promotion, demotion -------------------------------------------------------------
+    def load(self) -> None:
+        """Read the files. One that is damaged is left aside: what it says is delivered again."""
+        self._waiting = self._read_state(), self._read_orders()
+
+    def _read_state(self) -> PopSnapshot | None:
+        try:
+            with self._path.open("rb") as file:
+                text = file.read(FILE_BYTES_MAX + 1)
+            if len(text) > FILE_BYTES_MAX:
+                raise BodyError(f"larger than {FILE_BYTES_MAX} bytes")
+            return PopSnapshot.decode(text)
+        except FileNotFoundError:
+            return None
+        except (OSError, BodyError) as error:
+            _put_aside(self._path, error)
+            return None
+
+    def _read_orders(self) -> OrderFile | None:
+        path = self._order_file.path
+        try:
+            with path.open("rb") as file:
+                text = file.read(FILE_BYTES_MAX + 1)
+            if len(text) > FILE_BYTES_MAX:
+                raise BodyError(f"larger than {FILE_BYTES_MAX} bytes")
+            return decode_body(text, OrderFile)
+        except FileNotFoundError:
+            return None
+        except (OSError, BodyError) as error:
+            _put_aside(path, error)
+            return None
+
+    def begin(self) -> None:
+        """The broker leads, its offsets are those that count: what the files, or its master, said
+        last is out again."""
+        snapshot, orders = self._waiting
+        self._waiting = None, None
+        self.state = PopState(self._limits)
+        now = self.now()
+        left_out = restore(self.state.queues, snapshot, now, self._stored)
+        if orders is not None:
+            left_out += self.state.orders.load(orders, now)
+            left_out += self.state.orders.forget(self._is_unfit(), now)
+            self.state.orders.is_touched = True
+        self._has_begun = True
+        self._in_file = frozenset(self.state.queues.held_queues())
+        self._written = None
+        if left_out:
+            _log.warning(
+                "what was out of %d queues is not known any more: their groups get it again",
+                left_out,
+            )
+        self.commit()
+
+    def end(self) -> None:
+        """The broker leads no longer: another one decides."""
+        self._has_begun = False
+        self.state = PopState(self._limits)
+        self._waiting = None, None
+
+    def _stored(self, key: QueueKey, offset: int) -> StoredQueue | None:
+        """What there is of a queue that the file has."""
+        if key.topic not in self._topics or self._groups.get(key.group) is None:
+            return None
+        return StoredQueue(
+            self._offsets.query(key.group, key.topic, key.queue_id),
+            self._base.store.queue_bounds(key.topic, key.queue_id)[1],
+            self._mark(key, offset),
+        )
+
+    def _mark(self, key: QueueKey, offset: int) -> int:
+        entry = self._base.store.queue_entry(key.topic, key.queue_id, offset)
+        return NO_MARK if entry is None else entry[0]
+
+    def _is_unfit(self) -> Callable[[QueueKey], bool]:
+        """Blocks of queues that are gone, or that end before the block does: what comes in the
+        places of messages that a crash took must not count as done."""
+        bounds = self._base.store.queue_bounds
+        unfit = {
+            key
+            for key, end in self.state.orders.ends()
+            if key.topic not in self._topics
+            or self._groups.get(key.group) is None
+            or bounds(key.topic, key.queue_id)[1] < end
+        }
+        return unfit.__contains__
+
+    # -- offsets --------------------------------------------------------------------------------
+    def commit(self) -> None:
+        """Bring the offsets that pops committed to their table. To be called after each change."""
+        for key, offset in self.state.drain_commits():
+            self._offsets.commit(key.group, key.topic, key.queue_id, offset, SELF, is_own=True)
+
+    # -- what operators do ----------------------------------------------------------------------
+    def is_known(self, group: str, topic: str) -> bool:
+        """Whether something of a topic is out for a group, or the file says so."""
+        return any(key.group == group and key.topic == topic for key in self._known())
+
+    def _known(self) -> Iterator[QueueKey]:
+        yield from self._in_file
+        yield from self.state.queues.held_queues()
+        for key, _ in self.state.orders.ends():
+            yield key
+
+    async def reset(self, group: str, topic: str, queue_ids: Collection[int] | None = None) -> None:
+        """An operator sets offsets of a group, at once when this returns: what is out is forgotten,
+        here and in the file.
+
+        Raises:
+            OSError: the file can't be written; the offsets must stay.
+        """
+
+        if not self.is_known(group, topic):
+            return
+
+        def is_meant(key: QueueKey) -> bool:
+            is_queue = queue_ids is None or key.queue_id in queue_ids
+            return key.group == group and key.topic == topic and is_queue
+
+        await self.forget(is_meant)
+
+    async def forget(self, is_gone: Callable[[QueueKey], bool]) -> None:
+        """Queues or groups are gone, or begin elsewhere: what was out of them is forgotten, here
+        and in the files.
+
+        Raises:
+            OSError: a file can't be written.
+        """
+        had_block = any(is_gone(key) for key, _ in self.state.orders.ends())
+        is_in_file = any(map(is_gone, self._in_file))
+        self.state.forget(is_gone, self.now())
+        if is_in_file:
+            await self._write_state(is_forced=True)
+        if had_block:
+            await self._order_file.write_over()
+            self.state.orders.is_touched = False
+        # Members may have gone on at the old offset meanwhile.
+        self.state.forget(is_gone, self.now())
+
+    def forget_now(self, is_gone: Callable[[QueueKey], bool]) -> None:
+        """The same in memory alone, before anybody else runs; :meth:`forget` has to follow."""
+        self.state.forget(is_gone, self.now())
+
+    # -- the files ------------------------------------------------------------------------------
+    async def persist(self) -> None:
+        """Write the offsets, and what is out if that changed.
+
+        Raises:
+            OSError: a file can't be written; tried again at the next call.
+        """
+        if not self._has_begun:
+            await self._offsets.persist()
+            return
+        await self._write_state()
+        if self.state.orders.is_touched:
+            self.state.orders.is_touched = False
+            self._order_file.touch()
+        await self._order_file.persist()
+
+    async def _write_state(self, *, is_forced: bool = False) -> None:
+        async with self._lock:
+            version = self.state.queues.version
+            is_due = is_forced or (
+                version != self._written
+                and (self._in_file or any(True for _ in self.state.queues.held_queues()))
+            )
+            snapshot = await self._taken() if is_due else None
+            await self._offsets.persist()
+            if snapshot is None:
+                return
+            await asyncio.to_thread(self._store, snapshot)
+            self._written = version
+
+    async def _taken(self) -> PopSnapshot:
+        """What is out, one queue after the other, with other work in between."""
+        slices = TimeSlices()
+        begin, state = self.now(), self.state
+        keys = list(state.queues.held_queues())
+        self._in_file = self._in_file.union(keys)
+        queues: list[QueueSnapshot] = []
+        for key in keys:
+            found = take_queue(state.queues, key, self.now(), self._mark)
+            if found is not None:
+                queues.append(found)
+            await slices.checkpoint()
+        # What was forgotten meanwhile is not out.
+        kept = [
+            each
+            for each in queues
+            if state.queues.has_out(QueueKey(each.group, each.topic, each.queue_id))
+        ]
+        self._in_file = frozenset(QueueKey(each.group, each.topic, each.queue_id) for each in kept)
+        return PopSnapshot(pop_time=state.queues.pop_time, queues=kept, written_at=begin.wall_ms)
+
+    def _store(self, snapshot: PopSnapshot) -> None:
+        text = snapshot.encode()
+
+        def write(file: BinaryIO) -> None:
+            file.write(text)
+
+        # A backup could pass over what an operator wants again.
+        replace_file(self._path, write, keeps_backup=False)
+
+    def _orders(self) -> object:
+        return self.state.orders.snapshot()
+
+    # -- slaves ---------------------------------------------------------------------------------
+    async def shown(self) -> dict[str, str]:
+        """What is out, and ordered blocks, as a slave takes them: members of an answer. To be asked
+        before the offsets."""
+        async with self._lock:
+            snapshot = await self._taken_for_slave()
+        return {
+            "popState": snapshot.encode().decode(),
+            "popOrders": fastjson.dumps(self._orders()).decode(),
+        }
+
+    async def _taken_for_slave(self) -> PopSnapshot:
+        in_file = self._in_file
+        try:
+            return await self._taken()
+        finally:
+            self._in_file = in_file.union(self._in_file)
+
+    def take(self, state: str, orders: str) -> None:
+        """Take over what a master has out.
+
+        Raises:
+            BodyError: it is no such text.
+        """
+        if self._has_begun:
+            return
+        snapshot = PopSnapshot.decode(state.encode()) if state else None
+        blocks = decode_body(orders.encode(), OrderFile) if orders else None
+        self._waiting = snapshot, blocks
+
+    async def keep(self) -> None:
+        """Write what a master has out, for a start of this slave without it."""
+        snapshot, _ = self._waiting
+        if not self._has_begun and snapshot is not None:
+            await asyncio.to_thread(self._store, snapshot)
+
+
+def _put_aside(path: Path, error: Exception) -> None:
+    damaged = path.with_name(path.name + ".damaged")
+    with contextlib.suppress(OSError):
+        path.replace(damaged)
+    _log.warning(
+        "%s: %s; it is kept as %s, and groups get again what was out",
+        *(path, getattr(error, "strerror", None) or error, damaged.name),
+    )

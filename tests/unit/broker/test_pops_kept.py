@@ -1,0 +1,224 @@
+"""What is out, across restarts, resets, deletions and other members of the group."""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+
+from kerolox.broker.broker import Broker
+from kerolox.protocol.codes import RequestCode, ResponseCode
+from kerolox.testing import Clock
+from tests.support.clients.peer import Peer, peer_of, small_config
+from tests.support.clients.pops import GROUP, INVISIBLE_MS, Member
+from tests.support.eventually import until
+from tests.unit.broker.test_pops import filled, offset_of, popped_again, texts, turn
+
+pytestmark = pytest.mark.asyncio
+
+
+@asynccontextmanager
+async def running(
+    folder: Path, kernel: str, clock: Clock | None = None
+) -> AsyncIterator[tuple[Broker, Peer]]:
+    """A broker on a folder, and a client of it."""
+    config = small_config(folder)
+    async with (
+        Broker(config, kernel=kernel, clock_ms=clock or Clock()) as broker,
+        peer_of(broker) as peer,
+    ):
+        yield broker, peer
+
+
+# -- restarts -----------------------------------------------------------------------------------
+async def test_a_restart_keeps_what_is_out_and_what_is_done(tmp_path: Path, kernel: str):
+    clock = Clock()
+    async with running(tmp_path, kernel, clock) as (_, peer):
+        member = await filled(peer, 4, queues=1)
+        popped = await member.pop(3)
+        await member.ack_all(popped[1:2])
+    async with running(tmp_path, kernel, clock) as (broker, peer):
+        member = Member(peer)
+        assert texts(await member.pop()) == ["3"]
+        # A receipt of before the restart still counts.
+        await member.ack_all(popped[:1])
+        assert offset_of(broker) == 2
+        turn(broker, INVISIBLE_MS + 1)
+        assert texts(await popped_again(member, 2)) == ["2", "3"]
+
+
+async def test_a_crash_delivers_again_what_no_file_knows(tmp_path: Path, kernel: str):
+    clock = Clock()
+    async with running(tmp_path, kernel, clock) as (broker, peer):
+        member = await filled(peer, 4, queues=1)
+        early = await member.pop(2)
+        await broker.parts.tables.pops.persist()
+        late = await member.pop(2)
+        await member.ack_all([early[1], late[1]])
+        copy = tmp_path / "crashed"
+        shutil.copytree(tmp_path / "store" / "config", copy)
+    shutil.rmtree(tmp_path / "store" / "config")
+    copy.rename(tmp_path / "store" / "config")
+    async with running(tmp_path, kernel, clock) as (broker, peer):
+        member = Member(peer)
+        assert texts(await member.pop()) == ["2", "3"]
+        turn(broker, INVISIBLE_MS + 1)
+        assert texts(await popped_again(member, 4)) == ["0", "1", "2", "3"]
+
+
+async def test_an_ordered_block_is_there_after_a_restart(tmp_path: Path, kernel: str):
+    clock = Clock()
+    async with running(tmp_path, kernel, clock) as (_, peer):
+        member = await filled(peer, 3, queues=1)
+        member.is_order = True
+        popped = await member.pop(2)
+    async with running(tmp_path, kernel, clock) as (_, peer):
+        member = Member(peer)
+        member.is_order = True
+        assert await member.pop() == []
+        await member.ack_all(popped)
+        assert texts(await member.pop()) == ["2"]
+
+
+async def test_a_damaged_file_is_left_aside(tmp_path: Path, kernel: str):
+    async with running(tmp_path, kernel) as (_, peer):
+        member = await filled(peer, 2, queues=1)
+        await member.pop()
+    config = tmp_path / "store" / "config"
+    (config / "popState.json").write_bytes(b'{"queues": 7')
+    (config / "consumerOrderInfo.json").write_bytes(b"[")
+    async with running(tmp_path, kernel) as (_, peer):
+        assert texts(await Member(peer).pop()) == ["0", "1"]
+        assert (config / "popState.json.damaged").exists()
+        assert (config / "consumerOrderInfo.json.damaged").exists()
+
+
+# -- operators ----------------------------------------------------------------------------------
+async def set_offset(peer: Peer, offset: int) -> None:
+    """As a tool does, which is no member."""
+    fields = {"consumerGroup": GROUP, "topic": "T", "queueId": 0, "commitOffset": offset}
+    answer = await peer.ask(RequestCode.UPDATE_CONSUMER_OFFSET, fields)
+    assert answer.code == ResponseCode.SUCCESS
+
+
+@pytest.mark.parametrize("offset", [0, 2, 3])
+async def test_a_reset_while_messages_are_out_begins_there(
+    any_peer: Peer, any_broker: Broker, offset: int
+):
+    member = await filled(any_peer, 4, queues=1)
+    popped = await member.pop(3)
+    await member.ack_all(popped[:1])
+    await any_broker.parts.tables.pops.persist()
+    await set_offset(any_peer, offset)
+    assert any_broker.parts.tables.pops.state.queues.out == 0
+    assert texts(await member.pop()) == [str(each) for each in range(offset, 4)]
+    # Receipts of before are stale.
+    await member.ack_all(popped)
+    assert any_broker.parts.tables.pops.state.queues.out == 4 - offset
+
+
+async def test_a_reset_counts_after_a_crash(tmp_path: Path, kernel: str):
+    async with running(tmp_path, kernel) as (broker, peer):
+        member = await filled(peer, 4, queues=1)
+        popped = await member.pop()
+        await member.ack_all(popped[1:])
+        await broker.parts.tables.pops.persist()
+        await set_offset(peer, 2)
+        state = (tmp_path / "store" / "config" / "popState.json").read_bytes()
+        assert b'"queues":[]' in state
+        assert offset_of(broker) == 2
+
+
+async def test_a_deleted_topic_has_nothing_out(any_peer: Peer, any_broker: Broker):
+    member = await filled(any_peer, 2, queues=1)
+    popped = await member.pop(1)
+    await member.change(popped[0], 0)
+    again = await popped_again(member, 1)
+    await any_broker.parts.tables.pops.persist()
+    await any_peer.ask(RequestCode.DELETE_TOPIC_IN_BROKER, {"topic": "T"})
+    assert any_broker.parts.tables.pops.state.queues.out == 0
+    assert again[0].topic not in any_broker.parts.tables.topics
+    assert (await member.ack(popped[0])).code == ResponseCode.TOPIC_NOT_EXIST
+    member = await filled(any_peer, 3, queues=1)
+    assert texts(await member.drain()) == ["0", "1", "2"]
+
+
+async def test_a_deleted_group_begins_again_at_its_offset(any_peer: Peer, any_broker: Broker):
+    member = await filled(any_peer, 2, queues=1)
+    popped = await member.pop()
+    await member.ack_all(popped[:1])
+    await any_peer.ask(RequestCode.DELETE_SUBSCRIPTIONGROUP, {"groupName": GROUP})
+    assert any_broker.parts.tables.pops.state.queues.out == 0
+    assert texts(await member.pop()) == ["1"]
+
+
+async def test_what_is_out_of_a_lost_queue_is_acknowledged_or_comes_again(
+    any_peer: Peer, any_broker: Broker
+):
+    member = await filled(any_peer, 4, queues=2)
+    popped = await member.drain()
+    await any_peer.create_topic("T", 1)
+    lost = [each for each in popped if each.receipt.queue_id == 1]
+    await member.ack_all(lost[:1])
+    turn(any_broker, INVISIBLE_MS + 1)
+    assert texts(await popped_again(member, 3)) == texts(
+        [each for each in popped if each is not lost[0]]
+    )
+
+
+async def test_a_wider_topic_wakes_those_who_wait(any_peer: Peer, any_broker: Broker):
+    member = await filled(any_peer, 0, queues=1)
+    waiting = asyncio.create_task(member.pop(poll_ms=60_000))
+    await until(lambda: len(any_broker.parts.popping.held) == 1)
+    async with peer_of(any_broker) as other:
+        await other.create_topic("T", 3)
+        await other.send("T", b"new", queue_id=2)
+    assert texts(await waiting) == ["new"]
+
+
+# -- members that pull --------------------------------------------------------------------------
+async def test_members_that_pull_and_pop_share_the_offset(any_peer: Peer, any_broker: Broker):
+    member = await filled(any_peer, 6, queues=1)
+    await any_peer.heartbeat("c1", GROUP, {"T": "*"})
+    popped = await member.pop(2)
+    fields = {"consumerGroup": GROUP, "topic": "T", "queueId": 0, "commitOffset": 4}
+    await any_peer.ask(RequestCode.UPDATE_CONSUMER_OFFSET, fields)
+    assert texts(await member.pop(1)) == ["4"]
+    await member.ack_all(popped)
+    assert offset_of(any_broker) == 4
+    # One that is late does not bring the group back.
+    await any_peer.ask(RequestCode.UPDATE_CONSUMER_OFFSET, {**fields, "commitOffset": 1})
+    assert texts(await member.pop(1)) == ["5"]
+    assert offset_of(any_broker) == 4
+
+
+# -- the modes of groups ------------------------------------------------------------------------
+async def test_a_group_is_told_to_pop_after_an_operator_said_so(tmp_path: Path, kernel: str):
+    mode = b'{"topic":"T","consumerGroup":"workers","mode":"POP","popShareQueueNum":-1}'
+    asked = (
+        b'{"topic":"T","consumerGroup":"workers","clientId":"c1","strategyName":"AVG",'
+        b'"messageModel":"CLUSTERING"}'
+    )
+    async with running(tmp_path, kernel) as (_, peer):
+        await peer.create_topic("T", 2)
+        await peer.heartbeat("c1", GROUP, {"T": "*"})
+        answer = await peer.ask(RequestCode.QUERY_ASSIGNMENT, body=asked)
+        assert answer.body.count(b'"PULL"') == 2
+        assert (await peer.ask(RequestCode.SET_MESSAGE_REQUEST_MODE, body=mode)).code == 0
+    async with running(tmp_path, kernel) as (_, peer):
+        await peer.heartbeat("c1", GROUP, {"T": "*"})
+        answer = await peer.ask(RequestCode.QUERY_ASSIGNMENT, body=asked)
+        assert answer.body.count(b'"POP"') == 1
+        assert b'"queueId":-1' in answer.body
+        answer = await peer.ask(RequestCode.GET_ALL_MESSAGE_REQUEST_MODE)
+        assert b'"mode":"POP"' in answer.body
+
+
+async def test_a_mode_of_retries_can_not_be_set(any_peer: Peer):
+    body = b'{"topic":"%RETRY%workers","consumerGroup":"workers","mode":"POP"}'
+    answer = await any_peer.ask(RequestCode.SET_MESSAGE_REQUEST_MODE, body=body)
+    assert answer.code == ResponseCode.NO_PERMISSION
