@@ -39,6 +39,7 @@ SOURCES = (
     "consumers.pull_consumer",
     "consumers.push_consumer",
     "consumers.lite_pull_consumer",
+    "consumers.simple_consumer",
     "connection",
 )
 BASES = {"ClusterQueries": "query", "LifeCycle": "life", "Client": "client"}
@@ -50,6 +51,7 @@ MEMBERS = (
     "PullConsumer",
     "PushConsumer",
     "LitePullConsumer",
+    "SimpleConsumer",
 )
 """Classes whose counterparts a blocking client of a connection makes too, on its own event loop."""
 

@@ -8,6 +8,7 @@ from kerolox.client.aio.consumers.push.listening import OneMessageListener as On
 from kerolox.client.aio.consumers.push_consumer import PushConsumer as PushConsumer
 from kerolox.client.aio.consumers.queue_events import QueueChangeCallback as QueueChangeCallback
 from kerolox.client.aio.consumers.queue_events import QueuesCallback as QueuesCallback
+from kerolox.client.aio.consumers.simple_consumer import SimpleConsumer as SimpleConsumer
 from kerolox.client.aio.producers.open_transaction import Transaction as Transaction
 from kerolox.client.aio.producers.preparing import QueueSelector as QueueSelector
 from kerolox.client.aio.producers.producer import Producer as Producer
@@ -19,6 +20,7 @@ from kerolox.client.aio.settings import LitePullConsumerSettings as LitePullCons
 from kerolox.client.aio.settings import ProducerSettings as ProducerSettings
 from kerolox.client.aio.settings import PullConsumerSettings as PullConsumerSettings
 from kerolox.client.aio.settings import PushConsumerSettings as PushConsumerSettings
+from kerolox.client.aio.settings import SimpleConsumerSettings as SimpleConsumerSettings
 from kerolox.client.core.consuming.offsets import OffsetStorage as OffsetStorage
 from kerolox.client.core.consuming.outcome import AckIndex as AckIndex
 from kerolox.client.core.consuming.outcome import ConsumeStatus as ConsumeStatus

@@ -11,6 +11,7 @@ from kerolox.client.aio.client import Client, Maker, is_made_by, share
 from kerolox.client.aio.consumers.lite_pull_consumer import LitePullConsumer
 from kerolox.client.aio.consumers.pull_consumer import PullConsumer
 from kerolox.client.aio.consumers.push_consumer import PushConsumer
+from kerolox.client.aio.consumers.simple_consumer import SimpleConsumer
 from kerolox.client.aio.life import LifeCycle
 from kerolox.client.aio.network.addressing import sources_of
 from kerolox.client.aio.network.identity import client_id_of, namespace_of
@@ -23,6 +24,7 @@ from kerolox.client.aio.settings import (
     ProducerSettings,
     PullConsumerSettings,
     PushConsumerSettings,
+    SimpleConsumerSettings,
 )
 from kerolox.client.core.arguments import name_server_text
 from kerolox.client.core.checking import checked
@@ -193,6 +195,21 @@ class Connection(LifeCycle):
         """
         given = (settings or LitePullConsumerSettings()).within(self.settings)
         return self._joined(LitePullConsumer(group, self._given, settings=given))
+
+    def simple_consumer(
+        self, group: str, *, settings: SimpleConsumerSettings | None = None
+    ) -> SimpleConsumer:
+        """A simple consumer that shares the connections; subscribe, then start it.
+
+        Args:
+            group: consumer group; all its members must have the same subscriptions.
+            settings: as of :meth:`producer`.
+
+        Raises:
+            ConfigError: as :meth:`producer`.
+        """
+        given = (settings or SimpleConsumerSettings()).within(self.settings)
+        return self._joined(SimpleConsumer(group, self._given, settings=given))
 
     def _joined(self, client: _Client) -> _Client:
         return share(client, self._maker, self._instance)

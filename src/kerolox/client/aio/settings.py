@@ -25,6 +25,7 @@ from kerolox.message import ConsumeFromWhere, MessageModel
 from kerolox.protocol.codes import SerializeType
 from kerolox.protocol.compression import CompressionType, check_compression
 from kerolox.protocol.names import AUTO_CREATE_TOPIC, SCHEDULE_QUEUES, TRACE_TOPIC
+from kerolox.protocol.pop import INVISIBLE_MS_MAX, POP_MESSAGES_MAX
 from kerolox.security.credentials import Credentials
 from kerolox.security.tls import Tls, check_tls
 from kerolox.settings_class import settings_dataclass
@@ -471,3 +472,29 @@ class LitePullConsumerSettings(SubscriberSettings):
         self._check("suspend_timeout_ms", 1, 600_000)
         self._check("suspended_pull_timeout_ms", self.suspend_timeout_ms + 1, 3_600_000)
         self._check("topic_check_interval_ms", 10, 3_600_000)
+
+
+@checked_keywords
+@settings_dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+class SimpleConsumerSettings(ClientSettings):
+    """Settings of a simple consumer."""
+
+    invisible_ms: int = 60_000
+    """How long nobody else gets a message that was received; it comes again unless it is done by
+    then."""
+    wait_ms: int = 20_000
+    """How long ``receive`` waits when it is not told, and a broker may hold its request."""
+    receive_batch_size: int = 16
+    """Most messages that ``receive`` gives when it is not told, up to 32."""
+    from_first: bool = False
+    """Where a group begins that a broker does not know: at the first message of each queue, else
+    at its last one. Of a queue that is young it gets all in any case."""
+    is_ordered: bool = False
+    """Messages of a queue come in order: no others of it until those received are done, or their
+    time is over. All members of the group must agree."""
+
+    def __post_init__(self) -> None:
+        ClientSettings.__post_init__(self)
+        self._check("invisible_ms", 1, INVISIBLE_MS_MAX)
+        self._check("wait_ms", 0, 3_600_000)
+        self._check("receive_batch_size", 1, POP_MESSAGES_MAX)

@@ -5,6 +5,7 @@ from kerolox.client.aio.settings import LitePullConsumerSettings as LitePullCons
 from kerolox.client.aio.settings import ProducerSettings as ProducerSettings
 from kerolox.client.aio.settings import PullConsumerSettings as PullConsumerSettings
 from kerolox.client.aio.settings import PushConsumerSettings as PushConsumerSettings
+from kerolox.client.aio.settings import SimpleConsumerSettings as SimpleConsumerSettings
 from kerolox.client.core.consuming.offsets import OffsetStorage as OffsetStorage
 from kerolox.client.core.consuming.outcome import AckIndex as AckIndex
 from kerolox.client.core.consuming.outcome import ConsumeStatus as ConsumeStatus
@@ -50,6 +51,7 @@ from kerolox.client.sync._generated import PullConsumer as PullConsumer
 from kerolox.client.sync._generated import PushConsumer as PushConsumer
 from kerolox.client.sync._generated import QueueChangeCallback as QueueChangeCallback
 from kerolox.client.sync._generated import QueuesCallback as QueuesCallback
+from kerolox.client.sync._generated import SimpleConsumer as SimpleConsumer
 from kerolox.client.sync._generated import TransactionCheck as TransactionCheck
 from kerolox.client.sync._generated import TransactionProducer as TransactionProducer
 from kerolox.client.sync._generated import connect as connect

@@ -23,6 +23,7 @@ from kerolox.client.aio.settings import (
     ProducerSettings,
     PullConsumerSettings,
     PushConsumerSettings,
+    SimpleConsumerSettings,
 )
 from kerolox.client.core.consuming.outcome import ListenerResult, OneResult
 from kerolox.client.core.consuming.pull import PullResult
@@ -720,6 +721,92 @@ class LitePullConsumer(Client):
         """The queues of a topic that may be read, sorted; whoever reads them."""
 
 
+class SimpleConsumer(Client):
+    """Receives messages of its group, each for a time.
+
+    Use it as a context manager or with :meth:`start` and
+    :meth:`close`::
+
+        consumer = SimpleConsumer("orders", "127.0.0.1:9876")
+        consumer.subscribe("Orders")
+        with consumer:
+            for message in consumer:
+                work(message)
+                consumer.ack(message)
+
+    The brokers must serve pops, as ours do and those of RocketMQ 5.
+    """
+
+    _client: aio.SimpleConsumer
+
+    def __init__(
+        self,
+        group: str,
+        name_server: str | Iterable[str] = "",
+        *,
+        settings: SimpleConsumerSettings | None = None,
+    ) -> None:
+        """Nothing is connected yet.
+
+        Args:
+            group: consumer group.
+            name_server: ``host:port``, several joined by ``;`` or in a list; empty:
+                ``$NAMESRV_ADDR``.
+            settings: all else.
+
+        Raises:
+            ConfigError: the group or the name server is illegal.
+        """
+        self._portal = Portal("SimpleConsumer")
+        self._client = aio.SimpleConsumer(group, name_server, settings=settings)
+        self.group: str = self._client.group
+        self.settings: SimpleConsumerSettings = self._client.settings
+
+    @calls
+    def subscribe(
+        self, topic: str, expression: str = ALL_TAGS, expression_type: str | None = None
+    ) -> None:
+        """Receive a topic, also from now on when it runs; again: with another expression."""
+
+    @calls
+    def unsubscribe(self, topic: str) -> None:
+        """Receive a topic no more; what is out of it may still be acknowledged."""
+
+    def start(self) -> None:
+        """Make ready. No request goes to a broker before the first ``receive``."""
+        self._portal.open(self._client.start)
+
+    @runs
+    def receive(
+        self,
+        max_messages: int | None = None,
+        *,
+        wait: Duration | None = None,
+        invisible: Duration | None = None,
+    ) -> list[MessageExt]:
+        """Receive messages, as soon as there are some."""
+
+    def __iter__(self) -> Self:
+        """All messages, one after the other, for ever."""
+        return self
+
+    def __next__(self) -> MessageExt:
+        return self._portal.next(self._client.__anext__)
+
+    @runs
+    def ack(self, message: MessageExt) -> None:
+        """A message is done: it does not come again."""
+
+    @runs
+    def extend(self, message: MessageExt, invisible: Duration) -> None:
+        """Keep a message for longer: its invisible time begins anew now."""
+
+    @runs
+    def nack(self, message: MessageExt, *, after: Duration = 0) -> None:
+        """A message is not done: it comes again, to any member, with one more of
+        ``reconsume_times``. At the group's maximum it goes to the dead letters."""
+
+
 class Connection(LifeCycle):
     """Owns connections, routes and heartbeats; what is made from it shares them.
 
@@ -823,6 +910,18 @@ class Connection(LifeCycle):
         made = LitePullConsumer.__new__(LitePullConsumer)
         made._portal = portal
         made._client = self._client.lite_pull_consumer(group, settings=settings)
+        made.group = made._client.group
+        made.settings = made._client.settings
+        return made
+
+    def simple_consumer(
+        self, group: str, *, settings: SimpleConsumerSettings | None = None
+    ) -> SimpleConsumer:
+        """A simple consumer that shares the connections; subscribe, then start it."""
+        portal = Portal("SimpleConsumer", of=self._portal)
+        made = SimpleConsumer.__new__(SimpleConsumer)
+        made._portal = portal
+        made._client = self._client.simple_consumer(group, settings=settings)
         made.group = made._client.group
         made.settings = made._client.settings
         return made
