@@ -14,6 +14,9 @@ from typing import TYPE_CHECKING, NamedTuple
 import pytest
 
 from kerolox.admin.sync import Admin
+from kerolox.client.sync import Producer
+from kerolox.message import Message
+from kerolox.protocol.bodies import SubscriptionGroupConfig
 from tests.support.eventually import wait_until
 from tests.support.programs import build_java, build_node_proxy_client, build_proxy, java_of
 from tests.support.servers.up import Up, free_port
@@ -160,6 +163,25 @@ def test_a_proxy_learns_from_the_broker_what_a_topic_takes(proxied: Proxied) -> 
         assert done.returncode != 0
         assert "TRANSACTION" in done.stdout + done.stderr
         assert list(admin.read_messages("Plain")) == []
+
+
+@pytest.mark.parametrize("kind", ["simple", "push"])
+def test_a_client_by_grpc_receives_and_acknowledges_messages(proxied: Proxied, kind: str) -> None:
+    topic, group = f"Popped-{kind}", f"popped-{kind}"
+    with Admin(proxied.up.namesrv) as admin:
+        admin.create_topic(topic, queues=4)
+        admin.put_group(SubscriptionGroupConfig(group_name=group))
+        with Producer("popped-producer", proxied.up.namesrv) as producer:
+            for number in range(MESSAGES):
+                producer.send(Message(topic, b"%d" % number))
+        said = ran(by_grpc("proxied.Pops", proxied, kind, topic, group, str(MESSAGES)))
+        assert said.splitlines() == ["again 2", f"received {MESSAGES}"]
+
+        def is_done() -> bool:
+            progress = admin.group_progress(group)
+            return not progress.lag and not progress.in_flight
+
+        wait_until(is_done, what="the last acknowledgement")
 
 
 @pytest.mark.node

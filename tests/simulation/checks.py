@@ -45,6 +45,7 @@ from tests.simulation.history import (
     Received,
     Sent,
 )
+from tests.simulation.scenario import POP_SECONDS
 
 SHOWN_MAX = 5
 """Faults of one kind that are told."""
@@ -116,6 +117,7 @@ def check(history: History, cluster: Any) -> list[str]:
         check_transactions(history, contents),
         check_received(history, contents),
         check_order(history, contents),
+        check_popped(history),
         check_delays(history),
         check_narrowed(history, contents),
         check_offsets(history, contents, masters),
@@ -397,6 +399,27 @@ def passed_by(
         if is_ours and has_lost and place.get((*queue, received.queue_offset)) != received.key:
             passed[queue] = max(passed.get(queue, 0), received.queue_offset + 1)
     return passed
+
+
+def check_popped(history: History) -> list[str]:
+    """Nobody gets a popped message that another one has, unless a broker began anew meanwhile."""
+    faults = []
+    last: dict[tuple[str, str, str, int, int], Received] = {}
+    for received in sorted(history.received, key=lambda each: each.at):
+        group = history.groups[received.group]
+        if not group.is_popped or group.is_rewound:
+            continue
+        place = received.broker, received.topic, received.queue_id, received.queue_offset
+        before = last.get((received.group, *place))
+        last[received.group, *place] = received
+        if before is None or received.at >= before.at + POP_SECONDS - EARLY_SECONDS:
+            continue
+        if not any(before.at - POP_SECONDS <= each.at <= received.at for each in history.events):
+            faults.append(
+                f"{received.consumer} got {received.key} at {received.at:.3f}, which "
+                f"{before.consumer} had since {before.at:.3f}"
+            )
+    return faults
 
 
 def check_order(history: History, contents: Contents) -> list[str]:

@@ -113,6 +113,7 @@ class Group:
     name: str
     topics: tuple[str, ...]
     is_orderly: bool = False
+    is_popped: bool = False
     is_broadcast: bool = False
     skipped: dict[tuple[str, str, int], int] = field(default_factory=dict)
     """(topic, broker, queue) to the offset below which it need not get messages: offsets were

@@ -13,6 +13,7 @@ from kerolox.client.aio.settings import ClientSettings
 from kerolox.errors import KeroloxError, TopicExistsError, TopicRouteNotFoundError
 from kerolox.namesrv.server import NameServer
 from kerolox.protocol.codes import MASTER_ID
+from kerolox.protocol.pop import pop_retry_topic
 from tests.simulation.cluster import BROKER_PORT, DiedError
 from tests.simulation.history import PROMOTED, Event, Narrowed
 
@@ -88,18 +89,23 @@ class Operator:
     async def delete_topic(self, topic: str, *, again: bool) -> None:
         """Delete a topic, and make it again or not."""
         now = self._cluster.loop.time
-        self._history.deleted_topics[topic] = now()
+        self._deleted(topic, now())
         (self._history.gone_topics.discard if again else self._history.gone_topics.add)(topic)
         # A broker that has the topic no more takes what waits for any queue of it.
         self._widened[topic] += 1
         await self._run_command(lambda admin: admin.delete_topic(topic))
         self._widened[topic] += 1
-        self._history.deleted_topics[topic] = now()
+        self._deleted(topic, now())
         if again:
             queues = self._run.scenario.topics[topic]
             await self._run_command(lambda admin: admin.create_topic(topic, queues=queues))
             self._widened[topic] += 1
-            self._history.deleted_topics[topic] = now()
+            self._deleted(topic, now())
+
+    def _deleted(self, topic: str, at: float) -> None:
+        """A topic is gone, with the retries of groups that pop from it."""
+        for name in (topic, *(pop_retry_topic(topic, each) for each in self._history.groups)):
+            self._history.deleted_topics[name] = at
 
     async def change_queues(self, topic: str, queues: int) -> None:
         """Give a topic so many write queues; those that it had are read all the same."""

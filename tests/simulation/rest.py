@@ -7,6 +7,7 @@ from collections.abc import Collection, Iterable
 from kerolox.broker.broker import Broker
 from kerolox.broker.context import Context
 from kerolox.protocol.names import RETRY_PREFIX, SCHEDULE_TOPIC
+from kerolox.protocol.pop import pop_retry_topic
 from tests.simulation.scenario import GroupPlan
 
 
@@ -23,7 +24,11 @@ def unrest_of(
     if left := _delayed(parts):
         return f"{left} delayed messages wait"
     for group in groups:
-        for topic in (*group.topics, RETRY_PREFIX + group.name):
+        own = [RETRY_PREFIX + group.name]
+        if group.is_popped:
+            names = (pop_retry_topic(topic, group.name) for topic in group.topics)
+            own = [each for each in names if each in parts.tables.topics]
+        for topic in (*group.topics, *own):
             if topic not in gone and (lag := _lag(parts, group.name, topic)):
                 return f"{group.name} is {lag} behind in {topic}"
     end = parts.store.max_physical_offset

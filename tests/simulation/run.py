@@ -35,7 +35,7 @@ from tests.simulation.rest import unrest_of
 from tests.simulation.scenario import FAULT_SECONDS, Scenario, drawn
 from tests.simulation.threads import Threads
 from tests.simulation.trace import LINES_MAX, Trace
-from tests.simulation.workload import HELLO_TOPIC, ConsumerRun, ProducerRun
+from tests.simulation.workload import HELLO_TOPIC, ConsumerRun, PopRun, ProducerRun
 
 REST_SECONDS_MAX = 240.0
 """Virtual time in which a healed cluster has to come to rest."""
@@ -123,14 +123,14 @@ class Run:
                 group.name,
                 group.topics,
                 is_orderly=group.is_orderly,
+                is_popped=group.is_popped,
                 takes_time=bool(group.seconds or group.fails),
                 subscriptions=[Subscribed(0.0, 0.0, group.tags)],
             )
             for member in range(group.members):
                 node = cluster.add_node(f"{group.name}-{member}")
-                self.consumers.append(
-                    ConsumerRun(cluster, node, group, self.chance.getrandbits(64))
-                )
+                kind = PopRun if group.is_popped else ConsumerRun
+                self.consumers.append(kind(cluster, node, group, self.chance.getrandbits(64)))
 
     @property
     def clients(self) -> list[Client]:

@@ -10,6 +10,8 @@ import random
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from kerolox.message import ALL_TAGS
+
 FAULT_SECONDS = 6.0
 """Virtual time in which faults happen."""
 
@@ -88,6 +90,8 @@ class GroupPlan:
     batch: int = 1
     tags: str = "*"
     """What its members subscribe to now."""
+    is_popped: bool = False
+    """Its members receive and acknowledge message by message."""
 
 
 @dataclass
@@ -110,6 +114,13 @@ class Scenario:
     jitter_seconds: float = 0.000_2
     window_bytes: int = 64 * 1024
     cut_probability: float = 0.1
+
+
+POP_SECONDS = 3.0
+"""How long nobody else gets a message that was popped."""
+
+NOT_OF_POPS = frozenset(("subscribe", "retry_queues"))
+"""Changes of what only members that pull have."""
 
 
 def quiet(seed: int) -> Scenario:
@@ -173,6 +184,20 @@ def copies_left_behind(seed: int) -> Scenario:
     scenario.groups = [GroupPlan("group-0", topics, 2, fails=0.1, seconds=0.05)]
     scenario.latency_seconds = scenario.jitter_seconds = 0.005
     scenario.cut_probability = 0.0
+    return scenario
+
+
+def popped(seed: int) -> Scenario:
+    """The scenario of a seed, whose groups pop."""
+    scenario = drawn(seed)
+    chance = random.Random(f"pops-{seed}")
+    for group in scenario.groups:
+        group.is_popped, group.is_orderly, group.batch = True, False, 1
+        group.members = max(group.members, chance.choice((1, 2, 3)))
+        group.tags = ALL_TAGS
+        group.fails = chance.choice((0.0, 0.1, 0.3))
+    # Members of a group that pops say with each request what they want.
+    scenario.faults = [each for each in scenario.faults if each.kind not in NOT_OF_POPS]
     return scenario
 
 

@@ -11,7 +11,7 @@ import pytest
 
 from tests.simulation.bugs import plant
 from tests.simulation.run import run_seed
-from tests.simulation.scenario import CHANGES, copies_left_behind, drawn, quiet
+from tests.simulation.scenario import CHANGES, copies_left_behind, drawn, popped, quiet
 
 ROOT = Path(__file__).resolve().parents[2]
 TRIED_SEEDS = 25
@@ -82,3 +82,8 @@ def test_a_failing_seed_is_told_with_its_last_steps() -> None:
 
     assert "seed 1: " in done.stdout
     assert "start broker-0" in done.stdout
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_messages_that_are_popped_reach_their_groups(seed: int) -> None:
+    assert run_seed(seed, scenario=popped).faults == []

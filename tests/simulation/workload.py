@@ -7,14 +7,20 @@ import random
 from typing import TYPE_CHECKING
 
 from kerolox.client.aio.consumers.push_consumer import PushConsumer
+from kerolox.client.aio.consumers.simple_consumer import SimpleConsumer
 from kerolox.client.aio.producers.producer import Producer
 from kerolox.client.aio.producers.transaction import TransactionProducer
-from kerolox.client.aio.settings import ProducerSettings, PushConsumerSettings
+from kerolox.client.aio.settings import (
+    ProducerSettings,
+    PushConsumerSettings,
+    SimpleConsumerSettings,
+)
 from kerolox.client.core.consuming.outcome import Outcome
 from kerolox.client.core.sending.send import SendResult
 from kerolox.client.core.sending.transaction import TransactionState
 from kerolox.errors import KeroloxError
-from kerolox.message import ConsumeFromWhere, Message, MessageExt
+from kerolox.message import ConsumeFromWhere, Message, MessageExt, PropertyKey
+from kerolox.protocol.pop import PopReceipt
 from tests.simulation.history import (
     COMMIT,
     DELAYED,
@@ -29,7 +35,7 @@ from tests.simulation.history import (
     Received,
     Sent,
 )
-from tests.simulation.scenario import TAGS, GroupPlan, ProducerPlan
+from tests.simulation.scenario import POP_SECONDS, TAGS, GroupPlan, ProducerPlan
 
 if TYPE_CHECKING:
     from tests.simulation.cluster import Cluster, Node
@@ -292,3 +298,84 @@ class ConsumerRun:
             received.ended = loop.time()
             self._open.remove(received)
         return Outcome.nack() if fails else None
+
+
+class PopRun(ConsumerRun):
+    """One member of a group that pops."""
+
+    def __init__(self, cluster: Cluster, node: Node, plan: GroupPlan, seed: int) -> None:
+        super().__init__(cluster, node, plan, seed)
+        self._simple: SimpleConsumer | None = None
+
+    async def run(self) -> None:
+        """As the process: receive until cancelled."""
+        settings = SimpleConsumerSettings(
+            client_ip=self.node.host,
+            route_poll_interval_ms=3_000,
+            heartbeat_interval_ms=3_000,
+            invisible_ms=round(POP_SECONDS * 1000),
+            wait_ms=2_000,
+            receive_batch_size=4,
+            from_first=True,
+        )
+        self._is_stopping = False
+        consumer = SimpleConsumer(self.plan.name, self._cluster.name_servers, settings=settings)
+        self._simple = consumer
+        self._cluster.clients.append(consumer)
+        for topic in self.plan.topics:
+            consumer.subscribe(topic)
+        await consumer.start()
+        while not self._is_stopping:
+            try:
+                messages = await consumer.receive()
+            except KeroloxError as error:
+                self._cluster.trace.add(f"receive fails: {type(error).__name__}")
+                await asyncio.sleep(RETRY_SECONDS)
+                continue
+            await asyncio.gather(*(self._work(consumer, each) for each in messages))
+        await asyncio.get_running_loop().create_future()
+
+    async def _work(self, consumer: SimpleConsumer, message: MessageExt) -> None:
+        loop, history = asyncio.get_running_loop(), self._cluster.history
+        receipt = PopReceipt.parse(message.properties[PropertyKey.POP_RECEIPT])
+        received = Received(
+            loop.time(),
+            self.plan.name,
+            self.node.name,
+            message.keys,
+            receipt.kind.topic(message.topic, self.plan.name),
+            message.broker_name,
+            message.queue_id,
+            message.queue_offset,
+            message.reconsume_times,
+        )
+        self._cluster.trace.add(
+            f"gets {received.key} {received.topic} {received.queue_id}:{received.queue_offset}"
+        )
+        history.received.append(received)
+        self._open.append(received)
+        if self.plan.seconds:
+            await asyncio.sleep(self._random.random() * 2 * self.plan.seconds)
+        fails = self.may_fail and self._random.random() < self.plan.fails
+        received.result = LATER if fails else OK
+        received.ended = loop.time()
+        self._open.remove(received)
+        try:
+            if fails:
+                await consumer.nack(message, after=self._random.choice((0, 0.5)))
+            else:
+                await consumer.ack(message)
+        except KeroloxError as error:
+            self._cluster.trace.add(f"ack fails: {type(error).__name__}")
+
+    async def stop(self) -> None:
+        """Close it in order."""
+        self._is_stopping = True
+        if self._simple is not None:
+            await self._simple.close()
+            self._simple = None
+
+    def died(self) -> None:
+        """The process is dead."""
+        super().died()
+        self._simple = None

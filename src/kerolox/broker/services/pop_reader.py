@@ -19,6 +19,7 @@ from kerolox.broker.pop.starts import first_offset
 from kerolox.broker.pop.state import PopPlan
 from kerolox.broker.services import filtered_pull
 from kerolox.broker.services.filtered_pull import PullFilter, PullPlace
+from kerolox.broker.services.pop_retries import RetryTopics
 from kerolox.broker.tables.pops import SELF
 from kerolox.broker.tables.tables import Tables
 from kerolox.kernel.status import GetMessageStatus
@@ -97,10 +98,11 @@ class _Taken(NamedTuple):
 class PopReader:
     """Reads for pops; the state is that of the tables."""
 
-    def __init__(self, base: Base, tables: Tables) -> None:
+    def __init__(self, base: Base, tables: Tables, retries: RetryTopics) -> None:
         """Nothing is read."""
         self._base = base
         self._tables = tables
+        self._retries = retries
 
     # -- which queues ---------------------------------------------------------------------------
     def _queues(self, wish: PopWish) -> Sequence[QueueKey]:
@@ -118,17 +120,17 @@ class PopReader:
         )
 
     def _retry_kinds(self, group: str, topic: str) -> Collection[TopicKind]:
-        """The topics of retries that the group reads: it has an offset there."""
+        """The topics of retries that the group reads."""
         config = self._base.config
         is_v2_only = (
             config.enable_retry_topic_v2 and not config.retrieve_message_from_pop_retry_topic_v1
         )
         kinds = (TopicKind.RETRY_V2,) if is_v2_only else (TopicKind.RETRY_V1, TopicKind.RETRY_V2)
-        topics, offsets = self._tables.topics, self._tables.offsets
+        topics, is_own = self._tables.topics, self._retries.is_own
         return [
             kind
             for kind in kinds
-            if (name := kind.topic(topic, group)) in topics and offsets.query(group, name, 0) >= 0
+            if (name := kind.topic(topic, group)) in topics and is_own(group, name)
         ]
 
     def _committed(self, wish: PopWish, keys: Sequence[QueueKey]) -> dict[QueueKey, int]:

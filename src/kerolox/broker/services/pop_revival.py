@@ -15,8 +15,8 @@ from kerolox.broker.base import Base
 from kerolox.broker.pop.copies import CopyTarget, copy_target, kind_of, normal_topic
 from kerolox.broker.pop.leases import QueueKey
 from kerolox.broker.pop.table import Revival
+from kerolox.broker.services.pop_retries import RetryTopics
 from kerolox.broker.services.writer import NewRecord, RecordWriter, WriteGate
-from kerolox.broker.tables.pops import SELF
 from kerolox.broker.tables.tables import Tables
 from kerolox.errors import KeroloxError
 from kerolox.message import MessageExt, PropertyKey, pack_host
@@ -61,6 +61,7 @@ class PopRevival:
         tables: Tables,
         writer: RecordWriter,
         gate: WriteGate,
+        retries: RetryTopics,
         on_visible: Callable[[str, str], None],
     ) -> None:
         """Nothing is copied.
@@ -73,6 +74,7 @@ class PopRevival:
         self._tables = tables
         self._writer = writer
         self._gate = gate
+        self._retries = retries
         self._on_visible = on_visible
         self.copied = 0
         """Copies among retries since the start."""
@@ -174,11 +176,8 @@ class PopRevival:
         if not is_v2 and kind_of(key) is TopicKind.NORMAL:
             # Two pairs of group and topic may have one name of version 1: the first has it.
             name = pop_retry_topic(key.topic, key.group)
-            is_v2 = name in self._tables.topics and self._offset(key.group, name) < 0
+            is_v2 = name in self._tables.topics and not self._retries.is_own(key.group, name)
         return copy_target(key, message.reconsume_times, retries_max, is_v2=is_v2)
-
-    def _offset(self, group: str, topic: str) -> int:
-        return self._tables.offsets.query(group, topic, 0)
 
     async def _make(self, target: CopyTarget, group: str) -> None:
         """Have the topic of a copy, in its file, and the group begin there."""
@@ -186,9 +185,8 @@ class PopRevival:
         topics.create_for_group(target.topic, 1)
         if not topics.is_durable(target.topic):
             await topics.make_durable(target.topic)
-        if not target.is_dead_letter and self._offset(group, target.topic) < 0:
-            first, _ = self._base.store.queue_bounds(target.topic, 0)
-            self._tables.offsets.commit(group, target.topic, 0, first, SELF, is_own=True)
+        if not target.is_dead_letter:
+            self._retries.take(group, target.topic)
 
     def _record(self, message: MessageExt, target: CopyTarget, revival: Revival) -> NewRecord:
         properties = {

@@ -8,6 +8,7 @@ from kerolox.broker.pop.leases import QueueKey
 from kerolox.broker.services.filtered_pull import Arrivals
 from kerolox.broker.services.held_pops import HeldPops
 from kerolox.broker.services.pop_reader import PopReader
+from kerolox.broker.services.pop_retries import RetryTopics
 from kerolox.broker.services.pop_revival import PopRevival
 from kerolox.broker.services.writing import Writing
 from kerolox.broker.tables.tables import Tables
@@ -19,8 +20,11 @@ class Popping:
     def __init__(self, base: Base, tables: Tables, writing: Writing, arrivals: Arrivals) -> None:
         """Nobody pops yet."""
         self.held = HeldPops(base, tables.topics, arrivals)
-        self.reader = PopReader(base, tables)
-        self.revival = PopRevival(base, tables, writing.writer, writing.gate, self.is_visible)
+        retries = RetryTopics(base, tables)
+        self.reader = PopReader(base, tables, retries)
+        self.revival = PopRevival(
+            base, tables, writing.writer, writing.gate, retries, self.is_visible
+        )
 
     def is_visible(self, topic: str, group: str) -> None:
         """Messages of a topic came again for a group."""
