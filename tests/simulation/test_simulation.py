@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.simulation.bugs import plant
+from tests.simulation.pop_bugs import POP_BUGS
 from tests.simulation.run import run_seed
 from tests.simulation.scenario import CHANGES, copies_left_behind, drawn, popped, quiet
 
@@ -87,3 +88,19 @@ def test_a_failing_seed_is_told_with_its_last_steps() -> None:
 @pytest.mark.parametrize("seed", range(8))
 def test_messages_that_are_popped_reach_their_groups(seed: int) -> None:
     assert run_seed(seed, scenario=popped).faults == []
+
+
+@pytest.mark.parametrize(
+    ("bug", "seeds"),
+    [
+        ("offset-counts-what-is-out", range(3)),
+        ("one-message-for-two", range(3)),
+        ("copy-is-not-made", range(3)),
+        ("retries-are-not-read", range(3)),
+        ("failed-copy-counts", range(19, 22)),
+        ("deletion-leaves-what-is-out", range(44, 47)),
+    ],
+)
+def test_a_bug_in_pops_is_found(bug: str, seeds: range) -> None:
+    plant_pop = POP_BUGS[bug]
+    assert any(run_seed(seed, scenario=popped, on_patched=plant_pop).faults for seed in seeds)
