@@ -355,7 +355,7 @@ class BrokerExposition:
             out = pops.state.in_flight(key)
             if out is not None:
                 place = key.group, key.topic
-                counts[place] += out.count
+                counts[place] += out.messages
                 since[place] = min(since.get(place, out.pop_time), out.pop_time)
         in_flight = families.gauges(
             "rocketmq_consumer_inflight_messages",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import Literal
 
 from kerolox.message import MessageExt
 from kerolox.protocol.codes import RequestCode, ResponseCode
@@ -174,4 +175,8 @@ class Member:
         return await self.peer.ask(RequestCode.NOTIFICATION, fields)
 
 
-_RETRY = {TopicKind.NORMAL: "0", TopicKind.RETRY_V1: "1", TopicKind.RETRY_V2: "2"}
+_RETRY: dict[TopicKind, Literal["0", "1", "2"]] = {
+    TopicKind.NORMAL: "0",
+    TopicKind.RETRY_V1: "1",
+    TopicKind.RETRY_V2: "2",
+}

@@ -58,7 +58,7 @@ class Changed:
 class InFlight(NamedTuple):
     """What of a queue is out, as operators see it."""
 
-    count: int
+    messages: int
     pop_time: int
     """Of the lowest message."""
     next_offset: int

@@ -269,7 +269,7 @@ def _progress(broker: Context, group: str, topic: TopicConfig) -> _Progress:
         }
         out = broker.tables.pops.state.in_flight(QueueKey(group, name, queue_id))
         if out is not None:
-            progress["inFlight"] = out.count
+            progress["inFlight"] = out.messages
             progress["inFlightMillis"] = max(broker.now_ms() - out.pop_time, 0)
             # As RocketMQ 5, whose tools show how far it is from the offset.
             progress["pullOffset"] = max(out.next_offset, consumed)
@@ -326,19 +326,12 @@ async def reset_offset(broker: Context, header: ResetOffsetHeader, request: Requ
     table = _reset_table(broker, header, topic, request.command.version)
     group = broker.tables.clients.group(header.group)
     old = broker.tables.offsets.of_topic(header.group, header.topic)
-    pops = broker.tables.pops
     # Members that pop have no offsets of their own that they could set.
-    has_pops = pops.is_known(header.group, header.topic) or broker.popping.held.waits(
+    has_pops = broker.tables.pops.is_known(header.group, header.topic) or broker.popping.held.waits(
         header.topic, header.group
     )
     if has_pops or (group is None and header.queue_id >= 0):
-        await pops.reset(header.group, header.topic, {each.queue_id for each in table})
-        for queue, offset in table.items():
-            address = request.connection.remote_address
-            broker.tables.offsets.commit(header.group, queue.topic, queue.queue_id, offset, address)
-            new = {**old, queue.queue_id: offset}
-            _audit_offsets(broker, request, header.group, header.topic, old, new)
-        broker.popping.held.wake(header.topic, header.group)
+        await _reset_here(broker, header, request, table)
         if group is None:
             return Reply(body=encode_body({"offsetTable": table}))
     if group is None:
@@ -477,6 +470,20 @@ async def _status_of(client: Client, header: ConsumerStatusHeader) -> object | N
         _log.warning("no status from %s: %s", client.client_id, error)
         return None
     return body.get("messageQueueTable", {}) if isinstance(body, dict) else None
+
+
+async def _reset_here(
+    broker: Context, header: ResetOffsetHeader, request: Request, table: dict[MessageQueue, int]
+) -> None:
+    """Set offsets of a group, and forget what pops have out of these queues."""
+    old = broker.tables.offsets.of_topic(header.group, header.topic)
+    await broker.tables.pops.reset(header.group, header.topic, {each.queue_id for each in table})
+    address = request.connection.remote_address
+    for queue, offset in table.items():
+        broker.tables.offsets.commit(header.group, queue.topic, queue.queue_id, offset, address)
+        new = {**old, queue.queue_id: offset}
+        _audit_offsets(broker, request, header.group, header.topic, old, new)
+    broker.popping.held.wake(header.topic, header.group)
 
 
 def _reset_table(

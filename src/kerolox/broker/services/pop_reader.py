@@ -173,22 +173,20 @@ class PopReader:
         Raises:
             BrokerError: code 1; the group is new, and the table of offsets has no space for it.
         """
-        pops, now = self._tables.pops, self._tables.pops.now()
-        state = pops.state
+        now = self._tables.pops.now()
         found = Popped(now.wall_ms)
-        size, size_max = 0, self._base.config.transfer_bytes_max[0]
-        count = 0
+        size_max = self._base.config.transfer_bytes_max[0]
         keys = self._queues(wish)
         committed = self._committed(wish, keys)
         try:
             for key in keys:
-                if count >= wish.count or size >= size_max:
+                if found.count >= wish.count or sum(map(len, found.records)) >= size_max:
                     break
                 bounds = self._base.store.queue_bounds(key.topic, key.queue_id)
                 offset = committed[key]
                 if offset < 0:
                     offset = self._begin(wish, key, bounds)
-                plan = state.plan(
+                plan = self._tables.pops.state.plan(
                     key,
                     is_order=wish.is_order,
                     attempt_id=wish.attempt_id,
@@ -198,47 +196,48 @@ class PopReader:
                 )
                 if plan is None:
                     self._note_blocked(found, wish, key, now)
-                    continue
-                if plan.start >= bounds[1]:
-                    continue
-                if count and not self._has_pop_time(found.pop_time, plan, now):
-                    # All messages of an answer have one pop time: this queue's is for the next pop.
-                    found.is_unfinished = True
-                    continue
-                taken = self._take(plan, min(plan.count, wish.count - count), wish)
-                found.is_unfinished |= taken.is_cut
-                if not taken.offsets and taken.next_offset == plan.start:
-                    continue
-                delivery = state.deliver(
-                    plan,
-                    taken.offsets,
-                    taken.next_offset,
-                    attempt_id=wish.attempt_id,
-                    invisible_ms=wish.invisible_ms,
-                    now=now,
-                    owner=wish.owner,
-                )
-                found.rest += max(taken.end - taken.next_offset, 0)
-                if not taken.offsets:
-                    continue
-                found.pop_time = delivery.pop_time
-                if wish.is_order:
-                    now = now._replace(wall_ms=delivery.pop_time)
-                batch = PoppedBatch(
-                    kind_of(key),
-                    key.queue_id,
-                    plan.start,
-                    tuple(taken.offsets),
-                    delivery.times_consumed if wish.is_order else None,
-                    delivery.times_by_offset,
-                )
-                found.batches.append(batch)
-                found.records += self._answered(wish, found.pop_time, batch, taken.records)
-                count += len(taken.offsets)
-                size += sum(map(len, taken.records))
+                elif plan.start < bounds[1]:
+                    self._pop_queue(found, wish, plan, now)
         finally:
-            pops.commit()
+            self._tables.pops.commit()
         return found
+
+    def _pop_queue(self, found: Popped, wish: PopWish, plan: PopPlan, now: Instant) -> None:
+        """Take messages of a queue that has some."""
+        state = self._tables.pops.state
+        if found.count and not self._has_pop_time(found.pop_time, plan, now):
+            # All messages of an answer have one pop time: this queue's is for the next pop.
+            found.is_unfinished = True
+            return
+        taken = self._take(plan, min(plan.count, wish.count - found.count), wish)
+        found.is_unfinished |= taken.is_cut
+        if not taken.offsets and taken.next_offset == plan.start:
+            return
+        if found.count and wish.is_order:
+            now = now._replace(wall_ms=found.pop_time)
+        delivery = state.deliver(
+            plan,
+            taken.offsets,
+            taken.next_offset,
+            attempt_id=wish.attempt_id,
+            invisible_ms=wish.invisible_ms,
+            now=now,
+            owner=wish.owner,
+        )
+        found.rest += max(taken.end - taken.next_offset, 0)
+        if not taken.offsets:
+            return
+        found.pop_time = delivery.pop_time
+        batch = PoppedBatch(
+            kind_of(plan.key),
+            plan.key.queue_id,
+            plan.start,
+            tuple(taken.offsets),
+            delivery.times_consumed if wish.is_order else None,
+            delivery.times_by_offset,
+        )
+        found.batches.append(batch)
+        found.records += self._answered(wish, found.pop_time, batch, taken.records)
 
     def _note_blocked(self, found: Popped, wish: PopWish, key: QueueKey, now: Instant) -> None:
         state = self._tables.pops.state
@@ -251,6 +250,7 @@ class PopReader:
     def _has_pop_time(self, pop_time: int, plan: PopPlan, now: Instant) -> bool:
         state = self._tables.pops.state
         if plan.is_order:
+            now = now._replace(wall_ms=pop_time)
             return state.orders.next_pop_time(plan.key, now) == pop_time
         return max(state.queues.pop_time, now.wall_ms) == pop_time
 

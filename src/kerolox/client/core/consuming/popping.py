@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from kerolox.codec.pulling import decode_messages
 from kerolox.errors import BrokerError, ClientError, ConfigError, RemoteProtocolError
@@ -44,7 +44,11 @@ NO_POPS = (
 )
 """What to do where a broker is too old."""
 
-_RETRY = {TopicKind.NORMAL: "0", TopicKind.RETRY_V1: "1", TopicKind.RETRY_V2: "2"}
+_RETRY: dict[TopicKind, Literal["0", "1", "2"]] = {
+    TopicKind.NORMAL: "0",
+    TopicKind.RETRY_V1: "1",
+    TopicKind.RETRY_V2: "2",
+}
 
 
 def pop_request(
