@@ -66,7 +66,7 @@ async def fill(name_server: str) -> str:
         queue = MessageQueue(f"%DLQ%{GROUP}", broker.broker_name, 0)
         for begin in range(0, LETTERS, BATCH):
             letters = [
-                Message(queue.topic, b"letter %d" % number, properties={"RETRY_TOPIC": name_of(0)})
+                Message(queue.topic, b"letter %d" % number)
                 for number in range(begin, begin + BATCH)
             ]
             await producer.send_batch(letters, queue=queue)
