@@ -124,6 +124,8 @@ def guarded_java(folder: Path, authority: Authority) -> Iterator[JavaPeer]:
     settings = ["aclEnable=true", *(f"{key}={value}" for key, value in QUICK_CHECKS.items())]
     options = authority.java_options()
     with JavaPeer(folder, settings=tuple(settings), options=options, accounts=ACCOUNTS) as peer:
+        for port in (peer.namesrv_port, peer.port):
+            authority.shake_hands(port)
         yield peer
         peer.kill()  # its orderly end takes seconds
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import datetime
+import socket
 import ssl
 import threading
 from pathlib import Path
@@ -76,6 +77,19 @@ class Authority:
             "tls.client.trustCertPath": self.ca,
         }
         return tuple(f"-D{option}={value}" for option, value in given.items())
+
+    def shake_hands(self, port: int) -> None:
+        """Connect to a server of this machine that has a certificate of this authority, and close.
+
+        A Java process loads its classes at the first handshake: on a busy machine that takes longer
+        than clients wait.
+        """
+        context = ssl.create_default_context(cafile=str(self.ca))
+        with (
+            socket.create_connection(("127.0.0.1", port), SECONDS_MAX) as plain,
+            context.wrap_socket(plain, server_hostname="127.0.0.1"),
+        ):
+            pass
 
     def server(
         self,
