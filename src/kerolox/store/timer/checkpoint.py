@@ -6,6 +6,12 @@ GET_TIMER_CHECK_POINT, 60). Big-endian longs, in a file of a page::
     state version | time | counter   of the data version
 
 RocketMQ takes an answer that ends before the data version, too.
+
+Behind that the file has a part of our own, which RocketMQ leaves alone: what is delivered of slots
+that are read twice, since the clock was set back. It counts while the numbers before it are the
+same::
+
+    "KXTP" | number of pairs 4 | the seven longs again | moment, position of each pair
 """
 
 from __future__ import annotations
@@ -16,6 +22,13 @@ from typing import NamedTuple
 FILE_BYTES = 4096
 _WITHOUT_VERSION = struct.Struct(">qqqq")
 _WHOLE = struct.Struct(">qqqqqqq")
+_PASSED_AT = 64
+_PASSED_HEAD = struct.Struct(">4si")
+_PASSED_MAGIC = b"KXTP"
+_PAIR = struct.Struct(">qq")
+_PAIRS_AT = _PASSED_AT + _PASSED_HEAD.size + _WHOLE.size
+PASSED_MAX = (FILE_BYTES - _PAIRS_AT) // _PAIR.size
+"""Pairs that the file has space for."""
 
 
 class TimerCheckpoint(NamedTuple):
@@ -32,6 +45,9 @@ class TimerCheckpoint(NamedTuple):
     state_version: int = 0
     version_ms: int = 0
     version_counter: int = 0
+    passed: tuple[tuple[int, int], ...] = ()
+    """Slots before a moment are delivered up to a position of the timer log; the last pair has the
+    first moment. Of the file alone."""
 
     def encode(self) -> bytes:
         """As the wire has it.
@@ -39,11 +55,14 @@ class TimerCheckpoint(NamedTuple):
         Raises:
             struct.error: a number is no long.
         """
-        return _WHOLE.pack(*self)
+        return _WHOLE.pack(*self[:7])
 
     def file(self) -> bytes:
         """The file."""
-        return self.encode().ljust(FILE_BYTES, b"\0")
+        numbers, passed = self.encode(), self.passed[-PASSED_MAX:]
+        own = _PASSED_HEAD.pack(_PASSED_MAGIC, len(passed)) + numbers if passed else b""
+        pairs = b"".join(_PAIR.pack(*pair) for pair in passed)
+        return (numbers.ljust(_PASSED_AT, b"\0") + own + pairs).ljust(FILE_BYTES, b"\0")
 
 
 def decode_checkpoint(data: bytes | memoryview) -> TimerCheckpoint:
@@ -59,6 +78,17 @@ def decode_checkpoint(data: bytes | memoryview) -> TimerCheckpoint:
         )
     layout = _WHOLE if len(data) >= _WHOLE.size else _WITHOUT_VERSION
     found = TimerCheckpoint(*layout.unpack_from(data))
-    if min(found) < 0:
+    if min(found[:7]) < 0:
         raise ValueError(f"a timer checkpoint has a negative number: {found}")
-    return found
+    return found._replace(passed=_passed(data))
+
+
+def _passed(data: bytes | memoryview) -> tuple[tuple[int, int], ...]:
+    if len(data) < FILE_BYTES:
+        return ()
+    magic, count = _PASSED_HEAD.unpack_from(data, _PASSED_AT)
+    copied_at = _PASSED_AT + _PASSED_HEAD.size
+    is_current = data[copied_at : copied_at + _WHOLE.size] == data[: _WHOLE.size]
+    if magic != _PASSED_MAGIC or not is_current or not 0 < count <= PASSED_MAX:
+        return ()
+    return tuple(_PAIR.unpack_from(data, _PAIRS_AT + n * _PAIR.size) for n in range(count))

@@ -14,7 +14,7 @@ Zeros follow what is written.
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from enum import IntFlag
 from typing import NamedTuple
 
@@ -140,10 +140,17 @@ class TimerLogFile:
             on in the next file. Else it ends, or is damaged there.
     """
 
-    def __init__(self, data: bytes | memoryview, start: int) -> None:
-        """``start``: position of the file in the log."""
+    def __init__(self, data: bytes | memoryview, start: int, file_bytes: int | None = None) -> None:
+        """It was not read yet.
+
+        Args:
+            data: the file, or what there is of it before a hole at its end.
+            start: position of the file in the log.
+            file_bytes: how long the file is; None: as long as ``data``.
+        """
         self._data = data
         self._start = start
+        self._file_bytes = len(data) if file_bytes is None else file_bytes
         self.end = start
         self.is_full = False
 
@@ -158,24 +165,8 @@ class TimerLogFile:
             yield self.end, unit
             self.end += UNIT.size
         at = self.end - self._start
-        left = len(self._data) - at
+        left = self._file_bytes - at
         self.is_full = left < BLANK.size or (
-            BLANK.unpack_from(self._data, at) == (left, 0, BLANK_MAGIC)
+            at + BLANK.size <= len(self._data)
+            and BLANK.unpack_from(self._data, at) == (left, 0, BLANK_MAGIC)
         )
-
-
-def chain(read: Callable[[int], TimerUnit | None], last: int) -> Iterator[tuple[int, TimerUnit]]:
-    """The units of a slot with their positions, the newest first. They end before one that is not
-    there any more.
-
-    Args:
-        read: gives the unit at a position; None: there is none.
-        last: position of the newest; -1: there is none.
-    """
-    position = last
-    while position >= 0:
-        unit = read(position)
-        if unit is None or unit.previous >= position:
-            return
-        yield position, unit
-        position = unit.previous

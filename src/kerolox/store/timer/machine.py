@@ -5,7 +5,8 @@
 from __future__ import annotations
 
 from array import array
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -13,6 +14,7 @@ from kerolox.message import PropertyKey, java_hash
 from kerolox.protocol.names import TIMER_TOPIC
 from kerolox.store.timer.checkpoint import TimerCheckpoint
 from kerolox.store.timer.log import TimerUnit, UnitMagic, place
+from kerolox.store.timer.metrics import TimerMetrics, TimerVersion, TopicWaiting
 from kerolox.store.timer.puts import (
     NEVER_ENQUEUED,
     TimerSettings,
@@ -30,6 +32,8 @@ from kerolox.store.timer.steps import (
     PutResult,
     ReadMessage,
     Step,
+    read_copies,
+    read_deletes,
     read_entry,
     read_message,
     read_unit,
@@ -58,6 +62,13 @@ class TimerCounts:
     """Messages that the store will never take, of a topic that is deleted for instance."""
     broken_chains: int = 0
     """Slots whose chain of units ends before its first one."""
+    known: int = 0
+    """Messages that a run before had delivered or rolled, after its last check point."""
+
+    @property
+    def lost(self) -> int:
+        """Messages that will not come."""
+        return self.gone + self.unusable + self.refused
 
 
 class _Passed(NamedTuple):
@@ -79,6 +90,7 @@ class Timer:
         master_queue_offset: a slave's bound for it.
         is_active: it delivers. A slave does not.
         counts: what became of messages.
+        waiting: how many messages of a topic wait, less the commands to delete one.
     """
 
     def __init__(
@@ -91,7 +103,7 @@ class Timer:
         log_end: int,
         queue_offset: int,
         done_ms: int,
-        passed: tuple[int, int] | None = None,
+        passed: Sequence[tuple[int, int]] = (),
         is_active: bool = True,
     ) -> None:
         """:func:`kerolox.store.timer.recovery.recover` makes one.
@@ -99,7 +111,8 @@ class Timer:
         Args:
             checkpoint: of the last run.
             done_ms: what was due before it, and came before the check point, is done.
-            passed: slots before a moment are delivered up to a position of the timer log.
+            passed: slots before a moment are delivered up to a position of the timer log; the
+                last pair has the first moment.
         """
         self.read_ms = self.write_ms = read_ms
         self.log_end = log_end
@@ -107,13 +120,15 @@ class Timer:
         self.master_queue_offset = checkpoint.master_queue_offset
         self.is_active = is_active
         self.counts = TimerCounts()
+        self.waiting: Counter[str] = Counter()
         self._wheel = wheel
         self._settings = settings
         self._now_ms = read_ms
         self._version = checkpoint
         self._done = (checkpoint.queue_offset, done_ms)
         self._is_reading = False
-        self._passed = [] if passed is None else [_Passed(*passed)]
+        self._doubt_ms = self._doubt_end = 0
+        self._passed = [_Passed(*each) for each in passed]
         self._prepared: tuple[TimerCheckpoint, int] | None = None
 
     # -- time -----------------------------------------------------------------------------------
@@ -153,10 +168,36 @@ class Timer:
             self.master_queue_offset = checkpoint.master_queue_offset
             self._done = (checkpoint.master_queue_offset, checkpoint.last_read_ms)
 
-    def activate(self, is_active: bool) -> None:
+    def activate(self, is_active: bool, commit_end: int = 0) -> None:
         """Become the timer of a master, which delivers, or of a slave. Steps under way are to be
-        closed before."""
+        closed before. ``commit_end``: where the commit log ends."""
         self.is_active = is_active
+        if is_active:
+            self.doubt(commit_end=commit_end)
+
+    def doubt(self, *, until_ms: int = 0, commit_end: int = 0) -> None:
+        """Another run, or another broker, may have delivered messages after its last check point:
+        those that are due before a moment, and those whose records lie before an end of the commit
+        log. The index says of each whether it did."""
+        self._doubt_ms = max(self._doubt_ms, until_ms)
+        self._doubt_end = max(self._doubt_end, commit_end)
+
+    @property
+    def due(self) -> int:
+        """Messages that should be delivered by now, of the slots that one step passes."""
+        step = self._settings.precision_ms
+        end_ms = min(self.write_ms, self.read_ms + EMPTY_SLOTS_MAX * step)
+        return sum(map(self.slot_messages, range(self.read_ms, end_ms, step)))
+
+    def ahead(self, bounds_ms: Sequence[int]) -> list[int]:
+        """How many messages are due within each of these times from now on, and not within the one
+        before."""
+        return self._wheel.ahead(self._settings.step(self._now_ms), bounds_ms)
+
+    def slot_messages(self, time_ms: int) -> int:
+        """How many messages wait in the slot of a moment."""
+        slot = self._wheel.slot(time_ms)
+        return 0 if slot is None else slot.number
 
     # -- check points ---------------------------------------------------------------------------
     def prepare(self, commit_end: int, *, state_version: int = 0) -> TimerCheckpoint:
@@ -168,14 +209,12 @@ class Timer:
             state_version: of the store.
         """
         if self._prepared is None:
-            master = self.queue_offset if self.is_active else self.master_queue_offset
-            now = (self.read_ms, self.log_end, min(self.queue_offset, master), master)
-            version = self._version
+            now, version, passed = self.checkpoint[:4], self._version, tuple(self._passed)
             if self.is_active and now != version[:4]:
                 counter = version.version_counter + 1
-                self._version = TimerCheckpoint(*now, state_version, self._now_ms, counter)
+                self._version = TimerCheckpoint(*now, state_version, self._now_ms, counter, passed)
             else:
-                self._version = TimerCheckpoint(*now, *version[4:])
+                self._version = TimerCheckpoint(*now, *version[4:7], passed)
             self._prepared = (self._version, commit_end)
         return self._prepared[0]
 
@@ -190,6 +229,28 @@ class Timer:
             return None
         found, self._prepared = self._prepared[0], None
         return found
+
+    @property
+    def checkpoint(self) -> TimerCheckpoint:
+        """What it is at, whatever is on the disk: for slaves."""
+        master = self.queue_offset if self.is_active else self.master_queue_offset
+        now = (self.read_ms, self.log_end, min(self.queue_offset, master), master)
+        return TimerCheckpoint(*now, *self._version[4:7])
+
+    def metrics(self, now_ms: int) -> TimerMetrics:
+        """How many messages wait, by topic."""
+        version = self._version
+        return TimerMetrics(
+            data_version=TimerVersion(
+                counter=version.version_counter,
+                state_version=version.state_version,
+                timestamp=version.version_ms,
+            ),
+            timing_count={
+                topic: TopicWaiting(count=max(count, 0), time_stamp=now_ms)
+                for topic, count in self.waiting.items()
+            },
+        )
 
     # -- from the queue into the wheel ----------------------------------------------------------
     def enqueue(self) -> Step[bool]:
@@ -218,6 +279,8 @@ class Timer:
             self.counts.unusable += 1
         elif self._was_delivered(entry, moment):
             pass
+        elif (yield from self._was_rolled(entry, properties)):
+            self.counts.known += 1
         elif moment >= self._first_ms:
             # Also where it is due: its slot is to be read, and a delete may be in it or come.
             yield from self._append(entry, moment, real.topic, is_delete=is_delete)
@@ -230,7 +293,7 @@ class Timer:
         else:
             changed = delivered(properties, NEVER_ENQUEUED, self._now_ms)
             record = ReadMessage(entry.offset, entry.size)
-            yield from self._put(Put(record, real.topic, real.queue_id, changed))
+            yield from self._put(Put(record, real.topic, real.queue_id, changed), moment)
         return True
 
     @property
@@ -243,6 +306,13 @@ class Timer:
         on, that of the last unit."""
         queue_offset, done_ms = self._done
         return entry.queue_offset < queue_offset and moment < done_ms
+
+    def _was_rolled(self, entry: Entry, properties: Mapping[str, str]) -> Step[bool]:
+        """Whether an entry that is read again, since its unit is lost, was stored again before."""
+        unique_key = properties.get(PropertyKey.UNIQUE_KEY)
+        if entry.queue_offset >= self._done[0] or not unique_key:
+            return False
+        return entry.offset in (yield from read_copies(TIMER_TOPIC, unique_key))
 
     def _append(self, entry: Entry, moment: int, real_topic: str, *, is_delete: bool) -> Step[None]:
         settings = self._settings
@@ -272,6 +342,15 @@ class Timer:
         self._wheel.add(moment, position, unit.weight)
         self.log_end = position + len(data)
         self.counts.enqueued += 1
+        self.count(real_topic, unit.weight)
+
+    def count(self, topic: str, number: int) -> None:
+        """Note that so many more messages of a topic wait."""
+        left = self.waiting[topic] + number
+        if left:
+            self.waiting[topic] = left
+        else:
+            del self.waiting[topic]
 
     # -- from the wheel to the real topics ------------------------------------------------------
     def dequeue(self) -> Step[bool]:
@@ -330,33 +409,64 @@ class Timer:
             if key_of(properties) in keys:
                 self.counts.deleted += 1
             elif unit is not None:
-                yield from self._release(unit, properties)
+                yield from self._release(slot, unit, properties)
 
     def _message_at(self, position: int) -> Step[tuple[TimerUnit | None, Mapping[str, str]]]:
-        """The unit with the properties of its message; no unit: its record is gone."""
+        """The unit with the properties of its message, which waits no more; no unit: its record is
+        gone."""
         unit = yield from read_unit(position)
         properties = None
         if unit is not None:
             properties = yield from read_message(unit.offset, unit.size)
-        if properties is None:
+        if unit is None or properties is None:
             self.counts.gone += 1
             return None, {}
+        self.count(properties.get(PropertyKey.REAL_TOPIC, ""), -unit.weight)
         return unit, properties
 
-    def _release(self, unit: TimerUnit, properties: Mapping[str, str]) -> Step[None]:
+    def _release(self, slot: Slot, unit: TimerUnit, properties: Mapping[str, str]) -> Step[None]:
         moment, real = out_ms(properties), real_place(properties)
         record = ReadMessage(unit.offset, unit.size)
         if moment is None or real is None:
             self.counts.unusable += 1
         elif unit.magic & UnitMagic.ROLL or moment >= self.write_ms:
             again = rolled(properties, unit.write_ms, self._now_ms)
-            yield from self._put(Put(record, TIMER_TOPIC, 0, again))
-        elif PropertyKey.TIMER_DELETES not in properties:
+            yield from self._put(Put(record, TIMER_TOPIC, 0, again), slot.time_ms)
+        elif PropertyKey.TIMER_DELETES in properties:
+            pass  # It was rolled, and its slot is its message's.
+        elif (yield from self._is_deleted_elsewhere(properties)):
+            self.counts.deleted += 1
+        else:
             changed = delivered(properties, unit.write_ms, self._now_ms)
-            yield from self._put(Put(record, real.topic, real.queue_id, changed))
+            yield from self._put(Put(record, real.topic, real.queue_id, changed), slot.time_ms)
 
-    def _put(self, put: Put) -> Step[None]:
+    def _is_deleted_elsewhere(self, properties: Mapping[str, str]) -> Step[bool]:
+        """Whether a command to delete names a message that was rolled: the command may be in
+        another slot, since each rolls from the time of its own write on. RocketMQ misses it."""
+        key, unique_key = key_of(properties), properties.get(PropertyKey.UNIQUE_KEY)
+        if PropertyKey.TIMER_ROLL_TIMES not in properties or key is None or not unique_key:
+            return False
+        return key in (yield from read_deletes(unique_key))
+
+    def _was_put(self, put: Put, due_ms: int) -> Step[bool]:
+        """Whether a run before stored this copy, of a message that was due then."""
+        unique_key = put.properties.get(PropertyKey.UNIQUE_KEY)
+        offset = put.message.offset
+        is_sure = due_ms >= self._doubt_ms and offset >= self._doubt_end
+        if is_sure or not unique_key:
+            return False
+        # What is to be rolled may have been delivered, when the clock was ahead.
+        real_topic = put.properties.get(PropertyKey.REAL_TOPIC, put.topic)
+        for topic in {put.topic, real_topic}:
+            if offset in (yield from read_copies(topic, unique_key)):
+                return True
+        return False
+
+    def _put(self, put: Put, due_ms: int) -> Step[None]:
         """Put until it is done: RocketMQ tries three times, and then loses the message."""
+        if (yield from self._was_put(put, due_ms)):
+            self.counts.known += 1
+            return
         while True:
             result: PutResult = yield put
             if result is PutResult.NEVER:

@@ -108,7 +108,7 @@ def decide_put(
     """What becomes of a message that is sent, or whose half is committed.
 
     A number too large for Java's long is refused here; RocketMQ lets the sum overflow, and delivers
-    at once.
+    at once. So is a command to delete a message of another topic, which RocketMQ obeys.
 
     Args:
         topic: its own, with ``queue_id``.
@@ -127,6 +127,9 @@ def decide_put(
         return AsItIs()
     if not settings.is_enabled:
         return Refused(ResponseCode.SYSTEM_ERROR, _NOT_ENABLED)
+    deletes = properties.get(PropertyKey.TIMER_DELETES, "")
+    if "+" in deletes and not deletes.startswith(delete_key(topic, "")):
+        return _illegal(settings, f"it is to delete a message of another topic than {topic}")
     name, unit_ms, is_delay = given[0]
     number = java_long(properties[name])
     if number is None:
@@ -199,16 +202,15 @@ def key_of(properties: Mapping[str, str]) -> str | None:
 
 
 def delivered(properties: Mapping[str, str], enqueued_ms: int, now_ms: int) -> dict[str, str]:
-    """The properties of the record of the real topic.
+    """The properties of the record of the real topic. ``convertMessage`` of RocketMQ takes its
+    place out of the message, and not out of the text that is stored.
 
     Args:
         properties: those of the record of the timer's topic.
         enqueued_ms: when the timer took it, or :data:`NEVER_ENQUEUED`.
         now_ms: when it is delivered.
     """
-    left = (PropertyKey.REAL_TOPIC, PropertyKey.REAL_QUEUE_ID)
-    kept = {name: value for name, value in properties.items() if name not in left}
-    return _noted(kept, enqueued_ms, now_ms)
+    return _noted(dict(properties), enqueued_ms, now_ms)
 
 
 def rolled(properties: Mapping[str, str], enqueued_ms: int, now_ms: int) -> dict[str, str]:

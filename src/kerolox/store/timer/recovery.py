@@ -3,14 +3,18 @@ from the queue of the timer's topic where they do not (``TimerMessageStore.recov
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import NamedTuple
 
 from kerolox.store.timer.checkpoint import TimerCheckpoint
 from kerolox.store.timer.log import TimerLogFile, TimerUnit
 from kerolox.store.timer.machine import Timer
 from kerolox.store.timer.puts import BLANK_SLOTS, TimerSettings
-from kerolox.store.timer.steps import ReadFile, ReadQueueOffset, Step, Truncate
+from kerolox.store.timer.steps import Pause, ReadFile, ReadQueueOffset, Step, Truncate
 from kerolox.store.timer.wheel import TimerWheel
+
+UNITS_PER_SLICE = 1_024
+"""Units that are read before other work runs."""
 
 
 class Recovered(NamedTuple):
@@ -21,6 +25,9 @@ class Recovered(NamedTuple):
     """Units that were read."""
     why: str
     """Why more was read than after any stop, as part of a sentence; empty: it was not."""
+    waiting: Counter[int]
+    """By the hash of their topics, how many messages of the units wait: of those behind the last
+    check point, or with ``why`` of all that were read."""
 
 
 class TimerFiles(NamedTuple):
@@ -34,6 +41,10 @@ class TimerFiles(NamedTuple):
     """Where the commit log ends."""
     has_wheel: bool
     """False: there is none, or it has another length, and a wheel of zeros was made."""
+    is_clean: bool = False
+    """The last run wrote a check point when it stopped."""
+    has_messages: bool = False
+    """The queue of the timer's topic has some from a run before."""
 
 
 def recover(
@@ -51,11 +62,13 @@ def recover(
     """
     checkpoint = found.checkpoint or TimerCheckpoint()
     read_ms = _read_ms(checkpoint, settings, now_ms)
-    # Without a usable check point, or on a slave, none says that a unit was not delivered.
-    is_known = is_active and read_ms == settings.step(checkpoint.last_read_ms)
-    units = _Units(wheel, settings, found, read_ms, checkpoint.log_end if is_known else None)
+    # Without a usable check point any unit may not be delivered, on a slave none.
+    is_known = read_ms == settings.step(checkpoint.last_read_ms)
+    checked_end = (checkpoint.log_end if is_known else 0) if is_active else None
+    units = _Units(wheel, settings, found, read_ms, checked_end)
     begin = found.log_begin
     if found.has_wheel and found.checkpoint is not None:
+        units.count_from = checkpoint.log_end
         # What was flushed last may be torn, whatever the check point says of it.
         file_bytes = settings.log_file_bytes
         begin = max(begin, checkpoint.log_end // file_bytes * file_bytes - file_bytes)
@@ -63,17 +76,16 @@ def recover(
     if units.last is None and begin > found.log_begin:
         end = yield from units.read(found.log_begin)
     yield Truncate(end)
-    passed = (read_ms, checkpoint.log_end) if units.earliest < read_ms else None
+    # Lost units come again, at positions from the end on.
+    passed = [(until_ms, min(log_end, end)) for until_ms, log_end in checkpoint.passed]
+    if checked_end is not None and units.earliest < read_ms:
+        passed.append((read_ms, min(checked_end, end)))
     read_ms = min(read_ms, units.earliest)
-    lost = wheel.forget_lost(read_ms, end)
+    lost = wheel.forget_lost(end)
     if lost is not None and lost < end:
-        file_begin = lost // settings.log_file_bytes * settings.log_file_bytes
-        yield from units.read(max(found.log_begin, file_begin))
-    queue_offset = 0
-    if units.last is not None:
-        offset: int | None = yield ReadQueueOffset(units.last.offset, units.last.size)
-        queue_offset = 0 if offset is None else offset + 1
-    elif is_active:
+        yield from units.read(max(found.log_begin, lost - lost % settings.log_file_bytes))
+    queue_offset = yield from _queue_offset(units.last)
+    if units.last is None and is_active:
         # The wheel is empty: there is no slot to be looked for.
         read_ms = max(read_ms, settings.step(now_ms))
     # An entry behind the last unit was due at once when it was enqueued, unless units are lost.
@@ -89,8 +101,20 @@ def recover(
         passed=passed,
         is_active=is_active,
     )
+    # Of the slot that is read first a part may be delivered.
+    timer.doubt(until_ms=read_ms + settings.precision_ms)
+    if not found.is_clean or end < checkpoint.log_end:
+        timer.doubt(commit_end=found.commit_end)
     timer.move(now_ms)
-    return Recovered(timer, units.number, _why(found, checkpoint, end, lost))
+    return Recovered(timer, units.number, _why(found, checkpoint, end, lost), units.waiting)
+
+
+def _queue_offset(last: TimerUnit | None) -> Step[int]:
+    """Behind the entry of the message of the last unit; 0 where there is none."""
+    if last is None:
+        return 0
+    offset: int | None = yield ReadQueueOffset(last.offset, last.size)
+    return 0 if offset is None else offset + 1
 
 
 def _read_ms(checkpoint: TimerCheckpoint, settings: TimerSettings, now_ms: int) -> int:
@@ -104,7 +128,8 @@ def _read_ms(checkpoint: TimerCheckpoint, settings: TimerSettings, now_ms: int) 
 
 def _why(found: TimerFiles, checkpoint: TimerCheckpoint, end: int, lost: int | None) -> str:
     if found.checkpoint is None:
-        return "there is no check point" if end > found.log_begin else ""
+        is_new = end == found.log_begin and not found.has_messages
+        return "" if is_new else "there is no check point"
     if not found.has_wheel:
         return "there is no wheel, or it has another length"
     if end < checkpoint.log_end:
@@ -128,6 +153,9 @@ class _Units:
         self.last: TimerUnit | None = None
         """The last one of all."""
         self.number = 0
+        self.waiting: Counter[int] = Counter()
+        self.count_from = 0
+        """Position of the first unit that :attr:`waiting` has."""
         self.earliest = read_ms
         """The first slot that is to be read."""
         self._wheel = wheel
@@ -143,11 +171,13 @@ class _Units:
             data: bytes | memoryview | None = yield ReadFile(position)
             if data is None:
                 return position
-            units = TimerLogFile(data, position)
+            units = TimerLogFile(data, position, self._settings.log_file_bytes)
             for at, unit in units:
                 if unit.offset + unit.size > self._commit_end:
                     return at
                 self._take(at, unit)
+                if self.number % UNITS_PER_SLICE == 0:
+                    yield Pause()
             if not units.is_full:
                 return units.end
             position += self._settings.log_file_bytes
@@ -163,6 +193,9 @@ class _Units:
             self.earliest = min(self.earliest, moment)
         else:
             return
+        if position >= self.count_from:
+            self.count_from = position + 1
+            self.waiting[unit.topic_hash] += unit.weight
         if self._wheel.is_free(moment, from_ms):
             self._wheel.revise(moment, position, unit.weight)
 

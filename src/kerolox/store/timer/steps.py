@@ -5,7 +5,7 @@ the next one begins where the last whole one ended.
 
 from __future__ import annotations
 
-from collections.abc import Generator, Mapping
+from collections.abc import Collection, Generator, Mapping
 from enum import Enum
 from typing import Any, NamedTuple, TypeVar
 
@@ -72,7 +72,8 @@ class Put(NamedTuple):
     """Store the body of a record again. Answer: a :class:`PutResult`."""
 
     message: ReadMessage
-    """Which record."""
+    """Which record. The new one names its offset where a committed half has that of the half
+    (``preparedTransactionOffset``)."""
     topic: str
     queue_id: int
     properties: Mapping[str, str]
@@ -89,12 +90,41 @@ class PutResult(Enum):
     """Later it may go."""
 
 
+class ReadCopies(NamedTuple):
+    """Answer: the offsets of records whose copies, stored by :class:`Put` under a topic, have a
+    ``UNIQ_KEY``, as far as the index knows."""
+
+    topic: str
+    unique_key: str
+
+
+class ReadDeletes(NamedTuple):
+    """Answer: what commands to delete with a ``UNIQ_KEY`` name, as far as the index knows."""
+
+    unique_key: str
+
+
 class Hold(NamedTuple):
     """Nothing can be put; go on later. Answer: None."""
 
 
+class Pause(NamedTuple):
+    """Others may run. Answer: None."""
+
+
 Request = (
-    ReadEntry | ReadMessage | ReadQueueOffset | ReadUnit | ReadFile | Append | Truncate | Put | Hold
+    ReadEntry
+    | ReadMessage
+    | ReadQueueOffset
+    | ReadUnit
+    | ReadFile
+    | Append
+    | Truncate
+    | Put
+    | ReadCopies
+    | ReadDeletes
+    | Hold
+    | Pause
 )
 
 _Result = TypeVar("_Result")
@@ -119,3 +149,15 @@ def read_entry(queue_offset: int) -> Step[Entry | None]:
     """The entry at an offset, or behind it."""
     entry: Entry | None = yield ReadEntry(queue_offset)
     return entry
+
+
+def read_copies(topic: str, unique_key: str) -> Step[Collection[int]]:
+    """The records that have copies."""
+    offsets: Collection[int] = yield ReadCopies(topic, unique_key)
+    return offsets
+
+
+def read_deletes(unique_key: str) -> Step[Collection[str]]:
+    """The commands to delete."""
+    deletes: Collection[str] = yield ReadDeletes(unique_key)
+    return deletes

@@ -13,6 +13,8 @@ asked for is from an earlier turn, and empty.
 from __future__ import annotations
 
 import struct
+from bisect import bisect_right
+from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 SLOT = struct.Struct(">qqqii")
@@ -25,6 +27,10 @@ once in 14 days, and holds messages of 7 days before now and 7 days after."""
 
 PRECISIONS_MS = (100, 200, 500, 1_000)
 """``timerPrecisionMs``: how long a step may be."""
+
+PAGE_BYTES = 4_096
+"""What changed is told in pieces of the file that are so long, with whole slots in each."""
+_ZERO_PAGE = bytes(PAGE_BYTES)
 
 
 class Slot(NamedTuple):
@@ -66,6 +72,7 @@ class TimerWheel:
         self._data = data
         self._precision_ms = precision_ms
         self._slots = 2 * slots
+        self._changed: set[int] = set()
 
     def slot(self, time_ms: int) -> Slot | None:
         """The slot of a moment; None: it has no messages."""
@@ -78,7 +85,9 @@ class TimerWheel:
     def put(self, slot: Slot) -> None:
         """Write a slot over whatever is there."""
         step = slot.time_ms // self._precision_ms
-        SLOT.pack_into(self._data, self._at(step), step, *slot[1:])
+        at = self._at(step)
+        SLOT.pack_into(self._data, at, step, *slot[1:])
+        self._changed.add(at // PAGE_BYTES)
 
     def add(self, time_ms: int, position: int, weight: int = 1) -> None:
         """Take a unit into the slot of its moment, as the last one.
@@ -94,6 +103,7 @@ class TimerWheel:
         if found != step:
             first, number, magic = position, 0, 0
         SLOT.pack_into(self._data, at, step, first, position, number + weight, magic)
+        self._changed.add(at // PAGE_BYTES)
 
     def is_free(self, time_ms: int, from_ms: int) -> bool:
         """Whether a unit of a moment can be added: its place is not taken by a later turn, which a
@@ -123,38 +133,63 @@ class TimerWheel:
         if position > self.previous(time_ms):
             self.add(time_ms, position, weight)
 
-    def forget_lost(self, now_ms: int, end: int) -> int | None:
-        """Empty the slots that know units which the log has lost; where the log is to be read again
-        for them (``checkPhyPos``). None: there is none.
+    def forget_lost(self, end: int) -> int | None:
+        """Empty the slots that know units which the log has lost, of whatever turn; where the log
+        is to be read again for them. None: there is none.
+
+        ``checkPhyPos`` of RocketMQ leaves those of other turns, whose units a clock that is set
+        back would look for.
 
         Args:
-            now_ms: the first moment that counts; each slot counts once from there on.
             end: where the log ends.
         """
-        lost = [slot for slot in self._from(now_ms) if slot.last >= end]
-        for slot in lost:
-            at = self._at(slot.time_ms // self._precision_ms)
+        lost = [(index, slot) for index, slot in self._known() if slot.last >= end]
+        for index, _ in lost:
+            at = index * SLOT.size
             self._data[at : at + SLOT.size] = bytes(SLOT.size)
-        return min((slot.first for slot in lost), default=None)
+            self._changed.add(at // PAGE_BYTES)
+        return min((slot.first for _, slot in lost), default=None)
 
     def waiting(self, now_ms: int) -> int:
         """Messages from a moment on (``getAllNum``)."""
         return sum(slot.number for slot in self._from(now_ms))
 
-    def clear(self) -> None:
-        """Forget all slots."""
-        self._data[:] = bytes(len(self._data))
+    def ahead(self, now_ms: int, bounds_ms: Sequence[int]) -> list[int]:
+        """How many messages are due within each of these times from a moment on, and not within the
+        one before. The bounds rise."""
+        counts = [0] * len(bounds_ms)
+        for slot in self._from(now_ms):
+            index = bisect_right(bounds_ms, slot.time_ms - now_ms)
+            if index < len(counts):
+                counts[index] += slot.number
+        return counts
+
+    def take_changed(self) -> dict[int, bytes]:
+        """Place and bytes of the pages that changed since the last call."""
+        changed, self._changed = sorted(self._changed), set()
+        places = (page * PAGE_BYTES for page in changed)
+        return {at: bytes(self._data[at : at + PAGE_BYTES]) for at in places}
+
+    def give_back(self, places: Iterable[int]) -> None:
+        """Pages of :meth:`take_changed` that could not be written; they count as changed."""
+        self._changed.update(at // PAGE_BYTES for at in places)
 
     def _at(self, step: int) -> int:
         return step % self._slots * SLOT.size
 
-    def _from(self, now_ms: int) -> list[Slot]:
+    def _from(self, now_ms: int) -> Iterator[Slot]:
         """The slots of the turn that begins at a moment, those without messages left out."""
         begin = now_ms // self._precision_ms
-        found = []
-        offset = begin % self._slots
-        for index, (step, first, last, number, magic) in enumerate(SLOT.iter_unpack(self._data)):
-            # Which step of the turn a slot stands for.
-            if step and step == begin + (index - offset) % self._slots:
-                found.append(Slot(step * self._precision_ms, first, last, number, magic))
-        return found
+        for _, slot in self._known():
+            if begin <= slot.time_ms // self._precision_ms < begin + self._slots:
+                yield slot
+
+    def _known(self) -> Iterator[tuple[int, Slot]]:
+        """Each slot that was written, of whatever turn, with its index."""
+        for place in range(0, len(self._data), PAGE_BYTES):
+            page = bytes(self._data[place : place + PAGE_BYTES])
+            if page == _ZERO_PAGE:
+                continue
+            for index, (step, *values) in enumerate(SLOT.iter_unpack(page), place // SLOT.size):
+                if step:
+                    yield index, Slot(step * self._precision_ms, *values)

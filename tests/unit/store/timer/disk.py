@@ -18,8 +18,11 @@ from kerolox.store.timer.steps import (
     Append,
     Entry,
     Hold,
+    Pause,
     Put,
     PutResult,
+    ReadCopies,
+    ReadDeletes,
     ReadEntry,
     ReadFile,
     ReadMessage,
@@ -47,6 +50,8 @@ class Record(NamedTuple):
     topic: str
     queue_offset: int
     properties: dict[str, str]
+    source: int = -1
+    """Offset of the record that it is a copy of."""
 
 
 @dataclass
@@ -146,9 +151,9 @@ class Disk:
             self.puts.append((self.now_ms, topic, properties))
         return found
 
-    def store(self, topic: str, properties: dict[str, str]) -> None:
+    def store(self, topic: str, properties: dict[str, str], source: int = -1) -> None:
         queue_offset = sum(record.topic == topic for record in self.records)
-        self.records.append(Record(topic, queue_offset, properties))
+        self.records.append(Record(topic, queue_offset, properties, source))
 
     # -- requests -------------------------------------------------------------------------------
     def _write(self, write: Callable[[], object]) -> None:
@@ -183,13 +188,25 @@ class Disk:
                 self._write(lambda: self._truncate(end))
             case Put():
                 return self._put(request)
-            case Hold():
+            case ReadCopies(topic, unique_key):
+                return {each.source for each in self._indexed(topic, unique_key)}
+            case ReadDeletes(unique_key):
+                found = self._indexed(TIMER_TOPIC, unique_key)
+                return {each.properties.get(PropertyKey.TIMER_DELETES) for each in found}
+            case Hold() | Pause():
                 pass
         return None
 
     def _record(self, offset: int) -> Record | None:
         index = offset // RECORD_BYTES
         return self.records[index] if self.retained <= index < len(self.records) else None
+
+    def _indexed(self, topic: str, unique_key: str) -> list[Record]:
+        return [
+            each
+            for each in self.records
+            if each.topic == topic and each.properties.get(PropertyKey.UNIQUE_KEY) == unique_key
+        ]
 
     def _entry(self, queue_offset: int) -> Entry | None:
         for index, record in enumerate(self.records):
@@ -221,7 +238,7 @@ class Disk:
 
     def _store(self, put: Put) -> None:
         properties = dict(put.properties)
-        self.store(put.topic, properties)
+        self.store(put.topic, properties, put.message.offset)
         if put.topic != TIMER_TOPIC:
-            assert PropertyKey.REAL_TOPIC not in properties
+            assert properties[PropertyKey.REAL_TOPIC] == put.topic
             self.puts.append((self.now_ms, put.topic, properties))

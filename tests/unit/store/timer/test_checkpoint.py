@@ -9,11 +9,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kerolox.protocol.bodies import BodyError
-from kerolox.store.timer.checkpoint import FILE_BYTES, TimerCheckpoint, decode_checkpoint
+from kerolox.store.timer.checkpoint import (
+    FILE_BYTES,
+    PASSED_MAX,
+    TimerCheckpoint,
+    decode_checkpoint,
+)
 from kerolox.store.timer.metrics import TimerMetrics, TimerVersion, TopicWaiting, decode_metrics
 
 _LONGS = st.integers(0, (1 << 63) - 1)
-_CHECKPOINTS = st.builds(TimerCheckpoint, *[_LONGS] * 7)
+_PASSED = st.lists(st.tuples(_LONGS, _LONGS), max_size=PASSED_MAX).map(tuple)
+_CHECKPOINTS = st.builds(TimerCheckpoint, *[_LONGS] * 7, passed=_PASSED)
 METRICS = (
     b'{"dataVersion":{"counter":2,"stateVersion":0,"timestamp":3},'
     b'"timingCount":{"T":{"count":1,"timeStamp":4}}}'
@@ -29,8 +35,30 @@ def test_a_check_point_has_the_layout_of_rocketmq() -> None:
 
 @given(_CHECKPOINTS)
 def test_a_check_point_is_read_as_it_was_written(point: TimerCheckpoint) -> None:
-    assert decode_checkpoint(point.encode()) == point
+    assert decode_checkpoint(point.encode()) == point._replace(passed=())
     assert decode_checkpoint(point.file()) == point
+
+
+def test_what_is_ours_counts_until_rocketmq_writes_the_file() -> None:
+    point = TimerCheckpoint(1, 2, 3, 4, 5, 6, 7, passed=((9, 8),))
+    data = bytearray(point.file())
+    assert bytes(data[:56]) == point.encode()
+    later = point._replace(last_read_ms=2, passed=())
+    data[:56] = later.encode()
+    assert decode_checkpoint(data) == later
+
+
+def test_more_pairs_than_the_file_has_space_for_leave_the_first_out() -> None:
+    point = TimerCheckpoint(passed=tuple((n, n) for n in range(PASSED_MAX + 3)))
+    assert len(point.file()) == FILE_BYTES
+    assert decode_checkpoint(point.file()).passed == point.passed[3:]
+
+
+@given(st.binary(min_size=30, max_size=30), st.integers(60, 4_000))
+def test_garbage_behind_the_numbers_is_no_pair(garbage: bytes, at: int) -> None:
+    data = bytearray(TimerCheckpoint(1, 2, 3, 4, 5, 6, 7).file())
+    data[at : at + len(garbage)] = garbage
+    assert decode_checkpoint(data).passed == ()
 
 
 def test_an_answer_without_a_data_version_is_read() -> None:

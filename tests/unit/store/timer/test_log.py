@@ -17,7 +17,6 @@ from kerolox.store.timer.log import (
     TimerLogFile,
     TimerUnit,
     UnitMagic,
-    chain,
     last_unit_at,
     place,
     unit_at,
@@ -139,24 +138,6 @@ def test_a_unit_that_can_t_be_one_ends_the_log(damage: dict[str, int]) -> None:
     assert (file.end, file.is_full) == (104, False)
 
 
-def test_a_chain_is_read_from_its_end_over_files() -> None:
-    files = Files(52 * 3 + 20)
-    last = {0: -1, 1: -1}
-    for number in range(9):
-        last[number % 2] = files.append(unit(last[number % 2], offset=number))
-    found = [each.offset for _, each in chain(files.read, last[0])]
-    assert found == [8, 6, 4, 2, 0]
-    assert [each.offset for _, each in chain(files.read, last[1])] == [7, 5, 3, 1]
-    assert list(chain(files.read, -1)) == []
-
-
-def test_a_chain_ends_where_its_units_are_gone_and_never_goes_round() -> None:
-    units = {104: unit(52), 52: unit(0)}
-    assert [position for position, _ in chain(units.get, 104)] == [104, 52]
-    forward = {52: unit(104), 104: unit(52)}
-    assert [position for position, _ in chain(forward.get, 104)] == [104]
-
-
 _SIZES = st.integers(FILE_BYTES_MIN, 400)
 
 
@@ -173,9 +154,7 @@ def test_what_was_written_is_read_at_whatever_length_of_files(
     read = files.files()
     assert [found for file in read for found in file] == written
     assert all(file.is_full for file in read[:-1])
-    for position in last.values():
-        expected = [each for each in written if each[0] <= position]
-        assert [p for p, _ in chain(files.read, position)][:1] == [p for p, _ in expected[-1:]]
+    assert all(files.read(position) == one for position, one in written)
 
 
 @given(st.integers(0, 6), st.integers(0, 51), st.binary(max_size=60))

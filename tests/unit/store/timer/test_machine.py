@@ -54,6 +54,8 @@ def test_a_message_comes_when_its_moment_is_there_and_not_before() -> None:
         "UNIQ_KEY": "a",
         "TIMER_DELAY_MS": "5300",
         "TIMER_OUT_MS": str(NOW + 5_000),
+        "REAL_TOPIC": "T",
+        "REAL_QID": "0",
         "TIMER_ENQUEUE_MS": str(NOW),
         "TIMER_DEQUEUE_MS": str(NOW + 6_000),
     }
@@ -198,6 +200,24 @@ def test_a_record_that_retention_deleted_is_counted() -> None:
     pass_time(disk, timer, NOW + 3_000)
     assert keys(disk) == ["b"]
     assert timer.counts.gone == 1
+
+
+@pytest.mark.parametrize("previous", [None, 156, 5_200])
+def test_a_chain_that_ends_early_gives_what_is_behind_and_others(previous: int | None) -> None:
+    """A unit in the middle is gone, or leads forward: that goes round nowhere."""
+    disk, timer = begin()
+    for number in range(4):
+        send(disk, str(number), 4_000)
+    send(disk, "later", 6_000)
+    disk.work(timer)
+    unit = unit_at(disk.log[0], 104, 104)
+    assert unit is not None
+    assert unit.previous == 52
+    data = bytes(52) if previous is None else unit._replace(previous=previous).pack()
+    disk.log[0][104:156] = data
+    pass_time(disk, timer, NOW + 8_000)
+    assert keys(disk) == ["3", "later"]
+    assert timer.counts.broken_chains == 1
 
 
 def test_after_a_long_stop_all_that_was_due_comes_first() -> None:

@@ -217,11 +217,9 @@ WAITING = {
 }
 
 
-def test_a_delivered_message_loses_its_place_and_keeps_its_moment() -> None:
+def test_a_delivered_message_keeps_its_place_and_its_moment() -> None:
     assert delivered(WAITING, 500, 2_000) == {
-        "KEYS": "k",
-        "UNIQ_KEY": "u",
-        "TIMER_OUT_MS": "1000",
+        **WAITING,
         "TIMER_ENQUEUE_MS": "500",
         "TIMER_DEQUEUE_MS": "2000",
     }

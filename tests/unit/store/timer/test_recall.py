@@ -9,14 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kerolox.protocol.codes import ResponseCode
+from kerolox.protocol.recall_handles import RecallError, RecallHandle, decode_handle
 from kerolox.store.timer.puts import ForTimer, Refused, TimerSettings, decide_put
-from kerolox.store.timer.recall import (
-    RecallError,
-    RecallHandle,
-    decide_recall,
-    decode_handle,
-    handle_of,
-)
+from kerolox.store.timer.recall import decide_recall, handle_of
 
 NOW = 1_700_000_000_123
 SETTINGS = TimerSettings()

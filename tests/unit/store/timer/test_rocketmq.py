@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from kerolox.message import java_hash
 from kerolox.store.timer.checkpoint import TimerCheckpoint, decode_checkpoint
-from kerolox.store.timer.log import TimerLogFile, TimerUnit, UnitMagic, chain, place, unit_at
+from kerolox.store.timer.log import TimerLogFile, TimerUnit, UnitMagic, place, unit_at
 from kerolox.store.timer.metrics import TimerMetrics, TimerVersion, TopicWaiting, decode_metrics
 from kerolox.store.timer.wheel import Slot, TimerWheel, wheel_bytes
 
@@ -88,7 +88,7 @@ def test_wheel_and_log_of_rocketmq_are_read() -> None:
     assert wheel.slot(NOW + 3_000) == Slot(NOW + 3_000, 0, 176, 1)
     assert wheel.slot(NOW + 5_000) == Slot(NOW + 5_000, 52, 228, 2)
     assert wheel.waiting(NOW) == 3
-    assert wheel.forget_lost(NOW, 280) is None
+    assert wheel.forget_lost(280) is None
     files = [TimerLogFile(log[start : start + FILE_BYTES], start) for start in (0, FILE_BYTES)]
     units = [found for file in files for found in file]
     assert [position for position, _ in units] == list(POSITIONS)
@@ -100,7 +100,10 @@ def test_wheel_and_log_of_rocketmq_are_read() -> None:
 
     for delay, last in ((3_000, 176), (5_000, 228)):
         numbers = [number for number, each in enumerate(DELAYS) if each == delay]
-        offsets = [unit.offset - 1_000 for _, unit in chain(read, last)]
+        offsets, position = [], last
+        while (unit := read(position)) is not None:
+            offsets.append(unit.offset - 1_000)
+            position = unit.previous
         assert offsets == numbers[::-1]
 
 

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from kerolox.store.timer.wheel import (
     NO_POSITION,
+    PAGE_BYTES,
     PRECISIONS_MS,
     SLOT,
     SLOTS,
@@ -74,7 +75,7 @@ def test_a_wheel_of_zeros_has_no_messages() -> None:
     _, wheel = small()
     assert all(wheel.slot(time_ms) is None for time_ms in range(0, 40_000, 500))
     assert wheel.waiting(0) == 0
-    assert wheel.forget_lost(0, 0) is None
+    assert wheel.forget_lost(0) is None
 
 
 @pytest.mark.parametrize("size", [0, 32, wheel_bytes(SMALL) - 1, wheel_bytes(SMALL) + 32])
@@ -83,26 +84,60 @@ def test_a_file_of_another_length_is_refused_with_both_lengths(size: int) -> Non
         TimerWheel(bytearray(size), 1_000, slots=SMALL)
 
 
-def test_what_the_log_lost_is_forgotten_in_this_turn_alone() -> None:
+def test_what_the_log_lost_is_forgotten_in_whatever_turn() -> None:
     _, wheel = small()
     for slot in (Slot(12_000, 52, 156, 2), Slot(13_000, 0, 104, 2), Slot(9_000, 520, 520, 1)):
         wheel.put(slot)
     assert wheel.waiting(10_000) == 4
     assert wheel.waiting(13_000) == 2
+    assert wheel.forget_lost(521) is None
     # The slot of 9 s stands for 29 s in a turn that begins with 10 s.
-    assert wheel.forget_lost(10_000, 157) is None
-    assert wheel.forget_lost(10_000, 156) == 52
+    assert wheel.forget_lost(520) == 520
+    assert wheel.slot(9_000) is None
+    assert wheel.forget_lost(156) == 52
     assert wheel.slot(12_000) is None
     assert wheel.slot(13_000) == Slot(13_000, 0, 104, 2)
-    assert wheel.forget_lost(9_000, 52) == 0
-    assert wheel.slot(9_000) is None
+    assert wheel.forget_lost(52) == 0
+    assert wheel.slot(13_000) is None
 
 
-def test_a_wheel_that_is_cleared_is_one_of_zeros() -> None:
+def test_what_changed_is_given_once_and_again_when_it_was_not_written() -> None:
     data, wheel = small()
+    assert wheel.take_changed() == {}
     wheel.add(3_000, 52)
-    wheel.clear()
-    assert data == bytearray(wheel_bytes(SMALL))
+    wheel.put(Slot(4_000, 104, 104, 1))
+    assert wheel.take_changed() == {0: bytes(data)}
+    assert wheel.take_changed() == {}
+    wheel.forget_lost(60)
+    assert wheel.slot(4_000) is None
+    found = wheel.take_changed()
+    assert found == {0: bytes(data)}
+    wheel.give_back(found)
+    assert wheel.take_changed() == found
+
+
+def test_of_a_large_wheel_the_pages_that_changed_are_given() -> None:
+    slots = 200
+    data = bytearray(wheel_bytes(slots))
+    wheel = TimerWheel(data, 1_000, slots=slots)
+    for step in (1, 2, 127, 128, 399):
+        wheel.add(step * 1_000, step * 52)
+    changed = wheel.take_changed()
+    assert list(changed) == [0, PAGE_BYTES, 3 * PAGE_BYTES]
+    again = bytearray(len(data))
+    for at, page in changed.items():
+        again[at : at + len(page)] = page
+    assert again == data
+    assert wheel.waiting(1_000) == 5
+    assert wheel.waiting(128_000) == 2
+
+
+def test_messages_ahead_are_counted_between_bounds() -> None:
+    _, wheel = small()
+    for seconds in (10, 10, 11, 14, 29):
+        wheel.add(seconds * 1_000, seconds * 52)
+    assert wheel.ahead(10_000, [1_000, 4_000, 5_000]) == [2, 1, 1]
+    assert wheel.ahead(11_000, [60_000]) == [3]
 
 
 _UNITS = st.lists(st.tuples(st.integers(1, 60), st.sampled_from([1, 1, 1, -1])), max_size=40)
@@ -140,7 +175,7 @@ def test_a_wheel_that_is_revised_by_the_log_is_the_one_of_that_log(
     data, again = small()
     for number, (step, weight) in enumerate(turn[:flushed]):
         again.add(step * 1_000, number * 52, weight)
-    first = again.forget_lost(20_000, kept * 52)
+    first = again.forget_lost(kept * 52)
     for number, (step, weight) in enumerate(turn[:kept]):
         if number * 52 >= min(begin * 52, flushed * 52, kept * 52 if first is None else first):
             again.revise(step * 1_000, number * 52, weight)
