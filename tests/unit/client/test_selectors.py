@@ -178,13 +178,16 @@ async def test_only_one_thing_chooses_the_queue(broker: FakeBroker) -> None:
     assert not broker.seen[SEND]
 
 
-async def test_a_delay_travels_as_its_level(broker: FakeBroker) -> None:
+async def test_a_delay_travels_as_its_level_to_brokers_without_a_timer(
+    broker: FakeBroker, caplog: pytest.LogCaptureFixture
+) -> None:
     settings = ProducerSettings(delay_levels="10s 1m")
     async with Producer("G", broker.address, settings=settings) as producer:
         await producer.send(MESSAGE, deliver_after=60)
         await producer.send(MESSAGE, deliver_after=timedelta(seconds=11), round_up=True)
         await producer.send_oneway(MESSAGE, deliver_after=10)
         await producer.send(MESSAGE, deliver_after=0)
+        assert caplog.text.count("has no timer") == 1
         with pytest.raises(MessageRejectedError, match="which no delay level has"):
             await producer.send(MESSAGE, deliver_after=30)
         with pytest.raises(MessageRejectedError, match="leave one of them out"):

@@ -22,10 +22,10 @@ from kerolox.message import (
 )
 from kerolox.protocol.names import (
     GROUP_CHARACTERS_MAX,
-    NOT_SENDABLE_TOPICS,
     RETRY_PREFIX,
     TOPIC_CHARACTERS_MAX,
     has_name_characters,
+    is_closed_topic,
     is_system_topic,
 )
 from kerolox.text import printable, wrong_type
@@ -47,7 +47,7 @@ def check_topic(topic: str) -> None:
 def check_send_topic(topic: str) -> None:
     """As :func:`check_topic`, and refuse the topics that only the broker writes."""
     check_topic(topic)
-    if topic in NOT_SENDABLE_TOPICS:
+    if is_closed_topic(topic):
         raise MessageRejectedError(f"topic {topic!r} is written by the broker only; use another")
 
 

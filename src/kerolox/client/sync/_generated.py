@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from concurrent.futures import Future
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Self
 
 import kerolox.client as aio
@@ -202,6 +202,7 @@ class Producer(Client):
         selector: QueueSelector | None = None,
         ordering_key: OrderingKey | None = None,
         deliver_after: Duration | None = None,
+        deliver_at: datetime | None = None,
         round_up: bool = False,
         timeout_ms: int | None = None,
     ) -> SendResult:
@@ -216,6 +217,7 @@ class Producer(Client):
         selector: QueueSelector | None = None,
         ordering_key: OrderingKey | None = None,
         deliver_after: Duration | None = None,
+        deliver_at: datetime | None = None,
         round_up: bool = False,
         timeout_ms: int | None = None,
     ) -> Future[SendResult]:
@@ -230,9 +232,14 @@ class Producer(Client):
         selector: QueueSelector | None = None,
         ordering_key: OrderingKey | None = None,
         deliver_after: Duration | None = None,
+        deliver_at: datetime | None = None,
         round_up: bool = False,
     ) -> None:
         """Send a message without waiting for an answer; nobody says whether it was stored."""
+
+    @runs
+    def recall(self, handle: str, *, timeout_ms: int | None = None) -> str:
+        """Take a message back that waits for its moment."""
 
     @runs
     def send_batch(

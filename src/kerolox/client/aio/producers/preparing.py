@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from kerolox import clock
-from kerolox.client.core.delays import Duration, delay_level
+from kerolox.client.core.delays import Timing, delay_level
 from kerolox.client.core.namespaces import queue_without_namespace, with_namespace
 from kerolox.client.core.sending.queue_choice import OrderingKey, select_by_hash
 from kerolox.client.core.sending.send import OutgoingMessage, in_namespace, outgoing_message
@@ -20,7 +20,7 @@ from kerolox.client.core.validate import (
 )
 from kerolox.client.threads import to_thread
 from kerolox.errors import MessageRejectedError
-from kerolox.message import Message, MessageQueue
+from kerolox.message import TIMERS, Message, MessageQueue
 
 if TYPE_CHECKING:
     from kerolox.client.aio.producers.plans import Plan
@@ -35,6 +35,17 @@ COMPRESS_IN_THREAD_BYTES_MIN = 256 * 1024
 
 TOPICS_CHECKED_MAX = 10_000
 """Topic names that are remembered as legal."""
+
+
+def _check_undelayed(message: Message) -> None:
+    given = [name for name in TIMERS if name in message.properties]
+    if message.delay_level:
+        given.append(f"delay_level {message.delay_level}")
+    if given:
+        raise MessageRejectedError(
+            f"the message has {given[0]}, and deliver_after or deliver_at is given, too; leave one"
+            " of them out"
+        )
 
 
 class Preparation:
@@ -83,22 +94,25 @@ class Preparation:
             outgoing = make()
         return in_namespace(outgoing, self._namespace) if self._namespace else outgoing
 
-    def delayed(
-        self, message: Message, after: Duration | None, *, round_up: bool = False
-    ) -> Message:
-        """The message with the delay level of a duration, if one is given.
+    def timed(self, message: Message, timing: Timing) -> Message:
+        """The message with the moment of its delivery, for brokers with a timer.
+
+        Raises:
+            MessageRejectedError: it has another one, or a delay level.
+        """
+        _check_undelayed(message)
+        properties = {**message.properties, timing.name: str(timing.ms)}
+        return dataclasses.replace(message, properties=properties)
+
+    def delayed(self, message: Message, timing: Timing, *, round_up: bool = False) -> Message:
+        """The message with the delay level of a moment, for brokers without a timer.
 
         Raises:
             MessageRejectedError: no level has it, or the message has one already.
         """
-        if after is None:
-            return message
-        if message.delay_level:
-            raise MessageRejectedError(
-                f"the message has delay_level {message.delay_level}, and deliver_after is given,"
-                " too; leave one of them out"
-            )
-        level = delay_level(after, self._settings.delays_ms, round_up=round_up)
+        _check_undelayed(message)
+        seconds = max(0.0, timing.seconds_left(clock.now_ms()))
+        level = delay_level(seconds, self._settings.delays_ms, round_up=round_up)
         return dataclasses.replace(message, delay_level=level)
 
     def chosen(

@@ -15,11 +15,13 @@ import time
 import uuid
 from asyncio import Future
 from collections.abc import Iterable
+from datetime import datetime
 from typing import TYPE_CHECKING, cast
 
 from kerolox import clock
 from kerolox.client.aio.client import Client
 from kerolox.client.aio.network.instance import HEARTBEAT_FIRST_MS, Member
+from kerolox.client.aio.network.timers import BrokerTimers
 from kerolox.client.aio.producers.delivery import Delivery, Submits, send_in_order
 from kerolox.client.aio.producers.fast_sends import FastSends
 from kerolox.client.aio.producers.open_requests import CHECK_INTERVAL_MS, OpenRequests
@@ -27,7 +29,7 @@ from kerolox.client.aio.producers.plans import Plan, Plans, TimeLimit
 from kerolox.client.aio.producers.preparing import Preparation, QueueSelector
 from kerolox.client.aio.settings import ProducerSettings
 from kerolox.client.core.checking import checked
-from kerolox.client.core.delays import Duration
+from kerolox.client.core.delays import Duration, timing
 from kerolox.client.core.life import SENDS_SECONDS_MAX
 from kerolox.client.core.namespaces import with_namespace
 from kerolox.client.core.routes import publish_queues
@@ -54,9 +56,11 @@ from kerolox.errors import (
     ClientClosedError,
     KeroloxError,
     MessageRejectedError,
+    TopicRouteNotFoundError,
 )
 from kerolox.message import Message, MessageExt, MessageQueue
 from kerolox.protocol.codes import RequestCode
+from kerolox.protocol.recall_handles import RecallError, decode_handle
 from kerolox.remoting.core.client_requests import SlowPathNeededError
 
 if TYPE_CHECKING:
@@ -115,6 +119,7 @@ class Producer(Client):
             self.settings.unit_mode,
         )
         self._plans = Plans(self.settings)
+        self._timers = BrokerTimers()
         self._requests = OpenRequests()
         self._reply_topics: dict[str, frozenset[str]] = {}
         self._faults: LatencyFaults | None = None
@@ -208,6 +213,7 @@ class Producer(Client):
         selector: QueueSelector | None = None,
         ordering_key: OrderingKey | None = None,
         deliver_after: Duration | None = None,
+        deliver_at: datetime | None = None,
         round_up: bool = False,
         timeout_ms: int | None = None,
     ) -> SendResult:
@@ -218,7 +224,8 @@ class Producer(Client):
             queue: where to; such a send is not retried, nor one with the next two.
             selector: chooses the queue among those of the topic.
             ordering_key: one queue for all of a key (:func:`select_by_hash`).
-            deliver_after, round_up: seconds or ``timedelta`` of a delay level; the next longer one.
+            deliver_after, deliver_at: seconds or ``timedelta`` until it comes, or the moment.
+            round_up: at brokers without a timer (4.x) take the next longer delay level.
             timeout_ms: limit of route, connection and retries together; None: ``send_timeout_ms``.
 
         Returns:
@@ -229,16 +236,14 @@ class Producer(Client):
             BrokerError: the broker refused it (the last one that was tried).
             ClientClosedError, RemotingError: closed meanwhile, no answer; it may be stored.
         """
-        if (
-            queue is not None
-            or selector is not None
-            or timeout_ms is not None
-            or round_up is not False
-        ):
+        if not (queue is selector is timeout_ms is None and round_up is False):
             check_ways(queue, selector, round_up, timeout_ms)
         try:
-            if deliver_after is not None:
-                message = self._preparation.delayed(message, deliver_after, round_up=round_up)
+            if deliver_after is not None or deliver_at is not None:
+                limit = self._time_limit(timeout_ms)
+                message = await self._timed(message, deliver_after, deliver_at, round_up, limit)
+                queue, selector = self._chosen(message, queue, selector, ordering_key)
+                return await self._send(message, queue, selector, limit)
             if ordering_key is not None or selector is not None:
                 queue, selector = self._chosen(message, queue, selector, ordering_key)
             sender = self._topic_senders.get(message.topic)
@@ -268,6 +273,7 @@ class Producer(Client):
         selector: QueueSelector | None = None,
         ordering_key: OrderingKey | None = None,
         deliver_after: Duration | None = None,
+        deliver_at: datetime | None = None,
         round_up: bool = False,
         timeout_ms: int | None = None,
     ) -> Future[SendResult]:
@@ -289,7 +295,8 @@ class Producer(Client):
             or round_up is not False
         ):
             check_ways(queue, selector, round_up, timeout_ms)
-        if selector is None and ordering_key is None and deliver_after is None:
+        is_now = deliver_after is None and deliver_at is None
+        if is_now and selector is None and ordering_key is None:
             try:
                 sender = self._topic_senders.get(message.topic)
             except (AttributeError, TypeError):
@@ -310,6 +317,7 @@ class Producer(Client):
                 selector=selector,
                 ordering_key=ordering_key,
                 deliver_after=deliver_after,
+                deliver_at=deliver_at,
                 round_up=round_up,
                 timeout_ms=timeout_ms,
             )
@@ -388,6 +396,7 @@ class Producer(Client):
         selector: QueueSelector | None = None,
         ordering_key: OrderingKey | None = None,
         deliver_after: Duration | None = None,
+        deliver_at: datetime | None = None,
         round_up: bool = False,
     ) -> None:
         """Send a message without waiting for an answer; nobody says whether it was stored.
@@ -397,7 +406,7 @@ class Producer(Client):
         Args:
             message: what to send.
             queue: where to.
-            selector, ordering_key, deliver_after, round_up: as of :meth:`send`.
+            selector, ordering_key, deliver_after, deliver_at, round_up: as of :meth:`send`.
 
         Raises:
             MessageRejectedError: the message is illegal; nothing was sent.
@@ -406,7 +415,9 @@ class Producer(Client):
         """
         if queue is not None or selector is not None or round_up is not False:
             check_ways(queue, selector, round_up, None)
-        message = self._preparation.delayed(message, deliver_after, round_up=round_up)
+        if deliver_after is not None or deliver_at is not None:
+            limit = self._time_limit(None)
+            message = await self._timed(message, deliver_after, deliver_at, round_up, limit)
         queue, selector = self._chosen(message, queue, selector, ordering_key)
         cluster, fast_sends = self._cluster or self._open_cluster(), self._fast_sends
         if (
@@ -423,6 +434,67 @@ class Producer(Client):
             queue = self._preparation.selected(selector, plan, message)
         target = queue or self._delivery.choose(plan, ())
         await self._delivery.deliver_oneway(cluster, plan, outgoing, target, limit)
+
+    async def _timed(
+        self,
+        message: Message,
+        after: Duration | None,
+        at: datetime | None,
+        round_up: bool,
+        limit: TimeLimit,
+    ) -> Message:
+        """The message with its moment: as a property where the brokers of its topic have a timer,
+        else as a delay level."""
+        cluster = self._sending_cluster(message)
+        when = timing(after, at)
+        if when is None:
+            return message
+        topic = with_namespace(self._namespace, message.topic)
+        plan = self._plans.get(topic) or await self._plans.make(cluster, topic, limit)
+        if await self._timers.are_there(cluster, plan.route, limit.deadline):
+            return self._preparation.timed(message, when)
+        return self._preparation.delayed(message, when, round_up=round_up)
+
+    async def recall(self, handle: str, *, timeout_ms: int | None = None) -> str:
+        """Take a message back that waits for its moment.
+
+        Args:
+            handle: ``recall_handle`` of its :class:`SendResult`, whoever sent it.
+            timeout_ms: time limit; None: ``send_timeout_ms``.
+
+        Returns:
+            The message's id. With a broker of RocketMQ 5 that does not say that there was one.
+
+        Raises:
+            MessageRejectedError: the text is no handle; nothing was sent.
+            BrokerError: the broker refused. Code 604: its moment is over, no message of the handle
+                waits, or it is another topic's or broker's. 16: ``recallMessageEnable`` is false.
+                3: the broker has no timer.
+            TopicRouteNotFoundError, RemotingError: nobody has the topic; no answer came.
+        """
+        try:
+            wanted = decode_handle(handle)
+        except RecallError as error:
+            raise MessageRejectedError(str(error)) from None
+        cluster, limit = self._open_cluster(), self._time_limit(timeout_ms)
+        address = cluster.master_address(wanted.broker_name)
+        if address is None:
+            async with limit.around(f"no route of topic {wanted.topic!r} came"):
+                await cluster.route(wanted.topic)
+            address = cluster.master_address(wanted.broker_name)
+        if address is None:
+            raise TopicRouteNotFoundError(
+                f"broker {wanted.broker_name!r}, which the handle names, has no master with topic"
+                f" {wanted.topic!r}"
+            )
+        fields = {"producerGroup": self.group, "topic": wanted.topic, "recallHandle": handle}
+        answer = await cluster.ask(
+            address,
+            RequestCode.RECALL_MESSAGE,
+            fields,
+            timeout_seconds=max(limit.seconds_left, 0.001),
+        )
+        return answer.ext_fields.get("msgId") or wanted.unique_key
 
     async def send_batch(
         self,

@@ -28,6 +28,7 @@ from kerolox.protocol.codes import FLAG_ONEWAY, RequestCode, ResponseCode
 from kerolox.protocol.command import RemotingCommand
 from kerolox.protocol.compression import COMPRESSION_MASK, CompressionType, compress_body
 from kerolox.protocol.names import DEFAULT_REGION, PROPERTIES_BYTES_MAX, RETRY_PREFIX
+from kerolox.protocol.recall_handles import RECALL_HANDLE_FIELD
 from kerolox.protocol.records import encode_batch
 
 _BATCH_ITEM_BYTES = 22 + 96
@@ -88,6 +89,30 @@ class SendResult(NamedTuple):
     def is_ok(self) -> bool:
         """Stored as securely as the broker is set to."""
         return self.status is SendStatus.SEND_OK
+
+    @property
+    def recall_handle(self) -> str:
+        """Of a message that waits for its moment: what :meth:`Producer.recall` takes it back by;
+        else empty."""
+        return ""
+
+
+class TimedSendResult(SendResult):
+    """That of a message which waits for its moment."""
+
+    _handle: str
+
+    @classmethod
+    def of(cls, result: SendResult, handle: str) -> TimedSendResult:
+        """The result with the handle that the broker gave."""
+        made = cls(*result)
+        made._handle = handle
+        return made
+
+    @property
+    def recall_handle(self) -> str:
+        """See :class:`SendResult`."""
+        return self._handle
 
 
 class OutgoingMessage(NamedTuple):
@@ -338,7 +363,7 @@ def send_result(
         offset_message_id, queue_offset = fields["msgId"], int(fields["queueOffset"])
     except (KeyError, ValueError) as error:
         raise RemoteProtocolError(f"send response of {address} is malformed: {error!r}") from None
-    return SendResult(
+    result = SendResult(
         status,
         message_id or offset_message_id,
         offset_message_id,
@@ -347,6 +372,8 @@ def send_result(
         fields.get(PropertyKey.MSG_REGION) or DEFAULT_REGION,
         fields.get(PropertyKey.TRACE_ON) != "false",
     )
+    handle = fields.get(RECALL_HANDLE_FIELD)
+    return TimedSendResult.of(result, handle) if handle else result
 
 
 BATCH_COUNT_MAX = 1_000
