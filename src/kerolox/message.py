@@ -59,7 +59,7 @@ class PropertyKey:
     TIMER_DELIVER = "TIMER_DELIVER_MS"
     TIMER_DELAY = "TIMER_DELAY_MS"
     TIMER_DELAY_SECONDS = "TIMER_DELAY_SEC"
-    """When clients of 5.x want a message delivered; brokers of 4.x do not know these three."""
+    """When a message is to be delivered (:data:`TIMERS`); brokers of 4.x know none."""
     TIMER_OUT = "TIMER_OUT_MS"
     TIMER_ENQUEUED = "TIMER_ENQUEUE_MS"
     TIMER_DEQUEUED = "TIMER_DEQUEUE_MS"
@@ -74,6 +74,11 @@ class PropertyKey:
     SINK = "KEROLOX_SINK"
     """Kerolox's own: the attempt that wrote a half message, see ``protocol.own.half_messages``."""
 
+
+TIMERS = frozenset(
+    (PropertyKey.TIMER_DELIVER, PropertyKey.TIMER_DELAY, PropertyKey.TIMER_DELAY_SECONDS)
+)
+"""A message with one of these is for a moment."""
 
 DEAD_LETTER_REASON = "DEAD_LETTER_REASON"
 """The property of a dead letter that says why it is one, when a listener gave a reason. RocketMQ

@@ -250,6 +250,15 @@ def test_an_end_stops_at_a_half_that_is_not_plain(halves: Bench, text: str) -> N
     assert halves.store.end_halves(3, 3, True, NOW, STORE_HOST).count == 0
 
 
+@pytest.mark.parametrize("name", ["TIMER_DELIVER_MS", "TIMER_DELAY_MS", "TIMER_DELAY_SEC"])
+def test_an_end_stops_at_a_half_whose_message_is_for_a_moment(halves: Bench, name: str) -> None:
+    fill(halves, TEXT)
+    text = properties(**HALF, CLUSTER="c", REAL_TOPIC="T", REAL_QID="1", **{name: "1"})
+    halves.append(b"1", text, topic=HALF_TOPIC.encode())
+    assert halves.store.end_halves(0, 2, True, NOW, STORE_HOST).count == 1
+    assert [run.is_plain for run in halves.store.half_runs("g", 0, 2, 1 << 20)[1]] == [True, False]
+
+
 def test_an_end_stops_when_the_store_refuses(halves: Bench) -> None:
     fill(halves, TEXT, TEXT)
     halves.store.set_max_message_size(0)

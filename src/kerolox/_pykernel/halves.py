@@ -9,7 +9,7 @@ from kerolox.kernel.append import HALF_QUEUE, HALF_RUNS_MAX, OP_PROPERTIES, REMO
 from kerolox.kernel.status import PutMessageStatus
 from kerolox.kernel.store import RecordStore
 from kerolox.kernel.values import HalfRun, HalvesEnded, Record
-from kerolox.message import ITEM_END, NAME_END, PropertyKey, property_value
+from kerolox.message import ITEM_END, NAME_END, TIMERS, PropertyKey, property_value
 from kerolox.protocol.codes import HOST_V6_MASK, TRANSACTION_MASK, MessageSysFlag
 from kerolox.protocol.names import HALF_TOPIC, OP_HALF_TOPIC, TOPIC_BYTES_MAX
 from kerolox.protocol.records import RecordView, parse_record
@@ -29,6 +29,7 @@ _ODD_NAMES = frozenset(
         PropertyKey.INNER_MULTI_DISPATCH,
         PropertyKey.TRANSACTION_CHECK_TIMES,
         PropertyKey.TRANSACTION_PREPARED_QUEUE_OFFSET,
+        *TIMERS,
     )
 )
 """A half with one of them needs the handler in Python."""

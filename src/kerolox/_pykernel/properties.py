@@ -10,7 +10,15 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from kerolox.message import ITEM_END, NAME_END, PropertyKey, encode_properties, is_true, tags_code
+from kerolox.message import (
+    ITEM_END,
+    NAME_END,
+    TIMERS,
+    PropertyKey,
+    encode_properties,
+    is_true,
+    tags_code,
+)
 
 SHAPES_MAX = 1_024
 """Tuples of names that are remembered; beyond it the memory starts anew."""
@@ -29,9 +37,7 @@ SLOW_NAMES = frozenset(
         PropertyKey.INNER_MULTI_DISPATCH,
         PropertyKey.MESSAGE_TYPE,
         PropertyKey.START_DELIVER_TIME,
-        PropertyKey.TIMER_DELIVER,
-        PropertyKey.TIMER_DELAY,
-        PropertyKey.TIMER_DELAY_SECONDS,
+        *TIMERS,
     )
 )
 """A text with one of these needs the handler in Python."""

@@ -44,6 +44,8 @@ from kerolox.broker.services.cleaning import CHECK_SECONDS, FIRST_CHECK_SECONDS,
 from kerolox.broker.services.filtered_pull import Arrivals
 from kerolox.broker.services.popping import Popping
 from kerolox.broker.services.replies import RepliesInFlight
+from kerolox.broker.services.timer import CLEAN_SECONDS as TIMER_CLEAN_SECONDS
+from kerolox.broker.services.timer import POLL_SECONDS as TIMER_POLL_SECONDS
 from kerolox.broker.services.writing import Writing
 from kerolox.broker.tables.assignments import Assignments
 from kerolox.broker.tables.tables import Tables
@@ -262,6 +264,8 @@ class Broker:
             await start.poll()
             self.parts = self._made_parts(store, start, store_address)
             self._load_tables()
+            self._cleanup.callback(self.parts.writing.timer.close)
+            self.parts.writing.timer.open(is_clean=self.recovery.clean)
             if self.parts.guards.accounts is not None:
                 self.parts.guards.accounts.load()
             if not start.role.current.is_slave:
@@ -409,6 +413,8 @@ class Broker:
         # Ended in the other order: who is answered a pull asks again until the ports are closed.
         self._cleanup.push_async_callback(self._end_held_pulls)
         self._cleanup.push_async_callback(self._end_held_sends)
+        # What it delivers is stored, and its last check point says so.
+        self._cleanup.push_async_callback(parts.writing.timer.stop)
         for seconds, work in (
             (TICK_SECONDS, self._tick),
             (EXPIRE_SECONDS, self._expire),
@@ -421,6 +427,9 @@ class Broker:
             (TROUBLE_SECONDS, self._retry_writes),
             (PROTECT_SECONDS, self._protect),
             (DELIVER_SECONDS, parts.writing.schedule.deliver_due),
+            (TIMER_POLL_SECONDS, parts.writing.timer.turn),
+            (config.timer_flush_interval_ms / 1000, parts.writing.timer.flush),
+            (TIMER_CLEAN_SECONDS, parts.writing.timer.clean),
             (config.transaction_check_interval / 1000, self._check_transactions),
             (SEARCH_SECONDS, parts.roles.search.poll),
         ):

@@ -12,7 +12,8 @@ together while many small ones come in), ``maxConnections``, ``maxConnectionsPer
 ``maxRequestsPerSecondPerAddress``, ``maxRequestsPerSecondPerAccount``, ``requestBurstMillis``,
 ``updateNamesrvAddrEnable`` (requests may change ``namesrvAddr``), ``aclFile`` (accounts; a system
 property of RocketMQ), ``aclStrict`` (access control without the gaps of RocketMQ 4.9.8) and some of
-:mod:`kerolox.broker.ha_settings`. Those of pops are in :mod:`kerolox.broker.pop_settings`.
+:mod:`kerolox.broker.ha_settings`. Those of pops are in :mod:`kerolox.broker.pop_settings`, and
+those of messages for a moment in :mod:`kerolox.broker.timer_settings`.
 
 What requests may change is said by each field (:mod:`kerolox.role_settings`): switches, limits and
 times. It is never what names a file, a folder, an address, a port or a topic, and nothing that the
@@ -37,8 +38,8 @@ from kerolox.addresses import (
     own_host,
     split_address,
 )
-from kerolox.broker.pop_settings import PopSettings
 from kerolox.broker.retention import parse_hours
+from kerolox.broker.timer_settings import TimerKeys
 from kerolox.broker.unused_settings import UNUSED_KEYS, warn_of_other_places
 from kerolox.config import setting_keys
 from kerolox.errors import ConfigError
@@ -90,7 +91,7 @@ DERIVED_KEYS = frozenset(("haListenPort", "storePathCommitLog", "useTLS"))
 
 
 @settings_dataclass(frozen=True, slots=True, kw_only=True)
-class BrokerConfig(PopSettings):
+class BrokerConfig(TimerKeys):
     """Settings of one broker; each field is the same-named key of ``broker.conf``.
 
     Times are milliseconds unless the name says otherwise, sizes bytes, ratios per cent.

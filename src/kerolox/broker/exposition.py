@@ -37,6 +37,8 @@ if TYPE_CHECKING:
 _TOPIC_LABELS = ("topic", "is_system")
 _GROUP_LABELS = ("topic", "consumer_group", "is_retry", "is_system")
 _QUEUE_LABELS = (*_GROUP_LABELS, "queue_id")
+TIMER_BOUNDS_SECONDS = (5, 60, 300, 900, 3_600, 14_400, 28_800, 86_400)
+"""``timerDist`` of RocketMQ 5."""
 LATENCY_ENDS_SECONDS = tuple(end / 1000 for end in LATENCY_ENDS_MS)
 
 
@@ -103,6 +105,7 @@ class BrokerExposition:
             "Open transactions",
             self._parts.writing.transactions.open_halves,
         )
+        self._measure_timer(families)
         measure_requests(
             families,
             self._parts.guards.limits.counts,
@@ -122,6 +125,45 @@ class BrokerExposition:
                     "Bytes of the log that are on no slave",
                     max(self._parts.store.max_physical_offset - replicated.offset, 0),
                 )
+
+    def _measure_timer(self, families: Families) -> None:
+        """Of messages for a moment, once there was one."""
+        service = self._parts.writing.timer
+        timer = service.timer
+        if timer is None:
+            return
+        lag, lag_ms = service.queue_lag()
+        for name, text, value in (
+            ("enqueue_lag", "Messages for a moment that are not in the wheel yet", lag),
+            ("enqueue_latency", "How long the first of them has waited, in milliseconds", lag_ms),
+            ("dequeue_lag", "Messages that are due and not delivered", timer.due),
+            ("dequeue_latency", "How far delivery is behind, in milliseconds", timer.lag_ms),
+        ):
+            families.gauge(f"rocketmq_timer_{name}", text, value)
+        families.gauge(
+            "kerolox_timer_lag_seconds", "How far delivery is behind", timer.lag_ms / 1000
+        )
+        counts = timer.counts
+        families.counter(
+            "rocketmq_timer_enqueue_total", "Messages taken into the wheel", counts.enqueued
+        )
+        families.counter(
+            "rocketmq_timer_dequeue_total", "Messages delivered at their moment", counts.delivered
+        )
+        families.counter(
+            "kerolox_timer_lost_total", "Messages for a moment that will not come", counts.lost
+        )
+        waiting = families.gauges("rocketmq_timing_messages", "Messages that wait", ("topic",))
+        for topic, count in timer.waiting.items():
+            waiting.add((topic,), max(count, 0))
+        snapshot = families.gauges(
+            "rocketmq_timer_message_snapshot",
+            "Messages that are due within so many seconds, and not within the bound before",
+            ("timer_bound_s",),
+        )
+        bounds_ms = [bound * 1_000 for bound in TIMER_BOUNDS_SECONDS]
+        for bound, count in zip(TIMER_BOUNDS_SECONDS, timer.ahead(bounds_ms), strict=True):
+            snapshot.add((str(bound),), count)
 
     def _measure_store(self, families: Families) -> None:
         store, stats = self._parts.store, self._parts.store.stats()

@@ -61,7 +61,7 @@ _REASONS = {
         namesrvDomain namesrvDomainSubgroup
     """,
     "it is for RocketMQ 5": """
-        timerWheelEnable timerMaxDelaySec timerStopEnqueue enableControllerMode controllerAddr
+        enableControllerMode controllerAddr
         storePathEpochFile litePullMessageEnable enableSlaveActingMaster
         enableRemoteEscape enableSingleTopicRegister enableSplitRegistration
         transactionCheckMaxTimeInMs autoMessageVersionOnTopicLen
@@ -76,6 +76,12 @@ _REASONS = {
         appendAckAsync appendCkAsync enableSkipLongAwaitingAck popPollingMapSize
         popLongPollingForceNotifyInterval enableNotifyAfterPopOrderLockRelease
         popConsumerKVServiceInit popConsumerKVServiceEnable popConsumerKVServiceLog
+    """,
+    "one task does all of the timer's work, and loses nothing": """
+        timerGetMessageThreadNum timerPutMessageThreadNum timerEnableDisruptor
+        timerEnableCheckMetrics timerCheckMetricsWhen timerSkipUnknownError timerWarmEnable
+        timerEnableRetryUntilSuccess timerMetricSmallThreshold timerProgressLogIntervalMs
+        timerInterceptDelayLevel
     """,
     "there is nothing that it could change": """
         messageStorePlugIn filterServerNums flushConsumerOffsetHistoryInterval

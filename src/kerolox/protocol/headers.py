@@ -241,6 +241,14 @@ class SendBackHeader(Header, frozen=True, kw_only=True):
     max_reconsume_times: Int32 | None = None
 
 
+class RecallMessageHeader(Header, frozen=True, kw_only=True):
+    """RECALL_MESSAGE (370)."""
+
+    producer_group: Name = ""
+    topic: TopicName
+    recall_handle: Keys
+
+
 class EndTransactionHeader(Header, frozen=True, kw_only=True):
     """END_TRANSACTION (37)."""
 

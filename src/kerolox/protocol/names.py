@@ -138,6 +138,12 @@ def is_system_topic(topic: str) -> bool:
     return topic in SYSTEM_TOPICS or topic.startswith(SYSTEM_TOPIC_PREFIX)
 
 
+def is_closed_topic(topic: str) -> bool:
+    """Whether clients may not send to a topic. RocketMQ lets them send to the timer's: what came
+    there would be stored under any topic that it names."""
+    return topic in NOT_SENDABLE_TOPICS or topic == TIMER_TOPIC
+
+
 def is_reserved_group(group: str) -> bool:
     """Whether a group is the broker's own by its name (``MixAll.isSysConsumerGroup``)."""
     return group.startswith(SYSTEM_GROUP_PREFIX)

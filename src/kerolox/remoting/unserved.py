@@ -1,7 +1,6 @@
 """Requests of codes that nobody handles: answered with code 3, and told to who operates the server.
 
-A client whose feature never works says little about it; the line in the log names the code. So does
-one for a topic whose messages ask for what is not done here.
+A client whose feature never works says little about it; the line in the log names the code.
 """
 
 from __future__ import annotations
@@ -11,7 +10,6 @@ import logging
 from kerolox.protocol.codes import VERSION
 from kerolox.protocol.command import RemotingCommand
 from kerolox.remoting.server import ServerConnection
-from kerolox.text import printable
 
 LOGGED_MAX = 1_024
 """Pairs of code and client that are remembered; what others ask is not told any more."""
@@ -26,7 +24,6 @@ class UnservedCodes:
         """``role``: who does not serve it, for the log."""
         self._role = role
         self._logged: set[tuple[int, str, int, int]] = set()
-        self._topics: set[str] = set()
 
     def answer(self, command: RemotingCommand, connection: ServerConnection) -> RemotingCommand:
         """The answer to a code without a handler.
@@ -39,13 +36,6 @@ class UnservedCodes:
             self._logged.add(client)
             self._log_once(command, connection)
         return command.not_supported()
-
-    def report_topic(self, topic: str, what: str) -> None:
-        """Say, once for each topic, what of its messages is not done here."""
-        if topic in self._topics or len(self._topics) >= LOGGED_MAX:
-            return
-        self._topics.add(topic)
-        _log.warning("%s: topic %s: %s", self._role, printable(topic), what)
 
     def _log_once(self, command: RemotingCommand, connection: ServerConnection) -> None:
         if len(self._logged) > LOGGED_MAX:

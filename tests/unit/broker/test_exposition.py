@@ -341,3 +341,24 @@ async def test_messages_that_are_out_have_figures(served: Served):
     assert figures["kerolox_consumer_inflight_seconds", labels] >= 0
     assert figures["rocketmq_pop_revive_retry_messages_total", ()] == 1
     assert figures["kerolox_held_pops", ()] == 0
+
+
+async def test_metrics_of_messages_for_a_moment_come_with_the_first(served: Served):
+    before = await served.figures()
+    assert not [name for name, _ in before if "timer" in name or "timing" in name]
+    async with peer_of(served.broker) as peer:
+        await peer.create_topic("Timed")
+        for _ in range(3):
+            answer = await peer.send("Timed", properties="TIMER_DELAY_SEC\x01120")
+            assert answer.code == 0
+    timer = served.broker.parts.writing.timer
+    await timer.turn()
+    found = await served.figures()
+    assert found["rocketmq_timing_messages", (("topic", "Timed"),)] == 3
+    assert found["rocketmq_timer_message_snapshot", (("timer_bound_s", "300"),)] == 3
+    assert found["rocketmq_timer_message_snapshot", (("timer_bound_s", "60"),)] == 0
+    assert found["rocketmq_timer_enqueue_total", ()] == 3
+    for name in ("enqueue_lag", "enqueue_latency", "dequeue_lag", "dequeue_latency"):
+        assert found[f"rocketmq_timer_{name}", ()] == 0
+    assert found["kerolox_timer_lag_seconds", ()] == 0
+    assert found["kerolox_timer_lost_total", ()] == 0

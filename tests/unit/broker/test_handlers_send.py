@@ -41,23 +41,6 @@ async def test_a_message_is_stored_where_the_answer_says(any_broker: Broker, any
     assert message.store_host == ("127.0.0.1", any_broker.port)
 
 
-async def test_times_of_delivery_of_5_are_told_once_for_each_topic(
-    any_broker: Broker, any_peer: Peer, caplog: pytest.LogCaptureFixture
-):
-    for topic in ("T", "U"):
-        await any_peer.create_topic(topic)
-    names = ("TIMER_DELIVER_MS", "TIMER_DELAY_MS", "TIMER_DELAY_SEC")
-    for topic, name in [("T", names[0]), ("T", names[0]), *(("U", each) for each in names)]:
-        assert (await any_peer.send(topic, properties=f"{name}\x019")).code == 0
-    # A proxy of 5.x that uses delay levels gives both.
-    await any_peer.create_topic("V")
-    await any_peer.send("V", properties="TIMER_DELIVER_MS\x019\x02DELAY\x011")
-    told = [each for each in caplog.messages if "to be delivered at a time" in each]
-    assert [each.split(":")[1] for each in told] == [" topic T", " topic U"]
-    assert "(TIMER_DELIVER_MS)" in told[0]
-    assert "127.0.0.1:" in told[0]
-
-
 @pytest.mark.parametrize("odd", [b"\xb1\xea", b"\\ud83d"], ids=["GBK", "half an emoji"])
 async def test_a_property_that_is_no_unicode_costs_nobody_his_connection(
     any_broker: Broker, any_peer: Peer, odd: bytes

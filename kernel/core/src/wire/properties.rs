@@ -87,7 +87,10 @@ pub fn inspect_half(text: &[u8]) -> HalfText<'_> {
             property::DELAY
             | property::INNER_MULTI_DISPATCH
             | property::TRANSACTION_CHECK_TIMES
-            | property::TRANSACTION_PREPARED_QUEUE_OFFSET => is_plain = false,
+            | property::TRANSACTION_PREPARED_QUEUE_OFFSET
+            | property::TIMER_DELIVER
+            | property::TIMER_DELAY
+            | property::TIMER_DELAY_SECONDS => is_plain = false,
             _ => {}
         }
     }
@@ -339,6 +342,9 @@ mod tests {
             ("DELAY", "1"),
             ("TRANSACTION_CHECK_TIMES", "1"),
             ("TRAN_PREPARED_QUEUE_OFFSET", "1"),
+            ("TIMER_DELIVER_MS", "1"),
+            ("TIMER_DELAY_MS", "1"),
+            ("TIMER_DELAY_SEC", "1"),
             ("c", "d\u{1}e"),
             ("REAL_QID", "8"),
         ];

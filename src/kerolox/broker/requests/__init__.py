@@ -19,6 +19,7 @@ from kerolox.broker.requests import (
     reply,
     roles,
     send,
+    timer,
     transaction,
 )
 from kerolox.remoting.router import Router
@@ -26,7 +27,7 @@ from kerolox.remoting.router import Router
 ROUTER: Router[Context] = Router()
 
 for _module in (
-    *(send, reply, transaction, pull, pop, pop_acks, query, client),
+    *(send, reply, transaction, timer, pull, pop, pop_acks, query, client),
     *(admin, accounts, monitor, roles),
 ):
     ROUTER.include(_module.router)

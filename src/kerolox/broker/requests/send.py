@@ -41,7 +41,14 @@ from kerolox.protocol.codes import (
     ResponseCode,
 )
 from kerolox.protocol.headers import SendBackHeader, SendMessageHeader
-from kerolox.protocol.names import DLQ_PREFIX, PROPERTIES_BYTES_MAX, RETRY_PREFIX, length_fault
+from kerolox.protocol.names import (
+    DLQ_PREFIX,
+    PROPERTIES_BYTES_MAX,
+    RETRY_PREFIX,
+    TIMER_TOPIC,
+    length_fault,
+)
+from kerolox.protocol.recall_handles import RECALL_HANDLE_FIELD
 from kerolox.protocol.records import decode_batch, decode_record
 from kerolox.remoting.router import Reply, Request, Router
 
@@ -57,11 +64,6 @@ VERSION_3_4_9 = 121
 """From this version on the client says how often a message may be retried."""
 
 UNIT_FLAG, UNIT_SUBSCRIBED_FLAG = 1, 2
-
-TIMERS = frozenset(
-    (PropertyKey.TIMER_DELIVER, PropertyKey.TIMER_DELAY, PropertyKey.TIMER_DELAY_SECONDS)
-)
-"""Properties of 5.x that say when a message is to be delivered. Nothing here honours them."""
 
 _log = logging.getLogger(__name__)
 
@@ -106,13 +108,14 @@ async def send_message(broker: Context, header: SendMessageHeader, request: Requ
     have one-letter names in the header."""
     refuse_without_buffers(broker)
     fields = fields_of_sends(broker)
+    more: dict[str, str] = {}
     try:
         topic = await checked_topic(broker, header, request)
         queue_id = chosen_queue(topic, header.queue_id)
         if header.batch:
-            put, transaction = await _store_batch(broker, header, request, topic, queue_id), ""
+            put = await _store_batch(broker, header, request, topic, queue_id)
         else:
-            put, transaction = await _store_one(broker, header, request, topic, queue_id)
+            put, more = await _store_one(broker, header, request, topic, queue_id)
         refuse_busy(put)
         code = code_of(broker, put)
     except BrokerError as error:
@@ -126,9 +129,7 @@ async def send_message(broker: Context, header: SendMessageHeader, request: Requ
         "queueId": queue_id,
         "queueOffset": put.queue_offset,
     }
-    if transaction:
-        done["transactionId"] = transaction
-    return Reply(code, None, {**done, **fields})
+    return Reply(code, None, {**done, **more, **fields})
 
 
 async def checked_topic(
@@ -202,9 +203,10 @@ def chosen_queue(topic: TopicConfig, queue_id: int) -> int:
 
 async def _store_one(
     broker: Context, header: SendMessageHeader, request: Request, topic: TopicConfig, queue_id: int
-) -> tuple[Put, str]:
-    """What became of it, and of a half message its ``transactionId``, which clients of 5.x need:
-    its UNIQ_KEY, unless that is longer than an id may be."""
+) -> tuple[Put, dict[str, str]]:
+    """What became of it, and what the answer says besides. Of a half message the
+    ``transactionId``, which clients of 5.x need: its UNIQ_KEY, unless that is longer than an id may
+    be. Of a message for a moment the ``recallHandle``."""
     record = _new_record(broker, header, request, topic, queue_id)
     dead_letters = _dead_letter_topic(broker, header, request)
     if dead_letters is not None:
@@ -216,16 +218,25 @@ async def _store_one(
     stored = {name: value for name, value in record.properties.items() if name != PropertyKey.WAIT}
     record.property_text = encode_properties(stored)
     if len(record.property_text) > PROPERTIES_BYTES_MAX:
-        return Put(PutMessageStatus.MESSAGE_ILLEGAL), ""
+        return Put(PutMessageStatus.MESSAGE_ILLEGAL), {}
     is_half = is_true(record.properties.get(PropertyKey.TRANSACTION_PREPARED, ""))
     # Clients before 4.6.1 leave the mark on messages of transactions that they give back by a
     # send; RocketMQ 4.9.8 takes these for halves and loses them.
     if is_half and not (record.reconsume_times > 0 and record.delay_level > 0):
         _check_transactions(broker)
         key = record.properties.get(PropertyKey.UNIQUE_KEY, "")
-        transaction = "" if length_fault("", key) else key
-        return await broker.writing.transactions.prepare(record), transaction
-    return await broker.writing.writer.put(record), ""
+        is_told = bool(key) and not length_fault("", key)
+        put = await broker.writing.transactions.prepare(record)
+        return put, {"transactionId": key} if is_told else {}
+    put = await broker.writing.writer.put(record)
+    if record.topic != TIMER_TOPIC or request.command.code == RequestCode.SEND_BATCH_MESSAGE:
+        return put, {}
+    from kerolox.store.timer.recall import handle_of
+
+    handle = handle_of(record.properties, broker.config.broker_name)
+    if handle is None or length_fault("", handle.unique_key):
+        return put, {}
+    return put, {RECALL_HANDLE_FIELD: handle.encode()}
 
 
 def _check_transactions(broker: Context) -> None:
@@ -279,14 +290,6 @@ def _new_record(
     broker: Context, header: SendMessageHeader, request: Request, topic: TopicConfig, queue_id: int
 ) -> NewRecord:
     properties = decode_properties(header.properties)
-    if not TIMERS.isdisjoint(properties) and PropertyKey.DELAY not in properties:
-        names = ", ".join(sorted(TIMERS.intersection(properties)))
-        broker.unserved.report_topic(
-            header.topic,
-            f"{request.connection.remote_address} sends messages that are to be delivered at a "
-            f"time ({names}), as clients of 5.x do; they are delivered at once here. Use a delay "
-            'level (DELAY) instead; a proxy of 5.x does with "useDelayLevel": true',
-        )
     properties[PropertyKey.CLUSTER] = broker.config.broker_cluster_name
     multiple = topic.topic_filter_type == "MULTI_TAG"
     return NewRecord(
@@ -445,6 +448,8 @@ def code_of(broker: Context, put: Put) -> ResponseCode:
     status = put.status
     if status == PutMessageStatus.PUT_OK:
         return ResponseCode.SUCCESS
+    if put.refused is not None:
+        raise BrokerError(put.refused.text, code=put.refused.code)
     if status == PutMessageStatus.FLUSH_DISK_TIMEOUT:
         return ResponseCode.FLUSH_DISK_TIMEOUT
     if status == PutMessageStatus.FLUSH_SLAVE_TIMEOUT:

@@ -27,7 +27,13 @@ from kerolox.broker.retention import (
     used_ratio,
 )
 from kerolox.kernel.store import CleanedStore
-from kerolox.protocol.names import HALF_TOPIC, LMQ_PREFIX, OP_HALF_TOPIC, SCHEDULE_TOPIC
+from kerolox.protocol.names import (
+    HALF_TOPIC,
+    LMQ_PREFIX,
+    OP_HALF_TOPIC,
+    SCHEDULE_TOPIC,
+    TIMER_TOPIC,
+)
 
 FIRST_CLEAN_SECONDS = 60.0
 FIRST_CHECK_SECONDS = 1.0
@@ -37,10 +43,10 @@ QUEUE_FILES_PER_STEP = 4
 QUEUES_PER_STEP = 64
 """Queues that are examined before others run."""
 
-_KEPT_TOPICS = frozenset((SCHEDULE_TOPIC, OP_HALF_TOPIC))
+_KEPT_TOPICS = frozenset((SCHEDULE_TOPIC, TIMER_TOPIC, OP_HALF_TOPIC))
 """Queues that stay when unused topics are cleaned."""
 
-_POSITIONED_TOPICS = frozenset((SCHEDULE_TOPIC, HALF_TOPIC, OP_HALF_TOPIC))
+_POSITIONED_TOPICS = frozenset((SCHEDULE_TOPIC, TIMER_TOPIC, HALF_TOPIC, OP_HALF_TOPIC))
 """Queues that stay when they are expired: the broker remembers its own positions in them. What came
 into a new queue before these would never be examined."""
 

@@ -14,20 +14,24 @@ import itertools
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from kerolox.broker.base import Base
 from kerolox.broker.config import BrokerConfig, BrokerSettings
 from kerolox.broker.errors import system_error
 from kerolox.broker.role import BrokerRole
+from kerolox.broker.services.timed_puts import TimedPuts
 from kerolox.broker.tables.filters import FilterTable
 from kerolox.kernel.append import Durability
 from kerolox.kernel.status import PutMessageStatus
 from kerolox.kernel.store import StoreKernel
 from kerolox.kernel.values import Batch, Record
-from kerolox.message import PropertyKey, decode_properties, encode_properties, is_true
-from kerolox.protocol.codes import TRANSACTION_MASK, MessageSysFlag
-from kerolox.protocol.names import SCHEDULE_TOPIC
+from kerolox.message import ITEM_END, PropertyKey, decode_properties, encode_properties, is_true
+from kerolox.protocol.codes import TRANSACTION_MASK, MessageSysFlag, ResponseCode
+from kerolox.protocol.names import SCHEDULE_TOPIC, TIMER_TOPIC
+
+if TYPE_CHECKING:
+    from kerolox.store.timer.puts import Refused
 
 
 class WriteGate:
@@ -156,6 +160,8 @@ class Put(NamedTuple):
     status: PutMessageStatus
     physical_offsets: Sequence[int] = ()
     queue_offset: int = 0
+    refused: Refused | None = None
+    """Why a message for a moment is not stored."""
 
     @property
     def is_stored(self) -> bool:
@@ -219,6 +225,7 @@ class RecordWriter:
         self,
         base: Base,
         filters: FilterTable,
+        timed: TimedPuts,
         gate: WriteGate,
         slaves: Slaves,
         *,
@@ -227,6 +234,7 @@ class RecordWriter:
         """Nothing is written yet.
 
         Args:
+            timed: says which records wait for a moment.
             gate: while it is closed every put ends with SERVICE_NOT_AVAILABLE.
             slaves: those that senders wait for while the broker is a SYNC_MASTER.
             on_delayed: called with the schedule queue of each message that is to come later, and
@@ -234,6 +242,7 @@ class RecordWriter:
         """
         self._store = base.store
         self._filters = filters
+        self._timed = timed
         self._gate = gate
         self._on_delayed = on_delayed
         self._now_ms = base.now_ms
@@ -314,6 +323,9 @@ class RecordWriter:
             return Unflushed(Put(PutMessageStatus.SERVICE_NOT_AVAILABLE))
         if len(record.body) > self._max_message_size:
             return Unflushed(Put(PutMessageStatus.MESSAGE_ILLEGAL))
+        refused = self._timed.place(record)
+        if refused is not None:
+            return Unflushed(_refused(refused))
         self._delay(record)
         text = record.property_text
         if text is None:
@@ -347,6 +359,14 @@ class RecordWriter:
             return Put(PutMessageStatus.SERVICE_NOT_AVAILABLE)
         if record.sys_flag & TRANSACTION_MASK or record.delay_level > 0:
             return Put(PutMessageStatus.MESSAGE_ILLEGAL)
+        given = record.properties
+        refused = self._timed.place(record)
+        if refused is not None:
+            return _refused(refused)
+        if record.topic == TIMER_TOPIC:
+            added = {k: v for k, v in record.properties.items() if given.get(k) != v}
+            end = (ITEM_END + encode_properties(added)).encode()
+            items = [(flag, body, text + end) for flag, body, text in items]
         batch = Batch(
             record.topic.encode(),
             record.queue_id,
@@ -422,6 +442,12 @@ class RecordWriter:
         if await self._slaves.wait(end_offset):
             return PutMessageStatus.PUT_OK
         return PutMessageStatus.FLUSH_SLAVE_TIMEOUT
+
+
+def _refused(why: Refused) -> Put:
+    is_illegal = why.code == ResponseCode.MESSAGE_ILLEGAL
+    status = PutMessageStatus.MESSAGE_ILLEGAL if is_illegal else PutMessageStatus.UNKNOWN_ERROR
+    return Put(status, refused=why)
 
 
 def _resolve(future: asyncio.Future[bool], value: bool) -> None:

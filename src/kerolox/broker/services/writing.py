@@ -8,6 +8,8 @@ from kerolox.broker.base import Base
 from kerolox.broker.services.bulk_ends import BulkEnds
 from kerolox.broker.services.cleaning import Cleaner
 from kerolox.broker.services.schedule import DelaySchedule
+from kerolox.broker.services.timed_puts import TimedPuts
+from kerolox.broker.services.timer import TimerService
 from kerolox.broker.services.transactions import Transactions
 from kerolox.broker.services.writer import RecordWriter, Slaves, WriteGate
 from kerolox.broker.tables.tables import Tables
@@ -29,7 +31,11 @@ class Writing:
         settings, store, now_ms = base.settings, base.store, base.now_ms
         self.gate = WriteGate(settings, base.role, store, now_ms)
         self.cleaner = Cleaner(settings, store, now_ms, self.gate.set_writable)
-        self.writer = RecordWriter(base, tables.filters, self.gate, slaves, on_delayed=on_delayed)
+        timed = TimedPuts(base, tables.topics)
+        self.writer = RecordWriter(
+            base, tables.filters, timed, self.gate, slaves, on_delayed=on_delayed
+        )
+        self.timer = TimerService(base, tables, self.gate, self.writer, timed)
         self.schedule = DelaySchedule(base, tables, self.gate, on_delivered=on_delivered)
         self.transactions = Transactions(base, tables, self.writer)
         self.bulk_ends = BulkEnds(base, self.transactions, self.writer)

@@ -33,7 +33,6 @@ from kerolox.protocol.names import (
     HALF_TOPIC,
     LMQ_PREFIX,
     NAME_CHARACTERS,
-    NOT_SENDABLE_TOPICS,
     OFFSET_MOVED_TOPIC,
     REPLY_TOPIC_SUFFIX,
     RETRY_PREFIX,
@@ -44,6 +43,7 @@ from kerolox.protocol.names import (
     TOPIC_BYTES_MAX,
     TOPIC_CHARACTERS_MAX,
     has_name_characters,
+    is_closed_topic,
     is_system_topic,
     length_fault,
 )
@@ -82,7 +82,7 @@ def check_sendable(topic: str) -> None:
     Raises:
         BrokerError: code 16; clients may not send to it.
     """
-    if topic in NOT_SENDABLE_TOPICS:
+    if is_closed_topic(topic):
         raise no_permission(f"Sending message to topic[{topic}] is forbidden.")
 
 
@@ -421,7 +421,7 @@ class TopicTable:
         # The kernel knows neither retry limits, nor topics that are closed to clients, nor that a
         # broker without write permission refuses ordered topics only.
         fast = (
-            name not in NOT_SENDABLE_TOPICS
+            not is_closed_topic(name)
             and not name.startswith((RETRY_PREFIX, DLQ_PREFIX))
             and topic.topic_filter_type == "SINGLE_TAG"
             and (writable or not topic.order)

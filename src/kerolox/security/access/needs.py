@@ -192,6 +192,7 @@ OF_LATER_CODES: Mapping[int, Rule] = {
     RequestCode.BATCH_ACK_MESSAGE: Rule((_popped_together,)),
     RequestCode.CHANGE_MESSAGE_INVISIBLETIME: Rule((_popped,)),
     RequestCode.POP_ROLLBACK: _ADMIN,
+    RequestCode.RECALL_MESSAGE: Rule((_topic("topic", Permission.PUB),)),
     # It may make the group, as a heartbeat does.
     RequestCode.GET_SUBSCRIPTIONGROUP_CONFIG: Rule((_group("group"),)),
     # It tells the secrets.
@@ -241,6 +242,8 @@ READING = frozenset(
         RequestCode.END_TRANSACTION,  # see STRICT
         RequestCode.GET_ALL_CONSUMER_OFFSET,
         RequestCode.GET_ALL_DELAY_OFFSET,
+        RequestCode.GET_TIMER_CHECK_POINT,
+        RequestCode.GET_TIMER_METRICS,
         RequestCode.CHECK_CLIENT_CONFIG,
         RequestCode.GET_BROKER_CLUSTER_ACL_INFO,
         RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG,

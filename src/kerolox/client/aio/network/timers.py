@@ -51,7 +51,7 @@ class BrokerTimers:
         addresses = [address for address in masters if address]
         for address in addresses:
             if not await self._is_there(cluster, address, deadline):
-                self._tell(address)
+                self._report(address)
                 return False
         return True
 
@@ -79,7 +79,7 @@ class BrokerTimers:
             self._without[address] = now + ASKED_AGAIN_SECONDS
         return is_there
 
-    def _tell(self, address: str) -> None:
+    def _report(self, address: str) -> None:
         if not self._is_told:
             self._is_told = True
             _log.warning(

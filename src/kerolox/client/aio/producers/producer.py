@@ -236,7 +236,8 @@ class Producer(Client):
             BrokerError: the broker refused it (the last one that was tried).
             ClientClosedError, RemotingError: closed meanwhile, no answer; it may be stored.
         """
-        if not (queue is selector is timeout_ms is None and round_up is False):
+        is_plain = queue is None and selector is None and timeout_ms is None
+        if not is_plain or round_up is not False:
             check_ways(queue, selector, round_up, timeout_ms)
         try:
             if deliver_after is not None or deliver_at is not None:

@@ -1,0 +1,329 @@
+"""Messages for a moment in a broker whose clock the test turns, on each kernel."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kerolox.broker.broker import Broker
+from kerolox.errors import StoreError
+from kerolox.message import MessageExt, encode_properties
+from kerolox.protocol.codes import RequestCode, ResponseCode
+from kerolox.protocol.names import TIMER_TOPIC
+from kerolox.protocol.records import encode_batch
+from kerolox.testing import Clock
+from tests.support.clients.peer import Peer, peer_of, small_config
+from tests.support.eventually import until
+
+pytestmark = pytest.mark.asyncio
+
+HOUR_MS = 3_600_000
+
+
+@asynccontextmanager
+async def running(
+    folder: Path, kernel: str, clock: Clock, **settings: Any
+) -> AsyncIterator[tuple[Broker, Peer]]:
+    config = small_config(folder, **settings)
+    async with Broker(config, kernel=kernel, clock_ms=clock) as broker, peer_of(broker) as peer:
+        await peer.create_topic("T")
+        yield broker, peer
+
+
+def text(**properties: object) -> str:
+    return encode_properties({name: str(value) for name, value in properties.items()})
+
+
+async def bodies(peer: Peer, queue_id: int = 0) -> list[bytes]:
+    return [message.body for message in await peer.messages("T", queue_id)]
+
+
+async def comes(peer: Peer, count: int = 1, queue_id: int = 0) -> list[MessageExt]:
+    async def has_come() -> bool:
+        return len(await peer.messages("T", queue_id)) >= count
+
+    await until(has_come, what="a message for a moment")
+    return await peer.messages("T", queue_id)
+
+
+async def enqueued(broker: Broker, count: int) -> None:
+    def are_enqueued() -> bool:
+        timer = broker.parts.writing.timer.timer
+        return timer is not None and timer.queue_offset >= count
+
+    await until(are_enqueued, what="the wheel")
+
+
+# -- puts -----------------------------------------------------------------------------------------
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("TIMER_DELAY_SEC", HOUR_MS // 1_000),
+        ("TIMER_DELAY_MS", HOUR_MS),
+        ("TIMER_DELIVER_MS", None),
+    ],
+)
+async def test_a_message_comes_at_its_moment_and_not_before(
+    tmp_path: Path, kernel: str, name: str, value: int | None
+) -> None:
+    clock = Clock()
+    async with running(tmp_path, kernel, clock) as (broker, peer):
+        due_ms = clock() + HOUR_MS
+        given = text(UNIQ_KEY="k", TAGS="a", **{name: value or due_ms})
+        answer = await peer.send("T", b"later", queue_id=2, properties=given)
+        assert (answer.code, answer.ext_fields["queueId"]) == (ResponseCode.SUCCESS, "2")
+        await enqueued(broker, 1)
+        clock.ahead_ms += HOUR_MS - 2_000
+        await broker.parts.writing.timer.turn()
+        assert await bodies(peer, 2) == []
+        clock.ahead_ms += 4_000
+        [message] = await comes(peer, queue_id=2)
+        assert (message.body, message.tags, message.queue_id) == (b"later", "a", 2)
+        assert message.properties[name] == str(value or due_ms)
+        assert int(message.properties["TIMER_OUT_MS"]) // 1_000 == (due_ms - 1) // 1_000 or value
+        assert message.properties["REAL_TOPIC"] == "T"
+        assert message.store_timestamp <= clock() + 1_000
+        # Tags of the real topic's queue are those of the message.
+        answer = await peer.pull("T", 2, tags="a")
+        assert answer.code == ResponseCode.SUCCESS
+
+
+async def test_levels_count_more_and_what_is_over_comes_at_once(
+    tmp_path: Path, kernel: str
+) -> None:
+    clock = Clock()
+    async with running(tmp_path, kernel, clock) as (broker, peer):
+        await peer.send("T", b"past", properties=text(TIMER_DELIVER_MS=clock() - 5))
+        assert await bodies(peer) == [b"past"]
+        await peer.send("T", b"level", properties=text(TIMER_DELAY_SEC=9, DELAY=18))
+        bounds = broker.parts.store.queue_bounds
+        assert bounds("SCHEDULE_TOPIC_XXXX", 17) == (0, 1)
+        assert bounds(TIMER_TOPIC, 0) == (0, 0)
+        assert TIMER_TOPIC not in broker.parts.tables.topics
+
+
+@pytest.mark.parametrize(
+    ("properties", "code", "words"),
+    [
+        ({"TIMER_DELAY_SEC": "x"}, 13, 'TIMER_DELAY_SEC is no number: "x"'),
+        ({"TIMER_DELAY_SEC": 3 * 86_400 + 9}, 13, "bigger than the max delay 259200000ms"),
+        ({"TIMER_DELAY_MS": 1 << 70}, 13, "timer message illegal"),
+        ({"TIMER_DELIVER_MS": 5, "TIMER_DEL_UNIQKEY": "T+k"}, 13, "is over"),
+        ({"TIMER_DELAY_SEC": 9, "TIMER_DEL_UNIQKEY": "U+k"}, 13, "another topic than T"),
+    ],
+)
+async def test_a_moment_that_cannot_be_is_refused_with_rocketmq_s_text(
+    tmp_path: Path, kernel: str, properties: dict[str, object], code: int, words: str
+) -> None:
+    async with running(tmp_path, kernel, Clock()) as (broker, peer):
+        answer = await peer.send("T", properties=text(**properties))
+        assert answer.code == code
+        assert words in (answer.remark or "")
+        assert answer.ext_fields["TRACE_ON"] == "true"
+        assert broker.parts.store.max_physical_offset == 0
+
+
+async def test_without_the_wheel_messages_for_a_moment_are_refused(
+    tmp_path: Path, kernel: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    clock = Clock()
+    async with running(tmp_path, kernel, clock) as (_, peer):
+        assert (await peer.send("T", properties=text(TIMER_DELAY_SEC=9))).code == 0
+    async with running(tmp_path, kernel, clock, timer_wheel_enable=False) as (broker, peer):
+        assert "timerWheelEnable=false: messages for a moment that wait" in caplog.text
+        answer = await peer.send("T", properties=text(TIMER_DELAY_SEC=9))
+        assert answer.code == ResponseCode.SYSTEM_ERROR
+        assert "timerWheelEnable is false" in (answer.remark or "")
+        clock.ahead_ms += HOUR_MS
+        await broker.parts.writing.timer.turn()
+        assert await bodies(peer) == []
+    async with running(tmp_path, kernel, clock) as (_, peer):
+        await comes(peer)
+
+
+async def test_a_slot_that_is_full_refuses_more(tmp_path: Path, kernel: str) -> None:
+    clock = Clock()
+    async with running(tmp_path, kernel, clock, timer_congest_num_each_slot=1) as (broker, peer):
+        given = text(TIMER_DELIVER_MS=clock() + HOUR_MS)
+        for _ in range(2):
+            assert (await peer.send("T", properties=given)).code == 0
+        await enqueued(broker, 2)
+        answer = await peer.send("T", properties=given)
+        assert answer.code == ResponseCode.SYSTEM_ERROR
+        assert "under flow control, max num limit is 2" in (answer.remark or "")
+
+
+async def test_a_batch_for_a_moment_waits_as_a_whole(tmp_path: Path, kernel: str) -> None:
+    clock = Clock()
+    async with running(tmp_path, kernel, clock) as (broker, peer):
+        items = encode_batch([(0, b"one", b"UNIQ_KEY\x011"), (0, b"two", b"UNIQ_KEY\x012")])
+        given = text(TIMER_DELAY_SEC=9, WAIT="true")
+        answer = await peer.send(
+            "T", items, queue_id=1, properties=given, code=RequestCode.SEND_BATCH_MESSAGE, m="true"
+        )
+        assert answer.code == ResponseCode.SUCCESS
+        assert len(answer.ext_fields["msgId"].split(",")) == 2
+        await enqueued(broker, 2)
+        assert await bodies(peer, 1) == []
+        clock.ahead_ms += 12_000
+        found = await comes(peer, 2, queue_id=1)
+        assert [(each.body, each.unique_key) for each in found] == [(b"one", "1"), (b"two", "2")]
+
+
+async def test_clients_cannot_put_messages_into_the_timer_s_topic(
+    tmp_path: Path, kernel: str
+) -> None:
+    async with running(tmp_path, kernel, Clock()) as (_, peer):
+        await peer.send("T", properties=text(TIMER_DELAY_SEC=9))
+        stray = text(TIMER_OUT_MS=5, REAL_TOPIC="T", REAL_QID=0)
+        answer = await peer.send(TIMER_TOPIC, b"stray", properties=stray)
+        assert answer.code == ResponseCode.NO_PERMISSION
+
+
+# -- restarts -------------------------------------------------------------------------------------
+@pytest.mark.parametrize("lost", [(), ("timerwheel",), ("timerlog",), ("timerwheel", "timerlog"),
+                                  ("timerwheel", "timerlog", "config/timercheck")])  # fmt: skip
+async def test_a_restart_keeps_all_that_waits_whatever_index_is_lost(
+    tmp_path: Path, kernel: str, lost: tuple[str, ...], caplog: pytest.LogCaptureFixture
+) -> None:
+    clock = Clock()
+    async with running(tmp_path, kernel, clock) as (broker, peer):
+        for number in range(20):
+            due_ms = clock() + 5_000 + number * 60_000
+            given = text(TIMER_DELIVER_MS=due_ms, UNIQ_KEY=number)
+            await peer.send("T", b"%d" % number, properties=given)
+        await enqueued(broker, 20)
+        clock.ahead_ms += 9_000
+        assert await comes(peer) != []
+    for name in lost:
+        path = tmp_path / "store" / name
+        assert path.exists()
+        shutil.rmtree(path) if path.is_dir() else path.unlink()
+    caplog.clear()
+    async with running(tmp_path, kernel, clock) as (broker, peer):
+        await enqueued(broker, 20)
+        timer = broker.parts.writing.timer.timer
+        assert timer is not None
+        assert timer.waiting == {"T": 19}
+        clock.ahead_ms += HOUR_MS
+        found = await comes(peer, 20)
+        await broker.parts.writing.timer.turn()
+        found = await peer.messages("T")
+        assert sorted(int(each.body) for each in found) == list(range(20))
+        assert timer.waiting == {}
+        assert ("the timer's wheel was built again in" in caplog.text) is bool(lost)
+
+
+async def test_the_files_are_rocketmq_s_and_made_with_the_first_message(
+    tmp_path: Path, kernel: str
+) -> None:
+    store = tmp_path / "store"
+    clock = Clock()
+    async with running(tmp_path, kernel, clock) as (broker, peer):
+        await peer.send("T")
+        await broker.parts.writing.timer.turn()
+        await broker.parts.writing.timer.flush()
+    names = ("timerwheel", "timerlog", "config/timercheck", "config/timermetrics")
+    assert [name for name in names if (store / name).exists()] == []
+    async with running(tmp_path, kernel, clock) as (broker, peer):
+        await peer.send("T", properties=text(TIMER_DELAY_SEC=9))
+        await enqueued(broker, 1)
+    assert (store / "timerwheel").stat().st_size == 38_707_200
+    assert (store / "timerlog" / "0".zfill(20)).stat().st_size == 100 << 20
+    assert (store / "config" / "timercheck").stat().st_size == 4_096
+    assert '"timingCount":{"T":{"count":1,' in (store / "config" / "timermetrics").read_text()
+    blocks = sum(each.stat().st_blocks for each in (store / "timerlog").iterdir())
+    assert (blocks + (store / "timerwheel").stat().st_blocks) * 512 < 100_000
+
+
+async def test_a_timer_log_of_another_length_stops_the_start_and_says_why(
+    tmp_path: Path, kernel: str
+) -> None:
+    async with running(tmp_path, kernel, Clock()) as (broker, peer):
+        await peer.send("T", properties=text(TIMER_DELAY_SEC=9))
+        await enqueued(broker, 1)
+    with pytest.raises(StoreError, match="mappedFileSizeTimerLog"):
+        async with running(tmp_path, kernel, Clock(), mapped_file_size_timer_log=1 << 20):
+            pass
+
+
+async def test_a_clock_that_jumps_loses_and_doubles_nothing(tmp_path: Path, kernel: str) -> None:
+    clock = Clock()
+    async with running(tmp_path, kernel, clock) as (broker, peer):
+        await peer.send("T", b"a", properties=text(TIMER_DELAY_SEC=60))
+        await enqueued(broker, 1)
+        clock.ahead_ms += HOUR_MS
+        await comes(peer, 1)
+        clock.ahead_ms = 0
+        await peer.send("T", b"b", properties=text(TIMER_DELAY_SEC=60))
+        await enqueued(broker, 2)
+        clock.ahead_ms += 30_000
+        await broker.parts.writing.timer.turn()
+        assert await bodies(peer) == [b"a"]
+        clock.ahead_ms += 40_000
+        await comes(peer, 2)
+        clock.ahead_ms += HOUR_MS
+        await broker.parts.writing.timer.turn()
+        assert await bodies(peer) == [b"a", b"b"]
+
+
+async def test_a_transaction_s_delay_counts_from_its_commit(tmp_path: Path, kernel: str) -> None:
+    clock = Clock()
+    async with running(tmp_path, kernel, clock) as (broker, peer):
+        given = text(TIMER_DELAY_SEC=60, TRAN_MSG="true", PGROUP="g", UNIQ_KEY="k")
+        half = await peer.send("T", b"x", properties=given, a="g", f=4)
+        assert half.code == ResponseCode.SUCCESS
+        clock.ahead_ms += 50_000
+        fields = {
+            "producerGroup": "g",
+            "tranStateTableOffset": half.ext_fields["queueOffset"],
+            "commitLogOffset": int(half.ext_fields["msgId"][-16:], 16),
+            "commitOrRollback": 8,
+            "msgId": "k",
+        }
+        assert (await peer.ask(RequestCode.END_TRANSACTION, fields)).code == ResponseCode.SUCCESS
+        await enqueued(broker, 1)
+        clock.ahead_ms += 50_000
+        await broker.parts.writing.timer.turn()
+        assert await bodies(peer) == []
+        clock.ahead_ms += 15_000
+        [message] = await comes(peer)
+        assert message.body == b"x"
+
+
+async def test_what_is_due_waits_while_nothing_can_be_stored(tmp_path: Path, kernel: str) -> None:
+    clock = Clock()
+    async with running(tmp_path, kernel, clock) as (broker, peer):
+        await peer.send("T", b"a", properties=text(TIMER_DELAY_SEC=60))
+        await enqueued(broker, 1)
+        broker.parts.writing.gate.set_writable(False)
+        clock.ahead_ms += HOUR_MS
+        await until(lambda: _is_holding(broker), what="a put that is tried again")
+        assert await bodies(peer) == []
+        broker.parts.writing.gate.set_writable(True)
+        await comes(peer)
+
+
+def _is_holding(broker: Broker) -> bool:
+    timer = broker.parts.writing.timer.timer
+    return timer is not None and timer.lag_ms > 0
+
+
+async def test_a_stop_of_its_work_by_settings_holds_messages_back(
+    tmp_path: Path, kernel: str
+) -> None:
+    clock = Clock()
+    async with running(tmp_path, kernel, clock, timer_stop_dequeue=True) as (broker, peer):
+        await peer.send("T", b"a", properties=text(TIMER_DELAY_SEC=60))
+        await enqueued(broker, 1)
+        clock.ahead_ms += HOUR_MS
+        await broker.parts.writing.timer.turn()
+        assert await bodies(peer) == []
+        body = b"timerStopDequeue=false"
+        assert (await peer.ask(RequestCode.UPDATE_BROKER_CONFIG, body=body)).code == 0
+        await comes(peer)
