@@ -147,10 +147,7 @@ class LiveBroker:
 
 def check_address(live: LiveBroker | None, claim: Claim, now_ms: int) -> None:
     """The claim's address may be its own: nobody lives there, or it is that broker itself.
-
-    Raises:
-        ContradictionError: another broker lives there, or the same one on a connection from
-            elsewhere.
+    ContradictionError: another broker does, or the same one on a connection from elsewhere.
     """
     others = 0 if live is None else live.others(claim.connection, now_ms)
     # One connection too many would push the broker's own out of those that are remembered.
@@ -167,10 +164,7 @@ def check_address(live: LiveBroker | None, claim: Claim, now_ms: int) -> None:
 
 def check_holder(holder: LiveBroker | None, claim: Claim, now_ms: int) -> None:
     """The claim's name and id may be its own: no other address has them, or that is dead, or gave
-    them to this one.
-
-    Raises:
-        ContradictionError: a live broker has them.
+    them to this one. ContradictionError: a live broker has them.
     """
     if holder is None or claim.address in (holder.address, holder.successor):
         return
@@ -186,11 +180,8 @@ def check_holder(holder: LiveBroker | None, claim: Claim, now_ms: int) -> None:
 
 
 def check_epoch(newest: int, holder: str, claim: Claim) -> None:
-    """A master is not older than one that had its place before. ``newest``: the highest epoch of
-    those; ``holder``: the address of the last one.
-
-    Raises:
-        ContradictionError: it is.
+    """A master is not older than one that had its place before; ContradictionError: it is.
+    ``newest``: the highest epoch of those; ``holder``: the address of the last one.
     """
     if claim.broker_id == MASTER_ID and claim.epoch is not None and claim.epoch < newest:
         raise ContradictionError(

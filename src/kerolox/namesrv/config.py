@@ -95,11 +95,7 @@ class NamesrvConfig(RoleSettings):
 
     @property
     def writer_address_lists(self) -> tuple[Addresses, ...]:
-        """The lists of ``writerAddresses``.
-
-        Raises:
-            ConfigError: one is malformed.
-        """
+        """The lists of ``writerAddresses``; ConfigError: one is malformed."""
         try:
             return parse_address_lists(self.writer_addresses)
         except ValueError as error:

@@ -57,11 +57,7 @@ class Gate:
         return not (self._addresses or self._subjects or self._control)
 
     def load(self) -> None:
-        """Read the accounts.
-
-        Raises:
-            ConfigError: they can't be read; the text says which file, and why.
-        """
+        """Read the accounts; ConfigError says which file can't be read, and why."""
         if self.accounts is not None:
             self.accounts.load()
 
@@ -69,12 +65,7 @@ class Gate:
         self, command: RemotingCommand, connection: ServerConnection, *, changes: bool
     ) -> tuple[RemotingCommand | None, str]:
         """The answer to a request that may not be done, None: it may; and the access key of who
-        proved to have an account.
-
-        Args:
-            command: the request.
-            connection: where it came from.
-            changes: it is one for writers.
+        proved to have an account. ``changes``: the request is one for writers.
         """
         if self.is_open or not (changes or self._restricts_readers):
             return None, ""

@@ -86,9 +86,7 @@ class KeyValues:
 
     def load(self) -> None:
         """Read the file, and the changes that it lacks; a missing one is an empty table.
-
-        Raises:
-            ConfigError: one can't be read, or is not of that shape.
+        ConfigError: one can't be read, or is not of that shape.
         """
         data = _read(self._path, f"put {self._path.name}.bak in its place")
         if data.strip():
@@ -162,9 +160,8 @@ class KeyValues:
     ) -> None:
         """Set a value. ``on_change`` is called as soon as it counts, before it is in the file.
 
-        Raises:
-            ConfigError: the table is full, or the value too long.
-            OSError: the file can't be written; the value counts until the next start.
+        ConfigError: the table is full, or the value too long. OSError: the file can't be written;
+        the value counts until the next start.
         """
         fault = (
             length_fault("namespace", namespace, NAME_BYTES_MAX)
@@ -198,9 +195,7 @@ class KeyValues:
         self, namespace: str, key: str, on_change: Callable[[], object] = _ignore
     ) -> None:
         """Remove a value; one that is not there is no error. ``on_change``: as of :meth:`put`.
-
-        Raises:
-            OSError: the file can't be written; the value is gone until the next start.
+        OSError: the file can't be written; the value is gone until the next start.
         """
         old = self._table.get(namespace, {}).pop(key, None)
         if old is not None:

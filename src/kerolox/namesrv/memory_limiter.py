@@ -60,10 +60,8 @@ class MemoryLimiter:
         """host → what is its part of these."""
 
     def check_address(self, host: str, of_connection: int, who: str) -> None:
-        """Whether one more broker of that host, and on a connection with so many, has space.
-
-        Raises:
-            TablesFullError: it has none.
+        """TablesFullError unless one more broker of that host, and on a connection with so many,
+        has space.
         """
         own = self._share(host).addresses
         if not _fits(own, self.addresses, 1, BROKERS_MAX):
@@ -79,9 +77,7 @@ class MemoryLimiter:
 
     def add_entry(self, host: str, topic: str, broker_name: str, of_broker: int, new: bool) -> None:
         """Count one more topic of a broker that has so many; ``new``: no broker has it yet.
-
-        Raises:
-            TablesFullError: it has no space.
+        TablesFullError: it has no space.
         """
         advice = "delete topics that nobody uses"
         if of_broker >= ENTRIES_OF_BROKER_MAX:

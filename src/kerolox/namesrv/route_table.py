@@ -143,15 +143,10 @@ class RouteTable:
 
     # -- registration -------------------------------------------------------------------------
     def start_registration(self, claim: Claim, now_ms: int) -> LiveBroker:
-        """A broker registers: it is alive from here on.
+        """A broker registers: it is alive from here on, and goes with the connection of its claim.
 
-        Args:
-            claim: who it is, and the connection that it came on; the broker goes with that.
-            now_ms: when it came.
-
-        Raises:
-            ContradictionError: a live broker has its place, or its address.
-            TablesFullError: there are too many brokers.
+        ContradictionError: a live broker has its place, or its address. TablesFullError: there are
+        too many brokers.
         """
         address = claim.address
         live = self.live.get(address)
@@ -201,9 +196,7 @@ class RouteTable:
 
     def put_topics(self, live: LiveBroker, topics: Iterable[TopicConfig]) -> bool:
         """Take some topics of a registration in; False when its broker is gone meanwhile.
-
-        Raises:
-            TablesFullError: there are too many topics; those that came before stay.
+        TablesFullError: there are too many topics; those that came before stay.
         """
         broker = self.brokers.get(live.broker_name)
         if broker is None or self.live.get(live.address) is not live:
@@ -215,12 +208,9 @@ class RouteTable:
     def finish_registration(
         self, live: LiveBroker, data_version: DataVersion, filter_servers: list[str] | None
     ) -> RegisterResult:
-        """All of a registration was taken in.
-
-        Args:
-            live: what :meth:`start_registration` gave.
-            data_version: version of the topics.
-            filter_servers: None (a broker before 3.0.11): what is known stays.
+        """All of a registration, which :meth:`start_registration` began, was taken in.
+        ``data_version``: of the topics. ``filter_servers`` of None (a broker before 3.0.11): what
+        is known stays.
         """
         if self.live.get(live.address) is not live:
             return RegisterResult()
@@ -266,10 +256,8 @@ class RouteTable:
     def unregister(
         self, *, address: str, broker_name: str, broker_id: int, connection: int, now_ms: int
     ) -> None:
-        """A broker says that it leaves; one that is not known is ignored.
-
-        Raises:
-            ContradictionError: it registered on another connection, which is there and not silent.
+        """A broker says that it leaves; one that is not known is ignored. ContradictionError: it
+        registered on another connection, which is there and not silent.
         """
         live = self.live.get(address)
         if live is None or (live.broker_name, live.broker_id) != (broker_name, broker_id):

@@ -86,10 +86,8 @@ class NameServer:
         return self._server.addresses
 
     async def start(self) -> None:
-        """Load the key-values and listen.
-
-        Raises:
-            ConfigError: the port is in use, or the key-values or a file of TLS can't be used.
+        """Load the key-values and listen; ConfigError: the port is in use, or the key-values or a
+        file of TLS can't be used.
         """
         self._key_values.load()
         self._handlers.gate.load()

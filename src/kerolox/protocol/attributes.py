@@ -100,10 +100,7 @@ GROUP_ATTRIBUTES: Mapping[str, Attribute] = {}
 
 def parse_attributes(text: str) -> dict[str, str]:
     """The changes that a tool asks for, by names with their signs; a value is empty where it is
-    taken away (``AttributeParser.parseToMap``).
-
-    Raises:
-        AttributesError: it is not of the form ``+name=value,-name``.
+    taken away (``AttributeParser.parseToMap``). AttributesError: no ``+name=value,-name``.
     """
     changes: dict[str, str] = {}
     # As Java's split: nothing follows the last comma.
@@ -122,12 +119,8 @@ def parse_attributes(text: str) -> dict[str, str]:
 def format_changes(wanted: Mapping[str, str | None], old: Mapping[str, str] | None) -> str:
     """What a tool asks for, as :func:`parse_attributes` reads it; empty: nothing is to be changed.
 
-    Args:
-        wanted: values by name; None: the attribute is to go.
-        old: the attributes that there are; None: none.
-
-    Raises:
-        AttributesError: a name or value is empty, or has what separates them on the way.
+    A value of None: the attribute is to go. AttributesError: a name or value is empty, or has what
+    separates them on the way.
     """
     old = old or {}
     parts = []

@@ -235,9 +235,7 @@ def decode_body(
     data: bytes | memoryview, body_type: type[_Body], *, lenient_bytes_max: int | None = None
 ) -> _Body:
     """Decode a JSON body; fastjson's bare and object keys are understood, up to that length.
-
-    Raises:
-        BodyError: it is no JSON, or a member is missing or has the wrong type.
+    BodyError: it is no JSON, or a member is missing or has the wrong type.
     """
     try:
         loaded = fastjson.loads(data, lenient_bytes_max=lenient_bytes_max)
@@ -254,9 +252,8 @@ def decode_request(data: bytes | memoryview, body_type: type[_Body]) -> _Body:
     the C++ client, and those in Python and Node.js above it, write enums as numbers, the .NET
     client has names of its own spelling, others write null where they have nothing.
 
-    Raises:
-        BodyError: also when it is longer than ``REQUEST_BODY_BYTES_MAX``, or a text in it longer
-            than its type allows (``names``).
+    BodyError: also when it is longer than ``REQUEST_BODY_BYTES_MAX``, or a text in it longer than
+    its type allows (``names``).
     """
     if len(data) > REQUEST_BODY_BYTES_MAX:
         raise BodyError(
@@ -286,9 +283,7 @@ def _decode_liberal(data: bytes | memoryview, body_type: type[_Body]) -> _Body:
 
 def encode_body(value: object) -> bytes:
     """Encode as fastjson does; structs, mappings, queues and lists may be nested.
-
-    Raises:
-        LocalProtocolError: a text has no encoding: it has half of a surrogate pair.
+    LocalProtocolError: a text has no encoding: it has half of a surrogate pair.
     """
     try:
         return fastjson.dumps(wire_value(value))
@@ -336,11 +331,7 @@ class _AsFastjson:
         self._values_left = LENIENT_BODY_VALUES_MAX
 
     def read(self, value: object, depth: int = 0) -> object:
-        """The value with all that is in it.
-
-        Raises:
-            FastjsonError: it has more than ``LENIENT_BODY_VALUES_MAX`` values.
-        """
+        """The value with all in it; FastjsonError: more than ``LENIENT_BODY_VALUES_MAX`` values."""
         self._values_left -= 1
         if self._values_left < 0:
             raise fastjson.FastjsonError(f"more than {LENIENT_BODY_VALUES_MAX} values")

@@ -107,20 +107,13 @@ class RemotingCommand:
         return bool(self.flag & FLAG_ONEWAY)
 
     def raise_for_code(self, address: str = "") -> None:
-        """Nothing, for a response of code 0. ``address``: whose response it is.
-
-        Raises:
-            BrokerError: it has another code.
-        """
+        """BrokerError, which names ``address``, unless it is a response of code 0."""
         if self.code != ResponseCode.SUCCESS:
             raise BrokerError.from_response(self.code, self.remark, address)
 
     def encode(self) -> bytes:
-        """The whole frame.
-
-        Raises:
-            LocalProtocolError: it would be longer than ``FRAME_BYTES_MAX``, or a text has no
-                encoding: it has half of a surrogate pair.
+        """The whole frame. LocalProtocolError: it would be longer than ``FRAME_BYTES_MAX``, or a
+        text has no encoding: it has half of a surrogate pair.
         """
         fields = HeaderFields(
             self.code,
@@ -150,11 +143,7 @@ class RemotingCommand:
 
     @classmethod
     def decode(cls, frame: bytes | memoryview) -> RemotingCommand:
-        """Decode a frame without its length field.
-
-        Raises:
-            RemoteProtocolError: the header is malformed.
-        """
+        """Decode a frame without its length field; RemoteProtocolError: the header is malformed."""
         serialize_type, header, body = split_frame(frame)
         known = _SERIALIZE_TYPES.get(serialize_type)
         if known is _JSON:

@@ -41,11 +41,7 @@ _PACKAGES = {CompressionType.LZ4: "lz4", CompressionType.ZSTD: "zstandard"}
 
 
 def check_compression(kind: CompressionType) -> None:
-    """Refuse a compression whose package is not installed.
-
-    Raises:
-        ConfigError: says which package it is.
-    """
+    """Refuse a compression whose package is not installed; the ConfigError says which it is."""
     package = _PACKAGES.get(kind)
     if package is not None and importlib.util.find_spec(package) is None:
         raise ConfigError(
@@ -55,12 +51,8 @@ def check_compression(kind: CompressionType) -> None:
 
 
 def compress_body(body: bytes, kind: CompressionType, *, level: int) -> bytes:
-    """The body compressed; :func:`inflate_body` is the way back.
-
-    Args:
-        body: as the user gave it.
-        kind: how; :func:`check_compression` tells whether it can be.
-        level: of zlib and ZSTD, 0 to 9; LZ4 has none, as with Java's producers.
+    """The body compressed; :func:`inflate_body` is the way back. :func:`check_compression` tells
+    whether it can be. ``level``: of zlib and ZSTD, 0 to 9; LZ4 has none, as with Java's producers.
     """
     if kind is CompressionType.LZ4:
         import lz4.frame
@@ -85,12 +77,7 @@ class CodecMissingError(RemoteProtocolError):
 
 def inflate_body(body: bytes, sys_flag: int, *, bytes_max: int = INFLATED_BYTES_MAX) -> bytes:
     """The body as the producer gave it. Bytes behind the compressed stream's end do not matter, as
-    for Java's clients.
-
-    Args:
-        body: as it was stored.
-        sys_flag: of its message; without the compression bit the body is returned as it is.
-        bytes_max: most bytes that a compressed body may have when it is inflated.
+    for Java's clients. Without the compression bit in ``sys_flag`` it is returned as it is.
 
     Raises:
         BodyTooLargeError: it inflates to more than ``bytes_max``.

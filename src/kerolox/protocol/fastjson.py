@@ -88,13 +88,8 @@ def loads(
     """Read JSON or what fastjson writes. Bare keys become int where they are numbers, object keys
     :class:`MessageQueue` where they have its members, else a tuple of items.
 
-    Args:
-        data: the text.
-        lenient_bytes_max: the longest text that is read where it is no ordinary JSON, which takes
-            half a second a MiB; None: any.
-
-    Raises:
-        FastjsonError: it is neither.
+    FastjsonError: it is neither, or no ordinary JSON and longer than ``lenient_bytes_max`` (None:
+    any length): that takes half a second a MiB.
     """
     try:
         return _decode(data)

@@ -31,10 +31,8 @@ def encode_frame(header: bytes, body: bytes = b"", serialize_type: int = 0) -> b
 
 
 def split_frame(frame: bytes | memoryview) -> tuple[int, memoryview, memoryview]:
-    """Serialize type, header and body of a frame without its length field.
-
-    Raises:
-        RemoteProtocolError: the header is longer than the frame.
+    """Serialize type, header and body of a frame without its length field; RemoteProtocolError: the
+    header is longer than the frame.
     """
     view = memoryview(frame)
     if len(view) < _HEADER_WORD.size:
@@ -122,10 +120,8 @@ class FrameDecoder(_Splitter):
     def feed(self, data: bytes | bytearray | memoryview) -> list[bytes]:
         """Take bytes, give the frames that are complete now.
 
-        Raises:
-            RemoteProtocolError: a length field is negative, too small or too large, and no whole
-                frame came before it in this call (otherwise ``error`` is set, and the next call
-                raises).
+        RemoteProtocolError: a length field is negative, too small or too large, and no whole frame
+        came before it in this call (otherwise ``error`` is set, and the next call raises).
         """
         if self.error is not None:
             raise self.error

@@ -43,11 +43,8 @@ class Header(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
     @classmethod
     def decode(cls, ext_fields: Mapping[str, str]) -> Self:
-        """Convert the members of a header.
-
-        Raises:
-            HeaderFieldError: a required member is missing, or one does not fit its type, or is
-                longer than it allows (``names``).
+        """Convert the members of a header. HeaderFieldError: a required member is missing, or one
+        does not fit its type, or is longer than it allows (``names``).
         """
         try:
             header = msgspec.convert(ext_fields, cls, strict=False)
@@ -102,11 +99,8 @@ class SendMessageHeader(Header, frozen=True, kw_only=True):
 
     @classmethod
     def decode_short(cls, ext_fields: Mapping[str, str]) -> SendMessageHeader:
-        """Convert the members of SEND_MESSAGE_V2 (310) and SEND_BATCH_MESSAGE (320). Long names
-        mean nothing there: one request must not name two topics.
-
-        Raises:
-            HeaderFieldError: as :meth:`decode`.
+        """Convert the members of SEND_MESSAGE_V2 (310) and SEND_BATCH_MESSAGE (320), as
+        :meth:`decode`. Long names mean nothing there: one request must not name two topics.
         """
         long_names = {
             long: ext_fields[short]

@@ -10,10 +10,7 @@ _DIGITS_MAX = len(str(LONG_MAX))
 
 def java_long(text: str) -> int | None:
     """``Long.parseLong``: an optional sign and digits, without blanks or underscores. Digits of
-    other scripts, which Java takes, are refused.
-
-    Returns:
-        The number, or None where Java has a ``NumberFormatException``.
+    other scripts, which Java takes, are refused. None: Java has a ``NumberFormatException``.
     """
     digits = text[1:] if text[:1] in ("+", "-") else text
     if not digits.isascii() or not digits.isdigit():

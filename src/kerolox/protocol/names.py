@@ -195,16 +195,14 @@ def has_name_characters(name: str) -> bool:
 def length_fault(
     member: str, text: str, bytes_max: int = NAME_BYTES_MAX, *, is_topic: bool = False
 ) -> str | None:
-    """What is wrong with the length of a text: names the member, its length and the limit.
+    """What is wrong with the length of a text: names the member, its length and the limit. None:
+    it is short enough.
 
     Args:
         member: whose text it is, as the error is to name it.
         text: the text.
         bytes_max: how long it may be in UTF-8.
         is_topic: leave out a prefix of retries or dead letters.
-
-    Returns:
-        The error's text; None when the text is short enough.
     """
     size = len(text)
     if size * 4 <= bytes_max or (size <= bytes_max and text.isascii()):
@@ -226,14 +224,9 @@ def length_fault(
 
 
 def text_fault(value: object, *, member_format: str = "{}") -> str | None:
-    """The first text of a struct, or of those inside it, that is longer than its type allows.
-
-    Args:
-        value: the struct, or a list of structs.
-        member_format: how the error shows the member's wire name.
-
-    Returns:
-        As :func:`length_fault`; None when all are short enough.
+    """What :func:`length_fault` says of the first text of a struct, of those inside it, or of a
+    list of structs, that is longer than its type allows; None: nothing. ``member_format``: how the
+    error shows the member's wire name.
     """
     # Those of one type together: a body has tens of thousands, of which few texts are long.
     pending: list[list[object]] = [value if isinstance(value, list) else [value]]
@@ -291,9 +284,8 @@ def text_bounds(
 ) -> tuple[tuple[str, str, TextBound | None, bool], ...]:
     """The members of a struct that :func:`text_fault` examines.
 
-    Returns:
-        Of each its name, its wire name, the bound of its text (of each text of a list, of each key
-        of a map), and whether structs are inside.
+    Of each its name, its wire name, the bound of its text (of each text of a list, of each key of a
+    map), and whether structs are inside.
     """
     hints = get_type_hints(struct, include_extras=True)
     found = []

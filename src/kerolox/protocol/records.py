@@ -101,10 +101,8 @@ def is_body_right(body: bytes | memoryview, crc: int) -> bool:
 def head_packer(born_host: bytes, store_host: bytes) -> tuple[Callable[..., bytes], int, int]:
     """(pack function of everything before the body, host bits of the sys flag, fixed bytes).
 
-    Fixed bytes: the record's size without body, topic and properties.
-
-    Raises:
-        ValueError: a host has neither 8 nor 20 bytes.
+    Fixed bytes: the record's size without body, topic and properties. ValueError: a host has
+    neither 8 nor 20 bytes.
     """
     try:
         return _PACKERS[len(born_host), len(store_host)]
@@ -192,10 +190,8 @@ def decode_record(
     """Decode the record at ``position``; the message and the position behind it.
 
     A body that can't be inflated stays as it is stored, and ``body_error`` of the message says why:
-    one such record must not hold up those behind it.
-
-    Raises:
-        RemoteProtocolError: torn, wrong magic, or lengths that do not add up.
+    one such record must not hold up those behind it. RemoteProtocolError: torn, wrong magic, or
+    lengths that do not add up.
     """
     data = bytes(data)
     record = parse_record(data, position, len(data))
@@ -244,11 +240,8 @@ def head_size(head: bytes) -> int:
 
 
 def head_part(head: bytes, name: str) -> object:
-    """One field of a record that :func:`parse_record` has found sound.
-
-    Args:
-        head: the record's bytes before the body, at least.
-        name: of a field of ``MessageExt`` that is a number or a host.
+    """One field of a record that :func:`parse_record` has found sound, from its bytes before the
+    body. ``name``: of a field of ``MessageExt`` that is a number or a host.
     """
     if (fixed := _HEAD_FIELDS.get(name)) is not None:
         layout, position = fixed
@@ -272,11 +265,7 @@ def record_size(data: bytes | memoryview, position: int = 0) -> int:
 
 
 def store_time_of(data: mmap.mmap | bytes | memoryview, position: int = 0) -> int:
-    """When the record at ``position`` was stored, ms.
-
-    Raises:
-        RemoteProtocolError: it is torn.
-    """
+    """When the record at ``position`` was stored, ms; RemoteProtocolError: it is torn."""
     try:
         (sys_flag,) = _INT.unpack_from(data, position + _SYS_FLAG_AT)
         at = position + _HEAD.size + (20 if sys_flag & BORN_HOST_V6 else 8)
@@ -287,10 +276,8 @@ def store_time_of(data: mmap.mmap | bytes | memoryview, position: int = 0) -> in
 
 
 def records_before(data: memoryview, end: int) -> memoryview:
-    """Of records that follow each other those before the first with a queue offset of ``end``.
-
-    Raises:
-        RemoteProtocolError: one is torn.
+    """Of records that follow each other those before the first with a queue offset of ``end``;
+    RemoteProtocolError: one is torn.
     """
     position = 0
     try:
@@ -367,6 +354,7 @@ def decode_batch(
     count_max: int = BATCH_ITEMS_MAX,
 ) -> tuple[list[tuple[int, bytes, bytes]], int]:
     """Items of a SEND_BATCH_MESSAGE body: each (flag, body, property text), and where they end.
+    RemoteProtocolError: torn, or lengths that do not add up.
 
     Args:
         data: what holds the body.
@@ -374,9 +362,6 @@ def decode_batch(
         position: where the first item begins.
         end: where the body ends; None: with ``data``.
         count_max: most items to read.
-
-    Raises:
-        RemoteProtocolError: torn, or lengths that do not add up.
     """
     items: list[tuple[int, bytes, bytes]] = []
     unpack, unpack_size, fixed_bytes = _BATCH_ITEM.unpack_from, _SHORT.unpack_from, _BATCH_ITEM.size

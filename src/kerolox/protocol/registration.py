@@ -112,11 +112,8 @@ def encode_registration(body: RegisterBody, *, compressed: bool = False) -> byte
 
 
 class RegistrationReader:
-    """Reads the body of a registration piece by piece, as often as it is asked to.
-
-    Attributes:
-        data_version: the version of the topics; known when all pieces were read.
-        filter_servers: known then, too.
+    """Reads the body of a registration piece by piece, as often as it is asked to. When all pieces
+    were read it knows ``data_version``, of the topics, and ``filter_servers``.
     """
 
     def __init__(self, body: bytes, *, compressed: bool, is_wrapped: bool = True) -> None:
@@ -128,10 +125,8 @@ class RegistrationReader:
         self._is_compressed = is_wrapped and (compressed or body[:1] == _ZLIB)
 
     def pieces(self) -> Iterator[list[TopicConfig]]:
-        """The topics, some at a time; a piece without any is a step on the way.
-
-        Raises:
-            BodyError: the body is malformed, a name too long, or there is too much of something.
+        """The topics, some at a time; a piece without any is a step on the way. BodyError: the body
+        is malformed, a name too long, or there is too much of something.
         """
         if not self._body:
             return

@@ -82,10 +82,8 @@ def encode_json_header(fields: HeaderFields) -> bytes:
 
 
 def decode_json_header(data: bytes | memoryview) -> HeaderFields:
-    """Decode a JSON header.
-
-    Raises:
-        RemoteProtocolError: it is no JSON object, a member has the wrong type, or it is too large.
+    """Decode a JSON header. RemoteProtocolError: it is no JSON object, a member has the wrong type,
+    or it is too large.
     """
     if len(data) >= CROWDED_BYTES_MIN:
         _check_size(data)
@@ -139,10 +137,8 @@ def _java_text(value: str | bool | float) -> str:
 
 
 def encode_binary_header(fields: HeaderFields) -> bytes:
-    """Encode in the ROCKETMQ encoding.
-
-    Raises:
-        LocalProtocolError: a number or a key does not fit its field.
+    """Encode in the ROCKETMQ encoding; LocalProtocolError: a number or a key does not fit its
+    field.
     """
     remark = b"" if fields.remark is None else fields.remark.encode()
     try:
@@ -163,10 +159,8 @@ def encode_binary_header(fields: HeaderFields) -> bytes:
 
 
 def decode_binary_header(data: bytes | memoryview) -> HeaderFields:
-    """Decode a ROCKETMQ header. A zero-length remark is None.
-
-    Raises:
-        RemoteProtocolError: a length points outside the header, or it is too large.
+    """Decode a ROCKETMQ header. A zero-length remark is None. RemoteProtocolError: a length points
+    outside the header, or it is too large.
     """
     _check_size(data)
     view = memoryview(data)

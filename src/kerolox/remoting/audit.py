@@ -180,13 +180,9 @@ class Audit:
     def denied(
         self, command: RemotingCommand, connection: Peer, reason: str, *, account: str = ""
     ) -> None:
-        """Access control denied a request.
+        """Access control denied a request, for a reason that has no secrets.
 
-        Args:
-            command: the request.
-            connection: where it came from.
-            reason: why; without secrets.
-            account: that was proven to be the asker's; empty: what the request says is told.
+        ``account``: what was proven to be the asker's; empty: what the request says is told.
         """
         self._refusal("denied", command, connection, account, {"reason": reason})
 

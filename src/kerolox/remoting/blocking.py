@@ -156,11 +156,7 @@ class BlockingConnection:
         """Send a request and wait for its response, which may carry an error code.
 
         ``command.opaque`` is set. Responses to other requests that arrive meanwhile are dropped.
-
-        Raises:
-            RequestTimeoutError: no response in time; the connection is closed.
-            ConnectionLostError: the peer closed it.
-            RemoteProtocolError: the peer sent no frame; the connection is closed.
+        RequestTimeoutError, ConnectionLostError and RemoteProtocolError leave it closed.
         """
         return self.ask([command], timeout_seconds)[0]
 
@@ -185,11 +181,8 @@ class BlockingConnection:
         timeout_seconds: float = 3.0,
     ) -> None:
         """Send requests, in one write, and have the response to each handed to its waiter by a
-        later :meth:`wait`. What ends the connection is handed to all that are open.
-
-        Raises:
-            LocalProtocolError: no frame can hold one of them; nothing is sent.
-            RemotingError: as for :meth:`send_frames`.
+        later :meth:`wait`. What ends the connection is handed to all that are open. Nothing is sent
+        by a LocalProtocolError: no frame can hold one of them.
         """
         self._check_open()
         frames = b"".join(map(self.encode, commands))
@@ -227,11 +220,8 @@ class BlockingConnection:
 
         A peer that can't get rid of its answers stops reading. So what arrives is read while the
         peer takes no bytes, and kept. The caller bounds it, by how many requests it has open.
-
-        Raises:
-            RequestTimeoutError: the peer took no byte for so long, and sent none.
-            RemoteProtocolError: more than ``UNREAD_BYTES_MAX`` has arrived; the connection is
-                closed.
+        RequestTimeoutError: the peer took no byte for so long, and sent none. RemoteProtocolError:
+        more than ``UNREAD_BYTES_MAX`` has arrived; the connection is closed.
         """
         self._check_open()
         view = memoryview(data)

@@ -48,12 +48,10 @@ class RequestCoalescer:
     """Decides whether a loop rests between its iterations, from what its connections take in."""
 
     def __init__(self, rest_seconds: float = 0.0, done: Callable[[], int] = lambda: 0) -> None:
-        """Nothing happens before ``start``.
+        """Nothing happens before ``start``. ``rest_seconds``: of each rest; 0: never rest.
 
-        Args:
-            rest_seconds: of each rest; 0: never rest.
-            done: a count of what was done so far, that is the same whether requests come in one by
-                one or together: messages stored and delivered, say.
+        ``done``: a count of what was done so far, that is the same whether requests come in one by
+        one or together: messages stored and delivered, say.
         """
         self.is_resting = False
         """Whether the loop rests after iterations that took something in: then ``arm`` is

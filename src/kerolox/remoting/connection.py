@@ -48,10 +48,8 @@ if sys.platform == "linux":
     import termios
 
     def has_arrived(descriptor: int) -> bool:
-        """Whether the peer's system has all that a socket was given (``SIOCOUTQ``).
-
-        Raises:
-            OSError: the socket is closed.
+        """Whether the peer's system has all that a socket was given (``SIOCOUTQ``); OSError: it is
+        closed.
         """
         unsent = fcntl.ioctl(descriptor, termios.TIOCOUTQ, bytes(4))
         return not any(unsent)
@@ -68,7 +66,8 @@ else:
 
 
 def have_reset(sock: socket.socket) -> None:
-    """Make the next close of a socket a reset, which Java clients hear at once.
+    """Make the next close of a socket a reset, which Java clients hear at once; OSError: it is
+    closed.
 
     A Java client whose connection is reset fails the requests that wait on it, and tries again.
     When the stream just ends it waits for each of them until its time is over
@@ -76,9 +75,6 @@ def have_reset(sock: socket.socket) -> None:
     way when a server stops. A reset drops what the peer's system has not received, so it comes
     after that (:func:`has_arrived`). What it has received, a Linux system still gives to its
     reader.
-
-    Raises:
-        OSError: the socket is closed.
     """
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESETS)
 
@@ -280,11 +276,7 @@ class FrameConnection(asyncio.BufferedProtocol):
                 self.abort()
 
     def send_command(self, command: RemotingCommand) -> None:
-        """Encode and write one command.
-
-        Raises:
-            LocalProtocolError: no frame can hold it.
-        """
+        """Encode and write one command; LocalProtocolError: no frame can hold it."""
         self.send(command.encode())
 
     def close(self) -> None:
@@ -302,11 +294,9 @@ class FrameConnection(asyncio.BufferedProtocol):
             self.gone.add_done_callback(lambda _: timer.cancel())
 
     def reset_when_sent(self) -> bool:
-        """Read no more, and end the connection by a reset once all that was written has arrived.
-
-        Returns:
-            It ends now; False: ask again soon. A system that does not say what has arrived closes
-            it as ever.
+        """Read no more, and end the connection by a reset once all that was written has arrived:
+        now, or if it gives False, later: ask again soon. A system that does not say what has
+        arrived closes it as ever.
         """
         if self.closed:
             return True

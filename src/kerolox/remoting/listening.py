@@ -28,19 +28,13 @@ _Place = tuple[socket.AddressFamily, _Address]
 
 
 async def listening_sockets(listen_host: str, port: int, backlog: int) -> list[socket.socket]:
-    """Sockets that listen on all addresses that ``listen_host`` names, on the same port; in their
-    order.
+    """Sockets that listen on all addresses that ``listen_host`` names, joined by ``;``, on the same
+    port, 0: a free one; in their order.
 
     ``*`` is all of IPv4, and of IPv6 where the machine has it. Sockets of IPv6 take no IPv4: each
-    family has its own. A host name is all of its addresses that this machine has.
-
-    Args:
-        listen_host: addresses and host names, joined by ``;``.
-        port: 0: a free one.
-        backlog: connections that the operating system may keep until they are accepted.
-
-    Raises:
-        ConfigError: one can't be listened on; the text names it and what to do.
+    family has its own. A host name is all of its addresses that this machine has. ``backlog``:
+    connections that the system may keep until they are accepted. ConfigError names the one that
+    can't be listened on, and what to do.
     """
     try:
         hosts = split_hosts(listen_host)

@@ -102,16 +102,11 @@ class Router(Generic[_Role]):
         *,
         changes: bool = False,
     ) -> Callable[[_Handler[_Role, _Header]], _Handler[_Role, _Header]]:
-        """Decorate the handler of a code.
+        """Decorate the handler of a code, whose header ``decode`` makes from the extFields.
 
-        Args:
-            code: the code.
-            decode: makes its header from the extFields.
-            changes: operators change something by it: the handler says what with
-                :meth:`~kerolox.remoting.audit.Audit.changed`; an error that it answers is told too.
-
-        Raises:
-            ValueError: the code has a handler already.
+        ``changes``: operators change something by it: the handler says what with
+        :meth:`~kerolox.remoting.audit.Audit.changed`; an error that it answers is told too.
+        ValueError: the code has a handler already.
         """
 
         def add(handler: _Handler[_Role, _Header]) -> _Handler[_Role, _Header]:
@@ -124,11 +119,7 @@ class Router(Generic[_Role]):
         return add
 
     def include(self, other: Router[_Role]) -> None:
-        """Take over all handlers of another router.
-
-        Raises:
-            ValueError: a code has a handler in both.
-        """
+        """Take over all handlers of another router; ValueError: a code has a handler in both."""
         for code, route in other.routes.items():
             self._add(code, route)
 

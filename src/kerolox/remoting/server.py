@@ -183,10 +183,7 @@ class ServerConnection(FrameConnection):
 
     async def request(self, command: RemotingCommand, *, timeout_seconds: float) -> RemotingCommand:
         """Ask the client, and wait for its response. Sets the command's opaque.
-
-        Raises:
-            RequestTimeoutError: none came in time.
-            ConnectionLostError: the connection is closed, or closes meanwhile.
+        ConnectionLostError: the connection is closed, or closes meanwhile.
         """
         what = f"request {command.code} to {self.remote_address}"
         if self.closed:
@@ -360,11 +357,7 @@ class RemotingServer:
         return self._connections.get(connection_id)
 
     async def start(self) -> None:
-        """Listen.
-
-        Raises:
-            ConfigError: the address can't be listened on; the text names it and what to do.
-        """
+        """Listen; ConfigError names the address that can't be listened on, and what to do."""
         loop, bounds = asyncio.get_running_loop(), self._connection_limits
         self._shared = Shared(loop, bounds.in_flight_max)
         sockets = await listening_sockets(self._host, self.port, bounds.backlog)

@@ -44,14 +44,11 @@ class SharedTimeSlices:
         self._lock = asyncio.Lock()
 
     async def run(self, steps: Iterable[_Step], take: Callable[[_Step], None]) -> None:
-        """Call ``take`` with each step, as many in a slice as its time allows.
+        """Call ``take`` with each step, as many in a slice as its time allows. Each step is made,
+        and taken, in much less than ``SLICE_SECONDS_MAX``; what either raises ends the work.
 
         Work that is done within ``START_SECONDS_MAX`` waits for nothing and nobody, as any small
         request. Whatever was examined before may have changed between two steps.
-
-        Args:
-            steps: each made, and taken, in much less than ``SLICE_SECONDS_MAX``.
-            take: what to do with one; what it or ``steps`` raises ends the work.
         """
         rest = iter(steps)
         is_over = _take_some(rest, take, START_SECONDS_MAX)

@@ -34,11 +34,8 @@ def certificate_fault_kind(error: ssl.SSLCertVerificationError) -> CertificateFa
 
 
 def certificate_fault(error: ssl.SSLCertVerificationError, *, authority_advice: str) -> str:
-    """Why a certificate is refused, and what to do.
-
-    Args:
-        error: the result of the check.
-        authority_advice: how this side comes to trust the one that has signed it.
+    """Why a certificate is refused, and what to do: ``authority_advice`` says how this side comes
+    to trust the one that has signed it.
     """
     text = error.verify_message
     match certificate_fault_kind(error):

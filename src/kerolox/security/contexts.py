@@ -25,14 +25,8 @@ class TlsContexts:
     _context: ssl.SSLContext | None
 
     def __init__(self, tls: Tls | Callable[[], Tls]) -> None:
-        """Files are read now.
-
-        Args:
-            tls: how connections are encrypted, or what gives that, which may change. A context
-                made elsewhere stays as it is.
-
-        Raises:
-            ConfigError: it is none of what ``tls=`` can be, or a file of it can't be used.
+        """Files are read now. What gives ``tls`` may give another one later; a context made
+        elsewhere stays as it is. ConfigError: it can be no ``tls=``, or a file of it can't be used.
         """
         self._given = tls if callable(tls) else lambda: tls
         self._read()

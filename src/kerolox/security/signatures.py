@@ -44,10 +44,8 @@ class SignedOrder:
     def text(self, fields: Mapping[str, str], *, remember: bool = False) -> bytes:
         """What is signed of header fields; halves of surrogate pairs are ``?``, as in Java.
 
-        Args:
-            fields: name → value.
-            remember: requests with these names will come again. Nothing happens when they are
-                unusually many or long, or when enough is remembered.
+        ``remember``: requests with these names will come again. Nothing happens when they are
+        unusually many or long, or when enough is remembered.
         """
         names = tuple(fields)
         values = self._known.get(names)

@@ -185,10 +185,8 @@ clients (``ssl.create_default_context()``)."""
 
 
 def context_of(tls: Tls) -> ssl.SSLContext | None:
-    """The context of connections; None: they are not encrypted.
-
-    Raises:
-        ConfigError: a file can't be used, or the context is one for servers.
+    """The context of connections; None: they are not encrypted. ConfigError: a file can't be used,
+    or the context is one for servers.
     """
     check_tls(tls)
     if isinstance(tls, ssl.SSLContext):
@@ -199,10 +197,8 @@ def context_of(tls: Tls) -> ssl.SSLContext | None:
 
 
 def check_tls(tls: object) -> None:
-    """Refuse what ``tls=`` can't be; files are not examined.
-
-    Raises:
-        ConfigError: it is something else, or a context for servers.
+    """Refuse by a ConfigError what ``tls=`` can't be, or a context for servers; files are not
+    examined.
     """
     if isinstance(tls, ssl.SSLContext):
         if tls.protocol == ssl.PROTOCOL_TLS_SERVER:
@@ -261,14 +257,11 @@ def handshake_fault(error: OSError) -> str:
 
 
 def why_closed(error: Exception | None, *, has_received: bool) -> str:
-    """What is known of the end of a connection with TLS; empty: nothing.
+    """What is known of the end of a connection with TLS; empty: nothing. ``has_received``:
+    something has come from there.
 
     With TLS 1.3 our side is done before the server has examined our certificate. What it finds
     comes with the first read, or is never said.
-
-    Args:
-        error: with which it ended.
-        has_received: something has come from there.
     """
     if isinstance(error, OSError) and handshake_fault_kind(error) is HandshakeFault.REFUSED:
         return handshake_fault(error)

@@ -45,12 +45,9 @@ class DoneOffsets:
 
     @classmethod
     def read(cls, offset_of: Callable[[str], int], max_offset: int) -> DoneOffsets:
-        """As a broker has it.
-
-        Args:
-            offset_of: the offset of a group in the queue; -1: there is none.
-            max_offset: of the queue; marks behind it are those of a topic that is gone, and count
-                for nothing.
+        """As a broker has it: ``offset_of`` gives the offset of a group in the queue, -1 where
+        there is none. Marks behind ``max_offset`` are those of a topic that is gone, and count for
+        nothing.
         """
         runs: list[tuple[int, int]] = []
         for number in range(1, RUNS_MAX + 1):

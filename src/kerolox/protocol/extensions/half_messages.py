@@ -38,10 +38,8 @@ class Attempt(NamedTuple):
 
     @property
     def text(self) -> str:
-        """``query/batch/partition/attempt``.
-
-        Raises:
-            ValueError: no property could hold it, or it could not be read again.
+        """``query/batch/partition/attempt``; ValueError: no property could hold it, or it could not
+        be read again.
         """
         text = "/".join(map(str, self))
         if Attempt.parse(text) != self:
@@ -78,10 +76,8 @@ class HalfSelection(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
     @classmethod
     def decode(cls, body: bytes) -> Self:
-        """Read a request's body; an empty one selects nothing.
-
-        Raises:
-            BodyError: it is none, or names too many attempts.
+        """Read a request's body; an empty one selects nothing. BodyError: it is none, or names too
+        many attempts.
         """
         return decode_request(body, cls) if body else cls()
 
@@ -158,10 +154,8 @@ class EndedHalves(NamedTuple):
 
     @classmethod
     def of(cls, answer: RemotingCommand) -> Self:
-        """Read the members of an answer with code 0.
-
-        Raises:
-            RemoteProtocolError: one is missing or no number.
+        """Read the members of an answer with code 0; RemoteProtocolError: one is missing or no
+        number.
         """
         members = answer.ext_fields
         try:
@@ -186,9 +180,7 @@ def end_half_messages_request(
 ) -> RemotingCommand:
     """The request to end the selected halves from offset ``start`` to before ``end`` of the half
     queue; ``end`` may lie behind the queue's. An empty range asks whether a broker knows it.
-
-    Raises:
-        ValueError: the selection is none that a request may have.
+    ValueError: the selection is none that a request may have.
     """
     fault = selection.fault(is_commit=commit)
     if fault:

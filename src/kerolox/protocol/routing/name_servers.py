@@ -32,11 +32,8 @@ KNOWN_TO_ALL = frozenset(
 
 
 def raise_for_name_server(answer: RemotingCommand, address: str) -> None:
-    """Nothing, for an answer of code 0 to a request that every name server knows.
-
-    Raises:
-        BrokerError: it has another code. Where the request is unknown the text says that what
-            answers is no name server.
+    """BrokerError, unless it is an answer of code 0 to a request that every name server knows.
+    Where the request is unknown the text says that what answers is no name server.
     """
     if answer.code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED:
         raise RequestCodeNotSupportedError(NOT_A_NAME_SERVER, address=address)

@@ -65,10 +65,8 @@ class TopicRoute:
 
     @classmethod
     def parse(cls, data: bytes) -> TopicRoute:
-        """Read the body of a GET_ROUTEINFO_BY_TOPIC response.
-
-        Raises:
-            RemoteProtocolError: no route in either form of JSON.
+        """Read the body of a GET_ROUTEINFO_BY_TOPIC response; RemoteProtocolError: no route in
+        either form of JSON.
         """
         try:
             loaded = loads(data)
@@ -179,11 +177,8 @@ def route_request(topic: str) -> RemotingCommand:
 
 
 def route_of(answer: RemotingCommand, address: str) -> TopicRoute | None:
-    """The route in a name server's answer; None: it knows no such topic.
-
-    Raises:
-        BrokerError: the name server at ``address`` refuses.
-        RemoteProtocolError: the body is no route.
+    """The route in a name server's answer; None: it knows no such topic. BrokerError: the one at
+    ``address`` refuses; RemoteProtocolError: the body is no route.
     """
     if answer.code == ResponseCode.TOPIC_NOT_EXIST:
         return None

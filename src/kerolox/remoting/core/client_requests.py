@@ -126,11 +126,9 @@ class Silence:
         """When the first request after that was written whose time is over."""
 
     def timed_out(self, asked_at: float, now: float) -> float | None:
-        """A request that was written at ``asked_at`` had no response.
-
-        Returns:
-            Since when the peer is silent, if that is for too long: look once more
-            (:meth:`lasts`), then give it up. None: it is not, or not yet.
+        """A request that was written at ``asked_at`` had no response: since when the peer is
+        silent, if that is for too long: look once more (:meth:`lasts`), then give it up. None: it
+        is not, or not yet.
         """
         if self.received_at > asked_at:
             return None

@@ -203,10 +203,9 @@ class Requests:
     ) -> None:
         """Nothing is asked yet.
 
-        Args:
-            arm: called with a deadline that is earlier than all: ask :meth:`next_check` when the
-                timer is to fire, which calls :meth:`expire`. It replaces the one before.
-            next_iteration: have :meth:`go_on` called in the next iteration of the event loop.
+        ``arm`` is called with a deadline that is earlier than all: ask :meth:`next_check` when the
+        timer is to fire, which calls :meth:`expire`. It replaces the one before. ``next_iteration``
+        has :meth:`go_on` called in the next iteration of the event loop.
         """
         self._arm = arm
         self._endings = Endings(next_iteration)

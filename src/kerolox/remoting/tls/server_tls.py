@@ -40,12 +40,8 @@ class ServerTls:
         watch_seconds: float = WATCH_SECONDS,
         clock: Callable[[], float] = time.time,
     ) -> None:
-        """No file is read before ``start``.
-
-        Args:
-            settings: of the role; mode ``disabled`` has no such object.
-            watch_seconds: between two checks of the files.
-            clock: seconds since the epoch, for what expires.
+        """No file is read before ``start``; then every ``watch_seconds``. Mode ``disabled`` has no
+        such object. ``clock``: seconds since the epoch, for what expires.
         """
         self._settings = settings
         self.is_enforcing = settings.tls_server_mode == ENFORCING
@@ -68,10 +64,8 @@ class ServerTls:
         return None if settings.tls_server_mode == DISABLED else cls(settings)
 
     def start(self) -> None:
-        """Read the files and begin to watch them; in the running loop.
-
-        Raises:
-            ConfigError: one can't be used, or settings contradict each other.
+        """Read the files and begin to watch them; in the running loop. ConfigError: one can't be
+        used, or settings contradict each other.
         """
         settings = self._settings
         self._loop = asyncio.get_running_loop()
@@ -99,10 +93,8 @@ class ServerTls:
             self.handshakes.stop()
 
     async def context(self) -> ssl.SSLContext:
-        """What a handshake begins with that another one than this class makes.
-
-        Raises:
-            OSError: there is none, since no certificate could be made.
+        """What a handshake begins with that another one than this class makes; OSError: no
+        certificate could be made.
         """
         context = self._context_now()
         if context is None and self._making is not None:

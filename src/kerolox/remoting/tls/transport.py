@@ -61,14 +61,11 @@ class TlsTransport(asyncio.Transport, asyncio.BufferedProtocol):
         buffer: memoryview,
         hello: bytes,
     ) -> None:
-        """Reading stops until ``begin``.
+        """Reading stops until ``begin``. This becomes the protocol of the socket's transport
+        ``below``.
 
-        Args:
-            below: the socket's transport, whose protocol this becomes.
-            above: the connection.
-            scheduler: of the handshake.
-            buffer: that all such transports read into, of ``CIPHER_BUFFER_BYTES``.
-            hello: what was read already.
+        ``hello``: what was read already. ``buffer``: all such transports read into it, of
+        ``CIPHER_BUFFER_BYTES``.
         """
         super().__init__()
         self.above = above

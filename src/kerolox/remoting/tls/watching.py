@@ -51,10 +51,8 @@ class CertificateWatch:
         self._task: asyncio.Task[None] | None = None
 
     def start(self, watch_seconds: float = WATCH_SECONDS) -> None:
-        """Read the files, and examine them again and again; in the running loop.
-
-        Raises:
-            ConfigError: one can't be used.
+        """Read the files, and examine them again and again; in the running loop. ConfigError: one
+        can't be used.
         """
         held = self._files.snapshot()
         self._have(held, *self._files.load())

@@ -86,10 +86,8 @@ NOBODY: Final[Addresses] = _Several(frozenset())
 
 
 def parse_addresses(text: str | None) -> Addresses:
-    """The addresses of a text, of one of the forms above.
-
-    Raises:
-        ValueError: it has none of them; says which part is wrong and what would be right.
+    """The addresses of a text, of one of the forms above; ValueError says which part is wrong and
+    what would be right.
     """
     if text is None or not text.strip():
         return NOBODY
@@ -110,10 +108,8 @@ def parse_addresses(text: str | None) -> Addresses:
 
 
 def parse_address_lists(text: str) -> tuple[Addresses, ...]:
-    """The lists of a setting, which joins them by ``;``; none where it is blank.
-
-    Raises:
-        ValueError: as :func:`parse_addresses`.
+    """The lists of a setting, which joins them by ``;``, as :func:`parse_addresses` reads each;
+    none where it is blank.
     """
     parts = (part.strip() for part in text.split(";"))
     return tuple(parse_addresses(part) for part in parts if part)

@@ -22,14 +22,8 @@ from kerolox.text import printable
 def put(
     files: AclFiles, account: AccountText, now_ms: int
 ) -> tuple[AccountText | None, AccountText | None]:
-    """Make an account, or change those of its members that are given (code 50).
-
-    Returns:
-        The account before and after.
-
-    Raises:
-        ConfigError: a member is wrong, or the file is or would be.
-        OSError: the file can't be written.
+    """Make an account, or change those of its members that are given (code 50); gives the account
+    before and after. ConfigError: a member is wrong, or the file is or would be.
     """
     with files.lock:
         files.poll(at_once=True)
@@ -45,11 +39,8 @@ def put(
 
 
 def delete(files: AclFiles, access_key: str, now_ms: int) -> AccountText | None:
-    """Take an account out of all files (code 51); returns what it was.
-
-    Raises:
-        ConfigError: there is none, or a file is wrong.
-        OSError: a file can't be written.
+    """Take an account out of all files (code 51); returns what it was. ConfigError: there is none,
+    or a file is wrong.
     """
     with files.lock:
         files.poll(at_once=True)
@@ -68,20 +59,10 @@ def delete(files: AclFiles, access_key: str, now_ms: int) -> AccountText | None:
 def replace_white(
     files: AclFiles, addresses: Iterable[str], file: str, now_ms: int
 ) -> tuple[list[str], list[str]]:
-    """Replace the global white list of one file (code 53).
+    """Replace the global white list of one file (code 53); gives the list before and after.
 
-    Args:
-        files: the files.
-        addresses: white lists; blank ones count for nothing.
-        file: its path, one of those in force; empty: the default one.
-        now_ms: the time.
-
-    Returns:
-        The list before and after.
-
-    Raises:
-        ConfigError: there is no such file, an address is none, or the file is wrong.
-        OSError: the file can't be written.
+    Blank addresses count for nothing. ``file`` is the path of one in force; empty: the default one.
+    ConfigError: there is no such file, an address is none, or the file is wrong.
     """
     texts = [each for each in addresses if each.strip()]
     for each in texts:

@@ -93,12 +93,7 @@ class AccessControl:
 
     # -- the decision ---------------------------------------------------------------------------
     def refusal(self, command: RemotingCommand, host: str) -> Refusal | None:
-        """Why a request may not be done; None: it may.
-
-        Args:
-            command: the request as it came.
-            host: the address of the peer, without a port.
-        """
+        """Why a request may not be done; None: it may. ``host``: of the peer, without a port."""
         steps = self.refusal_in_steps(command, host)
         while True:
             try:
@@ -134,13 +129,8 @@ class AccessControl:
     def refusal_of(
         self, command: RemotingCommand, host: str, needs: Iterable[Need]
     ) -> Refusal | None:
-        """Why what only a handler knows of a request may not be done; its signature is not examined
-         again.
-
-        Args:
-            command: a request that was not refused.
-            host: the address of the peer.
-            needs: what it needs besides.
+        """Why what only a handler knows that a request needs besides may not be done. The request
+        was not refused, so its signature is not examined again.
         """
         if self.is_white(host):
             return None

@@ -131,15 +131,10 @@ class Document:
 
 
 def read_document(data: bytes, where: str) -> Document:
-    """What a file says.
+    """What a file says; ``where`` is its path, for errors and warnings.
 
-    Args:
-        data: the file.
-        where: its path, for errors and warnings.
-
-    Raises:
-        ConfigError: it is too large, no YAML, or an account is wrong; the text names file and line,
-            and what would be right.
+    ConfigError: it is too large, no YAML, or an account is wrong; the text names file and line, and
+    what would be right.
     """
     if len(data) > FILE_BYTES_MAX:
         raise ConfigError(
@@ -155,9 +150,8 @@ def read_document(data: bytes, where: str) -> Document:
 def account_of(text: AccountText) -> Account:
     """The account that a text describes; permissions that are none deny.
 
-    Raises:
-        ValueError: a key is missing, too short or too long, a permission has another form, or the
-            white list is none. The text has no secret.
+    ValueError: a key is missing, too short or too long, a permission has another form, or the white
+    list is none. The text has no secret.
     """
     _check_key(text.access_key, "accessKey")
     _check_key(text.secret_key, "secretKey")
@@ -184,11 +178,7 @@ def account_of(text: AccountText) -> Account:
 
 
 def check_permissions(text: AccountText) -> None:
-    """Have only permissions that mean something (``Permission.checkResourcePerms``).
-
-    Raises:
-        ValueError: one does not.
-    """
+    """Refuse permissions that mean nothing by a ValueError (``Permission.checkResourcePerms``)."""
     for item in (*(text.topics or ()), *(text.groups or ())):
         _, permission = split_permission(item)
         if not is_permission(permission):
@@ -202,11 +192,7 @@ def check_permissions(text: AccountText) -> None:
 
 
 def split_permission(item: str) -> tuple[str, str]:
-    """Name and permission of ``name=permission``.
-
-    Raises:
-        ValueError: it has another form.
-    """
+    """Name and permission of ``name=permission``; ValueError where it has another form."""
     parts = item.split("=")
     if "" in parts:
         parts = [each for each in parts if each]

@@ -41,16 +41,8 @@ Edit = Callable[[Members], None]
 
 
 def edited(data: bytes, where: str, version: DataVersion, edit: Edit) -> bytes:
-    """A file after a change.
-
-    Args:
-        data: the file before.
-        where: its path, for errors.
-        version: that of the file after the change.
-        edit: makes the change.
-
-    Raises:
-        ConfigError: the file is no YAML.
+    """A file, of path ``where``, after a change; ``version`` is that of the new one. ConfigError:
+    the old one is no YAML.
     """
     root = read_yaml(data, where) or mapping_node({})
     root.is_flow = False
@@ -64,10 +56,8 @@ def edited(data: bytes, where: str, version: DataVersion, edit: Edit) -> bytes:
 
 
 def check_account(text: AccountText, *, is_new: bool) -> None:
-    """Whether a request may make this account, or change one to it, as RocketMQ checks it.
-
-    Raises:
-        ValueError: it may not; the text has no secret.
+    """Have a request make this account, or change one to it, as RocketMQ checks it; ValueError,
+    with no secret in it, where it may not.
     """
     key, secret = text.access_key, text.secret_key
     if (secret is None and is_new) or not all(

@@ -69,11 +69,8 @@ class Places(NamedTuple):
 
     @classmethod
     def of(cls, home: str, file: str) -> Self:
-        """By the settings ``rocketmqHome`` and ``aclFile``; the latter may be relative to the
-        former.
-
-        Raises:
-            ConfigError: they do not say where.
+        """By the settings ``rocketmqHome`` and ``aclFile``, which may be relative to it;
+        ConfigError where they do not say where.
         """
         path = Path(file or "conf/plain_acl.yml").expanduser()
         if not path.is_absolute():
@@ -142,10 +139,8 @@ class AclFiles:
 
     # -- reading ------------------------------------------------------------------------------
     def load(self) -> Accounts:
-        """Read all files, at a start. None there: no accounts, and a warning.
-
-        Raises:
-            ConfigError: a file is wrong or can't be read; the text says where, and what is right.
+        """Read all files, at a start. None there: no accounts, and a warning. ConfigError says
+        where one is wrong, and what is right.
         """
         with self.lock:
             files = {path: _FileState() for path in self._found()}
@@ -171,9 +166,7 @@ class AclFiles:
 
     def poll(self, *, at_once: bool = False) -> bool:
         """Have in force what changed; whether anything did. What is wrong is one error in the log.
-
-        Args:
-            at_once: do not wait until files settle.
+        ``at_once``: do not wait until files settle.
         """
         with self.lock:
             return self._load(at_once)
@@ -264,11 +257,8 @@ class AclFiles:
         return changed
 
     def _read(self, path: Path, file: _FileState) -> None:
-        """Read a file, and take over what it says if that is another content.
-
-        Raises:
-            OSError: it can't be read.
-            ConfigError: it is wrong; ``file`` keeps its document.
+        """Read a file, and take over what it says if that is another content. ConfigError: it is
+        wrong; ``file`` keeps its document.
         """
         now = time.time_ns()
         with open_regular(path) as source:
@@ -328,11 +318,8 @@ class AclFiles:
         """Change one file, which may be missing, and have its accounts in force.
 
         The new content is read as a start would read it before it takes the old one's place, at
-        once and whole. A symbolic link stays; what it leads to is replaced.
-
-        Raises:
-            ConfigError: the file is wrong, or would be; nothing was changed.
-            OSError: it can't be written; nothing was changed.
+        once and whole. A symbolic link stays; what it leads to is replaced. Nothing is changed by a
+        ConfigError, the file is wrong or would be, or an OSError.
         """
         with self.lock:
             self._load(at_once=True)
@@ -356,10 +343,8 @@ class AclFiles:
 
     # -- finding ------------------------------------------------------------------------------
     def _found(self) -> list[Path]:
-        """All files that are there, in the order of their precedence.
-
-        Raises:
-            ConfigError: too many, or the folder can't be read.
+        """All files that are there, in the order of their precedence; ConfigError: too many, or the
+        folder can't be read.
         """
         paths: list[Path] = []
         try:
@@ -371,11 +356,7 @@ class AclFiles:
         return paths
 
     def _merged(self, files: dict[Path, _FileState]) -> Accounts:
-        """The accounts of all files.
-
-        Raises:
-            ConfigError: together they are too many.
-        """
+        """The accounts of all files; ConfigError: together they are too many."""
         by_key: dict[str, Account] = {}
         owners: dict[str, Path] = {}
         white: list[Addresses] = []
@@ -429,10 +410,8 @@ def _named(what: str, keys: Iterable[str]) -> str:
 
 
 def _write(path: Path, data: bytes) -> None:
-    """Replace a file, or make one that its owner alone can read.
-
-    Raises:
-        OSError: it can't be written; what was there is as before.
+    """Replace a file, or make one that its owner alone can read. After an OSError what was there is
+    as before.
     """
     is_new = not path.exists()
     if is_new:

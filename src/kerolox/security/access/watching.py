@@ -35,11 +35,7 @@ class AccountsWatch:
         self._waiting = 0
 
     def load(self) -> Accounts:
-        """Read all files, at a start; ``on_change`` is told.
-
-        Raises:
-            ConfigError: a file is wrong; the text says where, and what is right.
-        """
+        """Read all files, at a start, as :meth:`AclFiles.load`; ``on_change`` is told."""
         self.files.load()
         self._notify()
         return self._notified
@@ -54,11 +50,7 @@ class AccountsWatch:
 
     async def change(self, work: Callable[[AclFiles], _Result]) -> _Result:
         """Have a change of the files made, and in force; ``work`` runs in a thread, to its end even
-        when the caller is cancelled.
-
-        Raises:
-            BrokerBusyError: too many changes wait already.
-            ConfigError, OSError: as ``work`` does.
+        when the caller is cancelled. BrokerBusyError: too many changes wait already.
         """
         if self._waiting >= WAITING_MAX:
             raise BrokerBusyError(f"{WAITING_MAX} changes of accounts wait already; try again")

@@ -100,9 +100,8 @@ Node = Scalar | Items | Members
 def read_yaml(data: bytes, where: str) -> Members | None:
     """The mapping that a file is; None: it is empty.
 
-    Raises:
-        ConfigError: it is no YAML, something else than a mapping, or has what is refused here; the
-            text has ``where`` and a line, and nothing of the file that may be secret.
+    ConfigError: it is no YAML, something else than a mapping, or has what is refused here; the text
+    has ``where`` and a line, and nothing of the file that may be secret.
     """
     try:
         text = data.decode("utf-8-sig")
@@ -161,22 +160,14 @@ def at(node: Node, where: str) -> str:
 
 
 def members(node: Node, where: str, what: str) -> dict[str, Node]:
-    """Key → value of a mapping.
-
-    Raises:
-        ConfigError: it is none; ``what`` says in the text what it should be.
-    """
+    """Key → value of a mapping; the ConfigError for another node says by ``what`` it should be."""
     if not isinstance(node, Members):
         raise ConfigError(f"{at(node, where)}: {what} must be a mapping (lines of 'key: value')")
     return {key.text: value for key, value in node.pairs}
 
 
 def items(node: Node | None, where: str, what: str) -> list[Node]:
-    """The items of a list; nothing is a list without any.
-
-    Raises:
-        ConfigError: it is none.
-    """
+    """The items of a list; nothing is a list without any, something else a ConfigError."""
     if node is None or is_nothing(node):
         return []
     if not isinstance(node, Items):
@@ -185,11 +176,8 @@ def items(node: Node | None, where: str, what: str) -> list[Node]:
 
 
 def text_of(node: Node | None, where: str, what: str) -> str | None:
-    """A text, or a whole number as it is written; None: nothing.
-
-    Raises:
-        ConfigError: it is something else, is read as another text by RocketMQ, or has a control
-            character.
+    """A text, or a whole number as it is written; None: nothing. ConfigError: it is something else,
+    is read as another text by RocketMQ, or has a control character.
     """
     if node is None or is_nothing(node):
         return None
@@ -206,11 +194,7 @@ def text_of(node: Node | None, where: str, what: str) -> str | None:
 
 
 def flag_of(node: Node | None, where: str, what: str) -> bool:
-    """A switch; nothing is false.
-
-    Raises:
-        ConfigError: it is something else.
-    """
+    """A switch; nothing is false, something else a ConfigError."""
     if node is None or is_nothing(node):
         return False
     found = _WORDS.get(node.text.lower()) if isinstance(node, Scalar) else None
@@ -220,11 +204,7 @@ def flag_of(node: Node | None, where: str, what: str) -> bool:
 
 
 def number_of(node: Node | None, where: str, what: str) -> int:
-    """A whole number of 64 bits; nothing is 0.
-
-    Raises:
-        ConfigError: it is something else.
-    """
+    """A whole number of 64 bits; nothing is 0, something else a ConfigError."""
     text = text_of(node, where, what) or "0"
     if not _PLAIN_NUMBER.fullmatch(text) or len(text) > 20 or not -(1 << 63) <= int(text) < 1 << 63:
         assert node is not None

@@ -64,16 +64,9 @@ class CertificateInfo:
 
 
 def read_pem(path: Path, setting: str, mark: str, what: str) -> bytes:
-    """A file that must have a PEM block of a kind.
+    """A file that must have a PEM block, ``what`` in errors, whose first line has ``mark``.
 
-    Args:
-        path: the file.
-        setting: that names it, for errors.
-        mark: what the block's first line has, ``CERTIFICATE`` say.
-        what: the block, for errors.
-
-    Raises:
-        ConfigError: it can't be read, is too large, or has no such block.
+    ConfigError names the ``setting``: the file can't be read, is too large, or has no such block.
     """
     try:
         with open_regular(path) as file:
@@ -92,11 +85,7 @@ def read_pem(path: Path, setting: str, mark: str, what: str) -> bytes:
 
 
 def certificate_info(pem: bytes, path: Path, setting: str) -> CertificateInfo:
-    """Of the first certificate in the text of a PEM file.
-
-    Raises:
-        ConfigError: it is none.
-    """
+    """Of the first certificate in the text of a PEM file; ConfigError: it is none."""
     found = _CERTIFICATE.search(pem)
     try:
         if found is None:

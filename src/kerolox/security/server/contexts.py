@@ -43,10 +43,8 @@ class ServerFiles:
 
     @classmethod
     def of(cls, settings: TlsServerSettings) -> ServerFiles:
-        """Those of settings that are not in test mode.
-
-        Raises:
-            ConfigError: one is missing, or settings contradict each other.
+        """Those of settings that are not in test mode; ConfigError: one is missing, or settings
+        contradict each other.
         """
         if not settings.tls_server_cert_path:
             raise ConfigError(
@@ -74,11 +72,7 @@ class ServerFiles:
         )
 
     def snapshot(self) -> Snapshot:
-        """What the files hold.
-
-        Raises:
-            ConfigError: one can't be read, or is no PEM.
-        """
+        """What the files hold; ConfigError: one can't be read, or is no PEM."""
         held = [
             read_pem(self.certificate, CERT_PATH, "CERTIFICATE", "certificate"),
             read_pem(self.key, self.key_setting, "PRIVATE KEY", "private key"),
@@ -88,11 +82,7 @@ class ServerFiles:
         return tuple(held)
 
     def load(self) -> tuple[ssl.SSLContext, CertificateInfo]:
-        """The context, and whose certificate it has.
-
-        Raises:
-            ConfigError: a file can't be used.
-        """
+        """The context, and whose certificate it has; ConfigError: a file can't be used."""
         certificate_text, key_text, *_ = self.snapshot()
         context = bare_context()
         info = certificate_info(certificate_text, self.certificate, CERT_PATH)

@@ -28,11 +28,7 @@ Names = tuple[tuple[tuple[str, str], ...], ...]
 
 
 def subject_and_times(certificate: bytes) -> tuple[Names, datetime, datetime]:
-    """Its subject, and from when to when it is valid.
-
-    Raises:
-        ValueError: it is no certificate.
-    """
+    """Its subject, and from when to when it is valid; ValueError: it is no certificate."""
     (_, whole), *_ = _items(certificate)
     (_, signed), *_ = _items(whole)
     parts = list(_items(signed))

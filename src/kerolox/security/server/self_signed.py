@@ -20,9 +20,7 @@ NAME = "kerolox test mode"
 
 def self_signed_context() -> ssl.SSLContext:
     """A context with a certificate that is made now, of P-256. It takes some 0.2 s the first time.
-
-    Raises:
-        ConfigError: the package that makes certificates is missing, or there is no space for files.
+    ConfigError: the package that makes certificates is missing, or there is no space for files.
     """
     try:
         from cryptography import x509
