@@ -29,10 +29,8 @@ class Identity:
         self, settings: BrokerSettings, store: FastPathTables, store_address: str, port: int
     ) -> None:
         """The kernel is told now, and with each change, what answers and records say.
-
-        Args:
-            store_address: the IP address of records (``BrokerConfig.store_address``).
-            port: where it listens, as far as that is known.
+        ``store_address``: the IP address of records (``BrokerConfig.store_address``). ``port``: as
+        far as it is known.
         """
         self._settings = settings
         self._store = store

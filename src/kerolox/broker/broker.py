@@ -71,10 +71,8 @@ if TYPE_CHECKING:
 def open_store(
     config: BrokerConfig, kernel: Kernel, *, is_slave: bool
 ) -> tuple[StoreKernel, RecoveryReport]:
-    """Make the folders, open and recover the store.
-
-    Raises:
-        StoreError: it can't be opened: in use, not writable, a file of the wrong size.
+    """Make the folders, open and recover the store; StoreError: in use, not writable, a file of the
+    wrong size.
     """
     root = config.store_path_root_dir
     try:
@@ -197,10 +195,9 @@ class Broker:
     ) -> None:
         """Nothing is opened before ``start``.
 
-        Args:
-            kernel: native or python; None: see :func:`kerolox.kernel.choice.kernel_name`.
-            pull_hooks: run before each answer to a pull; with any, no pull is fast.
-            clock_ms: gives milliseconds since the epoch; tests turn one by hand.
+        ``kernel``: native or python; None: see :func:`kerolox.kernel.choice.kernel_name`.
+        ``pull_hooks``: run before each answer to a pull; with any, no pull is fast. ``clock_ms``:
+        gives milliseconds since the epoch; tests turn one by hand.
         """
         self._settings = Observable(config)
         self._port = config.listen_port

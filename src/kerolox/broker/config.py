@@ -383,10 +383,8 @@ class BrokerConfig(TimerKeys):
 
     @property
     def delay_levels_ms(self) -> tuple[int, ...]:
-        """Delay of level 1, 2 and so on.
-
-        Raises:
-            ConfigError: an item is not a number with a unit of s, m, h or d.
+        """Delay of level 1, 2 and so on; ConfigError: an item is not a number with a unit of s, m,
+        h or d.
         """
         return delay_levels_ms(self.message_delay_level)
 
@@ -397,10 +395,8 @@ class BrokerConfig(TimerKeys):
         return self.broker_ip1, port
 
     def store_address(self) -> str:
-        """The IP address that clients reach, for the records.
-
-        Raises:
-            ConfigError: it is a host name that nobody knows.
+        """The IP address that clients reach, for the records; ConfigError: a host name that nobody
+        knows.
         """
         host, _ = self.advertised(0)
         try:

@@ -67,10 +67,8 @@ class DialSettings(RoleSettings):
         return self.tls_dialled() if self.speaks_tls_to_name_servers else False
 
     def tls_dialled(self) -> TlsSettings:
-        """How connections of the broker are encrypted that are; no file is examined.
-
-        Raises:
-            ConfigError: a key is given and no certificate.
+        """How connections of the broker are encrypted that are; no file is examined. ConfigError: a
+        key is given and no certificate.
         """
         return TlsSettings(
             ca=_path(self.tls_client_trust_cert_path),
@@ -83,9 +81,7 @@ class DialSettings(RoleSettings):
 
     def account_of_broker(self) -> Credentials | None:
         """The account of ``namesrvCredentialsFile``, as the file has it now; None: none is named.
-
-        Raises:
-            ConfigError: it can't be read, or lacks a key.
+        ConfigError: it can't be read, or lacks a key.
         """
         path = _path(self.namesrv_credentials_file)
         try:

@@ -23,13 +23,9 @@ def outbound_client(
     signs: bool = True,
     on_disconnect: Callable[[str], None] | None = None,
 ) -> RemotingClient:
-    """A client whose connections are as the settings say when each is opened.
-
-    Args:
-        signs: requests have the broker's own account, if it has one.
-
-    Raises:
-        ConfigError: a file of TLS or of the account can't be used.
+    """A client whose connections are as the settings say when each is opened. ``signs``: requests
+    have the broker's own account, if it has one. ConfigError: a file of TLS or of the account can't
+    be used.
     """
     return RemotingClient(
         on_disconnect=on_disconnect,

@@ -53,11 +53,9 @@ class Ports:
         return () if self._main is None else self._main.addresses
 
     async def open(self) -> None:
-        """Listen; the broker's identity gets the port that the system gave.
-
-        Raises:
-            ConfigError: a port can't be opened, or a file of TLS can't be used; some ports may be
-                open then, see :meth:`close`.
+        """Listen; the broker's identity gets the port that the system gave. ConfigError: a port
+        can't be opened, or a file of TLS can't be used; some ports may be open then, see
+        :meth:`close`.
         """
         config, identity = self._broker.config, self._broker.identity
         if self._broker.guards.tls is not None:

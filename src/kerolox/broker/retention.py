@@ -61,10 +61,8 @@ class RetentionRules:
         forcible_ratio: float,
         clean_forcibly: bool,
     ) -> RetentionRules:
-        """Rules of settings as they stand in ``broker.conf``.
-
-        Raises:
-            ValueError: ``delete_when`` is not hours (0 to 23) joined by ``;``.
+        """Rules of settings as they stand in ``broker.conf``; ValueError: ``delete_when`` is not
+        hours (0 to 23) joined by ``;``.
         """
         least, most = USED_RATIO_BOUNDS
         return cls(

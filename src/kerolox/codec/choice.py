@@ -11,10 +11,8 @@ if TYPE_CHECKING:
 
 
 def send_codec(name: str | None = None) -> SendCodec:
-    """The codec of sends of a kernel, of the one that is in use when none is named.
-
-    Raises:
-        ConfigError: ``KEROLOX_KERNEL`` asks for a kernel that is not there.
+    """The codec of sends of a kernel, of the one that is in use when none is named; ConfigError:
+    ``KEROLOX_KERNEL`` asks for a kernel that is not there.
     """
     chosen = kernel_name() if name is None else name
     if chosen == "native":

@@ -164,17 +164,13 @@ def decode_messages(
     bounds: tuple[str, str] | None = None,
     codec: MessageCodec | None = None,
 ) -> list[MessageExt]:
-    """The messages of records that follow each other, as ``decode_records`` gives them.
+    """The messages of records that follow each other, as ``decode_records`` gives them: the body of
+    the answer to a pull. RemoteProtocolError: a record is torn, has a wrong magic, or lengths that
+    do not add up.
 
-    Args:
-        data: the body of the answer to a pull.
-        tags: messages without one of these are left out; empty: none is.
-        bounds: the queue's first and next offset, as the answer tells them: the
-            ``queue_bounds`` of each message.
-        codec: None: that of the kernel that this process uses.
-
-    Raises:
-        RemoteProtocolError: a record is torn, has a wrong magic, or lengths that do not add up.
+    ``tags``: messages without one of these are left out; empty: none is. ``bounds``: the queue's
+    first and next offset, as the answer tells them: the ``queue_bounds`` of each message.
+    ``codec``: None: that of the kernel that this process uses.
     """
     return decode_pulled(data, 0, broker_name, tags, bounds, codec or message_codec()).messages
 

@@ -90,18 +90,9 @@ class FrameHead:
     def message(
         self, start: str, opaque: int, now_ms: int, message_id: str, keys: str, message: Message
     ) -> bytes | None:
-        """The request of a message; None: it can't be made here.
-
-        Args:
-            start: that of its queue.
-            opaque: the id of the request.
-            now_ms: the time of birth.
-            message_id: its id.
-            keys: its keys, as one text.
-            message: all else.
-
-        Raises:
-            UnicodeEncodeError: it has half of a surrogate pair.
+        """The request of a message; None: it can't be made here. UnicodeEncodeError: it has half of
+        a surrogate pair. ``start``: that of its queue. ``now_ms``: the time of birth. ``keys``: as
+        one text.
         """
         tags, wait, flag = message.tags, message.wait_store_ok, message.flag
         rests = _RESTS if wait else _RESTS_NO_WAIT
@@ -144,10 +135,8 @@ def _framed(header: bytes, body: bytes) -> bytes | None:
 
 
 def json_text(text: str) -> str:
-    """The content of a text as JSON has it, between its quotes.
-
-    Raises:
-        UnicodeEncodeError: it has half of a surrogate pair.
+    """The content of a text as JSON has it, between its quotes; UnicodeEncodeError: it has half of
+    a surrogate pair.
     """
     return _to_json(text)[1:-1].decode()
 

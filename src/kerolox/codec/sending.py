@@ -181,9 +181,8 @@ class SendChannel(Protocol):
     def feed(self, data: bytearray, size: int) -> tuple[list[bytes], str | None]:
         """Take ``data[:size]``: complete the futures of what is stored.
 
-        Returns:
-            All other frames without their length, and why the stream ended: a length came that no
-            frame can have.
+        All other frames without their length, and why the stream ended: a length came that no frame
+        can have.
         """
 
     def complete(self, opaque: int, response: RemotingCommand) -> bool:

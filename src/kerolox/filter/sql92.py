@@ -41,11 +41,7 @@ class Sql92Expression:
         return isinstance(other, Sql92Expression) and other.text == self.text
 
     def evaluate(self, properties: Properties) -> bool | None:
-        """True, false, or None (null).
-
-        Raises:
-            EvaluationError: values that can't be compared.
-        """
+        """True, false, or None (null); EvaluationError: values that can't be compared."""
         return cast("bool | None", self._evaluate(properties))
 
     def matches(self, properties: Properties) -> bool:
@@ -70,11 +66,7 @@ def is_parser_loaded() -> bool:
 
 
 def compile_sql92(text: str) -> Sql92Expression:
-    """Compile an expression.
-
-    Raises:
-        Sql92Error: it is no expression, or one that RocketMQ refuses.
-    """
+    """Compile an expression; Sql92Error: it is none, or one that RocketMQ refuses."""
     if len(text) > EXPRESSION_CHARACTERS_MAX:
         raise Sql92Error(
             f"the expression has {len(text)} characters, at most {EXPRESSION_CHARACTERS_MAX} are "

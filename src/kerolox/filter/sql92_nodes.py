@@ -121,12 +121,8 @@ def _total(value: float) -> tuple[int, float, int]:
 
 
 def compare(left: Value, right: Value) -> int:
-    """``ComparisonExpression.__compare``: the text's side is read as the other side's kind.
-
-    Kinds that can't be brought together compare as -1.
-
-    Raises:
-        EvaluationError: a text is not of the other side's kind.
+    """``ComparisonExpression.__compare``: the text's side is read as the other side's kind;
+    EvaluationError: it is not of that kind. Kinds that can't be brought together compare as -1.
     """
     if isinstance(left, str):
         if isinstance(right, str):

@@ -48,10 +48,8 @@ class Subscription:
 def parse_tags(expression: str | None) -> tuple[str, ...]:
     """The tags of an expression (``FilterAPI.buildSubscriptionData``), each once.
 
-    Empty for ``*``, an empty text and None: every message matches.
-
-    Raises:
-        ValueError: only separators and blanks.
+    Empty for ``*``, an empty text and None: every message matches. ValueError: only separators and
+    blanks.
     """
     if expression is None or expression in ("", ALL_TAGS):
         return ()

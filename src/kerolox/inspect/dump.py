@@ -118,11 +118,8 @@ def _start_of_time(places: StorePlaces, since_ms: int) -> int:
 
 
 def as_json(message: MessageExt, body: str) -> dict[str, object]:
-    """A record in RocketMQ's names.
-
-    Args:
-        message: the record.
-        body: ``text`` (base64 where it is no UTF-8), ``base64`` or ``none``.
+    """A record in RocketMQ's names. ``body``: ``text`` (base64 where it is no UTF-8), ``base64`` or
+    ``none``.
     """
     fields: dict[str, object] = {
         "topic": message.topic,

@@ -112,11 +112,7 @@ class StoreInfo:
 
 
 def describe_store(places: StorePlaces) -> StoreInfo:
-    """Examine a store; reads file sizes, queue ends and two records.
-
-    Raises:
-        OSError: something can't be read.
-    """
+    """Examine a store; reads file sizes, queue ends and two records."""
     files = [file for file in places.log_files if file.size]
     log_start = files[0].start if files else 0
     queues: list[QueueInfo] = []

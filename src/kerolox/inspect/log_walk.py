@@ -320,12 +320,8 @@ def why_no_record(descriptor: int, file: LogFile, position: int) -> str:
 
 
 def fault_of_head(head: bytes, left: int, offset: int) -> str:
-    """The same of bytes that were read.
-
-    Args:
-        head: the first 48 bytes from there, or what there is.
-        left: bytes to the end of the file.
-        offset: the physical offset.
+    """The same of bytes that were read: ``head``, the first 48 from there, or what there is.
+    ``left``: bytes to the end of the file.
     """
     if not any(head):
         return "there are zeros"
@@ -348,11 +344,8 @@ def find_log_end(files: list[LogFile]) -> int:
 def find_last_record(files: list[LogFile], known: int = 0) -> tuple[int, int]:
     """(physical offset of the last record, offset after it), by the heads of records.
 
-    Args:
-        files: in order of their offsets.
-        known: a record starts here, and the search may start with it.
-
-    The first is -1 when the last file with anything in it has no record.
+    ``files`` are in order of their offsets. ``known``: a record starts here, and the search may
+    start with it. The first is -1 when the last file with anything in it has no record.
     """
     written = written_files(files)
     if not written:

@@ -52,10 +52,8 @@ class StoreOptions:
 
     @classmethod
     def of_settings(cls, path: Path) -> Self:
-        """What a ``broker.conf`` says of the store; its other keys are not examined.
-
-        Raises:
-            ConfigError: the file can't be read, or a value is none.
+        """What a ``broker.conf`` says of the store; its other keys are not examined. ConfigError:
+        the file can't be read, or a value is none.
         """
         values = read_properties(path)
         folders = (
@@ -118,12 +116,7 @@ class StorePlaces:
 
     @classmethod
     def find(cls, root: str, options: StoreOptions) -> Self:
-        """Look into a folder.
-
-        Raises:
-            StoreError: it is missing or no store.
-            OSError: it can't be read.
-        """
+        """Look into a folder; StoreError: it is missing or no store."""
         if not os.path.isdir(root):
             what = "no folder" if os.path.exists(root) else "not there"
             raise StoreError(f"{root} is {what}; give the folder that storePathRootDir names")
@@ -181,11 +174,7 @@ class StorePlaces:
         return os.path.join(self.queue_root, os.fsdecode(topic), str(queue_id))
 
     def queue_folders(self) -> Iterator[QueueFolder]:
-        """Every queue that has a folder, by topic and id.
-
-        Raises:
-            OSError: a folder can't be read.
-        """
+        """Every queue that has a folder, by topic and id."""
         for topic in _folders_in(self.queue_root):
             numbers = [each for each in _folders_in(topic) if os.path.basename(each).isdecimal()]
             for folder in sorted(numbers, key=lambda each: int(os.path.basename(each))):
@@ -200,11 +189,7 @@ class StorePlaces:
         return []
 
     def deleted_topics(self) -> dict[bytes, int]:
-        """Topics of which the store noted that they were deleted → the end of the log then.
-
-        Raises:
-            OSError: the note can't be read.
-        """
+        """Topics of which the store noted that they were deleted → the end of the log then."""
         deletions = Deletions(os.path.join(self.root, "deletions"))
         deletions.load()
         return {os.fsencode(topic): offset for topic, offset in deletions.offsets.items()}
@@ -228,20 +213,15 @@ def file_at(files: Iterable[LogFile], offset: int) -> LogFile | None:
 
 
 def is_deleted_topic(topic: bytes, known: frozenset[bytes] | None) -> bool:
-    """Records of a topic are left over from before it was deleted.
-
-    Args:
-        topic: its name.
-        known: what :meth:`StorePlaces.known_topics` says. RocketMQ's own topics are not all there.
+    """Records of a topic are left over from before it was deleted. ``known``: what
+    :meth:`StorePlaces.known_topics` says. RocketMQ's own topics are not all there.
     """
     return known is not None and topic not in known and not topic.startswith(_SYSTEM_PREFIXES)
 
 
 def offset_files(folder: str) -> tuple[list[LogFile], list[str]]:
-    """(files named by an offset, in order; paths of what else is there).
-
-    Raises:
-        OSError: the folder can't be read, :class:`FileNotFoundError` when it is not there.
+    """(files named by an offset, in order; paths of what else is there). FileNotFoundError: there
+    is no such folder.
     """
     files: list[LogFile] = []
     others: list[str] = []

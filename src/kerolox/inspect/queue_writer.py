@@ -48,12 +48,8 @@ class QueueWriter:
         return len(self._pending)
 
     def put(self, queue_offset: int, physical: int, size: int, code: int, time_ms: int) -> str:
-        """Add the entry of a record; what was odd about the one before it, or nothing.
-
-        ``time_ms``: when the record was stored.
-
-        Raises:
-            OSError: it can't be written.
+        """Add the entry of a record; what was odd about the one before it, or nothing. ``time_ms``:
+        when the record was stored.
         """
         entry = ENTRY.pack(physical, size, code)
         if self._held is None and (queue_offset == self.next or self.next < 0):
@@ -129,11 +125,7 @@ class QueueWriter:
         self.next = queue_offset
 
     def flush(self) -> None:
-        """Write what waits.
-
-        Raises:
-            OSError: it can't be written.
-        """
+        """Write what waits."""
         data = bytes(self._pending)
         self._pending.clear()
         at = self.next * ENTRY_BYTES - len(data)
@@ -160,11 +152,7 @@ class QueueWriter:
             os.close(descriptor)
 
     def finish(self) -> str:
-        """Write everything; what was odd about the last record, or nothing.
-
-        Raises:
-            OSError: it can't be written.
-        """
+        """Write everything; what was odd about the last record, or nothing."""
         odd = ""
         if self._held is not None:
             # Alone at the end: only the first offset of all speaks for a topic made again.

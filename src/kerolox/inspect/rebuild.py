@@ -66,16 +66,12 @@ class RebuildReport:
 def rebuild_store(
     places: StorePlaces, *, all_topics: bool = False, progress: Progress | None = None
 ) -> RebuildReport:
-    """Make queues and index anew; holds the store's lock meanwhile.
+    """Make queues and index anew; holds the store's lock meanwhile. After an OSError, something
+    can't be read or written, the store is as before.
 
-    Args:
-        places: the store.
-        all_topics: queues for topics too that ``topics.json`` does not know.
-        progress: told of the bytes of the log that were read.
-
-    Raises:
-        StoreError: a broker holds the store, or the shape of its index can't be told.
-        OSError: something can't be read or written; the store is as before.
+    ``all_topics``: queues for topics too that ``topics.json`` does not know. ``progress`` is told
+    of the bytes of the log that were read. StoreError: a broker holds the store, or the shape of
+    its index can't be told.
     """
     started = time.monotonic()
     lock = StoreLock(os.path.join(places.root, "lock"))
@@ -230,9 +226,7 @@ class _Run:
 
 def swap(places: StorePlaces, *, has_index: bool) -> None:
     """Give the new folders their names; the old ones are set aside first, and removed at the end.
-
-    Raises:
-        OSError: one can't be renamed; :func:`clear_up` finishes it or takes it back.
+    OSError: one can't be renamed; :func:`clear_up` finishes it or takes it back.
     """
     parts = [places.queue_root]
     if has_index:
@@ -250,11 +244,7 @@ def swap(places: StorePlaces, *, has_index: bool) -> None:
 
 
 def write_checkpoint(path: str, last_timestamp: int, *, has_index: bool) -> None:
-    """Note that queues and index are on disk up to the log's newest record.
-
-    Raises:
-        OSError: it can't be written.
-    """
+    """Note that queues and index are on disk up to the log's newest record."""
     checkpoint = Checkpoint(path)
     if not checkpoint.load():
         checkpoint.physic_timestamp = last_timestamp
@@ -274,11 +264,7 @@ def _old(folder: str) -> str:
 
 
 def clear_up(places: StorePlaces) -> None:
-    """Finish or take back what an earlier rebuild left when it was stopped.
-
-    Raises:
-        OSError: something can't be removed.
-    """
+    """Finish or take back what an earlier rebuild left when it was stopped."""
     for folder in (places.queue_root, places.index_folder, places.extension_root):
         if os.path.isdir(_old(folder)):
             if os.path.isdir(folder):
@@ -307,9 +293,7 @@ def _shape_of(path: str, hint: IndexShape) -> IndexShape | None:
 
 def index_shape(places: StorePlaces) -> IndexShape:
     """``maxHashSlotNum`` and ``maxIndexNum``: as told, as the present files have, or the defaults.
-
-    Raises:
-        StoreError: files are there and do not report.
+    StoreError: files are there and do not report.
     """
     options = places.options
     hint = IndexShape(options.index_slots, options.index_entries)

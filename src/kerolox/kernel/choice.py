@@ -99,11 +99,8 @@ class Kernel(Protocol):
 
 def kernel_name() -> Literal["native", "python"]:
     """Which kernel this process uses: ``KEROLOX_KERNEL`` (native or python), else the native one
-    when it is installed in this program's version.
-
-    Raises:
-        ConfigError: another value, or native is asked for and can't be imported, or is of another
-            version.
+    when it is installed in this program's version. ConfigError: another value, or native is asked
+    for and can't be imported, or is of another version.
     """
     wanted = os.environ.get(KERNEL_VARIABLE, "")
     if wanted == "python":
@@ -149,11 +146,8 @@ def kernel_in_use(name: str | None = None) -> KernelInUse:
 
 
 def load_kernel(name: str | None = None) -> Kernel:
-    """The kernel module of that name, or of :func:`kernel_name`.
-
-    Raises:
-        ConfigError: an unknown name, or the native module is missing, does not load, or is of
-            another version.
+    """The kernel module of that name, or of :func:`kernel_name`. ConfigError: an unknown name, or
+    the native module is missing, does not load, or is of another version.
     """
     chosen = kernel_name() if name is None else name
     module = _MODULES.get(chosen)

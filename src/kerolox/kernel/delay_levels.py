@@ -13,14 +13,9 @@ _UNIT_MS = {"s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 
 
 def delay_levels_ms(text: str, *, name: str = "messageDelayLevel") -> tuple[int, ...]:
-    """The delay of level 1, 2 and so on, from a list like ``DEFAULT_DELAY_LEVELS``.
-
-    Args:
-        text: delays, separated by blanks.
-        name: what the setting is called.
-
-    Raises:
-        ConfigError: it is empty, or an item is not a number with a unit of s, m, h or d.
+    """The delay of level 1, 2 and so on, from a list like ``DEFAULT_DELAY_LEVELS``; ``name``: what
+    the setting is called. ConfigError: it is empty, or an item is not a number with a unit of s, m,
+    h or d.
     """
     if not text.strip():
         raise ConfigError(f"{name}: empty; write at least one delay, such as 1s")

@@ -34,11 +34,8 @@ class MetricsEndpoint:
         return getattr(self._started, "port", 0)
 
     async def start(self) -> None:
-        """Serve or send metrics, if they are asked for.
-
-        Raises:
-            ConfigError: the port can't be opened, a setting of the collector is wrong, or the extra
-                ``otel`` is not installed.
+        """Serve or send metrics, if they are asked for. ConfigError: the port can't be opened, a
+        setting of the collector is wrong, or the extra ``otel`` is not installed.
         """
         if not self._settings.measures:
             return

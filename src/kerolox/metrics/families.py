@@ -60,11 +60,8 @@ class Family:
 
 
 class Families:
-    """What one snapshot of a server finds.
-
-    Args:
-        shared: labels that all series have.
-        series_max: most series of one family (``metricsOtelCardinalityLimit``).
+    """What one snapshot of a server finds. ``shared``: labels that all series have. ``series_max``:
+    most series of one family (``metricsOtelCardinalityLimit``).
     """
 
     def __init__(self, shared: Mapping[str, str], series_max: int) -> None:

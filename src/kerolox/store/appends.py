@@ -53,11 +53,8 @@ holds; ``body`` and ``properties`` are stored as given.
 
 
 class Appender:
-    """Appends records to the files of a store.
-
-    Args:
-        after_append: called with a queue, its first new entry, how many there are, and their tags
-            codes, once per queue that an append wrote.
+    """Appends records to the files of a store. ``after_append`` is called with a queue, its first
+    new entry, how many there are, and their tags codes, once per queue that an append wrote.
     """
 
     def __init__(self, files: StoreFiles, after_append: AfterAppend) -> None:

@@ -222,11 +222,7 @@ class IndexFile:
         return int.from_bytes(os.pread(self._descriptor, SLOT_BYTES, slot_at), "big", signed=True)
 
     def put(self, key_hash: int, physical_offset: int, store_timestamp: int) -> bool:
-        """Add an entry; False when the file is full.
-
-        Raises:
-            OSError: no block is left for it.
-        """
+        """Add an entry; False when the file is full. OSError: no block is left for it."""
         count = self.count
         if count >= self.entries:
             return False
@@ -376,9 +372,7 @@ class Index:
 
         Damaged files are removed, and all behind one that is missing: the log gives their keys
         again. ``known``: the files that there were, and the offset of the last record in each.
-
-        Raises:
-            ValueError: every file has another size than configured, or one is larger.
+        ValueError: every file has another size than configured, or one is larger.
         """
         notes: list[str] = []
         self._known = dict(known)

@@ -15,10 +15,8 @@ from kerolox.store.store_files import StoreFiles
 
 
 class MessageStore:
-    """The parts of a store, and what ``StoreKernel`` says of files and records.
-
-    Args:
-        after_append: as :class:`Appender` has it; None: nobody wants to know.
+    """The parts of a store, and what ``StoreKernel`` says of files and records. ``after_append``:
+    as :class:`Appender` has it; None: nobody wants to know.
     """
 
     def __init__(self, settings: StoreSettings, after_append: AfterAppend | None = None) -> None:

@@ -129,13 +129,9 @@ class AccessGate:
             self.fast_path.replace(accounts)
 
     def admit(self, command: RemotingCommand, connection: ServerConnection) -> str:
-        """Check a request, or what waited since it was admitted, before it tells anything.
-
-        Returns:
-            The access key of the account that signed it; empty: nobody had to.
-
-        Raises:
-            AccessDeniedError: it may not be done.
+        """Check a request, or what waited since it was admitted, before it tells anything. The
+        access key of the account that signed it; empty: nobody had to. AccessDeniedError: it may
+        not be done.
         """
         if not self.is_on:
             return ""
@@ -178,9 +174,7 @@ class AccessGate:
         self, topic: str, command: RemotingCommand, connection: ServerConnection
     ) -> None:
         """To be called by a handler whose request writes to a topic that it does not name itself.
-
-        Raises:
-            AccessDeniedError: ``aclStrict``, and the account may not publish to it.
+        AccessDeniedError: ``aclStrict``, and the account may not publish to it.
         """
         if self.is_on and self._control.is_strict:
             need = Need(topic, Permission.PUB)

@@ -19,11 +19,7 @@ class Guards:
     """The checks before all handlers."""
 
     def __init__(self, settings: BrokerSettings, audit: Audit, store: StoreKernel) -> None:
-        """No file is read.
-
-        Raises:
-            ConfigError: the settings do not say where the files of accounts are.
-        """
+        """No file is read; ConfigError: the settings do not say where the files of accounts are."""
         config = settings.current
         self.limits = RequestLimits()
         self.limits.use(config)

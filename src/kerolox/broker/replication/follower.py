@@ -189,11 +189,9 @@ class LogReceiver(asyncio.BufferedProtocol):
         self._end: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
     async def wait(self, seconds: float) -> None:
-        """Wait for the end of the connection, so long at most.
-
-        Raises:
-            ReplicationError: the master's log is another one, or it is no master.
-            OSError: the connection broke, or the disk takes no more.
+        """Wait for the end of the connection, so long at most. ReplicationError: the master's log
+        is another one, or it is no master. OSError: the connection broke, or the disk takes no
+        more.
         """
         await asyncio.wait((self._end,), timeout=seconds)
         if self._end.done():
@@ -285,11 +283,8 @@ class StreamThread:
         return cls(link, transport, stream, connection)
 
     async def read(self, seconds: float) -> bool:
-        """Read so long; False: the link has taken over.
-
-        Raises:
-            ReplicationError: the master's log is another one, or the connection ended.
-            OSError: the connection broke, or the disk takes no more.
+        """Read so long; False: the link has taken over. Errors as of :meth:`wait`; the end of the
+        connection is a ReplicationError.
         """
         if self._transport.get_write_buffer_size():
             # Half a report may be among it, and one of the kernel's must not come between.

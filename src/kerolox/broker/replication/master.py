@@ -46,13 +46,9 @@ class SlaveLink:
         check_proof: ProofCheck | None = None,
         nonce: str = "",
     ) -> None:
-        """It was opened just now.
-
-        Args:
-            file_size: mappedFileSizeCommitLog.
-            now_ms: of a clock that nobody sets.
-            check_proof: of accounts; None: none is wanted.
-            nonce: a number that nobody can guess, used this once.
+        """It was opened just now. ``file_size``: mappedFileSizeCommitLog. ``now_ms``: of a clock
+        that nobody sets. ``check_proof``: of accounts; None: none is wanted. ``nonce``: a number
+        that nobody can guess, used this once.
         """
         self._check_proof = check_proof
         self._nonce = nonce
@@ -68,10 +64,8 @@ class SlaveLink:
         self.peer = ""
 
     def received(self, data: bytes, log: LogRange, now_ms: int) -> bytes:
-        """Take what the slave sent; the note to send, or b"".
-
-        Raises:
-            ReplicationError: it can't be served, or is no slave.
+        """Take what the slave sent; the note to send, or b"". ReplicationError: it can't be served,
+        or is no slave.
         """
         self._received_ms = now_ms
         answer = b""
@@ -167,11 +161,7 @@ class SlaveLink:
         return self.sent(0, now_ms) if is_due and self.position >= 0 else b""
 
     def check(self, now_ms: int) -> None:
-        """Examine the silence of the slave.
-
-        Raises:
-            ReplicationError: it lasts longer than haHousekeepingInterval.
-        """
+        """Raise a ReplicationError: the slave is silent for longer than haHousekeepingInterval."""
         silence = now_ms - self._received_ms
         if silence > self._settings.housekeeping_ms:
             raise ReplicationError(

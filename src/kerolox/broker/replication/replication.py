@@ -46,12 +46,9 @@ class Replication:
         registration: Registration,
         restart: Restart | None = None,
     ) -> None:
-        """Nothing is opened before :meth:`start`.
-
-        Args:
-            base: its identity gets the port of a master.
-            make_tables: makes what a slave takes from its master; its argument is called with what
-                the master says of itself.
+        """Nothing is opened before :meth:`start`; the identity of ``base`` gets the port of a
+        master then. ``make_tables`` makes what a slave takes from its master; its argument is
+        called with what the master says of itself.
         """
         self._settings = base.settings
         self._role = base.role
@@ -112,10 +109,8 @@ class Replication:
         self._background.repeat(SYNC_SECONDS, tables.sync, first=first)
 
     async def listen(self, *, is_sync: bool) -> None:
-        """Open the port of a master. ``is_sync``: its senders wait for slaves.
-
-        Raises:
-            ConfigError: it can't be opened, where it was named or is needed.
+        """Open the port of a master. ``is_sync``: its senders wait for slaves. ConfigError: it
+        can't be opened, where it was named or is needed.
         """
         config = self._settings.current
         missing = _missing_guards(config)
@@ -132,11 +127,9 @@ class Replication:
         self._identity.ha_port = self._server.port
 
     async def follow(self, ha_address: str, address: str) -> None:
-        """A master became a slave, or a slave's master is another one: follow that.
-
-        Args:
-            ha_address: where it sends its log; empty: a name server says.
-            address: where it has its tables; empty: the same.
+        """A master became a slave, or a slave's master is another one: follow that. ``ha_address``:
+        where it sends its log; empty: a name server says. ``address``: where it has its tables;
+        empty: the same.
         """
         await self.stop()
         self._identity.ha_port = 0

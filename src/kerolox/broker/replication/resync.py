@@ -54,10 +54,8 @@ class Resync:
         self.compared_bytes = COMPARED_BYTES
 
     def decide(self, error: DivergedError | LogGoneError, end: int, master: str) -> str:
-        """See to a slave whose log ends at ``end``.
-
-        Returns:
-            Empty: more is to be compared, or the log is being cut. Else why not and what to do.
+        """See to a slave whose log ends at ``end``. Empty: more is to be compared, or the log is
+        being cut. Else why not and what to do.
         """
         if isinstance(error, LogGoneError):
             return self._anew(error, master)

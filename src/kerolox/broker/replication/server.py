@@ -42,11 +42,8 @@ class TlsDoor:
     """
 
     def __init__(self, tls: ServerTls, *, is_enforcing: bool, first_seconds_max: float) -> None:
-        """Nobody waits.
-
-        Args:
-            is_enforcing: who speaks no TLS is refused.
-            first_seconds_max: until the first byte; a Java slave says nothing for some seconds.
+        """Nobody waits. ``is_enforcing``: who speaks no TLS is refused. ``first_seconds_max``:
+        until the first byte; a Java slave says nothing for some seconds.
         """
         self._tls = tls
         self._is_enforcing = is_enforcing
@@ -70,11 +67,8 @@ class TlsDoor:
 
     async def streams(self, connection: socket.socket, limit: int) -> Streams:
         """What a connection is read and written through, after its handshake. Where that fails it
-        is closed.
-
-        Raises:
-            ReplicationError: it speaks no TLS, or none can be spoken.
-            OSError: the handshake failed, or took too long; the connection broke.
+        is closed. ReplicationError: it speaks no TLS, or none can be spoken. OSError: the handshake
+        failed, or took too long; the connection broke.
         """
         try:
             is_secure = await self._speaks_tls(connection)

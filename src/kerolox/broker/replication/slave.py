@@ -61,13 +61,9 @@ class MasterLink:
         compared_bytes: int = COMPARED_BYTES,
         prove: Callable[[str], bytes] | None = None,
     ) -> None:
-        """It was opened just now.
-
-        Args:
-            file_size: mappedFileSizeCommitLog.
-            now_ms: of a clock that nobody sets.
-            compared_bytes: of the end of its log, at least.
-            prove: makes the proof of the slave's account for a number; None: it has none.
+        """It was opened just now. ``file_size``: mappedFileSizeCommitLog. ``now_ms``: of a clock
+        that nobody sets. ``compared_bytes``: of the end of its log, at least. ``prove`` makes the
+        proof of the slave's account for a number; None: it has none.
         """
         self._log = log
         self._file_size = file_size
@@ -103,10 +99,8 @@ class MasterLink:
         return self._frames.next_bytes
 
     def received(self, data: bytes | memoryview, now_ms: int) -> bytes:
-        """Take what the master sent; what to send, or b"".
-
-        Raises:
-            ReplicationError: the master's log is another one, or it is no master.
+        """Take what the master sent; what to send, or b"". ReplicationError: the master's log is
+        another one, or it is no master.
         """
         self._received_ms = now_ms
         self.has_received = True
@@ -123,10 +117,8 @@ class MasterLink:
         return answer + self._report(reached, now_ms)
 
     def tick(self, now_ms: int) -> bytes:
-        """What is due to be sent, or b"".
-
-        Raises:
-            ReplicationError: the master was silent for longer than haHousekeepingInterval.
+        """What is due to be sent, or b""; ReplicationError: the master was silent for longer than
+        haHousekeepingInterval.
         """
         if not self._has_started:
             is_java = now_ms - self._opened_ms >= self._note_ms

@@ -94,10 +94,8 @@ class SlaveTables:
         schedule: DelaySchedule,
         on_status: Callable[[RoleStatus], None],
     ) -> None:
-        """Knows no master before :meth:`set_master`.
-
-        Args:
-            base: has its address, at which it is not its own master, and its log.
+        """Knows no master before :meth:`set_master`; ``base`` has the address of this broker, which
+        is not its own master.
         """
         self._identity = base.identity
         self._store = base.store
@@ -143,11 +141,8 @@ class SlaveTables:
         self._failing = False
 
     async def take_from(self, master: str) -> None:
-        """The same, and an error when one of them does not come.
-
-        Raises:
-            KeroloxError: the master does not answer, or refuses.
-            BodyError: it answers with something else.
+        """The same, and an error when one of them does not come: a KeroloxError, the master does
+        not answer, or refuses; a BodyError, it answers with something else.
         """
         end = self._store.max_physical_offset
         await self._sync_topics(master)

@@ -88,9 +88,7 @@ class Reports:
 
     def feed(self, data: bytes) -> list[int | bytes]:
         """What came whole so far: offsets, and messages as bytes; ``HELLO`` is the empty one.
-
-        Raises:
-            ReplicationError: a number is neither.
+        ReplicationError: a number is neither.
         """
         data = self._rest + data
         found: list[int | bytes] = []
@@ -144,10 +142,8 @@ class Frames:
         self._offset, self._left, self._head = offset, left, b""
 
     def feed(self, data: bytes | memoryview) -> list[Piece]:
-        """What came, each part with its physical offset; heartbeats are empty.
-
-        Raises:
-            ReplicationError: a frame has a size or an offset that can't be.
+        """What came, each part with its physical offset; heartbeats are empty. ReplicationError: a
+        frame has a size or an offset that can't be.
         """
         pieces: list[Piece] = []
         view = memoryview(data)

@@ -137,11 +137,7 @@ async def create_topics(broker: Context, header: EmptyHeader, request: Request) 
 
 
 def _check_topic(broker: Context, wanted: TopicConfig) -> None:
-    """Whether a topic may be so, attributes aside.
-
-    Raises:
-        BrokerError: code 1; it may not.
-    """
+    """BrokerError, code 1, unless a topic may be so, attributes aside."""
     check_topic_name(wanted.topic_name)
     _check_no_system_topic(broker, wanted.topic_name)
     for name, value in (
@@ -159,10 +155,8 @@ def _check_topic(broker: Context, wanted: TopicConfig) -> None:
 
 
 def _topic_with(broker: Context, wanted: TopicConfig, changes: Mapping[str, str]) -> TopicConfig:
-    """A topic as it is to be, with changes made to the attributes that it has now.
-
-    Raises:
-        BrokerError: code 29, its type may not be MIXED; code 1, all else that is wrong.
+    """A topic as it is to be, with changes made to the attributes that it has now. BrokerError:
+    code 29, its type may not be MIXED; code 1, all else that is wrong.
     """
     is_mixed = changes.get("+" + MESSAGE_TYPE) == TopicMessageType.MIXED
     if is_mixed and not broker.config.enable_mixed_message_type:

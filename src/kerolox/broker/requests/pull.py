@@ -367,10 +367,7 @@ class _Pull:
 
     def _held(self, place: PullPlace, wanted: _Wanted) -> bool:
         """Hold the pull if it may wait, in the kernel if that can. False: answer it now.
-
-        Raises:
-            BrokerError: code 2; as many pulls wait as can. An empty answer would bring it back at
-                once.
+        BrokerError, code 2: as many pulls wait as can. An empty answer would bring it back at once.
         """
         if not self.header.sys_flag & PullSysFlag.SUSPEND or self.request.command.is_oneway:
             return False

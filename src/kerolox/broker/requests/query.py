@@ -168,11 +168,7 @@ def all_queues(topic: TopicConfig) -> int:
 
 
 def known_topic(broker: Context, name: str) -> TopicConfig:
-    """The settings of a topic.
-
-    Raises:
-        BrokerError: code 17; there is none.
-    """
+    """The settings of a topic; BrokerError, code 17: there is none."""
     topic = broker.tables.topics.get(name)
     if topic is None:
         raise BrokerError(f"topic[{name}] not exist", code=ResponseCode.TOPIC_NOT_EXIST)

@@ -71,10 +71,8 @@ router: Router[Context] = Router()
 
 
 def refuse_without_buffers(broker: Context) -> None:
-    """``rejectRequest``: no buffer of the transient store pool is free.
-
-    Raises:
-        BrokerError: code SYSTEM_BUSY, which lets a producer try another broker.
+    """``rejectRequest``: where no buffer of the transient store pool is free, a BrokerError of code
+    SYSTEM_BUSY, which lets a producer try another broker.
     """
     if broker.store.transient_buffers == 0:
         raise _busy()
@@ -440,10 +438,8 @@ def _known_group(broker: Context, name: str) -> SubscriptionGroupConfig:
 
 
 def code_of(broker: Context, put: Put) -> ResponseCode:
-    """The response code of a put that stored; the texts are those of ``handlePutMessageResult``.
-
-    Raises:
-        BrokerError: it did not store.
+    """The response code of a put that stored, a BrokerError of one that did not; the texts are
+    those of ``handlePutMessageResult``.
     """
     status = put.status
     if status == PutMessageStatus.PUT_OK:

@@ -48,13 +48,9 @@ async def newer_master(
     own_address: str,
     also: Iterable[str] = (),
 ) -> OtherMaster | None:
-    """The master of a name that has the highest epoch, if that is above ``epoch``.
-
-    Args:
-        name_servers: who are asked for the name's addresses.
-        epoch: that of the broker which asks.
-        own_address: its address, which is not asked.
-        also: further addresses that may be a master's.
+    """The master of a name that has the highest epoch, if that is above ``epoch``, of the broker
+    which asks. ``name_servers`` are asked for the name's addresses; ``also``: further ones that may
+    be a master's.
     """
     tables = await asyncio.gather(
         *(addresses_of(client, each, broker_name) for each in name_servers)
@@ -86,14 +82,11 @@ async def newer_master(
 
 
 async def notify_older(client: RemotingClient, address: str, own: RoleStatus) -> bool:
-    """Have the broker at an address look here if it is an older master of this one's name; whether
-    it heard of it.
+    """Have the broker at an address, which has the place of a name, look here if it is an older
+    master of it; whether it heard of it.
 
     A name server that was restarted gives the place of a name to whoever comes first, and keeps it
     for that one.
-
-    Args:
-        address: of the broker that has the place.
     """
     status = await status_of(client, address)
     place = own.broker_name, own.broker_cluster_name

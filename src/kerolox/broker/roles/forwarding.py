@@ -109,11 +109,8 @@ class RequestForwarder:
 
     async def take(self, command: RemotingCommand) -> RemotingCommand | None:
         """The answer to a request that is passed on; None: this broker answers it, or nobody does
-        where it is one-way.
-
-        Raises:
-            BrokerError: it waited for too long, or the master does not answer; code
-                SERVICE_NOT_AVAILABLE, with which clients try again.
+        where it is one-way. BrokerError: it waited for too long, or the master does not answer;
+        code SERVICE_NOT_AVAILABLE, with which clients try again.
         """
         if command.code in _WRITES and self._is_holding:
             await self._wait()

@@ -51,11 +51,8 @@ class RoleFile:
         self._prepared = b""
 
     def load(self) -> RoleRecord:
-        """What the file says; an empty record when there is none.
-
-        Raises:
-            StoreError: it can't be read, or is no such record. A broker that does not know whether
-                it is a master must not start as one.
+        """What the file says; an empty record when there is none. StoreError: it can't be read, or
+        is no such record. A broker that does not know whether it is a master must not start as one.
         """
         try:
             with self.path.open("rb") as file:
@@ -78,11 +75,7 @@ class RoleFile:
         self._prepared = text
 
     def save(self, record: RoleRecord) -> None:
-        """Write it, and to the disk.
-
-        Raises:
-            OSError: it can't be written; the old one is there.
-        """
+        """Write it, and to the disk; OSError: it can't be written; the old one is there."""
         text = _text_of(record)
         is_prepared, self._prepared = text == self._prepared, b""
         if is_prepared:
@@ -105,10 +98,8 @@ def _text_of(record: RoleRecord) -> bytes:
 
 
 def role_of(record: RoleRecord, config: BrokerConfig) -> Role:
-    """What a record says; where it names no role, what the settings say.
-
-    Raises:
-        ConfigError: the settings are not those of such a broker.
+    """What a record says; where it names no role, what the settings say. ConfigError: they are not
+    those of such a broker.
     """
     if not record.broker_role:
         return Role.of(config, record.epoch)
@@ -128,10 +119,7 @@ def role_of(record: RoleRecord, config: BrokerConfig) -> Role:
 
 def forget_role(config: BrokerConfig) -> None:
     """Have ``brokerRole`` and ``brokerId`` of the settings count again at the next start. The epoch
-    stays: whatever this broker becomes comes after what it was.
-
-    Raises:
-        StoreError: the file can't be read.
+    stays: whatever this broker becomes comes after what it was. StoreError: the file can't be read.
     """
     file = RoleFile(config.config_folder)
     record = file.load()

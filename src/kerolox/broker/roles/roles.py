@@ -140,10 +140,8 @@ class Roles:
         )
 
     async def change(self, change: RoleChange) -> RoleStatus:
-        """Do what a request asks for; the status after it.
-
-        Raises:
-            RoleError: it is refused, or failed, and the broker is what it was.
+        """Do what a request asks for; the status after it. RoleError: it is refused, or failed, and
+        the broker is what it was.
         """
         if self._is_stopping:
             raise RoleError("the broker is stopping")
@@ -376,11 +374,9 @@ class Roles:
         return self.status()
 
     def refused(self, holder: str, newest_epoch: int) -> None:
-        """A name server refuses this broker its place.
-
-        Args:
-            holder: the address of the live broker that has it; empty: there is none.
-            newest_epoch: of the master that it knew last; 0: it does not say.
+        """A name server refuses this broker its place. ``holder``: the address of the live broker
+        that has it; empty: there is none. ``newest_epoch``: of the master that it knew last; 0: it
+        does not say.
         """
         self._suspects.add(holder)
         if newest_epoch and self._state.observe_epoch(newest_epoch):

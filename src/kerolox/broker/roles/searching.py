@@ -34,12 +34,8 @@ class MasterSearch:
     """The search of one broker; a master has none."""
 
     def __init__(self, base: Base, client: RemotingClient, peers: Peers) -> None:
-        """Asks nobody before :meth:`poll`.
-
-        Args:
-            base: has the address of this broker, which is not its own master.
-            client: to ask name servers by.
-            peers: know what is followed, and tell name servers of this broker.
+        """Asks nobody before :meth:`poll`. ``base`` has the address of this broker, which is not
+        its own master; ``peers`` know what is followed, and tell name servers of this broker.
         """
         self._settings = base.settings
         self._client = client

@@ -26,11 +26,8 @@ class StartingRole:
     """
 
     def __init__(self, settings: BrokerSettings) -> None:
-        """The file is read.
-
-        Raises:
-            StoreError: it can't be read.
-            ConfigError: the settings are not those of such a broker.
+        """The file is read; StoreError: it can't be. ConfigError: the settings are not those of
+        such a broker.
         """
         self._settings = settings
         config = settings.current
@@ -52,10 +49,7 @@ class StartingRole:
 
     async def poll(self) -> None:
         """Become a slave when there is a newer master. The store is open, so that nobody else
-        writes the file.
-
-        Raises:
-            ConfigError: a slave can't have these settings.
+        writes the file. ConfigError: a slave can't have these settings.
         """
         config = self._settings.current
         if self.role.current.is_slave or not config.name_servers:

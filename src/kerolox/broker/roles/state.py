@@ -65,11 +65,8 @@ class RoleState:
 
     # -- a planned change -----------------------------------------------------------------------
     def pause(self, change: RoleChange, now_ms: int) -> None:
-        """Take no messages for a while.
-
-        Raises:
-            RoleError: it is no master, or not the one that was meant, or somebody else has paused
-                it.
+        """Take no messages for a while. RoleError: it is no master, or not the one that was meant,
+        or somebody else has paused it.
         """
         if not self.is_master:
             raise RoleError("it is a slave")
@@ -84,10 +81,8 @@ class RoleState:
         self._token, self._until_ms = change.token, now_ms + change.milliseconds
 
     def resume(self, change: RoleChange, now_ms: int) -> None:
-        """Take messages again. Nothing to do when it was not paused.
-
-        Raises:
-            RoleError: somebody else has paused it.
+        """Take messages again. Nothing to do when it was not paused; RoleError: somebody else has
+        paused it.
         """
         if self.is_paused(now_ms) and self._token != change.token:
             raise RoleError("another change of roles is under way")
@@ -134,10 +129,8 @@ class RoleState:
         )
 
     def following(self, change: RoleChange) -> RoleRecord:
-        """The record of a slave that follows another master from now on.
-
-        Raises:
-            RoleError: it is no slave, or knows a newer master.
+        """The record of a slave that follows another master from now on; RoleError: it is no slave,
+        or knows a newer master.
         """
         if self.is_master:
             raise RoleError("it is a master")

@@ -24,12 +24,8 @@ class BackgroundTasks:
     def repeat(
         self, seconds: float, work: Callable[[], Awaitable[object]], *, first: float | None = None
     ) -> None:
-        """Do something again and again.
-
-        Args:
-            seconds: the pause before each run.
-            work: what to do. What it raises is logged.
-            first: the pause before the first run; None: the same.
+        """Do something again and again; what it raises is logged. ``seconds``: the pause before
+        each run; ``first``: that before the first one; None: the same.
         """
         self.run(_repeat(seconds, work, seconds if first is None else first))
 

@@ -70,9 +70,8 @@ class BulkEnds:
     ) -> tuple[EndedHalves, Put | None]:
         """End the halves of a group from offset ``start`` to before ``end`` that are chosen.
 
-        Returns:
-            How far it came. With it a put that did not succeed: that of the half at
-            ``next_offset``, or the flush that did not come in time.
+        How far it came. With it a put that did not succeed: that of the half at ``next_offset``, or
+        the flush that did not come in time.
         """
         low, high = self._store.queue_bounds(HALF_TOPIC, HALF_QUEUE)
         work = _Work(

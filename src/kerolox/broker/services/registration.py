@@ -87,10 +87,8 @@ class Registration:
     """Keeps all name servers of one broker informed."""
 
     def __init__(self, base: Base, tables: Tables) -> None:
-        """Nobody is notified before :meth:`start`.
-
-        Args:
-            tables: has the topics to register, and hears which ones a name server orders.
+        """Nobody is notified before :meth:`start`. ``tables`` has the topics to register, and hears
+        which ones a name server orders.
         """
         self._settings = base.settings
         self._identity = base.identity
@@ -211,9 +209,7 @@ class Registration:
 
     async def route(self, topic: str) -> TopicRoute | None:
         """What the first name server that answers says of a topic; None: it knows no such topic.
-
-        Raises:
-            KeroloxError: none answers, or with no route; the error of the last one.
+        KeroloxError: none answers, or with no route; the error of the last one.
         """
         failed: KeroloxError = ConnectionLostError("this broker has no name server")
         for server in self._servers:

@@ -28,10 +28,8 @@ class RepliesInFlight:
         return self._count
 
     def start(self, size: int) -> None:
-        """One more, of so many bytes; :meth:`end` it whatever comes.
-
-        Raises:
-            BrokerError: code 2; there are too many already.
+        """One more, of so many bytes; :meth:`end` it whatever comes. BrokerError, code 2: there are
+        too many already.
         """
         if self._count >= self._count_max or self._bytes >= REPLY_BYTES_MAX:
             raise system_busy("[OVERLOAD]system busy, start flow control for a while")

@@ -53,13 +53,10 @@ class DelaySchedule:
         *,
         on_delivered: Callable[[int, int], None] = lambda queue_id, size: None,
     ) -> None:
-        """Without positions before :meth:`load`.
-
-        Args:
-            tables: say which bits a message gets, and where it goes when its queue is gone.
-            gate: while it is closed what is due waits.
-            on_delivered: called with the queue of each message that was delivered and the size of
-                its record.
+        """Without positions before :meth:`load`. ``tables`` say which bits a message gets, and
+        where it goes when its queue is gone. While ``gate`` is closed what is due waits.
+        ``on_delivered`` is called with the queue of each message that was delivered and the size of
+        its record.
         """
         config = base.config
         self._store = base.store

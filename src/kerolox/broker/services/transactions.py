@@ -311,10 +311,8 @@ class Transactions:
         await self._put_again(half, {**half.properties, name: str(first)})
 
     async def _put_again(self, half: MessageExt, properties: dict[str, str]) -> Put:
-        """Store a half again, at the end of its queue.
-
-        Raises:
-            StoreError: it was not stored; the run ends, and the next one starts with this half.
+        """Store a half again, at the end of its queue. StoreError: it was not stored; the run ends,
+        and the next one starts with this half.
         """
         put = await self._writer.put(_copy_of(half, half.topic, HALF_QUEUE, properties))
         if not put.is_stored:

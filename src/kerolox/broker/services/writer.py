@@ -135,11 +135,7 @@ class NewRecord:
 
     @property
     def delay_level(self) -> int:
-        """The DELAY property; 0 when absent.
-
-        Raises:
-            BrokerError: code 1; it is no number.
-        """
+        """The DELAY property; 0 when absent. BrokerError, code 1: it is no number."""
         text = self.properties.get(PropertyKey.DELAY, "0")
         try:
             return int(text)
@@ -231,14 +227,10 @@ class RecordWriter:
         *,
         on_delayed: Callable[[int, int], None] = lambda queue_id, size: None,
     ) -> None:
-        """Nothing is written yet.
-
-        Args:
-            timed: says which records wait for a moment.
-            gate: while it is closed every put ends with SERVICE_NOT_AVAILABLE.
-            slaves: those that senders wait for while the broker is a SYNC_MASTER.
-            on_delayed: called with the schedule queue of each message that is to come later, and
-                the size of its record.
+        """Nothing is written yet. ``timed`` says which records wait for a moment. While ``gate`` is
+        closed every put ends with SERVICE_NOT_AVAILABLE. ``slaves``: those that senders wait for
+        while the broker is a SYNC_MASTER. ``on_delayed`` is called with the schedule queue of each
+        message that is to come later, and the size of its record.
         """
         self._store = base.store
         self._filters = filters

@@ -67,11 +67,8 @@ class Assignments:
         clients: ClientTable,
         route: Callable[[str], Awaitable[TopicRoute | None]],
     ) -> None:
-        """Nobody was asked yet.
-
-        Args:
-            topics: its own topics: all there are where it has no name server.
-            route: asks the name servers; None: they know no such topic.
+        """Nobody was asked yet. ``topics``: all there are where the broker has no name server.
+        ``route`` asks the name servers; None: they know no such topic.
         """
         self._settings = settings
         self._topics = topics

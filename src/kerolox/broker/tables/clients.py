@@ -127,11 +127,8 @@ class ClientTable:
         *,
         on_group_gone: Callable[[str], None] = lambda group: None,
     ) -> None:
-        """Without clients.
-
-        Args:
-            now_ms: milliseconds of a clock that nobody sets: who lives is told by it.
-            on_group_gone: called when the last member of a consumer group left.
+        """Without clients. ``now_ms``: of a clock that nobody sets: who lives is told by it.
+        ``on_group_gone`` is called when the last member of a consumer group left.
         """
         self._settings = settings
         self._store = store
@@ -183,10 +180,8 @@ class ClientTable:
         self._operations += 1
 
     def add_producer(self, group: str, client: Client) -> None:
-        """A producer's heartbeat.
-
-        Raises:
-            BrokerError: code 1; its connection, or the broker, has too many clients already.
+        """A producer's heartbeat; BrokerError, code 1: its connection, or the broker, has too many
+        clients already.
         """
         self._check_capacity(group, self._producers.get(group, {}), client)
         members = self._producers.setdefault(group, {})
@@ -202,13 +197,9 @@ class ClientTable:
             self._forget_producer(known)
 
     def add_consumer(self, data: ConsumerData, client: Client, *, notify: bool) -> bool:
-        """A consumer's heartbeat. True: members or topics of the group changed.
-
-        ``notify`` is the group's own notifyConsumerIdsChangedEnable.
-
-        Raises:
-            BrokerError: code 1; its connection, or the broker, has too many clients or
-                subscriptions already.
+        """A consumer's heartbeat. True: members or topics of the group changed. ``notify`` is the
+        group's own notifyConsumerIdsChangedEnable. BrokerError, code 1: its connection, or the
+        broker, has too many clients or subscriptions already.
         """
         self._check_consumer(data, client)
         group = self._groups.setdefault(data.group_name, ConsumerGroup(data.group_name))

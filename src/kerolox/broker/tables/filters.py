@@ -99,10 +99,8 @@ class _FilterFile(msgspec.Struct, rename="camel"):
 
 
 def compile_expression(text: str, expression_type: str) -> Sql92Expression:
-    """Compile an expression of a kind that is no tags.
-
-    Raises:
-        Sql92Error: it can't be compiled, or nobody knows that kind.
+    """Compile an expression of a kind that is no tags; Sql92Error: it can't be, or nobody knows the
+    kind.
     """
     if expression_type != SQL92:
         raise Sql92Error(f"there is no kind of filter {expression_type[:80]!r}; use TAG or SQL92")
@@ -224,10 +222,7 @@ class FilterTable:
         self, group: str, current: Mapping[str, SubscriptionData], slices: TimeSlices
     ) -> None:
         """A heartbeat: what a group subscribes to may have changed. Many expressions take many
-        turns.
-
-        Args:
-            current: topic → the subscription that counts; others may change it meanwhile.
+        turns. ``current``: topic → the subscription that counts; others may change it meanwhile.
         """
         for subscription in list(current.values()):
             if not subscription.is_tag_type and subscription.sub_string:

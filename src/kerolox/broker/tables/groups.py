@@ -49,13 +49,12 @@ class GroupTable:
         may_be_fast: bool = True,
         on_change: Callable[[str, bool], None] = lambda group, may_broadcast: None,
     ) -> None:
-        """Without groups before :meth:`load`.
+        """Without groups before :meth:`load`. ``store`` gets what its fast path must know of each
+        group.
 
-        Args:
-            store: gets what its fast path must know of each group.
-            may_be_fast: False: no pull of any group is answered by the fast path.
-            on_change: called with the name of each group that is loaded, added, replaced or taken
-                out, and its consumeBroadcastEnable.
+        ``may_be_fast`` of False: no pull of any group is answered by the fast path. ``on_change``
+        is called with the name of each group that is loaded, added, replaced or taken out, and its
+        consumeBroadcastEnable.
         """
         self._may_be_fast = may_be_fast
         self._on_change = on_change
@@ -125,11 +124,9 @@ class GroupTable:
         return created
 
     def put(self, group: SubscriptionGroupConfig) -> None:
-        """Add or replace a group; nothing to do for that of a light message queue.
-
-        Raises:
-            BrokerError: code 1; it is new, and there are ``GROUPS_MAX`` already, or as many as
-                ``TABLE_BYTES_MAX`` hold.
+        """Add or replace a group; nothing to do for that of a light message queue. BrokerError,
+        code 1: it is new, and there are ``GROUPS_MAX`` already, or as many as ``TABLE_BYTES_MAX``
+        hold.
         """
         if self._is_lmq(group.group_name):
             return
@@ -148,11 +145,8 @@ class GroupTable:
 
     def replace(self, table: SubscriptionGroupTable, *, keeps_attributes: bool = False) -> None:
         """Take a master's table for this one, with its version. Names that are too long are left
-        out.
-
-        Args:
-            table: the master's.
-            keeps_attributes: the master does not know attributes: groups that are here keep theirs.
+        out. ``keeps_attributes``: the master does not know attributes: groups that are here keep
+        theirs.
         """
         told = table.subscription_group_table
         wanted = of_master(told, self._groups, _is_long, keeps_attributes=keeps_attributes)

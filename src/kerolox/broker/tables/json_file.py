@@ -83,12 +83,8 @@ def of_master(
     keeps_attributes: bool,
 ) -> dict[str, _Config]:
     """The topics or groups of a master, as a table takes them: bounded, without names that are too
-    long.
-
-    Args:
-        told: by name.
-        ours: those that the table has.
-        keeps_attributes: the master does not know attributes: what is here keeps its own.
+    long. ``keeps_attributes``: the master does not know attributes: what is in ``ours`` keeps its
+    own.
     """
     wanted = {}
     for name, config in told.items():
@@ -105,11 +101,7 @@ class KeptTable(Protocol):
     """A table with a file, as a broker's start and stop use it."""
 
     def load(self) -> None:
-        """Read the file.
-
-        Raises:
-            StoreError: it is broken and so is its backup.
-        """
+        """Read the file; StoreError: it is broken and so is its backup."""
 
     async def persist(self) -> None:
         """Write the file if it lacks a change."""
@@ -146,9 +138,8 @@ class JsonFile:
     def load(self, table_type: type[_Table]) -> _Table | None:
         """The table; None when there is no file.
 
-        Raises:
-            StoreError: file and backup can't be read or are broken; says what to do. Nothing is
-                changed then: a table is not lost because it can't be read.
+        StoreError: file and backup can't be read or are broken; says what to do. Nothing is changed
+        then: a table is not lost because it can't be read.
         """
         reasons = []
         for path in (self.path, self.backup_path):
@@ -191,10 +182,8 @@ class JsonFile:
         self._is_touched = True
 
     async def persist(self) -> None:
-        """Write what was touched, if anything was: for tables that change all the time.
-
-        Raises:
-            OSError: the file can't be written; tried again at the next call.
+        """Write what was touched, if anything was: for tables that change all the time. OSError:
+        the file can't be written; tried again at the next call.
         """
         if not self._is_touched:
             return

@@ -33,10 +33,8 @@ class QueueLocks:
     def lock(
         self, group: str, queues: Iterable[MessageQueue], client_id: str
     ) -> list[MessageQueue]:
-        """Take or renew locks; the queues that the client holds now.
-
-        Raises:
-            BrokerError: code 2; there would be too many. Those that were free are taken.
+        """Take or renew locks; the queues that the client holds now. BrokerError, code 2: there
+        would be too many. Those that were free are taken.
         """
         now = self._now_ms()
         held = []

@@ -194,11 +194,8 @@ class OffsetTable:
     ) -> None:
         """Set the offset of a queue; going back is allowed and logged. ``is_own``: it is the
         broker's, which a table that clients filled has space for. Who sets it means the queue that
-        there is now: see :meth:`is_stale`.
-
-        Raises:
-            BrokerError: code 1; it is new, and there are ``OFFSETS_MAX`` already, or as many as
-                ``TABLE_BYTES_MAX`` hold.
+        there is now: see :meth:`is_stale`. BrokerError, code 1: it is new, and there are
+        ``OFFSETS_MAX`` already, or as many as ``TABLE_BYTES_MAX`` hold.
         """
         kept = self._current()
         if not is_own and not kept.has_capacity(group, topic, queue_id):
@@ -256,11 +253,9 @@ class OffsetTable:
         """Queues of a topic are deleted: forget the offsets of all groups there, and examine what
         comes of these groups until they begin anew. The groups.
 
-        Args:
-            readers: groups that may read them, beside those that have offsets; see
-                ``StaleGroups.begin`` for their connections.
-            is_whole: these are all of its queues. What groups have of others goes, too: the topic
-                had more of them once.
+        ``readers``: groups that may read them, beside those that have offsets; see
+        ``StaleGroups.begin`` for their connections. ``is_whole``: these are all of its queues. What
+        groups have of others goes, too: the topic had more of them once.
         """
         kept = self._current()
         groups = list(dict.fromkeys([*self.groups_of(topic), *readers]))
@@ -371,13 +366,11 @@ class OffsetTable:
                     kept.put(parts[1], parts[0], queue_id, offset)
 
     def fit(self, *, has_crashed: bool) -> int:
-        """Bring the offsets behind the end of their queues back to it; how many that were.
+        """Bring the offsets behind the end of their queues back to it; how many that were. Without
+        a crash those of queues without messages stay.
 
         A crash of the machine takes messages that groups have consumed, while the table is on the
         disk. What comes in their places has their offsets, and no group would get it.
-
-        Args:
-            has_crashed: else those of queues without messages stay.
         """
         count = 0
         by_key = self._current().by_key
@@ -393,10 +386,8 @@ class OffsetTable:
         return count
 
     def clone(self, source: str, target: str, topic: str) -> None:
-        """Give group ``target`` the offsets that ``source`` has for a topic.
-
-        Raises:
-            BrokerError: code 1; there is no space for them, see :meth:`commit`.
+        """Give group ``target`` the offsets that ``source`` has for a topic; a BrokerError as of
+        :meth:`commit`.
         """
         offsets = self.of_topic(source, topic)
         if not offsets:

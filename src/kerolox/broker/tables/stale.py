@@ -54,11 +54,9 @@ class StaleGroups:
     """All of them, oldest first."""
 
     def __init__(self, queues_of: Callable[[str], int], push: Callable[[Key, bool], None]) -> None:
-        """Nobody is stale.
-
-        Args:
-            queues_of: how many queues of a topic can be read; 0: there is no such topic.
-            push: tells the kernel whether the pulls of a group of a topic are to be examined.
+        """Nobody is stale. ``queues_of``: how many queues of a topic can be read; 0: there is no
+        such topic. ``push`` tells the kernel whether the pulls of a group of a topic are to be
+        examined.
         """
         self._queues_of = queues_of
         self._push = push
@@ -72,9 +70,7 @@ class StaleGroups:
 
     def begin(self, topic: str, group: str, bits: int, connections: Collection[int] = ()) -> int:
         """Queues of a topic begin anew; how many groups are forgotten for it, without space.
-
-        Args:
-            connections: of a broadcasting group: those of its members; or ``ANYBODY``.
+        ``connections``: of a broadcasting group: those of its members; or ``ANYBODY``.
         """
         key = topic, group
         known = self._take(key) or _Queues(0, {})

@@ -61,10 +61,8 @@ ATTRIBUTE_BYTES = 8
 
 
 def check_topic_name(topic: str) -> None:
-    """``TopicValidator.validateTopic``.
-
-    Raises:
-        BrokerError: code 1; the name is blank, too long, or has characters that are not allowed.
+    """``TopicValidator.validateTopic``; BrokerError, code 1: the name is blank, too long, or has
+    characters that are not allowed.
     """
     if not topic.strip():
         raise system_error("The specified topic is blank.")
@@ -77,11 +75,7 @@ def check_topic_name(topic: str) -> None:
 
 
 def check_sendable(topic: str) -> None:
-    """``TopicValidator.isNotAllowedSendTopic``.
-
-    Raises:
-        BrokerError: code 16; clients may not send to it.
-    """
+    """``TopicValidator.isNotAllowedSendTopic``; BrokerError, code 16: no client may send there."""
     if is_closed_topic(topic):
         raise no_permission(f"Sending message to topic[{topic}] is forbidden.")
 
@@ -100,10 +94,8 @@ class TopicTable:
         *,
         on_change: Callable[[], None] = lambda: None,
     ) -> None:
-        """Without topics before :meth:`load`.
-
-        Args:
-            on_change: called after each change that name servers must hear of.
+        """Without topics before :meth:`load`; ``on_change`` is called after each change that name
+        servers must hear of.
         """
         self._settings = settings
         self._store = store
@@ -229,11 +221,8 @@ class TopicTable:
         """``createTopicInSendMessageBackMethod``: the retry or dead-letter topic of a group, with
         at least so many read queues. RocketMQ leaves one that is there as it is, and no consumer
         reads what comes to its further queues. Where this broker has no space for more queues, a
-        topic that is there stays as it is.
-
-        Raises:
-            MessageIllegalError: the name is longer than a record can hold, or no folder's.
-            BrokerError: as for :meth:`put`.
+        topic that is there stays as it is. MessageIllegalError: the name is longer than a record
+        can hold, or no folder's.
         """
         if len(topic.encode()) > TOPIC_BYTES_MAX:
             raise MessageIllegalError(f"topic {topic[:160]!r} is too long")
@@ -284,10 +273,8 @@ class TopicTable:
         return topic not in self._not_durable
 
     async def make_durable(self, topic: str) -> None:
-        """Wait until a topic that a request made is in the file.
-
-        Raises:
-            OSError: the file can't be written; the topic stays as it is.
+        """Wait until a topic that a request made is in the file; OSError: it can't be written; the
+        topic stays as it is.
         """
         await self.file.flush()
         self._not_durable.discard(topic)
@@ -295,11 +282,9 @@ class TopicTable:
 
     def put(self, topic: TopicConfig, *, is_durable: bool = True) -> None:
         """Add or replace a topic; nothing to do for a light message queue. ``is_durable``: see
-        :meth:`is_durable`.
-
-        Raises:
-            BrokerError: code 1; it is new, and there are ``TOPICS_MAX`` already, or they would have
-                more than ``QUEUES_OF_ALL_MAX`` queues, or take more than ``TABLE_BYTES_MAX``.
+        :meth:`is_durable`. BrokerError, code 1: it is new, and there are ``TOPICS_MAX`` already, or
+        they would have more than ``QUEUES_OF_ALL_MAX`` queues, or take more than
+        ``TABLE_BYTES_MAX``.
         """
         if self._is_lmq(topic.topic_name):
             return
@@ -337,11 +322,8 @@ class TopicTable:
 
     def replace(self, table: TopicConfigTable, *, keeps_attributes: bool = False) -> None:
         """Take a master's table for this one, with its version. Names that are too long are left
-        out.
-
-        Args:
-            table: the master's.
-            keeps_attributes: the master does not know attributes: topics that are here keep theirs.
+        out. ``keeps_attributes``: the master does not know attributes: topics that are here keep
+        theirs.
         """
         told = table.topic_config_table
         wanted = of_master(told, self._topics, _is_long, keeps_attributes=keeps_attributes)

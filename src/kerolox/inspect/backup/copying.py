@@ -24,16 +24,10 @@ _ZEROS = bytes(CHUNK_BYTES)
 @contextlib.contextmanager
 def whole_folder(target: str) -> Iterator[str]:
     """A folder to be filled, ``TARGET.part``, which gets its name when the block ends well.
+    StoreError: the target is there and no empty folder, or somebody else makes it now.
 
     When the block fails it is removed. A process that was killed leaves it, with a file
     ``unfinished`` in it, to whoever makes the same folder next.
-
-    Args:
-        target: not there, or an empty folder.
-
-    Raises:
-        StoreError: something else is there, or somebody else makes it now.
-        OSError: it can't be made.
     """
     target = os.path.abspath(target)
     check_free(target)
@@ -57,12 +51,7 @@ def whole_folder(target: str) -> Iterator[str]:
 
 
 def check_free(target: str) -> None:
-    """See whether a folder can be made, or is empty.
-
-    Raises:
-        StoreError: it can't.
-        OSError: it can't be read.
-    """
+    """Raise a StoreError unless a folder can be made, or is empty."""
     if not os.path.lexists(target):
         return
     if not os.path.isdir(target) or os.listdir(target):
@@ -106,16 +95,8 @@ def copy_file(
     """Copy an open file; (bytes up to the last that is not zero, their SHA-256).
 
     Runs of zeros become holes. What is written to the source meanwhile may be in the copy or not.
-
-    Args:
-        source: a descriptor.
-        target: a path that is not there yet; its folder is made.
-        count: told of the bytes that are copied.
-        size: of both files.
-        limit: what stands from there on counts as zeros.
-
-    Raises:
-        OSError: one can't be read or written, or the source is shorter than ``size``.
+    The folder of the target, which is not there yet, is made. ``size``: of both files; OSError: the
+    source is shorter. ``limit``: what stands from there on counts as zeros.
     """
     os.makedirs(os.path.dirname(target), exist_ok=True)
     found = hashlib.sha256()

@@ -61,22 +61,15 @@ class Manifest:
         return sum(file.used for file in self.files)
 
     def write(self, folder: str) -> None:
-        """Write ``backup.json``. Durable.
-
-        Raises:
-            OSError: it can't be written.
-        """
+        """Write ``backup.json``. Durable."""
         path = Path(folder, MANIFEST_NAME)
         path.write_text(json.dumps({"format": FORMAT, **asdict(self)}, indent=1) + "\n")
         sync_path(str(path))
 
     @classmethod
     def read(cls, folder: str) -> Manifest:
-        """Read the one of a backup.
-
-        Raises:
-            StoreError: there is none, or it is damaged or of a later version.
-            OSError: it can't be read.
+        """Read the one of a backup; StoreError: there is none, or it is damaged or of a later
+        version.
         """
         path = os.path.join(folder, MANIFEST_NAME)
         try:
@@ -117,15 +110,8 @@ class Manifest:
 
 
 def verify_backup(folder: str, progress: Progress | None = None) -> tuple[Manifest, list[str]]:
-    """Read every file of a backup: (its manifest, what is wrong, a sentence each).
-
-    Args:
-        folder: the backup.
-        progress: told of the bytes that were read.
-
-    Raises:
-        StoreError: it is no backup, see :meth:`Manifest.read`.
-        OSError: something can't be read.
+    """Read every file of a backup: (its manifest, what is wrong, a sentence each). ``progress`` is
+    told of the bytes that were read. StoreError: it is no backup, see :meth:`Manifest.read`.
     """
     manifest = Manifest.read(folder)
     faults = []
@@ -170,11 +156,7 @@ def fault_of(file: BackupFile, descriptor: int, count: Count) -> str:
 
 
 def sum_of(descriptor: int, used: int, count: Count) -> str:
-    """The SHA-256 of the first bytes of a file, in hexadecimal digits.
-
-    Raises:
-        OSError: it can't be read.
-    """
+    """The SHA-256 of the first bytes of a file, in hexadecimal digits."""
     found = hashlib.sha256()
     for at in range(0, used, CHUNK_BYTES):
         found.update(os.pread(descriptor, min(CHUNK_BYTES, used - at), at))

@@ -17,17 +17,11 @@ _LOG = "commitlog/"
 def restore_backup(
     backup: str, target: str, *, log_folder: str | None = None, progress: Progress | None = None
 ) -> Manifest:
-    """Make a store of a backup, which stays as it is.
+    """Make a store of a backup, which stays as it is, in a folder that is not there, or empty.
 
-    Args:
-        backup: the backup's folder.
-        target: the store's folder: not there, or empty.
-        log_folder: where the commit log goes; None: ``commitlog`` below the store's folder.
-        progress: told of the bytes that were copied.
-
-    Raises:
-        StoreError: it is no backup or has other bytes than were written, or a folder is in use.
-        OSError: something can't be read or written. What was copied is removed.
+    ``log_folder``: where the commit log goes; None: ``commitlog`` below the store's folder.
+    StoreError: it is no backup or has other bytes than were written, or a folder is in use.
+    OSError: something can't be read or written. What was copied is removed.
     """
     manifest = Manifest.read(backup)
     count = counting(progress, manifest.size)

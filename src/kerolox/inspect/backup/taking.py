@@ -48,19 +48,13 @@ _OWN = ("lock", "inventory", "boot")
 
 
 def back_up(places: StorePlaces, target: str, progress: Progress | None = None) -> Manifest:
-    """Copy a store, of a broker that runs or not, ours or Java's.
+    """Copy a store, of a broker that runs or not, ours or Java's, with the settings of its broker,
+    to a folder that is not there, or is empty.
 
     Every message that was acknowledged before is in the copy; later ones may be. So are the offsets
-    of groups, as the broker's tables last had them.
-
-    Args:
-        places: the store, with the settings of its broker.
-        target: where the copy goes: a folder that is not there, or is empty.
-        progress: told of the bytes that were copied.
-
-    Raises:
-        StoreError: the target can't be used, or no whole copy can be made of the store.
-        OSError: something can't be read or written. What was copied is removed.
+    of groups, as the broker's tables last had them. StoreError: the target can't be used, or no
+    whole copy can be made of the store. OSError: something can't be read or written. What was
+    copied is removed.
     """
     target = os.path.abspath(target)
     for folder in (places.root, *places.log_folders):

@@ -106,10 +106,7 @@ class AbortFile:
 
     def create(self) -> None:
         """Write the file with this boot's id, durably. Without space for the id it is left empty:
-        that takes no block.
-
-        Raises:
-            OSError: not even that can be.
+        that takes no block. OSError: not even that can be.
         """
         try:
             Path(self.path).write_text(f"{self.boot_id()}\n", encoding="ascii")
@@ -149,11 +146,7 @@ class StoreLock:
         self._key = (0, 0)
 
     def acquire(self) -> None:
-        """Take the lock.
-
-        Raises:
-            BlockingIOError: another store holds the folder.
-        """
+        """Take the lock; BlockingIOError: another store holds the folder."""
         with contextlib.suppress(FileNotFoundError):
             found = os.stat(self.path)
             # Not even opened then: closing any descriptor of a file drops all of the process's

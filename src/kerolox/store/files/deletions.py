@@ -78,10 +78,8 @@ class Deletions:
 
     def forget_outside(self, min_offset: int, max_offset: int) -> None:
         """Forget what the log has nothing of any more. ``max_offset``, the end of the log, is below
-        an item when the log lost its end: what is written there next is new.
-
-        Raises:
-            OSError: the file can't be written; the log must not grow then.
+        an item when the log lost its end: what is written there next is new. OSError: the file
+        can't be written; the log must not grow then.
         """
         with self._lock:
             kept = {

@@ -15,12 +15,10 @@ _DESCRIPTORS = "/proc/self/fd"
 
 
 def lock_holder(path: str, *, own: int = -1) -> str:
-    """Who holds a lock that was refused, in words; nothing of it is changed.
+    """Who holds a lock of the file that was refused, in words; nothing of it is changed.
 
-    Args:
-        path: the file.
-        own: a descriptor of it that does not count; -1: none. Without one the file is opened, if
-            this process does not have it: closing it would drop the process's own lock.
+    ``own``: a descriptor of it that does not count; -1: none. Without one the file is opened, if
+    this process does not have it: closing it would drop the process's own lock.
     """
     try:
         if _has_open(path, own):

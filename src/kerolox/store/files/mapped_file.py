@@ -29,11 +29,8 @@ MAP_LOCKED = 0x2000 if sys.platform == "linux" else 0
 
 
 def make_folder(folder: str) -> None:
-    """Make a folder and its parents.
-
-    Raises:
-        PermissionError: with the path.
-        NotADirectoryError: something else has that name.
+    """Make a folder and its parents. PermissionError, with the path; NotADirectoryError: something
+    else has that name.
     """
     try:
         os.makedirs(folder, exist_ok=True)
@@ -59,16 +56,11 @@ def sync_path(path: str) -> None:
 
 def sync_queue_files(folder: str, starts: Iterable[int], named: int) -> int:
     """Make files of a queue durable. A new one with its name, that of the queue's folder and that
-    of the topic's: what is flushed is lost with any of them.
+    of the topic's: what is flushed is lost with any of them. What ``named`` is from now on.
 
-    Args:
-        folder: of the queue.
-        starts: of the files, ascending, by their first bytes. One that was deleted meanwhile, with
-            its topic, is passed by.
-        named: the last file whose name is durable; -1: none is, as far as known.
-
-    Returns:
-        ``named`` from now on.
+    ``starts``: of the files, ascending, by their first bytes. One that was deleted meanwhile, with
+    its topic, is passed by. ``named``: the last file whose name is durable; -1: none is, as far as
+    known.
     """
     topic = os.path.dirname(folder)
     for start in starts:
@@ -83,10 +75,8 @@ def sync_queue_files(folder: str, starts: Iterable[int], named: int) -> int:
 
 
 def check_file_size(path: str, size: int, expected: int, setting: str) -> None:
-    """Refuse a file of another size than configured.
-
-    Raises:
-        ValueError: names the file, both sizes and the setting.
+    """Refuse a file of another size than configured by a ValueError, which names the file, both
+    sizes and the setting.
     """
     if size != expected:
         raise ValueError(
@@ -159,12 +149,9 @@ def zero_from(descriptor: int, position: int, size: int, reach: int | None = Non
 
 def data_end(descriptor: int, position: int, file_size: int) -> int:
     """Behind the last byte from a position to the file's end that is not zero; ``position`` when
-    all are. Holes are not read.
+    all are. Holes are not read. OSError: it can't be read, or is shorter.
 
     A file may end in real zeros: one that was warmed up, or copied by a tool that fills holes.
-
-    Raises:
-        OSError: it can't be read, or is shorter.
     """
     buffer = bytearray(_ZERO_BLOCK_BYTES)
     # The last ones first: what is found there spares the rest.

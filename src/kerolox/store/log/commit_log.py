@@ -80,15 +80,12 @@ class CommitLog:
         self._ask_at = NEVER
 
     def load(self, *, crashed: bool = False) -> list[str]:
-        """Map the files; notes about what was odd. ``max_offset`` is where the last file's
-        data ends.
+        """Map the files; notes about what was odd. ``max_offset`` is where the last file's data
+        ends.
 
         Files at the end that were preallocated and never written are removed. After a crash a file
-        that is too short gets its size again: the log ends in it.
-
-        Raises:
-            ValueError: a file has another size than configured or stands in two folders, or one
-                is missing between two others.
+        that is too short gets its size again: the log ends in it. ValueError: a file has another
+        size than configured or stands in two folders, or one is missing between two others.
         """
         for folder in self.folders.writable:
             make_folder(folder)
@@ -197,10 +194,8 @@ class CommitLog:
         self._ask_at = self.tail.start + self.file_size // 2 if self.tail else NEVER
 
     def open_tail(self) -> None:
-        """Let the last file be written, which is filled to its end wherever it lies.
-
-        Raises:
-            ValueError: it can't be, and it is not full.
+        """Let the last file be written, which is filled to its end wherever it lies. ValueError: it
+        can't be, and it is not full.
         """
         tail = self.tail
         if tail is None or not tail.read_only or self.max_offset >= tail.end:
@@ -239,10 +234,8 @@ class CommitLog:
     def roll(self) -> None:
         """Close the tail with a blank and go on in a new file; makes the first file too.
 
-        The new name becomes durable with the first flush that reaches the file.
-
-        Raises:
-            OSError: the file can't be made, or has no buffer; the log is as before.
+        The new name becomes durable with the first flush that reaches the file. OSError: the file
+        can't be made, or has no buffer; the log is as before.
         """
         tail = self.tail
         pool = self.pool
@@ -288,10 +281,8 @@ class CommitLog:
         return file
 
     def write(self, data: bytes) -> None:
-        """Write records that fit the tail at ``end_offset`` and move it.
-
-        Raises:
-            OSError: nothing counts as written, but a part may stand there: see :meth:`take_back`.
+        """Write records that fit the tail at ``end_offset`` and move it. OSError: nothing counts as
+        written, but a part may stand there: see :meth:`take_back`.
         """
         tail = self.tail
         assert tail is not None, "roll() makes the first file"
@@ -340,12 +331,9 @@ class CommitLog:
 
     # -- bytes of a master --------------------------------------------------------------------
     def start_raw(self, offset: int) -> None:
-        """Make sure that bytes of a master at ``offset`` come next. An empty log begins there. At
-        the end of the last whole record they begin anew: what came of the next one is dropped.
-
-        Raises:
-            ValueError: they don't.
-            OSError: what came can't be cleared.
+        """Make sure that bytes of a master at ``offset`` come next, or raise a ValueError. An empty
+        log begins there. At the end of the last whole record they begin anew: what came of the next
+        one is dropped; OSError: it can't be cleared.
         """
         if self.partial and offset == self.end_offset:
             self.drop_partial()
@@ -379,10 +367,7 @@ class CommitLog:
 
     def raw_at(self, offset: int) -> tuple[int, RecordView | None] | None:
         """(size, record) of what stands at an offset among the bytes of a master, without a record
-        where a blank ends the file; None: more has to come.
-
-        Raises:
-            ValueError: it is neither.
+        where a blank ends the file; None: more has to come. ValueError: it is neither.
         """
         tail = self.tail
         here = self.end_offset + self.partial - offset
@@ -515,10 +500,8 @@ class CommitLog:
 
 
 def log_of(settings: StoreSettings) -> CommitLog:
-    """The log of a store; nothing is opened yet.
-
-    Raises:
-        ValueError: its files are too small, or no folder is left that they can be made in.
+    """The log of a store; nothing is opened yet. ValueError: its files are too small, or no folder
+    is left that they can be made in.
     """
     return CommitLog(
         _absolute(settings.store_path_commit_log) or os.path.join(root_of(settings), "commitlog"),

@@ -28,10 +28,8 @@ def split_folders(setting: str) -> tuple[str, ...]:
 class LogFolders:
     """Where the files of a log are, and where the next ones go.
 
-    Both settings are folders joined by ``PATH_SPLITTER``.
-
-    Raises:
-        ValueError: there is no folder that files can be made in.
+    Both settings are folders joined by ``PATH_SPLITTER``. ValueError: there is none that files can
+    be made in.
     """
 
     def __init__(self, setting: str, read_only_setting: str = "") -> None:

@@ -74,10 +74,8 @@ class FileAllocator(StoreThread):
         self.wake()
 
     def take(self, start: int, folder: str) -> MappedFile | None:
-        """The file that starts there, if it was made in that folder; None: make it.
-
-        Raises:
-            FileLateError: it is still being made.
+        """The file that starts there, if it was made in that folder; None: make it. FileLateError:
+        it is still being made.
         """
         with self._lock:
             request = self._requests.get(start)

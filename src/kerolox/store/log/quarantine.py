@@ -48,11 +48,8 @@ class LogQuarantine:
         """Files with whole records that were kept."""
 
     def end_at(self, end: int) -> None:
-        """Make ``end`` the end of the log, for good.
-
-        Raises:
-            ValueError: files behind it are in a folder that is only read.
-            OSError: what is there can't be cleared or moved.
+        """Make ``end`` the end of the log, for good. ValueError: files behind it are in a folder
+        that is only read. OSError: what is there can't be cleared or moved.
         """
         log = self._log
         self.check(end)
@@ -72,10 +69,8 @@ class LogQuarantine:
             self.truncated_bytes += used
 
     def check(self, end: int) -> None:
-        """See whether the log may end there.
-
-        Raises:
-            ValueError: files behind it are in a folder that is only read.
+        """Raise a ValueError when files behind ``end`` are in a folder that is only read: the log
+        can't end there.
         """
         for file in self._log.files.values():
             if file.read_only and file.start > end:

@@ -89,10 +89,8 @@ class TransientPool(StoreThread):
         return len(self._free)
 
     def borrow(self) -> mmap.mmap | None:
-        """A buffer for the next file; None: it goes without.
-
-        Raises:
-            NoBufferError: there is none, and the file is to be refused then.
+        """A buffer for the next file; None: it goes without. NoBufferError: there is none, and the
+        file is to be refused then.
         """
         try:
             return self._free.pop()

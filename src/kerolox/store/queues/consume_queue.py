@@ -206,19 +206,15 @@ class ConsumeQueue:
 
     # -- write ------------------------------------------------------------------------------
     def write_entries(self, entries: Sequence[int]) -> None:
-        """Append entries given as a flat run of (physical offset, size, tags code).
-
-        Raises:
-            OSError: they can't be written; the queue ends where it ended before.
+        """Append entries given as a flat run of (physical offset, size, tags code). OSError: they
+        can't be written; the queue ends where it ended before.
         """
         self.put_entries(entries)
         self.count_entries(entries)
 
     def put_entries(self, entries: Sequence[int]) -> None:
         """Write entries behind the last one; nobody reads them before :meth:`count_entries`.
-
-        Raises:
-            OSError: they can't be written; :meth:`take_back` clears what was.
+        OSError: they can't be written; :meth:`take_back` clears what was.
         """
         count = len(entries) // 3
         data = entries_packer(count)(*entries)
@@ -378,13 +374,10 @@ class ConsumeQueue:
 
     # -- recovery ---------------------------------------------------------------------------
     def load(self, *, clean: bool) -> Loaded:
-        """Find the files and the last entry.
+        """Find the files and the last entry; ValueError: a file is larger than configured.
 
-        ``clean=False``: entries of the last files are all examined, and the queue ends before
-        the first that is none.
-
-        Raises:
-            ValueError: a file is larger than configured.
+        ``clean=False``: entries of the last files are all examined, and the queue ends before the
+        first that is none.
         """
         sizes, others = list_sizes(self.folder)
         notes = [f"{self!r}: {name} is no file of the queue, left alone" for name in others]
@@ -584,10 +577,8 @@ class ConsumeQueue:
     # -- retention --------------------------------------------------------------------------
     def expire(self, min_physical_offset: int, most: int) -> int:
         """Delete up to ``most`` files, never the last, whose last entry is of a record before an
-        offset; correct ``min_offset``. How many files.
-
-        Raises:
-            OSError: one can't be read or deleted; those before it are gone.
+        offset; correct ``min_offset``. How many files. OSError: one can't be read or deleted; those
+        before it are gone.
         """
         count = 0
         while count < most and len(self.starts) > 1:

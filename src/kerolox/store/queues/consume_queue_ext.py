@@ -207,10 +207,8 @@ class ConsumeQueueExt:
 
     # -- recovery and retention -------------------------------------------------------------
     def load(self) -> list[str]:
-        """Find the files; notes about what was odd. :meth:`end_at` must follow.
-
-        Raises:
-            ValueError: a file has another size than configured.
+        """Find the files; notes about what was odd. :meth:`end_at` must follow. ValueError: a file
+        has another size than configured.
         """
         sizes, others = list_sizes(self.folder)
         for start, size in list(sizes.items()):

@@ -44,9 +44,7 @@ def claims_offsets(properties: bytes) -> bool:
 
 def multi_dispatch_queues(properties: bytes, queue_id: int, *, lmq: bool) -> list[tuple[str, int]]:
     """The (topic, queue id) of the further queues that a record names, in order; mostly none.
-
-    Raises:
-        UnicodeDecodeError: a name is no UTF-8 (a ``ValueError``).
+    UnicodeDecodeError: a name is no UTF-8 (a ``ValueError``).
     """
     text = property_value(properties, PropertyKey.INNER_MULTI_DISPATCH)
     if text is None or not text.strip(_JAVA_BLANKS):

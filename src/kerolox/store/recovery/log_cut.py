@@ -41,16 +41,14 @@ _NAME = re.compile(r"\d{8}-\d{6}-\d+(\.\d+)?")
 
 
 def cut_log(settings: StoreSettings, equal_to: int, *, why: str, master: str) -> LogCut | None:
-    """Cut the log of a closed store behind the last record that ends at ``equal_to`` or before.
+    """Cut the log of a closed store behind the last record that ends at ``equal_to`` or before; what
+    was cut off, None: nothing stands behind.
 
     Args:
         settings: of the store.
         equal_to: a physical offset; ``EVERYTHING``: nothing stays, the log begins anew.
         why: for people.
         master: an address, for people.
-
-    Returns:
-        What was cut off; None: nothing stands behind.
 
     Raises:
         ValueError: it can't be: the store was not closed cleanly, or files behind are only read.
@@ -80,11 +78,9 @@ def cut_log(settings: StoreSettings, equal_to: int, *, why: str, master: str) ->
 
 
 def finish_cut(settings: StoreSettings) -> LogCut | None:
-    """Go on with a cut that was begun, before a store is opened; None: there is none.
-
-    Raises:
-        ValueError: the file that says what is to be done is none.
-        OSError: it can't be finished. Somebody uses the store.
+    """Go on with a cut that was begun, before a store is opened; None: there is none. ValueError:
+    the file that says what is to be done is none. OSError: it can't be finished. Somebody uses the
+    store.
     """
     if not is_cut_begun(settings):
         return None
