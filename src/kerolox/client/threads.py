@@ -28,15 +28,8 @@ _Result = TypeVar("_Result")
 
 
 def start(thread: threading.Thread, what: str) -> None:
-    """Start a thread.
-
-    Args:
-        thread: which.
-        what: needs it, for the error.
-
-    Raises:
-        ClientError: CPython gives none: at the end of the interpreter, or since the machine has no
-            capacity for it.
+    """Start a thread; ``what`` needs it. ClientError: CPython gives none, at the end of the
+    interpreter, or since the machine has no capacity for it.
     """
     if sys.is_finalizing():  # it would never run, and the start would wait for it for ever
         raise ClientError(ending(what))

@@ -27,13 +27,9 @@ async def run_user(
 async def call_user(
     function: Callable[[_Argument], Awaitable[_Result] | _Result], argument: _Argument
 ) -> _Result:
-    """As :func:`run_user`, for tasks that go on whatever the function does.
-
-    Raises:
-        CancelledError: the calling task itself was cancelled.
-        ClientError: the function raised a CancelledError of its own, of a future that was
-            cancelled, say: for the caller that is a failure like any other.
-        Exception: whatever else the function raised.
+    """As :func:`run_user`, for tasks that go on whatever the function does. CancelledError: the
+    calling task itself was cancelled. ClientError: the function raised a CancelledError of its own,
+    of a future that was cancelled, say: for the caller that is a failure like any other.
     """
     cancels = _cancels()
     try:

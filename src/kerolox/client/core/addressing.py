@@ -10,10 +10,7 @@ DEFAULT_PORT = 8080
 
 def address_server_url(domain: str, subgroup: str, unit_name: str = "") -> str:
     """What is asked: ``http://domain:8080/rocketmq/subgroup``; a domain with a port keeps it, a
-    unit has an address of its own.
-
-    Raises:
-        ConfigError: the domain is a URL other than ``http://domain``.
+    unit has an address of its own. ConfigError: the domain is a URL other than ``http://domain``.
     """
     named = domain.strip().removeprefix("http://").removesuffix("/")
     if "/" in named:

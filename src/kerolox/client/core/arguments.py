@@ -29,15 +29,8 @@ _Settings = TypeVar("_Settings")
 
 
 def choice(kind: type[_Choice], value: object, name: str) -> _Choice:
-    """The member of an enum that is given, or whose name is, in any case.
-
-    Args:
-        kind: the enum.
-        value: a member or a name.
-        name: what the argument is called.
-
-    Raises:
-        ConfigError: it is neither; names the choices and the nearest of them.
+    """The member of an enum that is given, or whose name is, in any case. ConfigError: it is
+    neither; says how the argument is called, the choices and the nearest of them.
     """
     if isinstance(value, kind):
         return value
@@ -96,13 +89,8 @@ def settings_text(settings: DataclassInstance) -> str:
 
 
 def name_server_text(given: str | Iterable[str]) -> str:
-    """Name servers as one text, joined by ``;``.
-
-    Args:
-        given: such a text, or an address ``host:port`` each.
-
-    Raises:
-        ConfigError: something else.
+    """Name servers, such a text or an address ``host:port`` each, as one text, joined by ``;``;
+    ConfigError: something else.
     """
     if isinstance(given, str):
         return given

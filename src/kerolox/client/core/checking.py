@@ -234,16 +234,8 @@ def _known(annotation: str, module: str) -> _Check | None:
 
 
 def check_type(value: object, name: str, annotation: str, module: str) -> None:
-    """Refuse a value that an annotation does not allow.
-
-    Args:
-        value: what is given.
-        name: what the argument is called.
-        annotation: as it is written.
-        module: where it is written, whose names it has.
-
-    Raises:
-        ConfigError: with what it is, what it must be, what to do.
+    """Refuse a value that an annotation does not allow by a ConfigError: what it is, what it must
+    be, what to do. ``module``: where the annotation is written, whose names it has.
     """
     check = _known(annotation, module)
     if check is not None and (fault := check(value)) is not None:
@@ -253,10 +245,8 @@ def check_type(value: object, name: str, annotation: str, module: str) -> None:
 # -- methods --------------------------------------------------------------------------------------
 def checked(*but: str) -> Callable[[type[_Class]], type[_Class]]:
     """A class decorator: each public method, and the making of an instance, first examines its
-    arguments; a wrong one is a :class:`ConfigError`.
-
-    Args:
-        but: methods that do so themselves, since they are called for each message.
+    arguments; a wrong one is a :class:`ConfigError`. The methods ``but`` do so themselves, since
+    they are called for each message.
     """
 
     def decorate(cls: type[_Class]) -> type[_Class]:

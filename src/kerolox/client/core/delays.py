@@ -18,11 +18,7 @@ SECONDS_MAX = 1e12
 
 
 def seconds_of(delay: float | timedelta) -> float:
-    """A duration that may be given in seconds.
-
-    Raises:
-        ConfigError: it is negative or no number.
-    """
+    """A duration that may be given in seconds; ConfigError: it is negative or no number."""
     seconds = delay.total_seconds() if isinstance(delay, timedelta) else delay
     if isinstance(seconds, bool) or not isinstance(seconds, int | float) or not seconds >= 0:
         raise ConfigError(f"delay is {delay!r}; it must be seconds or a timedelta, not negative")
@@ -90,15 +86,10 @@ def _seconds(after: Duration) -> float:
 
 
 def delay_level(after: Duration, levels_ms: tuple[int, ...], *, round_up: bool = False) -> int:
-    """The delay level of a duration.
-
-    Args:
-        after: from now; 0 is no delay. It is taken to the millisecond.
-        levels_ms: the delay of level 1, 2 and so on.
-        round_up: take the shortest level that is no shorter; else it must be a level's exactly.
-
-    Raises:
-        MessageRejectedError: no level has it; the text names those nearest.
+    """The delay level of a duration from now, to the millisecond; 0 is no delay. ``levels_ms``: the
+    delay of level 1, 2 and so on. MessageRejectedError: no level has it; the text names those
+    nearest. ``round_up``: take the shortest level that is no shorter; else it must be a level's
+    exactly.
     """
     seconds = _seconds(after)
     if seconds > max(levels_ms) / 1000:

@@ -34,10 +34,8 @@ _SHOWN_NAMES = {PropertyKey.KEYS: "keys", PropertyKey.TAGS: "tags"}
 
 
 def check_topic(topic: str) -> None:
-    """Refuse a topic name that no broker takes.
-
-    Raises:
-        MessageRejectedError: blank, longer than 127, or with a character outside ``%|a-zA-Z0-9_-``.
+    """Refuse a topic name that no broker takes by a MessageRejectedError: blank, longer than 127,
+    or with a character outside ``%|a-zA-Z0-9_-``.
     """
     fault = _name_fault(topic, TOPIC_CHARACTERS_MAX)
     if fault:
@@ -52,30 +50,22 @@ def check_send_topic(topic: str) -> None:
 
 
 def check_new_topic(topic: str) -> None:
-    """Refuse a topic that nobody may create.
-
-    Raises:
-        MessageRejectedError: the name is illegal or RocketMQ's own.
-    """
+    """Refuse a topic that nobody may create by a MessageRejectedError: illegal, RocketMQ's own."""
     check_topic(topic)
     if is_system_topic(topic):
         raise MessageRejectedError(f"topic {topic!r} belongs to RocketMQ itself; use another")
 
 
 def check_producer_group(group: str) -> None:
-    """Refuse a producer group name.
-
-    Raises:
-        ConfigError: blank, longer than 255, illegal characters, or ``DEFAULT_PRODUCER``.
+    """Refuse a producer group name by a ConfigError: blank, longer than 255, illegal characters, or
+    ``DEFAULT_PRODUCER``.
     """
     _check_group(group, "producer", "DEFAULT_PRODUCER")
 
 
 def check_consumer_group(group: str) -> None:
-    """Refuse a consumer group name.
-
-    Raises:
-        ConfigError: blank, longer than 255, illegal characters, or ``DEFAULT_CONSUMER``.
+    """Refuse a consumer group name by a ConfigError: blank, longer than 255, illegal characters, or
+    ``DEFAULT_CONSUMER``.
     """
     _check_group(group, "consumer", "DEFAULT_CONSUMER")
 
@@ -99,10 +89,8 @@ def _name_fault(name: str, characters_max: int) -> str | None:
 
 
 def check_body(body: bytes, *, bytes_max: int) -> None:
-    """Refuse an empty body and one over the limit.
-
-    Raises:
-        MessageRejectedError: with the size and the limit; or it is no bytes.
+    """Refuse an empty body and one over the limit, or no bytes; the MessageRejectedError has size
+    and limit.
     """
     if type(body) is not bytes:
         check_body_type(body)
@@ -113,11 +101,9 @@ def check_body(body: bytes, *, bytes_max: int) -> None:
 
 
 def check_delay_level(level: object, *, level_max: int) -> None:
-    """Refuse what is no delay level. A broker itself takes any: it delays by its highest level
-    where one is too high, and not at all where one is negative.
-
-    Raises:
-        MessageRejectedError: no whole number from 0 to ``level_max``.
+    """Refuse by a MessageRejectedError what is no whole number from 0 to ``level_max``. A broker
+    itself takes any: it delays by its highest level where one is too high, and not at all where one
+    is negative.
     """
     if isinstance(level, bool) or not isinstance(level, int) or not 0 <= level <= level_max:
         raise MessageRejectedError(
@@ -129,10 +115,9 @@ def check_delay_level(level: object, *, level_max: int) -> None:
 def property_text(properties: Mapping[str, str]) -> str:
     """Property text that reads back as these properties and no others.
 
-    Raises:
-        MessageRejectedError: a name or a value has U+0001 or U+0002 in it, which end names and
-            values there: what follows would be read as further properties; or half of a surrogate
-            pair, which has no encoding.
+    MessageRejectedError: a name or a value has U+0001 or U+0002 in it, which end names and values
+    there: what follows would be read as further properties; or half of a surrogate pair, which has
+    no encoding.
     """
     text, count = encode_properties(properties), len(properties)
     if unencodable(text) is not None:
@@ -163,11 +148,8 @@ def _check_property_part(part: str, what: str) -> None:
 
 
 def check_message(message: object) -> None:
-    """Refuse what is no message, or has a part of a wrong type. Texts are looked into where they
-    are encoded: :func:`property_text`.
-
-    Raises:
-        MessageRejectedError: with the part, what it is, what it must be.
+    """Refuse what is no message, or has a part of a wrong type; the MessageRejectedError names it.
+    Texts are looked into where they are encoded: :func:`property_text`.
     """
     if not isinstance(message, Message):
         raise MessageRejectedError(f"message {wrong_type(message, 'Message')}")
@@ -183,11 +165,8 @@ def check_message(message: object) -> None:
 
 
 def check_ways(queue: object, selector: object, round_up: object, timeout_ms: object) -> None:
-    """Refuse arguments of a send that are of a wrong type: a queue that is a number would count
-    for none.
-
-    Raises:
-        ConfigError: with the argument, what it is, what it must be.
+    """Refuse arguments of a send that are of a wrong type by a ConfigError: a queue that is a
+    number would count for none.
     """
     if queue is not None and not isinstance(queue, MessageQueue):
         raise ConfigError(f"queue {wrong_type(queue, 'MessageQueue')}")
@@ -200,11 +179,8 @@ def check_ways(queue: object, selector: object, round_up: object, timeout_ms: ob
 
 
 def check_batch(messages: Sequence[Message]) -> None:
-    """Refuse messages that can't travel together.
-
-    Raises:
-        MessageRejectedError: none at all, several topics, delay levels, a retry topic, or some that
-            wait for the store and some that don't.
+    """Refuse messages that can't travel together by a MessageRejectedError: none at all, several
+    topics, delay levels, a retry topic, or some that wait for the store and some that don't.
     """
     if not messages:
         raise MessageRejectedError("the batch is empty")

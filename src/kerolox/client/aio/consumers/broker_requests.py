@@ -77,10 +77,8 @@ async def answer_broker(consumer: ConsumerView, command: RemotingCommand) -> Rem
 
 
 def parse_reset_offsets(body: bytes, topic: str) -> dict[MessageQueue, int]:
-    """The offsets of a ``ResetOffsetBody``, in either of its forms (map, or list for C++).
-
-    Raises:
-        RemoteProtocolError: neither.
+    """The offsets of a ``ResetOffsetBody``, in either of its forms (map, or list for C++);
+    RemoteProtocolError: neither.
     """
     try:
         table = members_of(loads(body))["offsetTable"] if body else {}

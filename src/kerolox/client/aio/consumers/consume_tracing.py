@@ -21,13 +21,8 @@ def consume_tracing(
     ip: str,
     settings: PushConsumerSettings | LitePullConsumerSettings,
 ) -> tuple[TraceDispatcher | None, tuple[ConsumeHook, ...]]:
-    """What sends the traces, if there are any, and all hooks of the consumer.
-
-    Args:
-        group: as the user named it.
-        name_servers: those of the consumer.
-        ip: our address.
-        settings: those of the consumer.
+    """What sends the traces, if there are any, and all hooks of the consumer; ``group``: as the
+    user named it, ``ip``: our address.
     """
     if not settings.enable_trace:
         return None, settings.consume_hooks

@@ -16,10 +16,7 @@ if TYPE_CHECKING:
 
 async def check_subscription(cluster: Cluster, group: str, subscription: Subscription) -> None:
     """Ask a broker of the topic whether it serves a condition (``checkClientInBroker``).
-
-    Raises:
-        BrokerError: it does not, or can't read the expression.
-        RemotingError: it does not answer.
+    BrokerError: it does not, or can't read the expression.
     """
     addresses = cluster.broker_addresses([subscription.topic], masters_only=False)
     if subscription.expression_type == TAG or not addresses:

@@ -60,18 +60,13 @@ class OffsetStore(Protocol):
     table: OffsetTable
 
     async def load(self, queue: MessageQueue) -> int:
-        """The stored offset, or -1; it is put into the table.
-
-        Raises:
-            KeroloxError: it could not be found out.
+        """The stored offset, or -1; it is put into the table. KeroloxError: it could not be found
+        out.
         """
 
     async def persist(self, queues: Collection[MessageQueue], *, wait: bool = False) -> None:
-        """Store the offsets of these queues. Failures are logged, the next time will do.
-
-        Args:
-            queues: those to store; others in the table are left alone.
-            wait: return only when they are stored.
+        """Store the offsets of these queues, others in the table are left alone; ``wait``: return
+        only then. Failures are logged, the next time will do.
         """
 
 
@@ -82,10 +77,8 @@ async def start_offset(
     settings: SubscriberSettings,
     start_ms: int,
 ) -> int:
-    """Where a consumer that was started at ``start_ms`` starts to read a queue.
-
-    Raises:
-        KeroloxError: it could not be found out.
+    """Where a consumer that was started at ``start_ms`` starts to read a queue; KeroloxError: it
+    could not be found out.
     """
     stored = await offsets.load(queue)
     start = start_position(queue.topic, stored, ConsumeFromWhere(settings.consume_from_where))
@@ -99,10 +92,8 @@ async def start_offset(
 
 
 async def store_offset(cluster: Cluster, group: str, queue: MessageQueue, offset: int) -> None:
-    """Store a group's offset of a queue at its broker.
-
-    Raises:
-        KeroloxError: the broker refused, or did not answer.
+    """Store a group's offset of a queue at its broker; KeroloxError: that refused, or did not
+    answer.
     """
     address = await cluster.read_address_of(queue.topic, queue.broker_name)
     fields = _offset_fields(group, queue, offset)
@@ -149,10 +140,8 @@ class BrokerOffsets:
         return offset
 
     async def store(self, offsets: Mapping[MessageQueue, int]) -> None:
-        """Store these offsets, to all brokers at the same time, some of each.
-
-        Raises:
-            KeroloxError: the first failure; others may be stored.
+        """Store these offsets, to all brokers at the same time, some of each; KeroloxError: the
+        first failure; others may be stored.
         """
         places = asyncio.Semaphore(OFFSETS_IN_FLIGHT_MAX)
 
@@ -232,11 +221,7 @@ class LocalOffsets:
         return offset
 
     async def store(self, offsets: Mapping[MessageQueue, int]) -> None:
-        """Write these offsets into the file.
-
-        Raises:
-            ClientError: it can't be read or written.
-        """
+        """Write these offsets into the file; ClientError: it can't be read or written."""
         try:
             self._write({**self._read(), **offsets})
         except OSError as error:
@@ -253,10 +238,8 @@ class LocalOffsets:
             _log.warning("offsets were not stored in %s: %s", self.path, error)
 
     def _read(self) -> dict[MessageQueue, int]:
-        """What the file says, else its backup; nothing when neither is there.
-
-        Raises:
-            ClientError: both are unreadable.
+        """What the file says, else its backup; nothing when neither is there; ClientError: both are
+        unreadable.
         """
         backup = self.path.with_name(self.path.name + ".bak")
         failure: ClientError | None = None
@@ -332,10 +315,8 @@ class CustomOffsets:
 
 
 async def _call(function: Callable[..., object], argument: object) -> object:
-    """Call an async method here, a plain one in a thread, since it waits for something.
-
-    Raises:
-        ClientError: it failed.
+    """Call an async method here, a plain one in a thread, since it waits for something;
+    ClientError: it failed.
     """
     try:
         if inspect.iscoroutinefunction(function):

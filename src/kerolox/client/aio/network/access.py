@@ -45,13 +45,8 @@ class Access:
         *,
         first: int = 0,
     ) -> None:
-        """Nothing is asked yet.
-
-        Args:
-            remoting: the connections; who made it closes it.
-            name_servers: ``host:port`` of each.
-            timeout_seconds: time limit of one request.
-            first: position of the name server that is asked first, modulo their number.
+        """Nothing is asked yet. Who made ``remoting`` closes it. ``timeout_seconds``: of one
+        request. ``first``: position of the name server that is asked first, modulo their number.
         """
         self.remoting = remoting
         self.timeout_seconds = timeout_seconds
@@ -73,11 +68,8 @@ class Access:
         ahead: bool = False,
     ) -> RemotingCommand:
         """Send a request whose answer must be code 0; one that goes ``ahead`` waits for no
-        capacity.
-
-        Raises:
-            BrokerError: it is another one.
-            RemotingError: no connection, or no answer in time.
+        capacity. BrokerError: it is another one. RemotingError: no connection, or no answer in
+        time.
         """
         response = await self.remoting.invoke(
             address,
@@ -92,11 +84,8 @@ class Access:
         self, code: int, fields: Mapping[str, object] | None = None
     ) -> RemotingCommand:
         """Send a request to a name server, and to the next one when it does not answer.
-
-        Raises:
-            BrokerError: the first that answered refused.
-            ConnectError: none answered; the text has each one's reason.
-            ClientError: no name server is given.
+        BrokerError: the first that answered refused. ConnectError: none answered; the text has each
+        one's reason. ClientError: no name server is given.
         """
         try:
             return await self._in_order(
@@ -120,11 +109,8 @@ class Access:
         return route_of(*await self._ask_route(address, topic, self.timeout_seconds))
 
     async def route(self, topic: str) -> TopicRoute:
-        """The route of a topic that must be there, as it is now. Errors: see
-        :meth:`ask_name_server`.
-
-        Raises:
-            TopicRouteNotFoundError: no name server knows one.
+        """The route of a topic that must be there, as it is now. TopicRouteNotFoundError: no name
+        server knows one; others as of :meth:`ask_name_server`.
         """
         route = await self.fetch_route(topic)
         if route is None:
@@ -133,10 +119,8 @@ class Access:
 
     async def read_address_of(self, topic: str, broker_name: str) -> str:
         """The address of a broker that has a topic: its master's, else any.
-
-        Raises:
-            TopicRouteNotFoundError: no name server knows the topic.
-            ClientError: the topic's route does not have the broker.
+        TopicRouteNotFoundError: no name server knows the topic. ClientError: its route does not
+        have the broker.
         """
         broker = (await self.route(topic)).broker(broker_name)
         address = broker.any_address() if broker is not None else None
@@ -151,13 +135,9 @@ class Access:
         return await self.remoting.invoke(address, request, timeout_seconds=seconds), address
 
     async def put_topic(self, address: str, settings: TopicConfig, attributes: str = "") -> None:
-        """Have a broker make a topic, or replace all settings of one (code 17). Errors: see
-        :meth:`ask`.
-
-        Args:
-            address: of the broker.
-            settings: all of them; of its attributes nothing is taken from here.
-            attributes: changes of them (``attribute_changes``), which one of 4.9 passes over.
+        """Have a broker make a topic, or replace all settings of one (code 17), but none of its
+        attributes: ``attributes`` has changes of them (``attribute_changes``), which one of 4.9
+        passes over. Errors: see :meth:`ask`.
         """
         fields: dict[str, object] = {
             "topic": settings.topic_name,

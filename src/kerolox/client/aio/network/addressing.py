@@ -63,10 +63,8 @@ class AddressServer:
 def sources_of(
     name_server: str, settings: ClientSettings
 ) -> tuple[tuple[str, ...], AddressServer | None]:
-    """The name servers that are given, or else the web server to ask.
-
-    Raises:
-        ConfigError: neither is given, or an address is illegal.
+    """The name servers that are given, or else the web server to ask; ConfigError: neither is
+    given, or an address is illegal.
     """
     domain = settings.name_server_domain or os.environ.get(DOMAIN_VARIABLE, "").strip()
     if not domain:

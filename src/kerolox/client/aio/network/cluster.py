@@ -121,9 +121,7 @@ class Cluster(Access):
     # -- routes -------------------------------------------------------------------------------
     async def refresh(self, topic: str) -> TopicRoute | None:
         """Fetch a route and remember it; what was known stays when the topic is unknown now.
-
-        Raises:
-            ClientClosedError: the client was closed meanwhile.
+        ClientClosedError: the client was closed meanwhile.
         """
         task = self._fetching.get(topic)
         if task is None:
@@ -145,11 +143,8 @@ class Cluster(Access):
             task.exception()  # seen: those who waited for it may be gone
 
     async def route(self, topic: str) -> TopicRoute:
-        """The route of a topic.
-
-        Raises:
-            TopicRouteNotFoundError: no name server knows one.
-            ConnectError: no name server answers.
+        """The route of a topic. TopicRouteNotFoundError: no name server knows one. ConnectError:
+        none answers.
         """
         route = self.routes.get(topic) or await self.refresh(topic)
         if route is None:
@@ -247,10 +242,8 @@ class Cluster(Access):
         return addresses.get(broker_id) or next(iter(addresses.values()), None)
 
     async def read_address_of(self, topic: str, broker_name: str, broker_id: int = 0) -> str:
-        """As :meth:`read_address`; asks for the route when it is not known.
-
-        Raises:
-            ClientError: the topic's route does not have the broker.
+        """As :meth:`read_address`; asks for the route when it is not known. ClientError: the
+        topic's route does not have the broker.
         """
         address = self.read_address(broker_name, broker_id)
         if address is None:
@@ -262,10 +255,8 @@ class Cluster(Access):
 
     async def members(self, group: str, topic: str) -> list[str]:
         """The client ids of a consumer group, as any broker of a topic knows them.
-
-        Raises:
-            AccessDeniedError: the account may not ask.
-            ClientError: the topic has no broker, or its answer is unreadable.
+        AccessDeniedError: the account may not ask. ClientError: the topic has no broker, or its
+        answer is unreadable.
         """
         route = await self.route(topic)
         broker = random.choice(route.brokers) if route.brokers else None

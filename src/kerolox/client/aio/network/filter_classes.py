@@ -39,10 +39,8 @@ async def upload_filter_classes(cluster: Cluster, consumers: Iterable[ConsumerFa
 
 
 def filter_server(cluster: Cluster, subscription: Subscription, broker_address: str) -> str:
-    """Whom to ask for a broker's messages (``computePullFromWhichFilterServer``).
-
-    Raises:
-        ClientError: the broker has no filter server.
+    """Whom to ask for a broker's messages (``computePullFromWhichFilterServer``); ClientError: the
+    broker has no filter server.
     """
     route = cluster.routes.get(subscription.topic)
     found = () if route is None else route.filter_servers.get(broker_address, ())

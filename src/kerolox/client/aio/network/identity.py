@@ -17,13 +17,8 @@ ENDPOINT_SCHEME = "http://"
 
 
 def client_id_of(ip: str, instance_name: str, *, keep_default: bool, unit_name: str = "") -> str:
-    """``ip@pid#nanoseconds``, or ``ip@instance`` for a name that was chosen.
-
-    Args:
-        ip: our address.
-        instance_name: as in the settings.
-        keep_default: leave the name DEFAULT as it is.
-        unit_name: a further part, if there is one.
+    """``ip@pid#nanoseconds``, or ``ip@instance`` for a name that was chosen; ``unit_name`` is a
+    further part, if there is one. ``keep_default``: leave the name DEFAULT as it is.
     """
     if instance_name == "DEFAULT" and not keep_default:
         instance_name = f"{os.getpid()}#{time.perf_counter_ns()}"
@@ -38,10 +33,8 @@ def namespace_of(given: str, name_server: str) -> str:
 
 def name_servers_of(text: str, *, may_be_none: bool = False) -> tuple[str, ...]:
     """The addresses of ``a:9876;b:9876``, or of the one endpoint ``http://a:9876``; an empty text
-    means ``$NAMESRV_ADDR``.
-
-    Raises:
-        ConfigError: none given (unless that may be), or one is not ``host:port``.
+    means ``$NAMESRV_ADDR``. ConfigError: none given (unless that may be), or one is not
+    ``host:port``.
     """
     text = text.strip() or os.environ.get(NAME_SERVER_VARIABLE, "").strip()
     if text.startswith(ENDPOINT_SCHEME):
@@ -61,11 +54,7 @@ def name_servers_of(text: str, *, may_be_none: bool = False) -> tuple[str, ...]:
 
 
 def checked_addresses(addresses: tuple[str, ...]) -> tuple[str, ...]:
-    """The same addresses.
-
-    Raises:
-        ConfigError: one is not ``host:port``.
-    """
+    """The same addresses; ConfigError: one is not ``host:port``."""
     for address in addresses:
         try:
             split_address(address)

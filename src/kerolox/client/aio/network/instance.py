@@ -73,13 +73,8 @@ class ClientInstance:
         address_server: AddressServer | None,
         settings: ClientSettings,
     ) -> None:
-        """Nothing is opened yet.
-
-        Args:
-            client_id: who all members are to brokers.
-            name_servers: ``host:port`` of each.
-            address_server: reports name servers when none are given.
-            settings: of whoever made it.
+        """Nothing is opened yet. ``client_id``: who all members are to brokers. ``address_server``
+        reports name servers when none are given. ``settings``: of whoever made it.
         """
         self.client_id = client_id
         self.settings = settings
@@ -105,14 +100,9 @@ class ClientInstance:
         return list(self._holders)
 
     def open(self, holder: object, member: Member | None = None) -> Cluster:
-        """Use it until :meth:`drop`; the first opens it.
-
-        Args:
-            holder: whoever uses it.
-            member: the holder's, if it has one: no other gets the group.
-
-        Raises:
-            ClientError: it is open in another event loop, or another member has the group.
+        """Use it until :meth:`drop`; the first opens it. ``member``: the holder's, if it has one:
+        no other gets the group. ClientError: it is open in another event loop, or another member
+        has the group.
         """
         if self._cluster is not None and self._loop is not asyncio.get_running_loop():
             if self._loop is not None and not self._loop.is_closed():

@@ -39,19 +39,11 @@ async def queue_number(
     more: Mapping[str, object] | None = None,
     address: str = "",
 ) -> int:
-    """What a broker answers about a queue with one number (codes 29 to 32).
+    """What a broker answers about a queue, as brokers know it, with one number (codes 29 to 32):
+    the member ``field`` of the answer. RemoteProtocolError: it has no such number.
 
-    Args:
-        access: the cluster.
-        queue: as brokers know it.
-        code: the question.
-        field: the member of the answer that has the number.
-        more: further members of the request.
-        address: of the broker; empty: as the route has it.
-
-    Raises:
-        ClientError: the broker is unknown.
-        RemoteProtocolError: the answer has no such number.
+    ``more``: further members of the request. ``address``: of the broker; empty: as the route has
+    it. ClientError: it is unknown.
     """
     address = address or await access.read_address_of(queue.topic, queue.broker_name)
     fields: dict[str, object] = {"topic": queue.topic, "queueId": queue.queue_id}
@@ -59,11 +51,7 @@ async def queue_number(
 
 
 def number_of(response: RemotingCommand, field: str, address: str) -> int:
-    """A number in the header of an answer.
-
-    Raises:
-        RemoteProtocolError: there is none.
-    """
+    """A number in the header of an answer; RemoteProtocolError: there is none."""
     try:
         return int(response.ext_fields[field])
     except (KeyError, ValueError):
@@ -73,17 +61,9 @@ def number_of(response: RemotingCommand, field: str, address: str) -> int:
 async def find_message(
     access: Access, topic: str, message_id: str, *, shown_topic: str = ""
 ) -> MessageExt:
-    """The message with this id, be it the broker's (offset) id or the producer's unique id.
-
-    Args:
-        access: the cluster.
-        topic: as brokers know it.
-        message_id: either id.
-        shown_topic: the topic in an error's text; empty: ``topic``.
-
-    Raises:
-        TopicRouteNotFoundError: no name server knows the topic.
-        NotFoundError: no broker has it.
+    """The message with this id, be it the broker's (offset) id or the producer's unique id, of a
+    topic as brokers know it. ``shown_topic``: the topic in an error's text; empty: ``topic``.
+    TopicRouteNotFoundError: no name server knows it. NotFoundError: no broker has the message.
     """
     route = await access.route(topic)
     known = {address for broker in route.brokers for address in broker.addresses.values()}
@@ -121,19 +101,11 @@ async def search_messages(
     end_ms: int = END_OF_TIME_MS,
     unique: bool = False,
 ) -> list[MessageExt]:
-    """Messages with a key (code 12), oldest first; empty when there is none.
+    """Messages of a topic, as brokers know it, with a key (code 12), oldest first; empty when there
+    is none. TopicRouteNotFoundError: no name server knows the topic.
 
-    Args:
-        access: the cluster.
-        topic: as brokers know it.
-        key: one of a message's keys, or its unique id.
-        max_messages: most per broker.
-        begin_ms: stored at or after (ms since the epoch).
-        end_ms: stored at or before.
-        unique: by the unique id alone.
-
-    Raises:
-        TopicRouteNotFoundError: no name server knows the topic.
+    ``key``: one of a message's keys, or its unique id; ``unique``: that alone. ``max_messages``:
+    most per broker. Stored from ``begin_ms`` to ``end_ms``, both included, since the epoch.
     """
     route = await access.route(topic)
     fields: dict[str, object] = {
@@ -172,19 +144,12 @@ async def search_messages(
 async def message_trace(
     access: Access, message_id: str, *, topic: str = TRACE_TOPIC, max_messages: int = 64
 ) -> list[TraceView]:
-    """What clients told of a message, oldest first (``queryMsgTraceById``).
+    """What clients told of a message, oldest first (``queryMsgTraceById``), by the id of its
+    producer. TopicRouteNotFoundError: there is no such topic.
 
-    Traces are a fraction of a second late, and there only if clients write them.
-
-    Args:
-        access: the cluster.
-        message_id: the message's id (that of its producer).
-        topic: the topic that has the traces, as brokers know it: clients write traces outside of
-            their namespaces.
-        max_messages: most trace messages per broker that are read.
-
-    Raises:
-        TopicRouteNotFoundError: there is no such topic.
+    Traces are a fraction of a second late, and there only if clients write them, in a topic as
+    brokers know it: clients write traces outside of their namespaces. ``max_messages``: most trace
+    messages per broker that are read.
     """
     from kerolox.client.core.tracing.trace import trace_views
 

@@ -27,27 +27,17 @@ async def first_since(
     bounds: tuple[int, int] | None = None,
     group: str = TOOLS_GROUP,
 ) -> int:
-    """The offset of the first message of a queue that was stored at a time or later.
+    """The offset of the first message of a queue that was stored at a time or later; the end of the
+    queue where all are older, and where there is none.
 
     A broker's own search (code 29) gives the message that is nearest, on either side of the time,
     and any of several of one millisecond. So its answer is where this search begins: the messages
     beside it are pulled (code 11), one at a time, five or so. Where the clock of the broker was set
     back, the message before the result is older than the time and the result is not.
 
-    Args:
-        access: the cluster.
-        queue: as brokers know it.
-        timestamp_ms: since the epoch.
-        address: of the broker; empty: as the route has it.
-        bounds: offset of the queue's first message and behind its last one; None: they are asked.
-        group: in whose name messages are pulled.
-
-    Returns:
-        The end of the queue where all messages are older, and where there is none.
-
-    Raises:
-        ClientError: the broker is unknown.
-        BrokerError, RemotingError: it refused or does not answer.
+    ``address``: of the broker; empty: as the route has it; ClientError: it is unknown. ``bounds``:
+    offset of the queue's first message and behind its last one; None: they are asked. ``group``: in
+    whose name messages are pulled.
     """
     address = address or await access.read_address_of(queue.topic, queue.broker_name)
     if bounds is None:

@@ -56,14 +56,8 @@ class Delivery:
         hooks: tuple[SendHook, ...],
         faults: LatencyFaults | None,
     ) -> None:
-        """Nothing is sent yet.
-
-        Args:
-            header: what is the same in all sends.
-            settings: the producer's.
-            namespace: the producer's.
-            hooks: to run around each try.
-            faults: what is known of the brokers' latency; None: nothing is noted.
+        """Nothing is sent yet. ``hooks`` run around each try. ``faults``: what is known of the
+        brokers' latency; None: nothing is noted.
         """
         self._header = header
         self._settings = settings
@@ -108,11 +102,7 @@ class Delivery:
         tries: Tries | None = None,
     ) -> SendResult:
         """Send until it is stored; one iteration of this loop is the whole send when nothing fails.
-
-        ``tries`` are those that were made already.
-
-        Raises:
-            KeroloxError: it is not stored, or nobody knows.
+        ``tries`` are those that were made already. KeroloxError: it is not stored, or nobody knows.
         """
         loop_time = asyncio.get_running_loop().time
         if tries is None:
@@ -204,11 +194,7 @@ class Delivery:
         target: MessageQueue,
         limit: TimeLimit,
     ) -> None:
-        """Send once; nobody answers.
-
-        Raises:
-            KeroloxError: it was not sent.
-        """
+        """Send once; nobody answers. KeroloxError: it was not sent."""
         address = await self._address(cluster, plan, target, limit)
         context = None
         if self._hooks:
@@ -329,10 +315,7 @@ class Delivery:
         self, cluster: Cluster, plan: Plan, queue: MessageQueue, limit: TimeLimit
     ) -> str:
         """The master's address of a broker that no polled route has; asks for the route once.
-
-        Raises:
-            ClientError: it has none.
-            RequestTimeoutError: no name server has said so in time.
+        ClientError: it has none. RequestTimeoutError: no name server has said so in time.
         """
         broker = plan.route.broker(queue.broker_name)
         address = broker.addresses.get(MASTER_ID) if broker else None
@@ -375,12 +358,9 @@ class Submits:
         delivery: Delivery,
         go_on: Callable[[OpenSend], Coroutine[object, None, SendResult]],
     ) -> None:
-        """None is open.
-
-        Args:
-            count_max: most sends without an outcome for another one to be taken.
-            delivery: counts sends on the slow path.
-            go_on: what follows on a fast-path send whose answer is anything but that it is stored.
+        """None is open. ``count_max``: most sends without an outcome for another one to be taken.
+        ``delivery`` counts sends on the slow path. ``go_on``: what follows on a fast-path send
+        whose answer is anything but that it is stored.
         """
         self._count_max = count_max
         self._delivery = delivery
@@ -388,10 +368,8 @@ class Submits:
         self._tasks: set[asyncio.Task[SendResult]] = set()
 
     def check(self, fast_count: int) -> None:
-        """There is capacity for another one, given the fast-path sends that are open.
-
-        Raises:
-            SubmitsFullError: there is none.
+        """Raise a SubmitsFullError unless there is capacity for another one, given the fast-path
+        sends that are open.
         """
         # A task counts itself among those of the slow path once it runs.
         count = fast_count + max(self._delivery.open_count, len(self._tasks))
@@ -434,11 +412,8 @@ async def send_in_order(
     batches: list[list[Message]],
     send: Callable[[list[Message]], Coroutine[object, None, SendResult]],
 ) -> list[SendResult]:
-    """Send batches, each when the one before is stored.
-
-    Raises:
-        PartlySentError: one failed after others were stored.
-        KeroloxError: the first one failed.
+    """Send batches, each when the one before is stored. PartlySentError: one failed after others
+    were stored. KeroloxError: the first one failed.
     """
     results: list[SendResult] = []
     sent = 0

@@ -78,13 +78,9 @@ class Batches:
         choose: Callable[[TopicPath, MessageQueue | None], QueueTarget | None],
         wait_for_capacity: Callable[[QueueTarget, Callable[[], bool], OpenSend, int], None],
     ) -> None:
-        """Nothing waits yet.
-
-        Args:
-            settings: the producer's.
-            delivery: sends on the slow path.
-            choose: where a batch goes, and the connection there; None: there is none yet.
-            wait_for_capacity: lets a batch wait for capacity on its connection.
+        """Nothing waits yet. ``delivery``: sends on the slow path. ``choose``: where a batch goes,
+        and the connection there; None: there is none yet. ``wait_for_capacity`` lets a batch wait
+        for it on its connection.
         """
         self._bytes_max = min(settings.batch_bytes_max, settings.message_bytes_max)
         self._linger_seconds = settings.linger_ms / 1000

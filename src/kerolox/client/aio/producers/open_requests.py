@@ -53,15 +53,9 @@ class OpenRequests:
         return correlation_id in self._open
 
     def open(self, correlation_id: str, deadline: float, what: str) -> asyncio.Future[MessageExt]:
-        """A future for the reply; :meth:`drop` it whatever comes.
-
-        Args:
-            correlation_id: the request's.
-            deadline: a ``loop.time()``; the future fails then with RequestTimeoutError.
-            what: the request, for that error.
-
-        Raises:
-            ClientError: ``REQUESTS_OPEN_MAX`` requests wait already.
+        """A future for the reply; :meth:`drop` it whatever comes. At ``deadline``, a
+        ``loop.time()``, it fails with RequestTimeoutError, which names the request by ``what``.
+        ClientError: ``REQUESTS_OPEN_MAX`` requests wait already.
         """
         if len(self._open) >= REQUESTS_OPEN_MAX:
             raise ClientError(

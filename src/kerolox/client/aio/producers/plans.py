@@ -45,10 +45,8 @@ class TimeLimit(NamedTuple):
 
     @contextlib.asynccontextmanager
     async def around(self, what: str) -> AsyncIterator[None]:
-        """End what is done within at the limit.
-
-        Raises:
-            RequestTimeoutError: at the limit; its text begins with ``what`` and tells it.
+        """End what is done within at the limit; the text of the RequestTimeoutError begins with
+        ``what`` and tells it.
         """
         try:
             async with asyncio.timeout_at(self.deadline):
@@ -88,10 +86,7 @@ class Plans:
 
     async def make(self, cluster: Cluster, topic: str, limit: TimeLimit) -> Plan:
         """Find out where messages of a topic go; of a new topic, where they may go.
-
-        Raises:
-            TopicRouteNotFoundError: nowhere.
-            RequestTimeoutError: no name server has said so in time.
+        TopicRouteNotFoundError: nowhere. RequestTimeoutError: no name server has said so in time.
         """
         servers = ", ".join(cluster.name_servers)
         async with limit.around(f"no route of topic {topic!r} came from name servers {servers}"):

@@ -52,12 +52,8 @@ class Preparation:
     """Prepares the messages of one producer."""
 
     def __init__(self, settings: ProducerSettings, namespace: str, ids: UniqueIdFactory) -> None:
-        """No topic is checked yet.
-
-        Args:
-            settings: the producer's.
-            namespace: its own; empty: none.
-            ids: makes the messages' ids.
+        """No topic is checked yet. ``namespace``: the producer's; empty: none. ``ids`` makes the
+        messages' ids.
         """
         self._settings = settings
         self._namespace = namespace
@@ -95,20 +91,16 @@ class Preparation:
         return in_namespace(outgoing, self._namespace) if self._namespace else outgoing
 
     def timed(self, message: Message, timing: Timing) -> Message:
-        """The message with the moment of its delivery, for brokers with a timer.
-
-        Raises:
-            MessageRejectedError: it has another one, or a delay level.
+        """The message with the moment of its delivery, for brokers with a timer;
+        MessageRejectedError: it has another one, or a delay level.
         """
         _check_undelayed(message)
         properties = {**message.properties, timing.name: str(timing.ms)}
         return dataclasses.replace(message, properties=properties)
 
     def delayed(self, message: Message, timing: Timing, *, round_up: bool = False) -> Message:
-        """The message with the delay level of a moment, for brokers without a timer.
-
-        Raises:
-            MessageRejectedError: no level has it, or the message has one already.
+        """The message with the delay level of a moment, for brokers without a timer;
+        MessageRejectedError: no level has it, or the message has one already.
         """
         _check_undelayed(message)
         seconds = max(0.0, timing.seconds_left(clock.now_ms()))
@@ -124,9 +116,7 @@ class Preparation:
         key: OrderingKey | None,
     ) -> tuple[MessageQueue | None, QueueSelector | None]:
         """The queue, where it can be told by a plan already; else what will choose it.
-
-        Raises:
-            MessageRejectedError: more than one of them is given, or the key can't be one.
+        MessageRejectedError: more than one of them is given, or the key can't be one.
         """
         if key is not None:
             if queue is not None or selector is not None:

@@ -78,11 +78,8 @@ class LitePull:
     """All queues of one consumer."""
 
     def __init__(self, limits: FlowLimits, wake: Callable[[LiteQueue], None]) -> None:
-        """No queue yet.
-
-        Args:
-            limits: when pulling pauses.
-            wake: called for a queue that may be pulled again after a :class:`Wait`.
+        """No queue yet. ``limits``: when pulling pauses. ``wake`` is called for a queue that may be
+        pulled again after a :class:`Wait`.
         """
         self.queues: dict[MessageQueue, LiteQueue] = {}
         self._flow = FlowControl(limits)
@@ -154,13 +151,8 @@ class LitePull:
         return Wait.TOTAL_CAPACITY
 
     def located(self, item: LiteQueue, epoch: int, offset: int, *, is_stored: bool) -> None:
-        """Where a queue starts, unless it was sought meanwhile.
-
-        Args:
-            item: the queue.
-            epoch: its epoch when that was asked.
-            offset: the answer.
-            is_stored: it is the group's committed offset.
+        """Where a queue starts, unless it was sought since it had this epoch, when that was asked.
+        ``is_stored``: it is the group's committed offset.
         """
         if item.epoch != epoch or item.is_dropped:
             return
@@ -198,10 +190,8 @@ class LitePull:
 
     # -- poll -----------------------------------------------------------------------------------
     def take(self, most: int | None = None) -> tuple[MessageQueue, list[MessageExt]] | None:
-        """Messages for the user, all of one queue and one pull; queues take turns.
-
-        Args:
-            most: at most so many.
+        """Messages for the user, ``most`` of them, all of one queue and one pull; queues take
+        turns.
         """
         for _ in range(len(self._ready)):
             item = self._ready.popleft()
@@ -253,10 +243,8 @@ class LitePull:
 
     # -- what users change ------------------------------------------------------------------------
     def seek(self, queue: MessageQueue, offset: int) -> LiteQueue:
-        """Go on at another offset; what is cached and on its way is forgotten.
-
-        Raises:
-            KeyError: the queue is not ours.
+        """Go on at another offset; what is cached and on its way is forgotten. KeyError: the queue
+        is not ours.
         """
         item = self.queues[queue]
         self._forget_cached(item)

@@ -79,13 +79,12 @@ class Start(NamedTuple):
 
 
 def start_position(topic: str, stored: int, where: ConsumeFromWhere) -> Start:
-    """Where a queue starts for a group (``computePullFromWhere``).
+    """Where a queue starts for a group (``computePullFromWhere``); a retry topic never starts at
+    the end.
 
-    Args:
-        topic: of the queue; a retry topic never starts at the end.
-        stored: the group's offset as its broker gives it, or -1. To a new group a broker gives 0
-            while the queue's first message is stored and near the end of the log.
-        where: the group's choice for the case that there is none.
+    ``stored``: the group's offset as its broker gives it, or -1. To a new group a broker gives 0
+    while the queue's first message is stored and near the end of the log. ``where``: the group's
+    choice for the case that there is none.
     """
     if stored >= 0:
         return Start(Lookup.NOTHING, stored)
@@ -103,10 +102,8 @@ def encode_local_offsets(offsets: Mapping[MessageQueue, int]) -> bytes:
 
 
 def decode_local_offsets(data: bytes) -> dict[MessageQueue, int]:
-    """Read ``offsets.json``.
-
-    Raises:
-        ClientError: it is not what :func:`encode_local_offsets` or a Java client writes.
+    """Read ``offsets.json``; ClientError: it is not what :func:`encode_local_offsets` or a Java
+    client writes.
     """
     try:
         table = members_of(members_of(loads(data)).get("offsetTable", {}))

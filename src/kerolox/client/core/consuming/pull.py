@@ -164,10 +164,8 @@ def pull_result(
     response: RemotingCommand, queue: MessageQueue, subscription: Subscription, address: str
 ) -> PullResult:
     """What the broker's answer says; messages whose tag only has the same hash are left out.
-
-    Raises:
-        BrokerError: neither messages nor one of the four statuses.
-        RemoteProtocolError: a field is missing, or the records are torn.
+    BrokerError: neither messages nor one of the four statuses. RemoteProtocolError: a field is
+    missing, or the records are torn.
     """
     status = _STATUS_BY_CODE.get(response.code)
     if status is None:

@@ -101,11 +101,7 @@ STRATEGIES: dict[str, AllocationStrategy] = {
 
 
 def strategy_of(allocation: str | AllocationStrategy) -> AllocationStrategy:
-    """The strategy that a setting names, or is.
-
-    Raises:
-        ConfigError: there is none of that name.
-    """
+    """The strategy that a setting names, or is; ConfigError: there is none of that name."""
     if callable(allocation):
         return allocation
     if not isinstance(allocation, str) or allocation not in STRATEGIES:
@@ -122,10 +118,8 @@ def allocate(
     queues: Collection[MessageQueue],
     client_ids: Collection[str],
 ) -> list[MessageQueue]:
-    """Sort both lists as every member does, then ask the strategy.
-
-    Raises:
-        ClientError: a strategy of the user's failed, or gave queues that are not there.
+    """Sort both lists as every member does, then ask the strategy. ClientError: a strategy of the
+    user's failed, or gave queues that are not there.
     """
     everything = sorted(set(queues))
     name = getattr(strategy, "__qualname__", repr(strategy))

@@ -31,17 +31,12 @@ class Versions:
 def wanted(
     topic: str, expression: str | FilterClass, expression_type: str | None = None
 ) -> Subscription:
-    """What a group wants of a topic (``FilterAPI.build``).
+    """What a group wants of a topic (``FilterAPI.build``), as brokers know it. ConfigError: the
+    expression names no tag or is no condition, or there is no such type.
 
-    Args:
-        topic: as brokers know it.
-        expression: ``*`` for all, tags joined by ``||``, a condition on properties, or a
-            Java class.
-        expression_type: ``TAG`` or ``SQL92``; None: SQL92 if it has a comparison or another part
-            of SQL92 that is no tag.
-
-    Raises:
-        ConfigError: the expression names no tag or is no condition, or there is no such type.
+    ``expression``: ``*`` for all, tags joined by ``||``, a condition on properties, or a Java
+    class. ``expression_type``: ``TAG`` or ``SQL92``; None: SQL92 if it has a comparison or another
+    part of SQL92 that is no tag.
     """
     if expression_type not in (None, TAG, SQL92):
         raise ConfigError(f"expression_type is {expression_type!r}; it must be TAG or SQL92")

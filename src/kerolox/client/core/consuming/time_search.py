@@ -10,7 +10,8 @@ __all__ = ["TimeSearch"]
 
 
 class TimeSearch:
-    """Finds the first offset whose message was stored at a time or later.
+    """Finds the first offset whose message was stored at a time or later, between that of the
+    queue's first message and ``end``, behind its last one.
 
     Ask for the message at :meth:`probe` and tell :meth:`probed` what it is, until there is no
     probe; ``result`` is the offset then, the queue's maximum when there is none. Near the hint it
@@ -18,12 +19,6 @@ class TimeSearch:
 
     Where the clock was set back the result has an older message before it and none itself: one of
     several such places.
-
-    Args:
-        first: offset of the queue's first message.
-        end: offset behind its last one.
-        time_ms: the time.
-        hint: an offset near it.
     """
 
     def __init__(self, first: int, end: int, time_ms: int, hint: int) -> None:

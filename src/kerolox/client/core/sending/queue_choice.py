@@ -13,11 +13,8 @@ from kerolox.message import Message, MessageQueue, java_hash
 
 
 class QueueChooser:
-    """Goes round the queues of one topic.
-
-    Args:
-        queues: at least one.
-        start: any number; where the round starts (a random one spreads producers).
+    """Goes round the queues of one topic, of which there is one at least. ``start``: any number;
+    where the round starts (a random one spreads producers).
     """
 
     def __init__(self, queues: Sequence[MessageQueue], *, start: int) -> None:
@@ -143,10 +140,7 @@ OrderingKey = str | int
 
 def key_hash(key: OrderingKey) -> int:
     """``hashCode`` of a key in Java: a text as ``String``; a number as ``Integer`` where it is one,
-    else as ``Long``.
-
-    Raises:
-        MessageRejectedError: it is neither a text nor a number of 64 bits.
+    else as ``Long``. MessageRejectedError: it is neither a text nor a number of 64 bits.
     """
     if isinstance(key, str):
         return java_hash(key)
@@ -161,10 +155,8 @@ def key_hash(key: OrderingKey) -> int:
 
 
 def queue_by_key(queues: Sequence[MessageQueue], key: OrderingKey) -> MessageQueue:
-    """The queue of a key: the absolute remainder of its hash code (``SelectMessageQueueByHash``).
-
-    Raises:
-        MessageRejectedError: as :func:`key_hash`.
+    """The queue of a key: the absolute remainder of its hash code (``SelectMessageQueueByHash``),
+    see :func:`key_hash`.
     """
     return queues[abs(key_hash(key)) % len(queues)]
 

@@ -97,15 +97,7 @@ def create_reply(request: MessageExt, body: bytes = b"", *, error: str = "") -> 
 
 
 def check_reply(reply: MessageExt, what: str) -> MessageExt:
-    """The same reply.
-
-    Args:
-        reply: what a broker brought.
-        what: the request, for an error.
-
-    Raises:
-        ReplyError: who got the request replied with an error.
-    """
+    """The same reply; ReplyError, which names the request by ``what``: it is that of an error."""
     error = reply.properties.get(REPLY_ERROR)
     if error:
         said = printable(error, characters_max=ERROR_CHARACTERS_MAX)
@@ -125,13 +117,11 @@ def correlation_of(command: RemotingCommand) -> str:
 
 
 def pushed_reply(command: RemotingCommand, *, now_ms: int) -> MessageExt:
-    """The reply that a broker brings (PUSH_REPLY_MESSAGE_TO_CLIENT).
+    """The reply that a broker brings (PUSH_REPLY_MESSAGE_TO_CLIENT); RemoteProtocolError: a field
+    is missing or no number.
 
     It was not read from a queue, so it has no offsets. A body that can't be inflated stays as it
     is, and ``body_error`` says why.
-
-    Raises:
-        RemoteProtocolError: a field is missing or no number.
     """
     fields = command.ext_fields
     properties = decode_properties(fields.get("properties", ""))

@@ -117,12 +117,9 @@ class Tries:
     def __init__(
         self, count_max: int, retried_codes: Collection[int], *, retry_when_not_stored_ok: bool
     ) -> None:
-        """Nothing is tried yet.
-
-        Args:
-            count_max: most tries.
-            retried_codes: answers of brokers after which another may do better.
-            retry_when_not_stored_ok: try another broker after a status that is not SEND_OK too.
+        """Nothing is tried yet. ``retried_codes``: answers of brokers after which another may do
+        better. ``retry_when_not_stored_ok``: try another broker after a status that is not SEND_OK
+        too.
         """
         self.brokers: list[str] = []
         """Whom it asked, in order."""
@@ -160,10 +157,8 @@ class Tries:
         return not self._is_over
 
     def end(self, limit_ms: int) -> SendResult:
-        """Where the message was stored, however safely: no failure of a later try undoes that.
-
-        Raises:
-            KeroloxError: it was not; the failure of the last try.
+        """Where the message was stored, however safely: no failure of a later try undoes that. Else
+        the failure of the last try is raised.
         """
         if self._stored is not None:
             return self._stored

@@ -187,9 +187,7 @@ def outgoing_message(
     compress_type: CompressionType = CompressionType.ZLIB,
 ) -> OutgoingMessage:
     """Prepare one message; a body of ``compress_bytes_min`` bytes or more is compressed.
-
-    Raises:
-        MessageRejectedError: the properties are too long, or would be read as others.
+    MessageRejectedError: the properties are too long, or would be read as others.
     """
     body, sys_flag = message.body, 0
     if len(body) >= compress_bytes_min:
@@ -227,9 +225,7 @@ def request_message(
 
 def outgoing_batch(messages: Sequence[Message], message_ids: Sequence[str]) -> OutgoingMessage:
     """Prepare messages to travel in one request; batches are never compressed.
-
-    Raises:
-        MessageRejectedError: the properties of one are too long, or would be read as others.
+    MessageRejectedError: the properties of one are too long, or would be read as others.
     """
     first = messages[0]
     body = encode_batch(
@@ -307,15 +303,12 @@ def passed_on_message(
     topic: str = "",
     properties: Mapping[str, str] | None = None,
 ) -> OutgoingMessage:
-    """The copy that goes to the group's retry topic as often tried as the message is, however
-    often that may be: no broker makes it a dead letter.
+    """The copy that goes to the group's retry topic as often tried as the message is, however often
+    that may be: no broker makes it a dead letter.
 
     ``topic`` is the message's as brokers know it, if that is another one; ``properties`` are
-    further ones.
-
-    Raises:
-        MessageRejectedError: a listener has put something into the properties that would be read
-            as others.
+    further ones. MessageRejectedError: a listener has put something into the properties that would
+    be read as others.
     """
     all_properties = {**message.properties}
     for name in _NOT_SENT_AGAIN:
@@ -346,11 +339,8 @@ def passed_on_message(
 def send_result(
     response: RemotingCommand, message_id: str, queue: MessageQueue, address: str
 ) -> SendResult:
-    """What the broker's answer says to a message, or a batch, with this id of ours.
-
-    Raises:
-        BrokerError: the message was not stored.
-        RemoteProtocolError: a field of the answer is missing or no number.
+    """What the broker's answer says to a message, or a batch, with this id of ours. BrokerError: it
+    was not stored. RemoteProtocolError: a field of the answer is missing or no number.
     """
     status = STATUS_BY_CODE.get(response.code)
     if status is None:
@@ -398,10 +388,8 @@ def batch_message(key: BatchKey, body: bytes, message_ids: Sequence[str]) -> Out
 
 def shares(result: SendResult, message_ids: Sequence[str]) -> list[SendResult]:
     """Where each message of a batch is stored, given the result of the whole: at the next offset
-    each, under the broker's next id.
-
-    Raises:
-        RemoteProtocolError: the broker named another number of messages.
+    each, under the broker's next id. RemoteProtocolError: the broker named another number of
+    messages.
     """
     offset_ids = result.offset_message_id.split(",")
     if len(offset_ids) != len(message_ids):

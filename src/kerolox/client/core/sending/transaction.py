@@ -39,13 +39,10 @@ class TransactionResult(NamedTuple):
 
 
 def state_after(chosen: TransactionState | None, error: BaseException | None) -> TransactionState:
-    """How a transaction ends whose local part is a block of code.
-
-    Args:
-        chosen: what the block said itself; that counts.
-        error: what ended the block. Without any it commits, after an :class:`Exception` it rolls
-            back. After a cancellation, or the end of the program, nobody knows how far the local
-            transaction came: the broker asks later.
+    """How a transaction ends whose local part is a block of code: as the block has ``chosen``
+    itself. Else it commits without an error, and rolls back after an :class:`Exception`. After a
+    cancellation, or the end of the program, nobody knows how far the local transaction came: the
+    broker asks later.
     """
     if chosen is not None:
         return chosen

@@ -35,13 +35,9 @@ def next_month_start_ms(now_ms: int) -> int:
 
 
 class UniqueIdFactory:
-    """Makes message ids for one client.
-
-    Args:
-        host: our IP address, IPv4 or IPv6.
-        process_id: only the low 16 bits are used.
-        salt: tells this factory apart from others of the process; the low 32 bits are used.
-        make_ids: makes what counts the ids: that of the codec that uses them.
+    """Makes message ids for one client, at an IPv4 or IPv6 address. ``process_id``: only the low 16
+    bits are used. ``salt``, its low 32 bits, tells this factory apart from others of the process.
+    ``make_ids`` makes what counts the ids: that of the codec that uses them.
     """
 
     def __init__(

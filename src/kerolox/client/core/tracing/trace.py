@@ -188,9 +188,7 @@ def trace_keys(trace: TraceRecord) -> list[str]:
 
 def decode_traces(text: str) -> list[TraceRecord]:
     """All records of a trace message's body; types that are not known are left out.
-
-    Raises:
-        RemoteProtocolError: a record of a known type lacks a field or has a wrong one.
+    RemoteProtocolError: a record of a known type lacks a field or has a wrong one.
     """
     traces: list[TraceRecord] = []
     for record in text.split(END):

@@ -46,13 +46,9 @@ class TraceHook(SendHook, ConsumeHook, EndTransactionHook):
         next_id: Callable[[], str],
         trace_topic: str = TRACE_TOPIC,
     ) -> None:
-        """Nothing happens yet.
-
-        Args:
-            append: takes each record; must not wait.
-            now_ms: milliseconds since the epoch.
-            next_id: makes the ids that join the two records of one listener call.
-            trace_topic: messages of topics that start so are not traced.
+        """Nothing happens yet. ``append`` takes each record; it must not wait. ``next_id`` makes
+        the ids that join the two records of one listener call. Messages of topics that start with
+        ``trace_topic`` are not traced.
         """
         self._append = append
         self._now_ms = now_ms

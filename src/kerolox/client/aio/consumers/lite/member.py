@@ -53,15 +53,9 @@ class LiteMember:
         *,
         has_arrived: Callable[[], None],
     ) -> None:
-        """It reads nothing yet.
-
-        Args:
-            group: as brokers know it.
-            namespace: of the client.
-            settings: of the consumer.
-            client: whose member it is; asks for offsets.
-            background: runs the pulls.
-            has_arrived: called when messages have come.
+        """It reads nothing yet. ``group``: as brokers know it. ``client``: whose member it is; asks
+        for offsets. ``background`` runs the pulls. ``has_arrived`` is called when messages have
+        come.
         """
         self._group = group
         self._settings = settings
@@ -108,11 +102,7 @@ class LiteMember:
 
     # -- what to read -----------------------------------------------------------------------------
     def subscribe(self, subscription: Subscription) -> None:
-        """Read our share of a topic.
-
-        Raises:
-            ClientError: queues were assigned.
-        """
+        """Read our share of a topic; ClientError: queues were assigned."""
         self._choose(SUBSCRIBE)
         self.subscriptions[subscription.topic] = self._versions.later(subscription)
         self.rebalance_wanted.set()
@@ -125,11 +115,7 @@ class LiteMember:
         self.rebalance_wanted.set()
 
     def assign(self, queues: Collection[MessageQueue]) -> None:
-        """Read these queues and no others.
-
-        Raises:
-            ClientError: a topic was subscribed.
-        """
+        """Read these queues and no others; ClientError: a topic was subscribed."""
         self._choose(ASSIGN)
         lost, gained = queue_changes(self.machine.queues, queues)
         if self._cluster is not None and lost:
@@ -149,12 +135,8 @@ class LiteMember:
 
     # -- life -------------------------------------------------------------------------------------
     async def join(self, cluster: Cluster, instance: ClientInstance, own_id: str) -> None:
-        """Make ourselves known, find our share and begin to pull.
-
-        Args:
-            cluster: open.
-            instance: of the client, which is its holder.
-            own_id: names the folder of a broadcasting member.
+        """Make ourselves known, find our share and begin to pull. ``instance``: of the client,
+        which is its holder. ``own_id`` names the folder of a broadcasting member.
         """
         settings = self._settings
         self._offsets = stored_offsets(settings, cluster, own_id, self._group)
@@ -186,11 +168,8 @@ class LiteMember:
             await self.events.revoked(queues)
 
     async def leave(self, cluster: Cluster, *, for_ever: bool) -> None:
-        """Store what counts as consumed, and tell the brokers.
-
-        Args:
-            cluster: of the client.
-            for_ever: forget assigned queues too.
+        """Store what counts as consumed, and tell the brokers; ``for_ever``: forget assigned queues
+        too.
         """
         owned, instance = list(self.machine.queues), self._instance
         if self._offsets is not None:

@@ -79,16 +79,10 @@ class LitePulling:
         start_of: Callable[[MessageQueue], Awaitable[tuple[int, bool]]],
         has_arrived: Callable[[], None],
     ) -> None:
-        """No queue is pulled yet.
-
-        Args:
-            group: as brokers know it.
-            settings: of the consumer.
-            cluster: whom to ask.
-            machine: what decides.
-            wanted_of: what is wanted of a queue; None: nothing any more.
-            start_of: where a queue starts, and whether that is the group's committed offset.
-            has_arrived: called when messages have come.
+        """No queue is pulled yet. ``group``: as brokers know it. ``machine``: what decides.
+        ``wanted_of``: what is wanted of a queue; None: nothing any more. ``start_of``: where a
+        queue starts, and whether that is the group's committed offset. ``has_arrived`` is called
+        when messages have come.
         """
         self._group = group
         self._settings = settings

@@ -61,16 +61,9 @@ class FastPulls:
         suspend_timeout_ms: int,
         timeout_seconds: float,
     ) -> None:
-        """Nothing is asked yet.
-
-        Args:
-            pull_loop: decides before each further pull.
-            assignment: the queue.
-            subscription: what is wanted of it.
-            connection: to the broker, with capacity for a request.
-            frames: makes the requests.
-            suspend_timeout_ms: how long the broker may hold a pull.
-            timeout_seconds: time limit of each pull.
+        """Nothing is asked yet. ``pull_loop`` decides before each further pull. ``connection``: to
+        the broker, with capacity for a request. ``suspend_timeout_ms``: how long the broker may
+        hold a pull.
         """
         self._pull_loop = pull_loop
         self._assignment = assignment

@@ -221,10 +221,8 @@ class Listeners:
         )
 
     async def consume_directly(self, message: MessageExt) -> ConsumeStatus:
-        """Run the listener for one message that an operator sent, outside of any queue.
-
-        Raises:
-            Exception: whatever the listener raised.
+        """Run the listener for one message that an operator sent, outside of any queue; whatever it
+        raises is raised.
         """
         self._restore_topics([message])
         if message.body_error:

@@ -91,19 +91,10 @@ class Pulling:
         resend_heartbeat: Callable[[], Awaitable[None]],
         start_anew: Callable[[Assignment], Awaitable[None]],
     ) -> None:
-        """Nothing is pulled yet.
-
-        Args:
-            group: as brokers know it.
-            settings: those of the consumer.
-            cluster: whom to ask.
-            offsets: where the group is.
-            subscriptions: what is read.
-            consuming: takes what was pulled.
-            orderly: takes what was pulled of ordered queues.
-            is_suspended: whether nothing is pulled for now.
-            resend_heartbeat: a broker does not know us.
-            start_anew: the broker refused an offset; ``next_offset`` is the right one.
+        """Nothing is pulled yet. ``group``: as brokers know it. ``consuming`` and ``orderly`` take
+        what was pulled. ``is_suspended``: whether nothing is pulled for now. ``resend_heartbeat``:
+        a broker does not know us. ``start_anew``: the broker refused an offset; ``next_offset`` is
+        the right one.
         """
         self._group = group
         self._is_suspended = is_suspended

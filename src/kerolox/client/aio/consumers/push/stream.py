@@ -94,11 +94,7 @@ class MessageStream:
             self._given.pop(id(message), None)
 
     async def next(self) -> MessageExt:
-        """The next message, as soon as there is one.
-
-        Raises:
-            StopAsyncIteration: the consumer closes.
-        """
+        """The next message, as soon as there is one; StopAsyncIteration: the consumer closes."""
         while not self.is_over:
             while self._waiting:
                 delivery = self._waiting.popleft()

@@ -50,20 +50,10 @@ class Ownership:
         is_ordered: Callable[[str], bool],
         start_ms: int,
     ) -> None:
-        """Nothing is owned yet.
-
-        Args:
-            assignments: what is owned; changed here alone.
-            queries: asks brokers for offsets.
-            settings: those of the consumer.
-            offsets: where the group is.
-            pulling: pulls what is owned.
-            orderly: runs the listeners of what is read in order.
-            locks: None: ordered queues need none (broadcasting).
-            events: who wants to be told.
-            background: runs the pull loops.
-            is_ordered: whether a topic is read in order.
-            start_ms: when the consumer was started.
+        """Nothing is owned yet. ``assignments`` is changed here alone. ``locks``: None: ordered
+        queues need none (broadcasting). ``events``: who wants to be told. ``background`` runs the
+        pull loops. ``is_ordered``: whether a topic is read in order. ``start_ms``: when the
+        consumer was started.
         """
         self._assignments = assignments
         self._queries = queries
@@ -80,11 +70,9 @@ class Ownership:
     async def take(
         self, queues: Iterable[MessageQueue], starts: Mapping[MessageQueue, int] | None = None
     ) -> bool:
-        """Take queues on and begin to pull them; False: one or more have to be tried again.
-
-        Args:
-            queues: those that are ours already are left alone.
-            starts: offsets to begin at; a queue that is not in it begins where the group is.
+        """Take queues on, those that are not ours already, and begin to pull them; False: one or
+        more have to be tried again. A queue without an offset in ``starts`` begins where the group
+        is.
         """
         brokers: dict[str, list[MessageQueue]] = {}
         for queue in queues:
@@ -162,13 +150,9 @@ class Ownership:
     async def give_up(
         self, queues: Iterable[MessageQueue], *, wait: bool = False, store: bool = True
     ) -> bool:
-        """Give queues up; False: an ordered one has a listener that still runs, so it is still
-        ours, without further calls.
-
-        Args:
-            queues: those that are not ours are left alone.
-            wait: store offsets before this returns.
-            store: store offsets at all; not when another member has them already.
+        """Give queues up, of those that are ours; False: an ordered one has a listener that still
+        runs, so it is still ours, without further calls. ``wait``: store offsets before this
+        returns. ``store``: store offsets at all; not when another member has them already.
         """
         going = [self._assignments[queue] for queue in queues if queue in self._assignments]
         if not going:

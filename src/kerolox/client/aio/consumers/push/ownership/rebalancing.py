@@ -44,19 +44,10 @@ class Rebalancing:
         leave_topics: Callable[[set[str]], Awaitable[None]],
         is_suspended: Callable[[], bool],
     ) -> None:
-        """Nothing is shared yet.
-
-        Args:
-            group: as brokers know it.
-            cluster: whom to ask.
-            subscriptions: what is read.
-            assignments: what is owned.
-            ownership: takes queues on and gives them up.
-            events: who wants to be told.
-            strategy: how the group shares; None: each member reads all (broadcasting).
-            send_heartbeat: tells the brokers of all topics what we read.
-            leave_topics: tells brokers that we read some topics no longer.
-            is_suspended: whether nothing is pulled for now.
+        """Nothing is shared yet. ``group``: as brokers know it. ``events``: who wants to be told.
+        ``strategy``: how the group shares; None: each member reads all (broadcasting).
+        ``send_heartbeat`` tells the brokers of all topics what we read, ``leave_topics`` that we
+        read some no longer. ``is_suspended``: whether nothing is pulled for now.
         """
         self._group = group
         self._cluster = cluster
@@ -106,13 +97,10 @@ class Rebalancing:
             self._is_incomplete = True
 
     async def move(self, offsets: Mapping[MessageQueue, int]) -> None:
-        """Go on at other offsets.
+        """Go on at other offsets of queues that are ours.
 
         The broker is not asked for them again: it may still hold one-way reports of the old
         offsets, and a Java broker applies what it has in any order.
-
-        Args:
-            offsets: by queue; each is ours.
         """
         await self.give_up(offsets, wait=True)
         if not await self._ownership.take(offsets, offsets):
