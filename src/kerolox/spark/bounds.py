@@ -66,13 +66,8 @@ OffsetBound = Bound | Since | dict[MessageQueue, int]
 def parse_bound(
     text: str, selection: Selection, *, option: str, words: Iterable[Bound] = ()
 ) -> OffsetBound:
-    """``earliest``, ``latest``, or JSON by topic, broker name and queue id.
-
-    Args:
-        selection: what is read; the JSON has nothing else.
-
-    Raises:
-        ConfigError: neither; a topic or queue that is not read; an offset below -2.
+    """``earliest``, ``latest``, or JSON by topic, broker name and queue id, of what the selection
+    reads. ConfigError: neither; a topic or queue that is not read; an offset below -2.
     """
     known = {each.value: each for each in (Bound.EARLIEST, Bound.LATEST, *words)}
     word = text.strip().lower()
@@ -92,10 +87,8 @@ def parse_bound(
 
 
 def parse_times(text: str, selection: Selection, *, option: str) -> Since:
-    """Times in ms by topic, broker name and queue id.
-
-    Raises:
-        ConfigError: no such JSON; a topic or queue that is not read; a time below 0.
+    """Times in ms by topic, broker name and queue id. ConfigError: no such JSON; a topic or queue
+    that is not read; a time below 0.
     """
 
     def time(value: object, where: str) -> int:
@@ -112,10 +105,8 @@ def parse_times(text: str, selection: Selection, *, option: str) -> Since:
 
 
 def parse_queues(text: str, *, option: str) -> frozenset[MessageQueue]:
-    """Queues: JSON by topic and broker name, with a list of queue ids.
-
-    Raises:
-        ConfigError: no such JSON, or no queue in it.
+    """Queues: JSON by topic and broker name, with a list of queue ids; ConfigError: no such JSON,
+    or no queue in it.
     """
     queues: set[MessageQueue] = set()
     example = _QUEUES_EXAMPLE
@@ -174,13 +165,8 @@ def checked_queue_id(text: str, option: str, example: str) -> int:
 
 
 def json_object(text: str, option: str, fault: str, example: str) -> dict[str, object]:
-    """The JSON object that an option is, with something in it.
-
-    Args:
-        fault: what is said of a text that is no JSON.
-
-    Raises:
-        ConfigError: it is none.
+    """The JSON object that an option is, with something in it; ``fault``: what the ConfigError says
+    of a text that is no JSON.
     """
     shown = printable(text)
     try:

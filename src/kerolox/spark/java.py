@@ -21,10 +21,8 @@ _ADVICE = (
 
 
 def require_java() -> str:
-    """The java that Spark will run: that of ``JAVA_HOME``, else the one on the path.
-
-    Raises:
-        ConfigError: there is none, it does not run, or it is too old.
+    """The java that Spark will run: that of ``JAVA_HOME``, else the one on the path. ConfigError:
+    there is none, it does not run, or it is too old.
     """
     home = os.environ.get("JAVA_HOME")
     java = str(Path(home, "bin", "java")) if home else shutil.which("java")

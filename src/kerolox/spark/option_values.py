@@ -65,15 +65,10 @@ _DIGITS_MAX = 19
 
 
 class OptionValues:
-    """The options that a user gave one query, by their canonical names; read by kind.
-
-    Args:
-        known: every option of the format with its meaning.
-        given: what Spark hands over, names in any case.
-        ignored: further names, in lower case, that are no mistake.
-
-    Raises:
-        ConfigError: an option that the format does not have; names the nearest one.
+    """The options that a user gave one query, by their canonical names; read by kind. ``known``:
+    every option of the format with its meaning. ``given``: what Spark hands over, names in any
+    case. ``ignored``: further names, in lower case, that are no mistake. ConfigError: an option
+    that the format does not have; names the nearest one.
     """
 
     def __init__(

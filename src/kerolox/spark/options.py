@@ -144,10 +144,8 @@ class SourceOptions:
 
     @classmethod
     def parse(cls, given: Mapping[str, str]) -> SourceOptions:
-        """Check the options of a query.
-
-        Raises:
-            ConfigError: an unknown or missing option, or a value that its option can't have.
+        """Check the options of a query; ConfigError: an unknown or missing option, or a value that
+        its option can't have.
         """
         values = OptionValues("rocketmq", OPTIONS, given)
         selection = _selection(values)
@@ -181,11 +179,8 @@ class SourceOptions:
         )
 
     def check_batch(self) -> None:
-        """Refuse what only a stream can mean; warn of what has no effect.
-
-        Raises:
-            ConfigError: a batch that starts after the last message or after its own end, or ends
-                at the first message.
+        """Refuse what only a stream can mean; warn of what has no effect. ConfigError: a batch that
+        starts after the last message or after its own end, or ends at the first message.
         """
         if self.starting_offsets is Bound.LATEST or _has(self.starting_offsets, LATEST):
             raise ConfigError(
@@ -228,11 +223,7 @@ class SourceOptions:
                 )
 
     def check_stream(self) -> None:
-        """Refuse what only a batch can mean.
-
-        Raises:
-            ConfigError: a stream with an end.
-        """
+        """Refuse by a ConfigError what only a batch can mean: an end."""
         if self.push_filters:
             raise ConfigError(
                 "option pushFilters is for batches only: Spark hands no filters to a stream"

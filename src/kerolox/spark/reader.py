@@ -172,10 +172,8 @@ def check_filter(
 def checked_queues(
     options: SourceOptions, held: Mapping[MessageQueue, Bounds]
 ) -> dict[MessageQueue, Bounds]:
-    """What is held of the queues that are read.
-
-    Raises:
-        ConfigError: option ``assign`` names queues that do not exist.
+    """What is held of the queues that are read; ConfigError: option ``assign`` names queues that do
+    not exist.
     """
     missing = sorted(options.selection.queues - held.keys())
     if missing:
@@ -190,9 +188,7 @@ def check_start(
     start: Offsets, bounds: Mapping[MessageQueue, Bounds], *, fail_on_data_loss: bool
 ) -> Offsets:
     """Start offsets that the queues still hold; those outside are moved to the nearest bound.
-
-    Raises:
-        DataLossError: one is outside, and ``fail_on_data_loss`` is set.
+    DataLossError: one is outside, and ``fail_on_data_loss`` is set.
     """
     checked: Offsets = {}
     for queue, offset in start.items():

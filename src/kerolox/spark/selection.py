@@ -74,16 +74,11 @@ class Selection:
         return {queue: value for queue, value in held.items() if queue in self.queues}
 
     def choose(self, listed: Iterable[str], system: Collection[str]) -> tuple[str, ...]:
-        """The topics that the pattern means, sorted.
+        """The topics that the pattern means, sorted; ConfigError: more than ``TOPICS_MAX``.
 
         Retry, dead-letter and light message queue topics, and those of RocketMQ itself, are left
-        out unless the pattern begins with what they begin with.
-
-        Args:
-            system: those that belong to RocketMQ by what the name servers say.
-
-        Raises:
-            ConfigError: more than ``TOPICS_MAX``.
+        out unless the pattern begins with what they begin with. ``system``: those that belong to
+        RocketMQ by what the name servers say.
         """
         assert self.pattern is not None
         chosen = sorted(
@@ -114,10 +109,8 @@ class Selection:
 
 
 def checked_pattern(text: str) -> str:
-    """A pattern that can be compared with topics.
-
-    Raises:
-        ConfigError: it is empty, too long, or no regular expression.
+    """A pattern that can be compared with topics; ConfigError: it is empty, too long, or no regular
+    expression.
     """
     pattern = text.strip()
     shown = f"option subscribePattern={printable(pattern)!r}"
@@ -136,10 +129,8 @@ def checked_pattern(text: str) -> str:
 
 
 def checked_topics(option: str, topics: tuple[str, ...]) -> tuple[str, ...]:
-    """Topics of an option, as brokers know them.
-
-    Raises:
-        ConfigError: there is none, there are more than ``TOPICS_MAX``, or one has no legal name.
+    """Topics of an option, as brokers know them; ConfigError: there is none, there are more than
+    ``TOPICS_MAX``, or one has no legal name.
     """
     if not topics:
         raise ConfigError(f"option {option} names no topic; write one or more, joined by ','")

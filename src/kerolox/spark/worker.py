@@ -58,10 +58,8 @@ class WorkerReader:
         self._module = module
 
     def read(self, partition: InputPartition | None) -> Iterator[pyarrow.RecordBatch]:
-        """The record batches of one partition.
-
-        Raises:
-            WorkerError: this worker has no Kerolox, or not the version of the planner.
+        """The record batches of one partition; WorkerError: this worker has no Kerolox, or not the
+        version of the planner.
         """
         try:
             reading = require_kerolox(self._version, self._module)
@@ -197,10 +195,8 @@ class LateStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # 
 def require_kerolox(
     version: str | None = None, module: str = "kerolox.spark.options"
 ) -> ModuleType:
-    """A module of the Kerolox that is installed here.
-
-    Raises:
-        WorkerError: there is none that can be imported, or it has not the version given.
+    """A module of the Kerolox that is installed here; WorkerError: there is none that can be
+    imported, or it has not the version given.
     """
     where = f"{sys.executable} of the Spark worker on {socket.gethostname()}"
     wanted = f"kerolox=={version}" if version else "kerolox"

@@ -23,11 +23,7 @@ when it is used."""
 
 
 def load_job(name: str) -> Job[Any, Any]:
-    """A job by its name.
-
-    Raises:
-        ConfigError: there is none; names the nearest.
-    """
+    """A job by its name; ConfigError: there is none; names the nearest."""
     where = JOBS.get(name)
     if where is None:
         near = nearest(name, JOBS)

@@ -74,11 +74,7 @@ class KeyNumbers:
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """Rows of cells; the first cell of a row names it.
-
-    Args:
-        rows: at most :data:`ROWS_MAX` are shown.
-    """
+    """Rows of cells; the first cell of a row names it. At most :data:`ROWS_MAX` are shown."""
 
     caption: str
     columns: Sequence[str]
@@ -87,10 +83,8 @@ class Table:
 
 @dataclass(frozen=True, slots=True)
 class Bars:
-    """A bar for each item, in the order given.
-
-    Args:
-        items: names with numbers from 0 up; at most :data:`BARS_MAX` are drawn.
+    """A bar for each item, in the order given: names with numbers from 0 up, at most
+    :data:`BARS_MAX`.
     """
 
     caption: str
@@ -136,10 +130,8 @@ class Report:
 
 
 def write_report(report: Report, path: Path) -> None:
-    """Write the page; a page that is there is replaced whole.
-
-    Raises:
-        OSError: it can't be written; what was there stays.
+    """Write the page; a page that is there is replaced whole. After an OSError what was there
+    stays.
     """
     new = path.with_name(f".{path.name}.{os.getpid()}")
     try:

@@ -124,19 +124,12 @@ class Master:
         return results
 
     def store_time(self, queue: MessageQueue, offset: int, group: str) -> int | None:
-        """When a message was stored, ms; None when it is not there (any more).
-
-        Raises:
-            RemotingError, BrokerError: no answer, or a refusal.
-        """
+        """When a message was stored, ms; None when it is not there (any more)."""
         return self._store_times({queue: offset}, group)[queue]
 
     def check_filter(self, header: PullMessageHeader) -> None:
-        """See whether the broker takes pulls with a filter.
-
-        Raises:
-            ConfigError: it does not (``enablePropertyFilter``).
-            RemotingError, BrokerError: no answer, or another refusal.
+        """See whether the broker takes pulls with a filter; ConfigError: it does not
+        (``enablePropertyFilter``).
         """
         answer = self._ask([RemotingCommand(RequestCode.PULL_MESSAGE, header.encode())])[0]
         if FILTER_REFUSED in (answer.remark or ""):
@@ -153,9 +146,6 @@ class Master:
         """The first offset of each queue that was stored at its time (ms) or later, else its end.
 
         Where that is the broker knows nearly (code 29); the messages around it tell exactly.
-
-        Raises:
-            RemotingError, BrokerError: no answer, or a refusal.
         """
         filled = [queue for queue in times if held[queue].maximum > held[queue].minimum]
         hints = self._numbers(

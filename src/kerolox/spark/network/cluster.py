@@ -87,11 +87,8 @@ class Topics:
         self._asked_at = 0.0
 
     def now(self) -> tuple[str, ...]:
-        """The topics that are known; waits for the name servers only the first time.
-
-        Raises:
-            BrokerError, RemotingError: no name server answers, for too long.
-            ConfigError: the pattern means too many.
+        """The topics that are known; waits for the name servers only the first time. Their error:
+        none answers, for too long. ConfigError: the pattern means too many.
         """
         if self._selection.pattern is None:
             return self._selection.topics
@@ -282,11 +279,8 @@ class ClusterView:
         return self._routes[queue.topic][queue.broker_name][0]
 
     def store_time(self, queue: MessageQueue, offset: int, group: str) -> int | None:
-        """When a message was stored, ms; None when it is not there.
-
-        Raises:
-            AwayError: the broker does not answer now.
-            BrokerError: it refuses.
+        """When a message was stored, ms; None when it is not there. AwayError: the broker does not
+        answer now.
         """
         with self._noting(queue.broker_name):
             return self._masters[queue.broker_name].store_time(queue, offset, group)
@@ -300,9 +294,6 @@ class ClusterView:
     def lost(self, queues: Collection[MessageQueue], group: str) -> Offsets:
         """Where those of the queues end that their topics have no more, by what brokers say that
         answer now.
-
-        Raises:
-            BrokerError: a broker refuses.
         """
         found: Offsets = {}
         for name, asked in _by_broker(queues).items():
@@ -317,11 +308,7 @@ class ClusterView:
     ) -> Offsets:
         """The first offset of each queue that was stored at its time (ms) or later, else its end.
 
-        Waits for brokers that are away, at most ``wait_seconds``.
-
-        Raises:
-            AwayError: a broker is away for longer.
-            BrokerError: it refuses.
+        Waits for brokers that are away, at most ``wait_seconds``; AwayError: one is for longer.
         """
         found: Offsets = {}
         for name, queues in _by_broker(times).items():

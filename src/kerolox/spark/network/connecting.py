@@ -48,10 +48,8 @@ class Connector:
 
 
 class Asker:
-    """Asks servers, each on a connection that stays open. Belongs to one thread.
-
-    Args:
-        seconds_max: longest wait for a connection, and for a response.
+    """Asks servers, each on a connection that stays open. Belongs to one thread. ``seconds_max``:
+    longest wait for a connection, and for a response.
     """
 
     def __init__(self, connector: Connector, seconds_max: float) -> None:
@@ -60,13 +58,11 @@ class Asker:
         self._connections: dict[str, BlockingConnection] = {}
 
     def ask(self, address: str, commands: list[RemotingCommand]) -> list[RemotingCommand]:
-        """The responses to requests, many of which are open at once.
+        """The responses to requests, many of which are open at once. RemotingError: no connection,
+        or one that ended, or no response in time.
 
         A server closes connections that are idle, which shows when one is used: then it is all
         asked once more on a new one.
-
-        Raises:
-            RemotingError: no connection, or one that ended, or no response in time.
         """
         connection = self._connections.get(address)
         if connection is not None and not connection.closed:

@@ -64,13 +64,11 @@ REST_SECONDS = 30.0
 
 
 class Node:
-    """The node of one broker that is read from (``readFromSlaves``). Does no I/O.
+    """The node of one broker, with its master's ``address``, that is read from
+    (``readFromSlaves``). Does no I/O.
 
-    With each answer a broker suggests the node for the next (``suggestWhichBrokerId``). A slave
-    may lack what the master has: after any failure there the reader asks the master again.
-
-    Args:
-        address: of the master.
+    With each answer a broker suggests the node for the next (``suggestWhichBrokerId``). A slave may
+    lack what the master has: after any failure there the reader asks the master again.
     """
 
     def __init__(self, address: str, *, allows_slaves: bool) -> None:
@@ -106,10 +104,8 @@ class Node:
         return True
 
     def failed(self, addresses: dict[int, str]) -> None:
-        """The node does not answer, or does not have what it should: read from another one.
-
-        Args:
-            addresses: of the broker, as its route says; empty: nobody knows.
+        """The node does not answer, or does not have what it should: read from another one of
+        these, which the broker's route has; empty: nobody knows.
         """
         master = addresses.get(MASTER_ID)
         slaves = sorted(each for each in addresses if each != MASTER_ID)

@@ -73,10 +73,8 @@ class RouteFinder:
         self._asker = Asker(connector, answer_seconds_max)
 
     def find(self, topics: Iterable[str]) -> Lookup:
-        """The routes of ``topics``; what goes wrong is told in the result.
-
-        Raises:
-            RemoteProtocolError: a route is not readable.
+        """The routes of ``topics``; what goes wrong is told in the result. RemoteProtocolError: a
+        route is not readable.
         """
         lookup = Lookup(unknown=set(topics))
         knows_brokers = False
@@ -113,12 +111,7 @@ class RouteFinder:
         return {}
 
     def topics(self) -> TopicNames:
-        """The names of all topics.
-
-        Raises:
-            BrokerError, RemotingError: no name server gave an answer.
-            RemoteProtocolError: one is not readable.
-        """
+        """The names of all topics; an error: no name server answered, or one is not readable."""
         failure: BrokerError | RemotingError | None = None
         listed: set[str] = set()
         system: set[str] = set()

@@ -59,11 +59,9 @@ def _in_turn(
 
 
 class Threshold:
-    """Holds a batch back until enough waits, or the last one is long ago. Pure.
-
-    Args:
-        offsets_min: so many must wait; None: any number.
-        delay_ms_max: after so long a batch is made of whatever waits.
+    """Holds a batch back until enough waits, or the last one is long ago. Pure. ``offsets_min``: so
+    many must wait; None: any number. ``delay_ms_max``: after so long a batch is made of whatever
+    waits.
     """
 
     def __init__(self, offsets_min: int | None, delay_ms_max: int) -> None:

@@ -41,11 +41,7 @@ class Store(Protocol):
 def replaced_queues(
     position: SourcePosition, held: Mapping[MessageQueue, Bounds], store: Store, group: str
 ) -> dict[MessageQueue, Replaced]:
-    """The queues of ``held`` that are not those of ``position``.
-
-    Raises:
-        RemotingError, BrokerError: a broker does not answer, or refuses.
-    """
+    """The queues of ``held`` that are not those of ``position``."""
     suspects: dict[MessageQueue, str] = {}
     grown: dict[tuple[str, str], list[MessageQueue]] = {}
     for queue, now in held.items():

@@ -41,10 +41,8 @@ class DataLossError(KeroloxError):
 
 
 def report_loss(what: str, *, fail_on_data_loss: bool, going_on: str = "") -> None:
-    """Say that messages asked for are gone, and where a query goes on that bears it.
-
-    Raises:
-        DataLossError: ``fail_on_data_loss`` is set.
+    """Say that messages asked for are gone, and where a query goes on that bears it; DataLossError:
+    ``fail_on_data_loss`` is set.
     """
     if fail_on_data_loss:
         raise DataLossError(what)
@@ -97,9 +95,7 @@ def to_json(offsets: Mapping[MessageQueue, _Value]) -> dict[str, dict[str, dict[
 
 def from_json(nested: object, value: Callable[[object], _Value]) -> dict[MessageQueue, _Value]:
     """The inverse of :func:`to_json`, for what a checkpoint holds; ``value`` reads each value.
-
-    Raises:
-        ConfigError: another shape: the checkpoint belongs to another source.
+    ConfigError: another shape: the checkpoint belongs to another source.
     """
     table = cast("dict[str, dict[str, dict[str, object]]]", nested)
     try:
@@ -123,9 +119,7 @@ def offset_of(value: object) -> int:
 
 def resolve(bound: OffsetBound, bounds: Mapping[MessageQueue, Bounds], *, option: str) -> Offsets:
     """Offsets for exactly the queues of ``bounds``; -2 and -1 become numbers, others stay.
-
-    Raises:
-        ConfigError: ``bound`` leaves out a queue, or names one that does not exist.
+    ConfigError: ``bound`` leaves out a queue, or names one that does not exist.
     """
     if bound is Bound.EARLIEST:
         return {queue: held.minimum for queue, held in bounds.items()}
@@ -147,10 +141,8 @@ def check_queues(
     option: str,
     advice: str = "an offset, -2 for earliest or -1 for latest",
 ) -> None:
-    """Check that an option gives a value for each queue, and for no other.
-
-    Raises:
-        ConfigError: it leaves out a queue, or names one that does not exist.
+    """Check that an option gives a value for each queue, and for no other; else a ConfigError names
+    it.
     """
     unknown = sorted(given.keys() - held.keys())
     if unknown:

@@ -65,10 +65,8 @@ class SourcePosition:
 
     @classmethod
     def parse(cls, document: Document) -> SourcePosition:
-        """Read a document of any version.
-
-        Raises:
-            ConfigError: it is of another source, or of a newer version.
+        """Read a document of any version; ConfigError: it is of another source, or of a newer
+        version.
         """
         version = document.get("version") if isinstance(document, dict) else None
         if type(version) is not int:

@@ -37,15 +37,10 @@ def limited(**options: str) -> dict[str, str]:
 
 
 def check_limit(option: str, value: int | None, *, has_limits: bool = HAS_READ_LIMITS) -> None:
-    """Refuse a bound of micro-batches that Spark would not keep.
+    """Refuse by a ConfigError a bound of micro-batches that Spark would not keep; None or 0: there
+    is none.
 
     A run with ``availableNow`` has one batch in PySpark 4.1. A bound would end it too soon.
-
-    Args:
-        value: what it says; None or 0: no bound.
-
-    Raises:
-        ConfigError: there is a bound, and PySpark has none.
     """
     if value and not has_limits:
         raise ConfigError(f"option {option} needs PySpark 4.2 or newer; leave it out or upgrade")

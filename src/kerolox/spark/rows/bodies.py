@@ -27,10 +27,8 @@ def odd_body_of(
 
 
 def odd_body_at(where: str, policy: BodyErrors) -> Callable[[bytes, int, int], bytes | None]:
-    """What to ask about the bodies of a place that the kernel can't inflate.
-
-    Args:
-        where: the place, as an error names it before the number that the kernel gives.
+    """What to ask about the bodies of a place, as an error names it before the number that the
+    kernel gives, that the kernel can't inflate.
 
     A package that the worker lacks is no fault of the message, so it is an error under ``null``
     too; otherwise each worker would give other rows.

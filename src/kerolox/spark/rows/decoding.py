@@ -72,11 +72,8 @@ class ColumnDecoder:
         self, records: bytes, queue: MessageQueue
     ) -> Iterator[tuple[pyarrow.RecordBatch, int]]:
         """Batches in order, each with how many records were examined for it, those included that
-        the tags left out. Inflated bodies make several batches of one answer.
-
-        Raises:
-            RemoteProtocolError: a record is torn.
-            BodyError: a body can't be inflated.
+        the tags left out. Inflated bodies make several batches of one answer. RemoteProtocolError:
+        a record is torn. BodyError: a body can't be inflated.
         """
         start = 0
         while start < len(records):

@@ -61,13 +61,9 @@ def check_schema(
     known: Mapping[str, types.DataType] = COLUMNS,
     source: str = "rocketmq",
 ) -> None:
-    """Check a schema that a user gave with ``.schema(...)``: any columns of ours in any order.
-
-    Args:
-        columns: what option ``columns`` says; None: it was not given.
-
-    Raises:
-        ConfigError: an unknown column, another type, or not what option ``columns`` says.
+    """Check a schema that a user gave with ``.schema(...)``: any columns of ours in any order, but
+    those of option ``columns``, None: it was not given. ConfigError: an unknown column, another
+    type, or others.
     """
     for field in schema.fields:
         expected = known[column_of(field.name, known, source)]
@@ -91,11 +87,7 @@ def check_schema(
 def column_of(
     name: str, known: Mapping[str, types.DataType] = COLUMNS, source: str = "rocketmq"
 ) -> str:
-    """A column's own spelling.
-
-    Raises:
-        ConfigError: there is no such column; names the nearest.
-    """
+    """A column's own spelling; ConfigError: there is no such column; names the nearest."""
     canonical = {each.lower(): each for each in known}.get(name.lower())
     if canonical is None:
         near = nearest(name, known)

@@ -91,12 +91,8 @@ class BrokerResult:
 
 @dataclass(slots=True)
 class BrokerSender:
-    """One broker as a task sees it; belongs to one thread.
-
-    Args:
-        address: where it is now.
-        bytes_max: most bytes without an answer.
-        requested: is given what the broker asks of us.
+    """One broker, at an address, as a task sees it; belongs to one thread. ``bytes_max``: most
+    bytes without an answer. ``requested`` is given what the broker asks of us.
     """
 
     broker_name: str
@@ -170,10 +166,7 @@ class BrokerSender:
 
     def take_answers(self, *, wait: bool) -> None:
         """Take the answers that have arrived; with ``wait`` at least one, or the connection's end.
-
-        Raises:
-            SinkError: rows are refused for good, or were refused for too long.
-            RemoteProtocolError: the broker does not speak the protocol.
+        SinkError: rows are refused for good, or were refused for too long.
         """
         connection = self._connection
         if connection is None or not self._open:

@@ -34,14 +34,10 @@ def write_partition(
     batch: int = 0,
     rows_per_second: float | None = None,
 ) -> SinkMessage:
-    """Write one partition; runs in a Spark worker.
-
-    Args:
-        batch: which of the writes of option ``transactionId``; a stream has its own numbers.
-        rows_per_second: most rows of this partition; None: as fast as brokers take them.
-
-    Raises:
-        SinkError: a row is illegal, or rows can't be stored.
+    """Write one partition; runs in a Spark worker. ``batch``: which of the writes of option
+    ``transactionId``; a stream has its own numbers. ``rows_per_second``: most rows of this
+    partition; None: as fast as brokers take them. SinkError: a row is illegal, or rows can't be
+    stored.
     """
     from pyspark import TaskContext
 
@@ -68,12 +64,8 @@ def write_halves(
     batches: Iterable[pyarrow.RecordBatch],
     rows_per_second: float | None = None,
 ) -> SinkMessage:
-    """Write one partition of a transaction.
-
-    Args:
-        query: the id of the query, or the name of a batch write.
-        batch: the micro-batch, 0 in a batch write.
-        number: Spark's number of the attempt.
+    """Write one partition of a transaction. ``query``: the id of the query, or the name of a batch
+    write, whose ``batch`` is 0. ``number``: Spark's of the attempt.
     """
     attempt = new_attempt(query, batch, partition, number)
     if _is_decided(options, query, batch):
@@ -108,10 +100,8 @@ def write_halves(
 
 
 def commit(options: SinkOptions, messages: Sequence[SinkMessage | None], batch: int) -> None:
-    """All tasks of a batch have written; runs on the driver.
-
-    Raises:
-        SinkError: a transaction can't be decided or ended; the batch is to be run again.
+    """All tasks of a batch have written; runs on the driver. SinkError: a transaction can't be
+    decided or ended; the batch is to be run again.
     """
     _on_driver(options, messages, batch, Transaction.commit)
 

@@ -116,10 +116,8 @@ class SinkOptions:
 
     @classmethod
     def parse(cls, given: Mapping[str, str], *, is_stream: bool) -> SinkOptions:
-        """Check the options of a write.
-
-        Raises:
-            ConfigError: an unknown or missing option, or a value that its option can't have.
+        """Check the options of a write; ConfigError: an unknown or missing option, or a value that
+        its option can't have.
         """
         spark = {name.lower(): value for name, value in given.items()}
         if spark.get(_PATH):

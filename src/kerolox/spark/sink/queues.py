@@ -98,12 +98,8 @@ class PublishRoutes:
         self._asker.close()
 
     def queues(self, topic: str, *, fresh: bool = False) -> TopicQueues:
-        """The queues of a topic; ``fresh``: as the name servers say now.
-
-        Raises:
-            TopicRouteNotFoundError: no name server knows it, or none of its queues can be written
-                to.
-            RemotingError, BrokerError: no name server answers, for too long.
+        """The queues of a topic; ``fresh``: as the name servers say now. TopicRouteNotFoundError:
+        no name server knows it, or none of its queues can be written to.
         """
         known = self._known.get(topic)
         now = time.monotonic()
@@ -187,11 +183,7 @@ class Share(NamedTuple):
         return bool(self.broker_name) or self.queue_id is not None or self.key_index is not None
 
     def queue(self, queues: TopicQueues) -> MessageQueue:
-        """Where the next of them go.
-
-        Raises:
-            MessageRejectedError: the topic has no such queue.
-        """
+        """Where the next of them go; MessageRejectedError: the topic has no such queue."""
         found = queues.chosen(self.broker_name, self.queue_id, self.key_index)
         if found is None:
             names = sorted({queue.broker_name for queue in queues.queues})
@@ -205,10 +197,8 @@ class Share(NamedTuple):
 
 
 def by_topic(rows: Rows, topic: str) -> list[tuple[str, pyarrow.Array | None]]:
-    """The topics of a batch, each with its rows; None: all of them.
-
-    Args:
-        topic: that of all rows where there is no column topic.
+    """The topics of a batch, each with its rows; None: all of them. ``topic``: that of all rows
+    where there is no column topic.
     """
     topics = rows.topics
     if topics is None:
@@ -219,11 +209,7 @@ def by_topic(rows: Rows, topic: str) -> list[tuple[str, pyarrow.Array | None]]:
 def shares_of(
     rows: Rows, topic: str, indices: pyarrow.Array | None, queue_count: int
 ) -> list[Share]:
-    """The rows of one topic by what they want.
-
-    Args:
-        indices: which rows; None: all.
-    """
+    """The rows of one topic by what they want; ``indices``: which rows; None: all."""
     wishes = [
         _text_of(rows.broker_names),
         _text_of(rows.queue_ids),

@@ -49,11 +49,8 @@ _OUR_OWN = (
 
 
 def check_schema(schema: types.StructType, options: SinkOptions) -> None:
-    """Refuse rows that can't be messages, by their columns.
-
-    Raises:
-        ConfigError: an unknown column (names the nearest), one of another type, no body, no topic,
-            or delays in a transaction.
+    """Refuse rows that can't be messages, by their columns. ConfigError: an unknown column (names
+    the nearest), one of another type, no body, no topic, or delays in a transaction.
     """
     names = []
     for field in schema.fields:
@@ -119,10 +116,8 @@ def rules_of(options: SinkOptions, tail: dict[str, str]) -> RowRules:
 
 
 class Rows:
-    """The rows of one record batch, with what options say of them filled in.
-
-    Args:
-        first_row: the number of its first row in the partition.
+    """The rows of one record batch, with what options say of them filled in. ``first_row``: the
+    number of its first row in the partition.
     """
 
     def __init__(self, batch: pyarrow.RecordBatch, options: SinkOptions, first_row: int) -> None:

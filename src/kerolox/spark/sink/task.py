@@ -42,10 +42,8 @@ IDLE_SECONDS = 0.01
 
 
 class TaskSender:
-    """The broker senders of one task.
-
-    Args:
-        seconds_max: longest time for a row batch and its tries together.
+    """The broker senders of one task. ``seconds_max``: longest time for a row batch and its tries
+    together.
     """
 
     def __init__(
@@ -61,10 +59,8 @@ class TaskSender:
         self.broker_senders: dict[str, BrokerSender] = {}
 
     def send(self, row_batch: RowBatch) -> None:
-        """Send a row batch, once its broker has space for it.
-
-        Raises:
-            SinkError: these rows, or others before them, can't be written.
+        """Send a row batch, once its broker has space for it; SinkError: these rows, or others
+        before them, can't be written.
         """
         while True:
             broker_sender = self._broker_sender(row_batch.queue.broker_name)
@@ -146,12 +142,8 @@ def slices(
     clock: Callable[[], float] = time.monotonic,
     sleep: Callable[[float], None] = time.sleep,
 ) -> Iterator[pyarrow.RecordBatch]:
-    """The batches in slices, each not before its rows are due.
-
-    Args:
-        rate: most rows a second.
-        clock: seconds that pass evenly.
-        sleep: waits so many.
+    """The batches in slices, each not before its rows are due; ``rate``: most rows a second.
+    ``clock``: seconds that pass evenly; ``sleep`` waits so many.
     """
     size = max(1, int(rate / SLICES_A_SECOND))
     started, given = clock(), 0
@@ -219,14 +211,10 @@ class TaskWriter:
     def write(
         self, batches: Iterable[pyarrow.RecordBatch], rows_per_second: float | None = None
     ) -> None:
-        """Write all rows.
+        """Write all rows, so many a second at most; None: as fast as brokers take them.
 
-        Args:
-            rows_per_second: most of them; None: as fast as brokers take them.
-
-        Raises:
-            SinkError: a row is illegal, and nothing of its record batch was sent; or rows can't be
-                stored. The text has the partition and the number of the row in it.
+        SinkError: a row is illegal, and nothing of its record batch was sent; or rows can't be
+        stored. The text has the partition and the number of the row in it.
         """
         if rows_per_second is not None:
             batches = slices(iter(batches), rows_per_second, sleep=self._rest)

@@ -59,10 +59,8 @@ def tags_codes(tags: pyarrow.Array) -> pyarrow.Array:
 
 
 class RowBatches:
-    """Makes record batches of rows.
-
-    Args:
-        further: columns that the kernel decodes besides, for who chooses rows by them.
+    """Makes record batches of rows; ``further``: columns that the kernel decodes besides, for who
+    chooses rows by them.
     """
 
     def __init__(

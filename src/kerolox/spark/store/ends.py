@@ -43,12 +43,9 @@ class LogEnd(NamedTuple):
 
 
 def find_log_end(listing: StoreListing, known: int | None = None) -> LogEnd:
-    """The end of a listed log.
-
-    Args:
-        known: a record begins or the log ended here when it was examined before: the search starts
-            with it, unless the log was cut before it. None: it starts near the last byte that is
-            not zero.
+    """The end of a listed log. ``known``: a record begins or the log ended here when it was
+    examined before: the search starts with it, unless the log was cut before it. None: it starts
+    near the last byte that is not zero.
     """
     if known is not None and _is_cut(listing, known):
         known = None

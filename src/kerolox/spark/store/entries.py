@@ -45,13 +45,9 @@ def scan_entries(
     bounds: tuple[int, int],
     wanted: Wanted,
 ) -> Iterator[Rows | Damage]:
-    """The rows of ranges of queues, queue by queue, and what of them is damaged.
-
-    Args:
-        bounds: physical offsets from which and before which records are read.
-
-    Raises:
-        ValueError: an unknown column, or a body that can't be inflated.
+    """The rows of ranges of queues, queue by queue, and what of them is damaged. ``bounds``:
+    physical offsets from which and before which records are read. ValueError: an unknown column, or
+    a body that can't be inflated.
     """
     with _Log(disk, files) as log:
         for each in ranges:

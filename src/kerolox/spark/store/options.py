@@ -93,10 +93,8 @@ class StoreOptions:
 
     @classmethod
     def parse(cls, given: Mapping[str, str]) -> StoreOptions:
-        """Check the options of a query.
-
-        Raises:
-            ConfigError: an unknown or missing option, or a value that its option can't have.
+        """Check the options of a query; ConfigError: an unknown or missing option, or a value that
+        its option can't have.
         """
         values = OptionValues(FORMAT, OPTIONS, given, ignored={*OF_SPARK, "paths"})
         paths = _paths(values, given)
@@ -135,10 +133,8 @@ class StoreOptions:
         )
 
     def check_stream(self) -> None:
-        """Refuse what only a batch can mean.
-
-        Raises:
-            ConfigError: a stream with an end, or one that is to be read by queue entries.
+        """Refuse what only a batch can mean; ConfigError: a stream with an end, or one that is to
+        be read by queue entries.
         """
         if self.end_offset is not None:
             raise ConfigError(

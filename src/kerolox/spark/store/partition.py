@@ -85,11 +85,9 @@ def queue_partition(
 def read_partition(
     partition: InputPartition | None, options: StoreOptions, schema: StructType
 ) -> Iterator[pyarrow.RecordBatch]:
-    """The record batches of one partition; runs in a Spark worker.
-
-    Raises:
-        DataLossError: records are damaged or gone, and ``failOnDataLoss`` is set.
-        BodyError: a body can't be inflated, and ``bodyErrors`` is fail.
+    """The record batches of one partition; runs in a Spark worker. DataLossError: records are
+    damaged or gone, and ``failOnDataLoss`` is set. BodyError: a body can't be inflated, and
+    ``bodyErrors`` is fail.
     """
     # Spark asks for one partition of nothing when there is nothing to read; 4.1 for None.
     if not partition or not partition.value:

@@ -61,15 +61,11 @@ class StoreRange:
 def examine(
     options: StoreOptions, number: int, known: int | None = None, reported: int | None = None
 ) -> tuple[StoreListing, LogEnd]:
-    """List one of the stores and find its log's end; odd files and a torn tail are warned of.
+    """List one of the stores, by its number in the order of its paths, and find its log's end; odd
+    files and a torn tail are warned of. StoreError: it is no store.
 
-    Args:
-        number: of the store, in the order of its paths.
-        known: where the log's end was before; then faults of the listing were told before.
-        reported: where a torn tail was that needs no second warning.
-
-    Raises:
-        StoreError: it is no store.
+    ``known``: where the log's end was before; then faults of the listing were told before.
+    ``reported``: where a torn tail was that needs no second warning.
     """
     listing = list_store(options.paths[number], options.log_paths)
     end = find_log_end(listing, known)
@@ -89,12 +85,9 @@ def broker_name_of(options: StoreOptions, number: int) -> str | None:
 
 
 def batch_range(options: StoreOptions, number: int) -> StoreRange:
-    """What a batch reads of a store.
-
-    Raises:
-        StoreError: it is no store.
-        ConfigError: it has not the topics that ``subscribe`` names.
-        DataLossError: it has not all that was asked for, and ``failOnDataLoss`` is set.
+    """What a batch reads of a store. StoreError: it is none. ConfigError: it has not the topics
+    that ``subscribe`` names. DataLossError: it has not all that was asked for, and
+    ``failOnDataLoss`` is set.
     """
     listing, log_end = examine(options, number)
     check_topics(listing, options)
@@ -181,10 +174,8 @@ def plan_range(found: StoreRange, options: StoreOptions) -> list[StorePartition]
 
 def plan_batch(found: StoreRange, options: StoreOptions) -> list[StorePartition]:
     """The partitions of a batch: by queue entries where that is cheaper, else of the log.
-
-    Raises:
-        ConfigError: ``consumeQueues=always`` of a store without consume queues or without topics.
-        DataLossError: files of it are missing, and ``failOnDataLoss`` is set.
+    ConfigError: ``consumeQueues=always`` of a store without consume queues or without topics.
+    DataLossError: files of it are missing, and ``failOnDataLoss`` is set.
     """
     if options.consume_queues is ConsumeQueues.NEVER or found.start >= found.end:
         return plan_range(found, options)
@@ -318,10 +309,8 @@ _TABLE_BYTES_MAX = 256 * 1024 * 1024
 
 
 def check_topics(listing: StoreListing, options: StoreOptions) -> None:
-    """Refuse topics that a store does not know, unless only its log is to be read.
-
-    Raises:
-        ConfigError: names the topic, and the nearest that there is.
+    """Refuse topics that a store does not know, unless only its log is to be read; the ConfigError
+    names the topic, and the nearest that there is.
     """
     if options.consume_queues is ConsumeQueues.NEVER or not (options.topics or options.pattern):
         return

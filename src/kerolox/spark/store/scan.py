@@ -140,11 +140,8 @@ def plan_splits(
     *,
     at_border: bool = True,
 ) -> list[Split]:
-    """Splits of about equal size for the records that begin in a range.
-
-    Args:
-        end: where it ends: where a record begins, or the log ends.
-        at_border: a record or a file begins at ``start``.
+    """Splits of about equal size for the records that begin in a range, which ends where a record
+    begins, or the log ends. ``at_border``: a record or a file begins at ``start``.
     """
     starts = {file.start for file in files}
     count = max(1, -(-(end - start) // split_bytes))
@@ -162,12 +159,9 @@ def plan_splits(
 
 
 class LogScan:
-    """Reads records of a log.
-
-    Args:
-        files: of the log, in order.
-        log_end: physical offset after the last record that counts; None: as far as the files go.
-        kernel: who decodes; the process's own choice by default.
+    """Reads records of a log. ``files`` are in order. ``log_end``: physical offset after the last
+    record that counts; None: as far as the files go. ``kernel``: who decodes; the process's own
+    choice by default.
     """
 
     def __init__(
@@ -184,10 +178,8 @@ class LogScan:
         self._log_end = log_end
 
     def scan(self, split: Split, wanted: Wanted) -> Iterator[Rows | Damage]:
-        """The rows of a split, and what of it is damaged, in the order of the log.
-
-        Raises:
-            ValueError: an unknown column, or a body that can't be inflated.
+        """The rows of a split, and what of it is damaged, in the order of the log. ValueError: an
+        unknown column, or a body that can't be inflated.
         """
         position = split.start if split.at_border else self.border(split.start)
         for file in self._files:
@@ -251,11 +243,8 @@ class LogScan:
         return last if after > limit and last > first else after
 
     def end_of(self, file: LogFile, start: int) -> tuple[int, Damage | None]:
-        """(physical offset after the last whole record of a file, what stands behind it instead).
-
-        Args:
-            file: the log's last.
-            start: where one of its records begins.
+        """(physical offset after the last whole record of a file, what stands behind it instead) of
+        the log's last file. ``start``: where one of its records begins.
         """
         tail: Damage | None = None
         with closing(self._disk.open(file.path)) as opened:
@@ -281,11 +270,8 @@ _STRUCTURE = Wanted(topics=lambda _: False, checks_crc=False)
 
 
 class _FileWalk:
-    """Walks over the records of one open file.
-
-    Args:
-        end: physical offset after which nothing of this file is read.
-        is_last: no file follows, so that the log may end in this one.
+    """Walks over the records of one open file. ``end``: physical offset after which nothing of it
+    is read. ``is_last``: no file follows, so that the log may end in this one.
     """
 
     def __init__(
@@ -298,10 +284,8 @@ class _FileWalk:
         self._is_last = is_last
 
     def parts(self, start: int, limit: int, wanted: Wanted) -> Generator[Rows | Damage, None, int]:
-        """Rows and damages from a physical offset on, as far as records begin before ``limit``.
-
-        Returns:
-            Where it ended: at ``limit`` or behind it, at the file's end, or where the log ends.
+        """Rows and damages from a physical offset on, as far as records begin before ``limit``. It
+        ends there or behind it, at the file's end, or where the log ends.
         """
         position, limit = start, min(limit, self._end)
         size = wanted.window_bytes

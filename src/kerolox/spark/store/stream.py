@@ -61,11 +61,7 @@ class StorePosition:
 
     @classmethod
     def parse(cls, document: Document) -> StorePosition:
-        """Read a document.
-
-        Raises:
-            ConfigError: it is of another source, or of a newer version.
-        """
+        """Read a document; ConfigError: it is of another source, or of a newer version."""
         version = document.get("version") if isinstance(document, dict) else None
         starts, ends = (
             (document.get("starts"), document.get("ends")) if version == VERSION else (None, None)

@@ -109,11 +109,7 @@ class Records:
         self.folder = folder
 
     def identity(self) -> dict[str, object] | None:
-        """Of the archive; None: it has not begun.
-
-        Raises:
-            JobError: it was written by a later version.
-        """
+        """Of the archive; None: it has not begun. JobError: it was written by a later version."""
         found = self.folder.read_json(IDENTITY)
         if found is not None and found.get("version") != VERSION:
             raise JobError(
@@ -123,10 +119,8 @@ class Records:
         return found
 
     def open(self, options: ArchiveOptions, schema: str) -> tuple[str, bool]:
-        """The archive's id, and whether it is new; a new one is not written yet.
-
-        Raises:
-            ConfigError: the folder is that of another archive, or of another query.
+        """The archive's id, and whether it is new; a new one is not written yet. ConfigError: the
+        folder is that of another archive, or of another query.
         """
         wanted = {"format": options.format, "to": options.to, "schema": schema}
         found = self.identity()

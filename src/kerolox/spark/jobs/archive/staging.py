@@ -37,11 +37,8 @@ def day_of(column: str) -> Column:
 
 
 def stage(frame: DataFrame, folder: Folder, *, with_topic: bool) -> None:
-    """Write rows; whatever was in the folder is replaced.
-
-    Args:
-        frame: the source's columns, maybe :data:`VALUE` and :data:`REASON`.
-        with_topic: whether the files have the column ``topic`` too.
+    """Write rows of the source's columns, maybe :data:`VALUE` and :data:`REASON`; whatever was in
+    the folder is replaced. ``with_topic``: whether the files have the column ``topic`` too.
     """
     for name, value in SETTINGS.items():
         frame.sparkSession.conf.set(name, value)

@@ -63,11 +63,8 @@ def entry_findings(
     places: DataFrame, entries: DataFrame, records: DataFrame, bounds: tuple[int, int]
 ) -> DataFrame:
     """Records without their entry, entries that say something else, entries without a record.
-
-    Args:
-        places: as :func:`newest` gives them.
-        records: all of the log, for what other queues' entries name.
-        bounds: physical offsets where the log begins and ends.
+    ``places``: as :func:`newest` gives them. ``records``: all of the log, for what other queues'
+    entries name. ``bounds``: physical offsets where the log begins and ends.
     """
     both = places.join(entries, list(_PLACE), "full_outer")
     place = [sql.col(name) for name in _PLACE]

@@ -48,12 +48,9 @@ class AuditOptions(JobOptions):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AuditFinding:
-    """One thing that is not as a broker leaves it.
-
-    Args:
-        kind: ``file``, ``damage``, ``crc``, ``gap``, ``missing entry``, ``wrong entry`` or
-            ``dangling entry``.
-        position: byte of the file; -1: the file as a whole, or nothing that stands in one.
+    """One thing that is not as a broker leaves it. ``kind``: ``file``, ``damage``, ``crc``,
+    ``gap``, ``missing entry``, ``wrong entry`` or ``dangling entry``. ``position``: byte of the
+    file; -1: the file as a whole, or nothing that stands in one.
     """
 
     kind: str

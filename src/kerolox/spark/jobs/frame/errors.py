@@ -31,14 +31,9 @@ NOTHING_WRITTEN = "nothing was written; mend that and run it again"
 
 @contextmanager
 def clear_errors(what: str, stands: str = NOTHING_WRITTEN) -> Iterator[None]:
-    """An error of Spark, or of another library, becomes one for people.
-
-    Args:
-        what: failed, as in ``the audit stopped``.
-        stands: what is as it was, and what to do next.
-
-    Raises:
-        JobError: in place of an error that is neither ours nor the system's.
+    """An error of Spark, or of another library, that is neither ours nor the system's, becomes a
+    JobError for people. ``what`` failed, as in ``the audit stopped``; ``stands``: what is as it
+    was, and what to do next.
     """
     try:
         yield

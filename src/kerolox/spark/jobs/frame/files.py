@@ -33,13 +33,8 @@ class FoundFile(NamedTuple):
 
 
 class Folder:
-    """A folder by its path, which need not be there.
-
-    Args:
-        path: of it, or its URI.
-
-    Raises:
-        ConfigError: no file system has such a path.
+    """A folder by its path or URI, which need not be there; ConfigError: no file system has such a
+    path.
     """
 
     def __init__(self, path: str) -> None:
@@ -105,10 +100,7 @@ class Folder:
 
     def move(self, source: str, target: Folder, name: str) -> None:
         """Move a file of this folder to ``name`` in another one of the same file system; one that
-        was moved before stays.
-
-        Raises:
-            JobError: it is in neither place.
+        was moved before stays. JobError: it is in neither place.
         """
         if not self.exists(source):
             if target.exists(name):
@@ -150,10 +142,8 @@ class Folder:
         self.write_text(name, json.dumps(value, ensure_ascii=False, indent=1))
 
     def read_text(self, name: str) -> str | None:
-        """The text of a small file; None where there is none.
-
-        Raises:
-            JobError: it is too large, or no UTF-8.
+        """The text of a small file; None where there is none. JobError: it is too large, or no
+        UTF-8.
         """
         if not self.exists(name):
             return None

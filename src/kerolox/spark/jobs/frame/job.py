@@ -19,12 +19,8 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """Where a job is.
-
-    Args:
-        text: what it does, in the present tense: ``archiving``.
-        done: how much of it, in ``unit``.
-        total: of how much; None: nobody knows.
+    """Where a job is. ``text``: what it does, in the present tense: ``archiving``. ``done``: how
+    much of it, in ``unit``. ``total``: of how much; None: nobody knows.
     """
 
     text: str

@@ -52,11 +52,8 @@ def read_messages(
     columns: Sequence[str],
     topics: Sequence[str],
 ) -> DataFrame:
-    """The messages that the options name, as a table of these columns.
-
-    Args:
-        columns: of the source (:mod:`kerolox.spark.rows.schema`).
-        topics: which; none: all of a store.
+    """The messages that the options name, as a table of these columns of the source
+    (:mod:`kerolox.spark.rows.schema`). Without topics all of a store.
     """
     wanted = [*columns, *({"storeTimestamp"} - set(columns))]
     if options.store is None:

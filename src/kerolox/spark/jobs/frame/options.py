@@ -79,11 +79,7 @@ def option(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobOptions:
-    """The options of a job; checked when they are made.
-
-    Raises:
-        ConfigError: a value that its option can't have; the text names the option.
-    """
+    """The options of a job; checked when they are made: a ConfigError names the option."""
 
     def __post_init__(self) -> None:
         for each in fields_of(type(self)):
@@ -91,18 +87,12 @@ class JobOptions:
         self.check()
 
     def check(self) -> None:
-        """What a subclass has to say about several options together.
-
-        Raises:
-            ConfigError: they don't fit together.
-        """
+        """What a subclass says about several options together; ConfigError: they don't fit."""
 
     @classmethod
     def error(cls, name: str, text: str) -> ConfigError:
-        """An error that names an option as people write it.
-
-        Args:
-            text: what is wrong with it, and what would be right.
+        """An error that names an option as people write it: what is wrong with it, and what would
+        be right.
         """
         (field,) = [each for each in fields_of(cls) if each.name == name]
         return _error(field, text)

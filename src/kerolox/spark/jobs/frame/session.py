@@ -26,14 +26,11 @@ _QUIET = {
 def open_session(
     name: str, *, master: str | None = None, settings: Mapping[str, str] | None = None
 ) -> SparkSession:
-    """The session that ``spark-submit`` or ``SPARK_REMOTE`` gives, or a local one.
+    """The session that ``spark-submit`` or ``SPARK_REMOTE`` gives, or a local one. ConfigError:
+    there is no PySpark, or Spark does not start.
 
-    Args:
-        master: what Spark calls so: ``local[4]``, ``spark://...``; ``sc://...`` is Spark Connect.
-            None: what ``spark-submit`` says, else ``local[*]``.
-
-    Raises:
-        ConfigError: there is no PySpark, or Spark does not start.
+    ``master``: what Spark calls so: ``local[4]``, ``spark://...``; ``sc://...`` is Spark Connect.
+    None: what ``spark-submit`` says, else ``local[*]``.
     """
     warnings.filterwarnings("ignore", "PySpark does not yet fully support", FutureWarning)
     try:

@@ -32,12 +32,8 @@ RELEASE_ENTRIES = 500_000
 
 @dataclass(frozen=True, slots=True)
 class IndexPart:
-    """The keys of one file.
-
-    Args:
-        split: where its first key is, or the last one of the file before it.
-        skip: keys of that split before that.
-        follows: a file is before it.
+    """The keys of one file. ``split``: where its first key is, or the last one of the file before
+    it. ``skip``: keys of that split before that. ``follows``: a file is before it.
     """
 
     split: int
@@ -48,11 +44,8 @@ class IndexPart:
 
 
 def index_parts(keys: Sequence[int], shape: IndexShape, now_ms: int) -> list[IndexPart]:
-    """Files for the keys of a log.
-
-    Args:
-        keys: of each split.
-        now_ms: the last file's name; those before it have names of before.
+    """Files for the keys of a log, given those of each split. ``now_ms``: the last file's name;
+    those before it have names of before.
     """
     ends = list(accumulate(keys))
     total = ends[-1] if ends else 0
@@ -74,10 +67,8 @@ def index_parts(keys: Sequence[int], shape: IndexShape, now_ms: int) -> list[Ind
 
 @dataclass(frozen=True, slots=True)
 class IndexWriter:
-    """Writes files of the index by the numbers of their parts.
-
-    Args:
-        scratch: for files that are not whole; on the same file system.
+    """Writes files of the index by the numbers of their parts. ``scratch``: for files that are not
+    whole; on the same file system.
     """
 
     log: LogSplits
@@ -88,10 +79,8 @@ class IndexWriter:
     scratch: str
 
     def __call__(self, batches: Iterator[pyarrow.RecordBatch]) -> Iterator[pyarrow.RecordBatch]:
-        """In a worker: writes the files whose numbers are the first column.
-
-        Raises:
-            JobError: the log has fewer keys than before.
+        """In a worker: writes the files whose numbers are the first column; JobError: the log has
+        fewer keys than before.
         """
         for number in numbers_of(batches):
             part = self.parts[number]

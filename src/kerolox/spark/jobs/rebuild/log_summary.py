@@ -162,12 +162,8 @@ class Surveyor:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogSummary:
-    """What a log has.
-
-    Args:
-        keys: of the index, by split.
-        newest: store time in ms.
-        peak: KiB of the largest process of a task.
+    """What a log has. ``keys``: of the index, by split. ``newest``: store time in ms. ``peak``: KiB
+    of the largest process of a task.
     """
 
     records: int

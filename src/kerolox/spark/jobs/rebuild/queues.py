@@ -65,12 +65,9 @@ class _QueueFile:
 
 @dataclass(frozen=True, slots=True)
 class QueueFileWriter:
-    """Writes files of queues from sorted entries.
-
-    Args:
-        root: the folder of the queues.
-        scratch: for files that are not whole; on the same file system.
-        file_bytes: of each file, a multiple of an entry's.
+    """Writes files of queues from sorted entries below the folder ``root``. ``scratch``: for files
+    that are not whole; on the same file system. ``file_bytes``: of each file, a multiple of an
+    entry's.
     """
 
     root: str
@@ -79,10 +76,8 @@ class QueueFileWriter:
 
     def __call__(self, batches: Iterator[pyarrow.RecordBatch]) -> Iterator[pyarrow.RecordBatch]:
         """In a worker: from entries with column ``file``, sorted by topic, queue, file and offset,
-        all of a file in one task. A file's bytes are held until it is written.
-
-        Raises:
-            JobError: entries of a file do not follow each other.
+        all of a file in one task. A file's bytes are held until it is written. JobError: entries of
+        a file do not follow each other.
         """
         current: _QueueFile | None = None
         entries = files = 0

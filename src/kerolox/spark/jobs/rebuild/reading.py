@@ -55,9 +55,7 @@ class LogSplits:
         self, number: int, columns: Sequence[str], *, with_properties: bool
     ) -> Iterator[pyarrow.RecordBatch | Damage]:
         """The records of a split in the order of the log, those of the delayed messages behind.
-
-        Args:
-            with_properties: also column properties, which delayed messages have in any case.
+        ``with_properties``: also column properties, which delayed messages have in any case.
         """
         disk, _ = disk_of(self.location)
         scan = LogScan(disk, self.files, log_end=self.log_end)
@@ -81,13 +79,8 @@ class LogSplits:
     def records(
         self, number: int, columns: Sequence[str], *, skips: bool
     ) -> Iterator[pyarrow.RecordBatch]:
-        """All records of a split in the order of the log.
-
-        Args:
-            skips: damages are stepped over.
-
-        Raises:
-            JobError: there is one otherwise, or a file is gone.
+        """All records of a split in the order of the log; ``skips``: damages are stepped over.
+        JobError: there is one otherwise, or a file is gone.
         """
         disk, _ = disk_of(self.location)
         scan = LogScan(disk, self.files, log_end=self.log_end)
@@ -111,11 +104,7 @@ def _parts(
 
 
 def check_damage(damage: Damage, *, skips: bool) -> None:
-    """Let a damage pass that is left out.
-
-    Raises:
-        JobError: it is not, or its file was deleted meanwhile.
-    """
+    """Let a damage pass that is left out; JobError: it is not, or its file was deleted."""
     if damage.is_tail or (skips and not damage.is_gone):
         return
     raise JobError(
@@ -138,11 +127,9 @@ class Places(NamedTuple):
 
 
 def places_of(batch: pyarrow.RecordBatch, rules: Rules) -> Places:
-    """The entries of queues that some records have (``CommitLogDispatcherBuildConsumeQueue``).
-
-    Args:
-        batch: :data:`ENTRY_COLUMNS`, :data:`TIME`, maybe :data:`PROPERTIES`; those of delayed
-            messages apart from others.
+    """The entries of queues that some records have (``CommitLogDispatcherBuildConsumeQueue``). The
+    batch has :data:`ENTRY_COLUMNS`, :data:`TIME`, maybe :data:`PROPERTIES`; those of delayed
+    messages apart from others.
     """
     small = arrow.int32()
     kind = compute.bit_wise_and(batch.column("sysFlag"), arrow.scalar(TRANSACTION_MASK, small))

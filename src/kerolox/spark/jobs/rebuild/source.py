@@ -68,11 +68,7 @@ class Source:
 
 
 def settings_of(options: RebuildOptions) -> StoreOptions:
-    """What ``--config`` says, or RocketMQ's defaults.
-
-    Raises:
-        ConfigError: the file can't be read.
-    """
+    """What ``--config`` says, or RocketMQ's defaults; ConfigError: the file can't be read."""
     settings = StoreOptions()
     if options.config is not None:
         settings = StoreOptions.of_settings(Path(options.config))
@@ -80,14 +76,9 @@ def settings_of(options: RebuildOptions) -> StoreOptions:
 
 
 def examine(options: RebuildOptions, settings: StoreOptions, *, is_ours: bool) -> Source:
-    """List the store and find out how its files are made.
-
-    Args:
-        is_ours: the job holds the store's lock, so that no broker writes to it.
-
-    Raises:
-        StoreError: it is no store, or does not tell the shape of its index.
-        ConfigError: nothing is known of its file system.
+    """List the store and find out how its files are made. ``is_ours``: the job holds the store's
+    lock, so that no broker writes to it. StoreError: it is no store, or does not tell the shape of
+    its index. ConfigError: nothing is known of its file system.
     """
     listing = list_store(options.store, settings.log_folders)
     if is_ours:
@@ -179,10 +170,8 @@ def _has_index(listing: StoreListing) -> bool:
 
 
 def check_log(source: Source, options: RebuildOptions) -> None:
-    """Refuse a log without its files, unless what is damaged is left out.
-
-    Raises:
-        StoreError: it has no records, or a file is missing between others.
+    """Refuse a log without its files, unless what is damaged is left out. StoreError: it has no
+    records, or a file is missing between others.
     """
     listing = source.listing
     if not listing.files:

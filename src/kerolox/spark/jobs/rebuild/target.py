@@ -42,19 +42,13 @@ class RebuildTarget(Protocol):
     """For files that are not whole."""
 
     def begin(self) -> None:
-        """Make the folders; nobody else may work here then.
-
-        Raises:
-            StoreError: somebody does.
-            ConfigError: something else is there.
+        """Make the folders; nobody else may work here then. StoreError: somebody does. ConfigError:
+        something else is there.
         """
 
     def publish(self, newest: int, *, has_index: bool, state: Mapping[str, object]) -> None:
-        """Give everything its name.
-
-        Args:
-            newest: store time of the log's newest record.
-            state: what it was made of, for people.
+        """Give everything its name. ``newest``: store time of the log's newest record. ``state``:
+        what it was made of, for people.
         """
 
     def end(self) -> None:
@@ -62,11 +56,8 @@ class RebuildTarget(Protocol):
 
 
 def target_of(options: RebuildOptions, settings: StoreOptions) -> RebuildTarget:
-    """The place that the options name.
-
-    Raises:
-        ConfigError: it has other data.
-        StoreError: there is no store to exchange them in.
+    """The place that the options name. ConfigError: it has other data. StoreError: there is no
+    store to exchange them in.
     """
     if options.to is not None:
         return NewFolder(options)
@@ -187,11 +178,7 @@ def _remove(path: str) -> None:
 
 
 def check_room(target: RebuildTarget, wanted: int) -> None:
-    """Refuse before anything is written what does not fit on the disk.
-
-    Args:
-        wanted: bytes.
-    """
+    """Refuse before anything is written what does not fit on the disk; ``wanted`` is in bytes."""
     free = shutil.disk_usage(target.queue_root).free
     if free < wanted:
         raise JobError(
@@ -201,10 +188,8 @@ def check_room(target: RebuildTarget, wanted: int) -> None:
 
 
 def check_files(target: RebuildTarget, queue_files: int, index_files: int) -> None:
-    """Compare with what the tasks say that they have written, and bring the names to the disk.
-
-    Raises:
-        JobError: this machine does not see all.
+    """Compare with what the tasks say that they have written, and bring the names to the disk;
+    JobError: this machine does not see all.
     """
     found = 0
     for folder, _, names in os.walk(target.queue_root):

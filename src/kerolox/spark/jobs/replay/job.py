@@ -60,11 +60,8 @@ class ReplaySummary(Summary):
 def replay(
     spark: SparkSession, options: ReplayOptions, progress: Progress = silent
 ) -> ReplaySummary:
-    """Send messages again.
-
-    Raises:
-        ConfigError: a wrong option, a missing archive or topic; nothing was sent.
-        JobError: it stopped; the text says what is sent, and how to go on.
+    """Send messages again. ConfigError: a wrong option, a missing archive or topic; nothing was
+    sent. JobError: it stopped; the text says what is sent, and how to go on.
     """
     started = time.monotonic()
     state = ReplayState(options)

@@ -58,10 +58,8 @@ def selected(frame: DataFrame, options: ReplayOptions) -> DataFrame:
 
 
 def mapped(frame: DataFrame, options: ReplayOptions, sink: SinkOptions) -> DataFrame:
-    """The rows as they are sent.
-
-    Raises:
-        ConfigError: an expression of ``--set`` is none, or gives what can't be sent.
+    """The rows as they are sent; ConfigError: an expression of ``--set`` is none, or gives what
+    can't be sent.
     """
     topic: Column = sql.lit(options.to_topic) if options.to_topic else sql.col("topic")
     properties = sql.map_filter(

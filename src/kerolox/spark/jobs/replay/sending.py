@@ -54,11 +54,9 @@ class Counts:
 
 @dataclass(frozen=True, slots=True)
 class UnitTask:
-    """Sends the rows of one partition of a unit, in a task of Spark. It is pickled.
-
-    Args:
-        sink: the options of the sink; None: the rows are only counted.
-        rate: most rows a second of a task; None: as fast as brokers take them.
+    """Sends the rows of one partition of a unit, in a task of Spark. It is pickled. ``sink`` of
+    None: the rows are only counted. ``rate``: most rows a second of a task; None: as fast as
+    brokers take them.
     """
 
     sink: SinkOptions | None
@@ -81,9 +79,8 @@ class UnitTask:
 def send(rows: DataFrame, task: UnitTask) -> tuple[list[SinkMessage], Counts]:
     """Send the rows of a unit, as :func:`kerolox.spark.jobs.replay.rows.mapped` gives them.
 
-    Returns:
-        What the tasks tell the driver, which is to commit it, and how many rows there were. It
-        grows with the number of tasks, not with rows.
+    What the tasks tell the driver, which is to commit it, and how many rows there were. It grows
+    with the number of tasks, not with rows.
     """
     counts = Counts()
     messages = []
@@ -96,11 +93,8 @@ def send(rows: DataFrame, task: UnitTask) -> tuple[list[SinkMessage], Counts]:
 
 
 def sink_options(options: ReplayOptions, decisions: str, replay: str) -> SinkOptions:
-    """How the sink is to write.
-
-    Args:
-        decisions: transactional: the folder of its decisions.
-        replay: the id of the replay, which is the name of the transactions.
+    """How the sink is to write. ``decisions``: transactional: the folder of its decisions.
+    ``replay``: the id of the replay, which is the name of the transactions.
     """
     given = {"producerGroup": PRODUCER_GROUP, "sendTimeoutMs": str(SEND_TIMEOUT_MS)}
     if options.transactional:

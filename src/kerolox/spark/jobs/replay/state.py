@@ -67,11 +67,8 @@ class ReplayState:
         self._folder = Folder(options.state) if options.state else None
 
     def plan(self, make: Callable[[], list[Unit]]) -> Plan:
-        """The plan of the run that this one goes on with, or a new one.
-
-        Raises:
-            ConfigError: the folder is that of another replay.
-            JobError: it was written by another version.
+        """The plan of the run that this one goes on with, or a new one. ConfigError: the folder is
+        that of another replay. JobError: it was written by another version.
         """
         if self._folder is None:
             return Plan(uuid.uuid4().hex, tuple(make()))
@@ -119,11 +116,7 @@ class ReplayState:
             self._folder.write_json(SENT, {"unit": unit, **dataclasses.asdict(counts)})
 
     def kept(self, unit: int) -> Counts:
-        """What was written of a unit that is decided.
-
-        Raises:
-            JobError: nothing of it.
-        """
+        """What was written of a unit that is decided; JobError: nothing of it."""
         found = self._folder.read_json(SENT) if self._folder else None
         if self._folder is None or found is None or found.pop("unit", None) != unit:
             raise JobError(

@@ -52,10 +52,8 @@ class Unit:
 
 
 def plan(options: ReplayOptions) -> list[Unit]:
-    """All units, in the order in which they are sent.
-
-    Raises:
-        ConfigError: there is no such archive, store or topic.
+    """All units, in the order in which they are sent; ConfigError: there is no such archive, store
+    or topic.
     """
     if options.from_archive:
         return _of_archive(options)
@@ -65,10 +63,8 @@ def plan(options: ReplayOptions) -> list[Unit]:
 
 
 def read(spark: SparkSession, options: ReplayOptions, unit: Unit) -> DataFrame:
-    """The rows of a unit.
-
-    Raises:
-        DataLossError: retention has deleted a part of the store since it was planned.
+    """The rows of a unit; DataLossError: retention has deleted a part of the store since it was
+    planned.
     """
     if unit.kind == "archive":
         from kerolox.spark.rows.schema import COLUMNS, schema_of

@@ -68,11 +68,8 @@ _log = logging.getLogger(__name__)
 
 
 class Transaction:
-    """The transaction of one batch, on the driver.
-
-    Args:
-        query: the id of the query, or the name of a batch write.
-        batch: the micro-batch, 0 in a batch write.
+    """The transaction of one batch, on the driver. ``query``: the id of the query, or the name of a
+    batch write, whose ``batch`` is 0.
     """
 
     def __init__(self, options: SinkOptions, query: str, batch: int) -> None:
@@ -88,10 +85,8 @@ class Transaction:
         self._queues: dict[str, HalfQueue] = {}
 
     def commit(self, messages: Sequence[SinkMessage]) -> None:
-        """Make the rows of these attempts seen, or those that were decided on before.
-
-        Raises:
-            SinkError: the decision can't be kept, or a half not be ended; the batch is run again.
+        """Make the rows of these attempts seen, or those that were decided on before. SinkError:
+        the decision can't be kept, or a half not be ended; the batch is run again.
         """
         # Readers see batches in their order, so those that a killed driver left end first.
         for batch in self._store.undone(self._batch):
@@ -105,10 +100,8 @@ class Transaction:
         self._store.forget(self._batch)
 
     def abort(self, messages: Sequence[SinkMessage]) -> None:
-        """Roll back what was written, unless the batch is decided: then it is run again.
-
-        Raises:
-            SinkError: a broker is away; its halves are rolled back later, or set aside by it.
+        """Roll back what was written, unless the batch is decided: then it is run again. SinkError:
+        a broker is away; its halves are rolled back later, or set aside by it.
         """
         if self._store.decision(self._batch) is not None:
             _log.warning(
@@ -136,12 +129,9 @@ class Transaction:
         return self._store.decide(decision)
 
     def settle(self, decision: Decision, written: Iterable[HalfRange], *, is_again: bool) -> None:
-        """End all halves as decided, and say so.
-
-        Args:
-            decision: of this batch, or of one before it.
-            written: what tasks have written now, if other than what the decision has.
-            is_again: it was decided before, so halves may have been ended.
+        """End all halves as decided, of this batch or of one before it, and say so. ``written``:
+        what tasks have written now, if other than what the decision has. ``is_again``: it was
+        decided before, so halves may have been ended.
         """
         done = self._store.done(decision.batch)
         previous = self._store.done(decision.batch - 1)
@@ -239,10 +229,8 @@ def store_of(options: SinkOptions, query: str) -> DecisionStore:
 
 
 def query_of(messages: Iterable[SinkMessage]) -> str:
-    """The query whose tasks have sent these messages; empty: none has written.
-
-    Raises:
-        SinkError: they are of several.
+    """The query whose tasks have sent these messages; empty: none has written. SinkError: they are
+    of several.
     """
     names = {found.query for each in messages if (found := Attempt.parse(each.attempt))}
     if len(names) > 1:

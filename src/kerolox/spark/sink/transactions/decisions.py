@@ -56,13 +56,8 @@ class Decision(msgspec.Struct, frozen=True):
         return cls(VERSION, query, batch, group, winners)
 
     def counts(self, attempt: str, broker_name: str, offset: int | None) -> bool | None:
-        """Whether a half counts.
-
-        Args:
-            offset: its place in the half queue; None: unknown.
-
-        Returns:
-            None where that is not certain: the attempt counts, and the place is unknown.
+        """Whether a half counts, given its place in the half queue; None where that is not certain:
+        the attempt counts, and the place is unknown (None).
         """
         winner = next((each for each in self.winners if each.attempt == attempt), None)
         if winner is None:
@@ -107,19 +102,15 @@ class DecisionStore:
         self._folder = folder
 
     def decision(self, batch: int) -> Decision | None:
-        """What was decided of a batch; None: nothing.
-
-        Raises:
-            SinkError: the file can't be read, or is of a newer version.
+        """What was decided of a batch; None: nothing. SinkError: the file can't be read, or is of a
+        newer version.
         """
         data = self._folder.read(str(batch))
         return None if data is None else _decoded(data, batch)
 
     def decide(self, decision: Decision) -> Decision:
         """Keep a decision, or learn the one that was made before. Durable when it returns.
-
-        Raises:
-            SinkError: it can't be kept; nothing may be ended.
+        SinkError: it can't be kept; nothing may be ended.
         """
         # An old driver may live on beside its successor: the file that is there decides for both.
         if self._folder.create(str(decision.batch), msgspec.json.encode(decision)):

@@ -63,11 +63,8 @@ class Support(NamedTuple):
 
 
 class HalfQueue:
-    """The half queue of one broker. Belongs to one thread.
-
-    Args:
-        address: where it is; asked again after each failure.
-        seconds_max: how long the broker may be away.
+    """The half queue of one broker. Belongs to one thread. ``address``: where it is; asked again
+    after each failure. ``seconds_max``: how long the broker may be away.
     """
 
     def __init__(
@@ -94,10 +91,8 @@ class HalfQueue:
             self._connection = None
 
     def support(self) -> Support:
-        """What the broker can do, and where its half queue ends now.
-
-        Raises:
-            SinkError: it is away for too long, or refuses.
+        """What the broker can do, and where its half queue ends now; SinkError: it is away for too
+        long, or refuses.
         """
         request = end_half_messages_request(self._group, 0, 0, HalfSelection(), commit=False)
         answer = self._ask(request, ResponseCode.REQUEST_CODE_NOT_SUPPORTED)
@@ -113,15 +108,11 @@ class HalfQueue:
     def end(
         self, start: int, stop: int, selection: HalfSelection, *, commit: bool, careful: bool
     ) -> EndedHalves:
-        """End the selected halves of ``[start, stop)``, each once.
+        """End the selected halves of ``[start, stop)``, each once. ``commit``: store their
+        messages; else drop them. SinkError: the broker is away for too long, or refuses.
 
-        Args:
-            commit: store their messages; else drop them.
-            careful: some may have been ended before, so it first searches each one's final message
-                at a broker that does not remember.
-
-        Raises:
-            SinkError: the broker is away for too long, or refuses.
+        ``careful``: some may have been ended before, so it first searches each one's final message
+        at a broker that does not remember.
         """
         support = self._support or self.support()
         if start >= stop:

@@ -38,22 +38,15 @@ _log = logging.getLogger(__name__)
 
 
 def new_attempt(query: str, batch: int, partition: int, number: int) -> Attempt:
-    """The attempt of a task, unlike any other.
-
-    Args:
-        query: the id of the query, or the name of a batch write.
-        batch: the micro-batch, 0 in a batch write.
-        number: Spark's number of the attempt, from 0 on.
+    """The attempt of a task, unlike any other. ``query``: the id of the query, or the name of a
+    batch write, whose ``batch`` is 0. ``number``: Spark's of the attempt, from 0 on.
     """
     return Attempt(query, batch, partition, number % 100 * ATTEMPT_STEP + secrets.randbits(53))
 
 
 class HalfWriter:
-    """Marks the rows of one attempt, and keeps what is known of their brokers.
-
-    Args:
-        attempt: whose rows they are.
-        queue_of: makes the half queue of a broker, by its name.
+    """Marks the rows of one attempt, and keeps what is known of their brokers. ``queue_of`` makes
+    the half queue of a broker, by its name.
     """
 
     def __init__(
@@ -163,9 +156,8 @@ class Checks:
     ) -> None:
         """Answer a request of a broker; what is none of these is ignored.
 
-        Args:
-            remembers: the broker ends a half once, whoever says so. Of others only the driver ends
-                halves that count: a broker that asks names a copy, and forgets what it ended.
+        ``remembers``: the broker ends a half once, whoever says so. Of others only the driver ends
+        halves that count: a broker that asks names a copy, and forgets what it ended.
         """
         if request.code != RequestCode.CHECK_TRANSACTION_STATE:
             return

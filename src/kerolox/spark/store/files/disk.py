@@ -61,14 +61,9 @@ class Disk(Protocol):
 
 
 def disk_of(location: str) -> tuple[Disk, str]:
-    """The file system of a path or URI, and the path on it.
-
-    Args:
-        location: a local path, ``file:``, or what ``pyarrow.fs.FileSystem.from_uri`` takes: hdfs,
-            s3, gs, abfs ...
-
-    Raises:
-        ConfigError: no such file system, or this pyarrow or machine lacks what it needs.
+    """The file system of a local path, or of a URI as ``pyarrow.fs.FileSystem.from_uri`` takes:
+    hdfs, s3, gs, abfs ..., and the path on it. ConfigError: no such file system, or this pyarrow or
+    machine lacks what it needs.
     """
     if location.startswith("file:"):
         return LocalDisk(), os.path.abspath(unquote(urlsplit(location).path))

@@ -71,16 +71,10 @@ class StoreListing:
 
 
 def list_store(location: str, log_locations: Sequence[str] = ()) -> StoreListing:
-    """List a store.
-
-    Args:
-        location: path or URI of the store's root, or of its commit log's folder.
-        log_locations: the folders of the commit log when they lie elsewhere (storePathCommitLog and
-            readOnlyCommitLogStorePaths).
-
-    Raises:
-        StoreError: it is not there, or no store.
-        ConfigError: nothing is known of its file system.
+    """List a store, of path or URI: its root's, or its commit log's folder's. ``log_locations``:
+    the folders of the commit log when they lie elsewhere (storePathCommitLog and
+    readOnlyCommitLogStorePaths). StoreError: it is not there, or no store. ConfigError: nothing is
+    known of its file system.
     """
     disk, path = disk_of(location)
     children = _children(disk, path, location)

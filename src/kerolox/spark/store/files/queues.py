@@ -41,10 +41,8 @@ class QueueRange:
 
 
 class StoreQueue:
-    """The files of one queue. Offsets count entries.
-
-    Args:
-        folder: ``consumequeue/<topic>/<queue id>``; not there: a queue without entries.
+    """The files of one queue. Offsets count entries. ``folder``: ``consumequeue/<topic>/<queue
+    id>``; not there: a queue without entries.
     """
 
     def __init__(self, disk: Disk, folder: str) -> None:

@@ -29,13 +29,8 @@ _OTHER_LOGICAL = ("time-millis", "time-micros", "duration", "local-timestamp-mil
 
 
 class AvroDecoder:
-    """Decodes bodies of one schema.
-
-    Args:
-        text: an ``.avsc``.
-
-    Raises:
-        ValueError: it is none, or has what no column can be.
+    """Decodes bodies of one schema, the text of an ``.avsc``; ValueError: it is none, or has what
+    no column can be.
     """
 
     def __init__(self, text: str) -> None:

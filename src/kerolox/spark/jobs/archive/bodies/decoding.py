@@ -25,10 +25,8 @@ class Decoder(Protocol):
 
 
 def decoder_of(options: ArchiveOptions) -> Decoder | None:
-    """The decoder that options ask for; None: bodies stay as they are.
-
-    Raises:
-        ConfigError: the file of the schema can't be read, or has no schema that can be used.
+    """The decoder that options ask for; None: bodies stay as they are. ConfigError: the file of the
+    schema can't be read, or has no schema that can be used.
     """
     body = Body(options.body)
     if body is Body.BINARY:

@@ -14,12 +14,9 @@ REASON_CHARACTERS_MAX = 300
 def decode_in_workers(
     frame: DataFrame, value_type: DataType, make: Callable[[], Callable[[bytes], object]]
 ) -> DataFrame:
-    """The rows with ``value`` and ``reason``.
-
-    Args:
-        frame: with a column ``body``.
-        make: gives a function from a body to its value, which raises for a body that is none; it
-            is called once in each task.
+    """The rows, which have a column ``body``, with ``value`` and ``reason``. ``make`` gives a
+    function from a body to its value, which raises for a body that is none; it is called once in
+    each task.
     """
     fields = [*frame.schema.fields, StructField("value", value_type)]
     schema = StructType([*fields, StructField("reason", StringType())])

@@ -24,10 +24,8 @@ _FORMATS: dict[str, types.DataType] = {"date-time": types.TimestampType(), "date
 
 
 class JsonDecoder:
-    """Decodes by ``from_json``, in the JVM.
-
-    Raises:
-        ValueError: it is none, or not one of an object.
+    """Decodes by ``from_json``, in the JVM; ValueError: the schema is none, or not one of an
+    object.
     """
 
     def __init__(self, text: str) -> None:

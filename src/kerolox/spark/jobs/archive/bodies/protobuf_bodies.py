@@ -26,15 +26,10 @@ _SIMPLE: dict[int, types.DataType] = {
 
 
 class ProtobufDecoder:
-    """Decodes bodies of one message type. A field that can be absent is null where it is; an enum
-    is its name, or its number where it has none.
-
-    Args:
-        descriptors: a serialized ``FileDescriptorSet``.
-        name: of the message, with its package.
-
-    Raises:
-        ValueError: it has no such message, or one that contains itself.
+    """Decodes bodies of one message type, ``name`` with its package. A field that can be absent is
+    null where it is; an enum is its name, or its number where it has none. ``descriptors``: a
+    serialized ``FileDescriptorSet``. ValueError: it has no such message, or one that contains
+    itself.
     """
 
     def __init__(self, descriptors: bytes, name: str) -> None:

@@ -31,11 +31,8 @@ _EPOCH = datetime.date(1970, 1, 1)
 
 
 class IcebergTarget:
-    """A table of a catalog.
-
-    Args:
-        name: of the table with its namespace.
-        catalog: properties; ``name`` is that of a catalog of ``.pyiceberg.yaml``.
+    """A table of a catalog, by its name with its namespace. ``catalog``: properties; ``name`` is
+    that of a catalog of ``.pyiceberg.yaml``.
     """
 
     files_have_topic = True
@@ -95,10 +92,8 @@ class IcebergTarget:
             transaction.add_files(paths, summary, check_duplicate_files=False)
 
     def stored(self) -> Iterator[Stored]:
-        """The files of the table's current snapshot.
-
-        Raises:
-            ConfigError: rows were deleted by files of deletes, which this does not read.
+        """The files of the table's current snapshot; ConfigError: rows were deleted by files of
+        deletes, which this does not read.
         """
         for _, each in self._entries():
             yield each

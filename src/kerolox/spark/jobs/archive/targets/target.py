@@ -32,14 +32,8 @@ class Target(Protocol):
     """Whether files stay where they are written."""
 
     def prepare(self, archive: str, schema: StructType, *, is_new: bool, append: bool) -> None:
-        """Make it, or check that it is ours.
-
-        Args:
-            is_new: whether the archive begins.
-            append: whether it may have data of others.
-
-        Raises:
-            ConfigError: it has other data, or other columns.
+        """Make it, or check that it is ours. ``is_new``: the archive begins. ``append``: it may
+        have data of others. ConfigError: it has other data, or other columns.
         """
 
     def folder_of(self, archive: str, batch: int) -> Folder:
@@ -53,11 +47,7 @@ class Target(Protocol):
         """All files that a reader sees."""
 
     def compact(self, spark: SparkSession, target_bytes: int, before: str) -> tuple[int, int]:
-        """Make large files of small ones, of days before a date.
-
-        Returns:
-            How many files became how many.
-        """
+        """Make large files of small ones, of days before a date; how many files became how many."""
 
 
 def small_groups(files: Iterator[Stored], target_bytes: int, before: str) -> list[list[Stored]]:
@@ -76,10 +66,8 @@ def small_groups(files: Iterator[Stored], target_bytes: int, before: str) -> lis
 def rewrite(
     spark: SparkSession, group: Sequence[Stored], folder: Folder, target_bytes: int
 ) -> list[DataFile]:
-    """Write the rows of some files of one topic and day into few new ones.
-
-    Raises:
-        JobError: the new ones have not as many rows.
+    """Write the rows of some files of one topic and day into few new ones; JobError: these have not
+    as many rows.
     """
     from kerolox.spark.jobs.archive.staging import SETTINGS, rows_of
     from kerolox.spark.jobs.frame.errors import JobError
