@@ -55,10 +55,8 @@ def is_host(text: str) -> bool:
 
 
 def split_address(text: str) -> tuple[str, int]:
-    """Host and port of ``host:port``; the brackets of an IPv6 host are taken off.
-
-    Raises:
-        ValueError: it has another form; says which is right.
+    """Host and port of ``host:port``; the brackets of an IPv6 host are taken off. ValueError: it
+    has another form; says which is right.
     """
     scheme, twice, rest = text.strip().rpartition("://")
     if twice:
@@ -83,10 +81,8 @@ def join_address(host: str, port: int) -> str:
 
 def split_hosts(text: str) -> tuple[str, ...]:
     """The hosts of a ``listenHost``: several joined by ``;``; empty: all. Short and other forms of
-    an IPv4 address (``0``, ``127.1``, ``::ffff:127.0.0.1``) are written out.
-
-    Raises:
-        ValueError: one is no address and no host name.
+    an IPv4 address (``0``, ``127.1``, ``::ffff:127.0.0.1``) are written out. ValueError: one is no
+    address and no host name.
     """
     hosts = dict.fromkeys(_written_out(part.strip()) for part in text.split(";") if part.strip())
     for host in hosts:

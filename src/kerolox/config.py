@@ -68,19 +68,15 @@ _WHOLE_NUMBER = re.compile(r"[+-]?[0-9]+")
 
 
 def read_properties(path: Path) -> dict[str, str]:
-    """Read a ``.properties`` file; a key given twice has its last value, as in Java.
-
-    Raises:
-        ConfigError: the file can't be read, is too large, or has a broken escape.
+    """Read a ``.properties`` file; a key given twice has its last value, as in Java. ConfigError:
+    the file can't be read, is too large, or has a broken escape.
     """
     return parse_properties(_read_text(path)[0], where=str(path))
 
 
 def read_key_lines(path: Path) -> dict[str, tuple[int, ...]]:
-    """In which lines of a ``.properties`` file each key stands, from 1; the last one counts.
-
-    Raises:
-        ConfigError: as :func:`read_properties`.
+    """In which lines of a ``.properties`` file each key stands, from 1; the last one counts. Errors
+    as of :func:`read_properties`.
     """
     return key_lines(_read_text(path)[0], where=str(path))
 
@@ -94,19 +90,12 @@ def change_settings_file(
 ) -> None:
     """Set some keys of a settings file and leave everything else in it as it is.
 
-    The file is replaced whole, the old one kept as ``.bak``; its permissions stay. Nothing is
-    written when nothing changes.
+    The file, or the one that it leads to, if it is a symbolic link, is made if missing, replaced
+    whole, the old one kept as ``.bak``; its permissions stay. Nothing is written when nothing
+    changes. ``header``: what a file that is made starts with.
 
-    Args:
-        path: the file; the one that it leads to, if it is a symbolic link. Made if missing.
-        changes: key → text.
-        header: what a file that is made starts with.
-        check: is given all keys of the file that would be written; raises ConfigError if the next
-            start would not take them.
-
-    Raises:
-        ConfigError: the file can't be read, would be too large, or ``check`` refused it.
-        OSError: it can't be written.
+    ``check`` is given all keys of the file that would be written; it raises ConfigError if the next
+    start would not take them. So does a file that can't be read, or would be too large.
     """
     refuse_one_time_file(path)
     path = path.resolve()
@@ -123,10 +112,7 @@ def change_settings_file(
 
 def refuse_one_time_file(path: Path) -> None:
     """Only a regular file can be read a second time: a pipe (``-c <(...)``) gives its text once,
-    and whoever opens it again waits for ever.
-
-    Raises:
-        ConfigError: it is there and something else.
+    and whoever opens it again waits for ever. ConfigError: it is there and something else.
     """
     with contextlib.suppress(FileNotFoundError, PermissionError):
         if not stat.S_ISREG(path.stat().st_mode):
@@ -134,10 +120,8 @@ def refuse_one_time_file(path: Path) -> None:
 
 
 def open_regular(path: Path) -> BinaryIO:
-    """Open a file that is read again and again; whoever opens a pipe waits for a writer.
-
-    Raises:
-        OSError: it can't be opened, or is something else than a regular file.
+    """Open a file that is read again and again; whoever opens a pipe waits for a writer. OSError:
+    it can't be opened, or is something else than a regular file.
     """
     number = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     try:
@@ -151,10 +135,8 @@ def open_regular(path: Path) -> BinaryIO:
 
 
 def _read_text(path: Path) -> tuple[str, str]:
-    """The text of a settings file, and its encoding.
-
-    Raises:
-        ConfigError: it can't be read, or is too large.
+    """The text of a settings file, and its encoding; ConfigError: it can't be read, or is too
+    large.
     """
     try:
         with path.open("rb") as file:
@@ -265,10 +247,8 @@ def load_settings(
 def convert_settings(
     settings_type: type[object], values: Mapping[str, str], *, where: str
 ) -> dict[str, object]:
-    """Field name → value, of those keys that are settings of that type.
-
-    Raises:
-        ConfigError: a value does not fit; the text names ``where`` and the key.
+    """Field name → value, of those keys that are settings of that type. ConfigError: a value does
+    not fit; the text names ``where`` and the key.
     """
     hints = _hints(settings_type)
     rules = setting_rules(settings_type)
@@ -282,10 +262,8 @@ def convert_settings(
 def convert_setting(
     text: str, hint: object, rules: SettingRules | None = None, *, where: str
 ) -> object:
-    """One text of a file as a value of the field's type.
-
-    Raises:
-        ConfigError: the text does not fit; starts with ``where``.
+    """One text of a file as a value of the field's type; the text of the ConfigError for one that
+    does not fit starts with ``where``.
     """
     text = text.strip()
     plain = _plain_type(hint)
@@ -318,10 +296,8 @@ def shown_setting(settings: object, name: str) -> str:
 
 
 def refuse_unknown(keys: Iterable[str], known: Iterable[str], where: str) -> None:
-    """Have only known keys.
-
-    Raises:
-        ConfigError: there are others; the first three are named, with the nearest known ones.
+    """Have only known keys; ConfigError: there are others; the first three are named, with the
+    nearest known ones.
     """
     known = frozenset(known)
     unknown = sorted(set(keys) - known)
@@ -428,11 +404,7 @@ _CONVERTERS: dict[object, Callable[[str, str], object]] = {
 
 
 def write_with_backup(path: Path, text: str | bytes) -> None:
-    """Replace a file by a text, and make its folder: see :func:`replace_file`.
-
-    Raises:
-        OSError: the folder can't be made or the file can't be written.
-    """
+    """Replace a file by a text, and make its folder: see :func:`replace_file`."""
     path.parent.mkdir(parents=True, exist_ok=True)
     data = text.encode() if isinstance(text, str) else text
     replace_file(path, lambda file: file.write(data))
@@ -446,13 +418,8 @@ def replace_file(
     the old file or the new one, never a part. The new one has the permissions of the old one, which
     an operator may have widened or narrowed.
 
-    Args:
-        path: the file, in a folder that exists.
-        write: writes all of the new file.
-        keeps_backup: False: ``.bak`` stays as it is.
-
-    Raises:
-        OSError: the file can't be written; it is as before.
+    The folder exists. ``write`` writes all of the new file. ``keeps_backup`` of False: ``.bak``
+    stays as it is. After an OSError the file is as before.
     """
     temporary = path.with_name(path.name + ".tmp")
     write_beside(path, temporary, write)
@@ -462,15 +429,9 @@ def replace_file(
 
 
 def write_beside(path: Path, temporary: Path, write: Callable[[BinaryIO], object]) -> None:
-    """Write what is to take the place of a file, and to the disk.
-
-    Args:
-        path: the file, which is left alone. The new one gets its permissions.
-        temporary: where the new one is written, in the same folder.
-        write: writes all of it.
-
-    Raises:
-        OSError: it can't be written, and is not there.
+    """Write what is to take the place of a file, which is left alone, and to the disk. The new one,
+    in the same folder, gets its permissions; after an OSError it is not there. ``write`` writes all
+    of it.
     """
     try:
         with temporary.open("wb") as file:
@@ -487,21 +448,13 @@ def write_beside(path: Path, temporary: Path, write: Callable[[BinaryIO], object
 
 
 def put_in_place(temporary: Path, path: Path) -> None:
-    """Have what was written beside a file take its place, for good. That takes no room.
-
-    Raises:
-        OSError: it can't.
-    """
+    """Have what was written beside a file take its place, for good. That takes no room."""
     temporary.replace(path)
     sync_folder(path.parent)
 
 
 def sync_folder(folder: Path) -> None:
-    """Have what was made, renamed or removed in a folder be so after a crash, too.
-
-    Raises:
-        OSError: the disk can't.
-    """
+    """Have what was made, renamed or removed in a folder be so after a crash, too."""
     descriptor = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(descriptor)

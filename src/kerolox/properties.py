@@ -46,10 +46,8 @@ class _Entry:
 def parse_properties(text: str, *, where: str = "properties") -> dict[str, str]:
     """Read all keys; one that is given twice has its last value, as in Java.
 
-    Lone surrogates among the escapes become U+FFFD.
-
-    Raises:
-        ConfigError: a ``\\u`` escape without four hex digits; the text names ``where`` and line.
+    Lone surrogates among the escapes become U+FFFD. ConfigError: a ``\\u`` escape without four hex
+    digits; the text names ``where`` and line.
     """
     return {
         key: _unescape(entry.text[begin:], _at(where, entry))
@@ -58,10 +56,8 @@ def parse_properties(text: str, *, where: str = "properties") -> dict[str, str]:
 
 
 def key_lines(text: str, *, where: str = "properties") -> dict[str, tuple[int, ...]]:
-    """In which lines each key stands, from 1; the last one counts.
-
-    Raises:
-        ConfigError: as ``parse_properties``.
+    """In which lines each key stands, from 1; the last one counts. Errors as of
+    :func:`parse_properties`.
     """
     found: dict[str, tuple[int, ...]] = {}
     for entry, key, _, _ in _keyed(text, where):
@@ -75,13 +71,11 @@ def format_properties(values: Mapping[str, str]) -> str:
 
 
 def edit_properties(text: str, changes: Mapping[str, str], *, where: str = "properties") -> str:
-    """The text with some keys set, and everything else in it as it was.
+    """The text with some keys set, and everything else in it as it was. Errors as of
+    :func:`parse_properties`.
 
     A key that is there has its value replaced where it stands (the last time, which is the one that
     counts); further ones follow at the end. Comments, blank lines, order and other keys stay.
-
-    Raises:
-        ConfigError: as ``parse_properties``.
     """
     found = {
         key: (entry, entry.text[:begin] if entry.is_one_line and separated else None)

@@ -244,11 +244,9 @@ class RoleSettings(MetricsSettings):
     # -- loading ------------------------------------------------------------------------------
     @classmethod
     def load(cls, path: Path | None = None, **overrides: object) -> Self:
-        """Settings of a file (None: the defaults), and ``overrides`` by field name.
-
-        Raises:
-            ConfigError: the file can't be read, a key is unknown, or a value does not fit; the text
-                names file and key.
+        """Settings of a file (None: the defaults), and ``overrides`` by field name. ConfigError:
+        the file can't be read, a key is unknown, or a value does not fit; the text names file and
+        key.
         """
         if path is None:
             return cls._made({}, "the settings", overrides)
@@ -259,11 +257,8 @@ class RoleSettings(MetricsSettings):
 
     @classmethod
     def load_for_start(cls, path: Path | None = None, **overrides: object) -> Self:
-        """Settings as the command line starts with them: of the file given, or else those that
-        requests changed before (see :attr:`settings_file`).
-
-        Raises:
-            ConfigError: as ``load``.
+        """Settings as the command line starts with them, by :meth:`load`: of the file given, or
+        else those that requests changed before (see :attr:`settings_file`).
         """
         if path is not None:
             config = cls.load(path, **overrides)
@@ -339,21 +334,15 @@ class RoleSettings(MetricsSettings):
         return self.source is not None and self.source.overrides.get(name) is not None
 
     def reloaded(self) -> Self:
-        """The settings that a start in the same way has now. Only with a ``source``.
-
-        Raises:
-            ConfigError: the file can't be read, or read again, or has a mistake.
+        """The settings that a start in the same way has now. Only with a ``source``. ConfigError:
+        the file can't be read, or read again, or has a mistake.
         """
         assert self.source is not None
         refuse_one_time_file(self.source.path or self.kept_file)
         return self.load_for_start(self.source.path, **self.source.overrides)
 
     def check_file(self, values: Mapping[str, str], where: str) -> None:
-        """Whether the next start takes a settings file with these values.
-
-        Raises:
-            ConfigError: it does not.
-        """
+        """Raise a ConfigError unless the next start takes a settings file with these values."""
         overrides = dict(self.source.overrides) if self.source else {}
         if self.source is None or self.source.path is None:
             values, _ = self._kept(values)
@@ -372,10 +361,8 @@ class RoleSettings(MetricsSettings):
         return bool(rules.get("wire", False) or (permission and getattr(self, permission)))
 
     def changed(self, values: Mapping[str, str], where: str) -> Self:
-        """These settings with some keys changed, checked as at a start.
-
-        Raises:
-            ConfigError: a value does not fit, by itself or beside the others.
+        """These settings with some keys changed, checked as at a start. ConfigError: a value does
+        not fit, by itself or beside the others.
         """
         converted = convert_settings(type(self), values, where=where)
         return dataclasses.replace(self, **converted)  # type: ignore[arg-type]
@@ -402,15 +389,9 @@ def _tls_values(
     values: Mapping[str, str],
     overrides: Mapping[str, object],
 ) -> dict[str, str]:
-    """What ``tls.config.file`` says for a role: key → text, checked.
-
-    Args:
-        settings_type: of the role.
-        values: of the role's own file, which may name the file, or switch TLS off.
-        overrides: field name → value; stronger.
-
-    Raises:
-        ConfigError: the file can't be read, is named and missing, or has a mistake.
+    """What ``tls.config.file`` says for a role: key → text, checked. ``values``: of the role's own
+    file, which may name the file, or switch TLS off; ``overrides``: field name → value; stronger.
+    ConfigError: the file can't be read, is named and missing, or has a mistake.
     """
     keys = {key for key in setting_keys(settings_type) if key.startswith("tls.")}
     named = _given("tls_config_file", "tls.config.file", values, overrides)

@@ -200,15 +200,8 @@ class Members:
 
 
 async def read_object(response: RemotingCommand, what: str, address: str) -> Members:
-    """The JSON object in the body of an answer.
-
-    Args:
-        response: the answer.
-        what: names it in an error, for example "the topic list".
-        address: who gave it.
-
-    Raises:
-        RemoteProtocolError: it is no JSON object, or too long for the form that it has.
+    """The JSON object in the body of an answer; ``what`` names it in an error, as "the topic list"
+    does. RemoteProtocolError: it is no JSON object, or too long for the form that it has.
     """
     body = response.body
     where = f"{what} of {address}"
@@ -235,10 +228,8 @@ async def read_struct(
 
 
 def read_properties(response: RemotingCommand, what: str, address: str) -> dict[str, str]:
-    """The ``key=value`` lines in the body of an answer, sorted by key.
-
-    Raises:
-        RemoteProtocolError: they are no UTF-8, or no such lines.
+    """The ``key=value`` lines in the body of an answer, sorted by key; RemoteProtocolError: they
+    are no UTF-8, or no such lines.
     """
     where = f"{what} of {address}"
     try:

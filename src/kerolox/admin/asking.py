@@ -77,11 +77,7 @@ async def answers_of(
 async def all_answers(
     keys: Iterable[_Key], ask: Callable[[_Key], Awaitable[_Result]]
 ) -> dict[_Key, _Result]:
-    """Ask about each of them; the answers.
-
-    Raises:
-        KeroloxError: the first that got no answer.
-    """
+    """Ask about each of them; the answers, or the error of the first that got none."""
     found, failed = await answers_of(keys, ask)
     for error in failed.values():
         raise error
@@ -91,16 +87,9 @@ async def all_answers(
 async def do_on_each(
     addresses: Iterable[str], do: Callable[[str], Awaitable[object]], what: str
 ) -> list[str]:
-    """Have each server do something; all their addresses.
-
-    Args:
-        addresses: of the servers.
-        do: asks one of them.
-        what: names the whole in an error, for example "group 'g' could not be made".
-
-    Raises:
-        ClientError: some did it and some did not; the text says who.
-        KeroloxError: none did it; the first one's error.
+    """Have each server do something; all their addresses. ``what`` names the whole in an error, for
+    example "group 'g' could not be made". ClientError: some did it and some did not; the text says
+    who. KeroloxError: none did it; the first one's error.
     """
     done, failed = await ask_each(addresses, do)
     if failed and not done:
@@ -114,15 +103,9 @@ async def do_on_each(
 
 
 async def targets(admin: ClusterRequests, *, cluster: str = "", broker: str = "") -> list[str]:
-    """The addresses that a change goes to: one broker, or all masters of a cluster.
-
-    Args:
-        admin: asks the cluster.
-        cluster: its name; empty: of the only one there is.
-        broker: ``host:port`` of one broker; it alone then.
-
-    Raises:
-        ClientError: no such cluster, or several to choose from.
+    """The addresses that a change goes to: one broker, by its ``host:port``, or else all masters of
+    a cluster, empty: of the only one there is. ClientError: no such cluster, or several to choose
+    from.
     """
     if broker:
         return [broker]
@@ -132,11 +115,8 @@ async def targets(admin: ClusterRequests, *, cluster: str = "", broker: str = ""
 
 async def broker_address(admin: ClusterRequests, broker: str) -> str:
     """The address of a broker that is named: ``host:port`` as it is, ``broker-a`` its master,
-    ``broker-a@1`` its slave with id 1.
-
-    Raises:
-        ClientError: no such broker is registered; the text says which are. Or it is a name server.
-        RemotingError: no name server answers.
+    ``broker-a@1`` its slave with id 1. ClientError: no such broker is registered; the text says
+    which are. Or it is a name server.
     """
     if broker in admin.access.name_servers:
         raise ClientError(
@@ -179,11 +159,7 @@ def masters_of(brokers: Iterable[BrokerAddresses], cluster: str) -> dict[str, st
 
 
 async def is_kerolox(admin: ClusterRequests, address: str) -> bool:
-    """Whether a broker is one of Kerolox: it knows what it is (code 31038).
-
-    Raises:
-        BrokerError, RemotingError: it refused or does not answer.
-    """
+    """Whether a broker is one of Kerolox: it knows what it is (code 31038)."""
     try:
         await admin.access.ask(address, RequestCode.GET_BROKER_ROLE, {"tailFrom": -1})
     except RequestCodeNotSupportedError:
@@ -193,9 +169,7 @@ async def is_kerolox(admin: ClusterRequests, address: str) -> bool:
 
 async def nodes_of_topic(admin: ClusterRequests, topic: str) -> dict[str, str]:
     """Name → address of the brokers of a topic: the master's, else any (``selectBrokerAddr``).
-
-    Raises:
-        TopicRouteNotFoundError: no name server knows the topic.
+    TopicRouteNotFoundError: no name server knows it.
     """
     route = await admin.access.route(topic)
     nodes = {broker.broker_name: broker.any_address() for broker in route.brokers}
@@ -205,10 +179,7 @@ async def nodes_of_topic(admin: ClusterRequests, topic: str) -> dict[str, str]:
 async def nodes_of_group(admin: ClusterRequests, group: str, *, topic: str = "") -> dict[str, str]:
     """Name → address of the brokers that may know a consumer group: those of its retry topic, which
     it has from its first member on; before that those of ``topic``, or else all.
-
-    Raises:
-        TopicRouteNotFoundError: no name server knows ``topic``.
-        RemotingError: no name server answers.
+    TopicRouteNotFoundError: no name server knows ``topic``.
     """
     try:
         return await nodes_of_topic(admin, RETRY_PREFIX + group)

@@ -46,13 +46,8 @@ class Pace:
 async def work(
     load: Load, tally: Tally, do: Callable[[int], Awaitable[None]], *, size: int
 ) -> None:
-    """Have as many workers as the load says do one message after the other.
-
-    Args:
-        load: the load.
-        tally: gets each message's time or error.
-        do: does the message of a number.
-        size: of each body.
+    """Have as many workers as the load says do one message, by its number, after the other.
+    ``tally`` gets each one's time or error. ``size``: of each body.
     """
     pace = Pace(load)
 

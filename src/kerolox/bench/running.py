@@ -86,20 +86,12 @@ async def run_load(
     *,
     on_start: Callable[[Tally], None] = lambda tally: None,
 ) -> Tally:
-    """Do it; what came of it.
+    """Do it; what came of it. KeroloxError: it could not begin, or what it made could not be
+    removed. What fails during the load is counted.
 
-    A topic that is not there is made, and deleted at the end, however the load ends; so is the
-    group of its consumers.
-
-    Args:
-        admin: to make and delete these.
-        clients: how the load connects.
-        load: what to do.
-        on_start: gets the tally, which grows from then on.
-
-    Raises:
-        KeroloxError: it could not begin, or what it made could not be removed. What fails during
-            the load is counted.
+    A topic that is not there is made by ``admin``, and deleted at the end, however the load ends;
+    so is the group of its consumers. ``clients``: how the load connects. ``on_start`` gets the
+    tally, which grows from then on.
     """
     tally = Tally(load)
     async with _topic(admin, load) as (topic, is_ours):
@@ -274,11 +266,7 @@ class _Ready:
         consumer.on_assigned(self._assigned)
 
     async def wait(self) -> None:
-        """Wait until it has all of them.
-
-        Raises:
-            ClientError: it takes too long.
-        """
+        """Wait until it has all of them; ClientError: it takes too long."""
         try:
             async with asyncio.timeout(READY_SECONDS):
                 await self._is_ready.wait()

@@ -43,9 +43,7 @@ async def flow(
     name_server: str, topic: str, messages: Iterable[Message], total: int, progress: Progress
 ) -> FlowCounts:
     """Send ``messages`` while a group of consumers counts them; ends when all have arrived.
-
-    Raises:
-        KeroloxError: a send fails, or nothing arrives any more although something is missing.
+    KeroloxError: a send fails, or nothing arrives any more although something is missing.
     """
     counts = FlowCounts(by_consumer=[0] * CONSUMERS)
     async with Producer("flight-reporters", name_server) as producer:

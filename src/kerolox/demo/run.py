@@ -32,10 +32,8 @@ _STOP_SECONDS_MAX = 15.0
 
 
 class Servers:
-    """A name server and a broker.
-
-    Args:
-        folder: their store is ``folder/broker``, their log ``folder/broker.log``.
+    """A name server and a broker; their store is ``folder/broker``, their log
+    ``folder/broker.log``.
     """
 
     def __init__(self, folder: Path) -> None:

@@ -26,14 +26,8 @@ _ANYBODY = "203.0.113.1"
 
 
 def check_file(path: Path, kind: str = "") -> list[Finding]:
-    """What is wrong with a file; nothing where it is well.
-
-    Args:
-        path: the file.
-        kind: one of ``KINDS``; empty: by its name and what it says.
-
-    Raises:
-        ConfigError: it can't be read.
+    """What is wrong with a file; nothing where it is well. ``kind``: one of ``KINDS``; empty: by
+    its name and what it says.
     """
     try:
         with path.open("rb") as file:

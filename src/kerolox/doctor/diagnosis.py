@@ -48,11 +48,8 @@ async def diagnose(
 ) -> list[Finding]:
     """What is wrong with a cluster, seen from here; the worst first, nothing where it is well.
 
-    Args:
-        admin: asks the cluster; its time limit is that of each question.
-        options: what to ask, and how often.
-        settings_files: files of brokers to examine, too; those of brokers that run are compared
-            with what is in force there.
+    The time limit of ``admin`` is that of each question. ``settings_files``: of brokers to examine,
+    too; those of brokers that run are compared with what is in force there.
     """
     seen = await probe_cluster(admin, options)
     findings = checked(seen)

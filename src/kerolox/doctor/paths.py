@@ -21,12 +21,8 @@ IP_ADDRESSES_MAX = 8
 async def try_path(
     address: str, tls: ssl.SSLContext | None, *, timeout_seconds: float
 ) -> PathFacts:
-    """Try the way to a server.
-
-    Args:
-        address: ``host:port``.
-        tls: how clients speak to it; None: in plain text, and TLS is not tried.
-        timeout_seconds: of each step.
+    """Try the way to a server. ``tls``: how clients speak to it; None: in plain text, and TLS is
+    not tried. ``timeout_seconds``: of each step.
     """
     try:
         host, port = split_address(address)

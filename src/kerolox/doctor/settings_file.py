@@ -34,11 +34,7 @@ class Lines(NamedTuple):
 
     @classmethod
     def of_file(cls, path: Path) -> Self:
-        """Those of a settings file.
-
-        Raises:
-            ConfigError: it can't be read.
-        """
+        """Those of a settings file; ConfigError: it can't be read."""
         return cls(str(path), read_key_lines(path))
 
     def of(self, key: str) -> str:
@@ -49,12 +45,9 @@ class Lines(NamedTuple):
 
 
 def check_settings(path: Path, running: Iterable[Mapping[str, str]] = ()) -> list[Finding]:
-    """What is wrong with a file; nothing where it is well.
-
-    Args:
-        path: the file.
-        running: the settings of brokers that run, by RocketMQ's names. The file is compared with
-            those of the broker that has its brokerName and brokerId.
+    """What is wrong with a file; nothing where it is well. ``running``: the settings of brokers
+    that run, by RocketMQ's names. The file is compared with those of the broker that has its
+    brokerName and brokerId.
     """
     where = str(path)
     try:
@@ -75,12 +68,7 @@ def check_keys(
     lines: Lines, values: Mapping[str, str], settings: type[RoleSettings]
 ) -> Iterator[Finding]:
     """Keys that nobody knows, that have no effect or stand twice, and values that don't fit: each
-    by itself, and then all that are right together.
-
-    Args:
-        lines: where the keys stand.
-        values: key → text of the file.
-        settings: of the role that reads it.
+    by itself, and then all that are right together. ``settings``: of the role that reads the file.
     """
     keys = setting_keys(settings)
     hints, rules = typing.get_type_hints(settings), setting_rules(settings)

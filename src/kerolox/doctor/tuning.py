@@ -67,11 +67,9 @@ class Knob:
 
 
 def read_knobs(folder: Path, root: Path = ROOT) -> list[Knob]:
-    """All settings, as they are now. Nothing is changed.
-
-    Args:
-        folder: of the store; it, or one above it, is on the disk that is examined.
-        root: of the file system, where ``proc`` and ``sys`` are.
+    """All settings, as they are now. Nothing is changed. ``folder``: of the store; it, or one above
+    it, is on the disk that is examined. ``root``: of the file system, where ``proc`` and ``sys``
+    are.
     """
     return [*_sysctls(root), _files(), _huge_pages(root), *_scheduler(folder, root)]
 

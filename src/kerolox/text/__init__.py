@@ -29,16 +29,12 @@ SECONDS_DIGITS = 10
 
 
 def printable(text: str, *, characters_max: int | None = SHOWN_CHARACTERS_MAX) -> str:
-    r"""The text on one line, without characters that a terminal or a log reader acts on.
+    r"""The text on one line, without characters that a terminal or a log reader acts on; those
+    behind the first ``characters_max``, None: all, become ``… (N characters)``.
 
     Control characters, line and paragraph separators, direction marks, other invisible characters
     and lone surrogates become ``\n``, ``\x1b``, ``\u202e`` as in a Python literal; a backslash
     stays as it is.
-
-    Args:
-        text: anything, of any length.
-        characters_max: characters that are kept; the rest becomes ``… (N characters)``.
-            None: all.
     """
     cut = text if characters_max is None else text[:characters_max]
     if not cut.isprintable():
@@ -51,10 +47,8 @@ def printable(text: str, *, characters_max: int | None = SHOWN_CHARACTERS_MAX) -
 
 def milliseconds_of(text: str) -> int:
     """A time as people write it, in milliseconds since 1970: these, or a date with a time, in the
-    local zone unless it names one.
-
-    Raises:
-        ValueError: it is neither, or looks like seconds; the text says what would be right.
+    local zone unless it names one. ValueError: it is neither, or looks like seconds; the text says
+    what would be right.
     """
     if text.isascii() and text.isdigit():
         if len(text) == SECONDS_DIGITS:
@@ -119,11 +113,7 @@ _WANTED: dict[str, tuple[str, str]] = {
 
 def wrong_type(value: object, wanted: str) -> str:
     """What is said of a value of a wrong type, behind its name: what it is, what it must be, what
-    to do. The value itself may be a secret.
-
-    Args:
-        value: what is given.
-        wanted: the name of the type that it must have.
+    to do. The value itself may be a secret. ``wanted``: the name of the type that it must have.
     """
     given = type(value).__name__
     text, hint = _WANTED.get(wanted, (_article(wanted), f"give {_article(wanted)}"))
@@ -144,10 +134,8 @@ _UNITS = (("d", 86_400), ("h", 3_600), ("min", 60), ("s", 1))
 
 
 def duration_text(milliseconds: float) -> str:
-    """The two largest units: ``1 h 59 min``; below a second ``350 ms``.
-
-    Args:
-        milliseconds: how long; what is negative counts as nothing.
+    """The two largest units: ``1 h 59 min``; below a second ``350 ms``, what is negative counts as
+    nothing.
     """
     left, rest = divmod(max(int(milliseconds), 0), 1_000)
     if not left:

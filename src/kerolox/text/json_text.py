@@ -53,9 +53,7 @@ class JsonText(str):
 
 def compact_json(body: bytes) -> JsonText:
     """A body that holds JSON, on one line; only the blanks between its tokens are others.
-
-    Raises:
-        ValueError: it holds none; the text says where.
+    ValueError says where it holds none.
     """
     return JsonText("".join(_spaced(_tokens(body.decode()))))
 
@@ -82,10 +80,8 @@ def _spaced(tokens: Iterable[str]) -> Iterator[str]:
 
 
 def _tokens(text: str) -> Iterator[str]:
-    """The tokens of one value, checked.
-
-    Raises:
-        ValueError: it is no JSON, or has more than ``DEPTH_MAX`` levels.
+    """The tokens of one value, checked; ValueError: it is no JSON, or has more than ``DEPTH_MAX``
+    levels.
     """
     open_ones: list[str] = []
     # What may come: a value ("v"), a first value or the end ("V"), a name ("n"), a first name or

@@ -11,11 +11,7 @@ __all__ = ["json_value", "msgpack_value"]
 
 def msgpack_value(body: bytes) -> object:
     """What a body holds, as JSON can have it: bytes as base64, keys as texts, NaN and infinities as
-    texts.
-
-    Raises:
-        ValueError: it is no MessagePack.
-        RecursionError: it is too deep.
+    texts. ValueError: it is no MessagePack. RecursionError: it is too deep.
     """
     return json_value(msgspec.msgpack.decode(body))
 

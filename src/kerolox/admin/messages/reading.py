@@ -188,20 +188,8 @@ async def read_queue(
     group: str = TOOLS_GROUP,
     most: float = math.inf,
 ) -> AsyncIterator[MessageExt]:
-    """The messages of one queue, without a name server.
-
-    Args:
-        access: the cluster.
-        address: the queue's broker.
-        queue: the queue.
-        begin: the first offset.
-        end: behind the last one.
-        subscription: which messages; None: all.
-        group: in whose name it pulls.
-        most: how many messages.
-
-    Raises:
-        BrokerError, RemotingError: the broker refused or does not answer.
+    """The messages of one queue from offset ``begin`` to before ``end``, without a name server.
+    ``group``: in whose name it pulls. ``subscription``: which messages; None: all.
     """
     wanted = subscription or subscription_of(queue.topic, ALL_TAGS)
     left = most
@@ -255,17 +243,8 @@ async def bounds_of(
     start: Position | None,
     stop: Position | None,
 ) -> tuple[int, int]:
-    """The first offset of a queue that is read, and the first one that is not.
-
-    Args:
-        admin: asks the cluster.
-        address: the queue's broker.
-        queue: the queue.
-        start: None: its first message.
-        stop: None: its end.
-
-    Raises:
-        BrokerError, RemotingError: the broker refused or does not answer.
+    """The first offset of a queue that is read, and the first one that is not; None: its first
+    message, and its end.
     """
 
     async def by_time(timestamp_ms: int) -> int:

@@ -71,15 +71,9 @@ class PlannedChange:
         timeout_seconds: float,
         on_step: Callable[[str], None] = lambda step: None,
     ) -> None:
-        """Nothing is asked yet.
-
-        Args:
-            brokers: how they are asked.
-            old: the master.
-            new: its slave.
-            others: addresses of further slaves.
-            timeout_seconds: how long the slave may take to come near the master's end.
-            on_step: called with each step's name before it.
+        """Nothing is asked yet. ``old``: the master; ``new``: its slave; ``others``: addresses of
+        further slaves. ``timeout_seconds``: how long the slave may take to come near the master's
+        end. ``on_step`` is called with each step's name before it.
         """
         self._brokers = brokers
         self._old, self._new = old, new
@@ -90,11 +84,7 @@ class PlannedChange:
         self._epoch = max(old.epoch, new.epoch) + 1
 
     async def run(self) -> ChangeOutcome:
-        """Do it.
-
-        Raises:
-            ClientError: a step failed; the text says which, why, and who is the master.
-        """
+        """Do it; ClientError: a step failed; the text says which, why, and who is the master."""
         self._check()
         await self._prepare()
         # In this order a kill in between leaves no master, which is mended by a promotion; in the

@@ -105,12 +105,7 @@ class TopicDeletionRequests(BrokerRequests, TopicRequests):
         return masters
 
     async def _delete(self, address: str, topic: str) -> None:
-        """Delete a topic on one master; one that refuses has it as before.
-
-        Raises:
-            BrokerError: it refused.
-            RemotingError: it does not answer.
-        """
+        """Delete a topic on one master; one that refuses has it as before."""
         fields = {"topic": topic}
         old = None
         if not await is_kerolox(self, address):

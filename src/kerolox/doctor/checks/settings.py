@@ -31,12 +31,8 @@ def check_broker_settings(snapshot: ClusterSnapshot) -> Iterator[Finding]:
 
 
 def hurtful_settings(where: str, settings: Mapping[str, str], now_ms: int) -> Iterator[Finding]:
-    """Settings that are taken and hurt.
-
-    Args:
-        where: the broker or the file.
-        settings: texts by RocketMQ's names; what is missing has its default.
-        now_ms: milliseconds since the epoch.
+    """Settings of a broker or a file, texts by RocketMQ's names, that are taken and hurt; what is
+    missing has its default.
     """
     permission = _whole(settings, "brokerPermission")
     both = Perm.READ | Perm.WRITE

@@ -41,8 +41,8 @@ _NAME = re.compile(r"\d{8}-\d{6}-\d+(\.\d+)?")
 
 
 def cut_log(settings: StoreSettings, equal_to: int, *, why: str, master: str) -> LogCut | None:
-    """Cut the log of a closed store behind the last record that ends at ``equal_to`` or before; what
-    was cut off, None: nothing stands behind.
+    """Cut the log of a closed store behind the last record that ends at ``equal_to`` or before.
+    Gives what was cut off, None: nothing stands behind.
 
     Args:
         settings: of the store.
