@@ -391,7 +391,7 @@ def _method_docstring(node: ast.FunctionDef | ast.AsyncFunctionDef, name: str) -
     """Its first paragraph: the class gets the whole one later (``documented``). All of it of a
     method that a class does not get."""
     text = _docstring(node, 8)
-    if name.startswith("_") or not text:
+    if (name.startswith("_") and name != "__init__") or not text:
         return text
     first = text.rstrip('"').rstrip().partition("\n\n")[0]
     return f'{first}"""'

@@ -52,6 +52,7 @@ def test_methods_have_the_same_names_and_signatures(name: str) -> None:
 
 def test_programs_see_the_whole_docstrings_of_blocking_methods() -> None:
     assert sync.Producer.send.__doc__ == client.Producer.send.__doc__
+    assert sync.Producer.__init__.__doc__ == client.Producer.__init__.__doc__
     assert "async" in (client.PushConsumer.subscribe.__doc__ or "")
     for blocking, source in [(AdminRequests, AsyncioAdmin), *map(both, CLIENTS)]:
         for name, member in public(blocking).items():

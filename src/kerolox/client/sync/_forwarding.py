@@ -82,7 +82,8 @@ def documented(blocking: type, source: type) -> None:
     """Give the methods of a blocking class the whole docstrings of the asyncio ones, of which
     their declarations have the first paragraphs."""
     for name, member in vars(blocking).items():
-        text = None if name.startswith("_") else getattr(source, name).__doc__
+        is_declared = inspect.isfunction(member) if name == "__init__" else name[0] != "_"
+        text = getattr(source, name).__doc__ if is_declared else None
         if text is not None:
             for old, new in METHOD_WORDS:
                 text = text.replace(old, new)

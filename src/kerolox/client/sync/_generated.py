@@ -173,17 +173,7 @@ class Producer(Client):
         *,
         settings: ProducerSettings | None = None,
     ) -> None:
-        """Nothing is connected yet.
-
-        Args:
-            group: producer group.
-            name_server: ``host:port``, several joined by ``;`` or in a list; empty:
-                ``$NAMESRV_ADDR``.
-            settings: all else.
-
-        Raises:
-            ConfigError: the group or the name server is illegal.
-        """
+        """Nothing is connected yet."""
         self._portal = Portal("Producer")
         self._client = aio.Producer(group, name_server, settings=settings)
         self.group: str = self._client.group
@@ -301,18 +291,7 @@ class TransactionProducer(Producer):
         check: TransactionCheck,
         settings: ProducerSettings | None = None,
     ) -> None:
-        """Nothing is connected yet.
-
-        Args:
-            group: producer group; all its members must be able to answer ``check``.
-            name_server: ``host:port``, several joined by ``;`` or in a list; empty:
-                ``$NAMESRV_ADDR``.
-            check: says how a transaction ended.
-            settings: all else.
-
-        Raises:
-            ConfigError: the group or the name server is illegal.
-        """
+        """Nothing is connected yet."""
         self._portal = Portal("TransactionProducer")
         self._client = aio.TransactionProducer(
             group, name_server, check=self._portal.listener(check, "check"), settings=settings
@@ -356,17 +335,7 @@ class PullConsumer(Client):
         *,
         settings: PullConsumerSettings | None = None,
     ) -> None:
-        """Nothing is connected yet.
-
-        Args:
-            group: consumer group.
-            name_server: ``host:port``, several joined by ``;`` or in a list; empty:
-                ``$NAMESRV_ADDR``.
-            settings: all else.
-
-        Raises:
-            ConfigError: the group or the name server is illegal.
-        """
+        """Nothing is connected yet."""
         self._portal = Portal("PullConsumer")
         self._client = aio.PullConsumer(group, name_server, settings=settings)
         self.group: str = self._client.group
@@ -439,17 +408,7 @@ class PushConsumer(Client):
         *,
         settings: PushConsumerSettings | None = None,
     ) -> None:
-        """Nothing is connected yet.
-
-        Args:
-            group: consumer group; all its members must have the same subscriptions.
-            name_server: ``host:port``, several joined by ``;`` or in a list; empty:
-                ``$NAMESRV_ADDR``.
-            settings: all else.
-
-        Raises:
-            ConfigError: the group or the name server is illegal.
-        """
+        """Nothing is connected yet."""
         self._portal = Portal("PushConsumer")
         self._client = aio.PushConsumer(group, name_server, settings=settings)
         self.group: str = self._client.group
@@ -597,17 +556,7 @@ class LitePullConsumer(Client):
         *,
         settings: LitePullConsumerSettings | None = None,
     ) -> None:
-        """Nothing is connected yet.
-
-        Args:
-            group: consumer group; all its members must have the same subscriptions.
-            name_server: ``host:port``, several joined by ``;`` or in a list; empty:
-                ``$NAMESRV_ADDR``.
-            settings: all else.
-
-        Raises:
-            ConfigError: the group or the name server is illegal.
-        """
+        """Nothing is connected yet."""
         self._portal = Portal("LitePullConsumer")
         self._client = aio.LitePullConsumer(group, name_server, settings=settings)
         self.group: str = self._client.group
@@ -753,17 +702,7 @@ class SimpleConsumer(Client):
         *,
         settings: SimpleConsumerSettings | None = None,
     ) -> None:
-        """Nothing is connected yet.
-
-        Args:
-            group: consumer group.
-            name_server: ``host:port``, several joined by ``;`` or in a list; empty:
-                ``$NAMESRV_ADDR``.
-            settings: all else.
-
-        Raises:
-            ConfigError: the group or the name server is illegal.
-        """
+        """Nothing is connected yet."""
         self._portal = Portal("SimpleConsumer")
         self._client = aio.SimpleConsumer(group, name_server, settings=settings)
         self.group: str = self._client.group
@@ -834,16 +773,7 @@ class Connection(LifeCycle):
     def __init__(
         self, name_server: str | Iterable[str] = "", *, settings: ClientSettings | None = None
     ) -> None:
-        """Nothing is connected yet.
-
-        Args:
-            name_server: ``host:port``, several joined by ``;`` or in a list; empty:
-                ``$NAMESRV_ADDR``.
-            settings: what all that is made from it has in common.
-
-        Raises:
-            ConfigError: the name server is illegal.
-        """
+        """Nothing is connected yet."""
         self._portal = Portal("Connection")
         self._client = aio.Connection(name_server, settings=settings)
         self.settings: ClientSettings = self._client.settings
