@@ -11,8 +11,4 @@ _ORIGINS = KEROLOX | dict.fromkeys(errors.__all__, errors.__name__)
 
 __all__ = sorted(_ORIGINS)
 
-__getattr__ = importer(__name__, _ORIGINS)
-
-
-def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
+__getattr__, __dir__ = importer(__name__, _ORIGINS)

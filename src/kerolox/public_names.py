@@ -180,8 +180,12 @@ ADMIN = _origins(_ADMIN)
 KEROLOX = CLIENT | _origins(_MORE)
 
 
-def importer(package: str, places: Mapping[str, str]) -> Callable[[str], object]:
-    """The ``__getattr__`` of a package: a public name, imported now, and kept there."""
+def importer(
+    package: str, places: Mapping[str, str]
+) -> tuple[Callable[[str], object], Callable[[], list[str]]]:
+    """The ``__getattr__`` of a package: a public name, imported now, and kept there. And its
+    ``__dir__``.
+    """
 
     def get(name: str) -> object:
         if name not in places:
@@ -190,4 +194,4 @@ def importer(package: str, places: Mapping[str, str]) -> Callable[[str], object]
         setattr(sys.modules[package], name, found)
         return found
 
-    return get
+    return get, lambda: sorted({*vars(sys.modules[package]), *places})

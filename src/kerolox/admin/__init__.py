@@ -18,8 +18,4 @@ from kerolox.public_names import ADMIN, importer
 
 __all__ = sorted(ADMIN)
 
-__getattr__ = importer(__name__, ADMIN)
-
-
-def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
+__getattr__, __dir__ = importer(__name__, ADMIN)

@@ -8,8 +8,4 @@ from kerolox.public_names import CLIENT, importer
 
 __all__ = sorted(CLIENT)
 
-__getattr__ = importer(__name__, CLIENT)
-
-
-def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
+__getattr__, __dir__ = importer(__name__, CLIENT)

@@ -35,8 +35,4 @@ _HOMES = {
 }
 
 # Each Python process of Spark imports this package.
-__getattr__ = importer(__name__, _HOMES)
-
-
-def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
+__getattr__, __dir__ = importer(__name__, _HOMES)

@@ -9,7 +9,7 @@ from kerolox.public_names import SYNC, importer
 
 __all__ = sorted(SYNC)
 
-_import = importer(__name__, SYNC)
+_import, __dir__ = importer(__name__, SYNC)
 
 
 def __getattr__(name: str) -> object:
@@ -22,7 +22,3 @@ def __getattr__(name: str) -> object:
         for blocking, source in zip(found.__mro__, getattr(client, name).__mro__, strict=True):
             documented(blocking, source)
     return found
-
-
-def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
