@@ -7,7 +7,7 @@ connection are collected for ``drain_ready``.
 
 from __future__ import annotations
 
-from collections import Counter, deque
+from collections import deque
 from collections.abc import Sequence
 
 from kerolox._pykernel import halves
@@ -30,7 +30,7 @@ from kerolox._pykernel.holds import (
 from kerolox._pykernel.pending import PendingAnswers
 from kerolox._pykernel.tables import Tables
 from kerolox.kernel.held_pulls import PASSED_OVER_MS
-from kerolox.kernel.metrics import GROUP_READS_MAX, Latencies, LatencyCounts
+from kerolox.kernel.metrics import GROUP_READS_MAX, Latencies, LatencyCounts, PutDurations
 from kerolox.kernel.settings import StoreSettings
 from kerolox.kernel.status import GetMessageStatus, pull_code
 from kerolox.kernel.values import (
@@ -55,9 +55,6 @@ ReadResult = tuple[int, int, int, int, bool, int, bytes]
 
 ANSWERED_AT_ONCE_MAX = 250
 """Held pulls that are woken, or expire, in one go: some ten milliseconds."""
-
-PUT_TIME_MS_MAX = 10_001
-"""Longer than the last limit of the statistics: stands for every longer time."""
 
 _NOBODY = -1
 
@@ -92,7 +89,7 @@ class Store(MessageStore):
         self._ready: list[tuple[int, bytes]] = []
         self.answered_puts = 0
         """Sends that are answered at the end of the current feed."""
-        self._put_times: Counter[int] = Counter()
+        self._put_durations = PutDurations()
         self._delivery_times = Latencies()
         self._group_counts: dict[tuple[str, str, int], list[int]] = {}
         self._fall_behind: dict[tuple[str, str, int], int] = {}
@@ -330,20 +327,15 @@ class Store(MessageStore):
         return super().stats() | {"held_pulls": len(self.held) + len(self._waits)}
 
     def drain_put_times(self) -> list[tuple[int, int]]:
-        times, self._put_times = self._put_times, Counter()
-        return sorted(times.items())
+        return self._put_durations.drain()
 
     def delivery_times(self) -> LatencyCounts:
         return self._delivery_times.get()
 
     def note_answered(self, milliseconds: int) -> None:
         """Note how long a feed took, for the sends that it answered."""
-        self._note_puts(milliseconds, self.answered_puts)
+        self._put_durations.note(milliseconds, self.answered_puts)
         self.answered_puts = 0
-
-    def _note_puts(self, milliseconds: int, count: int) -> None:
-        if count:
-            self._put_times[min(max(milliseconds, 0), PUT_TIME_MS_MAX)] += count
 
     def group_stats(self) -> list[tuple[str, str, int, int, int, int, int]]:
         return [
@@ -547,5 +539,5 @@ class Store(MessageStore):
             return
         now = self.files.clock_ms() if now_ms is None else now_ms
         self._ready += self.pending.release(
-            self.flushed_offset, lambda begin_ms: self._note_puts(now - begin_ms, 1)
+            self.flushed_offset, lambda begin_ms: self._put_durations.note(now - begin_ms)
         )

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 from bisect import bisect_left
+from collections import Counter
 from typing import Protocol
 
 GROUP_READS_MAX = 200_000
 """Queues of groups that ``group_stats`` and ``lag`` tell of; further ones are left out."""
+
+PUT_TIME_MS_MAX = 10_001
+"""Longer than the last limit of the statistics: stands for every longer time."""
 
 LATENCY_ENDS_MS = (
     1, 2, 5, 10, 20, 50, 100, 200, 500, 1_000, 5_000, 30_000, 300_000, 3_600_000,
@@ -33,6 +37,23 @@ class Latencies:
     def get(self) -> LatencyCounts:
         """All that was counted."""
         return list(self._counts), self._total_us
+
+
+class PutDurations:
+    """How long puts took."""
+
+    def __init__(self) -> None:
+        self._counts: Counter[int] = Counter()
+
+    def note(self, milliseconds: int, count: int = 1) -> None:
+        """Count so many that took so long."""
+        if count:
+            self._counts[min(max(milliseconds, 0), PUT_TIME_MS_MAX)] += count
+
+    def drain(self) -> list[tuple[int, int]]:
+        """(milliseconds, puts that took so long) since the last call, ascending."""
+        counts, self._counts = self._counts, Counter()
+        return sorted(counts.items())
 
 
 class StoreMetrics(Protocol):

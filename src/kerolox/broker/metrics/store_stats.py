@@ -153,7 +153,7 @@ class StoreStats:
     def _take_put_times(self) -> None:
         self.put_times.add(self._store.drain_put_times())
         if self._writer is not None:
-            self.put_times.add(self._writer.drain_put_times())
+            self.put_times.add(self._writer.put_durations.drain())
 
     def runtime(self) -> dict[str, str]:
         """The part of the answer that comes from counters."""

@@ -136,7 +136,7 @@ class BulkEnds:
         self._ops.know_run(offset, done.count, done.first_op)
         work.ended += done.count
         puts = (1 + work.commit) * done.count
-        self._writer.note_puts(puts, self._transactions.now_ms() - start_ms)
+        self._writer.put_durations.note(self._transactions.now_ms() - start_ms, puts)
         if done.unnoted:
             self._transactions.note_place(offset + done.count)
             work.ended += 1

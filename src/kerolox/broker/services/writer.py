@@ -11,7 +11,6 @@ from __future__ import annotations
 import asyncio
 import heapq
 import itertools
-from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple, Protocol
@@ -23,6 +22,7 @@ from kerolox.broker.role import BrokerRole
 from kerolox.broker.services.timed_puts import TimedPuts
 from kerolox.broker.tables.filters import FilterTable
 from kerolox.kernel.append import Durability
+from kerolox.kernel.metrics import PutDurations
 from kerolox.kernel.status import PutMessageStatus
 from kerolox.kernel.store import StoreKernel
 from kerolox.kernel.values import Batch, Record
@@ -91,10 +91,6 @@ class WriteGate:
         store.set_commits(not role.is_slave)
         store.set_slave_timeout(config.slave_timeout if role.is_sync_master else None)
         store.set_writable(self.writable and is_time)
-
-
-PUT_TIME_MS_MAX = 10_001
-"""Stands for every longer time."""
 
 
 _STORED = (
@@ -247,7 +243,7 @@ class RecordWriter:
         self.flush_waits = FlushWaits(base.store, config.sync_flush_timeout / 1000)
         self.failed_count = 0
         """Puts that stored nothing (``putMessageFailedTimes``)."""
-        self._put_times: Counter[int] = Counter()
+        self.put_durations = PutDurations()
         base.settings.subscribe(self._settings_changed)
 
     def _settings_changed(self, old: BrokerConfig, new: BrokerConfig) -> None:
@@ -287,23 +283,13 @@ class RecordWriter:
         """Records are taken."""
         return self._gate.writable
 
-    def note_puts(self, count: int, milliseconds: int) -> None:
-        """So many records were appended by others in that time."""
-        if count:
-            self._put_times[min(max(milliseconds, 0), PUT_TIME_MS_MAX)] += count
-
     async def put_batch(self, record: NewRecord, items: Sequence[tuple[int, bytes, bytes]]) -> Put:
         """Append (flag, body, property text) items with everything else from ``record``."""
         start = self._now_ms()
         return self._noted(await self._put_batch(record, items), start)
 
-    def drain_put_times(self) -> list[tuple[int, int]]:
-        """(milliseconds, puts that took so long) since the last call."""
-        times, self._put_times = self._put_times, Counter()
-        return sorted(times.items())
-
     def _noted(self, done: Put, start_ms: int) -> Put:
-        self._put_times[min(max(self._now_ms() - start_ms, 0), PUT_TIME_MS_MAX)] += 1
+        self.put_durations.note(self._now_ms() - start_ms)
         self.failed_count += not done.is_stored
         return done
 
