@@ -38,7 +38,7 @@ from typing import BinaryIO, TypedDict, TypeVar, cast
 
 from kerolox.errors import ConfigError
 from kerolox.properties import edit_properties, key_lines, parse_properties
-from kerolox.text import printable
+from kerolox.text import quoted
 
 SETTINGS_FILE_BYTES_MAX = 1024 * 1024
 """Larger files are refused: they are no settings. None that large is written."""
@@ -273,7 +273,7 @@ def convert_setting(
     _check_text(text, plain, rules, where)
     if _TRAILING_COMMENT.search(text) and not rules.get("secret"):
         raise ConfigError(
-            f"{where}: {_quoted(text)} ends in a comment; a comment must be on a line of its own"
+            f"{where}: {quoted(text)} ends in a comment; a comment must be on a line of its own"
         )
     converter = _CONVERTERS.get(plain)
     if converter is None:
@@ -303,7 +303,7 @@ def refuse_unknown(keys: Iterable[str], known: Iterable[str], where: str) -> Non
     unknown = sorted(set(keys) - known)
     if not unknown:
         return
-    named = [f"{_quoted(key)}{_did_you_mean(key, known)}" for key in unknown[:UNKNOWN_NAMED_MAX]]
+    named = [f"{quoted(key)}{_did_you_mean(key, known)}" for key in unknown[:UNKNOWN_NAMED_MAX]]
     if len(unknown) > UNKNOWN_NAMED_MAX:
         named.append(f"and {len(unknown) - UNKNOWN_NAMED_MAX} more")
     noun = "setting" if len(unknown) == 1 else "settings"
@@ -348,12 +348,8 @@ def _check_text(text: str, plain: object, rules: SettingRules, where: str) -> No
     if count > most:
         raise ConfigError(f"{where}: {count} bytes are too many; the most is {most}")
     if _CONTROL.search(text):
-        shown = "it" if rules.get("secret") else _quoted(text)
+        shown = "it" if rules.get("secret") else quoted(text)
         raise ConfigError(f"{where}: {shown} has a control character")
-
-
-def _quoted(text: str) -> str:
-    return f"'{printable(text, characters_max=NAME_CHARACTERS_MAX)}'"
 
 
 def _check_limits(value: object, rules: SettingRules, where: str) -> object:
@@ -365,22 +361,22 @@ def _check_limits(value: object, rules: SettingRules, where: str) -> object:
             raise ConfigError(f"{where}: {value} is too large; the most is {high}")
     if choices is not None and value not in choices:
         hint = _did_you_mean(str(value), choices)
-        raise ConfigError(f"{where}: {_quoted(str(value))} is none of {', '.join(choices)}{hint}")
+        raise ConfigError(f"{where}: {quoted(str(value))} is none of {', '.join(choices)}{hint}")
     return value
 
 
 def _convert_bool(text: str, where: str) -> bool:
     if text not in ("true", "false"):
-        raise ConfigError(f"{where}: {_quoted(text)} is neither true nor false")
+        raise ConfigError(f"{where}: {quoted(text)} is neither true nor false")
     return text == "true"
 
 
 def _convert_int(text: str, where: str) -> int:
     if not _WHOLE_NUMBER.fullmatch(text):
-        raise ConfigError(f"{where}: {_quoted(text)} is no whole number")
+        raise ConfigError(f"{where}: {quoted(text)} is no whole number")
     value = int(text) if len(text) < 24 else 1 << 64
     if not -(1 << 63) <= value < 1 << 63:
-        raise ConfigError(f"{where}: {_quoted(text)} does not fit 64 bits")
+        raise ConfigError(f"{where}: {quoted(text)} does not fit 64 bits")
     return value
 
 
@@ -388,9 +384,9 @@ def _convert_float(text: str, where: str) -> float:
     try:
         value = float(text)
     except ValueError:
-        raise ConfigError(f"{where}: {_quoted(text)} is no number") from None
+        raise ConfigError(f"{where}: {quoted(text)} is no number") from None
     if value != value or value in (float("inf"), float("-inf")):
-        raise ConfigError(f"{where}: {_quoted(text)} is no finite number")
+        raise ConfigError(f"{where}: {quoted(text)} is no finite number")
     return value
 
 

@@ -16,6 +16,7 @@ __all__ = [
     "looks_like_seconds",
     "milliseconds_of",
     "printable",
+    "quoted",
     "seconds_text",
     "time_text",
     "wrong_type",
@@ -43,6 +44,11 @@ def printable(text: str, *, characters_max: int | None = SHOWN_CHARACTERS_MAX) -
             for each in cut
         )
     return cut if len(text) <= (characters_max or len(text)) else f"{cut}… ({len(text)} characters)"
+
+
+def quoted(text: str) -> str:
+    """A name or a key in quotes, made safe by :func:`printable`: its first 64 characters."""
+    return f"'{printable(text, characters_max=64)}'"
 
 
 def milliseconds_of(text: str) -> int:

@@ -29,7 +29,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from kerolox.security.access.accounts import Addresses
-from kerolox.text import printable
+from kerolox.text import quoted
 
 ADDRESSES_CHARACTERS_MAX = 16 * 1024
 """Of one text; some thousand addresses."""
@@ -137,7 +137,7 @@ def _one(text: str) -> _Address:
         return _plain(ipaddress.ip_address(text))
     except ValueError:
         pass
-    shown = _shown(text)
+    shown = quoted(text)
     if text != text.strip():
         raise ValueError(f"{shown} has a blank at an end; write addresses without blanks")
     if "/" in text:
@@ -159,7 +159,7 @@ def _of_braces(text: str) -> list[str]:
     head, brace, tail = text[:-1].partition("{")
     if not brace or not head.endswith((".", ":")):
         raise ValueError(
-            f"{_shown(text)}: braces hold the last part of an address, as in 10.1.2.{{3,4}}"
+            f"{quoted(text)}: braces hold the last part of an address, as in 10.1.2.{{3,4}}"
         )
     return [head + each for each in tail.split(",") if each]
 
@@ -168,11 +168,11 @@ def _v4_bounds(text: str) -> tuple[_Bounds, ...]:
     parts = [each.strip() for each in text.split(".")]
     if len(parts) != 4:
         raise ValueError(
-            f"{_shown(text)} has {len(parts)} parts; write four, as in 10.1.*.* or 10.1.2.3-20"
+            f"{quoted(text)} has {len(parts)} parts; write four, as in 10.1.*.* or 10.1.2.3-20"
         )
     bounds = tuple(_bounds_of(each, _V4_NUMBER, 10, 255, text) for each in parts)
     if not _V4_NUMBER.fullmatch(parts[0]):
-        raise ValueError(f"{_shown(text)}: the first part must be a number")
+        raise ValueError(f"{quoted(text)}: the first part must be a number")
     return bounds
 
 
@@ -184,10 +184,10 @@ def _v6_bounds(text: str) -> tuple[_Bounds, ...]:
     last = len(parts) - 1
     if any(at != last for at in whole) or any(at < last - len(whole) for at in ranges):
         raise ValueError(
-            f"{_shown(text)}: a * stands at the end, a range at the end or before the last *"
+            f"{quoted(text)}: a * stands at the end, a range at the end or before the last *"
         )
     if 0 in ranges:
-        raise ValueError(f"{_shown(text)}: the first part must be a number")
+        raise ValueError(f"{quoted(text)}: the first part must be a number")
     return tuple(bounds) + ((0, 0xFFFF),) * (8 - len(bounds))
 
 
@@ -195,7 +195,7 @@ def _v6_parts(text: str) -> list[str]:
     """At most 8; fewer are a prefix."""
     head, gap, tail = text.partition("::")
     if "::" in tail:
-        raise ValueError(f"{_shown(text)}: an address has :: at most once")
+        raise ValueError(f"{quoted(text)}: an address has :: at most once")
     before = head.split(":") if head or not gap else []
     after = tail.split(":") if tail else []
     if gap and after == ["*"]:
@@ -206,7 +206,7 @@ def _v6_parts(text: str) -> list[str]:
     else:
         parts = before
     if len(parts) > 8:
-        raise ValueError(f"{_shown(text)} has more than eight parts")
+        raise ValueError(f"{quoted(text)} has more than eight parts")
     return [each.strip() for each in parts]
 
 
@@ -217,16 +217,12 @@ def _bounds_of(part: str, number: re.Pattern[str], base: int, greatest: int, tex
     ends = (low, high) if dash else (low, low)
     if not all(number.fullmatch(each) for each in ends):
         raise ValueError(
-            f"{_shown(text)}: {_shown(part)} is no number, no range such as 3-20, no *"
+            f"{quoted(text)}: {quoted(part)} is no number, no range such as 3-20, no *"
         )
     first, last = (int(each, base) for each in ends)
     if last > greatest or first > last:
         raise ValueError(
-            f"{_shown(text)}: {_shown(part)} is no part of an address; a part is at most "
+            f"{quoted(text)}: {quoted(part)} is no part of an address; a part is at most "
             f"{greatest:{'x' if base == 16 else 'd'}}, and a range goes upwards"
         )
     return first, last
-
-
-def _shown(text: str) -> str:
-    return f"'{printable(text, characters_max=64)}'"

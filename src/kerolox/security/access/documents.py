@@ -52,7 +52,7 @@ from kerolox.security.access.yaml_text import (
     read_yaml,
     text_of,
 )
-from kerolox.text import printable
+from kerolox.text import quoted
 
 FILE_BYTES_MAX = 3 * 1024 * 1024
 """SnakeYAML reads no more either."""
@@ -183,12 +183,12 @@ def check_permissions(text: AccountText) -> None:
         _, permission = split_permission(item)
         if not is_permission(permission):
             raise ValueError(
-                f"Parse resource permission error for {_shown(item)}. "
+                f"Parse resource permission error for {quoted(item)}. "
                 "The expected permissions are 'SUB' or 'PUB' or 'SUB|PUB' or 'PUB|SUB'."
             )
     for default in (text.default_topic, text.default_group):
         if default and not is_permission(default):
-            raise ValueError(f"{_shown(default)} is no permission; write DENY, PUB, SUB or PUB|SUB")
+            raise ValueError(f"{quoted(default)} is no permission; write DENY, PUB, SUB or PUB|SUB")
 
 
 def split_permission(item: str) -> tuple[str, str]:
@@ -198,12 +198,12 @@ def split_permission(item: str) -> tuple[str, str]:
         parts = [each for each in parts if each]
     if len(parts) != 2 or not parts[0].strip() or has_control(item):
         raise ValueError(
-            f"Parse Resource format error for {_shown(item)}. "
+            f"Parse Resource format error for {quoted(item)}. "
             "The expected resource format is 'Res=Perm'. For example: topicA=SUB"
         )
     name = parts[0].strip()
     if len(name) > NAME_CHARACTERS_MAX:
-        raise ValueError(f"the name {_shown(name)} is too long; the most is {NAME_CHARACTERS_MAX}")
+        raise ValueError(f"the name {quoted(name)} is too long; the most is {NAME_CHARACTERS_MAX}")
     return name, parts[1].strip()
 
 
@@ -276,7 +276,7 @@ class _Reader:
                 raise ConfigError(f"{at(each, self._where)}: account: {error}") from None
             if account.access_key in texts:
                 self._warn(
-                    each, f"account {_shown(account.access_key)} stands twice; the first counts"
+                    each, f"account {quoted(account.access_key)} stands twice; the first counts"
                 )
                 continue
             self._warn_of_permissions(each, text)
@@ -330,18 +330,14 @@ class _Reader:
         try:
             check_permissions(text)
         except ValueError as error:
-            self._warn(node, f"account {_shown(text.access_key)}: {error} It denies.")
+            self._warn(node, f"account {quoted(text.access_key)}: {error} It denies.")
 
     def _warn_of_unknown(self, node: Node, known: Iterable[str]) -> None:
         for key, _ in node.pairs if isinstance(node, Members) else ():
             if key.text not in known:
                 best = nearest(key.text, known)
                 hint = f"; did you mean {best}?" if best else ""
-                self._warn(key, f"the key {_shown(key.text)} has no effect{hint}")
+                self._warn(key, f"the key {quoted(key.text)} has no effect{hint}")
 
     def _warn(self, node: Node, text: str) -> None:
         self._warnings.append(f"{at(node, self._where)}: {text}")
-
-
-def _shown(text: str) -> str:
-    return f"'{printable(text, characters_max=64)}'"

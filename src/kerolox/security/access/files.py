@@ -37,7 +37,7 @@ from kerolox.security.access.documents import (
     read_document,
 )
 from kerolox.security.access.edits import Edit, edited
-from kerolox.text import printable
+from kerolox.text import printable, quoted
 
 FILES_MAX = 1_000
 DEPTH_MAX = 8
@@ -404,7 +404,7 @@ def difference(old: Accounts, new: Accounts) -> str:
 
 
 def _named(what: str, keys: Iterable[str]) -> str:
-    names = [f"'{printable(key, characters_max=64)}'" for key in sorted(keys)]
+    names = [quoted(key) for key in sorted(keys)]
     more = f" and {len(names) - NAMED_MAX} more" if len(names) > NAMED_MAX else ""
     return f"{what} {', '.join(names[:NAMED_MAX])}{more}"
 
