@@ -12,8 +12,9 @@ from kerolox.broker.context import Context
 from kerolox.broker.errors import system_error
 from kerolox.broker.metrics.ages import earliest_of_queue
 from kerolox.broker.pop.leases import QueueKey
-from kerolox.broker.requests.query import all_queues, known_topic
+from kerolox.broker.requests.query import known_topic
 from kerolox.broker.tables.clients import Client, ConsumerGroup
+from kerolox.broker.tables.topics import all_queues
 from kerolox.errors import BrokerError, RemotingError, RequestTimeoutError
 from kerolox.message import MessageId, MessageQueue
 from kerolox.protocol import fastjson

@@ -6,6 +6,7 @@ from __future__ import annotations
 from kerolox.broker.context import Context
 from kerolox.broker.errors import system_error
 from kerolox.broker.metrics.ages import earliest_of_queue
+from kerolox.broker.tables.topics import all_queues
 from kerolox.errors import BrokerError
 from kerolox.message import MessageQueue
 from kerolox.protocol.bodies import TopicConfig, encode_body
@@ -159,12 +160,6 @@ async def topic_state(broker: Context, header: TopicHeader, request: Request) ->
         queue = MessageQueue(header.topic, broker.config.broker_name, queue_id)
         offsets[queue] = {"lastUpdateTimestamp": last, "maxOffset": high, "minOffset": low}
     return Reply(body=encode_body({"offsetTable": offsets}))
-
-
-def all_queues(topic: TopicConfig) -> int:
-    """How many queues of a topic are read or written. RocketMQ mostly reports those that are
-    written, and so not of what still waits in others."""
-    return max(topic.read_queue_nums, topic.write_queue_nums, 0)
 
 
 def known_topic(broker: Context, name: str) -> TopicConfig:

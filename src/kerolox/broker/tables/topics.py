@@ -135,7 +135,7 @@ class TopicTable:
         for topic in self._topics.values():
             self._push(topic)
         self._bytes = sum(map(_bytes_of, self._topics.values()))
-        self._queues = sum(map(_queues_of, self._topics.values()))
+        self._queues = sum(map(all_queues, self._topics.values()))
 
     def get(self, topic: str) -> TopicConfig | None:
         """The configuration of a topic; None when there is none.
@@ -157,7 +157,7 @@ class TopicTable:
     def has_queue(self, topic: str, queue_id: int) -> bool:
         """Whether there is a topic with such a queue, that is read or written."""
         known = self.get(topic)
-        return known is not None and queue_id < _queues_of(known)
+        return known is not None and queue_id < all_queues(known)
 
     def _is_lmq(self, topic: str) -> bool:
         return self._settings.current.enable_lmq and topic.startswith(LMQ_PREFIX)
@@ -334,7 +334,7 @@ class TopicTable:
         for topic in wanted.values():
             self._push(topic)
         self._bytes = sum(map(_bytes_of, wanted.values()))
-        self._queues = sum(map(_queues_of, wanted.values()))
+        self._queues = sum(map(all_queues, wanted.values()))
         self._changed()
         self.version = table.data_version
 
@@ -370,9 +370,9 @@ class TopicTable:
 
     def _check_capacity(self, old: TopicConfig | None, new: TopicConfig) -> None:
         """Whether a topic may come, or become what it is to be."""
-        more_queues, more_bytes = _queues_of(new), _bytes_of(new)
+        more_queues, more_bytes = all_queues(new), _bytes_of(new)
         if old is not None:
-            more_queues -= _queues_of(old)
+            more_queues -= all_queues(old)
             more_bytes -= _bytes_of(old)
         full = ""
         if old is None and len(self._topics) >= TOPICS_MAX:
@@ -389,7 +389,7 @@ class TopicTable:
 
     def _count(self, topic: TopicConfig | None, sign: int) -> None:
         if topic is not None:
-            self._queues += sign * _queues_of(topic)
+            self._queues += sign * all_queues(topic)
             self._bytes += sign * _bytes_of(topic)
 
     def _changed(self) -> None:
@@ -457,7 +457,9 @@ def _bytes_of(topic: TopicConfig) -> int:
     return size
 
 
-def _queues_of(topic: TopicConfig) -> int:
+def all_queues(topic: TopicConfig) -> int:
+    """How many queues of a topic are read or written. RocketMQ mostly reports those that are
+    written, and so not of what still waits in others."""
     return max(topic.read_queue_nums, topic.write_queue_nums, 0)
 
 
