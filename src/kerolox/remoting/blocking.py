@@ -28,7 +28,6 @@ import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from math import inf
-from types import TracebackType
 from typing import Self, TypeVar
 
 from kerolox.addresses import split_address
@@ -126,12 +125,7 @@ class BlockingConnection:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        error_type: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def next_opaque(self) -> int:

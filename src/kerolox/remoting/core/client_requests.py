@@ -24,7 +24,7 @@ from kerolox.errors import (
     RequestTimeoutError,
 )
 from kerolox.protocol.codes import RequestCode
-from kerolox.remoting.core.requests import MakeError, OpenCalls, Requests, Waiter, late
+from kerolox.remoting.core.requests import MakeError, OpenCalls, Requests, Waiter, late, lost_while
 
 if TYPE_CHECKING:
     from kerolox.codec.python_answers import PullAnswer
@@ -350,17 +350,12 @@ class ClientRequests(PullRequests):
     def lost(self, remote_address: str, reason: str) -> None:
         """The connection is gone, and so are all that wait."""
 
-        def lost(what: str) -> KeroloxError:
-            return ConnectionLostError(
-                f"connection to {remote_address} closed{reason} during {what}"
-            )
-
         def unsent(what: str) -> KeroloxError:
             return ConnectionLostError(
                 f"connection to {self._address} closed before {what} was sent"
             )
 
-        self._end_all(lost, unsent)
+        self._end_all(lost_while(remote_address, reason), unsent)
 
     def fail(self) -> None:
         """The client is closed: all that wait are told."""

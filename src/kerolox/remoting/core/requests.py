@@ -232,13 +232,7 @@ class Requests:
 
     def lost(self, remote_address: str, reason: str) -> None:
         """The connection is gone, and so are all that wait."""
-
-        def lost(what: str) -> KeroloxError:
-            return ConnectionLostError(
-                f"connection to {remote_address} closed{reason} during {what}"
-            )
-
-        self.end_all(lost)
+        self.end_all(lost_while(remote_address, reason))
 
     def end_all(self, make_error: MakeError) -> None:
         """All that wait end with such an error."""
@@ -274,6 +268,13 @@ class Requests:
                 waiter.set_exception(make_error(what))
 
         self._endings.add(calls, end)
+
+
+def lost_while(remote_address: str, reason: str) -> MakeError:
+    """What makes the errors of requests whose connection is gone."""
+    return lambda what: ConnectionLostError(
+        f"connection to {remote_address} closed{reason} during {what}"
+    )
 
 
 def late(what: str) -> KeroloxError:
