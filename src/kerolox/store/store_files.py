@@ -329,10 +329,6 @@ class StoreFiles:
                 return False
         return True
 
-    def _commit_all(self) -> None:
-        if self.pool is not None:
-            self.pool.commit()
-
     def _flush_all(self) -> None:
         if self.log_flusher is not None and self.queue_flusher is not None:
             self.log_flusher.flush()
@@ -340,7 +336,8 @@ class StoreFiles:
 
     def flush(self) -> int:
         if self.is_open:
-            self._commit_all()
+            if self.pool is not None:
+                self.pool.commit()
             self._catch_up()
             self._flush_all()
         return self.flushed_offset

@@ -6,8 +6,8 @@ order. Comments are lost. ``dataVersion`` counts each change.
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 
 from kerolox.protocol.bodies import DataVersion
 from kerolox.security.access.documents import (
@@ -71,7 +71,8 @@ def check_account(text: AccountText, *, is_new: bool) -> None:
     for what, value in (("whiteRemoteAddress", text.white), ("accessKey", key)):
         if value and has_control(value):
             raise ValueError(f"{what} has a control character")
-    account_of(text if secret else _with_any_secret(text))
+    # All but the secret, which stays.
+    account_of(text if secret else replace(text, secret_key="*" * KEY_CHARACTERS_MIN))
 
 
 def put_account(text: AccountText) -> Edit:
@@ -114,11 +115,6 @@ def put_white(addresses: Iterable[str]) -> Edit:
         _set(root, WHITE, list_node([text_node(each) for each in texts]))
 
     return edit
-
-
-def _with_any_secret(text: AccountText) -> AccountText:
-    """For a check of all but the secret, which stays."""
-    return dataclasses.replace(text, secret_key="*" * KEY_CHARACTERS_MIN)
 
 
 def _values(text: AccountText) -> dict[str, Node]:

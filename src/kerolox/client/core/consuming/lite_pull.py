@@ -190,7 +190,7 @@ class LitePull:
 
     # -- poll -----------------------------------------------------------------------------------
     def take(self, most: int | None = None) -> tuple[MessageQueue, list[MessageExt]] | None:
-        """Messages for the user, ``most`` of them, all of one queue and one pull; queues take
+        """Messages for the user, ``most`` at most, all of one queue and one pull; queues take
         turns.
         """
         for _ in range(len(self._ready)):

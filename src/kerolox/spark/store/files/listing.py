@@ -92,7 +92,8 @@ def list_store(location: str, log_locations: Sequence[str] = ()) -> StoreListing
         folders = [(folder, _children(disk, folder, folder))]
     elif any(child.is_file and OFFSET_NAME.match(child.name) for child in children):
         folders = [(path, children)]
-        root = posixpath.dirname(path.rstrip("/")) if _is_named_log(path) else None
+        parent, name = posixpath.split(path.rstrip("/"))
+        root = parent if name == _LOG_FOLDER else None
     else:
         raise StoreError(
             f"{location} is no store: it has no folder {_LOG_FOLDER} and no file of a commit log "
@@ -108,10 +109,6 @@ def list_store(location: str, log_locations: Sequence[str] = ()) -> StoreListing
         odd=tuple(odd),
         is_live=root is not None and _is_live(disk, root),
     )
-
-
-def _is_named_log(path: str) -> bool:
-    return posixpath.basename(path.rstrip("/")) == _LOG_FOLDER
 
 
 def _children(disk: Disk, path: str, location: str) -> list[Child]:

@@ -86,7 +86,8 @@ class Ownership:
         self, wanted: list[MessageQueue], starts: Mapping[MessageQueue, int]
     ) -> bool:
         locks = await self._lock([queue for queue in wanted if self._is_ordered(queue.topic)])
-        ready = [q for q in wanted if not self._needs_lock(q) or q in locks]
+        free = self._locks is None
+        ready = [q for q in wanted if free or q in locks or not self._is_ordered(q.topic)]
         offsets = await asyncio.gather(*(self._start_of(queue, starts) for queue in ready))
         taken: list[Assignment] = []
         for queue, offset in zip(ready, offsets, strict=True):
@@ -117,9 +118,6 @@ class Ownership:
         if self._is_ordered(assignment.queue.topic):
             self._orderly.begin(assignment, lock)
         assignment.task = self._background.start(self._pulling.run(assignment))
-
-    def _needs_lock(self, queue: MessageQueue) -> bool:
-        return self._locks is not None and self._is_ordered(queue.topic)
 
     async def _lock(self, queues: list[MessageQueue]) -> dict[MessageQueue, QueueLock]:
         """The locks on queues, as far as they could be had."""
