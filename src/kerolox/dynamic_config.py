@@ -25,6 +25,7 @@ from kerolox.errors import BrokerBusyError, ConfigError, NoPermissionError
 from kerolox.observable import Observable
 from kerolox.properties import parse_properties
 from kerolox.role_settings import RoleSettings
+from kerolox.tasks import end_tasks
 from kerolox.text import printable
 
 CHANGE_BYTES_MAX = 16 * 1024
@@ -131,10 +132,7 @@ class DynamicConfig(Generic[_Settings]):
 
     async def stop(self) -> None:
         """End changes in flight."""
-        for task in self._tasks:
-            task.cancel()
-        if self._tasks:
-            await asyncio.wait(self._tasks)
+        await end_tasks(*self._tasks)
 
     def _check_allowed(self, keys: Iterable[str]) -> None:
         config = self._config

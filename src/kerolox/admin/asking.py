@@ -16,6 +16,7 @@ from kerolox.errors import (
 )
 from kerolox.protocol.codes import RequestCode
 from kerolox.protocol.names import RETRY_PREFIX
+from kerolox.tasks import end_tasks
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable
@@ -66,11 +67,9 @@ async def answers_of(
             else:
                 found[key] = answer
     finally:
-        for task in tasks:  # those that are left when one failed otherwise
-            task.cancel()
-        if tasks:
-            # What they undo is undone while there is a connection still.
-            await asyncio.wait(tasks)
+        # Some are left when one failed otherwise. What they undo is undone while there is a
+        # connection still.
+        await end_tasks(*tasks)
     return found, failed
 
 

@@ -7,6 +7,8 @@ import time
 from collections.abc import Awaitable, Callable, Hashable
 from typing import TypeVar, cast
 
+from kerolox.tasks import end_tasks
+
 __all__ = ["KEPT_SECONDS", "Cache"]
 
 ENTRIES_MAX = 256
@@ -47,12 +49,9 @@ class Cache:
 
     async def close(self) -> None:
         """Give up what is fetched."""
-        tasks = [task for _, task in self._entries.values() if not task.done()]
+        tasks = [task for _, task in self._entries.values()]
         self._entries.clear()
-        for task in tasks:
-            task.cancel()
-        if tasks:
-            await asyncio.wait(tasks)
+        await end_tasks(*tasks)
 
 
 async def _awaited(make: Callable[[], Awaitable[_Result]]) -> _Result:

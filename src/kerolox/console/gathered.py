@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from typing import Generic, TypeVar
 
 from kerolox.errors import ClientError, KeroloxError
+from kerolox.tasks import end_tasks
 
 __all__ = ["PAINT_SECONDS", "Gathered"]
 
@@ -91,11 +92,7 @@ class Gathered(Generic[_Answer]):
     async def close(self) -> None:
         """Give up what is asked."""
         self._queue.clear()
-        workers = list(self._workers)
-        for task in workers:
-            task.cancel()
-        if workers:
-            await asyncio.wait(workers)
+        await end_tasks(*self._workers)
         for future in self._awaited.values():
             future.cancel()
         self._awaited.clear()

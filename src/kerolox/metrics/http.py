@@ -17,6 +17,7 @@ import h11
 
 from kerolox.errors import ConfigError
 from kerolox.remoting.listening import close_listeners, listening_sockets
+from kerolox.tasks import end_tasks
 
 CONNECTIONS_MAX = 64
 """At a time; a further one is closed."""
@@ -97,11 +98,7 @@ class HttpServer:
         servers, self._servers = self._servers, []
         self.port = 0
         await close_listeners(servers)
-        tasks = list(self._tasks)
-        for task in tasks:
-            task.cancel()
-        if tasks:
-            await asyncio.wait(tasks)
+        await end_tasks(*self._tasks)
 
     async def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         task = asyncio.current_task()

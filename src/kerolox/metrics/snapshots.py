@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from prometheus_client import ProcessCollector
 
 from kerolox.metrics.families import Families
+from kerolox.tasks import end_tasks
 
 if TYPE_CHECKING:
     from kerolox.metrics.role import MeasuredRole
@@ -107,10 +108,8 @@ class Snapshots:
 
     async def stop(self) -> None:
         """End that. Idempotent."""
-        if self._measuring is not None:
-            self._measuring.cancel()
-            await asyncio.wait([self._measuring])
-            self._measuring = None
+        await end_tasks(self._measuring)
+        self._measuring = None
 
     async def take(self) -> Families:
         """All metrics as they are now, in time slices with other work of the loop."""

@@ -25,6 +25,7 @@ from kerolox.config import sync_folder, write_with_backup
 from kerolox.errors import ConfigError
 from kerolox.protocol.bodies import BodyError, decode_body
 from kerolox.protocol.names import NAME_BYTES_MAX, length_fault
+from kerolox.tasks import retrieve_error
 
 KEY_VALUES_MAX = 100_000
 """Entries in all namespaces together; a put of one more is refused."""
@@ -228,7 +229,7 @@ class KeyValues:
 
     def _start(self) -> asyncio.Task[None]:
         self._writer = asyncio.get_running_loop().create_task(self._write())
-        self._writer.add_done_callback(_seen)
+        self._writer.add_done_callback(retrieve_error)
         return self._writer
 
     async def _write(self) -> None:
@@ -269,12 +270,6 @@ class KeyValues:
             return
         self._is_whole_due = True
         self._start()
-
-
-def _seen(task: asyncio.Task[None]) -> None:
-    """Those who waited for a failed write may be gone."""
-    if not task.cancelled():
-        task.exception()
 
 
 def _read(path: Path, remedy: str) -> bytes:

@@ -23,6 +23,7 @@ from kerolox.release import __version__
 from kerolox.remoting.server import ConnectionLimits, RemotingServer, ServerConnection
 from kerolox.remoting.tls.server_tls import ServerTls
 from kerolox.security.access.watching import POLL_SECONDS
+from kerolox.tasks import end_tasks
 from kerolox.text import printable
 
 if TYPE_CHECKING:
@@ -126,9 +127,7 @@ class NameServer:
         await self._handlers.dynamic_config.stop()
         self._handlers.audit.close()
         await self._key_values.close()
-        if self._sweeping is not None:
-            self._sweeping.cancel()
-            await asyncio.wait([self._sweeping])
+        await end_tasks(self._sweeping)
         _log.info("name server stopped")
 
     async def _stop_tls(self) -> None:

@@ -37,6 +37,7 @@ from kerolox.remoting.core.client_requests import Queued
 from kerolox.security.contexts import TlsContexts
 from kerolox.security.credentials import Credentials, Signer
 from kerolox.security.tls import Tls, handshake_fault, is_handshake_error
+from kerolox.tasks import retrieve_error
 
 __all__ = ["ClientConnection", "RemotingClient", "RequestHandler", "RpcHook"]
 
@@ -324,7 +325,8 @@ class RemotingClient:
         if task is None:
             task = self._loop.create_task(self._connect(address))
             self._connecting[address] = task
-            task.add_done_callback(lambda done: self._connect_done(address, done))
+            task.add_done_callback(lambda _: self._connecting.pop(address, None))
+            task.add_done_callback(retrieve_error)
         seconds = max(deadline - self._loop.time(), 0.0)
         done, _ = await asyncio.wait([task], timeout=seconds)
         if not done:
@@ -332,11 +334,6 @@ class RemotingClient:
         if task.cancelled():
             raise ClientClosedError("the remoting client is closed")
         return task.result()
-
-    def _connect_done(self, address: str, task: asyncio.Task[ClientConnection]) -> None:
-        self._connecting.pop(address, None)
-        if not task.cancelled():
-            task.exception()  # seen: those who waited for it may be gone
 
     async def _connect(self, address: str) -> ClientConnection:
         try:

@@ -39,6 +39,7 @@ from kerolox.remoting.limits.memory_limiter import MEMORY_BYTES_MAX, MemoryLimit
 from kerolox.remoting.limits.requests import Feeder, LimitedFeeder, RequestLimits
 from kerolox.remoting.listening import close_listeners, listening_sockets
 from kerolox.remoting.tls.server_tls import ServerTls
+from kerolox.tasks import end_tasks
 
 BACKLOG = 1024
 """Connections that the operating system may keep until they are accepted."""
@@ -439,11 +440,7 @@ class RemotingServer:
         tasks = self._shared.tasks
         if tasks:
             await asyncio.wait(tasks, timeout=HANDLERS_SECONDS_MAX)
-        cancelled = list(tasks)
-        for task in cancelled:
-            task.cancel()
-        if cancelled:
-            await asyncio.wait(cancelled, timeout=HANDLERS_SECONDS_MAX)
+        await end_tasks(*tasks, seconds_max=HANDLERS_SECONDS_MAX)
         await self._end_connections()
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(

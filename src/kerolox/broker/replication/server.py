@@ -26,6 +26,7 @@ from kerolox.kernel.store import ReplicatedLog
 from kerolox.remoting.listening import close_listeners, listening_sockets
 from kerolox.remoting.tls.server_tls import TLS_FIRST_BYTE, ServerTls
 from kerolox.role_settings import DISABLED, ENFORCING
+from kerolox.tasks import end_tasks
 from kerolox.text import printable
 
 ACCEPT_AGAIN_SECONDS = 0.5
@@ -199,11 +200,7 @@ class SlaveServer:
         """Close the port and all connections. Idempotent."""
         servers, self._servers = self._servers, []
         await close_listeners(servers)
-        tasks = [*self._tasks, *self._accepting]
-        for task in tasks:
-            task.cancel()
-        if tasks:
-            await asyncio.wait(tasks)
+        await end_tasks(*self._tasks, *self._accepting)
         for listener in self._listeners:
             listener.close()
         self._listeners, self._accepting = [], []

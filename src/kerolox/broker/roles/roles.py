@@ -31,6 +31,7 @@ from kerolox.protocol.extensions.roles import (
     RoleChange,
     RoleStatus,
 )
+from kerolox.tasks import end_tasks
 
 POLL_SECONDS = 10.0
 """Time between two checks for a newer master, which come with registrations."""
@@ -93,10 +94,7 @@ class Roles:
         """End what is under way. Idempotent."""
         if self._timer is not None:
             self._timer.cancel()
-        for task in self._tasks:
-            task.cancel()
-        if self._tasks:
-            await asyncio.wait(self._tasks)
+        await end_tasks(*self._tasks)
         await self.forwarder.close()
         await self._client.close()
 

@@ -6,6 +6,8 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Coroutine
 
+from kerolox.tasks import end_tasks
+
 _log = logging.getLogger(__name__)
 
 
@@ -31,10 +33,7 @@ class BackgroundTasks:
 
     async def stop(self) -> None:
         """Cancel all and wait until they have ended."""
-        for task in self._tasks:
-            task.cancel()
-        if self._tasks:
-            await asyncio.wait(self._tasks)
+        await end_tasks(*self._tasks)
 
     def _done(self, task: asyncio.Task[None]) -> None:
         self._tasks.discard(task)

@@ -39,6 +39,7 @@ from kerolox.protocol.namesrv import CHALLENGED_BY, CONFLICTS_WITH
 from kerolox.protocol.records import body_crc
 from kerolox.protocol.registration import RegisterBody, encode_registration
 from kerolox.protocol.routing.routes import TopicRoute, route_of, route_request
+from kerolox.tasks import end_tasks
 from kerolox.text import printable
 
 if TYPE_CHECKING:
@@ -240,8 +241,7 @@ class Registration:
     async def stop(self) -> None:
         """Unregister everywhere, at most ``UNREGISTER_SECONDS_MAX``, and close the connections."""
         if self._task is not None:
-            self._task.cancel()
-            await asyncio.wait([self._task])
+            await end_tasks(self._task)
             self._task = None
             await asyncio.gather(*(self._unregister(server) for server in self._servers))
         await self._client.close()

@@ -21,6 +21,7 @@ from kerolox.cli.process.logs import TEXT, configure_logging, log_stream, reopen
 from kerolox.cli.process.notify import notify_ready, notify_reloading, notify_stopping
 from kerolox.cli.process.signals import ServerSignals, ignore_early_signals
 from kerolox.errors import ConfigError, KeroloxError
+from kerolox.tasks import end_tasks
 
 STOP_SECONDS_MAX = 4.5
 """How long a server may take to stop before the process ends anyway."""
@@ -153,8 +154,7 @@ async def serve(started: AbstractAsyncContextManager[Started], ready_file: Path 
             notify_stopping()
             say("stopping")
         finally:
-            reloading.cancel()
-            await asyncio.wait((reloading,))
+            await end_tasks(reloading)
             _remove(ready_file)
             await _stop(started)
 
@@ -190,8 +190,7 @@ async def _started(
     signalled.cancel()
     if starting.done():
         return starting.result()
-    starting.cancel()
-    await asyncio.wait((starting,), timeout=STOP_SECONDS_MAX)
+    await end_tasks(starting, seconds_max=STOP_SECONDS_MAX)
     return None
 
 

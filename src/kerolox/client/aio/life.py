@@ -12,6 +12,7 @@ from kerolox import owners
 from kerolox.client.aio.query import ClusterQueries
 from kerolox.client.core.life import CLOSE_SECONDS_MAX
 from kerolox.errors import ClientClosedError, ClientError
+from kerolox.tasks import end_tasks
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -84,9 +85,7 @@ class LifeCycle(ClusterQueries):
 
     async def _close(self) -> None:
         """What all callers of ``close`` wait for."""
-        if self._starting is not None:
-            self._starting.cancel()
-            await asyncio.wait([self._starting], timeout=CLOSE_SECONDS_MAX)
+        await end_tasks(self._starting, seconds_max=CLOSE_SECONDS_MAX)
         await self._shut_down()
 
     def _waits_for_close(self) -> None:

@@ -36,6 +36,7 @@ from kerolox.client.core.life import CLOSE_SECONDS_MAX
 from kerolox.client.sync._handover import Handed, Handover, SubmittedCall, WaitedCall
 from kerolox.client.sync._waits import Ended, TaskCall
 from kerolox.errors import ClientClosedError, ClientError, ConfigError
+from kerolox.tasks import end_tasks
 
 STOP_SECONDS_MAX = 5.0
 """How long ``stop`` waits for the loop's thread."""
@@ -504,10 +505,7 @@ def _run_loop(loop: asyncio.AbstractEventLoop, calls: _PortalCalls, pool: thread
     try:
         loop.run_forever()
         tasks = asyncio.all_tasks(loop)
-        for task in tasks:
-            task.cancel()
-        if tasks:
-            loop.run_until_complete(asyncio.wait(tasks, timeout=STOP_SECONDS_MAX / 2))
+        loop.run_until_complete(end_tasks(*tasks, seconds_max=STOP_SECONDS_MAX / 2))
         loop.run_until_complete(loop.shutdown_asyncgens())
     finally:
         asyncio.set_event_loop(None)

@@ -16,6 +16,7 @@ from kerolox.admin.consumers.groups import group_states_told
 from kerolox.client.core.routes import MASTER_ID
 from kerolox.console.history.store import History
 from kerolox.errors import KeroloxError
+from kerolox.tasks import retrieve_error
 
 __all__ = ["Sample", "Sampler", "TopicLag", "lag_series", "rate_series"]
 
@@ -149,7 +150,7 @@ class Sampler:
         """Take one now; who asks meanwhile gets the same. Errors: see :meth:`newest`."""
         if self._taking is None or self._taking.done():
             self._taking = asyncio.ensure_future(self._take())
-            self._taking.add_done_callback(_retrieve_error)
+            self._taking.add_done_callback(retrieve_error)
         # Who waits for it may be cancelled; the others still wait.
         return await asyncio.shield(self._taking)
 
@@ -228,9 +229,3 @@ def _values(sample: Sample) -> dict[str, float]:
     for group in by_lag[:GROUPS_KEPT_MAX]:
         values[lag_series(group.group)] = float(max(group.lag, 0))
     return values
-
-
-def _retrieve_error(task: asyncio.Task[Sample]) -> None:
-    """An error that nobody waited for is no surprise."""
-    if not task.cancelled():
-        task.exception()

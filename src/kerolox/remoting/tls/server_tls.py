@@ -21,6 +21,7 @@ from kerolox.remoting.tls.transport import CIPHER_BUFFER_BYTES, TlsTransport
 from kerolox.remoting.tls.watching import WATCH_SECONDS, CertificateWatch
 from kerolox.role_settings import DISABLED, ENFORCING, TlsServerSettings
 from kerolox.security.server.contexts import ServerFiles
+from kerolox.tasks import end_tasks
 
 RETRY_SECONDS = 5.0
 """After so long it is tried again to make a certificate."""
@@ -86,9 +87,7 @@ class ServerTls:
         """Watch no more, when the ports are closed. Idempotent."""
         if self._watch is not None:
             await self._watch.stop()
-        if self._making is not None:
-            self._making.cancel()
-            await asyncio.wait([self._making])
+        await end_tasks(self._making)
         if self.handshakes is not None:
             self.handshakes.stop()
 

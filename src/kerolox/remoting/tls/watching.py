@@ -17,6 +17,7 @@ from collections.abc import Callable
 from kerolox.errors import ConfigError
 from kerolox.security.server.certificates import CertificateInfo
 from kerolox.security.server.contexts import ServerFiles, Snapshot
+from kerolox.tasks import end_tasks
 
 WATCH_SECONDS = 0.5
 """Between two checks, as in RocketMQ."""
@@ -60,9 +61,7 @@ class CertificateWatch:
 
     async def stop(self) -> None:
         """Look no more. Idempotent."""
-        if self._task is not None:
-            self._task.cancel()
-            await asyncio.wait([self._task])
+        await end_tasks(self._task)
 
     async def _watch(self, seconds: float) -> None:
         while True:

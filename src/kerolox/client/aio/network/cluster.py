@@ -32,6 +32,7 @@ from kerolox.errors import (
 from kerolox.protocol.codes import RequestCode, SerializeType
 from kerolox.protocol.fastjson import FastjsonError, items_of, loads, members_of
 from kerolox.remoting.client import RemotingClient, RequestHandler, RpcHook
+from kerolox.tasks import retrieve_error
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Iterable, Iterator, Mapping
@@ -127,7 +128,8 @@ class Cluster(Access):
         if task is None:
             task = asyncio.ensure_future(self.fetch_route(topic))
             self._fetching[topic] = task
-            task.add_done_callback(lambda done: self._fetched(topic, done))
+            task.add_done_callback(lambda _: self._fetching.pop(topic, None))
+            task.add_done_callback(retrieve_error)
         # Others may wait for it too, so that a caller who goes away does not end it.
         await asyncio.wait([task])
         if task.cancelled():
@@ -136,11 +138,6 @@ class Cluster(Access):
         if route is not None:
             self.learn(topic, route)
         return route
-
-    def _fetched(self, topic: str, task: asyncio.Task[TopicRoute | None]) -> None:
-        self._fetching.pop(topic, None)
-        if not task.cancelled():
-            task.exception()  # seen: those who waited for it may be gone
 
     async def route(self, topic: str) -> TopicRoute:
         """The route of a topic. TopicRouteNotFoundError: no name server knows one. ConnectError:

@@ -27,6 +27,7 @@ from kerolox.errors import (
     SubmitsFullError,
 )
 from kerolox.protocol.command import RemotingCommand
+from kerolox.tasks import retrieve_error
 
 if TYPE_CHECKING:
     from kerolox.client.aio.network.cluster import Cluster
@@ -398,8 +399,7 @@ class Submits:
 
 def _pass_on(task: asyncio.Task[SendResult], outcome: asyncio.Future[SendResult]) -> None:
     if outcome.done():
-        if not task.cancelled():
-            task.exception()  # seen: nobody waits for it
+        retrieve_error(task)
     elif task.cancelled():
         outcome.cancel()
     elif (error := task.exception()) is not None:

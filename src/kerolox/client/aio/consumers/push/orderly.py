@@ -18,6 +18,7 @@ from kerolox.client.core.consuming.ordered.orderly_queue import (
 )
 from kerolox.client.core.consuming.outcome import Outcome, WithoutListener
 from kerolox.protocol.names import RETRY_PREFIX
+from kerolox.tasks import end_tasks
 
 if TYPE_CHECKING:
     from kerolox.client.aio.consumers.push.assignment import Assignment
@@ -126,10 +127,7 @@ class Orderly:
         """After :meth:`stop`, and a wait for listeners: end what is left."""
         kept = self._consuming.running.waiting_for_close()
         others = [task for task in self._tasks if task not in kept]
-        for task in others:
-            task.cancel()
-        if others:
-            await asyncio.wait(others, timeout=CANCELLED_SECONDS_MAX)
+        await end_tasks(*others, seconds_max=CANCELLED_SECONDS_MAX)
 
     # -- turns --------------------------------------------------------------------------------
     async def _run(self, assignment: Assignment, queue: OrderlyQueue) -> None:
