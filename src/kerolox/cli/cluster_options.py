@@ -165,9 +165,7 @@ def broker_argument(command: Callable[..., object]) -> Callable[..., object]:
 
 def resolved(name_server: str, broker: str) -> str:
     """The ``host:port`` of a broker that is named by that or by its name; empty stays empty.
-
-    Raises:
-        ClientError: no such broker is registered.
+    ClientError: no such broker is registered.
     """
     if not broker:
         return ""

@@ -55,20 +55,11 @@ def consent_options(command: Callable[..., object]) -> Callable[..., object]:
 
 
 def confirm(question: str, consent: Consent, output: str, name_server: str) -> bool:
-    """Whether to go on. Show before what will be done: a terminal gets the question below it.
+    """Whether to go on; False: ``--dry-run`` was given, and it is said that nothing was changed.
+    Show before what will be done: a terminal gets the question below it, with the cluster added to
+    it.
 
-    Args:
-        question: what is asked, up to its question mark; the cluster is added to it.
-        consent: the command's options.
-        output: how the command prints.
-        name_server: the cluster's name servers.
-
-    Returns:
-        True: do it. False: ``--dry-run`` was given, and it is said that nothing was changed.
-
-    Raises:
-        click.UsageError: nobody is there to be asked.
-        click.Abort: the answer is no.
+    UsageError: nobody is there to be asked. Abort: the answer is no.
     """
     if consent.dry_run:
         print_dry_run(output)

@@ -46,11 +46,7 @@ class Contexts(msgspec.Struct, rename="camel", omit_defaults=True):
     contexts: dict[str, Context] = {}
 
     def find(self, name: str) -> Context:
-        """One by its name.
-
-        Raises:
-            ConfigError: there is none; the text says which there are.
-        """
+        """One by its name; ConfigError: there is none; the text says which there are."""
         found = self.contexts.get(name)
         if found is None:
             best = nearest(name, self.contexts)
@@ -66,11 +62,7 @@ def contexts_file(environment: Mapping[str, str]) -> Path:
 
 
 def read_contexts(path: Path) -> Contexts:
-    """All contexts; none where there is no file.
-
-    Raises:
-        ConfigError: the file can't be read.
-    """
+    """All contexts; none where there is no file; ConfigError: it can't be read."""
     try:
         with path.open("rb") as file:
             data = file.read(FILE_BYTES_MAX + 1)
@@ -87,11 +79,7 @@ def read_contexts(path: Path) -> Contexts:
 
 
 def write_contexts(path: Path, contexts: Contexts) -> None:
-    """Keep them.
-
-    Raises:
-        OSError: the file can't be written; it is as before.
-    """
+    """Keep them; after an OSError the file is as before."""
     path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
     data = msgspec.json.format(msgspec.json.encode(contexts), indent=2) + b"\n"
     if not path.exists():
@@ -100,11 +88,7 @@ def write_contexts(path: Path, contexts: Contexts) -> None:
 
 
 def check_context_name(name: str) -> None:
-    """A name must fit a shell's completion.
-
-    Raises:
-        ConfigError: it does not.
-    """
+    """Refuse by a ConfigError a name that does not fit a shell's completion."""
     if not _NAME.fullmatch(name):
         raise ConfigError(
             f"{printable(name)!r} is no name of a context; use at most 64 letters, digits, "
@@ -113,14 +97,11 @@ def check_context_name(name: str) -> None:
 
 
 def context_in_use(name: str | None, environment: Mapping[str, str]) -> Context | None:
-    """The context that a command uses; None: none.
+    """The context that a command uses; None: none. ConfigError: there is no such context, or the
+    file can't be read.
 
-    Args:
-        name: what ``--context`` or ``$KEROLOX_CONTEXT`` says; None or empty: the selected one.
-        environment: the variables, which say where the file is.
-
-    Raises:
-        ConfigError: there is no such context, or the file can't be read.
+    ``name``: what ``--context`` or ``$KEROLOX_CONTEXT`` says; None or empty: the selected one. The
+    variables of ``environment`` say where the file is.
     """
     kept = read_contexts(contexts_file(environment))
     chosen = name or kept.selected

@@ -160,10 +160,8 @@ def body_text(body: bytes, form: str) -> str:
 
 
 def searching(pattern: str | None) -> Callable[[MessageExt], bool]:
-    """Whether a message's body or a property has a pattern; None: all have.
-
-    Raises:
-        click.BadParameter: it is no regular expression.
+    """Whether a message's body or a property has a pattern; None: all have. BadParameter: it is no
+    regular expression.
     """
     if pattern is None:
         return lambda message: True

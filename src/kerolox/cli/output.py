@@ -94,21 +94,13 @@ output_option = click.option(
 
 
 def print_line(text: str, output: str = TABLE, *, shade: Shade | None = None) -> None:
-    """Print one line to stdout, escaped unless ``output`` is raw; ``shade``: on a terminal.
-
-    Raises:
-        BrokenPipeError: nobody reads any more.
-    """
+    """Print one line to stdout, escaped unless ``output`` is raw; ``shade``: on a terminal."""
     shown = text if output == RAW else printable(text, characters_max=None)
     _write_line(shaded(shown, shade, sys.stdout))
 
 
 def print_cells(cells: list[tuple[str, Shade | None]]) -> None:
-    """Print texts beside each other to stdout, escaped, each in its shade on a terminal.
-
-    Raises:
-        BrokenPipeError: nobody reads any more.
-    """
+    """Print texts beside each other to stdout, escaped, each in its shade on a terminal."""
     shown = [
         shaded(printable(text, characters_max=None), shade, sys.stdout) for text, shade in cells
     ]

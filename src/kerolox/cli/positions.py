@@ -62,11 +62,7 @@ def range_options(command: Callable[..., object]) -> Callable[..., object]:
 
 
 def queue_of(topic: str, text: str) -> MessageQueue:
-    """A queue of a topic, written ``broker-a/0``.
-
-    Raises:
-        click.BadParameter: it is written otherwise.
-    """
+    """A queue of a topic, written ``broker-a/0``; BadParameter: it is written otherwise."""
     broker, slash, number = text.rpartition("/")
     if not slash or not broker or not (number.isascii() and number.isdigit() and len(number) < 10):
         raise click.BadParameter(

@@ -75,10 +75,7 @@ def columns_of(row: Row) -> list[Column]:
 
 def show_rows(rows: Iterable[Row], columns: Sequence[Column], output: str) -> None:
     """Print rows. A table needs all of them first; ``ndjson``, ``raw`` and templates print each as
-    it comes.
-
-    Raises:
-        click.UsageError: the template has a field that the rows lack.
+    it comes. UsageError: the template has a field that the rows lack.
     """
     if output == TABLE:
         _show_table(list(rows), columns)

@@ -32,11 +32,7 @@ class Field(NamedTuple):
 
 
 def parse_template(text: str) -> tuple[str | Field, ...]:
-    """The parts of a template.
-
-    Raises:
-        ValueError: it is none; the text says where.
-    """
+    """The parts of a template; ValueError says where it is none."""
     parts: list[str | Field] = []
     at = 0
     for found in _PART.finditer(text):
@@ -69,9 +65,7 @@ def _field(inner: str, at: int) -> Field:
 
 def fill_template(parts: tuple[str | Field, ...], values: Mapping[str, object]) -> str:
     """The text with the fields' values; a field ``a.b`` is the member ``b`` of the field ``a``.
-
-    Raises:
-        KeyError: there is no such field; its name.
+    KeyError: there is no such field; its name.
     """
     return "".join(part if isinstance(part, str) else _shown(part, values) for part in parts)
 

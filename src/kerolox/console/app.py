@@ -100,11 +100,7 @@ def _which_cluster(visit: Visit) -> Response:
 
 
 async def _check(route: Route, visit: Visit) -> None:
-    """Whether the request is one of somebody who may; read the form of it.
-
-    Raises:
-        Refused: it is not.
-    """
+    """Whether the request is one of somebody who may, else Refused; read the form of it."""
     if route.method == "POST":
         check_same_site(visit.request)
         visit.form = await _read_form(visit.request, route.body_bytes_max)

@@ -63,10 +63,8 @@ class Gathered(Generic[_Answer]):
         """What is known of each of the names: an answer, or the error in place of it. A name of
         which nothing is known yet is left out.
 
-        Args:
-            names: the names.
-            seconds_max: an older answer is asked for again, and given until the new one is there.
-            wait_seconds: for so long those are waited for.
+        An answer older than ``seconds_max`` is asked for again, and given until the new one is
+        there. Those are waited for so long as ``wait_seconds`` says.
         """
         wanted = list(dict.fromkeys(names))
         stale = [name for name in wanted if self._age(name) > seconds_max]

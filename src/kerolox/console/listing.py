@@ -47,11 +47,8 @@ class Order:
 
 
 def order_of(visit: Visit, columns: Mapping[str, bool]) -> Order:
-    """What the address asks for, else the first column.
-
-    Args:
-        visit: the request.
-        columns: name → whether the largest comes first unless the address says otherwise.
+    """What the address asks for, else the first column; ``columns``: name → whether the largest
+    comes first unless the address says otherwise.
     """
     column = visit.asked("sort")
     if column not in columns:

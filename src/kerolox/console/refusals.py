@@ -38,9 +38,6 @@ class Refused(Exception):
 def check_same_site(request: Request) -> None:
     """Refuse what another site's page sends, by what browsers say of it. A form's token is checked
     beside that.
-
-    Raises:
-        Refused: it comes from elsewhere.
     """
     site = request.headers.get("sec-fetch-site", "same-origin")
     origin = request.headers.get("origin", "")

@@ -161,10 +161,8 @@ def fits_a_form(body: bytes) -> bool:
 
 
 def typed_body(typed: bytes, stored: bytes) -> bytes:
-    """A body that was edited in a form, its lines ending as those of the stored one.
-
-    Raises:
-        ClientError: the stored one fits no form, so what was typed is not all of it.
+    """A body that was edited in a form, its lines ending as those of the stored one. ClientError:
+    that one fits no form, so what was typed is not all of it.
     """
     if not fits_a_form(stored):
         raise ClientError("the body can't be edited here: a form would change more than you did")

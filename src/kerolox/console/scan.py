@@ -66,11 +66,7 @@ class WithBody(Mapping[str, str]):
         self._message = message
 
     def __getitem__(self, name: str) -> str:
-        """A property or a member, as a text; what is null is not there.
-
-        Raises:
-            KeyError: it is not there.
-        """
+        """A property or a member, as a text; what is null is not there: a KeyError."""
         if not name.startswith(MEMBER) or name in self._message.properties:
             return self._message.properties[name]
         value = self._body
@@ -115,11 +111,7 @@ def _member(value: object, part: str, name: str) -> object:
 def wanted_of(
     topic: str, queue: str, start: Position, stop: Position, *, tags: str, sql: str, text: str
 ) -> Wanted:
-    """The messages that a form asks for.
-
-    Raises:
-        ClientError: an expression can't be read.
-    """
+    """The messages that a form asks for; ClientError: an expression can't be read."""
     tests: list[Test] = []
     if sql:
         if len(sql) > EXPRESSION_CHARACTERS_MAX:
@@ -160,12 +152,9 @@ def position_in(text: str, zone: datetime.tzinfo | None = None) -> Position:
 
 
 async def scan(admin: Admin, wanted: Wanted) -> Scan:
-    """Read the messages, each queue up to its share of what may be read.
-
-    Raises:
-        TopicRouteNotFoundError: no name server knows the topic.
-        ClientError: an expression can't be read, or there is no such queue.
-        BrokerError, RemotingError: no queue could be read.
+    """Read the messages, each queue up to its share of what may be read. TopicRouteNotFoundError:
+    no name server knows the topic. ClientError: an expression can't be read, or there is no such
+    queue. Else the error of a broker: no queue could be read.
     """
     queues = [wanted.queue] if wanted.queue is not None else await _queues(admin, wanted.topic)
     found = Scan()

@@ -69,11 +69,7 @@ class ConsoleServer:
         """``host:port``, once it is started."""
 
     async def start(self) -> None:
-        """Listen, and take samples.
-
-        Raises:
-            ConfigError: the address or the certificate can't be used.
-        """
+        """Listen, and take samples; ConfigError: the address or the certificate can't be used."""
         settings = self._console.settings
         try:
             self._server.config.load()

@@ -32,11 +32,7 @@ def history_file(environment: Mapping[str, str]) -> Path:
 
 @dataclass(frozen=True, kw_only=True)
 class ConsoleSettings:
-    """How a console serves.
-
-    Raises:
-        ConfigError: they don't fit together.
-    """
+    """How a console serves; ConfigError: they don't fit together."""
 
     name_server: str
     """``host:port`` of name servers, joined by ``;``."""

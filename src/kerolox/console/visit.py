@@ -135,11 +135,7 @@ class Visit:
         return self.console.settings.actions and self.role >= role
 
     def asked(self, name: str, default: str = "") -> str:
-        """A parameter of the address, without blanks around it.
-
-        Raises:
-            ClientError: it is too long.
-        """
+        """A parameter of the address, without blanks around it; ClientError: it is too long."""
         return _checked(name, self.request.query_params.get(name, default))
 
     def needed(self, name: str) -> str:
@@ -263,11 +259,7 @@ def is_refresh(request: Request) -> bool:
 
 
 def parsed_form(body: bytes) -> dict[str, list[str]]:
-    """The fields of a form.
-
-    Raises:
-        ValueError: it is none, or has too many fields.
-    """
+    """The fields of a form; ValueError: it is none, or has too many fields."""
     found: dict[str, list[str]] = {}
     pairs = parse_qsl(
         body.decode("ascii"), keep_blank_values=True, max_num_fields=FIELDS_MAX, errors="strict"

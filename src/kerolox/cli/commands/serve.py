@@ -269,10 +269,8 @@ def broker(
 
 
 def _namesrv_files(data: Path) -> dict[str, object]:
-    """Where a name server keeps its files below ``data``; the folder is made.
-
-    Raises:
-        ConfigError: it can't be made or written. Without this the first key-value would tell.
+    """Where a name server keeps its files below ``data``; the folder is made. ConfigError: it can't
+    be made or written. Without this the first key-value would tell.
     """
     folder = data / "namesrv"
     try:

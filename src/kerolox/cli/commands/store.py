@@ -88,12 +88,8 @@ class _Progress:
 def _find_store(
     folder: str, config: Path | None, log_folders: tuple[str, ...], *, has_index: bool = True
 ) -> StorePlaces:
-    """The store that the options of :func:`_store_options` name.
-
-    Raises:
-        StoreError: it is missing or no store.
-        ConfigError: its settings can't be read.
-        OSError: it can't be read.
+    """The store that the options of :func:`_store_options` name. StoreError: it is missing or no
+    store. ConfigError: its settings can't be read.
     """
     import dataclasses
 

@@ -169,10 +169,8 @@ class ReopenedFile(logging.FileHandler):
         return _place(os.fstat(self.stream.fileno()))
 
     def reopen(self) -> None:
-        """Go on in the file that has the name now; it is made. Where that fails the old one stays.
-
-        Raises:
-            OSError: it can't be opened.
+        """Go on in the file that has the name now; it is made. Where that fails, an OSError, the
+        old one stays.
         """
         assert self.stream is not None
         # A pipe that nobody reads is an error then, and no wait for a reader.
@@ -195,15 +193,7 @@ def configure_logging(level: str, file: Path | None = None, *, form: str = TEXT)
     """Log lines of that level and above go to a file, or to stderr, of each kind a few a second.
     What ends a thread, or the process, is shown the same way. Audit lines go with them; beside a
     log file they have one of their own (``broker.audit.log`` of ``broker.log``), whatever the
-    level.
-
-    Args:
-        level: the lowest one that is logged.
-        file: None: stderr.
-        form: ``text`` or ``json``.
-
-    Raises:
-        ConfigError: a file can't be opened.
+    level. ``form``: ``text`` or ``json``. ConfigError: a file can't be opened.
     """
     handler: logging.Handler = logging.StreamHandler(sys.stderr)
     if file is not None:

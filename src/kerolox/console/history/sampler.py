@@ -137,9 +137,7 @@ class Sampler:
 
     async def newest(self) -> Sample:
         """A sample that is not older than two intervals; one is taken where there is none.
-
-        Raises:
-            KeroloxError: the cluster does not answer.
+        KeroloxError: the cluster does not answer.
         """
         sample = self._newest
         if sample is not None and self._clock() - sample.at <= 2 * self._interval:

@@ -72,13 +72,8 @@ class History:
     """The file. Methods may be called by one event loop; the work is done in a thread."""
 
     def __init__(self, path: Path | None) -> None:
-        """Open the file, and make it where it is not.
-
-        Args:
-            path: of the file; None: in memory, and gone at the end.
-
-        Raises:
-            ConfigError: it can't be opened, or is no file of SQLite.
+        """Open the file, and make it where it is not; None: in memory, and gone at the end.
+        ConfigError: it can't be opened, or is no file of SQLite.
         """
         self._path = path
         self._pool = ThreadPoolExecutor(1, thread_name_prefix="history")
@@ -101,10 +96,8 @@ class History:
             ) from error
 
     async def add(self, at: int, values: Mapping[str, float]) -> None:
-        """Add one value to each series named. ``at``: seconds since the epoch.
-
-        Raises:
-            sqlite3.Error: the disk refused; what was there is still there.
+        """Add one value to each series named. ``at``: seconds since the epoch. sqlite3.Error: the
+        disk refused; what was there is still there.
         """
         await self._do(lambda: self._add(at, dict(values)))
 

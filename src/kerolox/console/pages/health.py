@@ -35,12 +35,8 @@ async def findings(visit: Visit) -> Response:
 
 
 def link_of(visit: Visit, finding: Finding, brokers: Container[str]) -> str:
-    """The page about what a finding is about; empty: there is none.
-
-    Args:
-        visit: the request.
-        finding: of the doctor.
-        brokers: ``host:port`` of those that have a page.
+    """The page about what a finding of the doctor is about; empty: there is none. ``brokers``:
+    ``host:port`` of those that have a page.
     """
     if finding.where.startswith(_GROUP):
         group = finding.where.removeprefix(_GROUP)

@@ -37,15 +37,13 @@ _Fill = Callable[[int], str]
 @functools.lru_cache(maxsize=64)
 def _filling(text: str) -> _Fill:
     """What fills a ``--template``: what stands between double braces. Bodies are often JSON, which
-    has no double brace before a name.
+    has no double brace before a name. ValueError: it asks for something that there is not; the text
+    says for what there is.
 
     ``{{n}}`` is the number of the message, from 1, ``{{n:06}}`` with leading zeros; ``{{time}}``
     and ``{{ms}}`` are now, as ISO 8601 in UTC and in milliseconds since 1970; ``{{uuid}}``,
     ``{{random}}`` (eight hex digits), ``{{random:N}}`` (so many) and ``{{number:LEAST:MOST}}`` are
     another each time.
-
-    Raises:
-        ValueError: it asks for something that there is not; the text says for what there is.
     """
     parts: list[str | _Fill] = []
     at = 0
@@ -113,10 +111,8 @@ class Draft(NamedTuple):
     is_template: bool
 
     def message(self, body: bytes, number: int) -> Message:
-        """The message with a number, from 1.
-
-        Raises:
-            click.BadParameter: a template asks for something that there is not.
+        """The message with a number, from 1; BadParameter: a template asks for something that there
+        is not.
         """
         from kerolox.message import Message
 
@@ -182,11 +178,8 @@ def producer_settings() -> ProducerSettings:
 
 
 def whole_bodies(body: str | None, files: Sequence[Path]) -> list[bytes]:
-    """The body given, each file, or all of stdin.
-
-    Raises:
-        click.UsageError: nothing is given, and stdin is a terminal.
-        OSError: a file can't be read.
+    """The body given, each file, or all of stdin; UsageError: nothing is given, and stdin is a
+    terminal.
     """
     if body is not None:
         return [os.fsencode(body)]
@@ -198,11 +191,8 @@ def whole_bodies(body: str | None, files: Sequence[Path]) -> list[bytes]:
 
 
 async def lines_of(files: Sequence[Path]) -> AsyncIterator[bytes]:
-    """The lines of files, or of stdin as they come, without their ends; no empty ones.
-
-    Raises:
-        click.UsageError: a line is too long.
-        OSError: a file can't be read.
+    """The lines of files, or of stdin as they come, without their ends; no empty ones. UsageError:
+    a line is too long.
     """
     if not files:
         async for line in _lines(sys.stdin.fileno()):

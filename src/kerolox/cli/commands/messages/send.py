@@ -152,9 +152,7 @@ class _Delay:
     @classmethod
     def of(cls, seconds: float, levels_ms: tuple[int, ...]) -> _Delay | None:
         """The shortest level that is no shorter; None: no delay. It is said where it is longer.
-
-        Raises:
-            click.BadParameter: none is so long.
+        BadParameter: none is so long.
         """
         wanted_ms = round(seconds * 1_000)
         if not wanted_ms:
@@ -226,10 +224,8 @@ class _Sending:
         """Of each message."""
 
     async def run(self, send: Callable[[Message], Awaitable[SendResult]]) -> None:
-        """Send all of them.
-
-        Raises:
-            KeroloxError: the first that failed; of several messages it says how many were sent.
+        """Send all of them. KeroloxError: the first that failed; of several messages it says how
+        many were sent.
         """
         import asyncio
 
