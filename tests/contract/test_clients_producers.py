@@ -54,14 +54,20 @@ async def test_messages_of_a_key_share_a_queue_and_stay_in_order(
         assert len({message.queue_id for message in by_key[key]}) == 1
 
 
-async def test_a_delay_of_a_second_is_kept(producer: Producer, inbox: Inbox, topic: str) -> None:
+async def test_a_delay_is_kept_to_the_millisecond_or_rounded_to_a_level(
+    cluster: Cluster, producer: Producer, inbox: Inbox, topic: str
+) -> None:
     _, got = await inbox.consumer(f"group-{topic}", topic)
     await producer.send(Message(topic, b"later"), deliver_after=1)
     await producer.send(Message(topic, b"rounded"), deliver_after=0.5, round_up=True)
     await until(lambda: len(got) == 2)
-    assert {message.properties["DELAY"] for message in got} == {"1"}
+    # A broker of 4.9 has no timer.
+    name, wanted = ("DELAY", {b"later": 1, b"rounded": 1})
+    if cluster.kind == "ours":
+        name, wanted = ("TIMER_DELAY_MS", {b"later": 1_000, b"rounded": 500})
+    assert {message.body: int(message.properties[name]) for message in got} == wanted
     # One clock has stamped both.
-    assert all(message.store_timestamp - message.born_timestamp >= 900 for message in got)
+    assert all(message.store_timestamp - message.born_timestamp >= 500 for message in got)
 
 
 async def test_a_block_that_succeeds_is_seen_and_one_that_fails_is_not(

@@ -424,6 +424,8 @@ class _Delays(NamedTuple):
         found = {}
         for name, values in (
             (PropertyKey.DELAY, self.levels),
+            # Brokers of RocketMQ 5 and Kerolox know the one, those of Aliyun the other.
+            (PropertyKey.TIMER_DELIVER, self.times),
             (PropertyKey.START_DELIVER_TIME, self.times),
         ):
             value = 0 if values is None else values[row].as_py()
