@@ -176,7 +176,7 @@ class Peers:
         """Nobody is asked or told. ``restart`` has the log of a slave cut."""
         self.registration = Registration(base, tables)
         door = SlaveServer(base.config, base.store, waits, guards.access.refuse_slave, guards.tls)
-        copied = partial(SlaveTables, base, tables, writing.schedule)
+        copied = partial(SlaveTables, base, tables, writing.schedule, writing.timer)
         self.replication = Replication(base, door, copied, self.registration, restart)
 
 

@@ -10,13 +10,14 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable, Mapping
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
 from kerolox.broker.base import Base
 from kerolox.broker.outbound import outbound_client
 from kerolox.broker.services.schedule import DelaySchedule
+from kerolox.broker.services.timer import TimerService
 from kerolox.broker.tables.offsets import SEPARATOR
 from kerolox.broker.tables.tables import Tables
 from kerolox.errors import BrokerError, KeroloxError
@@ -36,6 +37,9 @@ from kerolox.protocol.headers import OffsetsHeader, TopicsHeader
 from kerolox.protocol.names import HALF_TOPIC, OP_HALF_TOPIC, TRANSACTION_GROUP
 from kerolox.protocol.pop import MessageRequestModes
 from kerolox.text import printable
+
+if TYPE_CHECKING:
+    from kerolox.store.timer.checkpoint import TimerCheckpoint
 
 REQUEST_SECONDS_MAX = 3.0
 
@@ -58,6 +62,8 @@ class _Positions(NamedTuple):
     """Where that log ended after they were asked for; what they stand for is before it."""
     delays: Mapping[int, int]
     transactions: Mapping[str, Mapping[int, int]]
+    timer: TimerCheckpoint | None
+    """None: the master has no timer, or it waits for nothing yet."""
 
 
 class _OffsetBody(msgspec.Struct):
@@ -92,6 +98,7 @@ class SlaveTables:
         base: Base,
         tables: Tables,
         schedule: DelaySchedule,
+        timer: TimerService,
         on_status: Callable[[RoleStatus], None],
     ) -> None:
         """Knows no master before :meth:`set_master`; ``base`` has the address of this broker, which
@@ -105,6 +112,7 @@ class SlaveTables:
         self._pops = tables.pops
         self._request_modes = tables.request_modes
         self._schedule = schedule
+        self._timer = timer
         # As RocketMQ's: one client for name servers and masters.
         self._client = outbound_client(base.settings)
         self._on_status = on_status
@@ -204,13 +212,27 @@ class SlaveTables:
         await self._pops.keep()
         body = await self._ask(master, RequestCode.GET_ALL_DELAY_OFFSET)
         delays = decode_body(body, _DelayBody).offsetTable
+        timer = await self._timer_of(master)
         info = await self._ask(master, RequestCode.GET_BROKER_RUNTIME_INFO)
         end = decode_body(info, _RuntimeBody).table.get("commitLogMaxOffset", "")
         if not end.isdecimal():
             raise BodyError(f"the master's commitLogMaxOffset is {printable(end[:64])!r}")
         self.offsets_below = int(end)
-        self._wait_for_log(_Positions(int(end), delays, transactions))
+        self._wait_for_log(_Positions(int(end), delays, transactions, timer))
         self._take_later()
+
+    async def _timer_of(self, master: str) -> TimerCheckpoint | None:
+        """How far its timer is; None: it has none. So is a master of RocketMQ 4.9."""
+        if not self._timer.is_enabled:
+            return None
+        from kerolox.store.timer.checkpoint import decode_checkpoint
+
+        try:
+            body = await self._ask(master, RequestCode.GET_TIMER_CHECK_POINT)
+            found = decode_checkpoint(body)
+        except (BrokerError, ValueError):
+            return None
+        return found if found.last_read_ms else None
 
     def _wait_for_log(self, positions: _Positions) -> None:
         """Keep positions until the log has come far enough. Older ones that still wait for it stay,
@@ -224,6 +246,8 @@ class SlaveTables:
         if self._later is not None and self._store.max_physical_offset >= self._later.log_end:
             self._schedule.set_offsets(self._later.delays)
             self._offsets.put_all(self._later.transactions)
+            if self._later.timer is not None:
+                self._timer.follow(self._later.timer)
             self._later = None
 
     async def _ask(self, master: str, code: RequestCode) -> bytes:

@@ -31,11 +31,12 @@ from kerolox.protocol.names import (
     HALF_TOPIC,
     RETRY_PREFIX,
     SCHEDULE_TOPIC,
+    TIMER_TOPIC,
     TRANSACTION_GROUP,
 )
 from kerolox.protocol.records import parse_record
 
-WAITING_TOPICS = frozenset((HALF_TOPIC, SCHEDULE_TOPIC, CHECK_MAX_TIME_TOPIC))
+WAITING_TOPICS = frozenset((HALF_TOPIC, SCHEDULE_TOPIC, TIMER_TOPIC, CHECK_MAX_TIME_TOPIC))
 """Whose messages are for another topic (REAL_TOPIC)."""
 
 SCANNED_MAX = 100_000

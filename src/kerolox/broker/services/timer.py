@@ -222,7 +222,9 @@ class TimerService:
         timer.move(self._base.now_ms())
         if timer.is_active != self._is_active:
             timer.activate(self._is_active, self._store.max_physical_offset)
-        if self._master is not None:
+        if self._is_active:
+            self._master = None
+        elif self._master is not None:
             timer.follow(self._master)
         more = True
         while more and not self._is_stopping:
