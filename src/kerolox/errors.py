@@ -9,6 +9,7 @@
     │   ├── TopicExistsError         a topic that was to be made is there already
     │   ├── TopicRouteNotFoundError  no name server knows a route for the topic
     │   ├── MessageRejectedError     the message itself is illegal, found before it was sent
+    │   ├── SerializationError       a body holds no value of its type, or a value has no body
     │   ├── ReplyError               who got a request replied with an error
     │   └── ClientClosedError        used before start or after close
     ├── RemotingError            the connection or the peer's bytes
@@ -53,6 +54,7 @@ __all__ = [
     "ReplyError",
     "RequestCodeNotSupportedError",
     "RequestTimeoutError",
+    "SerializationError",
     "ServiceNotAvailableError",
     "StoreError",
     "SubmitsFullError",
@@ -112,6 +114,11 @@ class PartlySentError(ClientError):
 
 class SubmitsFullError(ClientError, BufferError):
     """So many submitted sends have no outcome yet that no further one is taken."""
+
+
+class SerializationError(ClientError):
+    """A body holds no value of the type that was asked for, or a value is none that can be
+    written; the library's error is the ``__cause__``."""
 
 
 class ReplyError(ClientError):

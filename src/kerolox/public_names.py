@@ -33,14 +33,13 @@ _CLIENTS = {
 
 _OF_BOTH = {
     "kerolox.client.aio.producers.preparing": ("QueueSelector",),
-    "kerolox.client.aio.settings": (
-        "ClientSettings",
+    "kerolox.client.aio.consumer_settings": (
         "LitePullConsumerSettings",
-        "ProducerSettings",
         "PullConsumerSettings",
         "PushConsumerSettings",
         "SimpleConsumerSettings",
     ),
+    "kerolox.client.aio.settings": ("ClientSettings", "ProducerSettings"),
     "kerolox.client.core.consuming.offsets": ("OffsetStorage",),
     "kerolox.client.core.consuming.outcome": ("AckIndex", "ConsumeStatus", "Outcome"),
     "kerolox.client.core.consuming.pull": ("PullResult", "PullStatus"),
@@ -54,6 +53,7 @@ _OF_BOTH = {
         "allocate_by_machine_room",
         "allocate_nearby",
     ),
+    "kerolox.client.core.failures": ("FailureCallback",),
     "kerolox.client.core.hooks": (
         "ConsumeContext",
         "ConsumeHook",
@@ -71,6 +71,7 @@ _OF_BOTH = {
     ),
     "kerolox.client.core.sending.send": ("SendResult", "SendStatus", "split_batches"),
     "kerolox.client.core.sending.transaction": ("TransactionResult", "TransactionState"),
+    "kerolox.client.core.serializers": ("Serializer", "serializer_of"),
     "kerolox.client.core.tracing.trace": ("TraceView",),
     "kerolox.filter.filter_class": ("FilterClass",),
     "kerolox.message": ("ConsumeFromWhere", "MessageModel"),

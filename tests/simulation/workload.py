@@ -6,15 +6,11 @@ import asyncio
 import random
 from typing import TYPE_CHECKING
 
+from kerolox.client import ProducerSettings, PushConsumerSettings, SimpleConsumerSettings
 from kerolox.client.aio.consumers.push_consumer import PushConsumer
 from kerolox.client.aio.consumers.simple_consumer import SimpleConsumer
 from kerolox.client.aio.producers.producer import Producer
 from kerolox.client.aio.producers.transaction import TransactionProducer
-from kerolox.client.aio.settings import (
-    ProducerSettings,
-    PushConsumerSettings,
-    SimpleConsumerSettings,
-)
 from kerolox.client.core.consuming.outcome import Outcome
 from kerolox.client.core.sending.send import SendResult
 from kerolox.client.core.sending.transaction import TransactionState

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
+from kerolox.client.aio.consumer_settings import PushConsumerSettings
 from kerolox.client.aio.consumers.push.listening import Listeners
 from kerolox.client.aio.consumers.push.ownership.subscriptions import Subscriptions
 from kerolox.client.aio.consumers.push.stream import MessageStream
-from kerolox.client.aio.settings import PushConsumerSettings
 from kerolox.client.core.consuming.subscribing import Versions, wanted
 from kerolox.errors import ConfigError
 from kerolox.message import tags_code

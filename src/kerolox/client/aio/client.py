@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, TypeGuard, TypeVar
+from typing import TYPE_CHECKING, NamedTuple, TypeGuard, TypeVar
 
 from kerolox import owners
 from kerolox.addresses import local_address
@@ -24,8 +23,7 @@ if TYPE_CHECKING:
     from kerolox.client.aio.settings import ClientSettings
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Maker:
+class Maker(NamedTuple):
     """A connection, as the clients that it made need it."""
 
     start: Callable[[], Awaitable[None]]
@@ -66,7 +64,7 @@ class Client(LifeCycle):
         self._own = self._instance = ClientInstance(
             client_id, self._name_servers, address_server, settings
         )
-        self._background = PeriodicTasks()
+        self._background = PeriodicTasks(settings.on_failure)
         return ip
 
     def __repr__(self) -> str:

@@ -8,6 +8,12 @@ from typing import TYPE_CHECKING, Self, TypeVar
 from kerolox import owners
 from kerolox.addresses import local_address
 from kerolox.client.aio.client import Client, Maker, is_made_by, share
+from kerolox.client.aio.consumer_settings import (
+    LitePullConsumerSettings,
+    PullConsumerSettings,
+    PushConsumerSettings,
+    SimpleConsumerSettings,
+)
 from kerolox.client.aio.consumers.lite_pull_consumer import LitePullConsumer
 from kerolox.client.aio.consumers.pull_consumer import PullConsumer
 from kerolox.client.aio.consumers.push_consumer import PushConsumer
@@ -18,14 +24,7 @@ from kerolox.client.aio.network.identity import client_id_of, namespace_of
 from kerolox.client.aio.network.instance import ClientInstance
 from kerolox.client.aio.producers.producer import Producer
 from kerolox.client.aio.producers.transaction import TransactionProducer
-from kerolox.client.aio.settings import (
-    ClientSettings,
-    LitePullConsumerSettings,
-    ProducerSettings,
-    PullConsumerSettings,
-    PushConsumerSettings,
-    SimpleConsumerSettings,
-)
+from kerolox.client.aio.settings import ClientSettings, ProducerSettings
 from kerolox.client.core.arguments import name_server_text
 from kerolox.client.core.checking import checked
 from kerolox.client.core.life import CLOSE_SECONDS_MAX, SENDS_SECONDS_MAX

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Self
 
 from kerolox import owners
 from kerolox.client.aio.query import ClusterQueries
+from kerolox.client.core.failures import note_failure, notify_failure
 from kerolox.client.core.life import CLOSE_SECONDS_MAX
 from kerolox.errors import ClientClosedError, ClientError
 from kerolox.tasks import end_tasks
@@ -183,10 +184,13 @@ class LifeCycle(ClusterQueries):
             async with asyncio.timeout(seconds):
                 await self._leave(cluster)
                 await self._instance.leave(self)
-        except TimeoutError:
-            _log.warning("%s did not end cleanly within %.1f s", self._name, seconds)
-        except Exception:
-            _log.exception("the end of %s failed", self._name)
+        except TimeoutError as error:
+            what = f"{self._name} did not end cleanly within {seconds:.1f} s"
+            _log.warning("%s", what)
+            notify_failure(self._instance.settings.on_failure, what, error)
+        except Exception as error:
+            what = f"the end of {self._name} failed"
+            note_failure(self._instance.settings.on_failure, _log, what, error)
 
     def _has_ended(self, _: asyncio.Task[None]) -> None:
         self._instance.drop(self)

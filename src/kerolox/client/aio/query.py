@@ -11,7 +11,6 @@ from kerolox.client.aio.network.lookups import (
     queue_number,
     search_messages,
 )
-from kerolox.client.aio.network.times import first_since
 from kerolox.client.core.checking import checked
 from kerolox.client.core.namespaces import with_namespace, without_namespace
 from kerolox.client.core.routes import MASTER_ID, subscribe_queues
@@ -96,6 +95,8 @@ class ClusterQueries:
         It pulls a few messages to find out. A consumer pulls in the name of its group. A producer's
         account needs the right to read the topic as group ``TOOLS_CONSUMER``.
         """
+        from kerolox.client.aio.network.times import first_since
+
         wire_queue = queue._replace(topic=with_namespace(self._namespace, queue.topic))
         cluster = self._open_cluster()
         return await first_since(cluster, wire_queue, timestamp_ms, group=self._reading_group)

@@ -10,7 +10,6 @@ from enum import Enum
 from typing import TYPE_CHECKING, TypeVar
 
 from kerolox.client.core.checking import check_type
-from kerolox.config import nearest
 from kerolox.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -49,19 +48,28 @@ def checked_keywords(settings: type[_Settings]) -> type[_Settings]:
     made: Callable[..., None] = settings.__init__
     fields = dataclasses.fields(settings)  # type: ignore[arg-type]
     names = frozenset(each.name for each in fields if each.init)
-    types = {
-        each.name: str(each.type)
-        for each in fields
-        if not CHECKED_OTHERWISE.fullmatch(str(each.type))
-    }
+
+    @functools.cache
+    def types() -> dict[str, tuple[str, str]]:
+        """Field → its type, and the module of the class that declares it, whose names that has."""
+        modules = {
+            name: each.__module__
+            for each in reversed(settings.__mro__)
+            for name in vars(each).get("__annotations__", ())
+        }
+        return {
+            each.name: (str(each.type), modules[each.name])
+            for each in fields
+            if not CHECKED_OTHERWISE.fullmatch(str(each.type))
+        }
 
     @functools.wraps(made)
     def init(self: _Settings, **given: object) -> None:
         for name in given.keys() - names:
             raise TypeError(f"{settings.__name__} has no setting {name!r}{_meant(name, names)}")
         for name, value in given.items():
-            if name in types:
-                check_type(value, name, types[name], settings.__module__)
+            if name in types():
+                check_type(value, name, *types()[name])
         made(self, **given)
 
     settings.__init__ = init  # type: ignore[assignment]
@@ -69,6 +77,8 @@ def checked_keywords(settings: type[_Settings]) -> type[_Settings]:
 
 
 def _meant(name: str, known: Iterable[str]) -> str:
+    from kerolox.config import nearest  # takes long to import, and few mistype a name
+
     found = nearest(name, known)
     return f". Did you mean {found!r}?" if found else ""
 

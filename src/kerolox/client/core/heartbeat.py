@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, NamedTuple
 
-from kerolox.client.core.consuming.process_queue import MIB, ProcessQueue
 from kerolox.protocol.codes import KEROLOX_VERSION, VERSION, version_text
 from kerolox.protocol.fastjson import dumps
 from kerolox.protocol.names import CONSUME_PASSIVELY
@@ -13,6 +12,7 @@ from kerolox.release import __version__
 
 if TYPE_CHECKING:
     from kerolox.client.core.consuming.ordered.locks import QueueLock
+    from kerolox.client.core.consuming.process_queue import ProcessQueue
     from kerolox.client.core.consuming.stats import TopicStats
     from kerolox.filter.tags import Subscription
     from kerolox.message import ConsumeFromWhere, MessageModel, MessageQueue
@@ -78,6 +78,8 @@ def check_client_body(client_id: str, group: str, subscription: Subscription) ->
 def _process_queue(
     queue: ProcessQueue, commit_offset: int, lock: QueueLock | None, now_ms: int
 ) -> dict[str, object]:
+    from kerolox.client.core.consuming.process_queue import MIB
+
     return {
         "cachedMsgCount": len(queue),
         "cachedMsgMaxOffset": queue.last_offset or 0,

@@ -2,8 +2,8 @@
 
 A hook is a subclass of one of the classes here that overrides what it needs; it is given in the
 settings. Hooks run in the client's event loop, in the order they were given, and must not wait.
-What a hook raises is logged and changes nothing, except for :class:`RpcHook`, whose error ends the
-request.
+What a hook raises is logged, told to ``on_failure``, and changes nothing, except for
+:class:`RpcHook`, whose error ends the request.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import TYPE_CHECKING, TypeVar
 
+from kerolox.client.core.failures import notify_failure
 from kerolox.client.core.validate import property_text
 from kerolox.errors import MessageRejectedError
 from kerolox.message import PropertyKey, decode_properties
@@ -21,6 +22,7 @@ from kerolox.protocol.names import PROPERTIES_BYTES_MAX
 from kerolox.protocol.records import decode_batch, encode_batch
 
 if TYPE_CHECKING:
+    from kerolox.client.core.failures import FailureCallback
     from kerolox.client.core.sending.send import OutgoingMessage, SendResult
     from kerolox.client.core.sending.transaction import TransactionState
     from kerolox.message import MessageExt, MessageQueue
@@ -152,12 +154,16 @@ class ConsumeHook:
         """The listener is through; nothing is given back or committed yet."""
 
 
-def run_around_pull(hooks: Iterable[ConsumeHook], context: ConsumeContext) -> None:
+def run_around_pull(
+    hooks: Iterable[ConsumeHook],
+    context: ConsumeContext,
+    on_failure: FailureCallback | None = None,
+) -> None:
     """Both calls of hooks for messages that a caller gets: nobody tells what becomes of them."""
     hooks = tuple(hooks)
-    run_hooks((hook.before_consume for hook in hooks), context)
+    run_hooks((hook.before_consume for hook in hooks), context, on_failure)
     context.is_success = True
-    run_hooks((hook.after_consume for hook in hooks), context)
+    run_hooks((hook.after_consume for hook in hooks), context, on_failure)
 
 
 @dataclass(slots=True)
@@ -194,12 +200,18 @@ class RpcHook:
         """The response of a request has come, or our own to a broker's is about to go."""
 
 
-def run_hooks(hooks: Iterable[Callable[[_Context], None]], context: _Context) -> None:
-    """Call each; failures are logged."""
+def run_hooks(
+    hooks: Iterable[Callable[[_Context], None]],
+    context: _Context,
+    on_failure: FailureCallback | None = None,
+) -> None:
+    """Call each; failures are logged and told."""
     for hook in hooks:
         try:
             hook(context)
         except (KeyboardInterrupt, SystemExit):
             raise
-        except BaseException:  # also CancelledError: what does not wait is not cancelled itself
-            _log.warning("hook %s failed", getattr(hook, "__qualname__", hook), exc_info=True)
+        except BaseException as error:  # also CancelledError: who does not wait is not cancelled
+            what = f"hook {getattr(hook, '__qualname__', hook)} failed"
+            _log.warning("%s", what, exc_info=True)
+            notify_failure(on_failure, what, error)

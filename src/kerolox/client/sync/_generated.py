@@ -14,17 +14,16 @@ from typing import Self
 
 import kerolox.client as aio
 from kerolox.client.aio import client, life, query
-from kerolox.client.aio.network.lookups import END_OF_TIME_MS
-from kerolox.client.aio.producers.preparing import QueueSelector
-from kerolox.client.aio.producers.producer import BATCH_BYTES_MAX
-from kerolox.client.aio.settings import (
-    ClientSettings,
+from kerolox.client.aio.consumer_settings import (
     LitePullConsumerSettings,
-    ProducerSettings,
     PullConsumerSettings,
     PushConsumerSettings,
     SimpleConsumerSettings,
 )
+from kerolox.client.aio.network.lookups import END_OF_TIME_MS
+from kerolox.client.aio.producers.preparing import QueueSelector
+from kerolox.client.aio.producers.producer import BATCH_BYTES_MAX
+from kerolox.client.aio.settings import ClientSettings, ProducerSettings
 from kerolox.client.core.consuming.outcome import ListenerResult, OneResult
 from kerolox.client.core.consuming.pull import PullResult
 from kerolox.client.core.consuming.rebalance import QueueChange

@@ -11,7 +11,7 @@ from kerolox.client.aio.producers.tracing import TraceDispatcher, trace_producer
 from kerolox.client.core.sending.unique_id import UniqueIdFactory
 
 if TYPE_CHECKING:
-    from kerolox.client.aio.settings import LitePullConsumerSettings, PushConsumerSettings
+    from kerolox.client.aio.consumer_settings import LitePullConsumerSettings, PushConsumerSettings
     from kerolox.client.core.hooks import ConsumeHook
 
 
@@ -29,6 +29,7 @@ def consume_tracing(
     tracing = TraceDispatcher(
         lambda: trace_producer(Producer, group, "CONSUME", ";".join(name_servers), settings),
         settings.trace_topic,
+        settings.on_failure,
     )
     ids = UniqueIdFactory(ip, os.getpid(), secrets.randbits(32))
     return tracing, (*settings.consume_hooks, tracing.hook(ids))

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Self
 
 from kerolox import clock
 from kerolox.client.aio.client import Client
+from kerolox.client.aio.consumer_settings import LitePullConsumerSettings
 from kerolox.client.aio.consumers.broker_requests import ConsumerView, answer_broker
 from kerolox.client.aio.consumers.consume_tracing import consume_tracing
 from kerolox.client.aio.consumers.lite.member import SUBSCRIBE, LiteMember
@@ -25,7 +26,6 @@ from kerolox.client.aio.consumers.offset_store import BrokerOffsets
 from kerolox.client.aio.consumers.queue_events import QueuesCallback
 from kerolox.client.aio.consumers.sharing import keep_balanced
 from kerolox.client.aio.network.instance import Member
-from kerolox.client.aio.settings import LitePullConsumerSettings
 from kerolox.client.core.checking import checked
 from kerolox.client.core.consuming.subscribing import wanted
 from kerolox.client.core.hooks import ConsumeContext, run_around_pull
@@ -222,6 +222,7 @@ class LitePullConsumer(Client):
                 settings.rebalance_interval_ms,
                 member.rebalance,
                 member.is_behind,
+                settings.on_failure,
             )
         )
 
@@ -354,7 +355,7 @@ class LitePullConsumer(Client):
         self._machine.queues[queue].process_queue.last_consume_ms = clock.steady_ms()
         if self._hooks:
             context = ConsumeContext(self.group, self._namespace, self._shown(queue), messages)
-            run_around_pull(self._hooks, context)
+            run_around_pull(self._hooks, context, self.settings.on_failure)
         return messages
 
     def __aiter__(self) -> Self:

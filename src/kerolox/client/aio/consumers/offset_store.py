@@ -24,6 +24,7 @@ from kerolox.client.core.consuming.offsets import (
     encode_local_offsets,
     start_position,
 )
+from kerolox.client.core.failures import note_failure, notify_failure
 from kerolox.client.core.namespaces import queue_without_namespace
 from kerolox.client.threads import to_thread
 from kerolox.errors import (
@@ -39,10 +40,11 @@ from kerolox.protocol.codes import RequestCode
 from kerolox.protocol.command import RemotingCommand
 
 if TYPE_CHECKING:
+    from kerolox.client.aio.consumer_settings import ConsumerSettings, SubscriberSettings
     from kerolox.client.aio.network.cluster import Cluster
     from kerolox.client.aio.query import ClusterQueries
-    from kerolox.client.aio.settings import ConsumerSettings, SubscriberSettings
     from kerolox.client.core.consuming.offsets import OffsetStorage
+    from kerolox.client.core.failures import FailureCallback
     from kerolox.message import MessageQueue
 
 OFFSETS_IN_FLIGHT_MAX = 64
@@ -183,9 +185,9 @@ class BrokerOffsets:
             failure = RequestTimeoutError("no time is left")
         if failure is not None:
             # Where one request found no way the others find none: the next time will do.
-            _log.warning(
-                "not all offsets of %d queues were stored at %s: %s", len(offsets), address, failure
-            )
+            what = f"not all offsets of {len(offsets)} queues were stored at {address}"
+            _log.warning("%s: %s", what, failure)
+            notify_failure(self._cluster.on_failure, what, failure)
 
     async def _send_one(
         self, address: str, queue: MessageQueue, offset: int, *, wait: bool
@@ -200,7 +202,8 @@ class BrokerOffsets:
                 command = RemotingCommand.request(code, fields, oneway=True)
                 await self._cluster.remoting.invoke_oneway(address, command)
         except BrokerError as error:
-            _log.warning("offset %d of %s was not stored: %s", offset, queue, error)
+            what = f"offset {offset} of {queue} was not stored"
+            note_failure(self._cluster.on_failure, _log, what, error)
         except KeroloxError as error:
             return error
         return None
@@ -209,7 +212,15 @@ class BrokerOffsets:
 class LocalOffsets:
     """Offsets in a local file (``LocalFileOffsetStore``)."""
 
-    def __init__(self, folder: Path, client_id: str, group: str) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        client_id: str,
+        group: str,
+        on_failure: FailureCallback | None = None,
+    ) -> None:
+        """``on_failure``: told when the file can't be written."""
+        self._on_failure = on_failure
         self.table = OffsetTable()
         self.path = folder / client_id / group / "offsets.json"
 
@@ -235,7 +246,9 @@ class LocalOffsets:
         try:
             self._write({**self._read(), **changed})
         except (OSError, ClientError) as error:
-            _log.warning("offsets were not stored in %s: %s", self.path, error)
+            what = f"offsets were not stored in {self.path}"
+            _log.warning("%s: %s", what, error)
+            notify_failure(self._on_failure, what, error)
 
     def _read(self) -> dict[MessageQueue, int]:
         """What the file says, else its backup; nothing when neither is there; ClientError: both are
@@ -274,14 +287,21 @@ def stored_offsets(
 ) -> StoredOffsets:
     """Where RocketMQ keeps the offsets of a member: in a file of its own when broadcasting."""
     if settings.message_model is MessageModel.BROADCASTING:
-        return LocalOffsets(settings.local_offset_folder, own_id, group)
+        return LocalOffsets(settings.local_offset_folder, own_id, group, settings.on_failure)
     return BrokerOffsets(cluster, group)
 
 
 class CustomOffsets:
     """Keeps a member's offsets in an :class:`OffsetStorage`."""
 
-    def __init__(self, storage: OffsetStorage, namespace: str) -> None:
+    def __init__(
+        self,
+        storage: OffsetStorage,
+        namespace: str,
+        on_failure: FailureCallback | None = None,
+    ) -> None:
+        """``on_failure``: told of what the storage raises."""
+        self._on_failure = on_failure
         self.table = OffsetTable()
         self._storage = storage
         self._namespace = namespace
@@ -311,7 +331,8 @@ class CustomOffsets:
         try:
             await _call(self._storage.store, changed)
         except KeroloxError as error:
-            _log.warning("offsets of %d queues were not stored: %s", len(changed), error)
+            what = f"offsets of {len(changed)} queues were not stored"
+            note_failure(self._on_failure, _log, what, error)
 
 
 async def _call(function: Callable[..., object], argument: object) -> object:

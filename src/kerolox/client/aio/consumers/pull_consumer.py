@@ -15,16 +15,17 @@ from typing import TYPE_CHECKING
 
 from kerolox import clock
 from kerolox.client.aio.client import Client
+from kerolox.client.aio.consumer_settings import PullConsumerSettings, PushConsumerSettings
 from kerolox.client.aio.consumers.offset_store import StoredOffsets, stored_offsets
 from kerolox.client.aio.consumers.push.send_back import SendBacks
 from kerolox.client.aio.consumers.sharing import share_of
 from kerolox.client.aio.consumers.stacks import asked_stacks
 from kerolox.client.aio.network.instance import HEARTBEAT_FIRST_MS, Member
-from kerolox.client.aio.settings import PullConsumerSettings, PushConsumerSettings
 from kerolox.client.core.checking import checked
 from kerolox.client.core.consuming.pull import PullResult, pull_request, pull_result
 from kerolox.client.core.consuming.rebalance import strategy_of
 from kerolox.client.core.consuming.subscribing import wanted
+from kerolox.client.core.failures import notify_failure
 from kerolox.client.core.heartbeat import (
     ConsumerFacts,
     running_info_body,
@@ -118,8 +119,10 @@ class PullConsumer(Client):
         try:
             async with asyncio.timeout(OFFSETS_SECONDS_MAX):
                 await self._persist(wait=True)
-        except TimeoutError:
-            _log.warning("not all offsets of group %s were stored in time", self.group)
+        except TimeoutError as error:
+            what = f"not all offsets of group {self.group} were stored in time"
+            _log.warning("%s", what)
+            notify_failure(self.settings.on_failure, what, error)
         await self._instance.unregister_client(self, cluster)
 
     async def pull(
@@ -183,7 +186,7 @@ class PullConsumer(Client):
         if hooks:
             shown = queue_without_namespace(self._namespace, queue)
             context = ConsumeContext(self.group, self._namespace, shown, result.messages)
-            run_around_pull(hooks, context)
+            run_around_pull(hooks, context, self.settings.on_failure)
         return result
 
     # -- offsets ----------------------------------------------------------------------------------

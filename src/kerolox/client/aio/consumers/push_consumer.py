@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, NamedTuple, Self
 
 from kerolox import clock
 from kerolox.client.aio.client import Client
+from kerolox.client.aio.consumer_settings import PushConsumerSettings
 from kerolox.client.aio.consumers.broker_requests import ConsumerView, answer_broker
 from kerolox.client.aio.consumers.consume_tracing import consume_tracing
 from kerolox.client.aio.consumers.membership import check_subscription
@@ -48,7 +49,6 @@ from kerolox.client.aio.consumers.queue_events import (
 )
 from kerolox.client.aio.consumers.sharing import keep_balanced
 from kerolox.client.aio.network.instance import Member
-from kerolox.client.aio.settings import PushConsumerSettings
 from kerolox.client.core.checking import checked
 from kerolox.client.core.consuming.outcome import Outcome
 from kerolox.client.core.consuming.rebalance import strategy_of
@@ -130,7 +130,7 @@ class PushConsumer(Client):
         )
         self._reading_group = self.group
         self._assignments: dict[MessageQueue, Assignment] = {}
-        self._events = QueueEvents(self._namespace)
+        self._events = QueueEvents(self._namespace, self.settings.on_failure)
         self._stream = MessageStream(60 * self.settings.consume_timeout_minutes)
         self._rebalance_wanted = asyncio.Event()
         self._rebalancing = asyncio.Lock()
@@ -213,7 +213,7 @@ class PushConsumer(Client):
             ordered: as for :meth:`subscribe`; behind one that fails all come again.
             expression_type: as for :meth:`subscribe`.
         """
-        one_by_one = EachMessage(listener)
+        one_by_one = EachMessage(listener, self.settings.on_failure)
         self.subscribe(
             topic, expression, one_by_one, ordered=ordered, expression_type=expression_type
         )
@@ -416,7 +416,9 @@ class PushConsumer(Client):
 
     def _stored_offsets(self, cluster: Cluster) -> OffsetStore:
         if self.settings.offset_store is not None:
-            return CustomOffsets(self.settings.offset_store, self._namespace)
+            return CustomOffsets(
+                self.settings.offset_store, self._namespace, self.settings.on_failure
+            )
         return stored_offsets(self.settings, cluster, self._own.client_id, self.group)
 
     @property
@@ -436,6 +438,7 @@ class PushConsumer(Client):
                 settings.rebalance_interval_ms,
                 self.rebalance,
                 self._running.rebalancing.is_behind,
+                settings.on_failure,
             )
         )
 

@@ -9,11 +9,14 @@ from typing import TYPE_CHECKING, TypeVar
 
 from kerolox.client.aio.user_code import call_user
 from kerolox.client.core.consuming.rebalance import QueueChange
+from kerolox.client.core.failures import note_failure, notify_failure
 from kerolox.client.core.namespaces import queue_without_namespace, without_namespace
 from kerolox.message import MessageQueue
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+
+    from kerolox.client.core.failures import FailureCallback
 
 CALLBACK_SECONDS_MAX = 5.0
 """A rebalance waits so long for a callback, then it goes on without."""
@@ -31,8 +34,10 @@ _log = logging.getLogger(__name__)
 class QueueEvents:
     """The callbacks of one consumer."""
 
-    def __init__(self, namespace: str) -> None:
+    def __init__(self, namespace: str, on_failure: FailureCallback | None = None) -> None:
+        """``on_failure``: told of what they raise."""
         self._namespace = namespace
+        self._on_failure = on_failure
         self.on_assigned: list[QueuesCallback] = []
         self.on_revoked: list[QueuesCallback] = []
         self.on_change: list[QueueChangeCallback] = []
@@ -52,7 +57,7 @@ class QueueEvents:
         if self.on_change:
             shown = without_namespace(self._namespace, topic)
             change = QueueChange(shown, self._shown(everything), self._shown(ours))
-            await call_all(self.on_change, change)
+            await call_all(self.on_change, change, on_failure=self._on_failure)
 
     def _shown(self, queues: Iterable[MessageQueue]) -> list[MessageQueue]:
         return sorted(queue_without_namespace(self._namespace, queue) for queue in queues)
@@ -64,22 +69,26 @@ class QueueEvents:
         seconds: float | None = None,
     ) -> None:
         if callbacks and queues:
-            await call_all(callbacks, queues, seconds)
+            await call_all(callbacks, queues, seconds, on_failure=self._on_failure)
 
 
 async def call_all(
     callbacks: Sequence[Callable[[_Argument], Awaitable[None] | None]],
     argument: _Argument,
     seconds: float | None = None,
+    *,
+    on_failure: FailureCallback | None = None,
 ) -> None:
-    """Call each in turn, each for at most so long; failures are logged."""
+    """Call each in turn, each for at most so long; failures are logged and told."""
     limit = CALLBACK_SECONDS_MAX if seconds is None else seconds
     for callback in list(callbacks):
         name = getattr(callback, "__qualname__", repr(callback))
         try:
             async with asyncio.timeout(limit):
                 await call_user(callback, argument)
-        except TimeoutError:
-            _log.warning("callback %s takes more than %.1f s", name, limit)
-        except Exception:
-            _log.exception("callback %s failed", name)
+        except TimeoutError as error:
+            what = f"callback {name} takes more than {limit:.1f} s"
+            _log.warning("%s", what)
+            notify_failure(on_failure, what, error)
+        except Exception as error:
+            note_failure(on_failure, _log, f"callback {name} failed", error)

@@ -7,6 +7,7 @@ import logging
 from typing import TYPE_CHECKING
 
 from kerolox.client.core.consuming.rebalance import allocate
+from kerolox.client.core.failures import note_failure
 from kerolox.client.core.routes import subscribe_queues
 from kerolox.errors import ClientError
 from kerolox.protocol.names import RETRY_PREFIX
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
 
     from kerolox.client.aio.network.cluster import Cluster
     from kerolox.client.core.consuming.rebalance import AllocationStrategy
+    from kerolox.client.core.failures import FailureCallback
     from kerolox.message import MessageQueue
 
 REBALANCE_RETRY_SECONDS = 0.5
@@ -66,6 +68,7 @@ async def keep_balanced(
     interval_ms: int,
     rebalance: Callable[[], Awaitable[None]],
     is_behind: Callable[[], bool],
+    on_failure: FailureCallback | None = None,
 ) -> None:
     """Rebalance for ever: when it is wanted, else after an interval.
 
@@ -76,6 +79,7 @@ async def keep_balanced(
         rebalance: what to do; what it raises is logged.
         is_behind: something failed or has no route. It is tried sooner, ever less often while it
             stays so.
+        on_failure: told of what ``rebalance`` raises.
     """
     most, soon = interval_ms / 1000, REBALANCE_RETRY_SECONDS
     while True:
@@ -90,5 +94,5 @@ async def keep_balanced(
         wanted.clear()
         try:
             await rebalance()
-        except Exception:
-            _log.exception("rebalance of group %s failed", group)
+        except Exception as error:
+            note_failure(on_failure, _log, f"rebalance of group {group} failed", error)

@@ -15,8 +15,8 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, NamedTuple, Self
 
 from kerolox.client.aio.client import Client
+from kerolox.client.aio.consumer_settings import SimpleConsumerSettings
 from kerolox.client.aio.network.instance import Member
-from kerolox.client.aio.settings import SimpleConsumerSettings
 from kerolox.client.core.checking import checked
 from kerolox.client.core.consuming.popping import (
     Popped,

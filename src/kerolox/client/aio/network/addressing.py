@@ -12,11 +12,13 @@ from typing import TYPE_CHECKING
 
 from kerolox.client.aio.network.identity import name_servers_of
 from kerolox.client.core.addressing import address_of_answer, address_server_url
+from kerolox.client.core.failures import notify_failure
 from kerolox.client.threads import to_thread
 from kerolox.errors import ConfigError
 
 if TYPE_CHECKING:
     from kerolox.client.aio.settings import ClientSettings
+    from kerolox.client.core.failures import FailureCallback
 
 ADDRESS_FIRST_MS, ADDRESS_INTERVAL_MS = 10_000, 120_000
 """When after the start it is asked again for the first time, and how often then."""
@@ -33,8 +35,10 @@ _log = logging.getLogger(__name__)
 class AddressServer:
     """A web server that knows the name servers."""
 
-    def __init__(self, url: str) -> None:
+    def __init__(self, url: str, on_failure: FailureCallback | None = None) -> None:
+        """``on_failure``: told of answers that don't come."""
         self.url = url
+        self._on_failure = on_failure
 
     async def fetch(self) -> tuple[str, ...]:
         """The name servers; none when that could not be found out, which is logged."""
@@ -47,7 +51,9 @@ class AddressServer:
                 raise ConfigError("the answer is empty")
             return name_servers_of(addresses)
         except (OSError, HTTPException, ValueError, ConfigError) as error:
-            _log.warning("no name servers from %s: %s", self.url, error)
+            what = f"no name servers from {self.url}"
+            _log.warning("%s: %s", what, error)
+            notify_failure(self._on_failure, what, error)
             return ()
 
     def _get(self) -> str:
@@ -73,4 +79,4 @@ def sources_of(
     if given:
         return given, None
     url = address_server_url(domain, settings.name_server_subgroup, settings.unit_name)
-    return (), AddressServer(url)
+    return (), AddressServer(url, settings.on_failure)

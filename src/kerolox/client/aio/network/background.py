@@ -6,10 +6,12 @@ import asyncio
 import logging
 from typing import TYPE_CHECKING
 
-from kerolox.errors import KeroloxError
+from kerolox.client.core.failures import note_failure
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
+
+    from kerolox.client.core.failures import FailureCallback
 
 _log = logging.getLogger(__name__)
 
@@ -17,7 +19,9 @@ _log = logging.getLogger(__name__)
 class PeriodicTasks:
     """Periodic tasks of one client; they end with :meth:`stop`."""
 
-    def __init__(self) -> None:
+    def __init__(self, on_failure: FailureCallback | None = None) -> None:
+        """``on_failure``: told of what fails."""
+        self._on_failure = on_failure
         self._tasks: set[asyncio.Task[None]] = set()
 
     def every(
@@ -33,7 +37,7 @@ class PeriodicTasks:
         async def loop() -> None:
             await asyncio.sleep((interval_ms if first_ms is None else first_ms) / 1000)
             while True:
-                await _run(action, what)
+                await self._run(action, what)
                 await asyncio.sleep(interval_ms / 1000)
 
         self.start(loop())
@@ -43,7 +47,7 @@ class PeriodicTasks:
 
         async def wait() -> None:
             await asyncio.sleep(after_ms / 1000)
-            await _run(action, what)
+            await self._run(action, what)
 
         self.start(wait())
 
@@ -65,11 +69,8 @@ class PeriodicTasks:
         """Cancel all and wait until they are gone."""
         await asyncio.gather(*self.cancel(), return_exceptions=True)
 
-
-async def _run(action: Callable[[], Awaitable[None]], what: str) -> None:
-    try:
-        await action()
-    except KeroloxError as error:
-        _log.warning("%s failed: %s", what, error)
-    except Exception:
-        _log.exception("%s failed", what)
+    async def _run(self, action: Callable[[], Awaitable[None]], what: str) -> None:
+        try:
+            await action()
+        except Exception as error:
+            note_failure(self._on_failure, _log, f"{what} failed", error)

@@ -19,6 +19,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, TypeVar
 
 from kerolox.client.aio.network.access import Access, no_address, no_route
+from kerolox.client.core.failures import note_failure
 from kerolox.client.core.routes import MASTER_ID, TopicRoute
 from kerolox.errors import (
     AccessDeniedError,
@@ -38,6 +39,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Iterable, Iterator, Mapping
 
     from kerolox.client.aio.network.addressing import AddressServer
+    from kerolox.client.core.failures import FailureCallback
     from kerolox.security.credentials import Credentials
     from kerolox.security.tls import Tls
 
@@ -67,6 +69,7 @@ class Cluster(Access):
         tls: Tls = False,
         serialize_type: SerializeType = SerializeType.JSON,
         on_route: RouteListener | None = None,
+        on_failure: FailureCallback | None = None,
     ) -> None:
         """Nothing is connected yet.
 
@@ -81,6 +84,7 @@ class Cluster(Access):
             tls: how connections are encrypted; False: they are not.
             serialize_type: of the headers of requests.
             on_route: told of each route that a name server gives.
+            on_failure: told of what fails in the background.
         """
         super().__init__(
             RemotingClient(
@@ -98,6 +102,8 @@ class Cluster(Access):
         self.routes: dict[str, TopicRoute] = {}
         self.address_server = address_server
         self._on_route = on_route
+        self.on_failure = on_failure
+        """See ``ClientSettings.on_failure``."""
         self._fetching: dict[str, asyncio.Task[TopicRoute | None]] = {}
         self._addresses: dict[str, dict[int, str]] = {}
         self._missed: dict[str, int] = {}
@@ -327,7 +333,8 @@ class Cluster(Access):
                     ahead=True,
                 )
             except KeroloxError as error:
-                _log.warning("request %d to %s failed: %s", code, address, error)
+                what = f"request {code} to {address} failed"
+                note_failure(self.on_failure, _log, what, error)
 
         addresses = self.broker_addresses(topics, masters_only=masters_only, but_not=but_not)
         await asyncio.gather(*(send(address) for address in addresses))

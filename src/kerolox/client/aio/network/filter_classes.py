@@ -8,6 +8,7 @@ import random
 import zlib
 from typing import TYPE_CHECKING
 
+from kerolox.client.core.failures import note_failure
 from kerolox.errors import ClientError, KeroloxError
 from kerolox.protocol.codes import RequestCode
 from kerolox.protocol.names import CONSUME_PASSIVELY
@@ -76,4 +77,5 @@ async def _upload(cluster: Cluster, address: str, group: str, subscription: Subs
     try:
         await cluster.ask(address, code, fields, body=source)
     except KeroloxError as error:
-        _log.warning("filter class %s to %s failed: %s", subscription.expression, address, error)
+        what = f"filter class {subscription.expression} to {address} failed"
+        note_failure(cluster.on_failure, _log, what, error)

@@ -11,8 +11,7 @@ from __future__ import annotations
 import asyncio
 import weakref
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from kerolox import owners
 from kerolox.client.aio.network.addressing import ADDRESS_FIRST_MS, ADDRESS_INTERVAL_MS
@@ -39,8 +38,7 @@ HEARTBEAT_FIRST_MS = 1_000
 """When after its start brokers hear of a member that does not send them heartbeats itself."""
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Member:
+class Member(NamedTuple):
     """A producer or consumer, as its instance sees it."""
 
     group: str
@@ -90,7 +88,7 @@ class ClientInstance:
         """By holder, from its start on: no other member may take the group."""
         self._members: list[Member] = []
         """Those that brokers hear of."""
-        self._background = PeriodicTasks()
+        self._background = self._new_background()
         self._finding: asyncio.Task[None] | None = None
 
     # -- open and close ---------------------------------------------------------------------------
@@ -129,6 +127,7 @@ class ClientInstance:
             tls=settings.tls,
             serialize_type=settings.header_encoding,
             on_route=self._learned,
+            on_failure=settings.on_failure,
         )
         every = self._background.every
         every(settings.route_poll_interval_ms, self.poll, "route poll")
@@ -175,15 +174,18 @@ class ClientInstance:
         self._claims.clear()
         self._members.clear()
         self._cluster = self._finding = None
-        self._background = PeriodicTasks()
+        self._background = self._new_background()
 
     def is_last(self, holder: object) -> bool:
         """Nobody but this one uses it."""
         return self._holders.keys() <= {holder}
 
+    def _new_background(self) -> PeriodicTasks:
+        return PeriodicTasks(self.settings.on_failure)
+
     def _detach(self) -> list[asyncio.Task[None]]:
         """Whoever opens it from now on gets connections of its own; the tasks that end."""
-        background, self._background = self._background, PeriodicTasks()
+        background, self._background = self._background, self._new_background()
         self._cluster = self._finding = None
         return background.cancel()
 

@@ -200,7 +200,9 @@ class Delivery:
         context = None
         if self._hooks:
             context = self._context(outgoing, target, address, is_oneway=True)
-            run_hooks((hook.before_send for hook in self._hooks), context)
+            run_hooks(
+                (hook.before_send for hook in self._hooks), context, self._settings.on_failure
+            )
             outgoing = context.message
         request = self._header.request(outgoing, target.queue_id, clock.now_ms(), oneway=True)
         try:
@@ -213,7 +215,7 @@ class Delivery:
                 raise clear from error
             raise
         if context is not None:
-            run_hooks((hook.after_send for hook in self._hooks), context)
+            run_hooks((hook.after_send for hook in self._hooks), context, self._settings.on_failure)
 
     def choose(self, plan: Plan, tried: Sequence[str]) -> MessageQueue:
         """The queue of the next try, given the brokers of those before."""
@@ -272,7 +274,7 @@ class Delivery:
         """One try of a send with hooks around it."""
         hooks = self._hooks
         context = self._context(outgoing, target, address)
-        run_hooks((hook.before_send for hook in hooks), context)
+        run_hooks((hook.before_send for hook in hooks), context, self._settings.on_failure)
         outgoing = context.message
         request = self._header.request(outgoing, target.queue_id, clock.now_ms())
         try:
@@ -282,7 +284,7 @@ class Delivery:
             context.error = error
             raise
         finally:
-            run_hooks((hook.after_send for hook in hooks), context)
+            run_hooks((hook.after_send for hook in hooks), context, self._settings.on_failure)
         return context.result
 
     def _context(

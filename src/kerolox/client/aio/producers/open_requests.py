@@ -11,12 +11,14 @@ import logging
 from typing import TYPE_CHECKING, NamedTuple
 
 from kerolox import clock
+from kerolox.client.core.failures import note_failure
 from kerolox.client.core.sending.request_reply import pushed_reply
 from kerolox.errors import ClientError, RemoteProtocolError, RequestTimeoutError
 from kerolox.message import PropertyKey
 from kerolox.protocol.codes import ResponseCode
 
 if TYPE_CHECKING:
+    from kerolox.client.core.failures import FailureCallback
     from kerolox.errors import KeroloxError
     from kerolox.message import MessageExt
     from kerolox.protocol.command import RemotingCommand
@@ -40,7 +42,9 @@ class _Open(NamedTuple):
 class OpenRequests:
     """Requests by correlation id, each with a future for its reply. Use it in one event loop."""
 
-    def __init__(self) -> None:
+    def __init__(self, on_failure: FailureCallback | None = None) -> None:
+        """``on_failure``: told of replies that can't be read."""
+        self._on_failure = on_failure
         self._open: dict[str, _Open] = {}
         self._timers: dict[str, asyncio.TimerHandle] = {}
         self._next_check = 0.0
@@ -113,7 +117,7 @@ class OpenRequests:
         try:
             reply = pushed_reply(command, now_ms=clock.now_ms())
         except RemoteProtocolError as error:
-            _log.warning("from %s: %s", address, error)
+            note_failure(self._on_failure, _log, f"from {address}", error)
             return command.response(
                 ResponseCode.SYSTEM_ERROR, f"process reply message fail: {error}"
             )

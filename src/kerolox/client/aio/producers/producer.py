@@ -120,7 +120,7 @@ class Producer(Client):
         )
         self._plans = Plans(self.settings)
         self._timers = BrokerTimers()
-        self._requests = OpenRequests()
+        self._requests = OpenRequests(self.settings.on_failure)
         self._reply_topics: dict[str, frozenset[str]] = {}
         self._faults: LatencyFaults | None = None
         if self.settings.latency_fault_enable:
@@ -156,6 +156,7 @@ class Producer(Client):
         made = TraceDispatcher(
             lambda: trace_producer(Producer, group, "PRODUCE", name_servers, self.settings),
             self.settings.trace_topic,
+            self.settings.on_failure,
         )
         hook = made.hook(self._ids)
         self._send_hooks += (hook,)

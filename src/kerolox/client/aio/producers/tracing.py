@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from kerolox import clock
 from kerolox.client.aio.settings import ClientSettings, ProducerSettings
+from kerolox.client.core.failures import note_failure, notify_failure
 from kerolox.client.core.tracing.trace import TRACE_MESSAGE_BYTES_MAX, TraceBatch, TraceSegment
 from kerolox.client.core.tracing.trace_hook import TraceHook
 from kerolox.errors import KeroloxError
@@ -24,6 +25,7 @@ from kerolox.protocol.names import GROUP_CHARACTERS_MAX, TRACE_TOPIC
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from kerolox.client.core.failures import FailureCallback
     from kerolox.client.core.sending.unique_id import UniqueIdFactory
     from kerolox.client.core.tracing.trace import TraceRecord
 
@@ -61,6 +63,7 @@ def trace_settings(settings: ClientSettings) -> ProducerSettings:
         name_server_domain=settings.name_server_domain,
         name_server_subgroup=settings.name_server_subgroup,
         rpc_hook=settings.rpc_hook,
+        on_failure=settings.on_failure,
         credentials=settings.credentials,
         tls=settings.tls,
         serialize_type=settings.serialize_type,
@@ -101,13 +104,20 @@ class TraceSender(Protocol):
 class TraceDispatcher:
     """Takes trace records and has them sent."""
 
-    def __init__(self, make_producer: Callable[[], TraceSender], topic: str = TRACE_TOPIC) -> None:
+    def __init__(
+        self,
+        make_producer: Callable[[], TraceSender],
+        topic: str = TRACE_TOPIC,
+        on_failure: FailureCallback | None = None,
+    ) -> None:
         """Nothing runs yet.
 
         Args:
             make_producer: makes the producer that sends traces; it must not trace itself.
             topic: where they go.
+            on_failure: told of traces that are not sent.
         """
+        self._on_failure = on_failure
         self._make_producer = make_producer
         self._topic = topic
         self._producer: TraceSender | None = None
@@ -164,7 +174,7 @@ class TraceDispatcher:
             producer = self._make_producer()
             await producer.start()
         except KeroloxError as error:
-            _log.warning("traces are not sent: %s", error)
+            note_failure(self._on_failure, _log, "traces are not sent", error)
             return
         self._producer = producer
         self._task = asyncio.ensure_future(self._run(producer))
@@ -220,6 +230,9 @@ class TraceDispatcher:
             level = logging.DEBUG if self._is_failing else logging.WARNING
             self._is_failing = True
             self.dropped += batch.records
-            _log.log(level, "%d traces are not sent: %s", batch.records, error)
+            what = f"{batch.records} traces are not sent"
+            _log.log(level, "%s: %s", what, error)
+            if level == logging.WARNING:
+                notify_failure(self._on_failure, what, error)
         else:
             self._is_failing = False

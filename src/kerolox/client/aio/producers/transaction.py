@@ -16,6 +16,7 @@ from kerolox.client.aio.producers.open_transaction import Transaction
 from kerolox.client.aio.producers.producer import Producer
 from kerolox.client.aio.user_code import call_user, run_user
 from kerolox.client.core.checking import checked
+from kerolox.client.core.failures import note_failure, notify_failure
 from kerolox.client.core.hooks import EndTransactionContext, run_hooks
 from kerolox.client.core.namespaces import with_namespace, without_namespace
 from kerolox.client.core.sending.send import OutgoingMessage, SendResult, SendStatus
@@ -175,9 +176,8 @@ class TransactionProducer(Producer):
                 address, request, timeout_seconds=self.settings.send_timeout_ms / 1000
             )
         except KeroloxError as error:
-            _log.warning(
-                "end of %s is not reported, the broker will ask: %s", sent.message_id, error
-            )
+            what = f"end of {sent.message_id} is not reported, the broker will ask"
+            note_failure(self.settings.on_failure, _log, what, error)
 
     def _run_end_hooks(
         self,
@@ -199,7 +199,9 @@ class TransactionProducer(Producer):
             state,
             is_from_check,
         )
-        run_hooks((hook.end_transaction for hook in self._end_hooks), context)
+        run_hooks(
+            (hook.end_transaction for hook in self._end_hooks), context, self.settings.on_failure
+        )
 
     # -- checks ---------------------------------------------------------------------------------
     async def _asked(
@@ -234,7 +236,9 @@ class TransactionProducer(Producer):
         try:
             state = _outcome(await call_user(self._check, message))
         except Exception as error:
-            _log.exception("check of message %s failed", half.message_id)
+            what = f"check of message {half.message_id} failed"
+            _log.exception("%s", what)
+            notify_failure(self.settings.on_failure, what, error)
             remark = f"{type(error).__name__}: {error}"
         if self._end_hooks:
             topic = with_namespace(self._namespace, message.topic)

@@ -16,6 +16,7 @@ from kerolox.client.core.consuming.flow import FlowLimits
 from kerolox.client.core.consuming.lite_pull import LitePull, LiteQueue
 from kerolox.client.core.consuming.rebalance import queue_changes, strategy_of
 from kerolox.client.core.consuming.subscribing import Versions, wanted
+from kerolox.client.core.failures import note_failure, notify_failure
 from kerolox.client.core.heartbeat import ConsumerFacts
 from kerolox.client.core.life import OFFSETS_SECONDS_MAX
 from kerolox.errors import ClientError, KeroloxError
@@ -25,11 +26,11 @@ from kerolox.protocol.names import CONSUME_ACTIVELY
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable
 
+    from kerolox.client.aio.consumer_settings import LitePullConsumerSettings
     from kerolox.client.aio.network.background import PeriodicTasks
     from kerolox.client.aio.network.cluster import Cluster
     from kerolox.client.aio.network.instance import ClientInstance
     from kerolox.client.aio.query import ClusterQueries
-    from kerolox.client.aio.settings import LitePullConsumerSettings
     from kerolox.client.core.routes import TopicRoute
     from kerolox.filter.tags import Subscription
     from kerolox.message import MessageQueue
@@ -76,7 +77,7 @@ class LiteMember:
         self.kind = ""
         self.subscriptions: dict[str, Subscription] = {}
         self._versions = Versions()
-        self.events = QueueEvents(namespace)
+        self.events = QueueEvents(namespace, settings.on_failure)
         self.rebalance_wanted = asyncio.Event()
         self.start_ms = 0
         self._unsubscribed: set[str] = set()
@@ -177,8 +178,10 @@ class LiteMember:
             try:
                 async with asyncio.timeout(OFFSETS_SECONDS_MAX):
                     await self._offsets.persist(owned, wait=True)
-            except TimeoutError:
-                _log.warning("not all offsets of group %s were stored in time", self._group)
+            except TimeoutError as error:
+                what = f"not all offsets of group {self._group} were stored in time"
+                _log.warning("%s", what)
+                notify_failure(self._settings.on_failure, what, error)
         self._cluster = self._instance = self._pulling = None
         if instance is not None:
             await instance.unregister_client(self._client, cluster)
@@ -282,7 +285,8 @@ class LiteMember:
             share = await share_of(cluster, self._group, topic, strategy, self.send_heartbeat)
         except KeroloxError as error:
             self._is_unbalanced = True
-            _log.warning("rebalance of topic %s failed: %s", topic, error)
+            what = f"rebalance of topic {topic} failed"
+            note_failure(self._settings.on_failure, _log, what, error)
             share = None
         return [q for q in self.machine.queues if q.topic == topic] if share is None else share
 

@@ -11,15 +11,16 @@ from typing import TYPE_CHECKING
 from kerolox.client.core.consuming.flow import is_flow_control
 from kerolox.client.core.consuming.lite_pull import Wait
 from kerolox.client.core.consuming.pull import PullStatus, pull_request, pull_result
+from kerolox.client.core.failures import note_failure
 from kerolox.client.core.routes import MASTER_ID
 from kerolox.errors import KeroloxError, TopicNotFoundError
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable
 
+    from kerolox.client.aio.consumer_settings import LitePullConsumerSettings
     from kerolox.client.aio.network.background import PeriodicTasks
     from kerolox.client.aio.network.cluster import Cluster
-    from kerolox.client.aio.settings import LitePullConsumerSettings
     from kerolox.client.core.consuming.lite_pull import LitePull, LiteQueue
     from kerolox.filter.tags import Subscription
     from kerolox.message import MessageQueue
@@ -126,18 +127,21 @@ class LitePulling:
             try:
                 pause = await self._step(item, step, woken)
             except KeroloxError as error:
-                _log.warning("pull of %s failed: %s", item.queue, error)
+                self._note_failure(f"pull of {item.queue} failed", error)
                 pause = self._settings.pull_error_delay_ms / 1000
                 if is_flow_control(error):
                     pause = FLOW_CONTROL_SECONDS
                 elif isinstance(error, TopicNotFoundError):
                     # A slave may hear of a topic later than its clients.
                     item.was_gone = item.broker_id == MASTER_ID
-            except Exception:
-                _log.exception("pull of %s failed", item.queue)
+            except Exception as error:
+                self._note_failure(f"pull of {item.queue} failed", error)
                 pause = self._settings.pull_error_delay_ms / 1000
             if pause:
                 await asyncio.sleep(pause)
+
+    def _note_failure(self, what: str, error: Exception) -> None:
+        note_failure(self._settings.on_failure, _log, what, error)
 
     async def _step(self, item: LiteQueue, step: int | Wait, woken: asyncio.Event) -> float:
         """One pull, or what has to be before it; how many seconds to pause after it."""
@@ -156,7 +160,7 @@ class LitePulling:
         try:
             offset, is_stored = await self._start_of(item.queue)
         except KeroloxError as error:
-            _log.warning("start of %s is unknown, trying again later: %s", item.queue, error)
+            self._note_failure(f"start of {item.queue} is unknown, trying again later", error)
             return START_RETRY_SECONDS
         self._machine.located(item, epoch, offset, is_stored=is_stored)
         return 0.0

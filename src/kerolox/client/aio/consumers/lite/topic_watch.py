@@ -6,6 +6,7 @@ import logging
 from typing import TYPE_CHECKING
 
 from kerolox.client.aio.consumers.queue_events import QueuesCallback, call_all
+from kerolox.client.core.failures import note_failure
 from kerolox.client.core.namespaces import queue_without_namespace
 from kerolox.client.core.routes import subscribe_queues
 from kerolox.errors import KeroloxError
@@ -36,7 +37,8 @@ class TopicWatch:
         try:
             route = await cluster.refresh(topic)
         except KeroloxError as error:
-            _log.warning("queues of topic %s are unknown: %s", topic, error)
+            what = f"queues of topic {topic} are unknown"
+            note_failure(cluster.on_failure, _log, what, error)
             return
         if route is None:
             return
@@ -45,4 +47,4 @@ class TopicWatch:
         callback = self.callbacks.get(topic)
         if callback is not None and known not in (None, queues):
             shown = [queue_without_namespace(self._namespace, queue) for queue in queues]
-            await call_all([callback], shown)
+            await call_all([callback], shown, on_failure=cluster.on_failure)

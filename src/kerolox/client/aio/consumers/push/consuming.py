@@ -29,10 +29,10 @@ from kerolox.protocol.names import RETRY_PREFIX
 if TYPE_CHECKING:
     from collections.abc import Coroutine
 
+    from kerolox.client.aio.consumer_settings import PushConsumerSettings
     from kerolox.client.aio.consumers.offset_store import OffsetStore
     from kerolox.client.aio.consumers.push.send_back import SendBacks
     from kerolox.client.aio.consumers.push.stream import MessageStream
-    from kerolox.client.aio.settings import PushConsumerSettings
     from kerolox.client.core.consuming.ready import Ready
     from kerolox.codec.pulling import Pulled
 
@@ -64,8 +64,10 @@ class Consuming:
         self._send_backs = send_backs
         self._offsets = offsets
         self.stats: dict[str, TopicStats] = {}
-        self._workers = Workers(settings.consume_concurrency, self._consume, self._settle)
-        self._threaded = ThreadedCalls(self.running, self._ended_in_thread)
+        self._workers = Workers(
+            settings.consume_concurrency, self._consume, self._settle, settings.on_failure
+        )
+        self._threaded = ThreadedCalls(self.running, self._ended_in_thread, settings.on_failure)
         self._unsettled: list[Assignment] = []
         """Queues of which messages went well since the offsets were moved last."""
 

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from kerolox import clock
+from kerolox.client.core.failures import FailureCallback, notify_failure
 
 TRACEBACK_MS = 10_000
 """A failure of one kind, raised at one place, has its traceback at most once in so long."""
@@ -42,8 +43,11 @@ class FailureLog:
         self._now_ms = now_ms
         self._kinds: dict[tuple[object, ...], _Kind] = {}
 
-    def add(self, message_id: str, error: BaseException) -> None:
-        """A listener failed for a message."""
+    def add(
+        self, message_id: str, error: BaseException, on_failure: FailureCallback | None = None
+    ) -> None:
+        """A listener failed for a message; ``on_failure`` is told of each failure."""
+        notify_failure(on_failure, f"listener failed for message {message_id}", error)
         now = self._now_ms()
         key = _place(error)
         kind = self._kinds.get(key)

@@ -27,7 +27,8 @@ from kerolox.message import MessageExt, MessageQueue, PropertyKey, note_consume_
 from kerolox.protocol.names import RETRY_PREFIX
 
 if TYPE_CHECKING:
-    from kerolox.client.aio.settings import PushConsumerSettings
+    from kerolox.client.aio.consumer_settings import PushConsumerSettings
+    from kerolox.client.core.failures import FailureCallback
 
 REASONS_LOGGED_MAX = 16
 """Different reasons why bodies can't be read that are warned of, each once; and as many topics
@@ -51,10 +52,14 @@ a ConsumeStatus or an Outcome."""
 class EachMessage:
     """The listener that gives its messages one by one to another; each has its own outcome."""
 
-    __slots__ = ("listener",)
+    __slots__ = ("_on_failure", "listener")
 
-    def __init__(self, listener: OneMessageListener) -> None:
+    def __init__(
+        self, listener: OneMessageListener, on_failure: FailureCallback | None = None
+    ) -> None:
+        """``on_failure``: told of what it raises."""
         self.listener = listener
+        self._on_failure = on_failure
 
     async def __call__(self, messages: list[MessageExt]) -> ListenerResult:
         """The outcome of each message."""
@@ -66,7 +71,7 @@ class EachMessage:
         try:
             result = await call_user(self.listener, message)
         except Exception as error:
-            _failures.add(message.message_id, error)
+            _failures.add(message.message_id, error, self._on_failure)
             return ConsumeStatus.RECONSUME_LATER
         if result is None or isinstance(result, ConsumeStatus | Outcome):
             return result
@@ -135,7 +140,7 @@ class Listeners:
         """Messages are about to be consumed; what :meth:`end_hooks` needs."""
         shown = queue_without_namespace(self._namespace, queue)
         context = ConsumeContext(self._group, self._namespace, shown, messages)
-        run_hooks((hook.before_consume for hook in self._hooks), context)
+        run_hooks((hook.before_consume for hook in self._hooks), context, self._settings.on_failure)
         return context
 
     def end_hooks(
@@ -144,7 +149,7 @@ class Listeners:
         """They are consumed, or not."""
         context.return_type = return_type
         context.is_success = is_success
-        run_hooks((hook.after_consume for hook in self._hooks), context)
+        run_hooks((hook.after_consume for hook in self._hooks), context, self._settings.on_failure)
 
     async def _listen(
         self, messages: list[MessageExt]
@@ -168,7 +173,7 @@ class Listeners:
         if isinstance(error, asyncio.CancelledError):
             function = listener.listener if isinstance(listener, EachMessage) else listener
             error = cancelled_within(function, error)
-        _failures.add(messages[0].message_id, error)
+        _failures.add(messages[0].message_id, error, self._settings.on_failure)
         return all_failed(len(messages))
 
     def outcome(

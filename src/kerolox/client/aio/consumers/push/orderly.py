@@ -17,14 +17,15 @@ from kerolox.client.core.consuming.ordered.orderly_queue import (
     OrderlyQueue,
 )
 from kerolox.client.core.consuming.outcome import Outcome, WithoutListener
+from kerolox.client.core.failures import note_failure
 from kerolox.protocol.names import RETRY_PREFIX
 from kerolox.tasks import end_tasks
 
 if TYPE_CHECKING:
+    from kerolox.client.aio.consumer_settings import PushConsumerSettings
     from kerolox.client.aio.consumers.push.assignment import Assignment
     from kerolox.client.aio.consumers.push.consuming import Consuming
     from kerolox.client.aio.consumers.push.send_back import SendBacks
-    from kerolox.client.aio.settings import PushConsumerSettings
     from kerolox.codec.pulling import Pulled
     from kerolox.message import MessageExt
 
@@ -155,8 +156,9 @@ class Orderly:
                 await self._settle(assignment, queue, messages[:1], {0: outcome})
             else:
                 await self._listen(assignment, queue, messages)
-        except Exception:
-            _log.exception("consuming of %s failed", assignment.queue)
+        except Exception as error:
+            what = f"consuming of {assignment.queue} failed"
+            note_failure(self._settings.on_failure, _log, what, error)
             queue.put_back()
             queue.suspend(clock.steady_ms())
 

@@ -23,6 +23,7 @@ from kerolox.client.core.consuming.pull import (
     pull_request,
     pull_result,
 )
+from kerolox.client.core.failures import note_failure
 from kerolox.client.core.routes import MASTER_ID
 from kerolox.codec.pulling import pulled_of
 from kerolox.errors import (
@@ -37,12 +38,12 @@ from kerolox.message import MessageModel
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping
 
+    from kerolox.client.aio.consumer_settings import PushConsumerSettings
     from kerolox.client.aio.consumers.offset_store import OffsetStore
     from kerolox.client.aio.consumers.push.assignment import Assignment
     from kerolox.client.aio.consumers.push.consuming import Consuming
     from kerolox.client.aio.consumers.push.orderly import Orderly
     from kerolox.client.aio.network.cluster import Cluster
-    from kerolox.client.aio.settings import PushConsumerSettings
     from kerolox.codec.pulling import Pulled
     from kerolox.filter.tags import Subscription
     from kerolox.protocol.command import RemotingCommand
@@ -116,7 +117,7 @@ class Pulling:
             try:
                 delay = await self.pull_once(assignment)
             except KeroloxError as error:
-                _log.warning("pull of %s failed: %s", assignment.queue, error)
+                self._note_failure(assignment, error)
                 delay = settings.pull_error_delay_ms / 1000
                 if is_flow_control(error):
                     delay = FLOW_CONTROL_SECONDS
@@ -127,11 +128,15 @@ class Pulling:
                     assignment.was_gone = assignment.broker_id == MASTER_ID
                 elif not isinstance(error, BrokerError) and assignment.broker_id != MASTER_ID:
                     assignment.broker_id, delay = MASTER_ID, 0.0
-            except Exception:
-                _log.exception("pull of %s failed", assignment.queue)
+            except Exception as error:
+                self._note_failure(assignment, error)
                 delay = settings.pull_error_delay_ms / 1000
             if delay:
                 await asyncio.sleep(delay)
+
+    def _note_failure(self, assignment: Assignment, error: Exception) -> None:
+        what = f"pull of {assignment.queue} failed"
+        note_failure(self._settings.on_failure, _log, what, error)
 
     async def pull_once(self, assignment: Assignment) -> float:
         """One pull, or a wait for capacity; how many seconds to pause after it."""

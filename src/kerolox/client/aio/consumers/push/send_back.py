@@ -11,6 +11,7 @@ from kerolox.client.core.consuming.outcome import (
     Action,
     Outcome,
 )
+from kerolox.client.core.failures import note_failure
 from kerolox.client.core.namespaces import with_namespace
 from kerolox.client.core.sending.send import (
     OutgoingMessage,
@@ -28,8 +29,8 @@ from kerolox.protocol.names import AUTO_CREATE_TOPIC
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from kerolox.client.aio.consumer_settings import PushConsumerSettings
     from kerolox.client.aio.network.cluster import Cluster
-    from kerolox.client.aio.settings import PushConsumerSettings
 
 MAX_RECONSUME_TIMES = 16
 """Retries of a message when the settings leave it to RocketMQ."""
@@ -128,7 +129,8 @@ class SendBacks:
                 timeout_seconds=SEND_BACK_SECONDS_MAX,
             )
         except KeroloxError as error:
-            _log.warning("send-back of message %s failed: %s", message.message_id, error)
+            what = f"send-back of message {message.message_id} failed"
+            note_failure(self._settings.on_failure, _log, what, error)
             return False
         return True
 
@@ -175,6 +177,7 @@ class SendBacks:
             )
             send_result(response, outgoing.message_id, queue, address)
         except KeroloxError as error:
-            _log.warning("retry of message %s failed: %s", message.message_id, error)
+            what = f"retry of message {message.message_id} failed"
+            note_failure(self._settings.on_failure, _log, what, error)
             return False
         return True

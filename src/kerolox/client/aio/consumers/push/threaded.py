@@ -22,6 +22,7 @@ from kerolox import clock
 from kerolox.client.aio.consumers.push.listening import EachMessage
 from kerolox.client.aio.consumers.push.running import RunningListeners, note_call
 from kerolox.client.aio.user_code import raised_in_thread
+from kerolox.client.core.failures import note_failure
 from kerolox.message import MessageExt, note_consume_start
 
 if TYPE_CHECKING:
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
 
     from kerolox.client.aio.consumers.push.assignment import Assignment
     from kerolox.client.core.consuming.ready import Ready
+    from kerolox.client.core.failures import FailureCallback
 
 HANDED_OVER_MAX = 256
 """Calls that are handed over and not done with, beside those that may run."""
@@ -113,15 +115,18 @@ class ThreadedCalls:
         self,
         running: RunningListeners,
         done: Callable[[ThreadCall], Coroutine[object, object, None] | None],
+        on_failure: FailureCallback | None = None,
     ) -> None:
         """
         Args:
             running: each call counts there, from when it is handed over until it is done with.
             done: called in the loop with each call that has ended; what it gives is awaited before
                 the call is done with.
+            on_failure: told of what that raises.
         """
         self._running = running
         self._on_done = done
+        self._on_failure = on_failure
         self._loop = asyncio.get_running_loop()
         self._context = copy_context()
         self._waiting: deque[ThreadCall] = deque()
@@ -287,7 +292,8 @@ class ThreadedCalls:
     def _settled(self, call: ThreadCall, task: asyncio.Task[None]) -> None:
         self._tasks.discard(task)
         if not task.cancelled() and (error := task.exception()) is not None:
-            _log.error("consuming of %s failed", call.assignment.queue, exc_info=error)
+            what = f"consuming of {call.assignment.queue} failed"
+            note_failure(self._on_failure, _log, what, error)
         self._forget(call)
 
     def _forget(self, call: ThreadCall) -> None:

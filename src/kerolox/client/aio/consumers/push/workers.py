@@ -17,6 +17,7 @@ from kerolox import clock
 from kerolox.client.aio.consumers.push.assignment import Assignment
 from kerolox.client.aio.consumers.push.running import RunningListeners
 from kerolox.client.core.consuming.ready import Ready, ReadyList
+from kerolox.client.core.failures import FailureCallback, note_failure
 from kerolox.message import MessageExt
 
 WORKER_BACK_SECONDS = 1.0
@@ -39,6 +40,7 @@ class Workers:
         count: int,
         consume: Callable[[asyncio.Task[None], Ready[Assignment], int], Awaitable[None]],
         settle: Callable[[], None],
+        on_failure: FailureCallback | None = None,
     ) -> None:
         """
         Args:
@@ -46,12 +48,14 @@ class Workers:
             consume: runs listeners in a worker and does what follows from their outcomes, for at
                 least one call's messages of an entry, and until a time (``steady_ms``) at most.
             settle: called after an iteration of the event loop in which it was asked for.
+            on_failure: told of what ``consume`` raises.
         """
         self.running = RunningListeners()
         self.ready: ReadyList[Assignment] = ReadyList()
         self._count = count
         self._consume = consume
         self._settle = settle
+        self._on_failure = on_failure
         self._tasks: list[asyncio.Task[None]] = []
         self._parked: list[asyncio.Future[None]] = []
         self._coming: asyncio.Future[None] | None = None
@@ -127,8 +131,9 @@ class Workers:
                     if not self.is_closing:
                         self._replace_worker(entry.queue)
                     raise
-                except Exception:
-                    _log.exception("consuming of %s failed", entry.queue.queue)
+                except Exception as error:
+                    what = f"consuming of {entry.queue.queue} failed"
+                    note_failure(self._on_failure, _log, what, error)
                 if clock.steady_ms() > slice_ends_ms:
                     break
             if not self.is_closing:

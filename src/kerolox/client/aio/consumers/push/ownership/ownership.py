@@ -10,12 +10,14 @@ from kerolox import clock
 from kerolox.client.aio.consumers.offset_store import start_offset
 from kerolox.client.aio.consumers.push.assignment import Assignment
 from kerolox.client.core.consuming.ordered.locks import QueueLock
+from kerolox.client.core.failures import note_failure, notify_failure
 from kerolox.client.core.life import OFFSETS_SECONDS_MAX
 from kerolox.errors import KeroloxError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
+    from kerolox.client.aio.consumer_settings import PushConsumerSettings
     from kerolox.client.aio.consumers.offset_store import OffsetStore
     from kerolox.client.aio.consumers.push.orderly import Orderly
     from kerolox.client.aio.consumers.push.ownership.queue_locks import QueueLocks
@@ -23,7 +25,6 @@ if TYPE_CHECKING:
     from kerolox.client.aio.consumers.queue_events import QueueEvents
     from kerolox.client.aio.network.background import PeriodicTasks
     from kerolox.client.aio.query import ClusterQueries
-    from kerolox.client.aio.settings import PushConsumerSettings
     from kerolox.message import MessageQueue
 
 CALLBACK_SECONDS_AT_CLOSE = 1.0
@@ -142,7 +143,8 @@ class Ownership:
                 self._queries, self._offsets, queue, self._settings, self._start_ms
             )
         except KeroloxError as error:
-            _log.warning("start of %s is unknown, trying again later: %s", queue, error)
+            what = f"start of {queue} is unknown, trying again later"
+            note_failure(self._settings.on_failure, _log, what, error)
             return None
 
     async def give_up(
@@ -228,7 +230,8 @@ class Ownership:
         try:
             stored = await self._offsets.load(queue)
         except KeroloxError as error:
-            _log.warning("the offset of %s is unknown: %s", queue, error)
+            what = f"the offset of {queue} is unknown"
+            note_failure(self._settings.on_failure, _log, what, error)
             return True
         if stored > ours:
             return True
@@ -241,8 +244,10 @@ class Ownership:
         try:
             async with asyncio.timeout(OFFSETS_SECONDS_MAX):
                 await self._store_and_unlock()
-        except TimeoutError:
-            _log.warning("not all offsets were stored, or not all locks given up, in time")
+        except TimeoutError as error:
+            what = "not all offsets were stored, or not all locks given up, in time"
+            _log.warning("%s", what)
+            notify_failure(self._settings.on_failure, what, error)
 
     async def _store_and_unlock(self) -> None:
         await self._offsets.persist(list(self._assignments), wait=True)

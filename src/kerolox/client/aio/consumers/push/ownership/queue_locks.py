@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from kerolox import clock
 from kerolox.client.core.consuming.ordered.locks import lock_body, locked_queues
+from kerolox.client.core.failures import note_failure
 from kerolox.errors import ClientError, KeroloxError
 from kerolox.protocol.codes import RequestCode
 
@@ -47,7 +48,8 @@ class QueueLocks:
                 body = await self._ask(broker_name, RequestCode.LOCK_BATCH_MQ, wanted)
                 ours = locked_queues(body) & wanted
             except KeroloxError as error:
-                _log.warning("no answer to the locks of broker %s: %s", broker_name, error)
+                what = f"no answer to the locks of broker {broker_name}"
+                note_failure(self._cluster.on_failure, _log, what, error)
                 return
             held.update(dict.fromkeys(ours, asked_ms))
             refused.update(wanted - ours)
@@ -64,7 +66,8 @@ class QueueLocks:
                 await self._ask(broker_name, RequestCode.UNLOCK_BATCH_MQ, ours)
                 self.held -= ours
             except KeroloxError as error:
-                _log.warning("locks of broker %s were not given up: %s", broker_name, error)
+                what = f"locks of broker {broker_name} were not given up"
+                note_failure(self._cluster.on_failure, _log, what, error)
 
         await asyncio.gather(*(send(*each) for each in _by_broker(queues).items()))
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from kerolox import clock
 from kerolox.client.aio.consumers.sharing import share_of
 from kerolox.client.core.consuming.rebalance import AllocationStrategy, queue_changes
+from kerolox.client.core.failures import note_failure
 from kerolox.client.core.routes import subscribe_queues
 from kerolox.errors import KeroloxError
 
@@ -82,7 +83,8 @@ class Rebalancing:
                 await self._run_topic(topic)
             except KeroloxError as error:
                 self._is_incomplete = True
-                _log.warning("rebalance of topic %s failed: %s", topic, error)
+                what = f"rebalance of topic {topic} failed"
+                note_failure(self._cluster.on_failure, _log, what, error)
         await self.give_up([q for q in self._assignments if q.topic not in subscriptions.table])
         left = subscriptions.left - subscriptions.table.keys()
         subscriptions.left.clear()
