@@ -84,9 +84,12 @@ def test_one_question_imports_no_client_no_server_and_no_other_loop() -> None:
     assert not below(modules, "kerolox.admin.messages", "kerolox.admin.consumers")
 
 
-def test_a_send_imports_no_consumer_no_trace_and_no_other_loop() -> None:
+def test_a_send_imports_no_consumer_no_trace_no_admin_and_no_other_loop() -> None:
     with deaf_address() as name_server:
         modules = imported(RUN, "send", "Orders", "hello", "-n", name_server)
     assert "kerolox.client.aio.producers.producer" in modules
     assert not below(modules, "uvloop", "http", "email", "kerolox.broker", "kerolox._pykernel")
     assert not below(modules, "kerolox.client.aio.consumers", "kerolox.client.core.tracing")
+    assert not below(modules, "kerolox.client.aio.consumer_settings", "kerolox.filter")
+    assert not below(modules, "kerolox.admin", "kerolox.config", "kerolox.properties", "bz2")
+    assert not below(modules, "kerolox.cli.process.running", "kerolox.cli.rows")

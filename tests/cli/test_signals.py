@@ -73,11 +73,11 @@ def test_files_that_became_pipes_hold_up_no_reload_and_no_stop(tmp_path: Path) -
 
 STUCK = """
 import asyncio, threading
-from kerolox.cli.process import running
+from kerolox.cli.process import loop
 async def work():
     asyncio.get_running_loop().run_in_executor(None, threading.Event().wait)
-running.STOP_SECONDS_MAX = 0.1
-running.run(work())
+loop.STOP_SECONDS_MAX = 0.1
+loop.run(work())
 """
 
 

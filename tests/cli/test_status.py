@@ -2,6 +2,13 @@
 
 from __future__ import annotations
 
+import re
+import sys
+import threading
+
+import pytest
+
+from kerolox.cli.process import status
 from tests.support.servers.command import kerolox
 from tests.support.servers.terminal import on_terminal
 
@@ -21,6 +28,30 @@ def test_neither_a_pipe_nor_a_dumb_terminal_is_told(name_server: str) -> None:
     done = kerolox(*DOCTOR, "-n", name_server, TERM="xterm")
     assert "examining" not in done.stderr + done.stdout
     assert "examining" not in on_terminal(*DOCTOR, "-n", name_server, TERM="dumb")
+
+
+def test_a_terminal_is_told_how_many_messages_are_sent(name_server: str) -> None:
+    many = ("send", "Slowly", "x", "--count", "30", "--rate", "15", "-n", name_server)
+    assert re.search(re.escape(CLEARED) + r"sent \d+ messages, 1 s", on_terminal(*many))
+
+
+def test_work_on_files_is_told_from_a_second_on(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.setattr(status, "STATUS_AFTER_SECONDS", 0.01)
+    told = threading.Event()
+
+    def doing() -> str:
+        told.set()
+        return "reading store"
+
+    with status.status_of(doing):
+        assert told.wait(30)
+    shown = capsys.readouterr().err
+    assert shown.startswith(f"{CLEARED}reading store, 0 s")
+    assert shown.endswith(CLEARED)
 
 
 def test_a_quick_command_shows_no_status(name_server: str) -> None:

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from kerolox.cli.process.running import STOP_SECONDS_MAX
+from kerolox.cli.process.loop import STOP_SECONDS_MAX
 from tests.deploy.composed import DEPLOY
 from tests.support.servers.command import Server, kerolox
 

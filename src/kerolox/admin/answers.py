@@ -16,7 +16,6 @@ import msgspec
 from kerolox.client.threads import to_thread
 from kerolox.errors import ConfigError, RemoteProtocolError
 from kerolox.message import MessageQueue
-from kerolox.properties import parse_properties
 from kerolox.protocol import fastjson
 from kerolox.protocol.bodies import BodyError, decode_body
 
@@ -231,6 +230,8 @@ def read_properties(response: RemotingCommand, what: str, address: str) -> dict[
     """The ``key=value`` lines in the body of an answer, sorted by key; RemoteProtocolError: they
     are no UTF-8, or no such lines.
     """
+    from kerolox.properties import parse_properties  # few questions have such an answer
+
     where = f"{what} of {address}"
     try:
         return dict(sorted(parse_properties(str(response.body, "utf-8"), where=where).items()))

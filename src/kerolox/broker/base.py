@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 
 from kerolox.addresses import join_address
 from kerolox.broker.config import BrokerConfig, BrokerSettings
@@ -12,6 +11,7 @@ from kerolox.kernel.store import StoreKernel
 from kerolox.kernel.tables import FastPathTables
 from kerolox.message import pack_host
 from kerolox.protocol.codes import MASTER_ID
+from kerolox.settings_class import settings_dataclass
 
 HA_PORT_DISTANCE = 1
 
@@ -76,7 +76,7 @@ class Identity:
         )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@settings_dataclass(frozen=True, slots=True, kw_only=True)
 class Base:
     """Settings, role, store, addresses and clocks of one broker. ``now_ms`` gives milliseconds
     since the epoch, ``steady_ms`` those of a clock that nobody sets."""

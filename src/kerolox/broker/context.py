@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from kerolox.broker.access.guards import Guards
 from kerolox.broker.base import Base
 from kerolox.broker.config import BrokerConfig
@@ -24,9 +22,10 @@ from kerolox.dynamic_config import DynamicConfig
 from kerolox.kernel.choice import KernelInUse
 from kerolox.remoting.audit import Audit
 from kerolox.remoting.unserved import UnservedCodes
+from kerolox.settings_class import settings_dataclass
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@settings_dataclass(frozen=True, slots=True, kw_only=True)
 class Context(Base):
     """What a handler may use."""
 

@@ -14,6 +14,8 @@ import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from kerolox.settings_class import settings_dataclass
+
 DELETE_FILES_MAX = 10
 """Log files that one run deletes at most (``DELETE_FILES_BATCH_MAX``)."""
 MANUAL_RUNS = 20
@@ -38,7 +40,7 @@ def used_ratio(path: str) -> float:
     return -(-used * 100 // entire) / 100 if entire > 0 else -1.0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@settings_dataclass(frozen=True, slots=True, kw_only=True)
 class RetentionRules:
     """The settings of the same names."""
 

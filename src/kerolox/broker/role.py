@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 from kerolox.broker.config import BrokerConfig
 from kerolox.observable import Observable
 from kerolox.protocol.extensions.roles import SLAVE, SYNC_MASTER
+from kerolox.settings_class import settings_dataclass
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@settings_dataclass(frozen=True, slots=True, kw_only=True)
 class Role:
     """What settings or ``role.json`` say; promotion and demotion replace it."""
 

@@ -8,13 +8,19 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import click
 
-from kerolox.cli.output import clear_status, has_status, show_status
+from kerolox.cli.output import (
+    STATUS_AFTER_SECONDS,
+    STATUS_SECONDS,
+    clear_status,
+    has_status,
+    show_status,
+)
 
 if TYPE_CHECKING:
     from kerolox.admin import Admin
@@ -25,12 +31,6 @@ if TYPE_CHECKING:
 _Result = TypeVar("_Result")
 
 CONTEXT_VARIABLE = "KEROLOX_CONTEXT"
-
-STATUS_AFTER_SECONDS = 1.0
-"""What takes no longer shows no status."""
-
-STATUS_SECONDS = 0.5
-"""Between two of them."""
 
 GIVEN = "kerolox.security"
 """Member of a command's ``meta``: option → value, of those that say how it is connected."""
@@ -137,28 +137,45 @@ def on_cluster(
         name_server: its name servers.
         work: gets the ``Admin``.
         log_level: what is logged.
-        many: messages go through without end, or as fast as they can; no status is shown.
-        doing: what a terminal is told while it lasts; empty: who is waited for.
+        many: messages go through without end, or as fast as they can.
+        doing: what a terminal is told while it lasts; empty: who is waited for, unless ``many``.
     """
     from kerolox.admin.by_need import admin_by_need
-    from kerolox.cli.process.logs import configure_logging
-    from kerolox.cli.process.running import run
     from kerolox.client.aio.network.access import Access
     from kerolox.client.aio.network.identity import name_servers_of
     from kerolox.remoting.client import RemotingClient
 
-    configure_logging(log_level)
     name_servers = name_servers_of(name_server)
     credentials, tls = security()
 
     async def with_client() -> _Result:
         async with RemotingClient(credentials=credentials, tls=tls) as client:
-            asking = work(admin_by_need(Access(client, name_servers)))
-            if many or not has_status():
-                return await asking
-            return await _with_status(asking, doing or f"waiting for {cluster_text(name_server)}")
+            return await work(admin_by_need(Access(client, name_servers)))
 
-    return run(with_client(), many=many)
+    return with_clients(name_server, with_client, log_level=log_level, many=many, doing=doing)
+
+
+def with_clients(
+    name_server: str,
+    work: Callable[[], Coroutine[object, None, _Result]],
+    *,
+    log_level: str = "warning",
+    many: bool = False,
+    doing: str | Callable[[], str] = "",
+) -> _Result:
+    """Run ``work``, which has clients of its own, and needs no ``Admin``: what that imports takes
+    longer than one request. Arguments: see :func:`on_cluster`."""
+    from kerolox.cli.process.logs import configure_logging
+    from kerolox.cli.process.loop import run
+
+    configure_logging(log_level)
+
+    async def told() -> _Result:
+        if (many and not doing) or not has_status():
+            return await work()
+        return await _with_status(work(), doing or f"waiting for {cluster_text(name_server)}")
+
+    return run(told(), many=many)
 
 
 async def _with_status(work: Awaitable[_Result], doing: str | Callable[[], str]) -> _Result:

@@ -26,6 +26,12 @@ ERROR_CHARACTERS_MAX = 2048
 WIDTH_DEFAULT = 80
 """Columns of a terminal that does not tell how many it has."""
 
+STATUS_AFTER_SECONDS = 1.0
+"""What takes no longer shows no status."""
+
+STATUS_SECONDS = 0.5
+"""Between two of them."""
+
 _CLEARED = "\r\x1b[K"
 """To the first column of the line, with nothing in it."""
 
@@ -56,7 +62,10 @@ class _OutputType(click.ParamType[str]):
             return value
         if "{" not in value:
             self.fail(
-                f"{printable(value)!r} is none of {', '.join(OUTPUTS)}, and no template", param, ctx
+                f"{printable(value)!r} is none of {', '.join(OUTPUTS)}, and no template: "
+                "that has a field in braces, such as '{topic}'",
+                param,
+                ctx,
             )
         try:
             parse_template(value)
@@ -86,7 +95,7 @@ output_option = click.option(
     metavar="FORMAT",
     is_eager=True,
     callback=_note,
-    help="table, json (one text), ndjson (a line each), raw (nothing escaped or cut),"
+    help="Print as table, json (one text), ndjson (a line each), raw (nothing escaped or cut),"
     " or a template such as '{topic} {lag}'.",
 )
 """``-o``; its value is one of :data:`OUTPUTS` or a template, as :func:`print_line` and

@@ -17,9 +17,10 @@ from kerolox.text.json_text import JsonText
 
 WIDTH_MAX = 512
 
-_PART = re.compile(r"\{\{|\}\}|\{([^{}]*)\}|[{}]|\\(.)", re.DOTALL)
-_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]*")
-_WIDTH = re.compile(r"([<>^]?)(\d{1,3})")
+# Texts, which re compiles when there is a template: few commands have one.
+_PART = r"(?s)\{\{|\}\}|\{([^{}]*)\}|[{}]|\\(.)"
+_NAME = r"[A-Za-z_][A-Za-z0-9_.-]*"
+_WIDTH = r"([<>^]?)(\d{1,3})"
 _ESCAPES = {"n": "\n", "t": "\t", "0": "\0", "r": "\r", "\\": "\\"}
 
 
@@ -35,7 +36,7 @@ def parse_template(text: str) -> tuple[str | Field, ...]:
     """The parts of a template; ValueError says where it is none."""
     parts: list[str | Field] = []
     at = 0
-    for found in _PART.finditer(text):
+    for found in re.finditer(_PART, text):
         parts.append(text[at : found.start()])
         at = found.end()
         whole, inner, escape = found.group(), found.group(1), found.group(2)
@@ -53,9 +54,9 @@ def parse_template(text: str) -> tuple[str | Field, ...]:
 
 def _field(inner: str, at: int) -> Field:
     name, _, form = inner.partition(":")
-    if not _NAME.fullmatch(name):
+    if not re.fullmatch(_NAME, name):
         raise ValueError(f"{printable(name)!r} at {at} is no field's name")
-    width = _WIDTH.fullmatch(form)
+    width = re.fullmatch(_WIDTH, form)
     if form not in ("", "raw", "json") and not (width and int(width.group(2)) <= WIDTH_MAX):
         raise ValueError(
             f"{printable(form)!r} at {at}: a field is shown as raw, json, or in a width such as >8"

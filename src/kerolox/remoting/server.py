@@ -39,6 +39,7 @@ from kerolox.remoting.limits.memory_limiter import MEMORY_BYTES_MAX, MemoryLimit
 from kerolox.remoting.limits.requests import Feeder, LimitedFeeder, RequestLimits
 from kerolox.remoting.listening import close_listeners, listening_sockets
 from kerolox.remoting.tls.server_tls import ServerTls
+from kerolox.settings_class import settings_dataclass
 from kerolox.tasks import end_tasks
 
 BACKLOG = 1024
@@ -257,7 +258,7 @@ class ConnectionSettings(Protocol):
         """``connections_per_address_max``."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@settings_dataclass(frozen=True, slots=True, kw_only=True)
 class ConnectionLimits:
     """How many connections a server has, how long, and what they may make it keep."""
 

@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from kerolox.errors import ConfigError
-from kerolox.properties import parse_properties
 from kerolox.protocol.codes import FRAME_BYTES_MAX, HEADER_SIZE_MASK, SerializeType
 from kerolox.protocol.framing import LENGTHS
 from kerolox.protocol.names import ACCESS_KEY_FIELD, SECURITY_TOKEN_FIELD, SIGNATURE_FIELD
@@ -242,6 +241,8 @@ def _if_complete(values: Mapping[str, str], names: tuple[str, str, str]) -> Cred
 
 
 def _properties(text: str, path: Path) -> dict[str, str]:
+    from kerolox.properties import parse_properties  # few have such a file
+
     try:
         return parse_properties(text)
     except ConfigError:

@@ -7,15 +7,15 @@ A name server or broker of RocketMQ sees from the first byte of a connection whe
 from __future__ import annotations
 
 import ssl
-from dataclasses import dataclass, field
+from dataclasses import field
 from enum import Enum
 from pathlib import Path
 from typing import Self
 
 from kerolox.errors import ConfigError
 from kerolox.message import is_true
-from kerolox.properties import parse_properties
 from kerolox.security.certificate_faults import certificate_fault
+from kerolox.settings_class import settings_dataclass
 from kerolox.text import printable
 
 FILE_BYTES_MAX = 64 * 1024
@@ -79,7 +79,7 @@ def keep_session(ended: object) -> None:
             context.keep(ended)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@settings_dataclass(frozen=True, slots=True, kw_only=True)
 class TlsSettings:
     """How to speak TLS. Files are PEM; each field's text gives RocketMQ's name.
 
@@ -120,6 +120,8 @@ class TlsSettings:
         Raises:
             ConfigError: it can't be read.
         """
+        from kerolox.properties import parse_properties  # few have such a file
+
         path = Path(path)
         try:
             with path.open("rb") as file:

@@ -14,7 +14,7 @@ DEPTH_MAX = 512
 """Of arrays and objects within each other: lines are indented by it."""
 
 _SPACE = re.compile(r"[ \t\n\r]*")
-_TOKEN = re.compile(
+_TOKEN = (
     r'"[^"\\\x00-\x1f]*(?:\\(?:["\\/bfnrt]|u[0-9a-fA-F]{4})[^"\\\x00-\x1f]*)*"'
     r"|-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?"
     r"|true|false|null|[\[\]{},:]"
@@ -88,8 +88,9 @@ def _tokens(text: str) -> Iterator[str]:
     # the end ("N"), a colon (":"), a comma or the end (","), nothing ("").
     due = "v"
     at = _end_of_space(text, 0)
+    token_at = re.compile(_TOKEN).match  # not at the import: few commands show JSON
     while at < len(text):
-        found = _TOKEN.match(text, at)
+        found = token_at(text, at)
         if found is None:
             raise ValueError(f"no JSON at character {at}")
         token = found[0]

@@ -35,7 +35,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
-import kerolox.cli.process.running as cli_running
+import kerolox.cli.process.loop as cli_loop
 from kerolox.remoting.server import ServerConnection
 from tests.support.built import built
 from tests.support.eventually import SECONDS_MAX
@@ -253,7 +253,7 @@ def main() -> None:
     _count_callbacks()
     _count_inflating()
     _count_waiting()
-    cli_running._loop_factory = lambda: _CountingLoop
+    cli_loop._loop_factory = lambda: _CountingLoop
     _counter.start()
     from kerolox.cli import main as kerolox
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from kerolox.addresses import is_loopback, join_address, split_address
 from kerolox.cli.process import running as process
+from kerolox.cli.process.loop import run
 from kerolox.cli.process.running import Started, running, say
 from kerolox.release import __version__
 from kerolox.text import printable
@@ -37,7 +38,7 @@ _log = logging.getLogger(__name__)
 
 def serve(started: AbstractAsyncContextManager[Started], ready_file: Path | None) -> None:
     """Run servers until a signal stops them. Errors: see ``process.running.serve``."""
-    process.run(process.serve(started, ready_file))
+    run(process.serve(started, ready_file))
 
 
 @asynccontextmanager

@@ -201,16 +201,20 @@ def check(
 @_store_options
 @click.option("--from", "from_offset", type=click.IntRange(0), help="Physical offset to begin at.")
 @click.option("--to", "to_offset", type=click.IntRange(0), help="Physical offset to stop before.")
-@click.option("--topic", default="", help="Records of this topic only.")
+@click.option("--topic", default="", metavar="TOPIC", help="Records of this topic only.")
 @click.option("--queue", "queue_id", type=click.IntRange(0), help="Records of this queue only.")
 @click.option(
     "--offset",
     "queue_offsets",
     metavar="N|N:M",
-    help="Queue offset, or a range: N:M, N: or :M, without M; needs --topic and --queue.",
+    help="Queue offset, or a range N:M, N: or :M, M not included; needs --topic and --queue.",
 )
-@click.option("--since", help="Stored at this time or later: milliseconds, or 2026-01-31T12:00.")
-@click.option("--until", help="Stored before this time.")
+@click.option(
+    "--since",
+    metavar="TIME",
+    help="Stored at this time or later: milliseconds, or 2026-01-31T12:00.",
+)
+@click.option("--until", metavar="TIME", help="Stored before this time.")
 @click.option(
     "--body",
     type=click.Choice(["text", "base64", "none"]),
@@ -235,13 +239,14 @@ def dump(
 ) -> None:
     """Print records as JSON lines, in the order of the log.
 
-    Damaged places are skipped and told on stderr.
+    Damaged places are skipped, and reported on stderr.
 
     \b
       kerolox store dump ~/store --topic Orders --queue 0 --offset 100:200
       kerolox store dump ~/store --from 1073741824 --limit 1 --body base64
       kerolox store dump ~/store --since 2026-01-31T12:00 | jq .keys
     """
+    from kerolox.cli.process.status import status_of
     from kerolox.inspect.dump import OFFSET_MAX, Selection, as_json, select_records
     from kerolox.inspect.findings import Findings
 
@@ -259,8 +264,16 @@ def dump(
     )
     findings = Findings()
     places = _find_store(folder, config, log_folders)
-    for message in select_records(places, selection, findings):
-        print_json(as_json(message, body))
+    count = 0
+
+    def doing() -> str:
+        # Records that a terminal gets are status enough.
+        return "" if count and sys.stdout.isatty() else f"printed {counted(count, 'record')}"
+
+    with status_of(doing):
+        for message in select_records(places, selection, findings):
+            print_json(as_json(message, body))
+            count += 1
     sys.stdout.flush()
     for finding in findings.kept:
         complain(f"kerolox: {finding}")
@@ -276,9 +289,12 @@ def info(folder: str, config: Path | None, log_folders: tuple[str, ...], output:
       kerolox store info ~/store
       kerolox store info ~/store -o json | jq '.topics[] | {topic, messages}'
     """
+    from kerolox.cli.process.status import status_of
     from kerolox.inspect.info import describe_store
 
-    described = describe_store(_find_store(folder, config, log_folders))
+    places = _find_store(folder, config, log_folders)
+    with status_of(lambda: f"reading {places.root}"):
+        described = describe_store(places)
     if output == "json":
         print_json(described.as_json())
     else:
@@ -299,7 +315,7 @@ def rebuild(
     """Rebuild queues and index from the log.
 
     The broker must be stopped. The old ones are removed when the new ones stand; until then a
-    failure or an interrupt leaves the store as it was. Needs room for both. Exit code 1 when the
+    failure or an interrupt leaves the store as it was. Needs space for both. Exit code 1 when the
     log is damaged: what it lacks stays lacking.
 
     \b

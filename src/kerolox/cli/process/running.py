@@ -1,4 +1,4 @@
-"""Running asyncio work from the command line: the loop, signals, the ready file."""
+"""Running servers from the command line: signals, the ready file, a bounded end."""
 
 from __future__ import annotations
 
@@ -9,24 +9,19 @@ import logging
 import os
 import resource
 import sys
-import threading
-from collections.abc import AsyncIterator, Callable, Coroutine
+from collections.abc import AsyncIterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol, TypeVar
+from typing import NamedTuple, Protocol
 
-from kerolox.cli.output import complain, print_line
+from kerolox.cli.output import print_line
 from kerolox.cli.process.logs import TEXT, configure_logging, log_stream, reopen_log
+from kerolox.cli.process.loop import STOP_SECONDS_MAX
 from kerolox.cli.process.notify import notify_ready, notify_reloading, notify_stopping
 from kerolox.cli.process.signals import ServerSignals, ignore_early_signals
 from kerolox.errors import ConfigError, KeroloxError
 from kerolox.tasks import end_tasks
 
-STOP_SECONDS_MAX = 4.5
-"""How long a server may take to stop before the process ends anyway."""
-
-_Result = TypeVar("_Result")
 _log = logging.getLogger(__name__)
 
 
@@ -44,34 +39,6 @@ class Role(Protocol):
     async def reload_settings(self) -> None:
         """Read the settings file again."""
         ...
-
-
-def run(work: Coroutine[object, None, _Result], *, many: bool = True) -> _Result:
-    """Run in a new event loop. A thread that does not return from the disk holds up the end for
-    ``STOP_SECONDS_MAX`` at most.
-
-    Args:
-        work: what to run.
-        many: many requests are made or answered. Then the loop is uvloop's, where that is
-            installed; for few it costs more time than it saves.
-    """
-    ending = threading.Timer(STOP_SECONDS_MAX, _end_anyway)
-    ending.daemon = True
-    try:
-        with asyncio.Runner(loop_factory=_loop_factory() if many else None) as runner:
-            try:
-                return runner.run(work)
-            finally:
-                ending.start()
-    finally:
-        ending.cancel()
-
-
-def _end_anyway() -> None:
-    with contextlib.suppress(OSError, ValueError):
-        complain(f"kerolox: error: a thread waits for the disk longer than {STOP_SECONDS_MAX} s")
-        sys.stdout.flush()
-    os._exit(1)
 
 
 def say(text: str) -> None:
@@ -116,8 +83,7 @@ def prepare_server(log_level: str, log_file: Path | None, log_format: str = TEXT
     raise_descriptor_limit()
 
 
-@dataclass(frozen=True, slots=True)
-class Started:
+class Started(NamedTuple):
     """Servers that answer."""
 
     addresses: dict[str, str]
@@ -226,11 +192,3 @@ def _write_ready(path: Path | None, addresses: dict[str, str]) -> None:
         temporary.replace(path)
     except OSError as error:
         raise ConfigError(f"the ready file {path} can't be written: {error.strerror}") from error
-
-
-def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
-    try:
-        import uvloop
-    except ImportError:
-        return None
-    return uvloop.new_event_loop

@@ -13,15 +13,20 @@ import logging
 import ssl
 import time
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 from kerolox.errors import ConfigError
 from kerolox.remoting.connection import FrameConnection
 from kerolox.remoting.tls.handshakes import Handshakes
 from kerolox.remoting.tls.transport import CIPHER_BUFFER_BYTES, TlsTransport
-from kerolox.remoting.tls.watching import WATCH_SECONDS, CertificateWatch
 from kerolox.role_settings import DISABLED, ENFORCING, TlsServerSettings
-from kerolox.security.server.contexts import ServerFiles
 from kerolox.tasks import end_tasks
+
+if TYPE_CHECKING:
+    from kerolox.remoting.tls.watching import CertificateWatch
+
+WATCH_SECONDS = 0.5
+"""Between two checks of the certificate's files, as in RocketMQ."""
 
 RETRY_SECONDS = 5.0
 """After so long it is tried again to make a certificate."""
@@ -79,6 +84,10 @@ class ServerTls:
         _warn_of(settings)
         if settings.is_test_mode:
             return
+        # Few servers have a certificate of their own.
+        from kerolox.remoting.tls.watching import CertificateWatch
+        from kerolox.security.server.contexts import ServerFiles
+
         watch = CertificateWatch(ServerFiles.of(settings), self._take_over, clock=self._clock)
         watch.start(self._watch_seconds)
         self._watch = watch

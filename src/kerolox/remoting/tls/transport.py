@@ -19,7 +19,6 @@ from collections.abc import Iterable
 from typing import Protocol
 
 from kerolox.remoting.connection import READ_BUFFER_BYTES, FrameConnection
-from kerolox.security.server.certificates import subject_text
 
 CIPHER_BUFFER_BYTES = READ_BUFFER_BYTES - 32 * 1024
 """Of encrypted bytes that are read at once. With the rest of a record from before, what they
@@ -123,6 +122,8 @@ class TlsTransport(asyncio.Transport, asyncio.BufferedProtocol):
         self._state = _OPEN
         self._flush()
         shown = self._ssl.getpeercert()
+        from kerolox.security.server.certificates import subject_text
+
         subject = subject_text(shown.get("subject", ())) if shown else None  # type: ignore[arg-type]
         self._scheduler.ended(self, None)
         self.above.encrypted(self, subject)

@@ -19,9 +19,6 @@ from kerolox.security.server.certificates import CertificateInfo
 from kerolox.security.server.contexts import ServerFiles, Snapshot
 from kerolox.tasks import end_tasks
 
-WATCH_SECONDS = 0.5
-"""Between two checks, as in RocketMQ."""
-
 DAY_SECONDS = 24 * 3600.0
 """After so long the same files make a new context: its keys of session tickets are new, and a
 certificate that expires soon is told again."""
@@ -51,7 +48,7 @@ class CertificateWatch:
         self._made_at = 0.0
         self._task: asyncio.Task[None] | None = None
 
-    def start(self, watch_seconds: float = WATCH_SECONDS) -> None:
+    def start(self, watch_seconds: float) -> None:
         """Read the files, and examine them again and again; in the running loop. ConfigError: one
         can't be used.
         """

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import dataclasses
 import time
-from dataclasses import dataclass
+from collections import Counter
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import click
 
-from kerolox.admin.positions import duration_ms
 from kerolox.cli import completing
 from kerolox.cli.cluster_options import name_server_option
 from kerolox.cli.commands.messages.outgoing import (
@@ -21,11 +20,9 @@ from kerolox.cli.commands.messages.outgoing import (
     producer_settings,
     whole_bodies,
 )
-from kerolox.cli.connecting import on_cluster
+from kerolox.cli.connecting import on_cluster, with_clients
 from kerolox.cli.grouping import Command
-from kerolox.cli.output import JSON, complain, output_option, print_json, print_line
-from kerolox.cli.positions import queue_of
-from kerolox.cli.rows import columns_of, is_text, show_row
+from kerolox.cli.output import JSON, TABLE, complain, output_option, print_json, print_line
 from kerolox.clock import now_ms
 from kerolox.errors import KeroloxError, TopicRouteNotFoundError
 from kerolox.text import counted, duration_text, time_text
@@ -34,8 +31,8 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable
 
     from kerolox.admin import Admin
-    from kerolox.client import SendResult
-    from kerolox.message import Message
+    from kerolox.client import Producer, SendResult
+    from kerolox.message import Message, MessageQueue
 
 IN_FLIGHT_MAX = 256
 """Messages that may be on their way at the same time."""
@@ -50,6 +47,8 @@ class _Duration(click.ParamType[float]):
         self, value: str | float, param: click.Parameter | None, ctx: click.Context | None
     ) -> float:
         """See :func:`duration_ms`."""
+        from kerolox.admin.positions import duration_ms
+
         if isinstance(value, float):
             return value
         try:
@@ -122,28 +121,35 @@ def send(
     is_single = not lines and len(bodies) * (count or 1) == 1
     source = _from_lines(draft, files, count) if lines else _from_bodies(draft, bodies, count or 1)
     sending = _Sending(source, rate, output, is_single=is_single)
-    place = queue_of(topic, queue) if queue else None
+    place = _queue(topic, queue) if queue else None
+    settings = producer_settings()
+    if delay is not None:
+        levels_ms = on_cluster(name_server, _delay_levels) or settings.delays_ms
+        sending.delay = _Delay.of(delay, levels_ms)
+        most = max(settings.delay_level_max, len(levels_ms))
+        settings = dataclasses.replace(settings, delay_level_max=most)
 
-    async def work(admin: Admin) -> None:
+    async def work() -> None:
         from kerolox.client import Producer
 
-        settings = producer_settings()
-        if delay is not None:
-            levels_ms = await _delay_levels(admin) or settings.delays_ms
-            sending.delay = _Delay.of(delay, levels_ms)
-            most = max(settings.delay_level_max, len(levels_ms))
-            settings = dataclasses.replace(settings, delay_level_max=most)
         async with Producer(GROUP, name_server, settings=settings) as producer:
-            await sending.run(lambda message: producer.send(message, queue=place))
+            await _telling(
+                producer,
+                topic,
+                lambda: sending.run(lambda message: producer.send(message, queue=place)),
+            )
 
-    on_cluster(
-        name_server, lambda admin: _telling(admin, topic, lambda: work(admin)), many=not is_single
-    )
+    with_clients(name_server, work, many=not is_single, doing=sending.doing)
     sending.show_end()
 
 
-@dataclass(frozen=True, slots=True)
-class _Delay:
+def _queue(topic: str, text: str) -> MessageQueue:
+    from kerolox.cli.positions import queue_of
+
+    return queue_of(topic, text)
+
+
+class _Delay(NamedTuple):
     """The delay level that a duration becomes."""
 
     level: int
@@ -246,7 +252,7 @@ class _Sending:
             error = failed.exceptions[0]
             if self._is_single:
                 raise error from None
-            raise KeroloxError(f"after {counted(self._sent, 'message')}: {error}") from error
+            raise KeroloxError(f"{counted(self._sent, 'message')} sent, then: {error}") from error
         finally:
             self._seconds = max(time.monotonic() - begin, 1e-9)
 
@@ -269,7 +275,7 @@ class _Sending:
         # One that is delayed waits in a queue of RocketMQ's own, whose offset was reported.
         offset = result.queue_offset if delay is None else None
         due_ms = None if delay is None else now_ms() + delay.ms
-        if is_text(self._output):
+        if self._output == TABLE:
             if self._is_single and delay is None:
                 print_line(
                     f"{result.status.name} msgId={result.message_id} queue={queue} offset={offset}"
@@ -292,16 +298,22 @@ class _Sending:
         }
         if delay is not None:
             row |= {"delayLevel": delay.level, "delayMs": delay.ms, "dueTimestamp": due_ms}
+        from kerolox.cli.rows import columns_of, show_row
+
         if self._output == JSON and not self._is_single:
             self._rows.append(row)
         else:
             show_row(row, columns_of(row), self._output)
 
+    def doing(self) -> str:
+        """What a terminal is told meanwhile."""
+        return "sending" if self._is_single else f"sent {counted(self._sent, 'message')}"
+
     def show_end(self) -> None:
         """What is said when all are sent."""
         if self._is_single:
             return
-        if is_text(self._output):
+        if self._output == TABLE:
             print_line(
                 f"sent {counted(self._sent, 'message')} in {self._seconds:.2f} s "
                 f"({self._sent / self._seconds:,.0f} a second)"
@@ -310,30 +322,29 @@ class _Sending:
             print_json(self._rows)
 
 
-async def _telling(admin: Admin, topic: str, sending: Callable[[], Awaitable[None]]) -> None:
+async def _telling(producer: Producer, topic: str, sending: Callable[[], Awaitable[None]]) -> None:
     """Send, and say so when that made the topic: a typing error makes one, too."""
-    was_there = await _queues_of(admin, topic) != {}
+    was_there = await _queues_of(producer, topic) is not None
     failed: KeroloxError | None = None
     try:
         await sending()
     except KeroloxError as error:
         # The first of many messages may have made it.
         failed = error
-    made = {} if was_there else await _queues_of(admin, topic) or {}
+    made = {} if was_there else await _queues_of(producer, topic) or {}
     for broker_name, queues in made.items():
         complain(f"kerolox: created topic {topic} ({counted(queues, 'queue')} on {broker_name})")
     if failed is not None:
         raise failed
 
 
-async def _queues_of(admin: Admin, topic: str) -> dict[str, int] | None:
-    """Write queues of a topic by broker; empty: no name server knows it, None: none answers, which
-    the send tells better."""
-
+async def _queues_of(producer: Producer, topic: str) -> dict[str, int] | None:
+    """Queues of a topic that may be written, by broker; None: no name server knows it. Empty: none
+    answers, which the send tells better."""
     try:
-        route = await admin.describe_route(topic)
+        queues = await producer.queues(topic)
     except TopicRouteNotFoundError:
-        return {}
-    except KeroloxError:
         return None
-    return {each.broker_name: each.write_queues for each in route.queues}
+    except KeroloxError:
+        return {}
+    return Counter(each.broker_name for each in queues)
