@@ -61,6 +61,19 @@ def test_connection_options_are_named_and_described_by_kerolox_alone(
     assert all(each.opts[0] in named for each in given)
 
 
+@pytest.mark.parametrize("context", ALL, ids=lambda each: each.command_path)
+def test_each_option_says_what_it_does_and_what_it_takes(context: click.Context) -> None:
+    for option in context.command.params:
+        if isinstance(option, click.Option) and not option.hidden:
+            where = f"{context.command_path} {option.opts[0]}"
+            said = option.help or ""
+            assert len(said.split()) > 1, where
+            assert said[0].isupper() or said[0] in "'$", where
+            assert said.rstrip()[-1] in ".)]", where
+            takes = "" if option.is_flag else option.make_metavar(context)
+            assert takes not in ("TEXT", "INTEGER", "FLOAT", "INTEGER RANGE", "FLOAT RANGE"), where
+
+
 def test_kerolox_alone_on_a_terminal_says_what_comes_first() -> None:
     shown = on_terminal()
     assert [each for each, _ in FIRST_STEPS if each not in shown] == []

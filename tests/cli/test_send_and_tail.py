@@ -121,7 +121,7 @@ def test_tail_leaves_no_group_behind(topic: str, name_server: str, cluster) -> N
     [
         (["send", "T", "body", "--file", "/etc/hostname"], "together"),
         (["send", "T", "body", "--lines"], "together"),
-        (["send", "T", "body", "--property", "x"], "'x' is not K=V"),
+        (["send", "T", "body", "--property", "x"], "'x' is no property; write NAME=VALUE"),
         (["tail", "T", "--tags", "||"], "names no tag"),
         (["tail", "T", "--count", "0"], "count"),
     ],
@@ -154,7 +154,7 @@ def test_errors_are_one_line_and_say_what_is_wrong(
 def test_a_failed_line_says_how_many_were_sent(name_server: str) -> None:
     done = kerolox("send", "no/such", "--lines", "-n", name_server, stdin=b"a\nb\n")
     assert done.returncode == 1
-    assert "after 0 messages: " in done.stderr
+    assert "0 messages sent, then: " in done.stderr
 
 
 def test_tail_prints_no_more_than_was_asked_for_though_both_queues_have_some(

@@ -75,6 +75,6 @@ async def test_a_broker_that_is_silent_hides_no_groups_and_makes_no_zeros(tmp_pa
                 assert all(value is None for value in told)
                 listed = kerolox("group", "list", "-n", name_server)
                 assert "waits  paused" in listed.stdout
-                assert "what groups are on broker-b is not known" in listed.stderr
+                assert "the groups on broker-b are not known" in listed.stderr
                 [row] = json.loads(kerolox("group", "list", "-n", name_server, "-o", "json").stdout)
                 assert (row["group"], row["lag"], row["consumeTps"]) == ("waits", None, None)

@@ -33,7 +33,7 @@ SUBJECTS = {
         ),
         "namesrv": Entry(
             f"{_COMMANDS}.serve:namesrv",
-            "Run a name server, on all addresses of this machine unless it is told otherwise.",
+            "Run a name server, on all addresses of this machine unless --host says otherwise.",
         ),
         "broker": Entry(
             f"{_COMMANDS}.brokers.broker:broker",
@@ -120,7 +120,7 @@ SUBJECTS = {
         ),
         "tune": Entry(
             f"{_COMMANDS}.tune:tune",
-            "Compare the limits of this machine with those that a broker wants; change nothing.",
+            "Compare the limits of this machine with those that a broker wants.",
         ),
         "spark": Entry(
             f"{_COMMANDS}.spark:spark", "Run a job on Spark: archive topics, replay messages."

@@ -63,7 +63,7 @@ _SECURITY_OPTIONS = (
         metavar="KEY",
         callback=_keep,
         expose_value=False,
-        help="Its secret, which others see in the list of processes; rather $KEROLOX_SECRET_KEY.",
+        help="Its secret; others see it in the list of processes, so prefer $KEROLOX_SECRET_KEY.",
     ),
     click.option(
         "--security-token",
@@ -72,7 +72,7 @@ _SECURITY_OPTIONS = (
         metavar="TOKEN",
         callback=_keep,
         expose_value=False,
-        help="Of a temporary account; also $KEROLOX_SECURITY_TOKEN.",
+        help="Token of a temporary account; also $KEROLOX_SECURITY_TOKEN.",
     ),
     click.option(
         "--tls",
@@ -93,7 +93,7 @@ _SECURITY_OPTIONS = (
         metavar="FILE",
         callback=_keep,
         expose_value=False,
-        help="Encrypt them as tls.client.* in this file says; also $KEROLOX_TLS_CONFIG.",
+        help="Encrypt connections as tls.client.* in this file says; also $KEROLOX_TLS_CONFIG.",
     ),
 )
 
@@ -197,7 +197,7 @@ def place_options(command: Callable[..., object]) -> Callable[..., object]:
             default="",
             metavar="NAME",
             shell_complete=clusters,
-            help="The masters of this one only.",
+            help="The masters of this cluster only.",
         ),
     ):
         with_place = option(with_place)

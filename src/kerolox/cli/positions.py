@@ -49,14 +49,19 @@ def from_option(
         type=PositionType(),
         default=default,
         metavar="POSITION",
-        help=f"{POSITION_HELP}; default: {default.kind.value}.",
+        help=f"Where to begin: {POSITION_HELP}; default: {default.kind.value}.",
     )
 
 
 def range_options(command: Callable[..., object]) -> Callable[..., object]:
     """``--from`` and ``--until``, the arguments ``start`` and ``stop``: all that is there."""
     command = click.option(
-        "--until", "stop", type=PositionType(), default=LAST, metavar="POSITION", help="The same."
+        "--until",
+        "stop",
+        type=PositionType(),
+        default=LAST,
+        metavar="POSITION",
+        help="As --from; default: end.",
     )(command)
     return from_option(FIRST)(command)
 

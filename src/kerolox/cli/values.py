@@ -80,11 +80,13 @@ _TEXT = TextType()
 
 
 def with_texts(command: click.Command) -> click.Command:
-    """The command, whose texts and those of its subcommands must be UTF-8. Paths are bytes to the
-    system, and so are bodies (``click.UNPROCESSED``)."""
+    """The command, whose texts and those of its subcommands must be UTF-8, and whose helps call a
+    number N. Paths are bytes to the system, and so are bodies (``click.UNPROCESSED``)."""
     for param in command.params:
         if type(param.type) is StringParamType:
             param.type = _TEXT
+        elif isinstance(param.type, click.IntRange | click.FloatRange):
+            param.metavar = param.metavar or "N"
     if isinstance(command, click.Group):
         for each in command.commands.values():
             with_texts(each)

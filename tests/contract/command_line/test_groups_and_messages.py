@@ -210,8 +210,9 @@ async def test_a_group_is_made_reset_paused_and_deleted(
         ("update", "TYPO", "--retries", 3),
         ("reset", "TYPO", "TOPIC", "--to", "end", "--yes"),
         ("reset", "TYPO", "TOPIC", "--to", "end", "--dry-run"),
-        ("clone", "TYPO", "TYPO-2"),
-        ("clone", "GROUP", "TYPO"),
+        ("clone", "TYPO", "TYPO-2", "--yes"),
+        ("clone", "GROUP", "TYPO", "--yes"),
+        ("clone", "GROUP", "TYPO", "--dry-run"),
         ("delete", "TYPO", "--yes"),
     ],
 )
@@ -291,6 +292,45 @@ async def test_members_go_on_where_a_group_is_reset_to(
         await until(is_done, what="the offsets")
         await shell.run("group", "reset", group, topic, "--to", "beginning", "--execute")
         await until(lambda: len(seen) == 16, what="all messages once more")
+
+
+async def test_offsets_are_copied_after_it_is_said_what_that_does(
+    cluster: Cluster, producer: Producer, topic: str, group: str
+) -> None:
+    shell, copy = Shell(cluster), f"{group}-copy"
+    await sent(producer, topic, 8)
+
+    async def listen(message: MessageExt) -> None:
+        """Done."""
+
+    settings = PushConsumerSettings(consume_from_where=FIRST, persist_interval_ms=200)
+    consumer = PushConsumer(group, cluster.name_server, settings=settings)
+    consumer.subscribe_each(topic, "*", listen)
+
+    async def offsets(name: str) -> int:
+        rows = await shell.json("group", "describe", name, "--topic", topic)
+        return sum(row["consumerOffset"] for row in rows)
+
+    async def is_done() -> bool:
+        return await offsets(group) == 8
+
+    async with consumer:
+        await until(is_done, what="the offsets")
+    clone = ("group", "clone", group, copy, "--topic", topic)
+    await shell.run(*clone, "--new-group", "--dry-run")
+    await shell.run("group", "describe", copy, code=1)
+    await shell.run("group", "reset", copy, topic, "--to", "beginning", "--new-group", "--yes")
+    refused = await shell.run(*clone, code=2)
+    assert "Nothing was done; --yes does it." in refused.stderr
+    assert "SKIPPED" in refused.stdout
+    assert await offsets(copy) == 0
+    planned = await shell.json(*clone, "--dry-run")
+    assert (planned["source"], planned["done"]) == (group, False)
+    assert f"group {copy} has the offsets of {group} on" in await shell.text(*clone, "--yes")
+    assert await offsets(copy) == 8
+    await shell.run("group", "reset", copy, topic, "--to", "beginning", "--yes")
+    assert (await shell.json(*clone, "--yes"))["done"]
+    assert await offsets(copy) == 8
 
 
 async def test_dead_letters_are_listed_exported_and_given_to_their_group_again(

@@ -43,7 +43,7 @@ async def test_a_request_gets_what_the_other_side_replies(
     await asyncio.to_thread(failing.stdout.readline)
     refused = await shell.run("request", topic, "x", "--timeout", 60, "-o", "json", code=1)
     assert json.loads(refused.stderr)["error"]["type"] == "ReplyError"
-    assert "was answered with an error: the command ended with 3" in refused.stderr
+    assert "was answered with an error: the command ended with exit code 3" in refused.stderr
     assert await asyncio.to_thread(failing.wait, 60) == 0
     failing.communicate()
     late = await shell.run("request", topic, "x", "--timeout", 0.3, "-o", "json", code=1)

@@ -79,8 +79,8 @@ def _complain_of_silent(silent: dict[str, KeroloxError]) -> None:
             complain(f"kerolox: {address} has no access control: {error}")
             continue
         complain(
-            f"kerolox: {address} does not tell its accounts: {error}; a broker of RocketMQ 4.9.8 "
-            "or later tells them to nobody: kerolox acl version, and its file"
+            f"kerolox: {address} does not show its accounts: {error}; a broker of RocketMQ 4.9.8 "
+            "or later shows them to nobody: kerolox acl version, and its file"
         )
 
 
@@ -118,7 +118,7 @@ _ACCOUNT_COLUMNS = (
 @output_option
 @name_server_option
 def list_command(place: Place, output: str, name_server: str) -> None:
-    """Print the accounts of each broker, as far as it tells them."""
+    """Print the accounts of each broker, as far as it shows them."""
     answers = on_cluster(name_server, lambda admin: _ask(admin, place))
     rows = [
         _account_row(address, account)
@@ -145,7 +145,7 @@ def show_command(name: str, place: Place, output: str, name_server: str) -> None
     ]
     _complain_of_silent(answers.silent)
     if not rows:
-        raise click.ClickException(f"no broker that tells its accounts has {name}")
+        raise click.ClickException(f"no broker that shows its accounts has {name}")
     show_rows(rows, _ACCOUNT_COLUMNS, output)
     for address in sorted(answers.configs.keys() - {row["broker"] for row in rows}):
         complain(f"kerolox: {address} has no account {name}")
@@ -190,17 +190,29 @@ _permission_type = click.Choice(ACL_PERMISSIONS)
     help="Its new secret: the first line of a file; '-': of stdin. A new account needs one.",
 )
 @click.option("--admin/--no-admin", default=None, help="It may do everything.")
-@click.option("--white", metavar="ADDRESS", help="From where it needs no signature: 10.0.0.*")
-@click.option("--default-topic", type=_permission_type, help="For topics that are not named.")
-@click.option("--default-group", type=_permission_type, help="For groups that are not named.")
+@click.option(
+    "--white", metavar="ADDRESS", help="From where it needs no signature, such as 10.0.0.*."
+)
+@click.option(
+    "--default-topic",
+    type=_permission_type,
+    metavar="PERM",
+    help="For topics that are not named: DENY, PUB, SUB or 'PUB|SUB'.",
+)
+@click.option(
+    "--default-group",
+    type=_permission_type,
+    metavar="PERM",
+    help="For groups that are not named: the same.",
+)
 @click.option(
     "--topic",
     "topics",
     multiple=True,
     metavar="TOPIC=PUB|SUB",
-    help="May be repeated; all of them replace those that the account has.",
+    help="What it may do with a topic; all that are given replace those that the account has.",
 )
-@click.option("--group", "groups", multiple=True, metavar="GROUP=SUB", help="The same of groups.")
+@click.option("--group", "groups", multiple=True, metavar="GROUP=SUB", help="The same for a group.")
 @dry_run_option
 @place_options
 @output_option
@@ -349,7 +361,8 @@ def delete_command(
         having = [
             a for a, config in answers.configs.items() if _account_of(config, name) is not None
         ]
-        complain(f"kerolox: account {name} is on {', '.join(having) or 'no broker that tells it'}")
+        places = ", ".join(having) or "no broker that shows its accounts"
+        complain(f"kerolox: account {name} is on {places}")
         _complain_of_silent(answers.silent)
         if not confirm(f"Delete account {name}?", consent, output, name_server):
             if not is_text(output):

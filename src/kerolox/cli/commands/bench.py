@@ -76,7 +76,7 @@ def _load_options(command: Callable[..., int]) -> Callable[..., int]:
                 type=click.IntRange(1, 10_000),
                 default=64,
                 show_default=True,
-                help="How much goes on at the same time.",
+                help="Most sends, or calls of a listener, at the same time.",
             ),
             click.option(
                 "--size",
@@ -84,17 +84,18 @@ def _load_options(command: Callable[..., int]) -> Callable[..., int]:
                 default=1024,
                 show_default="1KiB",
                 metavar="SIZE",
-                help="Of each body.",
+                help="Size of each body, as 512, 1KiB or 1MiB.",
             ),
             click.option(
                 "--queues",
                 type=click.IntRange(1, 1024),
                 default=8,
                 show_default=True,
-                help="Of a topic that is made, on each broker.",
+                help="Queues of a topic that is made, on each broker.",
             ),
             click.option(
                 "--cluster",
+                metavar="NAME",
                 shell_complete=completing.clusters,
                 help="Where a topic is made; else in the only one.",
             ),
@@ -109,7 +110,7 @@ def _load_options(command: Callable[..., int]) -> Callable[..., int]:
 _rate_option = click.option(
     "--rate",
     type=click.FloatRange(min=0, min_open=True),
-    help="Messages a second; a time then counts from when its send was due. Default: no limit.",
+    help="Messages a second; a latency then counts from when its send was due. Default: no limit.",
 )
 
 

@@ -33,15 +33,27 @@ _USERS = click.option(
     type=_PATH,
     envvar="KEROLOX_CONSOLE_USERS",
     metavar="FILE",
-    help="Who may log in; also $KEROLOX_CONSOLE_USERS. Default: console-users.json in the folder "
+    help="File of users; also $KEROLOX_CONSOLE_USERS. Default: console-users.json in the folder "
     "of kerolox context.",
 )
 _ROLES = ("viewer", "operator", "admin")
 
 
 @click.group(cls=CommandGroup, invoke_without_command=True)
-@click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen on.")
-@click.option("--port", type=click.IntRange(0, 65535), default=8089, show_default=True)
+@click.option(
+    "--host",
+    default="127.0.0.1",
+    show_default=True,
+    metavar="HOST",
+    help="Address to listen on.",
+)
+@click.option(
+    "--port",
+    type=click.IntRange(0, 65535),
+    default=8089,
+    show_default=True,
+    help="Port to listen on; 0: any that is free.",
+)
 @click.option("--actions", is_flag=True, help="Allow changes, to those whose role allows them.")
 @_USERS
 @click.option(
@@ -70,8 +82,15 @@ _ROLES = ("viewer", "operator", "admin")
     metavar="NAMES",
     help="Clusters of kerolox context to choose from in the header, joined by commas; or all.",
 )
-@click.option("--title", default="", help="What pages call the cluster; else its name servers.")
-@click.option("--tls-certificate", type=_PATH, metavar="FILE", help="PEM; serve HTTPS.")
+@click.option(
+    "--title",
+    default="",
+    metavar="NAME",
+    help="What pages call the cluster; else its name servers.",
+)
+@click.option(
+    "--tls-certificate", type=_PATH, metavar="FILE", help="Serve HTTPS with this certificate (PEM)."
+)
 @click.option("--tls-key", type=_PATH, metavar="FILE", help="Its private key, PEM.")
 @click.option(
     "--trust-proxy",
@@ -79,16 +98,24 @@ _ROLES = ("viewer", "operator", "admin")
     metavar="ADDR",
     help="A proxy whose X-Forwarded-For and X-Forwarded-Proto are believed; may be repeated.",
 )
-@click.option("--root-path", default="", metavar="/PATH", help="Where a proxy has the console.")
+@click.option(
+    "--root-path",
+    default="",
+    metavar="/PATH",
+    help="The path under which a proxy serves the console.",
+)
 @click.option("--insecure", is_flag=True, help="Serve plain HTTP to other machines.")
 @click.option("--sample-seconds", type=float, default=15.0, show_default=True, hidden=True)
 @click.option("--ready-file", type=_PATH, metavar="FILE", help="Written when it answers.")
-@click.option("--log-file", type=_PATH, metavar="FILE", help="Logged to, instead of stderr.")
+@click.option(
+    "--log-file", type=_PATH, metavar="FILE", help="Where the log goes, instead of stderr."
+)
 @click.option(
     "--log-level",
     type=click.Choice(["debug", "info", "warning", "error"]),
     default="info",
     show_default=True,
+    help="What is logged.",
 )
 @name_server_option
 @click.pass_context
@@ -104,7 +131,8 @@ def console(context: click.Context, /, **given: object) -> None:
         from kerolox.console.settings import ConsoleSettings, history_file, users_file
     except ImportError as error:
         raise _missing(error) from None
-    from kerolox.cli.process.running import prepare_server, run, serve
+    from kerolox.cli.process.loop import run
+    from kerolox.cli.process.running import prepare_server, serve
 
     prepare_server(str(given["log_level"]), _path(given["log_file"]))
     settings = ConsoleSettings(
@@ -136,12 +164,18 @@ def console(context: click.Context, /, **given: object) -> None:
 
 @console.group()
 def user() -> None:
-    """Who may log in to the console, and as what."""
+    """Show and change who may log in to the console, and as what."""
 
 
 @user.command("add")
 @click.argument("name")
-@click.option("--role", type=click.Choice(_ROLES), default="viewer", show_default=True)
+@click.option(
+    "--role",
+    type=click.Choice(_ROLES),
+    default="viewer",
+    show_default=True,
+    help="What the user may do.",
+)
 @click.option("--password-stdin", is_flag=True, help="Read the password from standard input.")
 @_USERS
 def add_command(name: str, role: str, password_stdin: bool, users: Path | None) -> None:
@@ -163,7 +197,7 @@ def add_command(name: str, role: str, password_stdin: bool, users: Path | None) 
 @click.argument("name")
 @_USERS
 def remove_command(name: str, users: Path | None) -> None:
-    """Take a user out; open sessions end at once."""
+    """Remove a user; open sessions end at once."""
     path, known = _users(users)
     if name not in known:
         raise ConfigError(f"{path} has no user {name!r}; it has {', '.join(known) or 'none'}")

@@ -38,7 +38,13 @@ def context() -> None:
 
 @context.command("add")
 @click.argument("name")
-@click.option("-n", "name_server", required=True, metavar="ADDR", help="host:port joined by ';'.")
+@click.option(
+    "-n",
+    "name_server",
+    required=True,
+    metavar="ADDR",
+    help="Name servers, host:port joined by ';'.",
+)
 @click.option(
     "--credentials",
     type=click.Path(path_type=Path, exists=True, dir_okay=False),
@@ -50,11 +56,11 @@ def context() -> None:
     "--tls-config",
     type=click.Path(path_type=Path, exists=True, dir_okay=False),
     metavar="FILE",
-    help="Encrypt them as tls.client.* in this file says.",
+    help="Encrypt connections as tls.client.* in this file says.",
 )
-@click.option("--description", default="", help="For people.")
-@click.option("--select", is_flag=True, help="Commands use it from now on.")
-@click.option("--replace", is_flag=True, help="One of that name may be there already.")
+@click.option("--description", default="", metavar="WORDS", help="What kerolox context list says.")
+@click.option("--select", is_flag=True, help="Select it: commands use it from now on.")
+@click.option("--replace", is_flag=True, help="Replace the context of that name.")
 def add_command(
     name: str,
     name_server: str,
@@ -120,7 +126,7 @@ def show_command(name: str | None, output: str) -> None:
 @context.command("select")
 @click.argument("name", shell_complete=completing.contexts)
 def select_command(name: str) -> None:
-    """Have commands use a context; ``-``: none."""
+    """Select the context that commands use; - selects none."""
     path = contexts_file(os.environ)
     kept = read_contexts(path)
     if name != "-":

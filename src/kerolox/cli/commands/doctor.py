@@ -48,7 +48,7 @@ EXIT_FINDINGS = 1
 @seconds_option(
     "--stuck-after", "A queue whose next message has waited for so long stands still.", default=60.0
 )
-@seconds_option("--timeout", "Of each question.", least=0.1, most=60, default=5.0)
+@seconds_option("--timeout", "Time limit of each request.", least=0.1, most=60, default=5.0)
 @output_option
 @name_server_option
 def doctor(

@@ -32,7 +32,7 @@ def _cluster_option(command: Callable[..., object]) -> Callable[..., object]:
         default="",
         metavar="NAME",
         shell_complete=completing.clusters,
-        help="Of this one; else of the only one.",
+        help="Of this cluster; else of the only one.",
     )(command)
 
 

@@ -19,7 +19,7 @@ from kerolox.cli.confirming import (
 from kerolox.cli.connecting import on_cluster
 from kerolox.cli.grouping import CommandGroup
 from kerolox.cli.output import complain, output_option, print_line
-from kerolox.cli.positions import PositionType, queue_of
+from kerolox.cli.positions import POSITION_HELP, PositionType, queue_of
 from kerolox.cli.rows import (
     Column,
     columns_of,
@@ -50,6 +50,16 @@ if TYPE_CHECKING:
 
 _Result = TypeVar("_Result")
 
+MOVE_COLUMNS = (
+    Column("topic", "TOPIC"),
+    Column("queue", "QUEUE"),
+    number_column("oldOffset", "FROM"),
+    number_column("newOffset", "TO"),
+    number_column("again", "AGAIN"),
+    number_column("skipped", "SKIPPED"),
+)
+"""Of offsets that are to move: what that does to a group."""
+
 new_group_option = click.option(
     "--new-group", is_flag=True, help="Also where no broker knows the group yet."
 )
@@ -68,7 +78,13 @@ def group() -> None:
 
 @group.command("list")
 @click.option("--all", "everything", is_flag=True, help="RocketMQ's own groups too.")
-@click.option("--cluster", default="", shell_complete=completing.clusters, help="Only there.")
+@click.option(
+    "--cluster",
+    default="",
+    metavar="NAME",
+    shell_complete=completing.clusters,
+    help="Those of this cluster only.",
+)
 @output_option
 @name_server_option
 def list_command(everything: bool, cluster: str, output: str, name_server: str) -> None:
@@ -108,12 +124,18 @@ def list_command(everything: bool, cluster: str, output: str, name_server: str) 
         raise next(iter(silent.values()))
     show_rows(rows, columns, output)
     for name, error in silent.items():
-        complain(f"kerolox: what groups are on {name} is not known: {error}")
+        complain(f"kerolox: the groups on {name} are not known: {error}")
 
 
 @group.command("describe")
 @click.argument("name", shell_complete=completing.groups)
-@click.option("--topic", default="", shell_complete=completing.topics, help="Only this one.")
+@click.option(
+    "--topic",
+    default="",
+    metavar="TOPIC",
+    shell_complete=completing.topics,
+    help="In this topic only.",
+)
 @output_option
 @name_server_option
 def describe_command(name: str, topic: str, output: str, name_server: str) -> None:
@@ -226,7 +248,7 @@ def members_command(name: str, stacks: bool, output: str, name_server: str) -> N
         return
     _print_paused(state)
     for client, reason in status.silent.items():
-        complain(f"kerolox: {client} does not say more: {reason}")
+        complain(f"kerolox: no further details of {client}: {reason}")
     for finding in status.findings:
         complain(f"kerolox: {finding}")
     if not status.has_same_subscriptions:
@@ -275,7 +297,7 @@ def _subscriptions_text(value: object) -> str:
     type=PositionType(),
     required=True,
     metavar="POSITION",
-    help="beginning, end, -100 (messages before the end), 2h (ago), a time, or an offset.",
+    help=f"Where to go: {POSITION_HELP}.",
 )
 @click.option("--queue", "queues", multiple=True, metavar="BROKER/ID", help="Only this queue.")
 @new_group_option
@@ -294,7 +316,7 @@ def reset_command(
 ) -> None:
     """Reset the offsets of a group in TOPIC. Members that are online continue there at once.
 
-    It is said first what that does. Then a terminal gets a question; elsewhere it needs --yes.
+    Says first what that does, and asks on a terminal; elsewhere it needs --yes.
     """
 
     chosen = [queue_of(topic, text) for text in queues]
@@ -307,11 +329,7 @@ def reset_command(
         )
 
     columns = (
-        Column("queue", "QUEUE"),
-        number_column("oldOffset", "FROM"),
-        number_column("newOffset", "TO"),
-        number_column("again", "AGAIN"),
-        number_column("skipped", "SKIPPED"),
+        *MOVE_COLUMNS[1:],
         number_column("minOffset", "FIRST"),
         number_column("maxOffset", "END"),
     )
@@ -377,7 +395,7 @@ def _settings_options(command: Callable[..., object]) -> Callable[..., object]:
             "--broadcast/--no-broadcast",
             "consume_broadcast_enable",
             default=None,
-            help="Members may broadcast.",
+            help="Members may consume by broadcasting.",
         ),
         click.option(
             "--retry-queues",
@@ -530,10 +548,14 @@ def _change_text(change: GroupChange) -> str:
 @click.argument("source", shell_complete=completing.groups)
 @click.argument("target", shell_complete=completing.groups)
 @click.option(
-    "--topic", default="", shell_complete=completing.topics, help="Only offsets of this one."
+    "--topic",
+    default="",
+    metavar="TOPIC",
+    shell_complete=completing.topics,
+    help="Only offsets in this topic.",
 )
 @new_group_option
-@dry_run_option
+@consent_options
 @output_option
 @name_server_option
 def clone_command(
@@ -541,31 +563,78 @@ def clone_command(
     target: str,
     topic: str,
     new_group: bool,
-    dry_run: bool,
+    consent: Consent,
     output: str,
     name_server: str,
 ) -> None:
-    """Copy the offsets of SOURCE to TARGET."""
+    """Copy the offsets of SOURCE to TARGET.
+
+    Says first what that does, and asks on a terminal; elsewhere it needs --yes.
+    """
 
     _check_known(source, False, name_server)
     _check_known(target, new_group, name_server)
-    addresses = on_cluster(
-        name_server,
-        lambda admin: admin.clone_offsets(source, target, topic=topic, dry_run=dry_run),
-    )
-    if is_text(output):
-        has = "would have" if dry_run else "has"
-        print_line(f"group {target} {has} the offsets of {source} on {', '.join(addresses)}")
-        if dry_run:
-            print_dry_run(output)
-        return
-    row = {"group": target, "source": source, "brokerAddrs": addresses, "done": not dry_run}
-    show_row(row, columns_of(row), output)
+
+    def cloned(*, dry_run: bool) -> list[str]:
+        return on_cluster(
+            name_server,
+            lambda admin: admin.clone_offsets(source, target, topic=topic, dry_run=dry_run),
+        )
+
+    def show(addresses: list[str], *, is_done: bool) -> None:
+        row = {"group": target, "source": source, "brokerAddrs": addresses, "done": is_done}
+        show_row(row, columns_of(row), output)
+
+    if not consent.yes:
+        if is_text(output):
+            rows = on_cluster(
+                name_server, lambda admin: _planned_clone(admin, source, target, topic)
+            )
+            show_rows(rows, MOVE_COLUMNS, output)
+        else:
+            show(cloned(dry_run=True), is_done=False)
+        question = f"Move group {target} to the offsets of {source}?"
+        if not confirm(question, consent, output, name_server):
+            return
+    addresses = cloned(dry_run=False)
+    if is_text(output) or not consent.yes:
+        print_line(f"group {target} has the offsets of {source} on {', '.join(addresses)}")
+    else:
+        show(addresses, is_done=True)
+
+
+async def _planned_clone(
+    admin: Admin, source: str, target: str, topic: str
+) -> list[dict[str, object]]:
+    """What a copy of offsets does to the group that gets them. Where that has none yet, nothing
+    comes again and nothing is skipped."""
+    theirs, ours = await _offsets(admin, source, topic), await _offsets(admin, target, topic)
+    return [
+        {
+            "topic": queue.topic,
+            "queue": f"{queue.broker_name}/{queue.queue_id}",
+            "oldOffset": ours.get(queue, -1),
+            "newOffset": offset,
+            "again": max(ours.get(queue, offset) - offset, 0),
+            "skipped": max(offset - ours.get(queue, offset), 0),
+        }
+        for queue, offset in theirs.items()
+    ]
+
+
+async def _offsets(admin: Admin, name: str, topic: str) -> dict[MessageQueue, int]:
+    from kerolox.errors import ConsumerNotOnlineError, TopicRouteNotFoundError
+
+    try:
+        progress = await admin.group_progress(name, topic=topic)
+    except (ConsumerNotOnlineError, TopicRouteNotFoundError):
+        return {}  # it has consumed nothing, or nobody knows it yet
+    return {each.queue: each.consumer_offset for each in progress.queues}
 
 
 @group.command("delete")
 @click.argument("name", shell_complete=completing.groups)
-@click.option("--offsets", is_flag=True, help="Forget what it consumed, too.")
+@click.option("--offsets", is_flag=True, help="Delete its offsets, too.")
 @place_options
 @consent_options
 @output_option

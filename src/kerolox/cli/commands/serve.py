@@ -84,7 +84,7 @@ def _server_options(serve_with: Callable[..., None]) -> Callable[..., None]:
             "--log-file",
             type=_PATH,
             metavar="FILE",
-            help="Logged to, instead of stderr; a file that was moved away is made anew.",
+            help="Where the log goes, instead of stderr; a file that was moved away is made again.",
         ),
         click.option(
             "--ready-file",
@@ -202,7 +202,7 @@ def _namesrv_beside(
 @click.option("--port", type=_PORT, help="Port to listen on (listenPort, 9876).")
 @_server_options
 def namesrv(options: ServerOptions, port: int | None) -> None:
-    """Run a name server, on all addresses of this machine unless it is told otherwise."""
+    """Run a name server, on all addresses of this machine unless --host says otherwise."""
     from kerolox.cli.commands import starting
     from kerolox.namesrv.config import NamesrvConfig
 
@@ -233,7 +233,7 @@ def namesrv(options: ServerOptions, port: int | None) -> None:
 @click.option(
     "--role-of-settings",
     is_flag=True,
-    help="Take brokerRole and brokerId of the settings again, whatever promotion made of it.",
+    help="Use brokerRole and brokerId of the settings, whatever a promotion made of them.",
 )
 @_server_options
 def broker(
@@ -243,7 +243,7 @@ def broker(
     advertise: str | None,
     role_of_settings: bool,
 ) -> None:
-    """Run a broker, on all addresses of this machine unless it is told otherwise.
+    """Run a broker, on all addresses of this machine unless --host says otherwise.
 
     Its name, cluster and id come from the settings file. SIGHUP reads that again and reopens the
     log file, SIGUSR1 logs what the process does, SIGTERM stops it. systemd is notified

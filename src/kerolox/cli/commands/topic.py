@@ -83,7 +83,7 @@ def topic() -> None:
     "kinds",
     type=click.Choice(KINDS),
     multiple=True,
-    help="Only these, may be repeated; default: normal.",
+    help="Only topics of this kind; may be repeated. Default: normal.",
 )
 @click.option("--all", "everything", is_flag=True, help="All kinds: RocketMQ's own topics too.")
 @click.option(
@@ -306,8 +306,21 @@ def _as_json(description: TopicDescription, groups: list[dict[str, object]]) -> 
 
 @topic.command("create")
 @click.argument("name")
-@click.option("--queues", type=click.IntRange(1, 65535), default=8, show_default=True)
-@click.option("--perm", type=PermissionType(), default="RW", show_default=True, metavar="R|W|RW")
+@click.option(
+    "--queues",
+    type=click.IntRange(1, 65535),
+    default=8,
+    show_default=True,
+    help="Read and write queues on each broker.",
+)
+@click.option(
+    "--perm",
+    type=PermissionType(),
+    default="RW",
+    show_default=True,
+    metavar="R|W|RW",
+    help="May be read, written, or both.",
+)
 @click.option("--order", is_flag=True, help="Producers keep to a fixed set of queues.")
 @_attribute_option
 @dry_run_option
@@ -362,11 +375,13 @@ def create_command(
 @click.option(
     "--queues", type=click.IntRange(1, 65535), help="Write queues, and read queues if more."
 )
-@click.option("--perm", type=PermissionType(), metavar="R|W|RW")
+@click.option(
+    "--perm", type=PermissionType(), metavar="R|W|RW", help="May be read, written, or both."
+)
 @click.option("--order/--no-order", default=None, help="Producers keep to a fixed set of queues.")
 @_attribute_option
 @click.option(
-    "--remove-attribute", "removed", multiple=True, metavar="NAME", help="May be repeated."
+    "--remove-attribute", "removed", multiple=True, metavar="NAME", help="Have it no longer."
 )
 @click.option(
     "--shrink-read-queues",
@@ -507,7 +522,7 @@ def _change_text(change: TopicChange) -> str:
     default="",
     metavar="NAME",
     shell_complete=completing.clusters,
-    help="Only there.",
+    help="Delete it in this cluster only.",
 )
 @consent_options
 @output_option
@@ -517,7 +532,7 @@ def delete_command(
 ) -> None:
     """Delete a topic on all brokers and name servers.
 
-    It is said first what goes with it. Then a terminal gets a question; elsewhere it needs --yes.
+    Says first what goes with it, and asks on a terminal; elsewhere it needs --yes.
     """
 
     row = on_cluster(name_server, lambda admin: _going(admin, name, cluster))

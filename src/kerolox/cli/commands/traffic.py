@@ -67,7 +67,7 @@ def stats(topic: str, active: bool, output: str, name_server: str) -> None:
 
 
 @click.command(cls=Command)
-@click.option("--group", default="", help="Only this producer group.")
+@click.option("--group", default="", metavar="GROUP", help="Only this producer group.")
 @click.option(
     "--broker",
     default="",

@@ -41,11 +41,11 @@ _COLUMNS = (
 )
 @output_option
 def tune(data: Path | None, applies: bool, file: Path | None, output: str) -> int:
-    """Compare the limits of this machine with those that a broker wants; change nothing.
+    """Compare the limits of this machine with those that a broker wants.
 
     What RocketMQ's os.sh sets: memory maps, swapping, dirty pages, open files, the disk's
-    scheduler, huge pages. Only --apply and --write change anything. Exit code: 0 all is as it is
-    wanted, 1 something is not.
+    scheduler, huge pages. Nothing is changed without --apply or --write. Exit code: 0 all is as
+    it is wanted, 1 something is not.
 
     \b
     kerolox tune --data /var/lib/kerolox

@@ -27,12 +27,13 @@ if TYPE_CHECKING:
     "ignored",
     multiple=True,
     metavar="GROUP",
-    help="Its messages may be left; may be repeated.",
+    help="Do not wait for this group; may be repeated.",
 )
 @seconds_option(
-    "--quiet", "How long no message must have come; default: 40, as clients learn routes every 30."
+    "--quiet",
+    "Wait until no message came for so long; default: 40, as clients learn routes every 30.",
 )
-@seconds_option("--timeout", "Give up waiting then, with exit code 1; the broker stays retired.")
+@seconds_option("--timeout", "Give up after so long, with exit code 1; the broker stays retired.")
 @dry_run_option
 @output_option
 @name_server_option

@@ -13,6 +13,7 @@ from kerolox.cli.connecting import on_cluster
 from kerolox.cli.grouping import CommandGroup
 from kerolox.cli.output import complain, output_option, print_line
 from kerolox.cli.rows import Column, is_text, show_rows
+from kerolox.text import printable
 
 if TYPE_CHECKING:
     from kerolox.admin import Admin
@@ -53,7 +54,9 @@ def show_command(
     rows = _rows(on_cluster(name_server, lambda admin: _in_force(admin, address)))
     missing = set(names) - {str(row["key"]) for row in rows}
     if missing:
-        raise click.UsageError(f"{address} has no setting {', '.join(sorted(missing))}.")
+        raise click.UsageError(
+            f"{address} has no setting {', '.join(sorted(missing))}; without a KEY all are printed."
+        )
     shown = [
         row
         for row in rows
@@ -155,7 +158,7 @@ async def _slaves(admin: Admin, place: Place) -> list[str]:
 def _pair(text: str) -> tuple[str, str]:
     key, separator, value = text.partition("=")
     if not separator or not key:
-        raise click.BadParameter(f"{text!r} is not KEY=VALUE")
+        raise click.BadParameter(f"{printable(text)!r} is no setting; write KEY=VALUE")
     return key, value
 
 

@@ -33,7 +33,7 @@ _UNITS = ("B", "KiB", "MiB", "GiB", "TiB")
     default="",
     metavar="NAME",
     shell_complete=completing.clusters,
-    help="Only there.",
+    help="Those of this cluster only.",
 )
 @output_option
 @name_server_option

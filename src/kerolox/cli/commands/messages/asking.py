@@ -49,7 +49,7 @@ _timeout_option = seconds_option(
     help="The body, instead of an argument. May be repeated: a request for each.",
 )
 @draft_options
-@click.option("--count", type=click.IntRange(min=1), default=1, help="Ask so often.")
+@click.option("--count", type=click.IntRange(min=1), default=1, help="Send so many requests.")
 @_timeout_option
 @body_option
 @output_option
@@ -109,6 +109,7 @@ def _show_reply(reply: MessageExt, form: str, output: str) -> None:
 @click.option(
     "--group",
     required=True,
+    metavar="GROUP",
     shell_complete=completing.groups,
     help="The consumer group: its members share the requests.",
 )
@@ -116,9 +117,15 @@ def _show_reply(reply: MessageExt, form: str, output: str) -> None:
     "--command",
     metavar="COMMAND",
     type=click.UNPROCESSED,
-    help="A shell's; the request is its input.",
+    help="A shell command; the request is its input, its output the reply.",
 )
-@click.option("--filter", "expression", default="*", metavar="EXPR", help="Only tags: 'a || b'.")
+@click.option(
+    "--filter",
+    "expression",
+    default="*",
+    metavar="EXPR",
+    help="Only requests with these tags: 'a || b'.",
+)
 @draft_options
 @click.option("--count", type=click.IntRange(min=1), metavar="N", help="Stop after N replies.")
 @body_option
@@ -250,5 +257,5 @@ class _Answering:
                 process.kill()
                 await process.wait()
         if process.returncode:
-            raise ClientError(f"the command ended with {process.returncode}")
+            raise ClientError(f"the command ended with exit code {process.returncode}")
         return printed

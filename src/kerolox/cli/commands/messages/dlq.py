@@ -99,7 +99,13 @@ def list_command(output: str, name_server: str) -> None:
 @range_options
 @grep_option
 @click.option("--waiting", is_flag=True, help="Only those that are not done.")
-@click.option("--count", type=click.IntRange(min=1), default=MESSAGES, show_default=True)
+@click.option(
+    "--count",
+    type=click.IntRange(min=1),
+    default=MESSAGES,
+    show_default=True,
+    help="Print so many at most.",
+)
 @body_option
 @output_option
 @name_server_option
@@ -226,7 +232,7 @@ def resend_command(
     Each is sent once: its broker keeps that it was, and a further call goes on with the others.
     What became of each is a line. The exit code is 1 when one of them was not sent.
 
-    It is said first which ones. Then a terminal gets a question; elsewhere it needs --yes.
+    Says first which ones, and asks on a terminal; elsewhere it needs --yes.
     """
     work = _Resending(group, frozenset(message_ids), output)
 
@@ -364,7 +370,7 @@ def purge_command(
     The letters stay in their queue until the broker deletes their part of the log, as it does with
     all messages; `resend --again` still sends them.
 
-    It is said first how many. Then a terminal gets a question; elsewhere it needs --yes.
+    Says first how many, and asks on a terminal; elsewhere it needs --yes.
     """
 
     columns = (

@@ -51,9 +51,17 @@ def message() -> None:
 @click.argument("topic", shell_complete=completing.topics)
 @range_options
 @click.option("--queue", metavar="BROKER/ID", help="Only this queue.")
-@click.option("--tags", default="*", metavar="EXPR", help="Only these: 'a || b'.")
+@click.option(
+    "--tags", default="*", metavar="EXPR", help="Only messages with these tags: 'a || b'."
+)
 @grep_option
-@click.option("--count", type=click.IntRange(min=1), default=MESSAGES, show_default=True)
+@click.option(
+    "--count",
+    type=click.IntRange(min=1),
+    default=MESSAGES,
+    show_default=True,
+    help="Print so many at most.",
+)
 @body_option
 @output_option
 @name_server_option
@@ -100,8 +108,9 @@ def list_command(
 @click.option(
     "--topic",
     default="",
+    metavar="TOPIC",
     shell_complete=completing.topics,
-    help="Needed for an id that a producer made.",
+    help="Its topic; needed for an id that a producer made.",
 )
 @body_option
 @output_option
@@ -132,7 +141,13 @@ def at_command(
 @message.command("find")
 @click.argument("topic", shell_complete=completing.topics)
 @click.argument("key")
-@click.option("--count", type=click.IntRange(1, 1024), default=64, show_default=True)
+@click.option(
+    "--count",
+    type=click.IntRange(1, 1024),
+    default=64,
+    show_default=True,
+    help="Print so many at most.",
+)
 @body_option
 @output_option
 @name_server_option
@@ -154,8 +169,9 @@ def find_command(
 @click.option(
     "--topic",
     default="",
+    metavar="TOPIC",
     shell_complete=completing.topics,
-    help="Needed for an id that a producer made.",
+    help="Its topic; needed for an id that a producer made.",
 )
 @output_option
 @name_server_option
@@ -188,8 +204,9 @@ def consumers_command(message_id: str, topic: str, output: str, name_server: str
 @click.option(
     "--topic",
     default="",
+    metavar="TOPIC",
     shell_complete=completing.topics,
-    help="Where it is; needed for an id that a producer made.",
+    help="Its topic; needed for an id that a producer made.",
 )
 @click.option(
     "--to",
@@ -207,7 +224,7 @@ def resend_command(
 ) -> None:
     """Send a copy of a message: all groups of the topic get it.
 
-    It is said first where it goes. Then a terminal gets a question; elsewhere it needs --yes.
+    Says first where it goes, and asks on a terminal; elsewhere it needs --yes.
     """
     from kerolox.admin import copy_of
 
@@ -259,7 +276,11 @@ def _show(found: MessageExt, body: str, output: str) -> None:
 
 
 count_option = click.option(
-    "--count", type=click.IntRange(1, 10_000), default=MESSAGES, show_default=True
+    "--count",
+    type=click.IntRange(1, 10_000),
+    default=MESSAGES,
+    show_default=True,
+    help="Print so many at most.",
 )
 
 

@@ -150,12 +150,14 @@ def draft_options(command: Callable[..., object]) -> Callable[..., object]:
             "-H",
             "properties",
             multiple=True,
-            metavar="K=V",
+            metavar="NAME=VALUE",
             callback=lambda _context, _option, texts: tuple(map(_property, texts)),
-            help="May be repeated.",
+            help="A property of the messages; may be repeated.",
         ),
-        click.option("--keys", default="", help="Keys of the messages, separated by blanks."),
-        click.option("--tags", default="", help="Tag of the messages."),
+        click.option(
+            "--keys", default="", metavar="KEYS", help="Keys of the messages, separated by blanks."
+        ),
+        click.option("--tags", default="", metavar="TAG", help="Tag of the messages."),
     ):
         command = option(command)
     return command
@@ -164,7 +166,9 @@ def draft_options(command: Callable[..., object]) -> Callable[..., object]:
 def _property(text: str) -> tuple[str, str]:
     name, separator, value = text.partition("=")
     if not separator:
-        raise click.BadParameter(f"{text!r} is not K=V", param_hint="--property")
+        raise click.BadParameter(
+            f"{printable(text)!r} is no property; write NAME=VALUE", param_hint="--property"
+        )
     return name, value
 
 

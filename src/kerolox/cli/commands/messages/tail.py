@@ -67,9 +67,11 @@ class _TailOptions:
     "stop",
     type=PositionType(),
     metavar="POSITION",
-    help="Stop there; end: at what is the end now. Else new messages are waited for.",
+    help="Stop there; end: at what is the end now. Without it new messages are waited for.",
 )
-@click.option("--tags", default="*", metavar="EXPR", help="Only these: 'a || b'.")
+@click.option(
+    "--tags", default="*", metavar="EXPR", help="Only messages with these tags: 'a || b'."
+)
 @grep_option
 @click.option("--count", type=click.IntRange(min=1), metavar="N", help="Stop after N messages.")
 @body_option

@@ -18,6 +18,7 @@ from kerolox.protocol.names import TRACE_TOPIC
 @click.option(
     "--topic",
     default=TRACE_TOPIC,
+    metavar="TOPIC",
     shell_complete=completing.topics,
     show_default=True,
     help="Where clients write traces, if they were told to write them elsewhere.",
@@ -27,14 +28,16 @@ from kerolox.protocol.names import TRACE_TOPIC
 def trace(message_id: str, topic: str, output: str, name_server: str) -> None:
     """Print when the message with the producer's id MESSAGE_ID was sent, stored and consumed.
 
-    Only clients with message traces switched on tell of it; each does so within about a second.
+    Only clients with message traces switched on (enable_trace, enableMsgTrace) write them, within
+    about a second.
     """
     from kerolox.cli.commands.messages.timeline import ask, timeline
 
     answers = on_cluster(name_server, lambda admin: ask(admin, message_id, topic))
     if not answers.views:
         raise click.ClickException(
-            f"topic {topic} has no trace of message {message_id}; do its clients write traces?"
+            f"topic {topic} has no trace of message {message_id}; do its clients "
+            "write some (enable_trace)?"
         )
     columns = (
         time_column("timestamp", "TIME"),
