@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import re
+import tempfile
+from pathlib import Path
 from typing import TYPE_CHECKING
 
+from kerolox.admin import Account
 from kerolox.protocol.codes import RequestCode
 from tests.support.eventually import until
 from tests.support.servers.up import deaf_address
@@ -13,6 +16,9 @@ from tests.tasks.task import Task
 
 if TYPE_CHECKING:
     from tests.tasks.case import Case
+
+ALLOWED = ("127.0.0.1", "10.9.8.*")
+"""Addresses from which everything is allowed: from this machine at all times."""
 
 SETTING, DEFAULT, OTHER = "fileReservedTime", "72", "71"
 
@@ -193,4 +199,106 @@ class Accounts(Task):
         assert [each.access_key for each in found.accounts] == ["shop-service"]
 
 
-BROKER_TASKS = (WhichRun, Silent, Figures, SeeSetting, ChangeSetting, Retire, Accounts)
+class WhatIsSet(Task):
+    name = "See what is set on a broker, and is no default"
+
+    async def command_line(self, case: Case) -> None:
+        rows = await case.json("broker", "config", "show", case.place.broker, "--set")
+        values = {row["key"]: row["value"] for row in rows}
+        assert values["traceTopicEnable"] == "true"
+        assert "maxMessageSize" not in values
+
+    async def console(self, case: Case) -> None:
+        page = await case.look("/broker", address=case.place.broker)
+        shown = page.split('<h2 id="changed">')[1].split('<h2 id="settings">')[0]
+        assert re.search(r'<td>traceTopicEnable</td><td class="body">true<', shown)
+        assert "maxMessageSize" not in shown
+
+
+class OfAccounts(Task):
+    """What changes accounts; afterwards there are those of the other tasks."""
+
+    async def account(self, case: Case) -> Account | None:
+        found = await case.admin.acl_config(case.place.broker)
+        return next((each for each in found.accounts if each.access_key == case.group), None)
+
+    async def undo(self, case: Case) -> None:
+        if await self.account(case) is not None:
+            await case.admin.delete_account(case.group)
+
+
+class SetAccount(OfAccounts):
+    name = "Make an account, or change what it may do"
+
+    async def command_line(self, case: Case) -> None:
+        folder = Path(case.stack.enter_context(tempfile.TemporaryDirectory()))
+        (folder / "secret").write_text("a-long-secret\n")
+        given = ("--secret-file", folder / "secret", "--topic", f"{case.topic}=PUB")
+        [row] = await case.json("acl", "set", case.group, *given)
+        assert (row["broker"], row["change"]) == (case.place.broker, "new")
+        assert "a-long-secret" not in str(row)
+
+    async def console(self, case: Case) -> None:
+        form = await case.form("/acl/put", "/acl")
+        given = {"accessKey": case.group, "secretKey": "a-long-secret"}
+        told = await case.send_form(form, **given, topicPerms=f"{case.topic}=PUB")
+        assert f"Account {case.group} is set on" in told
+
+    async def check(self, case: Case) -> None:
+        found = await self.account(case)
+        assert found is not None
+        assert found.topic_permissions == (f"{case.topic}=PUB",)
+        assert not found.is_admin
+
+
+class DeleteAccount(OfAccounts):
+    name = "Delete an account"
+
+    async def prepare(self, case: Case) -> None:
+        await case.admin.put_account(Account(access_key=case.group, secret_key="a-long-secret"))
+        assert await self.account(case) is not None
+
+    async def command_line(self, case: Case) -> None:
+        assert case.group in await case.run("acl", "delete", case.group, "--yes")
+
+    async def console(self, case: Case) -> None:
+        form = await case.form("/acl/delete", "/acl")
+        told = await case.send_form(form, accessKey=case.group, again=case.group)
+        assert f"Account {case.group} is deleted" in told
+
+    async def check(self, case: Case) -> None:
+        assert await self.account(case) is None
+
+
+class WhiteList(Task):
+    name = "Change from where all is allowed"
+
+    async def command_line(self, case: Case) -> None:
+        assert "10.9.8.*" in await case.run("acl", "white-list", *ALLOWED)
+
+    async def console(self, case: Case) -> None:
+        form = await case.form("/acl/white-list", "/acl")
+        told = await case.send_form(form, addresses=" ".join(ALLOWED))
+        assert f"From {', '.join(ALLOWED)} all is allowed" in told
+
+    async def check(self, case: Case) -> None:
+        found = await case.admin.acl_config(case.place.broker)
+        assert found.global_white_addresses == ALLOWED
+
+    async def undo(self, case: Case) -> None:
+        await case.admin.put_global_white_addresses(ALLOWED[:1])
+
+
+BROKER_TASKS = (
+    WhichRun,
+    Silent,
+    Figures,
+    SeeSetting,
+    WhatIsSet,
+    ChangeSetting,
+    Retire,
+    Accounts,
+    SetAccount,
+    DeleteAccount,
+    WhiteList,
+)

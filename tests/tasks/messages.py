@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import base64
 import re
 from html import unescape
 from typing import TYPE_CHECKING
@@ -17,6 +18,8 @@ from tests.tasks.task import Task
 
 if TYPE_CHECKING:
     from tests.tasks.case import Case
+
+BINARY = b"\x00\xff\xfe\x80 no text"
 
 SHOWN = re.compile(r'<p role="status">(\d+) shown')
 
@@ -156,6 +159,62 @@ class AsJson(Task):
         assert re.match(r'\{\s+"customer": 7,\s+"größe": \[\s*1\s*\]\s+\}</pre>', body)
 
 
+class AsHex(Task):
+    name = "Show a body that is no text"
+
+    async def prepare(self, case: Case) -> None:
+        await case.make_topic()
+        message = Message(case.topic, BINARY)
+        case.sent.append(await case.admin.send_message(message, queue_id=0))
+        assert (await case.first_of()).body == BINARY
+
+    async def command_line(self, case: Case) -> None:
+        at = ("message", "at", case.topic, f"{BROKER_NAME}/0", 0)
+        assert (await case.json(*at, "--body", "hex"))["body"] == BINARY.hex(" ")
+
+    async def console(self, case: Case) -> None:
+        place = {"topic": case.topic, "queue": f"{BROKER_NAME}/0", "offset": 0}
+        page = await case.look("/message", **place, view="hex")
+        assert BINARY.hex(" ") in page
+
+
+class SaveBody(AsHex):
+    name = "Save a message's body as a file"
+
+    async def command_line(self, case: Case) -> None:
+        at = ("message", "at", case.topic, f"{BROKER_NAME}/0", 0)
+        saved = await case.run(*at, "--body", "base64", "-o", "{body:raw}")
+        assert base64.b64decode(saved) == BINARY
+
+    async def console(self, case: Case) -> None:
+        place = {"topic": case.topic, "queue": f"{BROKER_NAME}/0", "offset": 0}
+        page = await case.look("/message", **place)
+        [link] = re.findall(r'href="(/message/body\?[^"]+)" download', page)
+        saved = await case.http.get(unescape(link))
+        assert saved.content == BINARY
+        assert saved.headers["content-disposition"].startswith("attachment")
+
+
+class Next(Task):
+    name = "Go on to the next message of a queue"
+
+    async def prepare(self, case: Case) -> None:
+        await three(case)
+
+    async def command_line(self, case: Case) -> None:
+        found = [
+            await case.json("message", "at", case.topic, f"{BROKER_NAME}/0", offset)
+            for offset in (1, 2)
+        ]
+        assert [each["body"] for each in found] == ["two", "three"]
+
+    async def console(self, case: Case) -> None:
+        place = {"topic": case.topic, "queue": f"{BROKER_NAME}/0", "offset": 1}
+        page = await case.look("/message", **place)
+        [link] = re.findall(r'rel="next" href="([^"]+)"', page)
+        assert "three</pre>" in await case.look(unescape(link))
+
+
 class Consumers(Task):
     name = "See which groups have consumed a message"
 
@@ -271,4 +330,18 @@ class Follow(Task):
         assert re.findall(r'<span class="body">(\w+)', part) == ["new"]
 
 
-FIND_TASKS = (SendTest, ById, ByKey, ByPlace, ByTime, AsJson, Consumers, Trace, Resend, Follow)
+FIND_TASKS = (
+    SendTest,
+    ById,
+    ByKey,
+    ByPlace,
+    Next,
+    ByTime,
+    AsJson,
+    AsHex,
+    SaveBody,
+    Consumers,
+    Trace,
+    Resend,
+    Follow,
+)

@@ -6,6 +6,7 @@ import re
 from typing import TYPE_CHECKING
 
 from tests.support.eventually import until
+from tests.tasks.case import BROKER_NAME
 from tests.tasks.groups import left_behind
 from tests.tasks.task import Task
 
@@ -90,7 +91,7 @@ class Clone(Task):
         await case.admin.update_group(f"{case.group}-2")
 
     async def command_line(self, case: Case) -> None:
-        told = await case.run("group", "clone", case.group, f"{case.group}-2")
+        told = await case.run("group", "clone", case.group, f"{case.group}-2", "--yes")
         assert re.search(r"has the offsets of", told)
 
     async def console(self, case: Case) -> None:
@@ -104,4 +105,28 @@ class Clone(Task):
         assert await case.offsets(f"{case.group}-2") == [2, 0]
 
 
-OFFSET_TASKS = (GoBack, Skip, Clone)
+class OneQueue(Task):
+    name = "Move a group in one queue alone"
+
+    async def prepare(self, case: Case) -> None:
+        await case.make_topic()
+        await case.send("one", "two", "three")
+        await case.send("four", queue=1)
+        await case.admin.update_group(case.group)
+        await case.admin.reset_offsets(case.group, case.topic, 0)
+
+    async def command_line(self, case: Case) -> None:
+        move = ("group", "reset", case.group, case.topic, "--to", 2, "--yes")
+        [row] = await case.json(*move, "--queue", f"{BROKER_NAME}/0")
+        assert (row["oldOffset"], row["newOffset"], row["skipped"]) == (0, 2, 2)
+
+    async def console(self, case: Case) -> None:
+        of = {"name": case.group, "topic": case.topic, "to": 2, "queue": f"{BROKER_NAME}/0"}
+        told = await case.send_form(await case.form("/group/reset", "/group/reset", **of))
+        assert f"goes on at 2 in 1 queues of {case.topic}" in told
+
+    async def check(self, case: Case) -> None:
+        assert await case.offsets() == [2, 0]
+
+
+OFFSET_TASKS = (GoBack, Skip, OneQueue, Clone)

@@ -3,14 +3,21 @@
 from __future__ import annotations
 
 import re
+from html import unescape
 from typing import TYPE_CHECKING
 
+from kerolox.client import Producer
+from kerolox.message import Message
 from tests.support.eventually import until
+from tests.tasks.case import BROKER_NAME
 from tests.tasks.task import Task
 
 if TYPE_CHECKING:
     from kerolox.protocol.bodies import TopicConfig
     from tests.tasks.case import Case
+
+
+LINK = re.compile(r'href="/topic\?name=\w+">(\w+)</a>')
 
 
 async def settings_of(case: Case) -> TopicConfig | None:
@@ -145,4 +152,59 @@ class DeleteTopic(Task):
         await until(is_gone, what="the end of the route")
 
 
-TOPIC_TASKS = (CreateTopic, ListTopics, DescribeTopic, AddQueues, ChangePermission, DeleteTopic)
+class FindTopic(Task):
+    name = "Find a topic by a part of its name"
+
+    async def prepare(self, case: Case) -> None:
+        await case.make_topic()
+
+    async def command_line(self, case: Case) -> None:
+        names = await case.json("topic", "list", "--names")
+        assert [each["topic"] for each in names if case.topic[3:] in each["topic"]] == [case.topic]
+
+    async def console(self, case: Case) -> None:
+        async def is_found() -> bool:  # the console keeps the list for some seconds
+            page = await case.look("/topics", q=case.topic[3:].upper())
+            return LINK.findall(page) == [case.topic]
+
+        await until(is_found, what="the topic")
+
+
+class Producers(Task):
+    name = "See the producers of a topic's brokers"
+
+    async def prepare(self, case: Case) -> None:
+        await case.make_topic()
+        producer = Producer(f"p-{case.group}", case.place.name_server)
+        await case.stack.enter_async_context(producer)
+        await producer.send(Message(case.topic, b"one"))
+        case.member = producer.client_id
+
+        async def is_known() -> bool:  # with its first heartbeat
+            known = await case.admin.all_producers(case.place.broker)
+            return case.member in {each.client_id for each in known}
+
+        await until(is_known, what="the producer")
+
+    async def command_line(self, case: Case) -> None:
+        [row] = await case.json("producers", "--group", f"p-{case.group}")
+        assert (row["clientId"], row["language"]) == (case.member, "PYTHON")
+        assert row["brokers"] == BROKER_NAME
+
+    async def console(self, case: Case) -> None:
+        page = unescape(await case.look("/topic", name=case.topic))
+        shown = page.split('<h2 id="producers">')[1].split('<h2 id="queues">')[0]
+        assert case.member in shown
+        assert f"p-{case.group}" in shown
+
+
+TOPIC_TASKS = (
+    CreateTopic,
+    ListTopics,
+    FindTopic,
+    DescribeTopic,
+    Producers,
+    AddQueues,
+    ChangePermission,
+    DeleteTopic,
+)
