@@ -5,7 +5,8 @@ they are stopped, ``<!-- test: spark -->`` for Python that has a session ``spark
 for such that needs the libraries of that extra too, ``<!-- test: pytest -->`` for a file of tests,
 ``<!-- test: save app.py -->`` for a file that those after it import, ``<!-- test: notebook -->``
 for the cells of a notebook, ``<!-- test: shell -->`` for commands that share one shell
-(:mod:`tests.docs.shell`) with a test of their own, and the name of a library for what needs it.
+(:mod:`tests.docs.shell`) with a test of their own, ``<!-- test: printed -->`` for lines that the
+block before it prints, and the name of a library for what needs it.
 """
 
 from __future__ import annotations

@@ -72,13 +72,12 @@ def environment_of(folder: Path, name_server: str) -> dict[str, str]:
     return environment
 
 
-def run_python(code: str, folder: Path, name_server: str, *, fresh: bool) -> None:
+def run_python(code: str, folder: Path, name_server: str, *, fresh: bool) -> str:
     """Run a program in a folder of its own to a good end."""
     (folder / "example.txt").write_text(code)
     if fresh:
-        run([sys.executable, "example.txt"], folder, name_server)
-    else:
-        run_forked("tests.docs.run_example", [folder, "example.txt"], folder, name_server)
+        return run([sys.executable, "example.txt"], folder, name_server)
+    return run_forked("tests.docs.run_example", [folder, "example.txt"], folder, name_server)
 
 
 def run(
@@ -131,8 +130,8 @@ def run_tests(code: str, folder: Path, server: Up) -> None:
     run_forked("pytest", ["-q", *others, *plugin, "test_example.py"], folder, server.namesrv)
 
 
-def run_block(block: Block, folder: Path, server: Up, *, fresh: bool) -> None:
-    """Run or check it; ``fresh``: each command is an interpreter of its own."""
+def run_block(block: Block, folder: Path, server: Up, *, fresh: bool) -> str:
+    """Run or check it; ``fresh``: each command is an interpreter of its own. What it printed."""
     code = block.code.replace("127.0.0.1:9876", server.namesrv)
     lines = [line for line in code.splitlines() if line]
     if block.needs == "save":
@@ -140,7 +139,7 @@ def run_block(block: Block, folder: Path, server: Up, *, fresh: bool) -> None:
     elif block.needs == "pytest":
         run_tests(code, folder, server)
     elif block.language == "python":
-        run_python(code, folder, server.namesrv, fresh=fresh)
+        return run_python(code, folder, server.namesrv, fresh=fresh)
     elif block.language == "properties":
         (folder / "broker.conf").write_text(code)
         BrokerConfig.load(folder / "broker.conf")
@@ -151,18 +150,38 @@ def run_block(block: Block, folder: Path, server: Up, *, fresh: bool) -> None:
         for line in lines:
             check_setup(line)
     elif fresh:
-        run(["bash", "-euc", code], folder, server.namesrv)
+        return run(["bash", "-euc", code], folder, server.namesrv)
     elif all(PLAIN.fullmatch(line) for line in lines):
-        for line in lines:
+        printed = (
             run_forked("kerolox.cli", shlex.split(line)[1:], folder, server.namesrv)
+            for line in lines
+        )
+        return "".join(printed)
     else:
         path = environment_of(folder, server.namesrv)["PATH"]
         with forked_commands(path) as variables:
-            run(["bash", "-euc", code], folder, server.namesrv, **variables)
+            return run(["bash", "-euc", code], folder, server.namesrv, **variables)
+    return ""
 
 
-def run_forked(module: str, arguments: Sequence[object], folder: Path, name_server: str) -> None:
-    """Run a module to a good end in a folder of its own."""
+def masked(text: str) -> list[str]:
+    """The lines of what a command prints, without what is another each time: ids, times, numbers,
+    queues of a broker that is called as its machine, and how wide a column is."""
+    text = re.sub(r"\b[0-9A-F]{16,}\b", "ID", text)
+    text = re.sub(r"[\w.-]+/\d+(@\d+)?", "QUEUE", text)
+    text = re.sub(r"\d+([.,:]\d+)*", "0", text)
+    return [" ".join(line.split()) for line in text.splitlines() if line.strip()]
+
+
+def check_printed(block: Block, printed: str) -> None:
+    """The lines that a page shows were printed, in that order."""
+    lines = iter(masked(printed))
+    missing = [line for line in masked(block.code) if line not in lines]
+    assert not missing, f"{missing} is not printed, or not there:\n{printed}"
+
+
+def run_forked(module: str, arguments: Sequence[object], folder: Path, name_server: str) -> str:
+    """Run a module to a good end in a folder of its own; what it printed."""
     pipes = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
     environment = environment_of(folder, name_server)
     files = {"cwd": folder, "text": True, **pipes}
@@ -173,6 +192,7 @@ def run_forked(module: str, arguments: Sequence[object], folder: Path, name_serv
             process.kill()
             raise
     assert process.returncode == 0, f"{module} {arguments}\n{output}"
+    return str(output)
 
 
 def serve(line: str, folder: Path, server: Up, *, fresh: bool) -> None:
@@ -210,13 +230,26 @@ def test_the_examples_of_a_page_run_in_order(page: Path, up: Up, tmp_path: Path)
     cells = [block.code for block in blocks_of(page) if block.needs == "notebook"]
     if cells:
         run_cells(cells, tmp_path, up.namesrv)
+    printed = ""
     for block in blocks_of(page):
-        if block.needs not in (*OF_SPARK, "notebook", "shell") and block.language in {
+        if block.needs == "printed":
+            check_printed(block, printed)
+        elif block.needs not in (*OF_SPARK, "notebook", "shell") and block.language in {
             "python",
             "sh",
             "properties",
         }:
-            run_block(block, tmp_path, up, fresh=page == AS_TYPED)
+            printed = run_block(block, tmp_path, up, fresh=page == AS_TYPED)
+
+
+def test_a_page_that_shows_what_is_not_printed_fails() -> None:
+    printed = "GROUP   LAG\nbilling  12\nSEND_OK msgId=7F0000010D3A1B2C3D4E5F6A7B8C9D0E in 1.5 s\n"
+    shown = "GROUP  LAG\nbilling  3\nSEND_OK msgId=00000000000000000000000000000000 in 20 s\n"
+    check_printed(Block("text", "printed", shown), printed)
+    with pytest.raises(AssertionError, match="mailer 0"):
+        check_printed(Block("text", "printed", "GROUP  LAG\nmailer  3\n"), printed)
+    with pytest.raises(AssertionError, match="GROUP LAG"):
+        check_printed(Block("text", "printed", "billing 1\nGROUP LAG\n"), printed)
 
 
 EXAMPLES = "examples of pages"
