@@ -170,12 +170,12 @@ def with_clients(
 
     configure_logging(log_level)
 
-    async def told() -> _Result:
+    async def with_status() -> _Result:
         if (many and not doing) or not has_status():
             return await work()
         return await _with_status(work(), doing or f"waiting for {cluster_text(name_server)}")
 
-    return run(told(), many=many)
+    return run(with_status(), many=many)
 
 
 async def _with_status(work: Awaitable[_Result], doing: str | Callable[[], str]) -> _Result:
