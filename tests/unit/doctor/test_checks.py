@@ -9,7 +9,15 @@ from typing import Any
 
 import pytest
 
-from kerolox.admin import BrokerRuntime, DayTotals, GroupState, PoolQueue, Rates
+from kerolox.admin import (
+    BrokerRuntime,
+    DayTotals,
+    GroupProgress,
+    GroupState,
+    PoolQueue,
+    QueueProgress,
+    Rates,
+)
 from kerolox.doctor.checks.groups import group_findings
 from kerolox.doctor.diagnosis import CHECKS, checked
 from kerolox.doctor.facts import (
@@ -23,6 +31,7 @@ from kerolox.doctor.facts import (
 from kerolox.doctor.findings import CODES, Finding, Severity, worst_first
 from kerolox.doctor.machine import machine_facts
 from kerolox.doctor.probe import clock_ahead_ms
+from kerolox.message import MessageQueue
 
 ADDRESS = "10.0.0.1:10911"
 NODE = Node("c", "broker-a", 0, ADDRESS)
@@ -227,3 +236,22 @@ def test_a_process_is_found_by_its_port_in_proc(tmp_path: Path) -> None:
     assert machine_facts(10911, tmp_path).files_max > 1 << 60  # type: ignore[union-attr]
     (process / "maps").unlink()
     assert machine_facts(10911, tmp_path) is None
+
+
+def popped(in_flight: int, in_flight_ms: int) -> list[str]:
+    """What is said of a group without members online that has ten messages left."""
+    queue = QueueProgress(
+        MessageQueue("T", "b", 0), 10, 0, 0, in_flight=in_flight, in_flight_ms=in_flight_ms
+    )
+    progress = GroupProgress("g", (queue,), 0.0)
+    seen = GroupFacts(group="g", first=progress, second=progress, status=None)
+    return [each.code for each in group_findings(seen, 1, {})]
+
+
+def test_a_group_that_pops_is_not_offline() -> None:
+    assert popped(0, 0) == ["group-offline"]
+    assert popped(3, 5_000) == []
+
+
+def test_messages_that_are_out_for_long_are_told() -> None:
+    assert popped(3, 3_600_000) == ["popped-for-long"]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 
-from kerolox.admin import ConsumerStatus
+from kerolox.admin import ConsumerStatus, GroupProgress
 from kerolox.doctor.checks.queues import Reading, is_lost, reading_of
 from kerolox.doctor.facts import ClusterSnapshot, GroupFacts
 from kerolox.doctor.findings import Finding
@@ -14,6 +14,8 @@ from kerolox.text import duration_text
 
 BROADCASTING = "BROADCASTING"
 NAMED_MAX = 3
+POPPED_MS_MAX = 3_600_000
+"""A message that is out for longer holds up its group's offset."""
 
 
 def check_groups(snapshot: ClusterSnapshot) -> Iterator[Finding]:
@@ -43,7 +45,11 @@ def group_findings(facts: GroupFacts, stuck_after_ms: int, reading: Reading) -> 
             return
     if facts.second is None:
         return
+    yield from _popped(where, facts.second)
     if status is None:
+        if facts.second.in_flight:
+            # Members that pop send no heartbeats.
+            return
         # What is in lost queues is told of by itself: no member would get it.
         left = sum(each.lag for each in facts.second.queues if not is_lost(each.queue, reading))
         if left > 0:
@@ -56,6 +62,23 @@ def group_findings(facts: GroupFacts, stuck_after_ms: int, reading: Reading) -> 
             )
         return
     yield from _queues(where, facts, status, stuck_after_ms, reading)
+
+
+def _popped(where: str, progress: GroupProgress) -> Iterator[Finding]:
+    """Messages that members took and never acknowledge, nor let come again."""
+    long = [each for each in progress.queues if each.in_flight_ms >= POPPED_MS_MAX]
+    if not long:
+        return
+    oldest = max(long, key=lambda each: each.in_flight_ms)
+    yield Finding(
+        "popped-for-long",
+        where,
+        f"in {len(long)} queues messages are out that were popped and not acknowledged, in"
+        f" {oldest.queue.topic} {oldest.queue.broker_name}/{oldest.queue.queue_id} for"
+        f" {duration_text(oldest.in_flight_ms)}, and the group's offset waits for them",
+        "look why its members do not acknowledge them (ack), or give them back (nack); shorter"
+        " invisible times let them come again sooner",
+    )
 
 
 def _paused(where: str, facts: GroupFacts) -> Iterator[Finding]:
