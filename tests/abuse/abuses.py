@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from kerolox.protocol.codes import HEADER_BYTES_MAX, SerializeType
+from kerolox.protocol.codes import BINARY_CODE_MAX, HEADER_BYTES_MAX, SerializeType
 from kerolox.protocol.registration import encode_registration
 from kerolox.protocol.serialize import FIELDS_MAX
 from tests.abuse.every_code import REGISTRATION
@@ -139,7 +139,10 @@ class Abuse(msgspec.Struct, frozen=True):
 def frame_of(
     code: int, members: dict[str, str], body: bytes, opaque: int, kind: SerializeType
 ) -> bytes:
-    """A request; text without UTF-8 is written as its escape, or as the three bytes of its half."""
+    """A request; text without UTF-8 is written as its escape, or as the three bytes of its half.
+    Codes that a binary header can't hold are in JSON, whatever ``kind`` says."""
+    if code > BINARY_CODE_MAX:
+        kind = SerializeType.JSON
     if kind == SerializeType.JSON:
         header = {"code": code, "extFields": members, "flag": 0, "language": "JAVA"}
         data = json.dumps({**header, "opaque": opaque, "version": 401}).encode()

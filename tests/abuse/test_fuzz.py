@@ -17,7 +17,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from kerolox.broker.requests import ROUTER
-from kerolox.protocol.codes import RequestCode, SerializeType
+from kerolox.protocol.codes import BINARY_CODE_MAX, RequestCode, SerializeType
 from kerolox.protocol.command import RemotingCommand
 from tests.malformed.test_frames import BODIES, TEXTS, request_members
 from tests.support.clients.raw import connect, drain, frame
@@ -88,7 +88,8 @@ def requests(draw: st.DrawFn) -> bytes:
     command.flag = draw(st.sampled_from([0, 0, 0, 1, 2, 3, -1]))
     command.opaque = draw(st.integers(-(1 << 31), (1 << 31) - 1))
     command.version = draw(st.sampled_from([0, 401, 409, -1, 32_767]))
-    command.serialize_type = draw(st.sampled_from(SerializeType))
+    kinds = list(SerializeType) if code <= BINARY_CODE_MAX else [SerializeType.JSON]
+    command.serialize_type = draw(st.sampled_from(kinds))
     return command.encode()
 
 
