@@ -58,11 +58,7 @@ class BodySchema:
     to_json: _ToJson
 
     def json_of(self, body: bytes) -> bytes:
-        """A body as JSON.
-
-        Raises:
-            ValueError: it is too long, or no value of the schema.
-        """
+        """A body as JSON; ValueError: it is too long, or no value of the schema."""
         if len(body) > BODY_BYTES_MAX:
             raise ValueError(f"it has more than {BODY_BYTES_MAX} bytes")
         if len(body) < self.skip_bytes:
@@ -89,10 +85,8 @@ class Schemas:
 
 
 def read_schemas(path: Path) -> Schemas:
-    """The schemas that a file names.
-
-    Raises:
-        ConfigError: it, or a schema, can't be read or used; or a library is not installed.
+    """The schemas that a file names; ConfigError: it, or a schema, can't be read or used; or a
+    library is not installed.
     """
     try:
         settings = msgspec.json.decode(_read(path, FILE_BYTES_MAX), type=dict[str, SchemaSetting])
@@ -137,11 +131,8 @@ def _avro(schema: bytes, _message: str) -> _ToJson:
 
 
 def _check_bounded(schema: object, inside: tuple[str, ...]) -> int:
-    """The least bytes of a value, 0 or 1.
-
-    Raises:
-        ValueError: an array could have items without end in no byte, or a type is within itself:
-            fastavro reads those until the stack is at its end.
+    """The least bytes of a value, 0 or 1. ValueError: an array could have items without end in no
+    byte, or a type is within itself: fastavro reads those until the stack is at its end.
     """
     if isinstance(schema, list):
         for each in schema:

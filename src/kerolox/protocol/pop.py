@@ -155,10 +155,8 @@ class PopReceipt:
 
     @property
     def text(self) -> str:
-        """As clients send it back.
-
-        Raises:
-            PopTextError: the name of the broker is empty, too long or has a blank.
+        """As clients send it back; PopTextError: the name of the broker is empty, too long or has a
+        blank.
         """
         name = self.broker_name
         if not name or " " in name or len(name.encode("utf-8", "replace")) > NAME_BYTES_MAX:
@@ -174,11 +172,7 @@ class PopReceipt:
 
     @classmethod
     def parse(cls, text: str) -> PopReceipt:
-        """Read what a client sent.
-
-        Raises:
-            PopTextError: it is no receipt; says which part is wrong.
-        """
+        """Read what a client sent; PopTextError says which part is wrong where it is no receipt."""
         if len(text) > RECEIPT_BYTES_MAX:
             raise PopTextError(
                 f"the receipt has {len(text)} characters; at most {RECEIPT_BYTES_MAX} are allowed"
@@ -275,11 +269,8 @@ def order_count_info(batches: Iterable[PoppedBatch]) -> str:
 
 
 def batches_from_texts(starts: str, offsets: str, counts: str = "") -> list[PoppedBatch]:
-    """What an answer says, from its three texts.
-
-    Raises:
-        PopTextError: one is malformed, names a queue twice, or one that the first does not name;
-            there are more than ``BATCH_ITEMS_MAX`` members.
+    """What an answer says, from its three texts. PopTextError: one is malformed, names a queue
+    twice, or one that the first does not name; there are more than ``BATCH_ITEMS_MAX`` members.
     """
     found: dict[tuple[TopicKind, int], PoppedBatch] = {}
     for kind, queue, value in _items("startOffsetInfo", starts):
@@ -399,11 +390,9 @@ class BatchAckBody(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
     @classmethod
     def decode(cls, body: bytes | memoryview) -> BatchAckBody:
-        """Read what a client sent.
-
-        Raises:
-            BodyError: it is none, is longer than ``REQUEST_BODY_BYTES_MAX``, or has more than
-                ``BATCH_ACKS_MAX`` members or ``BATCH_ITEMS_MAX`` offsets.
+        """Read what a client sent. BodyError: it is none, is longer than
+        ``REQUEST_BODY_BYTES_MAX``, or has more than ``BATCH_ACKS_MAX`` members or
+        ``BATCH_ITEMS_MAX`` offsets.
         """
         if len(body) > REQUEST_BODY_BYTES_MAX:
             raise BodyError(

@@ -36,10 +36,8 @@ class RecallError(ValueError):
 
 
 def decode_handle(text: str) -> RecallHandle:
-    """Read a handle; what follows the fifth part is ignored, as in RocketMQ.
-
-    Raises:
-        RecallError: it is none, or cut. RocketMQ's text, and what is wrong.
+    """Read a handle; what follows the fifth part is ignored, as in RocketMQ. RecallError: it is
+    none, or cut. RocketMQ's text, and what is wrong.
     """
     try:
         padded = text.encode("ascii") + b"=" * (-len(text) % 4)

@@ -12,11 +12,7 @@ __all__ = ["parsed_schema", "plain_schema", "reader_of"]
 
 
 def parsed_schema(text: str) -> object:
-    """The schema of an ``.avsc``, its names put in place.
-
-    Raises:
-        ValueError: it is none, or too deep.
-    """
+    """The schema of an ``.avsc``, its names put in place; ValueError: it is none, or too deep."""
     try:
         return fastavro.parse_schema(plain_schema(json.loads(text)), expand=True)
     except (ValueError, fastavro.schema.SchemaParseException, KeyError, TypeError) as error:

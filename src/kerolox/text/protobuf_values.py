@@ -11,11 +11,7 @@ __all__ = ["descriptor_of", "pool_of"]
 
 
 def pool_of(descriptors: bytes) -> DescriptorPool:
-    """What a serialized ``FileDescriptorSet`` describes.
-
-    Raises:
-        ValueError: it is none, or not complete.
-    """
+    """What a serialized ``FileDescriptorSet`` describes; ValueError: it is none, or lacks parts."""
     try:
         files = descriptor_pb2.FileDescriptorSet.FromString(descriptors)
     except DecodeError:
@@ -30,10 +26,8 @@ def pool_of(descriptors: bytes) -> DescriptorPool:
 
 
 def descriptor_of(pool: DescriptorPool, name: str) -> Descriptor:
-    """A message type of it, by its name with the package.
-
-    Raises:
-        ValueError: it has no such message, or is not complete.
+    """A message type of it, by its name with the package; ValueError: it has no such message, or is
+    not complete.
     """
     try:
         return pool.FindMessageTypeByName(name)

@@ -25,14 +25,9 @@ class Refusal:
 
 
 def check_poll(broker: str, count: int, born_ms: int, poll_ms: int, now_ms: int) -> Refusal | None:
-    """What a pop asks for.
-
-    Args:
-        broker: the address of the broker, for the texts.
-        count: ``maxMsgNums``; RocketMQ takes 0 and less for none.
-        born_ms: when the client asked; 0 or less: now.
-        poll_ms: how long it waits.
-        now_ms: by the wall clock.
+    """What a pop asks for. ``broker``: its address, for the texts. ``count``: ``maxMsgNums``;
+    RocketMQ takes 0 and less for none. ``born_ms``: when the client asked; 0 or less: now.
+    ``poll_ms``: how long it waits. ``now_ms``: by the wall clock.
     """
     if born_ms > 0 and now_ms - born_ms - poll_ms > POLL_GRACE_MS:
         return Refusal(
@@ -96,16 +91,10 @@ def check_queue(
     is_pop: bool = False,
     is_held: bool = False,
 ) -> Refusal | None:
-    """A queue of a topic.
-
-    Args:
-        topic: the topic.
-        name: its name.
-        queue_id: of the queue; a pop may say -1 for all.
-        consumer: the address of who asks, for the texts.
-        is_pop: else it is an acknowledgement or a change.
-        is_held: a message of the queue is out: it may be acknowledged, also when the topic has lost
-            the queue meanwhile.
+    """A queue of a topic. ``queue_id``: a pop may say -1 for all. ``consumer``: the address of who
+    asks, for the texts. ``is_pop``: else it is an acknowledgement or a change. ``is_held``: a
+    message of the queue is out: it may be acknowledged, also when the topic has lost the queue
+    meanwhile.
     """
     if topic is None:
         return _no_topic(name)

@@ -25,13 +25,11 @@ def copy_target(
     """Where a record of a queue is copied to; its copy has one more of ``reconsumeTimes``.
 
     RocketMQ copies to the topic of retries for ever, and leaves dead letters to its clients, of
-    which some forget them. Here the group's maximum counts, also when it is 0.
+    which some forget them. Here the group's maximum counts, also when it is 0; negative counts as
+    0.
 
-    Args:
-        key: the queue that it was delivered from; a topic of retries is its own.
-        reconsume_times: of the record.
-        retry_max_times: of the group; negative counts as 0.
-        is_v2: new topics of retries have names of version 2 (``enableRetryTopicV2``).
+    ``key``: the queue that it was delivered from; a topic of retries is its own. ``is_v2``: new
+    topics of retries have names of version 2 (``enableRetryTopicV2``).
     """
     if reconsume_times >= max(retry_max_times, 0):
         return CopyTarget(DLQ_PREFIX + key.group, True)

@@ -130,11 +130,7 @@ class PopQueue:
     __slots__ = ("_blocks", "_live_blocks", "committed", "next_offset", "out")
 
     def __init__(self, committed: int) -> None:
-        """Nothing is out.
-
-        Args:
-            committed: where the group is, and where it goes on.
-        """
+        """Nothing is out. ``committed``: where the group is, and where it goes on."""
         self.committed = committed
         """What the table of offsets was told last."""
         self.next_offset = committed

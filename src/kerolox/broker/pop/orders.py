@@ -187,19 +187,12 @@ class OrderTable:
         invisible_ms: int,
         now: Instant,
     ) -> Delivery:
-        """Messages go out in order; they are a new block.
+        """Messages of a queue that is not blocked go out in order; they are a new block.
+        ValueError: the offsets are none that may go out now; nothing is changed.
 
-        Args:
-            key: the queue, which is not blocked.
-            start: where it was read: the committed offset.
-            offsets: of the messages, ascending, at least one, at most :meth:`capacity`, without
-                :meth:`done_offsets`.
-            attempt_id: of the pop.
-            invisible_ms: how long the queue is blocked at the most.
-            now: the time.
-
-        Raises:
-            ValueError: the offsets are none that may go out now; nothing is changed.
+        ``start``: where it was read: the committed offset. ``offsets``: of the messages, ascending,
+        at least one, at most :meth:`capacity`, without :meth:`done_offsets`. ``invisible_ms``: how
+        long the queue is blocked at the most.
         """
         if not offsets or offsets[0] < start or list(offsets) != sorted(set(offsets)):
             raise ValueError(f"offsets {offsets[:4]} of {key} do not ascend from {start} on")
@@ -235,10 +228,8 @@ class OrderTable:
 
     # -- what clients say -----------------------------------------------------------------------
     def ack(self, key: QueueKey, offset: int, pop_time: int) -> tuple[AckOutcome, int | None]:
-        """A message is acknowledged.
-
-        Returns:
-            What became of it, and the offset to commit: the first that is not done; None: none.
+        """A message is acknowledged: what became of it, and the offset to commit: the first that is
+        not done; None: none.
         """
         block = self._blocks.get(key)
         if block is None or block.pop_time != pop_time:

@@ -73,11 +73,7 @@ class PopSnapshot(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
     @classmethod
     def decode(cls, text: bytes) -> PopSnapshot:
-        """Read a file.
-
-        Raises:
-            BodyError: it is none.
-        """
+        """Read a file; BodyError: it is none."""
         try:
             return msgspec.json.decode(text, type=cls)
         except msgspec.MsgspecError as error:
@@ -95,12 +91,8 @@ class StoredQueue(msgspec.Struct, frozen=True):
 
 
 def take(table: PopTable, now: Instant, mark_of: Callable[[QueueKey, int], int]) -> PopSnapshot:
-    """What is out now.
-
-    Args:
-        table: what is out.
-        now: the time.
-        mark_of: where the log has a message of a queue, by its offset; -1: nowhere.
+    """What is out now. ``mark_of``: where the log has a message of a queue, by its offset; -1:
+    nowhere.
     """
     queues = [
         found
@@ -164,21 +156,15 @@ def restore(
     now: Instant,
     stored_of: Callable[[QueueKey, int], StoredQueue | None],
 ) -> int:
-    """Take over a snapshot after a start, or when a slave becomes the master.
+    """Take over a snapshot, None: there is no file, into a table in which nothing is out: after a
+    start, or when a slave becomes the master. How many queues were left out.
 
     A queue counts only if nothing speaks against it; else its group goes on at its committed
     offset, and gets again what is behind it. So an offset that was set back, a queue that was made
     again and a log that lost its end lose no message.
 
-    Args:
-        table: in which nothing is out.
-        snapshot: None: there is no file.
-        now: the time.
-        stored_of: what there is of a queue, with the mark of the message before an offset; None:
-            the topic, the queue or the group is gone.
-
-    Returns:
-        How many queues were left out.
+    ``stored_of``: what there is of a queue, with the mark of the message before an offset; None:
+    the topic, the queue or the group is gone.
     """
     left_out = 0
     found = snapshot or PopSnapshot()

@@ -50,17 +50,12 @@ class PopState:
         bounds: tuple[int, int],
         now: Instant,
     ) -> PopPlan | None:
-        """How to read a queue; None: nothing of it may go out now.
+        """How to read a queue; None: nothing of it may go out now. ``attempt_id``: of an ordered
+        pop.
 
-        Args:
-            key: the queue.
-            is_order: whether it is an ordered pop.
-            attempt_id: of an ordered pop.
-            committed: where the group is; one that has no offset begins somewhere, which is
-                committed before.
-            bounds: the first message that the queue has, and the offset behind its last one, its
-                end. A group that somebody set behind the end goes on at the end.
-            now: the time.
+        ``committed``: where the group is; one that has no offset begins somewhere, which is
+        committed before. ``bounds``: the first message that the queue has, and the offset behind
+        its last one, its end. A group that somebody set behind the end goes on at the end.
         """
         min_offset, end = bounds
         if self.orders.is_blocked(key, attempt_id if is_order else None, now):
@@ -89,20 +84,12 @@ class PopState:
         now: Instant,
         owner: str = "",
     ) -> Delivery:
-        """What a pop read goes out.
+        """What a pop read goes out, of ascending offsets, in the same step as its plan. ValueError:
+        they are not what the plan allows; nothing is changed.
 
-        Args:
-            plan: by which it was read, in the same step.
-            offsets: of the messages, ascending.
-            next_offset: the first one behind all that was read; of a pop that took ``plan.count``
-                messages, behind the last of them.
-            attempt_id: of an ordered pop.
-            invisible_ms: how long nobody else gets them.
-            now: the time.
-            owner: who has them.
-
-        Raises:
-            ValueError: the offsets are not what the plan allows; nothing is changed.
+        ``next_offset``: the first one behind all that was read; of a pop that took ``plan.count``
+        messages, behind the last of them. ``attempt_id``: of an ordered pop. ``invisible_ms``: how
+        long nobody else gets them. ``owner``: who has them.
         """
         key = plan.key
         if not plan.is_order:
@@ -137,13 +124,9 @@ class PopState:
     def ack(
         self, key: QueueKey, offset: int, pop_time: int, *, is_order: bool, committed: int
     ) -> AckOutcome:
-        """A message is acknowledged, with a receipt of an ordered pop or of another one.
-
-        Args:
-            key, offset: which one.
-            pop_time: of the receipt.
-            is_order: what the receipt says.
-            committed: where the group is: an acknowledgement in order never moves it back.
+        """A message is acknowledged, with a receipt, of that pop time, of an ordered pop or of
+        another one. ``committed``: where the group is: an acknowledgement in order never moves it
+        back.
         """
         if not is_order:
             return self.queues.ack(key, offset, pop_time)

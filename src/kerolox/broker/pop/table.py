@@ -155,14 +155,11 @@ class PopTable:
 
     # -- pops -----------------------------------------------------------------------------------
     def start(self, key: QueueKey, committed: int, min_offset: int = 0) -> int:
-        """Where a pop reads a queue.
+        """Where a pop reads a queue. ``min_offset``: the first message that it still has.
 
-        Args:
-            key: the queue.
-            committed: what the table of offsets has. When it is above what was committed here, a
-                member that pulls got all before it, and none of it comes again. When it is below,
-                a member that pulls was late: what this table knows is committed again.
-            min_offset: the first message that the queue still has.
+        ``committed``: what the table of offsets has. When it is above what was committed here, a
+        member that pulls got all before it, and none of it comes again. When it is below, a member
+        that pulls was late: what this table knows is committed again.
         """
         queue = self._queues.get(key)
         if queue is None:
@@ -200,20 +197,13 @@ class PopTable:
         now: Instant,
         owner: str = "",
     ) -> int:
-        """Messages go out; their pop time.
+        """Messages of a queue that :meth:`start` allowed go out; their pop time. ValueError: the
+        offsets are none that may go out now; nothing is changed.
 
-        Args:
-            key: the queue.
-            start: what :meth:`start` said.
-            offsets: of the messages, ascending, at most :meth:`capacity`. None: the pop found only
-                messages that its filter leaves out, which are done thereby.
-            next_offset: the first one behind all that was read.
-            invisible_ms: how long nobody else gets them.
-            now: the time.
-            owner: who has them, as operators see it.
-
-        Raises:
-            ValueError: the offsets are none that may go out now; nothing is changed.
+        ``offsets``: ascending, at most :meth:`capacity`. None: the pop found only messages that its
+        filter leaves out, which are done thereby. ``next_offset``: the first one behind all that
+        was read. ``invisible_ms``: how long nobody else gets them. ``owner``: who has them, as
+        operators see it.
         """
         queue = self._queues.get(key)
         expected = queue.next_offset if queue is not None else start
@@ -268,10 +258,8 @@ class PopTable:
     def change(
         self, key: QueueKey, offset: int, pop_time: int, invisible_ms: int, now: Instant
     ) -> Changed | None:
-        """The invisible time of a message begins anew; 0: it comes again at once.
-
-        Returns:
-            The new receipt's members; None: the receipt is stale, or the message is done.
+        """The invisible time of a message begins anew; 0: it comes again at once. The new receipt's
+        members; None: the receipt is stale, or the message is done.
         """
         queue = self._queues.get(key)
         lease = queue.out.get(offset) if queue is not None else None
@@ -429,11 +417,8 @@ class PopTable:
         self._dirty.add(key)
 
     def begin(self, pop_time: int, now: Instant) -> None:
-        """After a start: receipts of before are older than all from now on.
-
-        Args:
-            pop_time: the newest one that the snapshot knows.
-            now: the time.
+        """After a start: receipts of before, up to the newest that the snapshot knows, are older
+        than all from now on.
         """
         self._pop_time = max(self._pop_time, pop_time)
         self._new_generation(now)

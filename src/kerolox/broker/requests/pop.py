@@ -57,11 +57,7 @@ router: Router[Context] = Router()
 
 
 def refuse(refusal: Refusal | None) -> None:
-    """Raise a refusal as the answer that it is.
-
-    Raises:
-        BrokerError: it is one.
-    """
+    """Raise a refusal as the BrokerError that it is."""
     if refusal is not None:
         raise BrokerError(refusal.remark, code=refusal.code)
 
@@ -100,11 +96,9 @@ def check_place(
     request: Request,
     doing: str,
 ) -> None:
-    """Whether a group may read a queue of a topic here.
-
-    Raises:
-        BrokerError: code 16: broker, topic or group may not be read, or another broker leads; 17,
-            26: there is no such topic, or group; 29: no such queue, or one that can't be popped.
+    """Refuse what a group may not read of a queue of a topic here. BrokerError: code 16: broker,
+    topic or group may not be read, or another broker leads; 17, 26: there is no such topic, or
+    group; 29: no such queue, or one that can't be popped.
     """
     config, tables = broker.config, broker.tables
     if not config.broker_permission & Perm.READ:
@@ -128,10 +122,8 @@ def check_place(
 
 
 def _filtered(wish: PopWish, header: PopMessageHeader) -> PopWish:
-    """With the filter that a pop names.
-
-    Raises:
-        BrokerError: code 23; it can't be understood, or has too many tags.
+    """With the filter that a pop names; BrokerError, code 23: it can't be understood, or has too
+    many tags.
     """
     if not header.exp:
         return wish
@@ -286,10 +278,8 @@ def check_again(
     request: Request,
     doing: str,
 ) -> None:
-    """The same of a request that has waited: everything may have changed.
-
-    Raises:
-        BrokerError: as :func:`check_place`; code 1: it is not allowed any more.
+    """The same as :func:`check_place` of a request that has waited: everything may have changed.
+    BrokerError, code 1: it is not allowed any more.
     """
     broker.guards.access.admit(request.command, request.connection)
     check_place(broker, header, request, doing)

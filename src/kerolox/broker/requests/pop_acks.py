@@ -150,10 +150,8 @@ def _check_master(broker: Context) -> None:
 
 
 def _checked_queue(broker: Context, header: AckMessageHeader, request: Request) -> QueueKey:
-    """The queue that a message is out of.
-
-    Raises:
-        BrokerError: code 17 or 13; there is no such topic, or queue, of which nothing is out.
+    """The queue that a message is out of; BrokerError, code 17 or 13: there is no such topic, or
+    queue, of which nothing is out.
     """
     key = QueueKey(header.consumer_group, header.topic, header.queue_id)
     state = broker.tables.pops.state
@@ -170,11 +168,7 @@ def _checked_queue(broker: Context, header: AckMessageHeader, request: Request) 
 
 
 def _receipt(header: AckMessageHeader) -> PopReceipt:
-    """The receipt.
-
-    Raises:
-        BrokerError: code 29; it is none, or of another message than the request.
-    """
+    """The receipt; BrokerError, code 29: it is none, or of another message than the request."""
     try:
         receipt = PopReceipt.parse(header.extra_info)
     except PopTextError as error:

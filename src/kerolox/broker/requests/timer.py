@@ -99,11 +99,7 @@ async def _recalled(broker: Context, header: RecallMessageHeader, request: Reque
 
 
 def _check_open(broker: Context) -> None:
-    """Whether messages may be taken back now.
-
-    Raises:
-        BrokerError: they may not.
-    """
+    """BrokerError unless messages may be taken back now."""
     config = broker.config
     if not config.recall_message_enable:
         raise no_permission("recall failed, operation is forbidden")

@@ -117,13 +117,9 @@ class HeldPops:
     def hold(
         self, pop: HeldPop, wait_ms: int, *, is_starved: bool = False, free_at: int | None = None
     ) -> bool:
-        """Let a pop wait that found nothing. False: too many do (POLLING_FULL).
-
-        Args:
-            pop: not held yet.
-            wait_ms: for so long at most.
-            is_starved: it may get something when something that is out is done.
-            free_at: by the steady clock, when a blocked queue is free.
+        """Let a pop wait that found nothing, for so long at most. False: too many do
+        (POLLING_FULL). ``is_starved``: it may get something when something that is out is done.
+        ``free_at``: by the steady clock, when a blocked queue is free.
         """
         config = self._base.config
         key = pop.topic, pop.group, pop.queue_id

@@ -144,10 +144,8 @@ class PopReader:
         }
 
     def _begin(self, wish: PopWish, key: QueueKey, bounds: tuple[int, int]) -> int:
-        """Where a group begins that has no offset, which it gets thereby.
-
-        Raises:
-            BrokerError: code 1; the table of offsets has no space for it.
+        """Where a group begins that has no offset, which it gets thereby; BrokerError, code 1: the
+        table of offsets has no space for it.
         """
         is_retry = kind_of(key) is not TopicKind.NORMAL
         is_young = (
@@ -168,10 +166,8 @@ class PopReader:
 
     # -- pops -----------------------------------------------------------------------------------
     def pop(self, wish: PopWish) -> Popped:
-        """Take messages, at most ``wish.count``.
-
-        Raises:
-            BrokerError: code 1; the group is new, and the table of offsets has no space for it.
+        """Take messages, at most ``wish.count``. BrokerError, code 1: the group is new, and the
+        table of offsets has no space for it.
         """
         now = self._tables.pops.now()
         found = Popped(now.wall_ms)

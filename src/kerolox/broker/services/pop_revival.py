@@ -64,11 +64,8 @@ class PopRevival:
         retries: RetryTopics,
         on_visible: Callable[[str, str], None],
     ) -> None:
-        """Nothing is copied.
-
-        Args:
-            gate: while it is closed what is overdue waits.
-            on_visible: called with the topic and the group of messages that come again.
+        """Nothing is copied. While ``gate`` is closed what is overdue waits. ``on_visible`` is
+        called with the topic and the group of messages that come again.
         """
         self._base = base
         self._tables = tables

@@ -73,11 +73,8 @@ class TimerService:
     def __init__(
         self, base: Base, tables: Tables, gate: WriteGate, writer: RecordWriter, timed: TimedPuts
     ) -> None:
-        """Nothing is read before :meth:`open`.
-
-        Args:
-            gate: while it is closed what is due waits.
-            timed: is told how many messages a slot has.
+        """Nothing is read before :meth:`open`. While ``gate`` is closed what is due waits.
+        ``timed`` is told how many messages a slot has.
         """
         self._base = base
         self._store = base.store
@@ -107,13 +104,9 @@ class TimerService:
 
     # -- life -------------------------------------------------------------------------------------
     def open(self, *, is_clean: bool) -> None:
-        """Open the files that an earlier run has left; what they say is read later.
-
-        Args:
-            is_clean: the last run stopped, and was not killed.
-
-        Raises:
-            StoreError: a file has another length than the settings say, or can't be read.
+        """Open the files that an earlier run has left; what they say is read later. ``is_clean``:
+        that run stopped, and was not killed. StoreError: a file has another length than the
+        settings say, or can't be read.
         """
         self._is_clean = is_clean
         root = self._base.config.store_path_root_dir

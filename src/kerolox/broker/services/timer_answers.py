@@ -69,11 +69,7 @@ class TimerAnswers:
         }
 
     def answer(self, request: steps.Request) -> object:
-        """The answer.
-
-        Raises:
-            OSError: a file can't be read or written.
-        """
+        """The answer; OSError: a file can't be read or written."""
         return self._answers[type(request)](request)
 
     def _entry(self, request: steps.ReadEntry) -> steps.Entry | None:

@@ -180,10 +180,7 @@ class PopTables:
 
     async def reset(self, group: str, topic: str, queue_ids: Collection[int] | None = None) -> None:
         """An operator sets offsets of a group, at once when this returns: what is out is forgotten,
-        here and in the file.
-
-        Raises:
-            OSError: the file can't be written; the offsets must stay.
+        here and in the file. OSError: that can't be written; the offsets must stay.
         """
 
         if not self.is_known(group, topic):
@@ -198,9 +195,6 @@ class PopTables:
     async def forget(self, is_gone: Callable[[QueueKey], bool]) -> None:
         """Queues or groups are gone, or begin elsewhere: what was out of them is forgotten, here
         and in the files.
-
-        Raises:
-            OSError: a file can't be written.
         """
         had_block = any(is_gone(key) for key, _ in self.state.orders.ends())
         is_in_file = any(map(is_gone, self._in_file))
@@ -219,10 +213,8 @@ class PopTables:
 
     # -- the files ------------------------------------------------------------------------------
     async def persist(self) -> None:
-        """Write the offsets, and what is out if that changed.
-
-        Raises:
-            OSError: a file can't be written; tried again at the next call.
+        """Write the offsets, and what is out if that changed. After an OSError it is tried again at
+        the next call.
         """
         if not self._has_begun:
             await self._offsets.persist()
@@ -299,11 +291,7 @@ class PopTables:
             self._in_file = in_file.union(self._in_file)
 
     def take(self, state: str, orders: str) -> None:
-        """Take over what a master has out.
-
-        Raises:
-            BodyError: it is no such text.
-        """
+        """Take over what a master has out; BodyError: it is no such text."""
         if self._has_begun:
             return
         snapshot = PopSnapshot.decode(state.encode()) if state else None

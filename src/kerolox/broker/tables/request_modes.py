@@ -27,11 +27,7 @@ class RequestModes:
         self._file = JsonFile(folder / FILE, self.table)
 
     def load(self) -> None:
-        """Read the file.
-
-        Raises:
-            StoreError: it is broken and so is its backup.
-        """
+        """Read the file; StoreError: it is broken and so is its backup."""
         loaded = self._file.load(MessageRequestModes)
         if loaded is not None:
             self.replace(loaded)
@@ -64,11 +60,8 @@ class RequestModes:
         )
 
     async def put(self, mode: MessageRequestMode) -> None:
-        """An operator says it; it is in the file when this returns.
-
-        Raises:
-            BrokerError: code 1; there are ``MODES_MAX`` others.
-            OSError: the file can't be written; it is tried again later.
+        """An operator says it; it is in the file when this returns, or is tried again later after
+        an OSError. BrokerError, code 1: there are ``MODES_MAX`` others.
         """
         groups = self._modes.get(mode.topic, {})
         if mode.consumer_group not in groups:

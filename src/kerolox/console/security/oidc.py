@@ -110,10 +110,8 @@ class SignIn:
         self._http.clear()
 
     async def address(self, pending: PendingLogin) -> str:
-        """Where the provider asks somebody who he is.
-
-        Raises:
-            SignInError: the provider does not answer, or its discovery document is none.
+        """Where the provider asks somebody who he is; SignInError: it does not answer, or its
+        discovery document is none.
         """
         with self._place():
             metadata = await self._metadata()
@@ -132,16 +130,12 @@ class SignIn:
         )
 
     async def identity(self, pending: PendingLogin, code: str, issuer: str) -> Identity:
-        """Who somebody is, by the code that the provider gave his browser.
+        """Who somebody is, by the code that the provider gave his browser. ``pending``: the login,
+        which was taken for this answer. ``issuer``: its parameter ``iss`` (RFC 9207), which keeps
+        providers apart; may be empty.
 
-        Args:
-            pending: the login, which was taken for this answer.
-            code: of the answer.
-            issuer: its parameter ``iss`` (RFC 9207), which keeps providers apart; may be empty.
-
-        Raises:
-            SignInError: the provider refuses the code, the token is not for this login, or no
-                value of the claim has a role.
+        SignInError: the provider refuses the code, the token is not for this login, or no value of
+        the claim has a role.
         """
         with self._place():
             return await self._identity(pending, code, issuer)
@@ -313,10 +307,8 @@ class SignIn:
         headers: Mapping[str, str] | None = None,
         body: bytes | None = None,
     ) -> dict[str, Any]:
-        """The JSON object that the provider answers with.
-
-        Raises:
-            SignInError: it does not answer, refuses, or answers with something else.
+        """The JSON object that the provider answers with; SignInError: it does not answer, refuses,
+        or answers with something else.
         """
         try:
             async with asyncio.timeout(2 * ASK_SECONDS):

@@ -29,11 +29,7 @@ ROLES_MAX = 1_000
 class OidcSettings(
     msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="camel", kw_only=True
 ):
-    """One provider.
-
-    Raises:
-        ConfigError: from :meth:`check`, where they don't fit together.
-    """
+    """One provider; ConfigError: from :meth:`check`, where the settings don't fit together."""
 
     issuer: str
     """Address of the provider, as its discovery document has it."""
@@ -54,13 +50,8 @@ class OidcSettings(
     """What the button of the login page calls the provider."""
 
     def check(self, root_path: str) -> None:
-        """Refuse what can't work, or is not safe.
-
-        Args:
-            root_path: where a proxy has the console.
-
-        Raises:
-            ConfigError: naming the setting.
+        """Refuse what can't work, or is not safe, by a ConfigError that names the setting;
+        ``root_path``: where a proxy has the console.
         """
         for name, value in (("issuer", self.issuer), ("redirectUri", self.redirect_uri)):
             check_address(name, value)
@@ -84,10 +75,8 @@ class OidcSettings(
         return self.redirect_uri.removesuffix("/oidc/callback")
 
     def client_secret(self) -> str:
-        """What proves that the console asks; empty: nothing does.
-
-        Raises:
-            ConfigError: its file can't be read, or is empty.
+        """What proves that the console asks; empty: nothing does. ConfigError: its file can't be
+        read, or is empty.
         """
         if not self.client_secret_file:
             return ""
@@ -103,10 +92,8 @@ class OidcSettings(
 
 
 def check_address(name: str, value: str) -> None:
-    """Refuse an address to which a secret would go in the clear.
-
-    Raises:
-        ConfigError: it is no address of HTTPS, nor of HTTP on this machine.
+    """Refuse an address to which a secret would go in the clear: one that is neither of HTTPS, nor
+    of HTTP on this machine.
     """
     parts = urlsplit(value) if len(value) <= CHARACTERS_MAX else urlsplit("")
     is_safe = parts.scheme == "https" or (
@@ -120,11 +107,7 @@ def check_address(name: str, value: str) -> None:
 
 
 def read_oidc_settings(path: Path) -> OidcSettings:
-    """The settings of a file.
-
-    Raises:
-        ConfigError: it can't be read, or has other members.
-    """
+    """The settings of a file; ConfigError: it can't be read, or has other members."""
     try:
         with open_regular(path) as file:
             data = file.read(FILE_BYTES_MAX + 1)

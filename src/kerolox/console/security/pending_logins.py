@@ -72,9 +72,7 @@ class PendingLogins:
 
     def take(self, cookie: str, state: str) -> PendingLogin:
         """The one of a browser's cookie and of the provider's answer. It does not count again.
-
-        Raises:
-            SignInError: both don't belong together, it is too old, or was taken before.
+        SignInError: both don't belong together, it is too old, or was taken before.
         """
         try:
             pending = self._of(cookie)

@@ -50,11 +50,7 @@ class TimerCheckpoint(NamedTuple):
     first moment. Of the file alone."""
 
     def encode(self) -> bytes:
-        """As the wire has it.
-
-        Raises:
-            struct.error: a number is no long.
-        """
+        """As the wire has it; struct.error: a number is no long."""
         return _WHOLE.pack(*self[:7])
 
     def file(self) -> bytes:
@@ -66,10 +62,8 @@ class TimerCheckpoint(NamedTuple):
 
 
 def decode_checkpoint(data: bytes | memoryview) -> TimerCheckpoint:
-    """Read a file or an answer.
-
-    Raises:
-        ValueError: it is too short, or a number is negative, which none can be.
+    """Read a file or an answer; ValueError: it is too short, or a number is negative, which none
+    can be.
     """
     if len(data) < _WITHOUT_VERSION.size:
         raise ValueError(

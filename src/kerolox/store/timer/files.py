@@ -57,11 +57,8 @@ class TimerStore:
     """
 
     def __init__(self, root: Path, settings: TimerSettings, commit_end: int) -> None:
-        """Read check point and wheel; ``commit_end``: where the commit log ends.
-
-        Raises:
-            ValueError: a file of the timer log has another length than the settings say.
-            OSError: something can't be read.
+        """Read check point and wheel; ``commit_end``: where the commit log ends. ValueError: a file
+        of the timer log has another length than the settings say.
         """
         self._wheel_path = root / "timerwheel"
         self._folder = root / "timerlog"
@@ -115,11 +112,7 @@ class TimerStore:
         return memoryview(mmap.mmap(descriptor, used, access=mmap.ACCESS_READ) if used else b"")
 
     def append(self, position: int, data: bytes) -> None:
-        """Write to the end of the log.
-
-        Raises:
-            OSError: it can't be written.
-        """
+        """Write to the end of the log; OSError: it can't be written."""
         at = position % self._file_bytes
         start = position - at
         descriptor = self._descriptor(start)
@@ -192,11 +185,8 @@ class TimerStore:
         self.wheel.give_back(what.pages)
 
     def sync(self, what: Unsynced) -> None:
-        """Bring the timer log to the disk, then the wheel. For a thread of its own: touches
-        nothing that the loop changes.
-
-        Raises:
-            OSError: the disk is full, or fails; see :meth:`give_back`.
+        """Bring the timer log to the disk, then the wheel. For a thread of its own: touches nothing
+        that the loop changes. OSError: the disk is full, or fails; see :meth:`give_back`.
         """
         for start in what.starts:
             # A file may be removed meanwhile.
@@ -217,10 +207,8 @@ class TimerStore:
                 sync_path(str(self._wheel_path.parent))
 
     def write_checkpoint(self, checkpoint: TimerCheckpoint, metrics: TimerMetrics) -> None:
-        """Write both, and wait for the disk. For a thread of its own.
-
-        Raises:
-            OSError: one can't be written.
+        """Write both, and wait for the disk. For a thread of its own. OSError: one can't be
+        written.
         """
         replace_file(self._metrics_path, lambda file: file.write(metrics.encode()))
         with opened(str(self._checkpoint_path), os.O_RDWR | os.O_CREAT) as descriptor:

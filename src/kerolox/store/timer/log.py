@@ -70,24 +70,14 @@ class TimerUnit(NamedTuple):
         return -1 if self.magic & UnitMagic.DELETE else 1
 
     def pack(self) -> bytes:
-        """As it is in the file.
-
-        Raises:
-            struct.error: a number is too large for its place.
-        """
+        """As it is in the file; struct.error: a number is too large for its place."""
         return UNIT.pack(UNIT.size, *self, 0)
 
 
 def place(position: int, file_bytes: int = FILE_BYTES) -> tuple[int, bytes]:
-    """Where the next unit goes, and what has to be written before it.
-
-    Args:
-        position: the end of the log.
-        file_bytes: of each file, :data:`FILE_BYTES_MIN` at least.
-
-    Returns:
-        The position of the unit, and the blank unit that ends the file at ``position``; empty where
-        the unit follows what is there.
+    """Where the next unit goes, behind ``position``, the end of the log, and what has to be written
+    before it: the blank unit that ends the file there; empty where the unit follows what is there.
+    ``file_bytes``: of each file, :data:`FILE_BYTES_MIN` at least.
     """
     left = file_bytes - position % file_bytes
     if left >= UNIT.size + BLANK.size:
@@ -102,12 +92,8 @@ def last_unit_at(file_bytes: int = FILE_BYTES) -> int:
 
 
 def unit_at(data: bytes | memoryview, at: int, position: int) -> TimerUnit | None:
-    """The unit of a file at a place; None: there is none, but zeros, a blank or damage.
-
-    Args:
-        data: the file, or the begin of it.
-        at: the place in it.
-        position: of that place in the log.
+    """The unit of a file, or of the begin of it, at a place in it, which is at ``position`` in the
+    log; None: there is none, but zeros, a blank or damage.
     """
     if at < 0 or at + UNIT.size > len(data):
         return None
@@ -141,12 +127,9 @@ class TimerLogFile:
     """
 
     def __init__(self, data: bytes | memoryview, start: int, file_bytes: int | None = None) -> None:
-        """It was not read yet.
-
-        Args:
-            data: the file, or what there is of it before a hole at its end.
-            start: position of the file in the log.
-            file_bytes: how long the file is; None: as long as ``data``.
+        """It was not read yet. ``data``: the file, or what there is of it before a hole at its end.
+        ``start``: position of the file in the log. ``file_bytes``: how long the file is; None: as
+        long as ``data``.
         """
         self._data = data
         self._start = start

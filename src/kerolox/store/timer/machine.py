@@ -108,11 +108,9 @@ class Timer:
     ) -> None:
         """:func:`kerolox.store.timer.recovery.recover` makes one.
 
-        Args:
-            checkpoint: of the last run.
-            done_ms: what was due before it, and came before the check point, is done.
-            passed: slots before a moment are delivered up to a position of the timer log; the
-                last pair has the first moment.
+        ``checkpoint``: of the last run. ``done_ms``: what was due before it, and came before the
+        check point, is done. ``passed``: slots before a moment are delivered up to a position of
+        the timer log; the last pair has the first moment.
         """
         self.read_ms = self.write_ms = read_ms
         self.log_end = log_end
@@ -202,11 +200,8 @@ class Timer:
     # -- check points ---------------------------------------------------------------------------
     def prepare(self, commit_end: int, *, state_version: int = 0) -> TimerCheckpoint:
         """Begin a check point. Then flush the timer log up to its ``log_end``, then the wheel, then
-        take :meth:`ready`. One that is under way stays the one.
-
-        Args:
-            commit_end: where the commit log ends.
-            state_version: of the store.
+        take :meth:`ready`. One that is under way stays the one. ``commit_end``: where the commit
+        log ends. ``state_version``: of the store.
         """
         if self._prepared is None:
             now, version, passed = self.checkpoint[:4], self._version, tuple(self._passed)
@@ -221,9 +216,7 @@ class Timer:
     def ready(self, commit_flushed: int) -> TimerCheckpoint | None:
         """The check point that was begun, when it may be written: all that was delivered before it
         is on the disk, so that a power failure cannot take it back. None: not yet.
-
-        Args:
-            commit_flushed: how far the commit log is on the disk.
+        ``commit_flushed``: how far the commit log is on the disk.
         """
         if self._prepared is None or commit_flushed < self._prepared[1]:
             return None

@@ -41,9 +41,5 @@ class TimerMetrics(_Struct, frozen=True, kw_only=True):
 
 
 def decode_metrics(data: bytes | memoryview) -> TimerMetrics:
-    """Read a file or an answer.
-
-    Raises:
-        BodyError: it is malformed.
-    """
+    """Read a file or an answer; BodyError: it is malformed."""
     return decode_body(data, TimerMetrics)

@@ -202,13 +202,12 @@ def key_of(properties: Mapping[str, str]) -> str | None:
 
 
 def delivered(properties: Mapping[str, str], enqueued_ms: int, now_ms: int) -> dict[str, str]:
-    """The properties of the record of the real topic. ``convertMessage`` of RocketMQ takes its
-    place out of the message, and not out of the text that is stored.
+    """The properties of the record of the real topic, from those of the record of the timer's.
+    ``enqueued_ms``: when the timer took it, or :data:`NEVER_ENQUEUED`. ``now_ms``: when it is
+    delivered.
 
-    Args:
-        properties: those of the record of the timer's topic.
-        enqueued_ms: when the timer took it, or :data:`NEVER_ENQUEUED`.
-        now_ms: when it is delivered.
+    ``convertMessage`` of RocketMQ takes its place out of the message, and not out of the text that
+    is stored.
     """
     return _noted(dict(properties), enqueued_ms, now_ms)
 

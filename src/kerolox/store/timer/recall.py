@@ -37,15 +37,11 @@ def decide_recall(
     group: str,
     now_ms: int,
 ) -> Refused | dict[str, str]:
-    """The properties of the command, which is sent to ``topic`` with :data:`RECALL_BODY`, and which
-    :func:`~kerolox.store.timer.puts.decide_put` puts into the timer's topic.
+    """The properties of the command, which is sent to ``topic``, the one that the request names,
+    with :data:`RECALL_BODY`, and which :func:`~kerolox.store.timer.puts.decide_put` puts into the
+    timer's topic. ``group``: the producer's.
 
     That it is stored does not say that there was such a message.
-
-    Args:
-        topic: the one that the request names.
-        broker_name: of this broker.
-        group: the producer's.
     """
     try:
         found = decode_handle(handle)

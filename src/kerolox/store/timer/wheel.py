@@ -60,10 +60,8 @@ class TimerWheel:
     def __init__(
         self, data: bytearray | memoryview, precision_ms: int, *, slots: int = SLOTS
     ) -> None:
-        """A wheel of zeros is an empty one.
-
-        Raises:
-            ValueError: the buffer has another length, so that slots would be taken for others.
+        """A wheel of zeros is an empty one. ValueError: the buffer has another length, so that
+        slots would be taken for others.
         """
         if len(data) != wheel_bytes(slots):
             raise ValueError(
@@ -90,12 +88,8 @@ class TimerWheel:
         self._changed.add(at // PAGE_BYTES)
 
     def add(self, time_ms: int, position: int, weight: int = 1) -> None:
-        """Take a unit into the slot of its moment, as the last one.
-
-        Args:
-            time_ms: when its message is due.
-            position: where the unit is; behind all others of the slot.
-            weight: 1 for a message, -1 for a command to delete one.
+        """Take a unit, whose message is due then, into the slot of its moment, behind all others.
+        ``weight``: 1 for a message, -1 for a command to delete one.
         """
         step = time_ms // self._precision_ms
         at = self._at(step)
@@ -107,11 +101,7 @@ class TimerWheel:
 
     def is_free(self, time_ms: int, from_ms: int) -> bool:
         """Whether a unit of a moment can be added: its place is not taken by a later turn, which a
-        clock that was set back leaves behind.
-
-        Args:
-            time_ms: when the message is due.
-            from_ms: slots before it are delivered.
+        clock that was set back leaves behind. Slots before ``from_ms`` are delivered.
         """
         step = time_ms // self._precision_ms
         found: int = SLOT.unpack_from(self._data, self._at(step))[0]
@@ -134,14 +124,11 @@ class TimerWheel:
             self.add(time_ms, position, weight)
 
     def forget_lost(self, end: int) -> int | None:
-        """Empty the slots that know units which the log has lost, of whatever turn; where the log
-        is to be read again for them. None: there is none.
+        """Empty the slots that know units which the log has lost, of whatever turn, since it ends
+        at ``end``; where the log is to be read again for them. None: there is none.
 
         ``checkPhyPos`` of RocketMQ leaves those of other turns, whose units a clock that is set
         back would look for.
-
-        Args:
-            end: where the log ends.
         """
         lost = [(index, slot) for index, slot in self._known() if slot.last >= end]
         for index, _ in lost:

@@ -518,10 +518,8 @@ class _Receiving:
                 self._failures[place] = error
 
     def _none(self) -> list[MessageExt]:
-        """Nothing came: because there is nothing, or since no broker answered well.
-
-        Raises:
-            KeroloxError: none did.
+        """Nothing came: because there is nothing, or, which is an error, since no broker answered
+        well.
         """
         failed = next(iter(self._failures.values()), None)
         if failed is not None and len(self._failures) >= len(self._own):

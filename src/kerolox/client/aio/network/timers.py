@@ -37,15 +37,8 @@ class BrokerTimers:
         self._is_told = False
 
     async def are_there(self, cluster: Cluster, route: TopicRoute, deadline: float) -> bool:
-        """Whether all masters of a topic have one; the first that has none is a warning, once.
-
-        Args:
-            cluster: asks them.
-            route: of the topic.
-            deadline: a ``loop.time()``; each has to answer before.
-
-        Raises:
-            BrokerError, RemotingError: one is busy, or does not answer.
+        """Whether all masters of a topic, each of which has to answer before ``deadline``, a
+        ``loop.time()``, have one; the first that has none is a warning, once.
         """
         masters = [broker.addresses.get(MASTER_ID) for broker in route.brokers]
         addresses = [address for address in masters if address]

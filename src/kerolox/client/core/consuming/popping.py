@@ -93,12 +93,8 @@ def pop_request(
 def popped_messages(
     response: RemotingCommand, subscription: Subscription, *, broker_name: str, address: str
 ) -> list[MessageExt]:
-    """The messages of an answer, each with its receipt in the property ``POP_CK``.
-
-    Raises:
-        ClientError: the broker serves no pops.
-        BrokerError: it refused.
-        RemoteProtocolError: the answer contradicts itself.
+    """The messages of an answer, each with its receipt in the property ``POP_CK``. ClientError: the
+    broker serves no pops. RemoteProtocolError: the answer contradicts itself.
     """
     if response.code in _EMPTY:
         return []
@@ -155,11 +151,7 @@ class Popped(NamedTuple):
 
 
 def popped_of(message: MessageExt, topic: str) -> Popped:
-    """The receipt of a message.
-
-    Raises:
-        ConfigError: it has none: it was not received by a pop.
-    """
+    """The receipt of a message; ConfigError: it has none: it was not received by a pop."""
     text = message.properties.get(PropertyKey.POP_RECEIPT)
     if text is None:
         raise ConfigError(f"a message of {topic} has no receipt: it was not popped")
@@ -239,11 +231,8 @@ def change_request(group: str, popped: Popped, invisible_ms: int) -> RemotingCom
 
 
 def changed_receipt(response: RemotingCommand, popped: Popped, address: str) -> str:
-    """The receipt from then on.
-
-    Raises:
-        BrokerError: the broker refused; code 208: the message is done, or came again.
-        RemoteProtocolError: its answer is malformed.
+    """The receipt from then on. BrokerError: the broker refused; code 208: the message is done, or
+    came again. RemoteProtocolError: its answer is malformed.
     """
     if response.code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED:
         raise ClientError(f"{address}: {NO_POPS}")
@@ -267,10 +256,8 @@ def changed_receipt(response: RemotingCommand, popped: Popped, address: str) -> 
 
 
 def invisible_milliseconds(seconds: float, name: str, *, least: int = 1) -> int:
-    """An invisible time.
-
-    Raises:
-        ConfigError: it is shorter than ``least`` ms or longer than brokers keep it.
+    """An invisible time; ConfigError: it is shorter than ``least`` ms or longer than brokers keep
+    it.
     """
     milliseconds = round(seconds * 1000)
     if least <= milliseconds <= INVISIBLE_MS_MAX:
