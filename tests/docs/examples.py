@@ -19,8 +19,8 @@ __all__ = ["LANGUAGES", "LIBRARIES", "PAGES", "ROOT", "Block", "blocks_of"]
 
 ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
-LANGUAGES = {"python", "sh", "properties", "text", "mermaid", ""}
-"""Of blocks; those of the last three are shown and not run."""
+LANGUAGES = {"python", "sh", "properties", "json", "text", "mermaid", ""}
+"""Of blocks; those of the last four are shown and not run."""
 
 LIBRARIES = frozenset(("celery", "django", "fastapi", "opentelemetry"))
 """Of examples, beside pytest and Spark."""

@@ -98,7 +98,7 @@ class Figures(Task):
 
     async def console(self, case: Case) -> None:
         page = await case.look("/broker", address=case.place.broker)
-        assert re.search(r"<dt>Disk used</dt><dd>\d+<small>%", page)
+        assert re.search(r"<dt>Fuller disk</dt><dd[^>]*>\d+<small>%", page)
         assert re.search(r"<dt>In</dt><dd>[\d.]+<small>/s", page)
         assert re.search(r"<dt>Log</dt><dd>[\d.]+ \w+<", page), page
 

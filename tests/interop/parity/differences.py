@@ -17,6 +17,20 @@ SHOWN = {"clientCallbackExecutorThreads", "filterServerNums"}
 """Without effect, but looked for by exportConfigs and exportMetrics."""
 
 
+SETTINGS_OF_5 = (
+    *("allowRecallWhenBrokerNotWriteable", "defaultMessageRequestMode", "defaultPopShareQueueNum"),
+    *("enableMixedMessageType", "mappedFileSizeTimerLog"),
+    *("enableRetryTopicV2", "initPopOffsetByCheckMsgInMem", "maxPopPollingSize"),
+    *(
+        r"pop[A-Z]\w+",
+        "recallMessageEnable",
+        "retrieveMessageFromPopRetryTopicV1",
+        r"timer[A-Z]\w+",
+    ),
+)
+"""Names of RocketMQ 5, which our broker serves."""
+
+
 class Difference(NamedTuple):
     """Patterns of lines that only the one or the other prints."""
 
@@ -65,7 +79,7 @@ DIFFERENCES: dict[str, tuple[Difference, ...]] = {
             ours=(
                 _one_of(r"tls\..*", r"metrics?[A-Z]\w+", r"acl(File|Strict)", "advertisedAddress"),
                 _one_of("brokerConfigPath", "configBlackList", "gatherTimeMicros", "listenHost"),
-                _one_of("enableMixedMessageType"),  # of RocketMQ 5
+                _one_of(*SETTINGS_OF_5),
                 _one_of("ha(AclEnable|AllowedSlaves|BeginAnew|CutMaxSize|MasterAddress|TlsMode)"),
                 _one_of(r"diskSpace\w+", "logLevel", r"maxConnections\w*", r"maxRequests\w+"),
                 _one_of("namesrvCredentialsFile", "readOnlyCommitLogStorePaths"),

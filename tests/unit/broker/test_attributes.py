@@ -280,7 +280,8 @@ async def _follow_both(master: FakeBroker, slave: Broker) -> None:
 
         master.answers[code] = answer
 
-    says(RequestCode.GET_BROKER_ROLE, b"", ResponseCode.REQUEST_CODE_NOT_SUPPORTED)
+    for code in (RequestCode.GET_BROKER_ROLE, RequestCode.GET_ALL_MESSAGE_REQUEST_MODE):
+        says(code, b"", ResponseCode.REQUEST_CODE_NOT_SUPPORTED)
 
     kept, lost = (FIFO, {"of.later": "1"}), (None, None)
     for body, expected in ((tables(), kept), (tables(attributes={}), lost)):

@@ -68,6 +68,7 @@ def test_only_settings_outside_that_list_are_on_the_allow_list() -> None:
     assert all(
         isinstance(getattr(config, name), bool | int | float)
         or name in ("region_id", "delete_when", "flush_disk_type", "log_level")
+        or name == "default_message_request_mode"
         for name in FIELDS
         if config.is_wire(name)
     )
