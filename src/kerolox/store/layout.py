@@ -28,6 +28,9 @@ PRE_BLANK = ENTRY.pack(0, PRE_BLANK_SIZE, 0)
 """What stands before the first entry of a queue that does not begin at offset 0."""
 
 
+TIMER_LOG, TIMER_WHEEL = "timerlog", "timerwheel"
+"""Folder and file of messages for a moment, below the root of the store."""
+
 _SCHEDULE_TOPIC = SCHEDULE_TOPIC.encode()
 
 _ENTRY_PACKERS: dict[int, Callable[..., bytes]] = {1: ENTRY.pack}

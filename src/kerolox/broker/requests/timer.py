@@ -6,7 +6,6 @@ from __future__ import annotations
 from kerolox.broker.context import Context
 from kerolox.broker.errors import no_permission, system_error
 from kerolox.broker.requests.send import code_of
-from kerolox.broker.services.timer_answers import COPIES_MAX, END_OF_TIME_MS
 from kerolox.broker.services.writer import NewRecord
 from kerolox.errors import BrokerError
 from kerolox.message import PropertyKey
@@ -116,6 +115,8 @@ def _check_open(broker: Context) -> None:
 def _waits(broker: Context, topic: str, command: dict[str, str]) -> bool:
     """Whether there was a message that a command would delete."""
     key, time_ms = command[PropertyKey.UNIQUE_KEY], int(command[PropertyKey.TIMER_DELIVER])
+    from kerolox.broker.services.timer_answers import COPIES_MAX, END_OF_TIME_MS
+
     _, _, data = broker.store.query_key(TIMER_TOPIC, key, COPIES_MAX, 0, END_OF_TIME_MS)
     return any(
         each.unique_key == key

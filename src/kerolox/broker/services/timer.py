@@ -22,6 +22,7 @@ from kerolox.errors import StoreError
 from kerolox.message import java_hash
 from kerolox.protocol.names import TIMER_TOPIC
 from kerolox.remoting.time_slices import TimeSlices
+from kerolox.store.layout import TIMER_LOG, TIMER_WHEEL
 
 if TYPE_CHECKING:
     from kerolox.broker.services.timer_answers import TimerAnswers
@@ -118,9 +119,8 @@ class TimerService:
                     TIMER_TOPIC,
                 )
             return
-        from kerolox.store.timer.files import has_timer_files
-
-        if self._had_messages or has_timer_files(root):
+        # What reads them is imported only then.
+        if self._had_messages or any((root / name).exists() for name in (TIMER_LOG, TIMER_WHEEL)):
             self._open_files()
 
     def _open_files(self) -> _Opened:

@@ -25,6 +25,7 @@ from kerolox.store.files.mapped_file import (
     sync_path,
     write_all,
 )
+from kerolox.store.layout import TIMER_LOG, TIMER_WHEEL
 from kerolox.store.timer.checkpoint import FILE_BYTES as CHECKPOINT_BYTES
 from kerolox.store.timer.checkpoint import TimerCheckpoint, decode_checkpoint
 from kerolox.store.timer.log import UNIT, TimerUnit, last_unit_at, unit_at
@@ -43,11 +44,6 @@ class Unsynced(NamedTuple):
     """Of the wheel."""
 
 
-def has_timer_files(root: Path) -> bool:
-    """Whether a broker with a timer had this store."""
-    return (root / "timerlog").exists() or (root / "timerwheel").exists()
-
-
 class TimerStore:
     """The files of one timer.
 
@@ -60,8 +56,8 @@ class TimerStore:
         """Read check point and wheel; ``commit_end``: where the commit log ends. ValueError: a file
         of the timer log has another length than the settings say.
         """
-        self._wheel_path = root / "timerwheel"
-        self._folder = root / "timerlog"
+        self._wheel_path = root / TIMER_WHEEL
+        self._folder = root / TIMER_LOG
         self._checkpoint_path = root / "config" / "timercheck"
         self._metrics_path = root / "config" / "timermetrics"
         self._file_bytes = settings.log_file_bytes
