@@ -28,7 +28,6 @@ import errno
 import logging
 import os
 import re
-import shutil
 import stat
 import types
 import typing
@@ -466,6 +465,8 @@ def _keep(path: Path, backup: Path) -> None:
     try:
         os.link(path, link)
     except OSError:
-        # Not every file system has hard links.
+        # Not every file system has hard links. Imported here, since it brings three compressors.
+        import shutil
+
         shutil.copy(path, link)
     link.replace(backup)

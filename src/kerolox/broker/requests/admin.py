@@ -10,7 +10,6 @@ import asyncio
 import base64
 import logging
 import os
-import shutil
 from collections.abc import Collection, Mapping
 from functools import partial
 from typing import TypeVar
@@ -484,6 +483,8 @@ async def runtime_info(broker: Context, header: EmptyHeader, request: Request) -
         values["remainHowManyDataToCommit"] = _bytes_text(uncommitted)
     unflushed = max(store.max_physical_offset - store.flushed_offset, 0)
     values["remainHowManyDataToFlush"] = _bytes_text(unflushed)
+    import shutil  # not at the start: it brings three compressors
+
     usage = shutil.disk_usage(config.store_path_root_dir)
     values["commitLogDirCapacity"] = (
         f"Total : {_bytes_text(usage.total)}, Free : {_bytes_text(usage.free)}."

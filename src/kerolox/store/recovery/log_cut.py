@@ -14,7 +14,6 @@ from __future__ import annotations
 import contextlib
 import os
 import re
-import shutil
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -198,6 +197,8 @@ def _remove_halves(log: CommitLog) -> None:
         return
     for path in _parts_in(cut_folder(log.folders.all[0])):
         if not os.path.exists(os.path.join(path, ABOUT)):
+            import shutil  # not at the start: it brings three compressors
+
             shutil.rmtree(path)
 
 
