@@ -447,8 +447,8 @@ class Producer(Client):
     ) -> Message:
         """The message with its moment: as a property where the brokers of its topic have a timer,
         else as a delay level."""
-        cluster = self._sending_cluster(message)
         when = timing(after, at)
+        cluster = self._sending_cluster(message)
         if when is None:
             return message
         topic = with_namespace(self._namespace, message.topic)
