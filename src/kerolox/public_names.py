@@ -129,6 +129,7 @@ _ADMIN = {
     "kerolox.admin.messages.halves": ("TO_THE_END", "HalfMessageSupport"),
     "kerolox.admin.messages.resending": ("copy_of",),
     "kerolox.admin.messages.sending": ("SendTiming", "SendTimings"),
+    "kerolox.admin.messages.timed": ("TimedMessage", "TimedMessages"),
     "kerolox.admin.messages.waiting": ("DelayLevel", "OpenHalves"),
     "kerolox.admin.offset_moves": ("OffsetMove",),
     "kerolox.admin.positions": (

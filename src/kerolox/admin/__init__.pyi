@@ -40,6 +40,8 @@ from kerolox.admin.messages.halves import HalfMessageSupport as HalfMessageSuppo
 from kerolox.admin.messages.resending import copy_of as copy_of
 from kerolox.admin.messages.sending import SendTiming as SendTiming
 from kerolox.admin.messages.sending import SendTimings as SendTimings
+from kerolox.admin.messages.timed import TimedMessage as TimedMessage
+from kerolox.admin.messages.timed import TimedMessages as TimedMessages
 from kerolox.admin.messages.waiting import DelayLevel as DelayLevel
 from kerolox.admin.messages.waiting import OpenHalves as OpenHalves
 from kerolox.admin.offset_moves import OffsetMove as OffsetMove

@@ -7,9 +7,9 @@ import contextlib
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from kerolox.admin.brokers import BrokerRequests
 from kerolox.admin.consumers.offsets import OffsetRequests
 from kerolox.admin.messages.reading import read_queue
+from kerolox.admin.messages.timed import TimedMessageRequests
 from kerolox.admin.positions import duration_ms
 from kerolox.admin.topics import queue_statuses
 from kerolox.client.core.checking import checked
@@ -62,7 +62,7 @@ class OpenHalves:
 
 
 @checked()
-class WaitingMessageRequests(OffsetRequests, BrokerRequests):
+class WaitingMessageRequests(OffsetRequests, TimedMessageRequests):
     """Reads messages that wait: delayed ones and half messages."""
 
     async def delay_levels(self, broker: str) -> list[DelayLevel]:

@@ -39,6 +39,7 @@ from kerolox.admin.messages.dead_letters import (
 from kerolox.admin.messages.finding import KEY_MATCHES_MAX, ConsumeDirectlyResult, MessageTrack
 from kerolox.admin.messages.halves import TO_THE_END, HalfMessageSupport
 from kerolox.admin.messages.sending import GROUP, SendTimings
+from kerolox.admin.messages.timed import TimedMessages
 from kerolox.admin.messages.waiting import DelayLevel, OpenHalves
 from kerolox.admin.offset_moves import OffsetMove
 from kerolox.admin.positions import Position
@@ -452,6 +453,12 @@ class AdminRequests:
     ) -> dict[str, SendTimings]:
         """Send messages to the topic that each broker has by its own name, and time them
         (``clusterRT``); by broker name, one broker after the other."""
+
+    def timed_messages(self, broker: str, *, max_messages: int = 100) -> TimedMessages:
+        """What waits for a moment on a broker. Its newest 10,000 records are read."""
+
+    def recall_message(self, handle: str) -> str:
+        """Take a message back that waits for its moment (RECALL_MESSAGE, 370)."""
 
     def delay_levels(self, broker: str) -> list[DelayLevel]:
         """The delay levels of a broker with what waits in each, by number."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 import click
 
@@ -330,6 +330,93 @@ async def _delayed(
         for due_ms, level, each in messages[:count]
     ]
     return rows, sum(level.waiting for level in levels)
+
+
+@message.command("waiting")
+@count_option
+@body_option
+@place_options
+@output_option
+@name_server_option
+def waiting_command(count: int, body: str, place: Place, output: str, name_server: str) -> None:
+    """Print what waits, by its moment: delayed messages, and those for any moment.
+
+    HANDLE takes a message back: kerolox message recall.
+    """
+    rows, waiting, is_all = on_cluster(
+        name_server, lambda admin: _waiting(admin, place, body, count)
+    )
+    columns = (
+        time_column("dueTimestamp", "DUE"),
+        Column("topic", "TO TOPIC"),
+        Column("keys", "KEY"),
+        Column("msgId", "MESSAGE"),
+        Column("recallHandle", "HANDLE"),
+    )
+    show_rows(rows, columns, output)
+    if is_text(output):
+        complain(f"kerolox: {len(rows)} of {waiting} messages that wait")
+        if not is_all:
+            complain("kerolox: a broker has more than were read; some that are due first may lack")
+
+
+async def _waiting(
+    admin: Admin, place: Place, body: str, count: int
+) -> tuple[list[dict[str, object]], int, bool]:
+    """The rows of those that are due first, how many wait in all, and whether all were read."""
+    from kerolox.admin.asking import all_answers, targets
+
+    delayed, waiting = await _delayed(admin, place, body, count)
+    addresses = await targets(admin, **place._asdict())
+    found = await all_answers(
+        addresses, lambda address: admin.timed_messages(address, max_messages=count)
+    )
+    timed = [
+        {**_row(each.message, body), "dueTimestamp": each.due_ms, "recallHandle": each.handle}
+        for broker in found.values()
+        for each in broker.messages
+    ]
+    untaken = [{**row, "recallHandle": ""} for row in delayed]
+    rows = sorted([*untaken, *timed], key=lambda row: cast("int", row["dueTimestamp"]))
+    waiting += sum(sum(broker.waiting.values()) for broker in found.values())
+    return rows[:count], waiting, all(broker.is_all for broker in found.values())
+
+
+@message.command("recall")
+@click.argument("handle")
+@consent_options
+@output_option
+@name_server_option
+def recall_command(handle: str, consent: Consent, output: str, name_server: str) -> None:
+    """Take a message back that waits for its moment: nobody will get it.
+
+    HANDLE is what its send gave, or what `kerolox message waiting` shows. A terminal gets a
+    question; elsewhere it needs --yes.
+    """
+    from kerolox.protocol.recall_handles import RecallError, decode_handle
+
+    try:
+        wanted = decode_handle(handle)
+    except RecallError as error:
+        raise click.UsageError(f"{error}.") from None
+    row: dict[str, object] = {
+        "msgId": wanted.unique_key,
+        "topic": wanted.topic,
+        "brokerName": wanted.broker_name,
+        "done": False,
+    }
+    if not consent.yes:
+        if is_text(output):
+            print_line(f"message {wanted.unique_key} of {wanted.topic} will not come")
+        else:
+            show_record(row, (), output)
+        if not confirm("Take it back?", consent, output, name_server):
+            return
+    on_cluster(name_server, lambda admin: admin.recall_message(handle))
+    if is_text(output):
+        print_line(f"taken back: {wanted.unique_key} of {wanted.topic}")
+        return
+    show_record(row | {"done": True}, (), output)
 
 
 @message.command("transactions")
