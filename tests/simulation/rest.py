@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterable
 
 from kerolox.broker.broker import Broker
 from kerolox.broker.context import Context
-from kerolox.protocol.names import RETRY_PREFIX, SCHEDULE_TOPIC
+from kerolox.protocol.names import RETRY_PREFIX, SCHEDULE_TOPIC, TIMER_TOPIC
 from kerolox.protocol.pop import pop_retry_topic
 from tests.simulation.scenario import GroupPlan
 
@@ -23,6 +23,8 @@ def unrest_of(
         return f"{parts.writing.transactions.open_halves} transactions are open"
     if left := _delayed(parts):
         return f"{left} delayed messages wait"
+    if left := _timed(parts):
+        return f"{left} messages for a moment wait"
     for group in groups:
         own = [RETRY_PREFIX + group.name]
         if group.is_popped:
@@ -50,6 +52,15 @@ def _delayed(parts: Context) -> int:
         low, high = parts.store.queue_bounds(SCHEDULE_TOPIC, level - 1)
         left += high - max(low, offsets.get(level, 0))
     return left
+
+
+def _timed(parts: Context) -> int:
+    """Messages for a moment that are not delivered, or not known to the timer yet."""
+    timer = parts.writing.timer.timer
+    high = parts.store.queue_bounds(TIMER_TOPIC, 0)[1]
+    if timer is None:
+        return high
+    return timer.due + timer.ahead([1 << 62])[0] + max(high - timer.queue_offset, 0)
 
 
 def _lag(parts: Context, group: str, topic: str) -> int:

@@ -73,6 +73,8 @@ class ProducerPlan:
     """Size of each body; 0: each has another one."""
     has_tags: bool = False
     """Each message has one of `TAGS`."""
+    is_timed: bool = False
+    """Messages are delayed by any time, which the timer counts."""
 
 
 @dataclass
@@ -198,6 +200,23 @@ def popped(seed: int) -> Scenario:
         group.fails = chance.choice((0.0, 0.1, 0.3))
     # Members of a group that pops say with each request what they want.
     scenario.faults = [each for each in scenario.faults if each.kind not in NOT_OF_POPS]
+    return scenario
+
+
+def timed(seed: int) -> Scenario:
+    """The scenario of a seed, whose producers send for any moment. Long delays are stored again on
+    their way, and files of the timer log are small."""
+    scenario = drawn(seed)
+    chance = random.Random(f"timer-{seed}")
+    for producer in scenario.producers:
+        producer.kind, producer.is_timed = "delayed", True
+        producer.body_bytes = min(producer.body_bytes, 300)
+    scenario.broker_settings |= {
+        "timer_roll_window_slot": chance.choice((2, 3, 172_800)),
+        "timer_flush_interval_ms": chance.choice((100, 1_000)),
+        "mapped_file_size_timer_log": 4_096,
+        "message_index_enable": chance.random() < 0.7,
+    }
     return scenario
 
 

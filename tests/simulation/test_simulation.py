@@ -12,7 +12,8 @@ import pytest
 from tests.simulation.bugs import plant
 from tests.simulation.pop_bugs import POP_BUGS
 from tests.simulation.run import run_seed
-from tests.simulation.scenario import CHANGES, copies_left_behind, drawn, popped, quiet
+from tests.simulation.scenario import CHANGES, copies_left_behind, drawn, popped, quiet, timed
+from tests.simulation.timer_bugs import TIMER_BUGS
 
 ROOT = Path(__file__).resolve().parents[2]
 TRIED_SEEDS = 25
@@ -104,3 +105,14 @@ def test_messages_that_are_popped_reach_their_groups(seed: int) -> None:
 def test_a_bug_in_pops_is_found(bug: str, seeds: range) -> None:
     plant_pop = POP_BUGS[bug]
     assert any(run_seed(seed, scenario=popped, on_patched=plant_pop).faults for seed in seeds)
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_messages_for_a_moment_reach_their_groups(seed: int) -> None:
+    assert run_seed(seed, scenario=timed).faults == []
+
+
+@pytest.mark.parametrize("bug", TIMER_BUGS)
+def test_a_bug_in_the_timer_is_found(bug: str) -> None:
+    bugs = TIMER_BUGS[bug]
+    assert any(run_seed(seed, scenario=timed, on_patched=bugs).faults for seed in range(3))

@@ -150,8 +150,11 @@ class ProducerRun:
         if plan.has_tags:
             message.tags = sent.tag = chance.choice(TAGS)
         if plan.kind == DELAYED:
-            message.delay_level = chance.choice(list(DELAY_LEVELS))
-            sent.delay_ms = DELAY_LEVELS[message.delay_level]
+            if plan.is_timed:
+                sent.delay_ms = chance.choice((chance.randrange(1, 2_000), chance.randrange(6_000)))
+            else:
+                message.delay_level = chance.choice(list(DELAY_LEVELS))
+                sent.delay_ms = DELAY_LEVELS[message.delay_level]
         elif plan.kind == ORDERED:
             sent.shard = f"{plan.name}-{topic}-{chance.randrange(SHARDS)}"
         elif plan.kind == TRANSACTION:
@@ -162,6 +165,8 @@ class ProducerRun:
                 result = (await producer.send_in_transaction(message, lambda _: said)).send
                 if not result.is_ok:
                     sent.decision = ROLLBACK  # a half that is not stored safely is taken back
+            elif plan.is_timed:
+                result = await producer.send(message, deliver_after=sent.delay_ms / 1_000)
             elif sent.shard:
                 result = await producer.send(message, ordering_key=sent.shard)
             else:

@@ -185,6 +185,26 @@ async def test_clients_cannot_put_messages_into_the_timer_s_topic(
         assert answer.code == ResponseCode.NO_PERMISSION
 
 
+async def test_the_first_record_of_a_log_is_taken_for_no_copy_of_itself(
+    tmp_path: Path, kernel: str
+) -> None:
+    clock = Clock()
+    config = small_config(tmp_path, timer_roll_window_slot=2)
+    async with Broker(config, kernel=kernel, clock_ms=clock) as broker, peer_of(broker) as peer:
+        await peer.create_topic("T")
+        await peer.send("T", b"first", properties=text(TIMER_DELAY_SEC=60, UNIQ_KEY="k"))
+        assert broker.parts.store.queue_entry(TIMER_TOPIC, 0, 0)[0] == 0
+        await enqueued(broker, 1)
+        timer = broker.parts.writing.timer.timer
+        assert timer is not None
+        timer.doubt(commit_end=broker.parts.store.max_physical_offset)
+        for _ in range(62):
+            clock.ahead_ms += 1_000
+            await broker.parts.writing.timer.turn()
+        [message] = await peer.messages("T")
+        assert int(message.properties["TIMER_ROLL_TIMES"]) > 9
+
+
 # -- restarts -------------------------------------------------------------------------------------
 @pytest.mark.parametrize("lost", [(), ("timerwheel",), ("timerlog",), ("timerwheel", "timerlog"),
                                   ("timerwheel", "timerlog", "config/timercheck")])  # fmt: skip

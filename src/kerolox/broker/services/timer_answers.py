@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 
 COPIES_MAX = 64
 """Records of one key that are examined (the index answers no more)."""
+COPY_MARK = 1
+"""A copy names the place of its record, and this more: 0 is what all other records have."""
 END_OF_TIME_MS = (1 << 63) - 1
 LOG_MS = 10_000
 """How often the log is told that nothing can be delivered."""
@@ -105,7 +107,7 @@ class TimerAnswers:
     # -- what was stored --------------------------------------------------------------------------
     def _copies(self, request: steps.ReadCopies) -> set[int]:
         return {
-            each.prepared_transaction_offset
+            each.prepared_transaction_offset - COPY_MARK
             for each in self._of_key(request.topic, request.unique_key)
         }
 
@@ -168,7 +170,7 @@ class TimerAnswers:
                 flag=record.flag,
                 sys_flag=record.sys_flag,
                 reconsume_times=record.reconsume_times,
-                prepared_transaction_offset=offset,
+                prepared_transaction_offset=offset + COPY_MARK,
             )
         ).put
 

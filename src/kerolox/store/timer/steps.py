@@ -72,8 +72,7 @@ class Put(NamedTuple):
     """Store the body of a record again. Answer: a :class:`PutResult`."""
 
     message: ReadMessage
-    """Which record. The new one names its offset where a committed half has that of the half
-    (``preparedTransactionOffset``)."""
+    """Which record. The new one names it."""
     topic: str
     queue_id: int
     properties: Mapping[str, str]
