@@ -32,7 +32,7 @@ from kerolox.remoting.client_connection import (
     ClientConnection,
     RequestHandler,
 )
-from kerolox.remoting.connection import GONE_SECONDS_MAX, IdleWatch, Shared
+from kerolox.remoting.connection import GONE_SECONDS_MAX, IdleWatch, Shared, read_buffer_of
 from kerolox.remoting.core.client_requests import Queued
 from kerolox.security.contexts import TlsContexts
 from kerolox.security.credentials import Credentials, Signer
@@ -304,7 +304,7 @@ class RemotingClient:
         if self._shared is None:
             self._loop = loop
             owners.watch(self)
-            self._shared = Shared(self._loop, REQUESTS_IN_FLIGHT_MAX)
+            self._shared = Shared(self._loop, REQUESTS_IN_FLIGHT_MAX, read_buffer_of(self._loop))
             self._idle_watch = IdleWatch(
                 self._loop, lambda: list(self._connections.values()), self._idle_seconds_max
             )

@@ -28,6 +28,7 @@ import socket
 import struct
 import sys
 import types
+import weakref
 from collections import deque
 from collections.abc import Callable, Coroutine, Generator
 from dataclasses import dataclass, field
@@ -123,6 +124,20 @@ _log = logging.getLogger(__name__)
 _Result = TypeVar("_Result")
 
 
+_read_buffers: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, bytearray] = (
+    weakref.WeakKeyDictionary()
+)
+
+
+def read_buffer_of(loop: asyncio.AbstractEventLoop) -> bytearray:
+    """The buffer that all connections of an event loop read into, of servers and of clients: what
+    one of them has read is handled before the loop reads again."""
+    buffer = _read_buffers.get(loop)
+    if buffer is None:
+        buffer = _read_buffers[loop] = bytearray(READ_BUFFER_BYTES)
+    return buffer
+
+
 @dataclass(slots=True)
 class Shared:
     """What all connections of one server or client share."""
@@ -130,7 +145,8 @@ class Shared:
     loop: asyncio.AbstractEventLoop
     in_flight_max: int
     """Requests of one connection whose handlers may be waiting at the same time."""
-    read_buffer: bytearray = field(default_factory=lambda: bytearray(READ_BUFFER_BYTES))
+    read_buffer: bytearray
+    """See :func:`read_buffer_of`."""
     tasks: set[asyncio.Task[None]] = field(default_factory=set)
     """The handlers that wait."""
 

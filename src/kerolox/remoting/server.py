@@ -32,6 +32,7 @@ from kerolox.remoting.connection import (
     Handling,
     IdleWatch,
     Shared,
+    read_buffer_of,
 )
 from kerolox.remoting.core.requests import Requests
 from kerolox.remoting.limits.admission import CONNECTIONS_MAX, Admission
@@ -361,7 +362,7 @@ class RemotingServer:
     async def start(self) -> None:
         """Listen; ConfigError names the address that can't be listened on, and what to do."""
         loop, bounds = asyncio.get_running_loop(), self._connection_limits
-        self._shared = Shared(loop, bounds.in_flight_max)
+        self._shared = Shared(loop, bounds.in_flight_max, read_buffer_of(loop))
         sockets = await listening_sockets(self._host, self.port, bounds.backlog)
         names = [each.getsockname() for each in sockets]
         self.port = names[0][1]

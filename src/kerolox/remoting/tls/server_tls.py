@@ -54,7 +54,8 @@ class ServerTls:
         self.handshake_seconds_max = settings.tls_server_handshake_timeout_millis / 1000
         self._watch_seconds = watch_seconds
         self._clock = clock
-        self._buffer = memoryview(bytearray(CIPHER_BUFFER_BYTES))
+        self._buffer: memoryview | None = None
+        """Made when the first connection speaks TLS."""
         self._context: ssl.SSLContext | None = None
         self._watch: CertificateWatch | None = None
         self._making: asyncio.Task[None] | None = None
@@ -120,6 +121,8 @@ class ServerTls:
         self, connection: FrameConnection, transport: asyncio.Transport, hello: bytes
     ) -> None:
         """A connection began with TLS."""
+        if self._buffer is None:
+            self._buffer = memoryview(bytearray(CIPHER_BUFFER_BYTES))
         self.handshakes.add(
             TlsTransport(transport, connection, self.handshakes, self._buffer, hello)
         )
