@@ -16,7 +16,6 @@ from kerolox.broker.requests import ROUTER
 from kerolox.namesrv.config import NamesrvConfig
 from kerolox.namesrv.server import NameServer
 from kerolox.protocol.codes import (
-    BINARY_CODE_MAX,
     MessageSysFlag,
     RequestCode,
     ResponseCode,
@@ -218,8 +217,6 @@ async def test_wrong_types_are_answered_and_logged_as_no_fault_of_the_broker(
             if members and chance.random() < 0.1:
                 del members[chance.choice(sorted(members))]
             body, kind = chance.choice(BODIES), chance.choice(list(SerializeType))
-            if code > BINARY_CODE_MAX:
-                kind = SerializeType.JSON
             answer = await answer_to(peer, code, members, body, kind)
             if answer is not None and answer.code != ResponseCode.SUCCESS:
                 assert answer.remark, (code, members)

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 
 from kerolox.errors import BrokerError, LocalProtocolError, RemoteProtocolError
 from kerolox.protocol.codes import (
+    BINARY_CODE_MAX,
     FLAG_ONEWAY,
     FLAG_RESPONSE,
     FRAME_BYTES_MAX,
@@ -124,11 +125,9 @@ class RemotingCommand:
             self.remark,
             self.ext_fields,
         )
+        kind = self.serialize_type if self.code <= BINARY_CODE_MAX else _JSON
         try:
-            if self.serialize_type == SerializeType.JSON:
-                header = encode_json_header(fields)
-            else:
-                header = encode_binary_header(fields)
+            header = encode_json_header(fields) if kind == _JSON else encode_binary_header(fields)
         except UnicodeEncodeError:
             raise LocalProtocolError(
                 f"the header of code {self.code} has a text with half of a surrogate pair, which"
@@ -139,7 +138,7 @@ class RemotingCommand:
             raise LocalProtocolError(
                 f"frame of {size} bytes for code {self.code}; the limit is {FRAME_BYTES_MAX}"
             )
-        return encode_frame(header, self.body, self.serialize_type)
+        return encode_frame(header, self.body, kind)
 
     @classmethod
     def decode(cls, frame: bytes | memoryview) -> RemotingCommand:

@@ -25,7 +25,7 @@ from kerolox.errors import (
     ConnectionLostError,
     RequestTimeoutError,
 )
-from kerolox.protocol.codes import BINARY_CODE_MAX, FLAG_ONEWAY, SerializeType
+from kerolox.protocol.codes import FLAG_ONEWAY, SerializeType
 from kerolox.protocol.command import RemotingCommand
 from kerolox.remoting.client_connection import (
     OPEN_CALLS_MAX,
@@ -380,8 +380,7 @@ class RemotingClient:
 
     def _prepare(self, command: RemotingCommand) -> None:
         """Give a request the form in which it travels; nothing changes it any more."""
-        if command.code <= BINARY_CODE_MAX:
-            command.serialize_type = self._serialize_type
+        command.serialize_type = self._serialize_type
         if self._signer is not None:
             self._signer.sign(command)
 

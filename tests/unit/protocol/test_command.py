@@ -11,6 +11,7 @@ from kerolox.protocol.codes import (
     FRAME_BYTES_MAX,
     VERSION,
     LanguageCode,
+    RequestCode,
     ResponseCode,
     SerializeType,
     version_text,
@@ -267,3 +268,12 @@ def test_half_of_a_surrogate_pair_fits_no_frame(
         command.encode()
     with pytest.raises(LocalProtocolError, match="the body of a dict"):
         encode_body({"a": "\ud83d"})
+
+
+def test_a_code_above_16_bits_has_a_json_header_in_either_encoding():
+    for kind in SerializeType:
+        command = RemotingCommand.request(RequestCode.POP_MESSAGE, {"topic": "T"})
+        command.serialize_type = kind
+        sent = RemotingCommand.decode(command.encode()[4:])
+        assert (sent.code, sent.ext_fields) == (RequestCode.POP_MESSAGE, {"topic": "T"})
+        assert sent.serialize_type is SerializeType.JSON
