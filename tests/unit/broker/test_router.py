@@ -58,6 +58,7 @@ def test_the_broker_answers_the_codes_that_clients_and_mqadmin_need():
     needed |= {306, 307, 308, 309, 310, 314, 315, 316, 317, 320, 321, 323, 324, 325, 328, 329}
     needed |= {343, 345, 351, 352, 361, 400, 401, 402, 907}  # of 5.x
     needed |= {*range(200_050, 200_057), 200_151}  # pops
+    needed |= {60, 61, 370}  # the timer
     needed |= {50, 51, 52, 53, 54}  # accounts
     needed |= {31037, 31038, 31039}  # our own
     assert ROUTER.codes == needed
