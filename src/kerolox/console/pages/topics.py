@@ -60,9 +60,14 @@ async def listed(visit: Visit) -> Response:
     usages.keep_only(await cluster.topics(internal=True))
     # Who orders by what topics hold needs that of all.
     is_of_all = order.column in USAGE_COLUMNS
-    of_all = await usages.get(found, seconds_max=USAGES_SECONDS) if is_of_all else {}
-    # A page waits once: what its rows lack then is asked for first.
-    waited = 0.0 if is_of_all else PAINT_SECONDS
+    # A page waits once: for what it is ordered by, where that is not known at all, else for its
+    # rows. What is too old is good enough for the order.
+    awaited = PAINT_SECONDS if is_of_all and len(usages.known(found)) < len(found) else 0.0
+    of_all = (
+        await usages.get(found, seconds_max=USAGES_SECONDS, wait_seconds=awaited)
+        if is_of_all
+        else {}
+    )
     left = len(found) - len(of_all) if is_of_all else 0
 
     def value(name: str) -> Value:
@@ -76,7 +81,9 @@ async def listed(visit: Visit) -> Response:
         return _usage_value(usage, order.column) if isinstance(usage, TopicUsage) else None
 
     shown = slice_of(order.sorted(found, value), visit.number("page", 1, 1))
-    usage = await usages.get(shown.items, seconds_max=USAGE_SECONDS, wait_seconds=waited)
+    usage = await usages.get(
+        shown.items, seconds_max=USAGE_SECONDS, wait_seconds=PAINT_SECONDS - awaited
+    )
     return visit.page(
         "topics.html",
         lags=lags,
