@@ -51,7 +51,8 @@ class Serializer(Generic[_Value]):
         for what, function in (("dump", dump), ("load", load)):
             if fault := not_callable(function):
                 raise ConfigError(f"{what} {fault}")
-        self._dump, self._load, self.name = dump, load, name
+        self._dump, self._load = dump, load
+        self.name: str = name
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} of {self.name}>"
