@@ -8,12 +8,13 @@ from typing import TYPE_CHECKING, Protocol
 
 from kerolox.broker.base import Base
 from kerolox.broker.tables.topics import TopicTable
-from kerolox.message import TIMERS
+from kerolox.message import TIMERS, PropertyKey
 from kerolox.protocol.codes import TRANSACTION_MASK, MessageSysFlag
 from kerolox.protocol.names import CHECK_MAX_TIME_TOPIC, HALF_TOPIC, TIMER_TOPIC
 
 if TYPE_CHECKING:
-    from kerolox.store.timer.puts import Refused
+    from kerolox.broker.config import BrokerConfig
+    from kerolox.store.timer.puts import Refused, TimerSettings
 
 _OF_HALVES = (HALF_TOPIC, CHECK_MAX_TIME_TOPIC)
 
@@ -45,18 +46,22 @@ class TimedPuts:
         self._now_ms = base.now_ms
         self._topics = topics
         self.waiting: Callable[[int], int] = _nothing
+        self._made: tuple[BrokerConfig, TimerSettings] | None = None
 
     def place(self, record: TimedRecord) -> Refused | None:
         """Say where a record is stored and what it gets; why it is refused, None: it is not."""
-        if TIMERS.isdisjoint(record.properties):
+        properties = record.properties
+        if TIMERS.isdisjoint(properties):
             return None
+        if PropertyKey.TIMER_OUT in properties and PropertyKey.DELAY not in properties:
+            return None  # It has waited, or waits on.
         from kerolox.store.timer.puts import DRAWS, AsItIs, Refused, decide_put
 
         kind = record.sys_flag & TRANSACTION_MASK
         is_half = kind not in (0, MessageSysFlag.TRANSACTION_COMMIT) or record.topic in _OF_HALVES
         found = decide_put(
-            record.properties,
-            self._settings.current.timer_settings,
+            properties,
+            self._timer_settings(),
             topic=record.topic,
             queue_id=record.queue_id,
             now_ms=self._now_ms(),
@@ -69,15 +74,22 @@ class TimedPuts:
             return found
         if isinstance(found, AsItIs):
             if found.without:
-                kept = {k: v for k, v in record.properties.items() if k not in found.without}
+                kept = {k: v for k, v in properties.items() if k not in found.without}
                 record.properties, record.property_text = kept, None
             return None
         if TIMER_TOPIC not in self._topics:
             self._topics.create_for_group(TIMER_TOPIC, 1)
-        record.properties = {**record.properties, **found.properties}
+        record.properties = {**properties, **found.properties}
         record.property_text = None
         record.topic, record.queue_id = TIMER_TOPIC, 0
         return None
+
+    def _timer_settings(self) -> TimerSettings:
+        """Those in force, made once for each change."""
+        config = self._settings.current
+        if self._made is None or self._made[0] is not config:
+            self._made = config, config.timer_settings
+        return self._made[1]
 
 
 def _nothing(_time_ms: int) -> int:

@@ -21,7 +21,7 @@ from kerolox.broker.tables.tables import Tables
 from kerolox.errors import StoreError
 from kerolox.message import java_hash
 from kerolox.protocol.names import TIMER_TOPIC
-from kerolox.remoting.time_slices import TimeSlices
+from kerolox.remoting.time_slices import SLICE_SECONDS_MAX
 from kerolox.store.layout import TIMER_LOG, TIMER_WHEEL
 
 if TYPE_CHECKING:
@@ -238,7 +238,8 @@ class TimerService:
 
         assert self._opened is not None
         answers = self._opened.answers
-        slices, is_active = TimeSlices(), self._is_active
+        is_active = self._is_active
+        slice_end = time.monotonic() + SLICE_SECONDS_MAX
         answer: object = None
         try:
             while True:
@@ -247,15 +248,14 @@ class TimerService:
                 except StopIteration as end:
                     result: _Result = end.value
                     return result
-                if isinstance(request, Hold):
-                    await asyncio.sleep(HOLD_SECONDS)
-                    answer = None
-                elif isinstance(request, Pause):
-                    answer = None
-                    await slices.checkpoint()
-                else:
+                is_held = type(request) is Hold
+                answer = None
+                if not is_held and type(request) is not Pause:
                     answer = answers.answer(request)
-                    await slices.checkpoint()
+                if not is_held and time.monotonic() < slice_end:
+                    continue
+                await asyncio.sleep(HOLD_SECONDS if is_held else 0)
+                slice_end = time.monotonic() + SLICE_SECONDS_MAX
                 if is_active != self._is_active or (self._is_stopping and self._is_over):
                     raise _RoleChanged
         finally:

@@ -41,6 +41,10 @@ class UnitMagic(IntFlag):
     """A command to delete a message of the same slot."""
 
 
+DEFAULT, ROLL, DELETE = map(int, (UnitMagic.DEFAULT, UnitMagic.ROLL, UnitMagic.DELETE))
+"""As numbers, of which the operators cost less."""
+
+
 class TimerUnit(NamedTuple):
     """One unit."""
 
@@ -67,7 +71,7 @@ class TimerUnit(NamedTuple):
     @property
     def weight(self) -> int:
         """What it counts in its slot."""
-        return -1 if self.magic & UnitMagic.DELETE else 1
+        return -1 if self.magic & DELETE else 1
 
     def pack(self) -> bytes:
         """As it is in the file; struct.error: a number is too large for its place."""

@@ -13,7 +13,7 @@ from typing import NamedTuple
 from kerolox.message import PropertyKey, java_hash
 from kerolox.protocol.names import TIMER_TOPIC
 from kerolox.store.timer.checkpoint import TimerCheckpoint
-from kerolox.store.timer.log import TimerUnit, UnitMagic, place
+from kerolox.store.timer.log import DEFAULT, DELETE, ROLL, TimerUnit, place
 from kerolox.store.timer.metrics import TimerMetrics, TimerVersion, TopicWaiting
 from kerolox.store.timer.puts import (
     NEVER_ENQUEUED,
@@ -309,10 +309,10 @@ class Timer:
 
     def _append(self, entry: Entry, moment: int, real_topic: str, *, is_delete: bool) -> Step[None]:
         settings = self._settings
-        magic = UnitMagic.DEFAULT | (UnitMagic.DELETE if is_delete else 0)
+        magic = DEFAULT | (DELETE if is_delete else 0)
         beyond = moment - self.write_ms - settings.window * settings.precision_ms
         if beyond >= 0:
-            magic |= UnitMagic.ROLL
+            magic |= ROLL
             is_short = beyond < settings.window // 3 * settings.precision_ms
             steps = settings.window // 2 if is_short else settings.window
             moment = self.write_ms + steps * settings.precision_ms
@@ -389,7 +389,7 @@ class Timer:
             if unit is None or self._settings.step(unit.time_ms) != slot.time_ms:
                 self.counts.broken_chains += 1
                 break
-            is_delete = unit.magic & (UnitMagic.DELETE | UnitMagic.ROLL) == UnitMagic.DELETE
+            is_delete = unit.magic & (DELETE | ROLL) == DELETE
             (deletes if is_delete else units).append(position)
             position = unit.previous
         keys: set[str | None] = set()
@@ -422,7 +422,7 @@ class Timer:
         record = ReadMessage(unit.offset, unit.size)
         if moment is None or real is None:
             self.counts.unusable += 1
-        elif unit.magic & UnitMagic.ROLL or moment >= self.write_ms:
+        elif unit.magic & ROLL or moment >= self.write_ms:
             again = rolled(properties, unit.write_ms, self._now_ms)
             yield from self._put(Put(record, TIMER_TOPIC, 0, again), slot.time_ms)
         elif PropertyKey.TIMER_DELETES in properties:
