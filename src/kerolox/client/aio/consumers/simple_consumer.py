@@ -32,6 +32,7 @@ from kerolox.client.core.consuming.popping import (
 )
 from kerolox.client.core.consuming.subscribing import wanted
 from kerolox.client.core.delays import Duration, seconds_of
+from kerolox.client.core.failures import notify_failure
 from kerolox.client.core.heartbeat import ConsumerFacts
 from kerolox.client.core.life import OFFSETS_SECONDS_MAX
 from kerolox.client.core.namespaces import with_namespace, without_namespace
@@ -171,7 +172,9 @@ class SimpleConsumer(Client):
             try:
                 await self._change(cluster, message, 0)
             except KeroloxError as error:
-                _log.info("message %s comes again later: %s", message.message_id, error)
+                what = f"message {message.message_id} comes again later"
+                _log.info("%s: %s", what, error)
+                notify_failure(self.settings.on_failure, what, error)
 
     # -- messages -------------------------------------------------------------------------------
     async def receive(
