@@ -26,3 +26,10 @@ def no_expression_filter(expression_type: str | None) -> BrokerError:
     return system_error(
         f"The broker does not support consumer to filter message by {expression_type}"
     )
+
+
+def parse_failed() -> BrokerError:
+    """What a group wants of a topic can't be understood."""
+    return BrokerError(
+        "parse the consumer's subscription failed", code=ResponseCode.SUBSCRIPTION_PARSE_FAILED
+    )

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from kerolox.broker.context import Context
-from kerolox.broker.errors import no_permission
+from kerolox.broker.errors import no_permission, parse_failed
 from kerolox.broker.pop.checks import (
     Refusal,
     check_group,
@@ -131,12 +131,12 @@ def _filtered(wish: PopWish, header: PopMessageHeader) -> PopWish:
         try:
             expression = compile_expression(header.exp, header.exp_type or "")
         except Sql92Error:
-            raise _parse_failed() from None
+            raise parse_failed() from None
         return replace(wish, filter=PullFilter(expression.matches))
     try:
         subscription = subscription_of(header.topic, header.exp)
     except ValueError:
-        raise _parse_failed() from None
+        raise parse_failed() from None
     if len(subscription.codes) > TAGS_MAX:
         raise BrokerError(
             f"the pop names {len(subscription.codes)} tags; at most {TAGS_MAX} are allowed, use * "
@@ -144,12 +144,6 @@ def _filtered(wish: PopWish, header: PopMessageHeader) -> PopWish:
             code=ResponseCode.SUBSCRIPTION_PARSE_FAILED,
         )
     return replace(wish, tag_codes=subscription.tag_codes)
-
-
-def _parse_failed() -> BrokerError:
-    return BrokerError(
-        "parse the consumer's subscription failed", code=ResponseCode.SUBSCRIPTION_PARSE_FAILED
-    )
 
 
 @dataclass(frozen=True, slots=True)

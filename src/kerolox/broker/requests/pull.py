@@ -15,7 +15,13 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from kerolox.broker.context import Context
-from kerolox.broker.errors import no_expression_filter, no_permission, system_busy, system_error
+from kerolox.broker.errors import (
+    no_expression_filter,
+    no_permission,
+    parse_failed,
+    system_busy,
+    system_error,
+)
 from kerolox.broker.hooks import PullContext, run_hooks
 from kerolox.broker.services import filtered_pull
 from kerolox.broker.services.filtered_pull import PullFilter, PullPlace
@@ -272,7 +278,7 @@ class _Pull:
             try:
                 subscription = subscription_of(self.header.topic, self.header.subscription)
             except ValueError:
-                raise _parse_failed() from None
+                raise parse_failed() from None
             if len(subscription.codes) > TAGS_MAX:
                 raise BrokerError(
                     f"the consumer's subscription has {len(subscription.codes)} tags; at most "
@@ -337,13 +343,13 @@ class _Pull:
     def _by_expression(self) -> _Wanted:
         """An expression that came with the pull."""
         if not self.header.subscription:
-            raise _parse_failed()
+            raise parse_failed()
         try:
             expression = compile_expression(
                 self.header.subscription, self.header.expression_type or ""
             )
         except Sql92Error:
-            raise _parse_failed() from None
+            raise parse_failed() from None
         if not self.broker.config.enable_property_filter:
             raise no_expression_filter(self.header.expression_type)
         return _Wanted(filter=PullFilter(expression.matches))
@@ -502,10 +508,4 @@ class _Pull:
 def _too_many_held(limit: int, whose: str = "") -> BrokerError:
     return system_busy(
         f"[OVERLOAD]system busy, {limit} pulls{whose} wait for messages already; try again later"
-    )
-
-
-def _parse_failed() -> BrokerError:
-    return BrokerError(
-        "parse the consumer's subscription failed", code=ResponseCode.SUBSCRIPTION_PARSE_FAILED
     )
