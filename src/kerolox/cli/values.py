@@ -91,3 +91,13 @@ def with_texts(command: click.Command) -> click.Command:
         for each in command.commands.values():
             with_texts(each)
     return command
+
+
+def rate_text(value: object) -> str:
+    """So many a second, in a table; empty: nobody knows."""
+    return f"{value:,.1f}" if isinstance(value, float) else ""
+
+
+def percent_text(value: object) -> str:
+    """A part of 1, in a table; empty: nobody knows."""
+    return f"{value:.0%}" if isinstance(value, float) else ""

@@ -12,6 +12,7 @@ from kerolox.cli.connecting import on_cluster
 from kerolox.cli.grouping import CommandGroup
 from kerolox.cli.output import complain, output_option
 from kerolox.cli.rows import Column, is_text, number_column, show_rows, time_column
+from kerolox.cli.values import percent_text
 
 if TYPE_CHECKING:
     from kerolox.admin import Admin, BrokerRuntime
@@ -61,7 +62,7 @@ def describe_command(name: str, output: str, name_server: str) -> None:
         Column("software", "VERSION"),
         number_column("inTps", "IN/S"),
         number_column("outTps", "OUT/S"),
-        Column("diskRatio", "DISK", is_number=True, text=_percent),
+        Column("diskRatio", "DISK", is_number=True, text=percent_text),
         number_column("logBytes", "LOG BYTES"),
         time_column("bootTimestamp", "STARTED"),
     )
@@ -110,7 +111,3 @@ def _metrics(runtime: BrokerRuntime | None) -> dict[str, object]:
         "logBytes": runtime.log_max_offset - runtime.log_min_offset,
         "bootTimestamp": runtime.boot_ms,
     }
-
-
-def _percent(value: object) -> str:
-    return f"{value:.0%}" if isinstance(value, float) else ""

@@ -12,14 +12,11 @@ from kerolox.cli.connecting import on_cluster
 from kerolox.cli.grouping import Command
 from kerolox.cli.output import complain, output_option
 from kerolox.cli.rows import Column, is_text, number_column, show_rows, time_column
+from kerolox.cli.values import rate_text
 
 if TYPE_CHECKING:
     from kerolox.admin import Admin, ProducerInfo
     from kerolox.errors import KeroloxError
-
-
-def _rate(value: object) -> str:
-    return f"{value:,.1f}" if isinstance(value, float) else ""
 
 
 @click.command(cls=Command)
@@ -58,8 +55,8 @@ def stats(topic: str, active: bool, output: str, name_server: str) -> None:
         Column("topic", "TOPIC"),
         Column("group", "GROUP"),
         number_column("lag", "LAG"),
-        Column("inTps", "IN/S", is_number=True, text=_rate),
-        Column("outTps", "OUT/S", is_number=True, text=_rate),
+        Column("inTps", "IN/S", is_number=True, text=rate_text),
+        Column("outTps", "OUT/S", is_number=True, text=rate_text),
         number_column("inDay", "IN"),
         number_column("outDay", "OUT"),
     )

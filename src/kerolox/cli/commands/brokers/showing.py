@@ -20,6 +20,7 @@ from kerolox.cli.rows import (
     show_rows,
     time_column,
 )
+from kerolox.cli.values import percent_text, rate_text
 
 if TYPE_CHECKING:
     from kerolox.admin import Admin, BrokerRuntime
@@ -113,14 +114,14 @@ def describe_command(address: str, everything: bool, output: str, name_server: s
         Column("software", "version"),
         Column("kernel", "kernel"),
         time_column("bootTimestamp", "started"),
-        Column("putTps", "stored a second (10 s)", text=_rate),
-        Column("transferredTps", "delivered a second (10 s)", text=_rate),
+        Column("putTps", "stored a second (10 s)", text=rate_text),
+        Column("transferredTps", "delivered a second (10 s)", text=rate_text),
         Column("putToday", "stored today"),
         Column("transferredToday", "delivered today"),
         Column("messageBytesMean", "mean message", text=_bytes),
         Column("logBytes", "log", text=_bytes),
-        Column("logDiskRatio", "log's disk in use", text=_percent),
-        Column("queueDiskRatio", "queues' disk in use", text=_percent),
+        Column("logDiskRatio", "log's disk in use", text=percent_text),
+        Column("queueDiskRatio", "queues' disk in use", text=percent_text),
         time_column("earliestMessageTimestamp", "oldest message"),
         Column("dispatchBehindBytes", "not in queues yet", text=_bytes),
         Column("putMsMax", "slowest send, ms"),
@@ -153,14 +154,6 @@ def _metrics(runtime: BrokerRuntime) -> dict[str, object]:
         "sendsWaiting": runtime.send_queue.size,
         "pullsWaiting": runtime.pull_queue.size,
     }
-
-
-def _rate(value: object) -> str:
-    return f"{value:,.1f}" if isinstance(value, float) else ""
-
-
-def _percent(value: object) -> str:
-    return f"{value:.0%}" if isinstance(value, float) else ""
 
 
 def _bytes(value: object) -> str:
