@@ -32,6 +32,7 @@ import org.apache.rocketmq.client.producer.TransactionListener;
 import org.apache.rocketmq.client.producer.TransactionMQProducer;
 import org.apache.rocketmq.common.message.Message;
 import org.apache.rocketmq.common.message.MessageExt;
+import org.apache.rocketmq.common.message.MessageRequestMode;
 
 /** What tools of 5.x ask first, a group that is asked for, queues that the broker shares, the id of a transaction. */
 public class Since5 implements Scenarios.Source {
@@ -40,6 +41,7 @@ public class Since5 implements Scenarios.Source {
         scenarios.put("settings", Since5::settings);
         scenarios.put("asked_group", Since5::askedGroup);
         scenarios.put("server_rebalance", Since5::serverRebalance);
+        scenarios.put("server_pops", Since5::serverPops);
         scenarios.put("transaction_id", Since5::transactionId);
     }
 
@@ -74,6 +76,34 @@ public class Since5 implements Scenarios.Source {
             each.start();
         }
         saw(seen, range("m", 0, 8));
+        eventually(() -> seen.stream().anyMatch(each -> each.getReconsumeTimes() == 1), "the retry");
+        members.forEach(DefaultMQPushConsumer::shutdown);
+    }
+
+    /** The broker says that members pop; they acknowledge message by message. */
+    private static void serverPops() throws Exception {
+        String topic = topic("ServerPops", 4);
+        put(topic, "m", 8);
+        MQClientAPIImpl client = producer.getDefaultMQProducerImpl().getMqClientFactory().getMQClientAPIImpl();
+        client.setMessageRequestMode(broker, topic, group("server-pops"), MessageRequestMode.POP, -1, TIMEOUT_MS);
+        DefaultMQPushConsumer one = consumer("server-pops");
+        one.setInstanceName("one");
+        DefaultMQPushConsumer two = consumer("server-pops");
+        two.setInstanceName("two");
+        List<MessageExt> seen = Collections.synchronizedList(new ArrayList<>());
+        List<DefaultMQPushConsumer> members = List.of(one, two);
+        for (DefaultMQPushConsumer each : members) {
+            each.setClientRebalance(false);
+            each.subscribe(topic, "*");
+            each.registerMessageListener((MessageListenerConcurrently) (messages, context) -> {
+                seen.addAll(messages);
+                boolean comesAgain = messages.get(0).getReconsumeTimes() == 0 && text(messages.get(0)).equals("m0");
+                return comesAgain ? ConsumeConcurrentlyStatus.RECONSUME_LATER : ConsumeConcurrentlyStatus.CONSUME_SUCCESS;
+            });
+            each.start();
+        }
+        saw(seen, range("m", 0, 8));
+        check(seen.stream().allMatch(each -> each.getProperty("POP_CK") != null), "receipts");
         eventually(() -> seen.stream().anyMatch(each -> each.getReconsumeTimes() == 1), "the retry");
         members.forEach(DefaultMQPushConsumer::shutdown);
     }
