@@ -151,8 +151,6 @@ TICK_SECONDS = 0.1
 """How often held pulls and flush answers are examined for their deadlines."""
 
 DELIVER_SECONDS = 0.1
-REVIVE_SECONDS = 0.1
-"""How often popped messages are looked for whose invisible time is over."""
 EXPIRE_SECONDS = 10.0
 FILTER_SECONDS = 10.0
 PROTECT_SECONDS = 180.0
@@ -418,7 +416,6 @@ class Broker:
             (SAMPLE_SECONDS, self._sample),
             (BROKER_STATS_SECONDS, parts.broker_stats.sample_in_slices),
             (config.flush_consumer_offset_interval / 1000, parts.tables.pops.persist),
-            (REVIVE_SECONDS, parts.popping.revival.run),
             (config.flush_delay_offset_interval / 1000, parts.writing.schedule.persist),
             (FILTER_SECONDS, parts.tables.filters.persist),
             (TROUBLE_SECONDS, self._retry_writes),
@@ -451,7 +448,13 @@ class Broker:
     async def _tick(self) -> None:
         if self.parts.store.tick(self._now_ms()):
             self._ports.deliver_ready()
-        self.parts.popping.held.tick()
+        popping = self.parts.popping
+        popping.held.tick()
+        if popping.revival.is_due and self.parts.writing.gate.writable:
+            self.parts.background.run(self._revive())
+
+    async def _revive(self) -> None:
+        await self.parts.popping.revival.run()
 
     async def _retry_writes(self) -> None:
         self.parts.writing.cleaner.log_trouble()

@@ -73,6 +73,7 @@ class PopRevival:
         self._gate = gate
         self._retries = retries
         self._on_visible = on_visible
+        self._lock = asyncio.Lock()
         self.copied = 0
         """Copies among retries since the start."""
         self.dead = 0
@@ -80,8 +81,18 @@ class PopRevival:
         self.failed = 0
         """Copies that could not be stored, and are tried again."""
 
+    @property
+    def is_due(self) -> bool:
+        """Something is overdue, and is not being copied."""
+        end = self._tables.pops.state.queues.next_end
+        return end is not None and end <= self._base.steady_ms() and not self._lock.locked()
+
     async def run(self) -> int:
         """Copy all that is overdue; how many messages that were."""
+        async with self._lock:
+            return await self._run()
+
+    async def _run(self) -> int:
         count = 0
         pops = self._tables.pops
         while self._gate.writable:
