@@ -194,7 +194,7 @@ class Delayed(Task):
         page = await case.look("/delayed")
         [link] = re.findall(r'href="(/delayed\?[^"]*level=18)"', page)
         page = await case.look(unescape(link))
-        row = rf'<td>{case.topic}</td><td>.*?</td><td>k-later</td><td class="body">later'
+        row = rf'<td>{case.topic}</td><td class="long">.*?</td><td>k-later</td><td[^>]*>later'
         assert re.search(rf'<td class="n">1 h 5\d min</td>{row}', page), page
 
     async def check(self, case: Case) -> None:
