@@ -155,7 +155,10 @@ def draft_options(command: Callable[..., object]) -> Callable[..., object]:
             help="A property of the messages; may be repeated.",
         ),
         click.option(
-            "--keys", default="", metavar="KEYS", help="Keys of the messages, separated by blanks."
+            "--keys",
+            default="",
+            metavar="KEY...",
+            help="Keys of the messages, separated by blanks.",
         ),
         click.option("--tags", default="", metavar="TAG", help="Tag of the messages."),
     ):
