@@ -89,6 +89,8 @@ class TimerService:
         self._opened: _Opened | None = None
         self._is_clean = self._had_messages = False
         self._is_stopping = False
+        self._slice_end = 0.0
+        """Of the time slice that the task has, over all its steps."""
         self._is_working = asyncio.Lock()
         self._is_flushing = asyncio.Lock()
         self._master: TimerCheckpoint | None = None
@@ -220,11 +222,14 @@ class TimerService:
         elif self._master is not None:
             timer.follow(self._master)
         more = True
-        while more and not self._is_stopping:
+        while more and not self._is_stopping and timer.is_active == self._is_active:
             timer.move(self._base.now_ms())
             await self._enqueue(timer)
             timer.move(self._base.now_ms())
             more = not self._base.config.timer_stop_dequeue and await self._drive(timer.dequeue())
+            if time.monotonic() >= self._slice_end:
+                # Passing slots without messages asks for nothing.
+                await self._let_others_run(0)
 
     async def _enqueue(self, timer: Timer) -> None:
         """Take the queue to its end."""
@@ -239,7 +244,6 @@ class TimerService:
         assert self._opened is not None
         answers = self._opened.answers
         is_active = self._is_active
-        slice_end = time.monotonic() + SLICE_SECONDS_MAX
         answer: object = None
         try:
             while True:
@@ -252,14 +256,17 @@ class TimerService:
                 answer = None
                 if not is_held and type(request) is not Pause:
                     answer = answers.answer(request)
-                if not is_held and time.monotonic() < slice_end:
+                if not is_held and time.monotonic() < self._slice_end:
                     continue
-                await asyncio.sleep(HOLD_SECONDS if is_held else 0)
-                slice_end = time.monotonic() + SLICE_SECONDS_MAX
+                await self._let_others_run(HOLD_SECONDS if is_held else 0)
                 if is_active != self._is_active or (self._is_stopping and self._is_over):
                     raise _RoleChanged
         finally:
             step.close()
+
+    async def _let_others_run(self, seconds: float) -> None:
+        await asyncio.sleep(seconds)
+        self._slice_end = time.monotonic() + SLICE_SECONDS_MAX
 
     @property
     def _is_over(self) -> bool:
@@ -298,7 +305,9 @@ class TimerService:
     async def flush(self, *, is_last: bool = False) -> None:
         """Bring units and wheel to the disk, then the check point, as far as the log is there."""
         opened = self._opened
-        if opened is None or opened.timer is None or self._is_flushing.locked():
+        if opened is None or opened.timer is None:
+            return
+        if self._is_flushing.locked() and not is_last:
             return
         async with self._is_flushing:
             self._report(opened.timer)
