@@ -3,10 +3,12 @@ can be ended in place of their producer."""
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from kerolox.admin.asking import is_kerolox
 from kerolox.admin.consumers.offsets import OffsetRequests
 from kerolox.admin.messages.reading import read_queue
 from kerolox.admin.messages.timed import TimedMessageRequests
@@ -24,6 +26,10 @@ if TYPE_CHECKING:
 
 HALVES_READ_MAX, OPS_READ_MAX = 2_000, 10_000
 """Of one broker's half messages, and of the messages that end them."""
+
+COPIES_AFTER_SECONDS = (0.0, 0.3)
+"""When a RocketMQ broker is asked for copies of a half that is ended: it shows one that it has just
+made a little later."""
 
 _LEVEL_OFFSET = "scheduleMessageOffset_"
 
@@ -186,10 +192,12 @@ class WaitingMessageRequests(OffsetRequests, TimedMessageRequests):
         if not group:
             raise ClientError(f"half message {message_id!r} names no producer group")
         await self._end(broker, half, group, commit=commit)
-        if half.unique_key:
-            for copy in await self._copies(broker, half.unique_key):
-                with contextlib.suppress(BrokerError):  # the broker has dropped it by now
-                    await self._end(broker, copy, group, commit=False)
+        if half.unique_key and not await is_kerolox(self, broker):
+            for seconds in COPIES_AFTER_SECONDS:
+                await asyncio.sleep(seconds)
+                for copy in await self._copies(broker, half.unique_key):
+                    with contextlib.suppress(BrokerError):  # the broker has dropped it by now
+                        await self._end(broker, copy, group, commit=False)
         return half
 
     async def _copies(self, broker: str, message_id: str) -> list[MessageExt]:
