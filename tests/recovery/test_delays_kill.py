@@ -37,3 +37,23 @@ async def test_no_delayed_message_is_lost_or_early_when_the_broker_is_killed(
     assert found.outage is not None
     assert found.lost == set()
     assert found.early == {}
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize("kernel", KERNELS)
+async def test_no_message_for_a_moment_is_lost_or_early_when_the_broker_is_killed(
+    kernel: str, tmp_path: Path
+) -> None:
+    with Up(tmp_path, settings=SETTINGS, kernel=kernel) as up:
+        found = await delays.run(
+            up,
+            count=COUNT,
+            rate=RATE,
+            delays_ms=(700, 1_900, 3_100, 4_300),
+            kill_after=COUNT // 2,
+            has_levels=False,
+        )
+    assert len(found.acknowledged_ms) == COUNT
+    assert found.outage is not None
+    assert found.lost == set()
+    assert found.early == {}

@@ -83,7 +83,13 @@ def _now_ms() -> int:
 
 
 async def run(
-    up: Up, *, count: int, rate: int, delays_ms: Sequence[int], kill_after: int | None
+    up: Up,
+    *,
+    count: int,
+    rate: int,
+    delays_ms: Sequence[int],
+    kill_after: int | None,
+    has_levels: bool = True,
 ) -> Delays:
     """Send ``count`` messages at ``rate`` a second, of all levels in turn, and wait for all.
 
@@ -93,13 +99,16 @@ async def run(
         rate: messages a second.
         delays_ms: the delay of level 1, 2 ...; the broker's setting must say the same.
         kill_after: acknowledged messages before the kill; None: no kill.
+        has_levels: the delays are those of levels; else the timer counts them.
     """
     found = Delays()
     settings = ProducerSettings(send_timeout_ms=1_000)
     async with Producer("delays", up.namesrv, settings=settings) as producer:
         await producer.create_topic(TOPIC, queues=4)
         sends = [
-            asyncio.ensure_future(_send(producer, found, number, rate, delays_ms))
+            asyncio.ensure_future(
+                _send(producer, found, number, rate, delays_ms, has_levels=has_levels)
+            )
             for number in range(count)
         ]
         if kill_after is not None:
@@ -114,7 +123,13 @@ async def run(
 
 
 async def _send(
-    producer: Producer, found: Delays, number: int, rate: int, delays_ms: Sequence[int]
+    producer: Producer,
+    found: Delays,
+    number: int,
+    rate: int,
+    delays_ms: Sequence[int],
+    *,
+    has_levels: bool,
 ) -> None:
     await asyncio.sleep(number / rate)
     level = number % len(delays_ms) + 1
@@ -123,7 +138,11 @@ async def _send(
     found.asked_ms[body] = _now_ms()
     while body not in found.acknowledged_ms:
         try:
-            await producer.send(Message(TOPIC, body, delay_level=level))
+            if has_levels:
+                await producer.send(Message(TOPIC, body, delay_level=level))
+            else:
+                after = delays_ms[level - 1] / 1_000
+                await producer.send(Message(TOPIC, body), deliver_after=after)
         except KeroloxError:
             await asyncio.sleep(TICK_SECONDS)
         else:
