@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from kerolox.broker.broker import Broker
+from kerolox.broker.pop.snapshot import PopSnapshot
 from kerolox.protocol.codes import RequestCode, ResponseCode
 from kerolox.testing import Clock
 from tests.support.clients.peer import Peer, peer_of, small_config
@@ -82,6 +83,23 @@ async def test_an_ordered_block_is_there_after_a_restart(tmp_path: Path, kernel:
         assert await member.pop() == []
         await member.ack_all(popped)
         assert texts(await member.pop()) == ["2"]
+
+
+async def test_the_last_of_several_writes_at_once_stays(tmp_path: Path, kernel: str):
+    async with running(tmp_path, kernel) as (broker, _):
+        pops = broker.parts.tables.pops
+        pops.end()
+        states = [PopSnapshot(pop_time=time).encode().decode() for time in range(20)]
+        writes = []
+        for state in states:
+            pops.take(state, "")
+            writes.append(asyncio.create_task(pops.keep()))
+            await asyncio.sleep(0)
+        # One that is cancelled goes on in its thread.
+        writes[3].cancel()
+        await asyncio.gather(*writes, return_exceptions=True)
+        assert [each for each in writes if not each.cancelled() and each.exception()] == []
+        assert (tmp_path / "store" / "config" / "popState.json").read_text() == states[-1]
 
 
 async def test_a_damaged_file_is_left_aside(tmp_path: Path, kernel: str):

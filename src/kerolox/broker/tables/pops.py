@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import threading
 from collections.abc import Callable, Collection, Iterator
 from pathlib import Path
 from typing import BinaryIO
@@ -62,6 +63,8 @@ class PopTables:
         self._path = folder / STATE_FILE
         self._order_file = JsonFile(folder / ORDER_FILE, self._orders)
         self._lock = asyncio.Lock()
+        self._write_lock = threading.Lock()
+        self._writes_begun = self._newest_write = 0
         self._waiting: tuple[PopSnapshot | None, OrderFile | None] = None, None
         """Of the files, or of the master: what counts once this broker leads."""
         self._has_begun = False
@@ -236,7 +239,7 @@ class PopTables:
             await self._offsets.persist()
             if snapshot is None:
                 return
-            await asyncio.to_thread(self._store, snapshot)
+            await self._put(snapshot)
             self._written = version
 
     async def _taken(self) -> PopSnapshot:
@@ -260,14 +263,22 @@ class PopTables:
         self._in_file = frozenset(QueueKey(each.group, each.topic, each.queue_id) for each in kept)
         return PopSnapshot(pop_time=state.queues.pop_time, queues=kept, written_at=begin.wall_ms)
 
-    def _store(self, snapshot: PopSnapshot) -> None:
+    async def _put(self, snapshot: PopSnapshot) -> None:
+        self._writes_begun += 1
+        await asyncio.to_thread(self._store, snapshot, self._writes_begun)
+
+    def _store(self, snapshot: PopSnapshot, number: int) -> None:
+        """Of several writes at once, as a cancelled one goes on, the newest stays."""
         text = snapshot.encode()
 
         def write(file: BinaryIO) -> None:
             file.write(text)
 
-        # A backup could pass over what an operator wants again.
-        replace_file(self._path, write, keeps_backup=False)
+        with self._write_lock:
+            if number > self._newest_write:
+                # A backup could pass over what an operator wants again.
+                replace_file(self._path, write, keeps_backup=False)
+                self._newest_write = number
 
     def _orders(self) -> object:
         return self.state.orders.snapshot()
@@ -302,7 +313,7 @@ class PopTables:
         """Write what a master has out, for a start of this slave without it."""
         snapshot, _ = self._waiting
         if not self._has_begun and snapshot is not None:
-            await asyncio.to_thread(self._store, snapshot)
+            await self._put(snapshot)
 
 
 def _put_aside(path: Path, error: Exception) -> None:
