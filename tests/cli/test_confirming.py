@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import pty
 import re
@@ -31,11 +32,25 @@ def asked(answer: str, *arguments: str, **environment: str) -> subprocess.Comple
             check=False,
             env=os.environ | {"COLUMNS": "200"} | environment,
         )
-        done.stderr = os.read(ours, 1 << 16).decode()
-        return done
     finally:
         os.close(theirs)
+    try:
+        done.stderr = b"".join(iter(lambda: _read(ours), b"")).decode()
+    finally:
         os.close(ours)
+    return done
+
+
+def _read(terminal: int) -> bytes:
+    """The next part of what a terminal shows, which arrives later than it is written; empty: that
+    was all."""
+    try:
+        return os.read(terminal, 1 << 16)
+    except OSError as error:
+        # The answer to who reads when nobody has its other end any more.
+        if error.errno != errno.EIO:
+            raise
+        return b""
 
 
 @pytest.mark.parametrize("noun", ["topic", "group"])
