@@ -108,11 +108,14 @@ class KeptTable(Protocol):
 
 
 class JsonFile:
-    """One table's file. ``snapshot`` gives what to write; it must not be changed afterwards."""
+    """One table's file. ``snapshot`` gives what to write; it must not be changed afterwards.
+    ``is_own``: RocketMQ has no such file: it is written in one line, and without a backup.
+    """
 
-    def __init__(self, path: Path, snapshot: Callable[[], object]) -> None:
+    def __init__(self, path: Path, snapshot: Callable[[], object], *, is_own: bool = False) -> None:
         self.path = path
         self._snapshot = snapshot
+        self._is_own = is_own
         self._is_backup_spared = False
         """The file is broken and its backup is not: it must not replace it."""
         self._is_touched = False
@@ -130,7 +133,14 @@ class JsonFile:
         """Where a file lies that could not be read, when the backup could."""
         return self.path.with_name(self.path.name + ".damaged")
 
-    def _put_aside(self) -> None:
+    def read(self) -> bytes:
+        """The file as it is, without a look at the backup; BodyError: it is no table of ours.
+        OSError: it can't be read, or is not there.
+        """
+        return _data_of(self.path)
+
+    def put_aside(self) -> None:
+        """Keep a file that could not be read as ``damaged_path``."""
         # Where that is not possible, nothing can be written either.
         with contextlib.suppress(OSError):
             self.path.replace(self.damaged_path)
@@ -144,14 +154,14 @@ class JsonFile:
         reasons = []
         for path in (self.path, self.backup_path):
             try:
-                table = _read(path, table_type)
+                table = decode_table(_data_of(path), table_type)
             except FileNotFoundError:
                 continue
             except (OSError, BodyError) as error:
                 reasons.append(f"{path}: {getattr(error, 'strerror', None) or error}")
                 continue
             if reasons:
-                self._put_aside()
+                self.put_aside()
                 _log.warning(
                     "%s; the backup %s is used instead, the file is kept as %s",
                     reasons[0],
@@ -229,8 +239,9 @@ class JsonFile:
         while self._written < self._changed:
             version = self._changed
             value = self._snapshot()
+            keeps_backup = not (self._is_own or self._is_backup_spared)
             try:
-                await asyncio.to_thread(_store, self.path, not self._is_backup_spared, value)
+                await asyncio.to_thread(_store, self.path, keeps_backup, value, self._is_own)
             except OSError as error:
                 error.filename = error.filename or str(self.path)
                 raise
@@ -244,11 +255,16 @@ class JsonFile:
             _log.error("%s can't be written: %s; the change is in memory only", self.path, error)
 
 
-def _read(path: Path, table_type: type[_Table]) -> _Table:
+def _data_of(path: Path) -> bytes:
     with path.open("rb") as file:
         data = file.read(FILE_BYTES_MAX + 1)
     if len(data) > FILE_BYTES_MAX:
         raise BodyError(f"larger than {FILE_BYTES_MAX} bytes")
+    return data
+
+
+def decode_table(data: bytes, table_type: type[_Table]) -> _Table:
+    """The table that a file has; BodyError: it has none."""
     if not data.strip():
         raise BodyError("the file is empty")
     try:
@@ -278,9 +294,11 @@ class _Writer:
         self._file.write(data)
 
 
-def _store(path: Path, keeps_backup: bool, value: object) -> None:
-    replace_file(
-        path,
-        lambda file: fastjson.write_pretty(value, _Writer(file)),
-        keeps_backup=keeps_backup,
-    )
+def _store(path: Path, keeps_backup: bool, value: object, is_own: bool) -> None:
+    def write(file: BinaryIO) -> None:
+        if is_own:
+            file.write(_encode(value))
+        else:
+            fastjson.write_pretty(value, _Writer(file))
+
+    replace_file(path, write, keeps_backup=keeps_backup)

@@ -8,12 +8,10 @@ nothing: it keeps what its master said last, until it is the master.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
-import threading
 from collections.abc import Callable, Collection, Iterator
-from pathlib import Path
-from typing import BinaryIO
+from functools import partial
+from typing import TypeVar
 
 from kerolox.broker.base import Base
 from kerolox.broker.pop.leases import Instant, QueueKey
@@ -29,12 +27,11 @@ from kerolox.broker.pop.snapshot import (
 from kerolox.broker.pop.state import PopState
 from kerolox.broker.pop.table import PopLimits
 from kerolox.broker.tables.groups import GroupTable
-from kerolox.broker.tables.json_file import FILE_BYTES_MAX, JsonFile
+from kerolox.broker.tables.json_file import JsonFile, decode_table
 from kerolox.broker.tables.offsets import OffsetTable
 from kerolox.broker.tables.topics import TopicTable
-from kerolox.config import replace_file
 from kerolox.protocol import fastjson
-from kerolox.protocol.bodies import BodyError, decode_body
+from kerolox.protocol.bodies import BodyError
 from kerolox.remoting.time_slices import TimeSlices
 
 STATE_FILE = "popState.json"
@@ -44,6 +41,10 @@ SELF = "a pop"
 """Who sets an offset, in the log."""
 
 _log = logging.getLogger(__name__)
+
+_Loaded = TypeVar("_Loaded")
+
+_decode_orders = partial(decode_table, table_type=OrderFile)
 
 
 class PopTables:
@@ -60,11 +61,12 @@ class PopTables:
         self._limits = PopLimits(of_queue=base.config.pop_inflight_message_threshold)
         self.state = PopState(self._limits)
         folder = base.config.config_folder
-        self._path = folder / STATE_FILE
+        self._state_file = JsonFile(folder / STATE_FILE, lambda: self._taken_last, is_own=True)
+        """Without a backup: that could pass over what an operator wants again."""
+        self._taken_last = PopSnapshot()
+        """What the file of the state has, or is to have. The offsets of then are written."""
         self._order_file = JsonFile(folder / ORDER_FILE, self._orders)
         self._lock = asyncio.Lock()
-        self._write_lock = threading.Lock()
-        self._writes_begun = self._newest_write = 0
         self._waiting: tuple[PopSnapshot | None, OrderFile | None] = None, None
         """Of the files, or of the master: what counts once this broker leads."""
         self._has_begun = False
@@ -80,34 +82,10 @@ class PopTables:
     # -- start, promotion, demotion -------------------------------------------------------------
     def load(self) -> None:
         """Read the files. One that is damaged is left aside: what it says is delivered again."""
-        self._waiting = self._read_state(), self._read_orders()
-
-    def _read_state(self) -> PopSnapshot | None:
-        try:
-            with self._path.open("rb") as file:
-                text = file.read(FILE_BYTES_MAX + 1)
-            if len(text) > FILE_BYTES_MAX:
-                raise BodyError(f"larger than {FILE_BYTES_MAX} bytes")
-            return PopSnapshot.decode(text)
-        except FileNotFoundError:
-            return None
-        except (OSError, BodyError) as error:
-            _put_aside(self._path, error)
-            return None
-
-    def _read_orders(self) -> OrderFile | None:
-        path = self._order_file.path
-        try:
-            with path.open("rb") as file:
-                text = file.read(FILE_BYTES_MAX + 1)
-            if len(text) > FILE_BYTES_MAX:
-                raise BodyError(f"larger than {FILE_BYTES_MAX} bytes")
-            return decode_body(text, OrderFile)
-        except FileNotFoundError:
-            return None
-        except (OSError, BodyError) as error:
-            _put_aside(path, error)
-            return None
+        self._waiting = (
+            _loaded(self._state_file, PopSnapshot.decode),
+            _loaded(self._order_file, _decode_orders),
+        )
 
     def begin(self) -> None:
         """The broker leads, its offsets are those that count: what the files, or its master, said
@@ -264,21 +242,9 @@ class PopTables:
         return PopSnapshot(pop_time=state.queues.pop_time, queues=kept, written_at=begin.wall_ms)
 
     async def _put(self, snapshot: PopSnapshot) -> None:
-        self._writes_begun += 1
-        await asyncio.to_thread(self._store, snapshot, self._writes_begun)
-
-    def _store(self, snapshot: PopSnapshot, number: int) -> None:
-        """Of several writes at once, as a cancelled one goes on, the newest stays."""
-        text = snapshot.encode()
-
-        def write(file: BinaryIO) -> None:
-            file.write(text)
-
-        with self._write_lock:
-            if number > self._newest_write:
-                # A backup could pass over what an operator wants again.
-                replace_file(self._path, write, keeps_backup=False)
-                self._newest_write = number
+        self._taken_last = snapshot
+        self._state_file.mark()
+        await self._state_file.flush()
 
     def _orders(self) -> object:
         return self.state.orders.snapshot()
@@ -306,7 +272,7 @@ class PopTables:
         if self._has_begun:
             return
         snapshot = PopSnapshot.decode(state.encode()) if state else None
-        blocks = decode_body(orders.encode(), OrderFile) if orders else None
+        blocks = _decode_orders(orders.encode()) if orders else None
         self._waiting = snapshot, blocks
 
     async def keep(self) -> None:
@@ -316,11 +282,16 @@ class PopTables:
             await self._put(snapshot)
 
 
-def _put_aside(path: Path, error: Exception) -> None:
-    damaged = path.with_name(path.name + ".damaged")
-    with contextlib.suppress(OSError):
-        path.replace(damaged)
-    _log.warning(
-        "%s: %s; it is kept as %s, and groups get again what was out",
-        *(path, getattr(error, "strerror", None) or error, damaged.name),
-    )
+def _loaded(file: JsonFile, decode: Callable[[bytes], _Loaded]) -> _Loaded | None:
+    """What a file has; None: there is none, or it is damaged and left aside."""
+    try:
+        return decode(file.read())
+    except FileNotFoundError:
+        return None
+    except (OSError, BodyError) as error:
+        file.put_aside()
+        _log.warning(
+            "%s: %s; it is kept as %s, and groups get again what was out",
+            *(file.path, getattr(error, "strerror", None) or error, file.damaged_path.name),
+        )
+        return None
