@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import shutil
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -12,6 +13,7 @@ import pytest
 
 from kerolox.broker.broker import Broker
 from kerolox.broker.pop.snapshot import PopSnapshot
+from kerolox.broker.tables import json_file
 from kerolox.protocol.codes import RequestCode, ResponseCode
 from kerolox.testing import Clock
 from tests.support.clients.peer import Peer, peer_of, small_config
@@ -149,6 +151,27 @@ async def test_a_reset_counts_after_a_crash(tmp_path: Path, kernel: str):
         state = (tmp_path / "store" / "config" / "popState.json").read_bytes()
         assert b'"queues":[]' in state
         assert offset_of(broker) == 2
+
+
+async def test_a_reset_counts_after_a_write_that_failed(
+    tmp_path: Path, kernel: str, monkeypatch: pytest.MonkeyPatch
+):
+    def full(*arguments: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    async with running(tmp_path, kernel) as (broker, peer):
+        member = await filled(peer, 4, queues=1)
+        popped = await member.pop()
+        await broker.parts.tables.pops.persist()
+        await member.ack_all(popped)
+        with monkeypatch.context() as patched:
+            patched.setattr(json_file, "_store", full)
+            with pytest.raises(OSError, match="No space left"):
+                await broker.parts.tables.pops.persist()
+        # The file still says that all of them are out.
+        await set_offset(peer, 2)
+        state = (tmp_path / "store" / "config" / "popState.json").read_bytes()
+        assert b'"queues":[]' in state
 
 
 async def test_a_deleted_topic_has_nothing_out(any_peer: Peer, any_broker: Broker):

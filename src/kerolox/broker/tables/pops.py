@@ -73,7 +73,7 @@ class PopTables:
         self._written: object = None
         """Which state the file has."""
         self._in_file: frozenset[QueueKey] = frozenset()
-        """The queues that the file has, or will have once its write is over."""
+        """The queues that the file has, and will have once its write is over."""
 
     def now(self) -> Instant:
         """The time of both clocks."""
@@ -209,36 +209,29 @@ class PopTables:
     async def _write_state(self, *, is_forced: bool = False) -> None:
         async with self._lock:
             version = self.state.queues.version
-            is_due = is_forced or (
-                version != self._written
-                and (self._in_file or any(True for _ in self.state.queues.held_queues()))
-            )
-            snapshot = await self._taken() if is_due else None
-            await self._offsets.persist()
-            if snapshot is None:
+            may_differ = self._in_file or self.state.queues.out
+            if not is_forced and (version == self._written or not may_differ):
+                await self._offsets.persist()
                 return
+            self._in_file = self._in_file.union(self.state.queues.held_queues())
+            snapshot = await self._taken()
+            await self._offsets.persist()
             await self._put(snapshot)
+            self._in_file = frozenset(map(_key_of, snapshot.queues))
             self._written = version
 
     async def _taken(self) -> PopSnapshot:
         """What is out, one queue after the other, with other work in between."""
         slices = TimeSlices()
         begin, state = self.now(), self.state
-        keys = list(state.queues.held_queues())
-        self._in_file = self._in_file.union(keys)
         queues: list[QueueSnapshot] = []
-        for key in keys:
+        for key in list(state.queues.held_queues()):
             found = take_queue(state.queues, key, self.now(), self._mark)
             if found is not None:
                 queues.append(found)
             await slices.checkpoint()
         # What was forgotten meanwhile is not out.
-        kept = [
-            each
-            for each in queues
-            if state.queues.has_out(QueueKey(each.group, each.topic, each.queue_id))
-        ]
-        self._in_file = frozenset(QueueKey(each.group, each.topic, each.queue_id) for each in kept)
+        kept = [each for each in queues if state.queues.has_out(_key_of(each))]
         return PopSnapshot(pop_time=state.queues.pop_time, queues=kept, written_at=begin.wall_ms)
 
     async def _put(self, snapshot: PopSnapshot) -> None:
@@ -254,18 +247,11 @@ class PopTables:
         """What is out, and ordered blocks, as a slave takes them: members of an answer. To be asked
         before the offsets."""
         async with self._lock:
-            snapshot = await self._taken_for_slave()
+            snapshot = await self._taken()
         return {
             "popState": snapshot.encode().decode(),
             "popOrders": fastjson.dumps(self._orders()).decode(),
         }
-
-    async def _taken_for_slave(self) -> PopSnapshot:
-        in_file = self._in_file
-        try:
-            return await self._taken()
-        finally:
-            self._in_file = in_file.union(self._in_file)
 
     def take(self, state: str, orders: str) -> None:
         """Take over what a master has out; BodyError: it is no such text."""
@@ -280,6 +266,10 @@ class PopTables:
         snapshot, _ = self._waiting
         if not self._has_begun and snapshot is not None:
             await self._put(snapshot)
+
+
+def _key_of(queue: QueueSnapshot) -> QueueKey:
+    return QueueKey(queue.group, queue.topic, queue.queue_id)
 
 
 def _loaded(file: JsonFile, decode: Callable[[bytes], _Loaded]) -> _Loaded | None:
