@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from kerolox.broker.broker import Broker
-from kerolox.broker.pop.snapshot import PopSnapshot
+from kerolox.broker.pop.snapshot import PopSnapshot, QueueSnapshot
 from kerolox.broker.tables import json_file
 from kerolox.protocol.codes import RequestCode, ResponseCode
 from kerolox.testing import Clock
@@ -102,6 +102,29 @@ async def test_the_last_of_several_writes_at_once_stays(tmp_path: Path, kernel: 
         await asyncio.gather(*writes, return_exceptions=True)
         assert [each for each in writes if not each.cancelled() and each.exception()] == []
         assert (tmp_path / "store" / "config" / "popState.json").read_text() == states[-1]
+
+
+async def test_a_slave_writes_once_that_its_master_has_nothing_out(tmp_path: Path, kernel: str):
+    queue = QueueSnapshot(committed=0, group=GROUP, leases=[], next_offset=0, queue_id=0, topic="T")
+    said = [
+        PopSnapshot(pop_time=1, written_at=1),
+        PopSnapshot(pop_time=1, written_at=2),
+        PopSnapshot(pop_time=3, written_at=3),
+        PopSnapshot(pop_time=3, written_at=4, queues=[queue]),
+        PopSnapshot(pop_time=3, written_at=5, queues=[queue]),
+        PopSnapshot(pop_time=3, written_at=6),
+        PopSnapshot(pop_time=3, written_at=7),
+    ]
+    async with running(tmp_path, kernel) as (broker, _):
+        pops = broker.parts.tables.pops
+        pops.end()
+        written = []
+        for state in said:
+            pops.take(state.encode().decode(), "")
+            await pops.keep()
+            text = (tmp_path / "store" / "config" / "popState.json").read_bytes()
+            written.append(PopSnapshot.decode(text).written_at)
+        assert written == [1, 1, 3, 4, 5, 6, 6]
 
 
 async def test_a_damaged_file_is_left_aside(tmp_path: Path, kernel: str):

@@ -71,7 +71,8 @@ class PopTables:
         """Of the files, or of the master: what counts once this broker leads."""
         self._has_begun = False
         self._written: object = None
-        """Which state the file has."""
+        """Which state the file has: a version of ours, or the pop time of a master that has nothing
+        out."""
         self._in_file: frozenset[QueueKey] = frozenset()
         """The queues that the file has, and will have once its write is over."""
 
@@ -264,8 +265,15 @@ class PopTables:
     async def keep(self) -> None:
         """Write what a master has out, for a start of this slave without it."""
         snapshot, _ = self._waiting
-        if not self._has_begun and snapshot is not None:
-            await self._put(snapshot)
+        if self._has_begun or snapshot is None:
+            return
+        if not snapshot.queues and snapshot.pop_time == self._written:
+            # Of nothing it does not matter when that was so.
+            return
+        self._written = None
+        await self._put(snapshot)
+        if not snapshot.queues:
+            self._written = snapshot.pop_time
 
 
 def _key_of(queue: QueueSnapshot) -> QueueKey:
