@@ -51,6 +51,12 @@ class Request:
         """The sender's address, packed as records hold it."""
         return pack_host(*self.connection.peer)
 
+    def answer(self, reply: Reply) -> None:
+        """Answer what a handler did not answer when it returned. Nothing is sent to a connection
+        that is closed."""
+        if not self.connection.closed:
+            self.connection.send_command(reply.to(self.command))
+
 
 @dataclass(frozen=True, slots=True)
 class Reply:
@@ -60,6 +66,10 @@ class Reply:
     remark: str | None = None
     fields: Mapping[str, object] | None = None
     body: bytes = b""
+
+    def to(self, command: RemotingCommand) -> RemotingCommand:
+        """As it is sent to who asked."""
+        return command.response(self.code, self.remark, self.fields, body=self.body)
 
 
 class Role(Protocol):
@@ -162,7 +172,7 @@ class Router(Generic[_Role]):
             return None
         if route.changes and reply.code != ResponseCode.SUCCESS:
             role.audit.refused(request, reply.code, reply.remark or "")
-        return command.response(reply.code, reply.remark, reply.fields, body=reply.body)
+        return reply.to(command)
 
     def _add(self, code: int, route: Route[_Role]) -> None:
         if code in self._routes:

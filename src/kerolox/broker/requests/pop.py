@@ -205,10 +205,10 @@ class _Pop:
             check_again(self.broker, self.header, self.request, "pop message")
             found = self._popped()
         except BrokerError as error:
-            send(self.request, Reply(error.code, error.remark))
+            self.request.answer(Reply(error.code, error.remark))
             return True
         if found.batches:
-            send(self.request, self._reply(found))
+            self.request.answer(self._reply(found))
             return True
         held = self.broker.popping.held
         place = self.wish.topic, self.wish.group
@@ -218,7 +218,7 @@ class _Pop:
         return False
 
     def _give_up(self) -> None:
-        send(self.request, self._empty(ResponseCode.POLLING_TIMEOUT))
+        self.request.answer(self._empty(ResponseCode.POLLING_TIMEOUT))
 
     def _reply(self, found: Popped) -> Reply:
         counts = order_count_info(found.batches) if self.wish.is_order else None
@@ -279,13 +279,6 @@ def check_again(
     check_place(broker, header, request, doing)
 
 
-def send(request: Request, reply: Reply) -> None:
-    """Answer a request that waited."""
-    if not request.connection.closed:
-        answer = request.command.response(reply.code, reply.remark, reply.fields, body=reply.body)
-        request.connection.send_command(answer)
-
-
 # -- notifications ------------------------------------------------------------------------------
 @router.on(RequestCode.NOTIFICATION, NotificationHeader.decode)
 async def notification(
@@ -313,18 +306,18 @@ async def notification(
         try:
             check_again(broker, header, request, "peeking message")
         except BrokerError as error:
-            send(request, Reply(error.code, error.remark))
+            request.answer(Reply(error.code, error.remark))
             return True
         left = reader.has_message(wish)
         if left is None:
-            send(request, _notified(has_message=True))
+            request.answer(_notified(has_message=True))
             return True
         place = wish.topic, wish.group
         held.note(place, is_starved=left.is_starved, free_at=left.free_at)
         return False
 
     def give_up() -> None:
-        send(request, _notified(has_message=False))
+        request.answer(_notified(has_message=False))
 
     if request.connection.closed:
         return None

@@ -441,31 +441,20 @@ class _Pull:
                 if self.broker.tables.offsets.is_stale(*self._reader()):
                     start = self._start_anew(place.offset)
                     if start is not None:
-                        reply = await self._moved(place, start)
-                        self._answer(reply)
+                        self.request.answer(await self._moved(place, start))
                         return
                 if not self.header.sys_flag & PullSysFlag.SUBSCRIPTION:
                     # A heartbeat may have told of another expression, or of tags.
                     wanted = self._wanted(group)
             except BrokerError as error:
-                if not self.request.connection.closed:
-                    refusal = self.request.command.response(error.code, error.remark)
-                    self.request.connection.send_command(refusal)
+                self.request.answer(Reply(error.code, error.remark))
                 return
             result = self._read(place, wanted)
         if not self.request.connection.closed:
             code = ResponseCode(pull_code(result.status, place.offset))
             if self.broker.pull_hooks:
                 self._run_hooks(code, result)
-            self._answer(self._reply(code, result))
-
-    def _answer(self, reply: Reply) -> None:
-        """Answer a pull that waited."""
-        if not self.request.connection.closed:
-            answer = self.request.command.response(
-                reply.code, reply.remark, reply.fields, body=reply.body
-            )
-            self.request.connection.send_command(answer)
+            self.request.answer(self._reply(code, result))
 
     async def _write_offset_moved(self, next_offset: int) -> None:
         """Write ``OFFSET_MOVED_EVENT``, which monitoring tools consume."""

@@ -66,9 +66,8 @@ async def _bring(
         reply = Reply(error.code, error.remark, fields)
     finally:
         broker.replies.end(len(request.body))
-    if not request.command.is_oneway and not request.connection.closed:
-        answer = request.command.response(reply.code, reply.remark, reply.fields)
-        request.connection.send_command(answer)
+    if not request.command.is_oneway:
+        request.answer(reply)
 
 
 async def _brought(

@@ -134,7 +134,7 @@ class JsonFile:
         return self.path.with_name(self.path.name + ".damaged")
 
     def read(self) -> bytes:
-        """The file as it is, without a look at the backup; BodyError: it is no table of ours.
+        """The file as it is; the backup is not examined. BodyError: it is no table of ours.
         OSError: it can't be read, or is not there.
         """
         return _data_of(self.path)
