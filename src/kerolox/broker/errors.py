@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from kerolox.errors import BrokerError
-from kerolox.protocol.codes import ResponseCode
+from kerolox.protocol.codes import SEE_FAQ, ResponseCode
 
 
 def system_error(remark: str) -> BrokerError:
@@ -19,6 +19,22 @@ def system_busy(remark: str) -> BrokerError:
 def no_permission(remark: str) -> BrokerError:
     """Code 16: the broker, the topic or the group does not allow it."""
     return BrokerError(remark, code=ResponseCode.NO_PERMISSION)
+
+
+def no_topic(name: str) -> BrokerError:
+    """Code 17: a topic to read is not there."""
+    return BrokerError(
+        f"topic[{name}] not exist, apply first please! {SEE_FAQ}",
+        code=ResponseCode.TOPIC_NOT_EXIST,
+    )
+
+
+def no_group(name: str) -> BrokerError:
+    """Code 26: a group that reads is not there."""
+    return BrokerError(
+        f"subscription group [{name}] does not exist, {SEE_FAQ}",
+        code=ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST,
+    )
 
 
 def no_expression_filter(expression_type: str | None) -> BrokerError:

@@ -14,7 +14,6 @@ from dataclasses import dataclass, replace
 from kerolox.broker.context import Context
 from kerolox.broker.errors import no_permission, parse_failed
 from kerolox.broker.pop.checks import (
-    Refusal,
     check_group,
     check_invisible,
     check_poll,
@@ -56,10 +55,10 @@ TAG = "TAG"
 router: Router[Context] = Router()
 
 
-def refuse(refusal: Refusal | None) -> None:
-    """Raise a refusal as the BrokerError that it is."""
+def refuse(refusal: BrokerError | None) -> None:
+    """Raise a refusal, if there is one."""
     if refusal is not None:
-        raise BrokerError(refusal.remark, code=refusal.code)
+        raise refusal
 
 
 @router.on(RequestCode.POP_MESSAGE, PopMessageHeader.decode)

@@ -47,7 +47,7 @@ async def ack_message(broker: Context, header: AckMessageHeader, request: Reques
     )
     if outcome is AckOutcome.ILLEGAL:
         address = f"/{request.connection.remote_address}"
-        refuse(illegal_order(key.topic, key.group, key.queue_id, header.offset, committed, address))
+        raise illegal_order(key.topic, key.group, key.queue_id, header.offset, committed, address)
     _done(broker, key, outcome is AckOutcome.DONE, is_order=receipt.is_order)
     return Reply()
 

@@ -17,7 +17,9 @@ from typing import NamedTuple
 from kerolox.broker.context import Context
 from kerolox.broker.errors import (
     no_expression_filter,
+    no_group,
     no_permission,
+    no_topic,
     parse_failed,
     system_busy,
     system_error,
@@ -245,10 +247,7 @@ class _Pull:
             raise no_permission(f"the broker[{config.broker_ip1}] pulling message is forbidden")
         group = self.broker.tables.groups.find(self.header.consumer_group)
         if group is None:
-            raise BrokerError(
-                f"subscription group [{self.header.consumer_group}] does not exist, {SEE_FAQ}",
-                code=ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST,
-            )
+            raise no_group(self.header.consumer_group)
         if not group.consume_enable:
             raise no_permission(f"subscription group no permission, {self.header.consumer_group}")
         return group
@@ -256,10 +255,7 @@ class _Pull:
     def _checked_topic(self) -> TopicConfig:
         topic = self.broker.tables.topics.get(self.header.topic)
         if topic is None:
-            raise BrokerError(
-                f"topic[{self.header.topic}] not exist, apply first please! {SEE_FAQ}",
-                code=ResponseCode.TOPIC_NOT_EXIST,
-            )
+            raise no_topic(self.header.topic)
         if not topic.perm & Perm.READ:
             raise no_permission(f"the topic[{self.header.topic}] pulling message is forbidden")
         if not 0 <= self.header.queue_id < topic.read_queue_nums:

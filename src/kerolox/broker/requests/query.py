@@ -4,13 +4,13 @@ bounds of a queue (29 to 32), and the state of a topic (202)."""
 from __future__ import annotations
 
 from kerolox.broker.context import Context
-from kerolox.broker.errors import system_error
+from kerolox.broker.errors import no_group, system_error
 from kerolox.broker.metrics.ages import earliest_of_queue
 from kerolox.broker.tables.topics import all_queues
 from kerolox.errors import BrokerError
 from kerolox.message import MessageQueue
 from kerolox.protocol.bodies import TopicConfig, encode_body
-from kerolox.protocol.codes import SEE_FAQ, RequestCode, ResponseCode
+from kerolox.protocol.codes import RequestCode, ResponseCode
 from kerolox.protocol.extensions.dead_letter_marks import is_marks_group
 from kerolox.protocol.headers import (
     QueryConsumerOffsetHeader,
@@ -92,10 +92,7 @@ async def update_offset(
         and not broker.config.auto_create_subscription_group
     ):
         # Its members would bring back offsets that went with it.
-        raise BrokerError(
-            f"subscription group [{header.consumer_group}] does not exist, {SEE_FAQ}",
-            code=ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST,
-        )
+        raise no_group(header.consumer_group)
     if broker.tables.offsets.is_stale(*place) and (
         request.command.is_oneway
         or broker.tables.clients.is_member(header.consumer_group, request.connection)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import pytest
 
 from kerolox.broker.pop.checks import (
-    Refusal,
     check_group,
     check_invisible,
     check_poll,
@@ -17,6 +16,7 @@ from kerolox.broker.pop.checks import (
 from kerolox.broker.pop.leases import AckOutcome
 from kerolox.broker.pop.orders import Delivery
 from kerolox.broker.pop.state import PopPlan, PopState
+from kerolox.errors import BrokerError
 from kerolox.protocol.bodies import SubscriptionGroupConfig, TopicConfig
 from kerolox.protocol.codes import SEE_FAQ, ResponseCode
 from kerolox.protocol.pop import INVISIBLE_MS_MAX
@@ -153,7 +153,7 @@ def test_a_time_is_changed_in_both_kinds(order: bool) -> None:
     assert state.change(KEY, 0, found.pop_time - 1, 5, later(1), is_order=order) is None
 
 
-def refusal(found: Refusal | None) -> tuple[int, str]:
+def refusal(found: BrokerError | None) -> tuple[int, str]:
     assert found is not None
     return found.code, found.remark
 
