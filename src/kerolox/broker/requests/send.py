@@ -16,7 +16,7 @@ from kerolox.broker.context import Context
 from kerolox.broker.errors import no_permission, system_busy, system_error
 from kerolox.broker.hooks import GiveBackContext, run_hooks
 from kerolox.broker.services.registration import ANSWER_SECONDS_MAX
-from kerolox.broker.services.writer import NewRecord, Put
+from kerolox.broker.services.writer import NewRecord, Put, copy_of
 from kerolox.broker.tables.topics import check_sendable, check_topic_name
 from kerolox.errors import BrokerError, MessageIllegalError, RemoteProtocolError
 from kerolox.kernel.status import PutMessageStatus
@@ -27,7 +27,6 @@ from kerolox.message import (
     decode_properties,
     encode_properties,
     is_true,
-    pack_host,
     unpack_host,
 )
 from kerolox.protocol.bodies import SubscriptionGroupConfig, TopicConfig
@@ -413,18 +412,9 @@ def _record_given_back(message: MessageExt) -> NewRecord:
     properties.setdefault(PropertyKey.RETRY_TOPIC, message.topic)
     properties[PropertyKey.WAIT] = "false"
     properties.setdefault(PropertyKey.ORIGIN_MESSAGE_ID, message.offset_message_id)
-    return NewRecord(
-        topic=message.topic,
-        queue_id=0,
-        body=message.body,
-        properties=properties,
-        born_timestamp=message.born_timestamp,
-        born_host=pack_host(*message.born_host),
-        store_host=pack_host(*message.store_host),
-        flag=message.flag,
-        sys_flag=message.sys_flag,
-        reconsume_times=min(message.reconsume_times + 1, RECONSUME_TIMES_MAX),
-    )
+    record = copy_of(message, message.topic, 0, properties)
+    record.reconsume_times = min(message.reconsume_times + 1, RECONSUME_TIMES_MAX)
+    return record
 
 
 def _known_group(broker: Context, name: str) -> SubscriptionGroupConfig:

@@ -16,10 +16,10 @@ from kerolox.broker.pop.copies import CopyTarget, copy_target, kind_of, normal_t
 from kerolox.broker.pop.leases import QueueKey
 from kerolox.broker.pop.table import Revival
 from kerolox.broker.services.pop_retries import RetryTopics
-from kerolox.broker.services.writer import NewRecord, RecordWriter, WriteGate
+from kerolox.broker.services.writer import NewRecord, RecordWriter, WriteGate, copy_of
 from kerolox.broker.tables.tables import Tables
 from kerolox.errors import KeroloxError
-from kerolox.message import MessageExt, PropertyKey, pack_host
+from kerolox.message import MessageExt, PropertyKey
 from kerolox.protocol.codes import TRANSACTION_MASK
 from kerolox.protocol.java_numbers import INT_MAX
 from kerolox.protocol.pop import TopicKind, pop_retry_topic
@@ -206,15 +206,8 @@ class PopRevival:
         if target.is_dead_letter:
             properties.setdefault(PropertyKey.RETRY_TOPIC, normal_topic(revival.key))
             properties.setdefault(PropertyKey.ORIGIN_MESSAGE_ID, message.offset_message_id)
-        return NewRecord(
-            topic=target.topic,
-            queue_id=0,
-            body=message.body,
-            properties=properties,
-            born_timestamp=message.born_timestamp,
-            born_host=pack_host(*message.born_host),
-            store_host=self._base.identity.store_host,
-            flag=message.flag,
-            sys_flag=message.sys_flag & ~TRANSACTION_MASK,
-            reconsume_times=min(message.reconsume_times + 1, INT_MAX),
-        )
+        record = copy_of(message, target.topic, 0, properties)
+        record.store_host = self._base.identity.store_host
+        record.sys_flag &= ~TRANSACTION_MASK
+        record.reconsume_times = min(message.reconsume_times + 1, INT_MAX)
+        return record

@@ -22,7 +22,7 @@ from typing import NamedTuple
 
 from kerolox.broker.base import Base
 from kerolox.broker.services.op_queue import OpQueue, records_behind
-from kerolox.broker.services.writer import NewRecord, Put, RecordWriter, Unflushed
+from kerolox.broker.services.writer import NewRecord, Put, RecordWriter, Unflushed, copy_of
 from kerolox.broker.tables.tables import Tables
 from kerolox.errors import RemoteProtocolError, RemotingError, StoreError
 from kerolox.kernel.append import HALF_QUEUE, OP_PROPERTIES
@@ -32,7 +32,6 @@ from kerolox.message import (
     MessageExt,
     PropertyKey,
     encode_properties,
-    pack_host,
     property_value,
 )
 from kerolox.protocol.codes import MessageSysFlag, RequestCode
@@ -464,19 +463,10 @@ class Transactions:
 
 
 def _copy_of(half: MessageExt, topic: str, queue_id: int, properties: dict[str, str]) -> NewRecord:
-    return NewRecord(
-        topic=topic,
-        queue_id=queue_id,
-        body=half.body,
-        properties=dict(properties),
-        property_text=encode_properties(properties),
-        born_timestamp=half.born_timestamp,
-        born_host=pack_host(*half.born_host),
-        store_host=pack_host(*half.store_host),
-        flag=half.flag,
-        sys_flag=half.sys_flag & ~_KIND,
-        reconsume_times=half.reconsume_times,
-    )
+    record = copy_of(half, topic, queue_id, dict(properties))
+    record.property_text = encode_properties(properties)
+    record.sys_flag &= ~_KIND
+    return record
 
 
 def claimed_first(half: MessageExt) -> int:

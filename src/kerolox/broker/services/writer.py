@@ -26,7 +26,15 @@ from kerolox.kernel.metrics import PutDurations
 from kerolox.kernel.status import PutMessageStatus
 from kerolox.kernel.store import StoreKernel
 from kerolox.kernel.values import Batch, Record
-from kerolox.message import ITEM_END, PropertyKey, decode_properties, encode_properties, is_true
+from kerolox.message import (
+    ITEM_END,
+    MessageExt,
+    PropertyKey,
+    decode_properties,
+    encode_properties,
+    is_true,
+    pack_host,
+)
 from kerolox.protocol.codes import TRANSACTION_MASK, MessageSysFlag, ResponseCode
 from kerolox.protocol.names import SCHEDULE_TOPIC, TIMER_TOPIC
 
@@ -144,6 +152,24 @@ class NewRecord:
     def waits_for_flush(self) -> bool:
         """The producer wants to hear only when it is on disk (WAIT, true unless said otherwise)."""
         return is_true(self.properties.get(PropertyKey.WAIT, "true"))
+
+
+def copy_of(
+    message: MessageExt, topic: str, queue_id: int, properties: dict[str, str]
+) -> NewRecord:
+    """A message of the log, to be stored once more: all but its place and properties stays."""
+    return NewRecord(
+        topic=topic,
+        queue_id=queue_id,
+        body=message.body,
+        properties=properties,
+        born_timestamp=message.born_timestamp,
+        born_host=pack_host(*message.born_host),
+        store_host=pack_host(*message.store_host),
+        flag=message.flag,
+        sys_flag=message.sys_flag,
+        reconsume_times=message.reconsume_times,
+    )
 
 
 class Put(NamedTuple):
