@@ -65,9 +65,6 @@ async def reset(visit: Visit) -> ActionResult:
     name, topic, to = visit.required("name"), visit.required("topic"), visit.required("to")
     position = position_in(to, visit.zone)
     queues = visit.form.get("queue", [])
-    if topic == ALL_TOPICS:
-        # What can't be done at all is known before anything is changed.
-        await _moves(visit, name, topic, position, queues, dry_run=True)
     done = await _moves(visit, name, topic, position, queues, dry_run=False)
     text = (
         f"Group {name} goes on at {to} in {len(done.all)} queues of "
