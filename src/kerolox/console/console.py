@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from kerolox.admin import (
     Admin,
@@ -38,11 +38,15 @@ from kerolox.errors import (
 from kerolox.protocol.names import is_system_group
 
 if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
     from kerolox.console.security.oidc import SignIn
     from kerolox.console.settings import ConsoleSettings
     from kerolox.message import MessageExt
 
 __all__ = ["Console"]
+
+_Answer = TypeVar("_Answer")
 
 
 class _ClusterQuestions:
@@ -99,6 +103,14 @@ class _ClusterQuestions:
             if 0 in broker.addresses
         }
 
+    async def ask_masters(
+        self, ask: Callable[[str], Awaitable[_Answer]]
+    ) -> tuple[dict[str, _Answer], dict[str, KeroloxError]]:
+        """Ask each of them, by its address: the answers, and the errors of those that gave none, by
+        broker's name."""
+        masters = await self.masters()
+        return await answers_of(masters, lambda name: ask(masters[name]))
+
     async def topic_settings(self) -> dict[str, dict[str, TopicConfig]]:
         """Topic → broker's name → what the broker has of it; brokers that don't answer are left
         out."""
@@ -121,10 +133,7 @@ class _ClusterQuestions:
         raise ClientError(f"no broker of the cluster has the address {address!r}")
 
     async def _topic_settings(self) -> dict[str, dict[str, TopicConfig]]:
-        masters = await self.masters()
-        found, _ = await answers_of(
-            masters, lambda name: self._admin.all_topic_settings(masters[name])
-        )
+        found, _ = await self.ask_masters(self._admin.all_topic_settings)
         topics: dict[str, dict[str, TopicConfig]] = {}
         for broker, settings in found.items():
             for topic, config in settings.items():

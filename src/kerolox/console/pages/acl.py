@@ -5,7 +5,6 @@ from __future__ import annotations
 from starlette.responses import Response
 
 from kerolox.admin import Account
-from kerolox.admin.asking import answers_of
 from kerolox.console.visit import ActionResult, Visit
 from kerolox.errors import ClientError
 from kerolox.protocol.names import ACL_PERMISSIONS
@@ -15,10 +14,10 @@ __all__ = ["delete", "put", "set_white_list", "show"]
 
 async def show(visit: Visit) -> Response:
     """What each broker tells. RocketMQ 4.9.8 and Kerolox tell their version only."""
-    masters = await visit.console.cluster.masters()
-    found, silent = await answers_of(masters, lambda name: visit.admin.acl_config(masters[name]))
-    versions, failed = await answers_of(
-        masters, lambda name: visit.admin.acl_versions(broker=masters[name])
+    cluster = visit.console.cluster
+    found, silent = await cluster.ask_masters(visit.admin.acl_config)
+    versions, failed = await cluster.ask_masters(
+        lambda address: visit.admin.acl_versions(broker=address)
     )
     return visit.page(
         "acl.html",
@@ -26,7 +25,7 @@ async def show(visit: Visit) -> Response:
         silent={name: str(error) for name, error in silent.items()},
         versions={name: each for name, each in versions.items() if each},
         failed={name: str(error) for name, error in failed.items()},
-        clusters=sorted((await visit.console.cluster.info()).clusters),
+        clusters=sorted((await cluster.info()).clusters),
         permissions=ACL_PERMISSIONS,
     )
 

@@ -148,12 +148,13 @@ async def _examined(
     int | None,
 ]:
     """How far a group is, its members, its settings by broker, and how many dead letters wait."""
-    masters = await visit.console.cluster.masters()
     # Together: a broker that does not answer is waited for once.
     progress, status, (settings, _), letters = await asyncio.gather(
         _progress(visit, name),
         _status(visit, name),
-        answers_of(masters, lambda broker: visit.admin.group_settings(masters[broker], name)),
+        visit.console.cluster.ask_masters(
+            lambda address: visit.admin.group_settings(address, name)
+        ),
         _dead_letters(visit, name),
     )
     return progress, status, settings, letters

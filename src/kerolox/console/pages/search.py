@@ -146,10 +146,9 @@ async def _clients(visit: Visit, wanted: str) -> list[Found]:
     part = wanted.lower()
     console = visit.console
     groups = list(await console.cluster.group_states())[:GROUPS_SEARCHED_MAX]
-    masters = await console.cluster.masters()
 
     async def producers() -> dict[str, list[ProducerInfo]]:
-        found, _ = await answers_of(masters, lambda name: visit.admin.all_producers(masters[name]))
+        found, _ = await console.cluster.ask_masters(visit.admin.all_producers)
         return found
 
     online, sending = await asyncio.gather(

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 from starlette.responses import Response
 
-from kerolox.admin.asking import answers_of
 from kerolox.admin.messages.waiting import HALVES_READ_MAX
 from kerolox.clock import now_ms
 from kerolox.console.rendering import shown_body
@@ -20,8 +19,7 @@ SHOWN_MAX = 50
 
 async def delayed(visit: Visit) -> Response:
     """Levels with how many wait; of one level the next messages."""
-    masters = await visit.console.cluster.masters()
-    found, failed = await answers_of(masters, lambda name: visit.admin.delay_levels(masters[name]))
+    found, failed = await visit.console.cluster.ask_masters(visit.admin.delay_levels)
     levels = [level for each in found.values() for level in each]
     broker, number = visit.asked("broker"), visit.number("level", 0)
     chosen = next((e for e in levels if (e.broker, e.number) == (broker, number)), None)
@@ -41,8 +39,7 @@ async def delayed(visit: Visit) -> Response:
 
 async def transactions(visit: Visit) -> Response:
     """Halves that are neither committed nor rolled back."""
-    masters = await visit.console.cluster.masters()
-    found, failed = await answers_of(masters, lambda name: visit.admin.open_halves(masters[name]))
+    found, failed = await visit.console.cluster.ask_masters(visit.admin.open_halves)
     return visit.page(
         "transactions.html",
         brokers=found,
