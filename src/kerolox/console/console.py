@@ -21,7 +21,7 @@ from kerolox.console.gathered import Gathered
 from kerolox.console.health import HealthChecks
 from kerolox.console.history.sampler import Sampler
 from kerolox.console.history.store import History
-from kerolox.console.rendering import environment, preview_text
+from kerolox.console.rendering import environment
 from kerolox.console.schemas import Schemas, read_schemas
 from kerolox.console.security.attempts import Attempts
 from kerolox.console.security.audit import Audit
@@ -42,7 +42,6 @@ if TYPE_CHECKING:
 
     from kerolox.console.security.oidc import SignIn
     from kerolox.console.settings import ConsoleSettings
-    from kerolox.message import MessageExt
 
 __all__ = ["Console"]
 
@@ -237,10 +236,6 @@ class Console:
     def all(self) -> list[Console]:
         """It, and those that share its users, as they were made."""
         return list(self.shared.consoles.values())
-
-    def preview(self, message: MessageExt) -> str:
-        """The beginning of a body, on one line."""
-        return preview_text(message, self.schemas)
 
     def expire(self) -> None:
         """Forget what is known of the cluster: something was changed."""

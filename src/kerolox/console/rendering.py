@@ -77,6 +77,7 @@ def environment() -> jinja2.Environment:
         "rate": rate_text,
         "size": size_text,
         "time": _time_of_visit,
+        "preview": _preview_of_visit,
         "duration": duration_text,
         "safe_text": lambda text: printable(str(text), characters_max=None),
         "query": lambda values: urlencode(
@@ -90,6 +91,12 @@ def environment() -> jinja2.Environment:
 def _time_of_visit(context: jinja2.runtime.Context, timestamp_ms: int) -> str:
     """A time in the zone that the browser has chosen."""
     return time_text(timestamp_ms, context["visit"].zone)
+
+
+@jinja2.pass_context
+def _preview_of_visit(context: jinja2.runtime.Context, message: MessageExt) -> str:
+    """The beginning of a body, by the schemas of the console."""
+    return preview_text(message, context["visit"].console.schemas)
 
 
 def count_text(value: float) -> str:

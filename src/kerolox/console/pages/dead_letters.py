@@ -79,7 +79,6 @@ async def browse(visit: Visit) -> Response:
         waiting=waiting,
         begun=begun if waiting else 0,
         messages=sum(each.messages for each in queues),
-        preview=visit.console.preview,
         most=RESENT_AT_ONCE_MAX,
     )
 

@@ -37,7 +37,6 @@ async def browse(visit: Visit) -> Response:
         topic=topic,
         asked=asked,
         found=found,
-        preview=visit.console.preview,
         topics=await visit.console.cluster.topics(internal=True) if not topic else [],
         start=START,
         stop=STOP,
@@ -126,13 +125,7 @@ async def tail(visit: Visit) -> Response:
     cursor = visit.request.query_params.get("cursor", "")
     if not cursor:
         begin = await _ends(visit, topic)
-        return visit.page(
-            "tail.html",
-            topic=topic,
-            cursor=_cursor_text(begin),
-            messages=[],
-            preview=visit.console.preview,
-        )
+        return visit.page("tail.html", topic=topic, cursor=_cursor_text(begin), messages=[])
     places = _cursor(topic, cursor)
     left = max(TAIL_MESSAGES_MAX // max(len(places), 1), 1)
     messages: list[MessageExt] = []
@@ -157,7 +150,6 @@ async def tail(visit: Visit) -> Response:
         topic=topic,
         cursor=_cursor_text(places | found),
         messages=messages,
-        preview=visit.console.preview,
     )
 
 

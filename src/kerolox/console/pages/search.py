@@ -87,7 +87,6 @@ async def inside(visit: Visit) -> Response:
         topics=messages.topics,
         clients=clients[:CLIENTS_SHOWN_MAX],
         clients_left=max(len(clients) - CLIENTS_SHOWN_MAX, 0),
-        preview=visit.console.preview,
     )
 
 

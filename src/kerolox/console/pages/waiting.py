@@ -33,7 +33,6 @@ async def delayed(visit: Visit) -> Response:
         chosen=chosen,
         messages=messages,
         now_ms=now_ms(),
-        preview=visit.console.preview,
     )
 
 
@@ -46,7 +45,6 @@ async def transactions(visit: Visit) -> Response:
         failed=failed,
         now_ms=now_ms(),
         most=HALVES_READ_MAX,
-        preview=visit.console.preview,
     )
 
 
