@@ -14,6 +14,7 @@ from urllib.parse import urlencode
 import jinja2
 import msgspec
 
+from kerolox.console.health import disk_tone, disk_used
 from kerolox.console.schemas import Schemas
 from kerolox.console.static_files import version_of
 from kerolox.errors import ClientError
@@ -71,7 +72,7 @@ def environment() -> jinja2.Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    made.globals["version_of"] = version_of
+    made.globals |= {"version_of": version_of, "disk_used": disk_used, "disk_tone": disk_tone}
     made.filters |= {
         "count": count_text,
         "rate": rate_text,

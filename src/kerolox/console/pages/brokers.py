@@ -11,7 +11,6 @@ from starlette.responses import Response
 
 from kerolox.admin import BrokerRole, BrokerRuntime, ProducerInfo, ReplicationStatus
 from kerolox.admin.setting_states import SettingState, setting_states
-from kerolox.console.health import disk_tone, disk_used
 from kerolox.console.history.sampler import rate_series
 from kerolox.console.pages.overview import HOURS, hours_of
 from kerolox.console.visit import ActionResult, Visit
@@ -38,7 +37,7 @@ _Answer = TypeVar("_Answer")
 async def listed(visit: Visit) -> Response:
     """All nodes of all clusters."""
     nodes = await visit.shared("nodes", visit.admin.cluster_status)
-    return visit.page("brokers.html", nodes=nodes, disk_used=disk_used, disk_tone=disk_tone)
+    return visit.page("brokers.html", nodes=nodes)
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,8 +72,6 @@ async def described(visit: Visit) -> Response:
         producers=state.producers,
         producers_max=PRODUCERS_SHOWN_MAX,
         figures=dict(state.runtime.values),
-        disk_used=disk_used,
-        disk_tone=disk_tone,
         waiting=[each for each in states if each.after_restart is not None],
         changed=[each for each in states if each.is_set],
         shown_settings=[each for each in states if wanted in each.key.lower()],

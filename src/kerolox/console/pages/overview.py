@@ -7,7 +7,7 @@ import time
 from starlette.responses import JSONResponse, Response
 
 from kerolox.admin import BrokerStatus
-from kerolox.console.health import TONES, disk_severity, disk_tone, disk_used, slave_lags
+from kerolox.console.health import TONES, disk_severity, disk_used, slave_lags
 from kerolox.console.history.sampler import is_lag_series, lag_series, rate_series
 from kerolox.console.pages.health import ICONS, link_of
 from kerolox.console.visit import Visit
@@ -50,8 +50,6 @@ async def overview(visit: Visit) -> Response:
         slaves=slaves,
         slave_lag={each.node.address: each.behind_bytes for each in slaves},
         fullest=fullest,
-        disk_used=disk_used,
-        disk_tone=disk_tone,
         software=sorted({_software(node) for node in sample.nodes if node.runtime}),
         hours=hours_of(visit),
         hours_choices=HOURS,
