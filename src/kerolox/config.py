@@ -133,6 +133,15 @@ def open_regular(path: Path) -> BinaryIO:
     raise OSError(errno.EINVAL, "it is no regular file", str(path))
 
 
+def read_regular(path: Path, bytes_max: int) -> bytes:
+    """All of a file, as :func:`open_regular` opens it; ValueError: it is longer."""
+    with open_regular(path) as file:
+        data = file.read(bytes_max + 1)
+    if len(data) > bytes_max:
+        raise ValueError(f"longer than {bytes_max} bytes")
+    return data
+
+
 def _read_text(path: Path) -> tuple[str, str]:
     """The text of a settings file, and its encoding; ConfigError: it can't be read, or is too
     large.

@@ -409,7 +409,7 @@ def test_a_file_of_a_provider_is_read_or_refused_with_its_name(tmp_path: Path) -
         with pytest.raises(ConfigError, match="is no file of OpenID Connect"):
             read_oidc_settings(path)
     secret = msgspec.structs.replace(wanted, client_secret_file=str(tmp_path / "secret"))
-    for content in (None, b"", b"\xff"):
+    for content in (None, b"", b"\xff", b"x" * 4_097):
         if content is not None:
             (tmp_path / "secret").write_bytes(content)
         with pytest.raises(ConfigError, match="secret"):

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import msgspec
 
-from kerolox.config import nearest, replace_file
+from kerolox.config import nearest, read_regular, replace_file
 from kerolox.errors import ConfigError
 from kerolox.text import printable
 from kerolox.user_folders import CONFIG, user_folder
@@ -64,16 +64,11 @@ def contexts_file(environment: Mapping[str, str]) -> Path:
 def read_contexts(path: Path) -> Contexts:
     """All contexts; none where there is no file; ConfigError: it can't be read."""
     try:
-        with path.open("rb") as file:
-            data = file.read(FILE_BYTES_MAX + 1)
+        return msgspec.json.decode(read_regular(path, FILE_BYTES_MAX), type=Contexts)
     except FileNotFoundError:
         return Contexts()
     except OSError as error:
         raise ConfigError(f"{path}: {error.strerror}") from error
-    try:
-        if len(data) > FILE_BYTES_MAX:
-            raise ValueError(f"longer than {FILE_BYTES_MAX} bytes")
-        return msgspec.json.decode(data, type=Contexts)
     except (ValueError, RecursionError) as error:
         raise ConfigError(f"{path} is no file of contexts: {error}; mend or remove it") from None
 

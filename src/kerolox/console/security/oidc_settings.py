@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 import msgspec
 
 from kerolox.addresses import is_loopback
-from kerolox.config import open_regular
+from kerolox.config import read_regular
 from kerolox.console.security.roles import ROLE_NAMES
 from kerolox.errors import ConfigError
 
@@ -82,9 +82,8 @@ class OidcSettings(
             return ""
         path = Path(self.client_secret_file).expanduser()
         try:
-            with open_regular(path) as file:
-                secret = file.read(SECRET_BYTES_MAX).decode().strip()
-        except (OSError, UnicodeDecodeError) as error:
+            secret = read_regular(path, SECRET_BYTES_MAX).decode().strip()
+        except (OSError, ValueError) as error:
             raise ConfigError(f"{path}: the secret of the client can't be read: {error}") from None
         if not secret:
             raise ConfigError(f"{path}: the secret of the client is empty")
@@ -109,13 +108,8 @@ def check_address(name: str, value: str) -> None:
 def read_oidc_settings(path: Path) -> OidcSettings:
     """The settings of a file; ConfigError: it can't be read, or has other members."""
     try:
-        with open_regular(path) as file:
-            data = file.read(FILE_BYTES_MAX + 1)
+        return msgspec.json.decode(read_regular(path, FILE_BYTES_MAX), type=OidcSettings)
     except OSError as error:
         raise ConfigError(f"{path}: {error.strerror}") from error
-    try:
-        if len(data) > FILE_BYTES_MAX:
-            raise ValueError(f"longer than {FILE_BYTES_MAX} bytes")
-        return msgspec.json.decode(data, type=OidcSettings)
     except (ValueError, RecursionError) as error:
         raise ConfigError(f"{path} is no file of OpenID Connect: {error}") from None

@@ -19,7 +19,7 @@ from pathlib import Path
 
 import msgspec
 
-from kerolox.config import open_regular, replace_file
+from kerolox.config import read_regular, replace_file
 from kerolox.console.security.roles import ROLE_NAMES, Role
 from kerolox.errors import ConfigError
 from kerolox.text import printable
@@ -100,18 +100,7 @@ def read_users(path: Path) -> dict[str, User]:
         ConfigError: it is not there, can't be read, or is no such file.
     """
     try:
-        with open_regular(path) as file:
-            data = file.read(FILE_BYTES_MAX + 1)
-    except FileNotFoundError:
-        raise ConfigError(
-            f"{path}: there is no such file; 'kerolox console user add NAME --role admin' makes it"
-        ) from None
-    except OSError as error:
-        raise ConfigError(f"{path}: {error.strerror}") from error
-    try:
-        if len(data) > FILE_BYTES_MAX:
-            raise ValueError(f"longer than {FILE_BYTES_MAX} bytes")
-        users = msgspec.json.decode(data, type=_UsersFile).users
+        users = msgspec.json.decode(read_regular(path, FILE_BYTES_MAX), type=_UsersFile).users
         if len(users) > USERS_MAX:
             raise ValueError(f"{len(users)} users; at most {USERS_MAX} are allowed")
         for name, user in users.items():
@@ -119,6 +108,12 @@ def read_users(path: Path) -> dict[str, User]:
             if user.role not in ROLE_NAMES:
                 raise ValueError(f"user {name}: the role is one of {', '.join(ROLE_NAMES)}")
             _parts(user.password)
+    except FileNotFoundError:
+        raise ConfigError(
+            f"{path}: there is no such file; 'kerolox console user add NAME --role admin' makes it"
+        ) from None
+    except OSError as error:
+        raise ConfigError(f"{path}: {error.strerror}") from error
     except (ValueError, RecursionError, ConfigError) as error:
         raise ConfigError(f"{path} is no file of users: {error}") from None
     return users
