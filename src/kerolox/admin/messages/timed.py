@@ -20,6 +20,7 @@ from kerolox.errors import (
 from kerolox.message import MessageExt, MessageQueue, PropertyKey
 from kerolox.protocol.bodies import BodyError
 from kerolox.protocol.codes import RequestCode, ResponseCode
+from kerolox.protocol.java_numbers import java_long
 from kerolox.protocol.names import TIMER_TOPIC, TOOLS_GROUP
 from kerolox.protocol.recall_handles import RecallError, RecallHandle, decode_handle
 
@@ -163,26 +164,27 @@ async def _newest(access: Access, broker: str, name: str) -> tuple[list[MessageE
 def _waiting_of(records: list[MessageExt], name: str, read_ms: int) -> list[TimedMessage]:
     """Those that are neither delivered nor taken back; of one that was stored again on its way the
     last record."""
+    from kerolox.store.timer.puts import key_of, out_ms
+
     deleted, found = set(), {}
     for number, record in enumerate(records):
         properties = record.properties
         names = properties.get(PropertyKey.TIMER_DELETES)
         topic = properties.get(PropertyKey.REAL_TOPIC, "")
-        out_text = properties.get(PropertyKey.TIMER_OUT, "")
+        moment = out_ms(properties)
         if names is not None:
             deleted.add(names)
-        elif out_text.isdecimal() and len(out_text) < 19 and topic and int(out_text) >= read_ms:
-            key = f"{topic}+{record.unique_key}"
-            found[key if record.unique_key else str(number)] = _timed(record, topic, name)
+        elif moment is not None and moment >= read_ms and topic:
+            found[key_of(properties) or str(number)] = _timed(record, topic, name, moment)
     return [each for key, each in found.items() if key not in deleted]
 
 
-def _timed(record: MessageExt, topic: str, name: str) -> TimedMessage:
-    properties = record.properties
-    out_ms = int(properties[PropertyKey.TIMER_OUT])
-    deliver = properties.get(PropertyKey.TIMER_DELIVER, "")
-    is_moment = deliver.isdecimal() and 0 < int(deliver) - out_ms <= STEP_MS
+def _timed(record: MessageExt, topic: str, name: str, out_ms: int) -> TimedMessage:
+    deliver_ms = java_long(record.properties.get(PropertyKey.TIMER_DELIVER, ""))
+    due_ms = out_ms + STEP_MS
+    if deliver_ms is not None and out_ms < deliver_ms <= due_ms:
+        due_ms = deliver_ms
     handle = ""
     if record.unique_key:
         handle = RecallHandle(topic, name, out_ms + 1, record.unique_key).encode()
-    return TimedMessage(record, topic, int(deliver) if is_moment else out_ms + STEP_MS, handle)
+    return TimedMessage(record, topic, due_ms, handle)
