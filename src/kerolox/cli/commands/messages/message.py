@@ -28,6 +28,8 @@ from kerolox.message import PropertyKey
 from kerolox.text import counted
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from kerolox.admin import Admin, DelayLevel, MessageTrack
     from kerolox.message import MessageExt
 
@@ -301,6 +303,12 @@ def delayed_command(count: int, body: str, place: Place, output: str, name_serve
         Column("msgId", "MESSAGE"),
         Column("body", "BODY"),
     )
+    _show_waiting(rows, waiting, columns, output)
+
+
+def _show_waiting(
+    rows: list[dict[str, object]], waiting: int, columns: Sequence[Column], output: str
+) -> None:
     show_rows(rows, columns, output)
     if is_text(output):
         complain(f"kerolox: {len(rows)} of {waiting} messages that wait")
@@ -310,9 +318,16 @@ async def _delayed(
     admin: Admin, place: Place, body: str, count: int
 ) -> tuple[list[dict[str, object]], int]:
     """The rows of those that are due first, and how many wait in all."""
-    from kerolox.admin.asking import all_answers, targets
+    from kerolox.admin.asking import targets
 
-    addresses = await targets(admin, **place._asdict())
+    return await _delayed_at(admin, await targets(admin, **place._asdict()), body, count)
+
+
+async def _delayed_at(
+    admin: Admin, addresses: list[str], body: str, count: int
+) -> tuple[list[dict[str, object]], int]:
+    from kerolox.admin.asking import all_answers
+
     found = await all_answers(addresses, lambda address: admin.delay_levels(address))
     levels = [level for each in found.values() for level in each if level.waiting]
     messages: list[tuple[int, DelayLevel, MessageExt]] = []
@@ -353,11 +368,9 @@ def waiting_command(count: int, body: str, place: Place, output: str, name_serve
         Column("msgId", "MESSAGE"),
         Column("recallHandle", "HANDLE"),
     )
-    show_rows(rows, columns, output)
-    if is_text(output):
-        complain(f"kerolox: {len(rows)} of {waiting} messages that wait")
-        if not is_all:
-            complain("kerolox: a broker has more than were read; some that are due first may lack")
+    _show_waiting(rows, waiting, columns, output)
+    if is_text(output) and not is_all:
+        complain("kerolox: a broker has more than were read; some that are due first may lack")
 
 
 async def _waiting(
@@ -366,8 +379,8 @@ async def _waiting(
     """The rows of those that are due first, how many wait in all, and whether all were read."""
     from kerolox.admin.asking import all_answers, targets
 
-    delayed, waiting = await _delayed(admin, place, body, count)
     addresses = await targets(admin, **place._asdict())
+    delayed, waiting = await _delayed_at(admin, addresses, body, count)
     found = await all_answers(
         addresses, lambda address: admin.timed_messages(address, max_messages=count)
     )
