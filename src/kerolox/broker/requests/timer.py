@@ -6,13 +6,13 @@ from __future__ import annotations
 from kerolox.broker.context import Context
 from kerolox.broker.errors import no_permission, system_error
 from kerolox.broker.requests.send import code_of
+from kerolox.broker.services.keyed_records import records_of_key
 from kerolox.broker.services.writer import NewRecord
 from kerolox.errors import BrokerError
-from kerolox.message import PropertyKey
+from kerolox.message import PropertyKey, decode_properties
 from kerolox.protocol.codes import Perm, RequestCode, ResponseCode
 from kerolox.protocol.headers import EmptyHeader, RecallMessageHeader
 from kerolox.protocol.names import TIMER_TOPIC
-from kerolox.protocol.records import decode_records
 from kerolox.remoting.router import Reply, Request, Router
 
 router: Router[Context] = Router()
@@ -114,14 +114,11 @@ def _check_open(broker: Context) -> None:
 
 def _waits(broker: Context, topic: str, command: dict[str, str]) -> bool:
     """Whether there was a message that a command would delete."""
-    key, time_ms = command[PropertyKey.UNIQUE_KEY], int(command[PropertyKey.TIMER_DELIVER])
-    from kerolox.broker.services.timer_answers import COPIES_MAX, END_OF_TIME_MS
-
-    _, _, data = broker.store.query_key(TIMER_TOPIC, key, COPIES_MAX, 0, END_OF_TIME_MS)
+    out_text = str(int(command[PropertyKey.TIMER_DELIVER]) - 1)
+    records = records_of_key(broker.store, TIMER_TOPIC, command[PropertyKey.UNIQUE_KEY])
     return any(
-        each.unique_key == key
-        and each.properties.get(PropertyKey.REAL_TOPIC) == topic
-        and each.properties.get(PropertyKey.TIMER_OUT) == str(time_ms - 1)
-        and PropertyKey.TIMER_DELETES not in each.properties
-        for each in decode_records(data, inflate=False)
+        each.get(PropertyKey.REAL_TOPIC) == topic
+        and each.get(PropertyKey.TIMER_OUT) == out_text
+        and PropertyKey.TIMER_DELETES not in each
+        for each in (decode_properties(str(one.properties, errors="replace")) for one in records)
     )

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, NamedTuple
 
 from kerolox.broker.base import Base
+from kerolox.broker.services.keyed_records import records_of_key
 from kerolox.broker.services.writer import NewRecord, Put, RecordWriter
 from kerolox.broker.tables.former_queues import FormerQueues
 from kerolox.kernel.status import PutMessageStatus
@@ -18,11 +19,8 @@ from kerolox.store.timer import steps
 if TYPE_CHECKING:
     from kerolox.store.timer.files import TimerStore
 
-COPIES_MAX = 64
-"""Records of one key that are examined (the index answers no more)."""
 COPY_MARK = 1
 """A copy names the place of its record, and this more: 0 is what all other records have."""
-END_OF_TIME_MS = (1 << 63) - 1
 LOG_MS = 10_000
 """How often the log is told that nothing can be delivered."""
 GAP_MAX = 1_000
@@ -108,25 +106,15 @@ class TimerAnswers:
     def _copies(self, request: steps.ReadCopies) -> set[int]:
         return {
             each.prepared_transaction_offset - COPY_MARK
-            for each in self._of_key(request.topic, request.unique_key)
+            for each in records_of_key(self._store, request.topic, request.unique_key)
         }
 
     def _deletes(self, request: steps.ReadDeletes) -> set[str]:
         found = [
             property_value(each.properties, PropertyKey.TIMER_DELETES)
-            for each in self._of_key(TIMER_TOPIC, request.unique_key)
+            for each in records_of_key(self._store, TIMER_TOPIC, request.unique_key)
         ]
         return {each.decode(errors="replace") for each in found if each}
-
-    def _of_key(self, topic: str, unique_key: str) -> list[RecordView]:
-        _, _, data = self._store.query_key(topic, unique_key, COPIES_MAX, 0, END_OF_TIME_MS)
-        wanted, key, position, found = topic.encode(), unique_key.encode(), 0, []
-        while (each := parse_record(data, position, len(data))) is not None:
-            position += each.size
-            is_of_key = property_value(each.properties, PropertyKey.UNIQUE_KEY) == key
-            if is_of_key and each.topic == wanted:
-                found.append(each)
-        return found
 
     # -- what is stored again ---------------------------------------------------------------------
     def _put(self, put: steps.Put) -> steps.PutResult:

@@ -21,6 +21,7 @@ import logging
 from typing import NamedTuple
 
 from kerolox.broker.base import Base
+from kerolox.broker.services.keyed_records import records_of_key
 from kerolox.broker.services.op_queue import OpQueue, records_behind
 from kerolox.broker.services.writer import NewRecord, Put, RecordWriter, Unflushed, copy_of
 from kerolox.broker.tables.tables import Tables
@@ -37,7 +38,7 @@ from kerolox.message import (
 from kerolox.protocol.codes import MessageSysFlag, RequestCode
 from kerolox.protocol.command import RemotingCommand
 from kerolox.protocol.names import CHECK_MAX_TIME_TOPIC, HALF_TOPIC, OP_HALF_TOPIC
-from kerolox.protocol.records import RecordView, decode_record, decode_records, encode_record
+from kerolox.protocol.records import RecordView, decode_record, encode_record
 
 CHECK_SECONDS_MAX = 60.0
 """Longest time that one run of checks takes (MAX_PROCESS_TIME_LIMIT)."""
@@ -50,10 +51,6 @@ HALVES_PER_SLICE = 50
 
 SET_BACK_MS_MAX = 24 * 3_600_000
 """A clock that was set back by more may have a half be committed twice, after a crash."""
-END_OF_TIME_MS = 2**63 - 1
-
-COPIES_MAX = 64
-"""Records of one key that are examined for an earlier commit (the index answers no more)."""
 
 _KIND = int(MessageSysFlag.TRANSACTION_ROLLBACK)
 _log = logging.getLogger(__name__)
@@ -376,13 +373,10 @@ class Transactions:
             return False
         # Times of the store's own clock: its producer's may be ahead, and either may be set back.
         start_ms = min(half.born_timestamp, half.store_timestamp) - SET_BACK_MS_MAX
-        _, _, data = self._store.query_key(topic, key, COPIES_MAX, start_ms, END_OF_TIME_MS)
         return any(
-            copy.unique_key == key
-            and copy.topic == topic
-            and copy.sys_flag & _KIND == MessageSysFlag.TRANSACTION_COMMIT
+            copy.sys_flag & _KIND == MessageSysFlag.TRANSACTION_COMMIT
             and copy.born_timestamp == half.born_timestamp
-            for copy in decode_records(data, inflate=False)
+            for copy in records_of_key(self._store, topic, key, start_ms=start_ms)
         )
 
     def _note(self, half: MessageExt) -> None:
