@@ -1,4 +1,4 @@
-"""Options that commands share: of the connection, of the place of a change, of a broker, of a time.
+"""Options that commands share: of the connection, the place of a change, a broker, a topic, a time.
 
 The options of account and TLS are no arguments of the commands: ``connecting.security`` has them.
 """
@@ -13,7 +13,7 @@ from typing import NamedTuple, TypeVar
 
 import click
 
-from kerolox.cli.completing import brokers, clusters, contexts
+from kerolox.cli.completing import brokers, clusters, contexts, topics
 from kerolox.cli.connecting import (
     GIVEN,
     HAS_NAME_SERVER,
@@ -174,6 +174,25 @@ def resolved(name_server: str, broker: str) -> str:
     return on_cluster(name_server, lambda admin: broker_address(admin, broker))
 
 
+def cluster_option(text: str) -> Callable[[Callable[..., _Result]], Callable[..., _Result]]:
+    """``--cluster``, the argument ``cluster``; empty: none is given."""
+    return click.option("--cluster", default="", metavar="NAME", shell_complete=clusters, help=text)
+
+
+def topic_option(
+    text: str, *, default: str = ""
+) -> Callable[[Callable[..., _Result]], Callable[..., _Result]]:
+    """``--topic``, the argument ``topic``; empty: none is given."""
+    return click.option(
+        "--topic",
+        default=default,
+        show_default=bool(default),
+        metavar="TOPIC",
+        shell_complete=topics,
+        help=text,
+    )
+
+
 def place_options(command: Callable[..., object]) -> Callable[..., object]:
     """``--cluster`` and ``--broker``, together the argument ``place``, a :class:`Place`."""
 
@@ -184,24 +203,14 @@ def place_options(command: Callable[..., object]) -> Callable[..., object]:
         place = Place(cluster, resolved(name_server, broker))
         return command(place=place, name_server=name_server, **given)
 
-    for option in (
-        click.option(
-            "--broker",
-            default="",
-            metavar="BROKER",
-            shell_complete=brokers,
-            help=f"This broker only: {BROKER_HELP}.",
-        ),
-        click.option(
-            "--cluster",
-            default="",
-            metavar="NAME",
-            shell_complete=clusters,
-            help="The masters of this cluster only.",
-        ),
-    ):
-        with_place = option(with_place)
-    return with_place
+    with_broker = click.option(
+        "--broker",
+        default="",
+        metavar="BROKER",
+        shell_complete=brokers,
+        help=f"This broker only: {BROKER_HELP}.",
+    )(with_place)
+    return cluster_option("The masters of this cluster only.")(with_broker)
 
 
 def seconds_option(

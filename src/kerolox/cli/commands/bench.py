@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from kerolox.cli import completing
-from kerolox.cli.cluster_options import name_server_option
+from kerolox.cli.cluster_options import cluster_option, name_server_option
 from kerolox.cli.connecting import on_cluster, security
 from kerolox.cli.grouping import CommandGroup
 from kerolox.cli.output import clear_status, has_status, output_option, print_line, show_status
@@ -93,12 +93,7 @@ def _load_options(command: Callable[..., int]) -> Callable[..., int]:
                 show_default=True,
                 help="Queues of a topic that is made, on each broker.",
             ),
-            click.option(
-                "--cluster",
-                metavar="NAME",
-                shell_complete=completing.clusters,
-                help="Where a topic is made; else in the only one.",
-            ),
+            cluster_option("Where a topic is made; else in the only one."),
             output_option,
             name_server_option,
         )

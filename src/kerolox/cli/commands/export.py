@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
-from kerolox.cli import completing
-from kerolox.cli.cluster_options import Place, name_server_option, place_options
+from kerolox.cli.cluster_options import (
+    Place,
+    cluster_option,
+    name_server_option,
+    place_options,
+)
 from kerolox.cli.connecting import on_cluster
 from kerolox.cli.grouping import CommandGroup
 from kerolox.cli.output import RAW, complain, print_line
@@ -26,14 +29,7 @@ _file_option = click.option(
 )
 
 
-def _cluster_option(command: Callable[..., object]) -> Callable[..., object]:
-    return click.option(
-        "--cluster",
-        default="",
-        metavar="NAME",
-        shell_complete=completing.clusters,
-        help="Of this cluster; else of the only one.",
-    )(command)
+_cluster_option = cluster_option("Of this cluster; else of the only one.")
 
 
 @click.group(cls=CommandGroup)

@@ -8,7 +8,13 @@ import click
 
 from kerolox.admin.positions import Position
 from kerolox.cli import completing
-from kerolox.cli.cluster_options import Place, name_server_option, place_options
+from kerolox.cli.cluster_options import (
+    Place,
+    cluster_option,
+    name_server_option,
+    place_options,
+    topic_option,
+)
 from kerolox.cli.confirming import (
     Consent,
     confirm,
@@ -78,13 +84,7 @@ def group() -> None:
 
 @group.command("list")
 @click.option("--all", "everything", is_flag=True, help="RocketMQ's own groups too.")
-@click.option(
-    "--cluster",
-    default="",
-    metavar="NAME",
-    shell_complete=completing.clusters,
-    help="Those of this cluster only.",
-)
+@cluster_option("Those of this cluster only.")
 @output_option
 @name_server_option
 def list_command(everything: bool, cluster: str, output: str, name_server: str) -> None:
@@ -129,13 +129,7 @@ def list_command(everything: bool, cluster: str, output: str, name_server: str) 
 
 @group.command("describe")
 @click.argument("name", shell_complete=completing.groups)
-@click.option(
-    "--topic",
-    default="",
-    metavar="TOPIC",
-    shell_complete=completing.topics,
-    help="In this topic only.",
-)
+@topic_option("In this topic only.")
 @output_option
 @name_server_option
 def describe_command(name: str, topic: str, output: str, name_server: str) -> None:
@@ -547,13 +541,7 @@ def _change_text(change: GroupChange) -> str:
 @group.command("clone")
 @click.argument("source", shell_complete=completing.groups)
 @click.argument("target", shell_complete=completing.groups)
-@click.option(
-    "--topic",
-    default="",
-    metavar="TOPIC",
-    shell_complete=completing.topics,
-    help="Only offsets in this topic.",
-)
+@topic_option("Only offsets in this topic.")
 @new_group_option
 @consent_options
 @output_option

@@ -7,7 +7,12 @@ from typing import TYPE_CHECKING, NamedTuple
 import click
 
 from kerolox.cli import completing
-from kerolox.cli.cluster_options import Place, name_server_option, place_options
+from kerolox.cli.cluster_options import (
+    Place,
+    cluster_option,
+    name_server_option,
+    place_options,
+)
 from kerolox.cli.confirming import (
     Consent,
     confirm,
@@ -517,13 +522,7 @@ def _change_text(change: TopicChange) -> str:
 
 @topic.command("delete")
 @click.argument("name", shell_complete=completing.topics)
-@click.option(
-    "--cluster",
-    default="",
-    metavar="NAME",
-    shell_complete=completing.clusters,
-    help="Delete it in this cluster only.",
-)
+@cluster_option("Delete it in this cluster only.")
 @consent_options
 @output_option
 @name_server_option

@@ -6,8 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from kerolox.cli import completing
-from kerolox.cli.cluster_options import broker_argument, name_server_option
+from kerolox.cli.cluster_options import broker_argument, cluster_option, name_server_option
 from kerolox.cli.connecting import on_cluster
 from kerolox.cli.grouping import Command
 from kerolox.cli.output import complain, output_option
@@ -29,13 +28,7 @@ _UNITS = ("B", "KiB", "MiB", "GiB", "TiB")
 
 
 @click.command("list", cls=Command)
-@click.option(
-    "--cluster",
-    default="",
-    metavar="NAME",
-    shell_complete=completing.clusters,
-    help="Those of this cluster only.",
-)
+@cluster_option("Those of this cluster only.")
 @output_option
 @name_server_option
 def list_command(cluster: str, output: str, name_server: str) -> None:

@@ -8,7 +8,12 @@ import click
 
 from kerolox.admin.positions import Position
 from kerolox.cli import completing
-from kerolox.cli.cluster_options import Place, name_server_option, place_options
+from kerolox.cli.cluster_options import (
+    Place,
+    name_server_option,
+    place_options,
+    topic_option,
+)
 from kerolox.cli.confirming import Consent, confirm, consent_options
 from kerolox.cli.connecting import on_cluster
 from kerolox.cli.grouping import CommandGroup
@@ -36,6 +41,8 @@ if TYPE_CHECKING:
 
 MESSAGES = 100
 """Shown by ``message list`` unless ``--count`` says otherwise."""
+
+_topic_of_id_option = topic_option("Its topic; needed for an id that a producer made.")
 
 
 @click.group(cls=CommandGroup)
@@ -107,13 +114,7 @@ def list_command(
 
 @message.command("get")
 @click.argument("message_id")
-@click.option(
-    "--topic",
-    default="",
-    metavar="TOPIC",
-    shell_complete=completing.topics,
-    help="Its topic; needed for an id that a producer made.",
-)
+@_topic_of_id_option
 @body_option
 @output_option
 @name_server_option
@@ -168,13 +169,7 @@ def find_command(
 
 @message.command("consumers")
 @click.argument("message_id")
-@click.option(
-    "--topic",
-    default="",
-    metavar="TOPIC",
-    shell_complete=completing.topics,
-    help="Its topic; needed for an id that a producer made.",
-)
+@_topic_of_id_option
 @output_option
 @name_server_option
 def consumers_command(message_id: str, topic: str, output: str, name_server: str) -> None:
@@ -203,13 +198,7 @@ def consumers_command(message_id: str, topic: str, output: str, name_server: str
 
 @message.command("resend")
 @click.argument("message_id")
-@click.option(
-    "--topic",
-    default="",
-    metavar="TOPIC",
-    shell_complete=completing.topics,
-    help="Its topic; needed for an id that a producer made.",
-)
+@_topic_of_id_option
 @click.option(
     "--to",
     "target",

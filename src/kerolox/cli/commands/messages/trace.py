@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import click
 
-from kerolox.cli import completing
-from kerolox.cli.cluster_options import name_server_option
+from kerolox.cli.cluster_options import name_server_option, topic_option
 from kerolox.cli.connecting import on_cluster
 from kerolox.cli.grouping import Command
 from kerolox.cli.output import output_option
@@ -15,13 +14,8 @@ from kerolox.protocol.names import TRACE_TOPIC
 
 @click.command(cls=Command)
 @click.argument("message_id")
-@click.option(
-    "--topic",
-    default=TRACE_TOPIC,
-    metavar="TOPIC",
-    shell_complete=completing.topics,
-    show_default=True,
-    help="Where clients write traces, if they were told to write them elsewhere.",
+@topic_option(
+    "Where clients write traces, if they were told to write them elsewhere.", default=TRACE_TOPIC
 )
 @output_option
 @name_server_option
