@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import re
 from collections.abc import AsyncIterator, Callable, Iterable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 import click
 
@@ -21,8 +21,13 @@ from kerolox.text.msgpack_text import msgpack_value
 if TYPE_CHECKING:
     from kerolox.message import MessageExt
 
+_Result = TypeVar("_Result")
+
 BODY_CHARACTERS_MAX = 4096
 """A longer body is cut where it is shown as text."""
+
+MESSAGES_SHOWN = 100
+"""Printed unless ``--count`` says otherwise, and of a plan of ``dlq resend``."""
 
 _SEARCHED = (PropertyKey.TAGS, PropertyKey.KEYS)
 """Properties of RocketMQ's own that ``--grep`` looks into: producers write them."""
@@ -43,6 +48,23 @@ grep_option = click.option(
     "--grep", metavar="REGEX", help="Only messages with this in the body or a property."
 )
 """The argument of :func:`searching`."""
+
+tags_option = click.option(
+    "--tags", default="*", metavar="EXPR", help="Only messages with these tags: 'a || b'."
+)
+
+
+def count_option(
+    most: int | None = None, *, default: int = MESSAGES_SHOWN
+) -> Callable[[Callable[..., _Result]], Callable[..., _Result]]:
+    """``--count`` of what prints messages, up to ``most``."""
+    return click.option(
+        "--count",
+        type=click.IntRange(1, most),
+        default=default,
+        show_default=True,
+        help="Print so many at most.",
+    )
 
 
 def body_shown(body: bytes, form: str) -> object:

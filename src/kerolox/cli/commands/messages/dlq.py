@@ -14,8 +14,10 @@ from kerolox.cli.confirming import Consent, confirm, consent_options
 from kerolox.cli.connecting import on_cluster
 from kerolox.cli.grouping import CommandGroup
 from kerolox.cli.messages import (
+    MESSAGES_SHOWN,
     body_option,
     body_text,
+    count_option,
     first_matching,
     grep_option,
     message_row,
@@ -33,9 +35,6 @@ if TYPE_CHECKING:
 
     from kerolox.admin import Admin, DeadLetterQueue, ResentLetter
     from kerolox.message import MessageExt, MessageQueue
-
-MESSAGES = 100
-"""Shown by ``dlq show``, and of a plan of ``dlq resend``, unless ``--count`` says otherwise."""
 
 PROGRESS_EVERY = 1_000
 """After so many letters it is said how far it is."""
@@ -99,13 +98,7 @@ def list_command(output: str, name_server: str) -> None:
 @range_options
 @grep_option
 @click.option("--waiting", is_flag=True, help="Only those that are not done.")
-@click.option(
-    "--count",
-    type=click.IntRange(min=1),
-    default=MESSAGES,
-    show_default=True,
-    help="Print so many at most.",
-)
+@count_option()
 @body_option
 @output_option
 @name_server_option
@@ -301,7 +294,7 @@ class _Resending:
         self.chosen = self._counts["chosen"]
         self._missing -= {message.message_id, message.offset_message_id}
         # A plan for people is no longer than they read.
-        if not (self._is_plan and is_text(self._output) and self.chosen > MESSAGES):
+        if not (self._is_plan and is_text(self._output) and self.chosen > MESSAGES_SHOWN):
             self._pages.add(
                 {
                     "msgId": message.message_id,
@@ -324,8 +317,8 @@ class _Resending:
         self._pages.end()
         counts = self._counts
         if self._is_plan:
-            if is_text(self._output) and self.chosen > MESSAGES:
-                print_line(f"… and {self.chosen - MESSAGES} more")
+            if is_text(self._output) and self.chosen > MESSAGES_SHOWN:
+                print_line(f"… and {self.chosen - MESSAGES_SHOWN} more")
         elif counts["sent"] or counts["failed"]:
             failed = f", {counts['failed']} failed" if counts["failed"] else ""
             left = max(self.waiting - counts["sent"], 0)

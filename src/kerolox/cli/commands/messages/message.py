@@ -19,12 +19,14 @@ from kerolox.cli.connecting import on_cluster
 from kerolox.cli.grouping import CommandGroup
 from kerolox.cli.messages import (
     body_option,
+    count_option,
     first_matching,
     grep_option,
     message_row,
     searching,
     show_message,
     show_messages,
+    tags_option,
 )
 from kerolox.cli.output import complain, output_option, print_line
 from kerolox.cli.positions import queue_of, range_options
@@ -38,9 +40,6 @@ if TYPE_CHECKING:
     from kerolox.admin import Admin, DelayLevel, MessageTrack
     from kerolox.message import MessageExt
 
-
-MESSAGES = 100
-"""Shown by ``message list`` unless ``--count`` says otherwise."""
 
 _topic_of_id_option = topic_option("Its topic; needed for an id that a producer made.")
 
@@ -60,17 +59,9 @@ def message() -> None:
 @click.argument("topic", shell_complete=completing.topics)
 @range_options
 @click.option("--queue", metavar="BROKER/ID", help="Only this queue.")
-@click.option(
-    "--tags", default="*", metavar="EXPR", help="Only messages with these tags: 'a || b'."
-)
+@tags_option
 @grep_option
-@click.option(
-    "--count",
-    type=click.IntRange(min=1),
-    default=MESSAGES,
-    show_default=True,
-    help="Print so many at most.",
-)
+@count_option()
 @body_option
 @output_option
 @name_server_option
@@ -144,13 +135,7 @@ def at_command(
 @message.command("find")
 @click.argument("topic", shell_complete=completing.topics)
 @click.argument("key")
-@click.option(
-    "--count",
-    type=click.IntRange(1, 1024),
-    default=64,
-    show_default=True,
-    help="Print so many at most.",
-)
+@count_option(1024, default=64)
 @body_option
 @output_option
 @name_server_option
@@ -266,17 +251,8 @@ def _show(found: MessageExt, body: str, output: str) -> None:
     show_record(row, columns, output)
 
 
-count_option = click.option(
-    "--count",
-    type=click.IntRange(1, 10_000),
-    default=MESSAGES,
-    show_default=True,
-    help="Print so many at most.",
-)
-
-
 @message.command("delayed")
-@count_option
+@count_option(10_000)
 @body_option
 @place_options
 @output_option
@@ -337,7 +313,7 @@ async def _delayed_at(
 
 
 @message.command("waiting")
-@count_option
+@count_option(10_000)
 @body_option
 @place_options
 @output_option

@@ -18,7 +18,7 @@ from kerolox.cli import completing
 from kerolox.cli.cluster_options import name_server_option
 from kerolox.cli.connecting import on_cluster
 from kerolox.cli.grouping import Command
-from kerolox.cli.messages import body_option, grep_option, searching, show_message
+from kerolox.cli.messages import body_option, grep_option, searching, show_message, tags_option
 from kerolox.cli.output import complain, output_option, print_line
 from kerolox.cli.positions import PositionType, from_option
 from kerolox.errors import (
@@ -69,9 +69,7 @@ class _TailOptions:
     metavar="POSITION",
     help="Stop there; end: at what is the end now. Without it new messages are waited for.",
 )
-@click.option(
-    "--tags", default="*", metavar="EXPR", help="Only messages with these tags: 'a || b'."
-)
+@tags_option
 @grep_option
 @click.option("--count", type=click.IntRange(min=1), metavar="N", help="Stop after N messages.")
 @body_option
