@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import os
 import pty
 import re
@@ -15,6 +14,7 @@ from kerolox.cli.grouping import ConnectionOption
 from tests.cli.every_command import command_contexts
 from tests.support.eventually import SECONDS_MAX
 from tests.support.servers.command import COMMAND, kerolox
+from tests.support.servers.terminal import read_to_end
 
 
 def asked(answer: str, *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
@@ -35,22 +35,10 @@ def asked(answer: str, *arguments: str, **environment: str) -> subprocess.Comple
     finally:
         os.close(theirs)
     try:
-        done.stderr = b"".join(iter(lambda: _read(ours), b"")).decode()
+        done.stderr = read_to_end(ours).decode()
     finally:
         os.close(ours)
     return done
-
-
-def _read(terminal: int) -> bytes:
-    """The next part of what a terminal shows, which arrives later than it is written; empty: that
-    was all."""
-    try:
-        return os.read(terminal, 1 << 16)
-    except OSError as error:
-        # The answer to who reads when nobody has its other end any more.
-        if error.errno != errno.EIO:
-            raise
-        return b""
 
 
 @pytest.mark.parametrize("noun", ["topic", "group"])

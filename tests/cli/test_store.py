@@ -13,6 +13,7 @@ import pytest
 
 from tests.support.servers.command import Server, kerolox
 from tests.support.servers.settings import small_store
+from tests.support.servers.terminal import read_to_end
 from tests.support.stores.golden import copy_golden
 
 
@@ -173,7 +174,7 @@ def test_progress_is_shown_on_a_terminal_only(root: Path) -> None:
     ours, theirs = pty.openpty()
     done = subprocess.run(command, stdout=subprocess.PIPE, stderr=theirs, timeout=60, check=True)
     os.close(theirs)
-    shown = os.read(ours, 4096).decode()
+    shown = read_to_end(ours).decode()
     os.close(ours)
     assert "checking" in shown
     assert "% of 3 MiB" in shown

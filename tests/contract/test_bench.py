@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
 import pty
@@ -19,6 +18,7 @@ from kerolox.bench.running import PREFIX
 from kerolox.errors import TopicRouteNotFoundError
 from tests.support.eventually import SECONDS_MAX, wait_until
 from tests.support.servers.command import kerolox
+from tests.support.servers.terminal import read_to_end
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -96,7 +96,7 @@ def test_an_interrupt_removes_what_was_made(cluster: Cluster) -> None:
     while b"messages" not in shown:
         shown += os.read(master, 4096)
     # A terminal that nobody reads would hold it up.
-    reading = threading.Thread(target=_read_to_the_end, args=(master,))
+    reading = threading.Thread(target=read_to_end, args=(master,))
     reading.start()
     assert leftovers(cluster) != []
     process.send_signal(signal.SIGINT)
@@ -106,12 +106,6 @@ def test_an_interrupt_removes_what_was_made(cluster: Cluster) -> None:
     reading.join()
     os.close(master)
     wait_until(lambda: leftovers(cluster) == [], what="the end of the topic and the group")
-
-
-def _read_to_the_end(terminal: int) -> None:
-    with contextlib.suppress(OSError):  # nobody has it open any more
-        while os.read(terminal, 4096):
-            pass
 
 
 @pytest.mark.parametrize(
