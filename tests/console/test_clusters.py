@@ -17,7 +17,7 @@ import pytest_asyncio
 
 from kerolox.admin import Admin
 from kerolox.cli.contexts import Context, Contexts, write_contexts
-from kerolox.console.console import Console
+from kerolox.console.console import Console, Shared
 from kerolox.console.routes import ROUTES
 from kerolox.console.security.roles import Role
 from kerolox.console.settings import ConsoleSettings
@@ -62,15 +62,11 @@ async def running(folder: Path, **name_servers: str) -> AsyncIterator[Console]:
     settings = ConsoleSettings(
         name_server="", users=users_file(folder), history=None, actions=True, sample_seconds=900
     )
-    first: Console | None = None
-    for context, name_server in name_servers.items():
-        made = Console(
-            replace(settings, name_server=name_server),
-            context=context,
-            shared=first.shared if first is not None else None,
-        )
-        first = first or made
-    assert first is not None
+    shared = Shared(settings)
+    first, *_ = (
+        Console(replace(settings, name_server=name_server), context=context, shared=shared)
+        for context, name_server in name_servers.items()
+    )
     for each in first.all:
         await each.start()
     try:

@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from kerolox.console.security.oidc import SignIn
     from kerolox.console.settings import ConsoleSettings
 
-__all__ = ["Console"]
+__all__ = ["Console", "Shared"]
 
 _Answer = TypeVar("_Answer")
 
@@ -190,7 +190,7 @@ class Console:
             settings: of it.
             client_settings: credentials and TLS towards the cluster.
             context: what paths call the cluster; empty: the console has one alone.
-            shared: that of the first, for those after it.
+            shared: what it shares with others; None: it is alone.
 
         Raises:
             ConfigError: the users, the history or the schemas can't be read; an address is illegal;
@@ -198,7 +198,6 @@ class Console:
         """
         self.settings = settings
         self.context = context
-        self._is_first = shared is None
         self.shared = shared or Shared(settings)
         self.users, self.sign_in = self.shared.users, self.shared.sign_in
         self.sessions, self.attempts = self.shared.sessions, self.shared.attempts
@@ -258,7 +257,7 @@ class Console:
         await self.cache.close()
         await self.admin.close()
         await self.history.close()
-        if self.sign_in is not None and self._is_first:
+        if self.sign_in is not None and self is self.all[0]:
             await self.sign_in.close()
 
     async def _members(self, group: str) -> ConsumerConnections | None:

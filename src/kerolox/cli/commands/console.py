@@ -235,12 +235,12 @@ def _consoles(settings: ConsoleSettings, chosen: dict[str, Context]) -> Console:
     """The first console; its ``shared`` has those of the other contexts."""
     from kerolox.cli.connecting import security_of
     from kerolox.client import ClientSettings
-    from kerolox.console.console import Console
+    from kerolox.console.console import Console, Shared
 
     if not chosen:
         credentials, tls = security()
         return Console(settings, ClientSettings(credentials=credentials, tls=tls))
-    first: Console | None = None
+    shared, consoles = Shared(settings), []
     for name, each in chosen.items():
         file = settings.history
         own = replace(
@@ -250,15 +250,9 @@ def _consoles(settings: ConsoleSettings, chosen: dict[str, Context]) -> Console:
             history=file.with_name(f"{file.stem}-{name}{file.suffix}") if file else None,
         )
         credentials, tls = security_of(each)
-        made = Console(
-            own,
-            ClientSettings(credentials=credentials, tls=tls),
-            context=name,
-            shared=first.shared if first is not None else None,
-        )
-        first = first or made
-    assert first is not None
-    return first
+        client_settings = ClientSettings(credentials=credentials, tls=tls)
+        consoles.append(Console(own, client_settings, context=name, shared=shared))
+    return consoles[0]
 
 
 @asynccontextmanager
