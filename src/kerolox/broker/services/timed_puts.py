@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Protocol
 from kerolox.broker.base import Base
 from kerolox.broker.tables.topics import TopicTable
 from kerolox.message import TIMERS, PropertyKey
-from kerolox.protocol.codes import TRANSACTION_MASK, MessageSysFlag
 from kerolox.protocol.names import CHECK_MAX_TIME_TOPIC, HALF_TOPIC, TIMER_TOPIC
 
 if TYPE_CHECKING:
@@ -24,9 +23,12 @@ class TimedRecord(Protocol):
 
     topic: str
     queue_id: int
-    sys_flag: int
     properties: dict[str, str]
     property_text: str | None
+
+    @property
+    def is_final(self) -> bool:
+        """It is no half of a transaction."""
 
     @property
     def delay_level(self) -> int:
@@ -57,8 +59,7 @@ class TimedPuts:
             return None  # It has waited, or waits on.
         from kerolox.store.timer.puts import DRAWS, AsItIs, Refused, decide_put
 
-        kind = record.sys_flag & TRANSACTION_MASK
-        is_half = kind not in (0, MessageSysFlag.TRANSACTION_COMMIT) or record.topic in _OF_HALVES
+        is_half = not record.is_final or record.topic in _OF_HALVES
         found = decide_put(
             properties,
             self._timer_settings(),

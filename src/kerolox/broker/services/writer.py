@@ -149,6 +149,11 @@ class NewRecord:
             ) from None
 
     @property
+    def is_final(self) -> bool:
+        """It is no half of a transaction: those wait for nothing but their end."""
+        return self.sys_flag & TRANSACTION_MASK in (0, MessageSysFlag.TRANSACTION_COMMIT)
+
+    @property
     def waits_for_flush(self) -> bool:
         """The producer wants to hear only when it is on disk (WAIT, true unless said otherwise)."""
         return is_true(self.properties.get(PropertyKey.WAIT, "true"))
@@ -403,8 +408,7 @@ class RecordWriter:
 
     def _delay(self, record: NewRecord) -> None:
         """Turn a delayed record into one of its schedule queue."""
-        kind = record.sys_flag & TRANSACTION_MASK
-        if kind not in (0, MessageSysFlag.TRANSACTION_COMMIT):
+        if not record.is_final:
             return
         level = min(record.delay_level, len(self._delay_levels_ms))
         if level <= 0:
