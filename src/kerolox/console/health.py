@@ -19,6 +19,7 @@ from kerolox.doctor import Finding, ProbeOptions, Severity, diagnose
 from kerolox.doctor.checks.brokers import disk_findings
 from kerolox.errors import KeroloxError
 from kerolox.security.tls import context_of
+from kerolox.tasks import end_tasks
 
 __all__ = [
     *("CHECK_SECONDS", "TONES", "Health", "HealthChecks", "SlaveLag", "disk_severity", "disk_used"),
@@ -103,9 +104,7 @@ class HealthChecks:
 
     async def stop(self) -> None:
         """Give up the check that is under way."""
-        if self._task is not None:
-            self._task.cancel()
-            await asyncio.wait((self._task,))
+        await end_tasks(self._task)
 
     async def _check(self) -> None:
         try:

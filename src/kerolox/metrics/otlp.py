@@ -40,6 +40,7 @@ from opentelemetry.sdk.util.instrumentation import InstrumentationScope
 
 from kerolox.errors import ConfigError
 from kerolox.metrics.snapshots import Snapshots
+from kerolox.tasks import end_tasks
 from kerolox.text import printable
 
 if TYPE_CHECKING:
@@ -84,8 +85,7 @@ class MetricsExporter:
         """Send no more; waits for a request under way. Idempotent."""
         if self._sending is None:
             return
-        self._sending.cancel()
-        await asyncio.wait([self._sending])
+        await end_tasks(self._sending)
         self._sending = None
         await self._snapshots.stop()
         # It ends the wait before another try; a request under way has its time limit.

@@ -16,7 +16,7 @@ from kerolox.admin.consumers.groups import group_states_told
 from kerolox.client.core.routes import MASTER_ID
 from kerolox.console.history.store import History
 from kerolox.errors import KeroloxError
-from kerolox.tasks import retrieve_error
+from kerolox.tasks import end_tasks, retrieve_error
 
 __all__ = ["Sample", "Sampler", "TopicLag", "lag_series", "rate_series"]
 
@@ -124,10 +124,7 @@ class Sampler:
 
     async def stop(self) -> None:
         """End it; what is under way is given up."""
-        for task in (self._task, self._taking):
-            if task is not None:
-                task.cancel()
-                await asyncio.wait((task,))
+        await end_tasks(self._task, self._taking)
         self._task = self._taking = None
 
     @property
