@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Self
 
 from kerolox import owners
 from kerolox.client.aio.query import ClusterQueries
-from kerolox.client.core.failures import note_failure, notify_failure
+from kerolox.client.core.failures import note_failure
 from kerolox.client.core.life import CLOSE_SECONDS_MAX
 from kerolox.errors import ClientClosedError, ClientError
 from kerolox.tasks import end_tasks
@@ -186,8 +186,7 @@ class LifeCycle(ClusterQueries):
                 await self._instance.leave(self)
         except TimeoutError as error:
             what = f"{self._name} did not end cleanly within {seconds:.1f} s"
-            _log.warning("%s", what)
-            notify_failure(self._instance.settings.on_failure, what, error)
+            note_failure(self._instance.settings.on_failure, _log, what, error, is_expected=True)
         except Exception as error:
             what = f"the end of {self._name} failed"
             note_failure(self._instance.settings.on_failure, _log, what, error)

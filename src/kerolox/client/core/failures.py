@@ -21,13 +21,21 @@ _log = logging.getLogger(__name__)
 
 
 def note_failure(
-    callback: FailureCallback | None, log: logging.Logger, what: str, error: BaseException
+    callback: FailureCallback | None,
+    log: logging.Logger,
+    what: str,
+    error: BaseException,
+    *,
+    is_expected: bool = False,
 ) -> None:
-    """Log a failure and notify: our own errors as a line, others with their traceback."""
-    if isinstance(error, KeroloxError):
-        log.warning("%s: %s", what, error)
-    else:
+    """Log a failure and notify: our own errors, and one that ``is_expected``, as a line, others
+    with their traceback."""
+    if not is_expected and not isinstance(error, KeroloxError):
         log.error("%s", what, exc_info=error)
+    elif reason := str(error):
+        log.warning("%s: %s", what, reason)
+    else:  # a time limit's has no text
+        log.warning("%s", what)
     notify_failure(callback, what, error)
 
 

@@ -24,7 +24,7 @@ from kerolox.client.core.consuming.offsets import (
     encode_local_offsets,
     start_position,
 )
-from kerolox.client.core.failures import note_failure, notify_failure
+from kerolox.client.core.failures import note_failure
 from kerolox.client.core.namespaces import queue_without_namespace
 from kerolox.client.threads import to_thread
 from kerolox.errors import (
@@ -186,8 +186,7 @@ class BrokerOffsets:
         if failure is not None:
             # Where one request found no way the others find none: the next time will do.
             what = f"not all offsets of {len(offsets)} queues were stored at {address}"
-            _log.warning("%s: %s", what, failure)
-            notify_failure(self._cluster.on_failure, what, failure)
+            note_failure(self._cluster.on_failure, _log, what, failure)
 
     async def _send_one(
         self, address: str, queue: MessageQueue, offset: int, *, wait: bool
@@ -247,8 +246,7 @@ class LocalOffsets:
             self._write({**self._read(), **changed})
         except (OSError, ClientError) as error:
             what = f"offsets were not stored in {self.path}"
-            _log.warning("%s: %s", what, error)
-            notify_failure(self._on_failure, what, error)
+            note_failure(self._on_failure, _log, what, error, is_expected=True)
 
     def _read(self) -> dict[MessageQueue, int]:
         """What the file says, else its backup; nothing when neither is there; ClientError: both are

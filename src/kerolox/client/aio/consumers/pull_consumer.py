@@ -25,7 +25,7 @@ from kerolox.client.core.checking import checked
 from kerolox.client.core.consuming.pull import PullResult, pull_request, pull_result
 from kerolox.client.core.consuming.rebalance import strategy_of
 from kerolox.client.core.consuming.subscribing import wanted
-from kerolox.client.core.failures import notify_failure
+from kerolox.client.core.failures import note_failure
 from kerolox.client.core.heartbeat import (
     ConsumerFacts,
     running_info_body,
@@ -121,8 +121,7 @@ class PullConsumer(Client):
                 await self._persist(wait=True)
         except TimeoutError as error:
             what = f"not all offsets of group {self.group} were stored in time"
-            _log.warning("%s", what)
-            notify_failure(self.settings.on_failure, what, error)
+            note_failure(self.settings.on_failure, _log, what, error, is_expected=True)
         await self._instance.unregister_client(self, cluster)
 
     async def pull(

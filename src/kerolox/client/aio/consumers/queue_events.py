@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from kerolox.client.aio.user_code import call_user
 from kerolox.client.core.consuming.rebalance import QueueChange
-from kerolox.client.core.failures import note_failure, notify_failure
+from kerolox.client.core.failures import note_failure
 from kerolox.client.core.namespaces import queue_without_namespace, without_namespace
 from kerolox.message import MessageQueue
 
@@ -88,7 +88,6 @@ async def call_all(
                 await call_user(callback, argument)
         except TimeoutError as error:
             what = f"callback {name} takes more than {limit:.1f} s"
-            _log.warning("%s", what)
-            notify_failure(on_failure, what, error)
+            note_failure(on_failure, _log, what, error, is_expected=True)
         except Exception as error:
             note_failure(on_failure, _log, f"callback {name} failed", error)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from kerolox.client.aio.network.identity import name_servers_of
 from kerolox.client.core.addressing import address_of_answer, address_server_url
-from kerolox.client.core.failures import notify_failure
+from kerolox.client.core.failures import note_failure
 from kerolox.client.threads import to_thread
 from kerolox.errors import ConfigError
 
@@ -52,8 +52,7 @@ class AddressServer:
             return name_servers_of(addresses)
         except (OSError, HTTPException, ValueError, ConfigError) as error:
             what = f"no name servers from {self.url}"
-            _log.warning("%s: %s", what, error)
-            notify_failure(self._on_failure, what, error)
+            note_failure(self._on_failure, _log, what, error, is_expected=True)
             return ()
 
     def _get(self) -> str:

@@ -16,7 +16,7 @@ from kerolox.client.core.consuming.flow import FlowLimits
 from kerolox.client.core.consuming.lite_pull import LitePull, LiteQueue
 from kerolox.client.core.consuming.rebalance import queue_changes, strategy_of
 from kerolox.client.core.consuming.subscribing import Versions, wanted
-from kerolox.client.core.failures import note_failure, notify_failure
+from kerolox.client.core.failures import note_failure
 from kerolox.client.core.heartbeat import ConsumerFacts
 from kerolox.client.core.life import OFFSETS_SECONDS_MAX
 from kerolox.errors import ClientError, KeroloxError
@@ -180,8 +180,7 @@ class LiteMember:
                     await self._offsets.persist(owned, wait=True)
             except TimeoutError as error:
                 what = f"not all offsets of group {self._group} were stored in time"
-                _log.warning("%s", what)
-                notify_failure(self._settings.on_failure, what, error)
+                note_failure(self._settings.on_failure, _log, what, error, is_expected=True)
         self._cluster = self._instance = self._pulling = None
         if instance is not None:
             await instance.unregister_client(self._client, cluster)

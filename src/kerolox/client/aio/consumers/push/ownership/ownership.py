@@ -10,7 +10,7 @@ from kerolox import clock
 from kerolox.client.aio.consumers.offset_store import start_offset
 from kerolox.client.aio.consumers.push.assignment import Assignment
 from kerolox.client.core.consuming.ordered.locks import QueueLock
-from kerolox.client.core.failures import note_failure, notify_failure
+from kerolox.client.core.failures import note_failure
 from kerolox.client.core.life import OFFSETS_SECONDS_MAX
 from kerolox.errors import KeroloxError
 
@@ -246,8 +246,7 @@ class Ownership:
                 await self._store_and_unlock()
         except TimeoutError as error:
             what = "not all offsets were stored, or not all locks given up, in time"
-            _log.warning("%s", what)
-            notify_failure(self._settings.on_failure, what, error)
+            note_failure(self._settings.on_failure, _log, what, error, is_expected=True)
 
     async def _store_and_unlock(self) -> None:
         await self._offsets.persist(list(self._assignments), wait=True)
