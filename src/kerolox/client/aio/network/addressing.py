@@ -56,12 +56,17 @@ class AddressServer:
             return ()
 
     def _get(self) -> str:
+        import urllib.error
         import urllib.request
 
         # Proxies of the environment are for the outside; this server is one of the cluster's.
         opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
-        with opener.open(self.url, timeout=ANSWER_SECONDS_MAX) as answer:
-            data: bytes = answer.read(ANSWER_BYTES_MAX)
+        try:
+            with opener.open(self.url, timeout=ANSWER_SECONDS_MAX) as answer:
+                data: bytes = answer.read(ANSWER_BYTES_MAX)
+        except urllib.error.HTTPError as error:
+            error.close()  # It holds the connection.
+            raise
         return data.decode()
 
 
