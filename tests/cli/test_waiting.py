@@ -6,9 +6,10 @@ import json
 import time
 from datetime import timedelta
 
+from kerolox import TransactionState
 from kerolox.admin.sync import Admin
 from kerolox.client import sync
-from kerolox.message import Message
+from kerolox.message import Message, MessageExt
 from tests.support.eventually import wait_until
 from tests.support.servers.command import kerolox
 
@@ -55,3 +56,31 @@ def test_what_is_no_handle_or_of_no_message_is_said(name_server: str) -> None:
     refused = kerolox("message", "recall", "nothing", "--yes", *at)
     assert refused.returncode == 2
     assert "recall handle is invalid" in refused.stderr
+
+
+def test_open_transactions_are_committed_and_rolled_back(name_server: str) -> None:
+    at = ("-n", name_server)
+    kerolox("topic", "create", "Orders", "--queues", "1", *at)
+
+    def execute(_: Message) -> TransactionState:
+        return TransactionState.UNKNOWN
+
+    def check(_: MessageExt) -> TransactionState:
+        return TransactionState.UNKNOWN
+
+    with sync.TransactionProducer("p", name_server, check=check) as producer:
+        wanted = producer.send_in_transaction(Message("Orders", b"wanted"), execute).transaction_id
+        other = producer.send_in_transaction(Message("Orders", b"other"), execute).transaction_id
+    dry = kerolox("message", "commit", wanted, "--dry-run", *at)
+    assert f"Orders gets message {wanted} of producer group p" in dry.stdout
+    done = json.loads(kerolox("message", "commit", wanted, "--yes", "-o", "json", *at).stdout)
+    assert (done["msgId"], done["topic"], done["done"]) == (wanted, "Orders", True)
+    dropped = kerolox("message", "rollback", other, "--yes", *at)
+    assert dropped.stdout == f"rolled back: {other} of Orders\n"
+    with Admin(name_server) as admin:
+        [broker] = admin.cluster_info().masters("DefaultCluster")
+        assert admin.open_halves(broker).halves == ()
+        assert [each.body for each in admin.read_messages("Orders")] == [b"wanted"]
+    again = kerolox("message", "commit", wanted, "--yes", *at)
+    assert again.returncode == 1
+    assert f"no open transaction of {broker} has the id" in again.stderr

@@ -31,6 +31,7 @@ from kerolox.cli.messages import (
 from kerolox.cli.output import complain, output_option, print_line
 from kerolox.cli.positions import queue_of, range_options
 from kerolox.cli.rows import Column, is_text, number_column, show_record, show_rows, time_column
+from kerolox.errors import NotFoundError
 from kerolox.message import PropertyKey
 from kerolox.text import counted
 
@@ -207,13 +208,8 @@ def resend_command(
     found = on_cluster(name_server, lambda admin: admin.message_by_id(message_id, topic=topic))
     copy = copy_of(found, topic=target)
     row: dict[str, object] = {"msgId": message_id, "topic": copy.topic, "done": False}
-    if not consent.yes:
-        if is_text(output):
-            print_line(f"a copy goes to {copy.topic}")
-        else:
-            show_record(row, (), output)
-        if not confirm("Send it?", consent, output, name_server):
-            return
+    if not _agreed(row, f"a copy goes to {copy.topic}", "Send it?", consent, output, name_server):
+        return
     result = on_cluster(name_server, lambda admin: admin.send_copy(found, topic=target))
     if is_text(output):
         print_line(f"sent to {copy.topic} as {result.message_id}")
@@ -224,6 +220,24 @@ def resend_command(
         "offsetMsgId": result.offset_message_id,
     }
     show_record(row, (), output)
+
+
+def _agreed(
+    row: dict[str, object],
+    plan: str,
+    question: str,
+    consent: Consent,
+    output: str,
+    name_server: str,
+) -> bool:
+    """Show what would be done, and ask unless it is agreed to: whether to do it."""
+    if consent.yes:
+        return True
+    if is_text(output):
+        print_line(plan)
+    else:
+        show_record(row, (), output)
+    return confirm(question, consent, output, name_server)
 
 
 def _show(found: MessageExt, body: str, output: str) -> None:
@@ -383,13 +397,9 @@ def recall_command(handle: str, consent: Consent, output: str, name_server: str)
         "brokerName": wanted.broker_name,
         "done": False,
     }
-    if not consent.yes:
-        if is_text(output):
-            print_line(f"message {wanted.unique_key} of {wanted.topic} will not come")
-        else:
-            show_record(row, (), output)
-        if not confirm("Take it back?", consent, output, name_server):
-            return
+    plan = f"message {wanted.unique_key} of {wanted.topic} will not come"
+    if not _agreed(row, plan, "Take it back?", consent, output, name_server):
+        return
     on_cluster(name_server, lambda admin: admin.recall_message(handle))
     if is_text(output):
         print_line(f"taken back: {wanted.unique_key} of {wanted.topic}")
@@ -432,6 +442,79 @@ def transactions_command(body: str, place: Place, output: str, name_server: str)
     show_rows(rows, columns, output)
     if not is_all:
         complain("kerolox: a broker has more half messages than were read; some may be ended")
+
+
+@message.command("commit")
+@click.argument("message_id")
+@consent_options
+@place_options
+@output_option
+@name_server_option
+def commit_command(
+    message_id: str, consent: Consent, place: Place, output: str, name_server: str
+) -> None:
+    """Commit an open transaction in place of its producer: its topic gets the message.
+
+    Says first what it is, and asks on a terminal; elsewhere it needs --yes. One whose producer
+    decides in the same moment may come twice from a RocketMQ broker.
+    """
+    _end_half(message_id, place, consent, output, name_server, commit=True)
+
+
+@message.command("rollback")
+@click.argument("message_id")
+@consent_options
+@place_options
+@output_option
+@name_server_option
+def rollback_command(
+    message_id: str, consent: Consent, place: Place, output: str, name_server: str
+) -> None:
+    """Roll an open transaction back in place of its producer: the message is dropped.
+
+    Says first what it is, and asks on a terminal; elsewhere it needs --yes.
+    """
+    _end_half(message_id, place, consent, output, name_server, commit=False)
+
+
+def _end_half(
+    message_id: str, place: Place, consent: Consent, output: str, name_server: str, *, commit: bool
+) -> None:
+    address, half = on_cluster(name_server, lambda admin: _open_half(admin, place, message_id))
+    topic = half.properties.get(PropertyKey.REAL_TOPIC, half.topic)
+    group = half.properties.get(PropertyKey.PRODUCER_GROUP, "")
+    row: dict[str, object] = {
+        "msgId": half.message_id,
+        "topic": topic,
+        "producerGroup": group,
+        "broker": address,
+        "decision": "commit" if commit else "rollback",
+        "done": False,
+    }
+    what = f"message {half.message_id} of producer group {group}"
+    plan = f"{topic} gets {what}" if commit else f"{what} will not come to {topic}"
+    question = "Commit it?" if commit else "Roll it back?"
+    if not _agreed(row, plan, question, consent, output, name_server):
+        return
+    on_cluster(
+        name_server, lambda admin: admin.end_half_message(address, message_id, commit=commit)
+    )
+    if is_text(output):
+        print_line(f"{'committed' if commit else 'rolled back'}: {half.message_id} of {topic}")
+        return
+    show_record(row | {"done": True}, (), output)
+
+
+async def _open_half(admin: Admin, place: Place, message_id: str) -> tuple[str, MessageExt]:
+    """The open transaction of that id, and the address of the broker that has it."""
+    from kerolox.admin.asking import answers_of, targets
+
+    addresses = await targets(admin, **place._asdict())
+    found, failed = await answers_of(addresses, lambda each: admin.open_half(each, message_id))
+    for address, half in found.items():
+        return address, half
+    # That one broker does not answer says more than that the others have none.
+    raise min(failed.values(), key=lambda error: isinstance(error, NotFoundError))
 
 
 def _row(message: MessageExt, body: str) -> dict[str, object]:
