@@ -42,7 +42,13 @@ EVERYTHING: dict[str, Any] = {
     "tolerations": [{"key": "mq", "operator": "Exists"}],
     "accounts": {"existingSecret": "accounts"},
     "tls": {"existingSecret": "certificate", "mode": "enforcing"},
-    "console": {"enabled": True, "usersSecret": "users", "actions": True, "rootPath": "/mq"},
+    "console": {
+        "enabled": True,
+        "usersSecret": "users",
+        "oidcSecret": "oidc",
+        "actions": True,
+        "rootPath": "/mq",
+    },
     "metrics": {"serviceMonitor": {"enabled": True}, "prometheusRule": {"enabled": True}},
 }
 CASES = [
@@ -51,7 +57,7 @@ CASES = [
     pytest.param(
         {
             "brokers": {"groups": ["a"], "replicas": 1, "replication": "ASYNC_MASTER"},
-            "console": {"enabled": True, "usersSecret": "users", "trustProxy": "10.0.0.1"},
+            "console": {"enabled": True, "oidcSecret": "oidc", "trustProxy": "10.0.0.1"},
         },
         id="small",
     ),
@@ -114,6 +120,35 @@ def test_the_types_find_what_is_wrong_with_an_object() -> None:
 def test_the_chart_refuses_values_that_do_not_fit(values: dict[str, Any]) -> None:
     with pytest.raises(helm_python.HelmError):
         render(**values)
+
+
+@pytest.mark.parametrize(
+    ("values", "options"),
+    [
+        ({}, {"users"}),
+        ({"oidcSecret": "s"}, {"users", "oidc"}),
+        ({"usersSecret": "", "oidcSecret": "s"}, {"oidc"}),
+    ],
+    ids=str,
+)
+def test_the_console_of_the_chart_signs_in_by_what_is_given(
+    values: dict[str, str], options: set[str]
+) -> None:
+    console = {"enabled": True, "usersSecret": "users", **values}
+    spec = render(console=console)["Deployment", "mq-kerolox-console"]["spec"]["template"]["spec"]
+    [container] = spec["containers"]
+    arguments = container["args"]
+    files = {
+        each: arguments[arguments.index(f"--{each}") + 1]
+        for each in ("users", "oidc")
+        if f"--{each}" in arguments
+    }
+    assert set(files) == options
+    mounted = {each["mountPath"]: each["name"] for each in container["volumeMounts"]}
+    volumes = {each["name"]: each for each in spec["volumes"]}
+    for each, path in files.items():
+        volume = volumes[mounted[path.rpartition("/")[0]]]
+        assert volume["secret"]["secretName"] == {**console}[f"{each}Secret"]
 
 
 @pytest.mark.parametrize("values", CASES)
