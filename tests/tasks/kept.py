@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from kerolox.client import Outcome, TransactionProducer, TransactionState
 from kerolox.message import Message
 from tests.support.eventually import until
+from tests.tasks.case import BROKER_NAME
 from tests.tasks.task import Task
 
 if TYPE_CHECKING:
@@ -240,5 +241,32 @@ class Transactions(Task):
         assert await case.bodies() == []
 
 
+class EndTransaction(Transactions):
+    name = "Commit an open transaction whose producer is gone"
+
+    async def prepare(self, case: Case) -> None:
+        await super().prepare(case)
+        found = await case.admin.open_halves(case.place.broker)
+        [self._half] = [e for e in found.halves if e.properties["PGROUP"] == f"p-{case.group}"]
+
+    async def command_line(self, case: Case) -> None:
+        dry = await case.json("message", "commit", self._half.message_id, "--dry-run")
+        assert (dry["topic"], dry["decision"], dry["done"]) == (case.topic, "commit", False)
+        assert await case.bodies() == []
+        done = await case.json("message", "commit", self._half.message_id, "--yes")
+        assert (done["producerGroup"], done["done"]) == (f"p-{case.group}", True)
+
+    async def console(self, case: Case) -> None:
+        where = {"broker": BROKER_NAME, "id": self._half.message_id}
+        form = await case.form("/transaction/commit", "/transaction", **where)
+        assert f"is a message of {case.topic}." in await case.send_form(form)
+
+    async def check(self, case: Case) -> None:
+        async def is_there() -> bool:
+            return await case.bodies() == ["half"]
+
+        await until(is_there, what="the message")
+
+
 DEAD_TASKS = (ListDead, ExportDead, ResendDead, ResendAllDead, PurgeDead)
-WAITING_TASKS = (Delayed, Transactions)
+WAITING_TASKS = (Delayed, Transactions, EndTransaction)
