@@ -114,9 +114,10 @@ def check_setup(line: str) -> None:
     first, *words = shlex.split(line, comments=True)
     if first == "make":
         assert re.search(rf"^{words[0]}:", (ROOT / "Makefile").read_text(), re.MULTILINE), line
-    for extra in re.findall(r"kerolox\[(\w+)\]", line):
+    for extras in re.findall(r"kerolox\[([^]]*)\]", line):
         project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-        assert extra in project["optional-dependencies"], line
+        for extra in extras.split(","):
+            assert extra in project["optional-dependencies"], line
 
 
 def run_tests(code: str, folder: Path, server: Up) -> None:
