@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import html
 import json
 import logging
 import re
@@ -100,6 +101,21 @@ async def test_after_the_login_the_browser_stays_with_the_console(
 ) -> None:
     done = await log_in(Visitor(console), "viewer", PASSWORD, next=wanted)
     assert done.headers["location"] == location
+
+
+async def test_a_link_of_another_site_leaves_the_session_as_it_is(console: Console) -> None:
+    visitor = Visitor(console, "viewer")
+    address = (await Visitor(console).look("/topics", q="a b")).headers["location"]
+    # What a browser sends that follows such a link: no cookie.
+    came = await Visitor(console, **{"Sec-Fetch-Site": "cross-site"}).client.get(address)
+    assert came.status_code == 200
+    assert "set-cookie" not in came.headers
+    assert f'content="0; url={html.escape(address)}"' in came.text
+    # The page asks again, as one of the same site.
+    again = await visitor.client.get(address)
+    assert (again.status_code, again.headers["location"]) == (303, "/topics?q=a+b")
+    stranger = await Visitor(console, **{"Sec-Fetch-Site": "same-origin"}).client.get(address)
+    assert 'name="password"' in stranger.text
 
 
 async def test_a_page_asked_for_without_a_session_is_shown_after_the_login(

@@ -29,9 +29,20 @@ async def health(_visit: Visit) -> Response:
 
 
 async def form(visit: Visit) -> Response:
-    """The page to log in."""
+    """The page to log in; for who is logged in the page that was wanted.
+
+    A browser that follows another site's link sends no cookie of a session (``SameSite=Strict``).
+    It is had ask again from a page of the console, with what it has.
+    """
     if visit.session is not None:
-        return visit.go(visit.path("/"))
+        return visit.go(inside_or_start(visit, _next(visit)))
+    if not visit.cookie and visit.request.headers.get("sec-fetch-site") == "cross-site":
+        return visit.page(
+            "on_the_way.html",
+            title="One moment",
+            text="Another site has led you here.",
+            address=visit.path("/login", next=_next(visit)),
+        )
     return _page(visit, 200, "")
 
 
