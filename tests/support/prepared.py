@@ -98,6 +98,7 @@ BUILDS = (
     Build("Node.js programs", "node", programs.build_node_clients, "node"),
     Build("provider of OpenID Connect", "node", programs.build_oidc_provider, "oidc"),
     Build("mqadmin 4.6", "java", programs.build_mqadmin_46, "mqadmin46"),
+    Build("broker 5.3.3", "java", programs.build_broker_53, "broker53"),
     Build("script of the accessibility checks", "browser", programs.build_axe, "axe"),
     Build("Python client rocketmq", None, programs.build_python_clients),
     Build("C++ client", None, programs.build_cpp_client),

@@ -30,6 +30,7 @@ __all__ = [
     "RUN_VERSIONS",
     "SPRING_STARTERS",
     "build_axe",
+    "build_broker_53",
     "build_cpp_client",
     "build_frameworks",
     "build_go_clients",
@@ -267,6 +268,11 @@ def classes_of(built: Path) -> Path:
 def build_mqadmin_46() -> Path:
     """Folder with ``target/lib`` of mqadmin 4.6."""
     return _build("mqadmin46", *MAVEN, MAVEN_OPTS=MAVEN_OPTIONS)
+
+
+def build_broker_53() -> Path:
+    """Folder with ``target/lib`` of the broker and the name server of 5.3.3."""
+    return _build("broker53", *MAVEN, MAVEN_OPTS=MAVEN_OPTIONS)
 
 
 def build_proxy() -> Path:

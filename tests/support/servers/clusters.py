@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.support.eventually import SECONDS_MAX, wait_until
-from tests.support.programs import java_command
+from tests.support.programs import build_java, java_of
 from tests.support.servers.settings import ANY_DISK_JAVA
 from tests.support.servers.up import Up, free_port
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Callable, Iterator, Mapping
 
 __all__ = ["Cluster", "JavaPeer", "cluster", "java_cluster", "often_asking", "our_cluster"]
 
@@ -54,6 +54,7 @@ class JavaPeer:
             a key that hardly any test uses.
         accounts: the file of access control (``plain_acl.yml``).
         prefix: command that each process is started by.
+        built: gives the folder with the libraries of both, those of 4.9 by default.
     """
 
     def __init__(
@@ -66,7 +67,9 @@ class JavaPeer:
         options: tuple[str, ...] = ("-Dtls.server.mode=disabled",),
         accounts: str = "",
         prefix: tuple[str, ...] = (),
+        built: Callable[[], Path] = build_java,
     ) -> None:
+        self.built = built
         self.options, self.accounts, self.prefix = options, accounts, prefix
         self.data = data
         self.settings = settings
@@ -133,9 +136,8 @@ class JavaPeer:
         home, conf, log = self.data / "home", self.data / f"{name}.conf", self.data / f"{name}.log"
         conf.write_text("\n".join(settings) + "\n")
         options = (*self.options, f"-Drocketmq.home.dir={home}", f"-Duser.home={home}")
-        command = java_command(
-            f"org.apache.rocketmq.{main_class}", "-c", str(conf), options=options
-        )
+        main_class = f"org.apache.rocketmq.{main_class}"
+        command = java_of(self.built(), main_class, "-c", str(conf), options=options)
         with log.open("wb") as output:
             process = subprocess.Popen(
                 [*self.prefix, *command], stdin=subprocess.DEVNULL, stdout=output, stderr=output
