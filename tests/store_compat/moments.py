@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from kerolox.message import MessageExt
 
 __all__ = ["Came", "java_broker", "java_then_ours", "our_broker", "ours_then_java", "read_all"]
-__all__ += ["deliver", "send_at"]
+__all__ += ["deliver", "send_at", "spread"]
 
 TOPIC = "Moments"
 SETTINGS = {
@@ -45,6 +45,8 @@ STEP_MS = 1_000
 HOUR_MS = 3_600_000
 SENDS_PER_SECOND = 250
 """As few as a busy machine takes: so far ahead the first moments are."""
+LATER_MS = 6_000
+"""Over so long the moments of the last ones are spread."""
 DOWN_SECONDS = 15
 """As long as a change of brokers takes, about."""
 
@@ -137,6 +139,11 @@ async def send_at(peer: Peer, came: Came, name: str, moments_ms: list[int]) -> l
     return handles
 
 
+def spread(begin_ms: int, count: int) -> list[int]:
+    """Moments from one on."""
+    return [begin_ms + number * LATER_MS // count for number in range(count)]
+
+
 async def recall(peer: Peer, came: Came, body: bytes, handle: str) -> None:
     """Take a message back."""
     fields = {"producerGroup": "g", "topic": TOPIC, "recallHandle": handle}
@@ -174,9 +181,7 @@ async def java_then_ours(data: Path, count: int) -> Came:
             await peer.create_topic(TOPIC, queues=1)
             begin = _now_ms() + 1_000 + count * 1_000 // SENDS_PER_SECOND
             later = begin + HOUR_MS
-            handles = await send_at(
-                peer, came, "later", [later + 37 * number for number in range(count - quarter)]
-            )
+            handles = await send_at(peer, came, "later", spread(later, count - quarter))
             await send_at(peer, came, "soon", [begin + 11 * number for number in range(quarter)])
             came.note("java", await comes(peer, quarter, "of Java's"))
     clock = Clock()
@@ -197,9 +202,7 @@ async def ours_then_java(data: Path, count: int) -> Came:
         await peer.create_topic(TOPIC, queues=1)
         begin = clock() + 1_000 + count * 1_000 // SENDS_PER_SECOND
         later = begin + HOUR_MS
-        handles = await send_at(
-            peer, came, "later", [later + 37 * number for number in range(quarter)]
-        )
+        handles = await send_at(peer, came, "later", spread(later, quarter))
         span = 11 * quarter
         for name, at in (
             ("then", begin + span + DOWN_SECONDS * 1_000),

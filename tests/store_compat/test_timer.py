@@ -50,7 +50,7 @@ async def test_java_4_9_leaves_what_waits_as_it_is(tmp_path: Path) -> None:
         await peer.create_topic(moments.TOPIC, queues=1)
         came.ready_ms = clock()
         later = came.ready_ms + moments.HOUR_MS
-        await moments.send_at(peer, came, "later", [later + 37 * each for each in range(COUNT)])
+        await moments.send_at(peer, came, "later", moments.spread(later, COUNT))
     before = files(tmp_path)
     assert len(before) == 4
     lines = tuple(f"{name}={value}" for name, value in moments.SETTINGS.items())

@@ -272,6 +272,57 @@ async def test_a_timer_log_of_another_length_stops_the_start_and_says_why(
             pass
 
 
+async def waits_in_steps(folder: Path, kernel: str, clock: Clock, precision_ms: int) -> list[int]:
+    """Twenty messages that wait in a wheel with such steps, some have come; their moments."""
+    moments = [clock() + 3_000 + number * 730 for number in range(20)]
+    settings = {"timer_precision_ms": precision_ms}
+    async with running(folder, kernel, clock, **settings) as (broker, peer):
+        for number, due_ms in enumerate(moments):
+            given = text(TIMER_DELIVER_MS=due_ms, UNIQ_KEY=number)
+            await peer.send("T", b"%d" % number, properties=given)
+        await enqueued(broker, 20)
+        clock.ahead_ms += 5_000
+        await comes(peer, 2)
+    return moments
+
+
+@pytest.mark.parametrize("is_wheel_lost", [False, True])
+async def test_longer_steps_have_the_wheel_built_again(
+    tmp_path: Path, kernel: str, is_wheel_lost: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    clock = Clock()
+    moments = await waits_in_steps(tmp_path, kernel, clock, 200)
+    if is_wheel_lost:
+        (tmp_path / "store" / "timerwheel").unlink()
+    async with running(tmp_path, kernel, clock) as (broker, peer):
+        for _ in range(25):
+            clock.ahead_ms += 1_000
+            await broker.parts.writing.timer.turn()
+        found = await peer.messages("T")
+        assert sorted(int(each.body) for each in found) == list(range(20))
+        for each in found:
+            assert int(each.properties["TIMER_DEQUEUE_MS"]) >= moments[int(each.body)]
+        told = "steps were shorter" if is_wheel_lost else "steps had 200 ms"
+        assert f"since its {told} (timerPrecisionMs)" in caplog.text
+
+
+async def test_shorter_steps_are_refused_while_messages_wait_and_why_is_said(
+    tmp_path: Path, kernel: str
+) -> None:
+    clock = Clock()
+    await waits_in_steps(tmp_path, kernel, clock, 1_000)
+    words = r"timerPrecisionMs is 200, and 1\d messages wait in steps of 1000 ms: .* 800 ms early"
+    with pytest.raises(StoreError, match=words):
+        async with running(tmp_path, kernel, clock, timer_precision_ms=200):
+            pass
+    clock.ahead_ms += HOUR_MS
+    async with running(tmp_path, kernel, clock) as (_, peer):
+        await comes(peer, 20)
+    async with running(tmp_path, kernel, clock, timer_precision_ms=200) as (_, peer):
+        await peer.send("T", b"soon", properties=text(TIMER_DELAY_MS=300))
+        assert (await comes(peer, 21))[-1].body == b"soon"
+
+
 async def test_a_clock_that_jumps_loses_and_doubles_nothing(tmp_path: Path, kernel: str) -> None:
     clock = Clock()
     async with running(tmp_path, kernel, clock) as (broker, peer):

@@ -32,7 +32,7 @@ from kerolox.store.timer.log import UNIT, TimerUnit, last_unit_at, unit_at
 from kerolox.store.timer.metrics import TimerMetrics, decode_metrics
 from kerolox.store.timer.puts import TimerSettings
 from kerolox.store.timer.recovery import TimerFiles
-from kerolox.store.timer.wheel import TimerWheel, wheel_bytes
+from kerolox.store.timer.wheel import PRECISIONS_MS, TimerWheel, wheel_bytes
 
 
 class Unsynced(NamedTuple):
@@ -54,7 +54,7 @@ class TimerStore:
 
     def __init__(self, root: Path, settings: TimerSettings, commit_end: int) -> None:
         """Read check point and wheel; ``commit_end``: where the commit log ends. ValueError: a file
-        of the timer log has another length than the settings say.
+        of the timer log has another length than the settings say, or messages wait in longer steps.
         """
         self._wheel_path = root / TIMER_WHEEL
         self._folder = root / TIMER_LOG
@@ -79,8 +79,14 @@ class TimerStore:
         self._memory = memoryview(memory)
         has_wheel = self._read_wheel()
         self.wheel = TimerWheel(self._memory, settings.precision_ms, slots=settings.slots)
+        checkpoint = self._read_checkpoint()
+        former_ms = self._former_precision(settings, checkpoint)
         self.found = TimerFiles(
-            self._read_checkpoint(), min(self._starts, default=0), commit_end, has_wheel
+            checkpoint,
+            min(self._starts, default=0),
+            commit_end,
+            has_wheel,
+            former_precision_ms=former_ms,
         )
 
     def close(self) -> None:
@@ -232,6 +238,35 @@ class TimerStore:
         except FileNotFoundError:
             return False
         return True
+
+    def _former_precision(self, settings: TimerSettings, checkpoint: TimerCheckpoint | None) -> int:
+        """How long a step of the wheel was, where it was not as long as now; else 0. A slot counts
+        steps, and its units milliseconds.
+
+        RocketMQ takes the slots for those of other moments. A message waits for the end of the step
+        that its record names, so that shorter steps would have it come early.
+        """
+        slot = self.wheel.newest()
+        unit = None if slot is None or slot.last < 0 else self.unit(slot.last)
+        if slot is None or unit is None:
+            return 0
+        precision_ms = settings.precision_ms
+        number = slot.time_ms // precision_ms
+        fitting = [each for each in PRECISIONS_MS if unit.time_ms // each == number]
+        if not fitting or precision_ms in fitting:
+            return 0
+        former_ms = fitting[0]
+        read_ms = checkpoint.last_read_ms if checkpoint else 0
+        former = TimerWheel(self._memory, former_ms, slots=settings.slots)
+        waiting = former.waiting(read_ms)
+        if waiting > 0 and former_ms > precision_ms:
+            raise ValueError(
+                f"timerPrecisionMs is {precision_ms}, and {waiting} messages wait in steps of"
+                f" {former_ms} ms: they would come up to {former_ms - precision_ms} ms early; set"
+                f" timerPrecisionMs={former_ms} until they have come, or remove {self._wheel_path}"
+                " to have them early"
+            )
+        return former_ms
 
     def _read_checkpoint(self) -> TimerCheckpoint | None:
         try:

@@ -45,6 +45,9 @@ class TimerFiles(NamedTuple):
     """The last run wrote a check point when it stopped."""
     has_messages: bool = False
     """The queue of the timer's topic has some from a run before."""
+    former_precision_ms: int = 0
+    """How long a step was in the wheel that was found, where that is not ``timerPrecisionMs``; else
+    0."""
 
 
 def recover(
@@ -66,15 +69,7 @@ def recover(
     is_known = read_ms == settings.step(checkpoint.last_read_ms)
     checked_end = (checkpoint.log_end if is_known else 0) if is_active else None
     units = _Units(wheel, settings, found, read_ms, checked_end)
-    begin = found.log_begin
-    if found.has_wheel and found.checkpoint is not None:
-        units.count_from = checkpoint.log_end
-        # What was flushed last may be torn, whatever the check point says of it.
-        file_bytes = settings.log_file_bytes
-        begin = max(begin, checkpoint.log_end // file_bytes * file_bytes - file_bytes)
-    end = yield from units.read(begin)
-    if units.last is None and begin > found.log_begin:
-        end = yield from units.read(found.log_begin)
+    end = yield from _read(units, found, settings)
     yield Truncate(end)
     # Lost units come again, at positions from the end on.
     passed = [(until_ms, min(log_end, end)) for until_ms, log_end in checkpoint.passed]
@@ -106,7 +101,29 @@ def recover(
     if not found.is_clean or end < checkpoint.log_end:
         timer.doubt(commit_end=found.commit_end)
     timer.move(now_ms)
-    return Recovered(timer, units.number, _why(found, checkpoint, end, lost), units.waiting)
+    why = _why(found, checkpoint, end, lost)
+    if units.has_shorter_steps:
+        why = "its steps were shorter (timerPrecisionMs)"
+    return Recovered(timer, units.number, why, units.waiting)
+
+
+def _read(units: _Units, found: TimerFiles, settings: TimerSettings) -> Step[int]:
+    """Read the units that may not be in the wheel. Gives the end of the log."""
+    begin = end = found.log_begin
+    if found.has_wheel and found.checkpoint is not None:
+        units.count_from = found.checkpoint.log_end
+        # What was flushed last may be torn, whatever the check point says of it.
+        file_bytes = settings.log_file_bytes
+        begin = max(begin, units.count_from // file_bytes * file_bytes - file_bytes)
+    if not found.former_precision_ms:
+        end = yield from units.read(begin)
+        if units.last is None and begin > found.log_begin:
+            end = yield from units.read(found.log_begin)
+    if found.former_precision_ms or units.has_shorter_steps:
+        # Units of a longer step are no chain: all comes from the queue.
+        units.forget()
+        end = found.log_begin
+    return end
 
 
 def _queue_offset(last: TimerUnit | None) -> Step[int]:
@@ -130,6 +147,8 @@ def _why(found: TimerFiles, checkpoint: TimerCheckpoint, end: int, lost: int | N
     if found.checkpoint is None:
         is_new = end == found.log_begin and not found.has_messages
         return "" if is_new else "there is no check point"
+    if found.former_precision_ms:
+        return f"its steps had {found.former_precision_ms} ms (timerPrecisionMs)"
     if not found.has_wheel:
         return "there is no wheel, or it has another length"
     if end < checkpoint.log_end:
@@ -153,6 +172,8 @@ class _Units:
         self.last: TimerUnit | None = None
         """The last one of all."""
         self.number = 0
+        self.has_shorter_steps = False
+        """A moment is none of a step: ``timerPrecisionMs`` was less."""
         self.waiting: Counter[int] = Counter()
         self.count_from = 0
         """Position of the first unit that :attr:`waiting` has."""
@@ -182,10 +203,18 @@ class _Units:
                 return units.end
             position += self._settings.log_file_bytes
 
+    def forget(self) -> None:
+        """Empty the wheel: no unit counts."""
+        self._wheel.clear()
+        self.waiting.clear()
+        self.last = None
+
     def _take(self, position: int, unit: TimerUnit) -> None:
         self.last = unit
         self.number += 1
         moment = self._settings.step(unit.time_ms)
+        if unit.time_ms != moment:
+            self.has_shorter_steps = True
         if self._from_ms <= moment:
             from_ms = self._from_ms
         elif self._is_unread(position, moment):

@@ -137,6 +137,18 @@ class TimerWheel:
             self._changed.add(at // PAGE_BYTES)
         return min((slot.first for _, slot in lost), default=None)
 
+    def newest(self) -> Slot | None:
+        """The slot whose last unit is the newest of all; None: the wheel is empty."""
+        known = (slot for _, slot in self._known())
+        return max(known, key=lambda slot: slot.last, default=None)
+
+    def clear(self) -> None:
+        """Empty it."""
+        for index, _ in list(self._known()):
+            at = index * SLOT.size
+            self._data[at : at + SLOT.size] = bytes(SLOT.size)
+            self._changed.add(at // PAGE_BYTES)
+
     def waiting(self, now_ms: int) -> int:
         """Messages from a moment on (``getAllNum``)."""
         return sum(slot.number for slot in self._from(now_ms))
