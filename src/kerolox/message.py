@@ -397,6 +397,30 @@ def received_message(
     return message
 
 
+def parts_of(message: MessageExt) -> RecordParts | None:
+    """What makes the parts of a message that nobody has read; None: it has all of them."""
+    parts: RecordParts | None = getattr(message, "_parts", None)
+    return parts
+
+
+def give_parts(messages: Iterable[MessageExt], parts: RecordParts) -> None:
+    """Have the parts of these that nobody has read made by another one."""
+    for message in messages:
+        received: Received = message
+        received._parts = parts
+
+
+def has_properties(message: MessageExt) -> bool:
+    """Somebody has read the properties of a message, or it came with them."""
+    return message._started_ms < 0
+
+
+def queue_ids_fit(messages: Iterable[MessageExt], queue_id: int) -> bool:
+    """Whether messages that nobody has read are of a queue, by their records."""
+    wanted = queue_id.to_bytes(4, "big")
+    return all([message._kept[12:16] == wanted for message in messages])
+
+
 def note_consume_start(messages: Iterable[MessageExt], now_ms: int) -> None:
     """The listener of these begins (CONSUME_START_TIME)."""
     for message in messages:

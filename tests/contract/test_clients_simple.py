@@ -125,7 +125,7 @@ async def test_a_receive_waits_for_the_first_message(
 ):
     async with simple(our_cluster, group, topic) as consumer:
         waiting = asyncio.create_task(received(consumer, 1))
-        await until(lambda: consumer._polls)
+        await until(lambda: consumer._receiver.polls)
         await send(producer, topic, 1)
         (message,) = await waiting
         assert message.body == b"0000"
@@ -136,7 +136,7 @@ async def test_a_cancelled_receive_loses_nothing(
 ):
     async with simple(our_cluster, group, topic) as consumer:
         waiting = asyncio.create_task(consumer.receive(wait=60))
-        await until(lambda: consumer._polls)
+        await until(lambda: consumer._receiver.polls)
         waiting.cancel()
         await asyncio.gather(waiting, return_exceptions=True)
         await send(producer, topic, 1)

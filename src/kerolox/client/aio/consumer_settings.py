@@ -235,6 +235,14 @@ class SimpleConsumerSettings(ClientSettings):
     """How long ``receive`` waits when it is not told, and a broker may hold its request."""
     receive_batch_size: int = 16
     """Most messages that ``receive`` gives when it is not told, up to 32."""
+    receive_ahead: int = 0
+    """Messages that are received ahead while those before are worked on; 0: none. Their invisible
+    time runs meanwhile."""
+    held_messages_max: int = 10_000
+    """Messages that were received and are neither acknowledged nor given back, above which no
+    further ones are received until their time is over; those on their way come on top."""
+    held_mib_max: int = 256
+    """The same for MiB of their bodies."""
     from_first: bool = False
     """Where a group begins that a broker does not know: at the first message of each queue, else
     at its last one. Of a queue that is young it gets all in any case."""
@@ -247,3 +255,6 @@ class SimpleConsumerSettings(ClientSettings):
         self._check("invisible_ms", 1, INVISIBLE_MS_MAX)
         self._check("wait_ms", 0, 3_600_000)
         self._check("receive_batch_size", 1, POP_MESSAGES_MAX)
+        self._check("receive_ahead", 0, 65_535)
+        self._check("held_messages_max", 1, 65_535 * 100)
+        self._check("held_mib_max", 1, 102_400)

@@ -20,6 +20,7 @@ from kerolox.client.aio.consumer_settings import (
     PushConsumerSettings,
     SimpleConsumerSettings,
 )
+from kerolox.client.aio.consumers.popping.keeping import Keeping
 from kerolox.client.aio.network.lookups import END_OF_TIME_MS
 from kerolox.client.aio.producers.preparing import QueueSelector
 from kerolox.client.aio.producers.producer import BATCH_BYTES_MAX
@@ -732,19 +733,30 @@ class SimpleConsumer(Client):
         """Receive messages, as soon as there are some."""
 
     def __iter__(self) -> Self:
-        """All messages, one after the other, for ever."""
+        """All messages, one after the other, for ever. While brokers do not answer it waits."""
         return self
 
     def __next__(self) -> MessageExt:
         return self._portal.next(self._client.__anext__)
 
     @runs
-    def ack(self, message: MessageExt) -> None:
-        """A message is done: it does not come again."""
+    def ack(self, messages: MessageExt | Iterable[MessageExt]) -> None:
+        """A message is done, or several are: they do not come again."""
+
+    @submits
+    def submit_ack(self, messages: MessageExt | Iterable[MessageExt]) -> Future[None]:
+        """As :meth:`ack`, without waiting for it; arguments and errors are the same."""
 
     @runs
     def extend(self, message: MessageExt, invisible: Duration) -> None:
         """Keep a message for longer: its invisible time begins anew now."""
+
+    @calls
+    def keep(
+        self, messages: MessageExt | Iterable[MessageExt], *, up_to: Duration = 3600
+    ) -> Keeping:
+        """Keep messages while somebody works on them: before the invisible time of one ends, it
+        begins anew, by itself."""
 
     @runs
     def nack(self, message: MessageExt, *, after: Duration = 0) -> None:

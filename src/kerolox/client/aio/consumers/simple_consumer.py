@@ -9,71 +9,47 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import uuid
-from collections import deque
+from asyncio import Future
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, NamedTuple, Self
+from typing import TYPE_CHECKING, Self
 
 from kerolox.client.aio.client import Client
 from kerolox.client.aio.consumer_settings import SimpleConsumerSettings
+from kerolox.client.aio.consumers.popping.keeping import Keeper, Keeping
+from kerolox.client.aio.consumers.popping.pops import NoMasterError, Pops
+from kerolox.client.aio.consumers.popping.receiving import Receiver, Wish
 from kerolox.client.aio.network.instance import Member
 from kerolox.client.core.checking import checked
-from kerolox.client.core.consuming.popping import (
-    Popped,
-    ack_request,
-    batch_ack_request,
-    change_request,
-    changed_receipt,
-    invisible_milliseconds,
-    is_batchable,
-    pop_request,
-    popped_messages,
-    popped_of,
-)
+from kerolox.client.core.consuming.leases import Held
+from kerolox.client.core.consuming.popping import invisible_milliseconds
+from kerolox.client.core.consuming.process_queue import MIB
 from kerolox.client.core.consuming.subscribing import wanted
 from kerolox.client.core.delays import Duration, seconds_of
-from kerolox.client.core.failures import notify_failure
+from kerolox.client.core.failures import note_failure, notify_failure
 from kerolox.client.core.heartbeat import ConsumerFacts
 from kerolox.client.core.life import OFFSETS_SECONDS_MAX
-from kerolox.client.core.namespaces import with_namespace, without_namespace
+from kerolox.client.core.namespaces import with_namespace
 from kerolox.client.core.validate import check_consumer_group
-from kerolox.errors import (
-    ClientError,
-    ConfigError,
-    KeroloxError,
-    RequestCodeNotSupportedError,
-)
-from kerolox.message import ALL_TAGS, ConsumeFromWhere, MessageExt, MessageModel, PropertyKey
-from kerolox.protocol.codes import Perm
+from kerolox.errors import ConfigError, KeroloxError, RemotingError
+from kerolox.message import ALL_TAGS, ConsumeFromWhere, MessageExt, MessageModel
 from kerolox.protocol.pop import POP_MESSAGES_MAX
+from kerolox.text import wrong_type
 
 if TYPE_CHECKING:
     from kerolox.client.aio.network.cluster import Cluster
+    from kerolox.client.core.consuming.leases import Lease
+    from kerolox.client.core.consuming.popping import PoppedMessages
     from kerolox.filter.tags import Subscription
     from kerolox.protocol.command import RemotingCommand
     from kerolox.remoting.client import ClientConnection
 
-ACKS_OF_REQUEST_MAX = 256
-"""Acknowledgements that one request gathers."""
-
-PAUSE_SECONDS, PAUSE_SECONDS_MAX = 0.05, 1.0
-"""Between two requests to a broker that has nothing and does not hold them; the pause doubles."""
+AGAIN_SECONDS = 1.0
+"""A loop over the consumer waits so long after brokers did not answer."""
 
 _log = logging.getLogger(__name__)
 
 
-class _Place(NamedTuple):
-    """A topic at a broker."""
-
-    topic: str
-    broker_name: str
-
-
-_Visible = tuple[float, MessageExt]
-"""When others may get a message, by the event loop's clock."""
-
-
-@checked("ack")
+@checked("ack", "submit_ack")
 class SimpleConsumer(Client):
     """Receives messages of its group, each for a time.
 
@@ -111,14 +87,10 @@ class SimpleConsumer(Client):
         self.settings: SimpleConsumerSettings = settings or SimpleConsumerSettings()
         self._introduce(group, name_server, check_consumer_group)
         self._subscriptions: dict[str, Subscription] = {}
-        self._polls: dict[_Place, asyncio.Task[list[_Visible]]] = {}
-        """Requests on their way; whoever receives next takes what they bring."""
-        self._ready: deque[_Visible] = deque()
-        """Messages that came and were not returned, with the time when they are visible again."""
-        self._acks: dict[str, list[tuple[Popped, asyncio.Future[None]]]] = {}
-        """By broker name; gathered in one iteration of the event loop."""
-        self._acking: set[asyncio.Task[None]] = set()
-        self._turn = 0
+        self._held = Held(self.settings.held_messages_max, self.settings.held_mib_max * MIB)
+        self._pops: Pops = None  # type: ignore[assignment]  # until the start
+        self._receiver: Receiver = None  # type: ignore[assignment]  # until the start
+        self._keeper: Keeper = None  # type: ignore[assignment]  # until the start
 
     def subscribe(
         self, topic: str, expression: str = ALL_TAGS, expression_type: str | None = None
@@ -149,7 +121,10 @@ class SimpleConsumer(Client):
         await self._start(self._start_background)
 
     async def _start_background(self) -> None:
-        self._open()
+        cluster, settings = self._open(), self.settings
+        pops = self._pops = Pops(self.group, self._namespace, cluster)
+        self._receiver = Receiver(cluster, pops, settings, self._subscriptions, self._held)
+        self._keeper = Keeper(self._renew, settings.on_failure)
         await self._instance.ready()
         self._background.every(
             self.settings.route_poll_interval_ms, self._poll_routes, "route poll"
@@ -161,20 +136,33 @@ class SimpleConsumer(Client):
     async def _leave(self, cluster: Cluster) -> None:
         """Send what was acknowledged; give back what was not returned: it comes again at once."""
         await self._background.stop()
-        for task in self._polls.values():
-            task.cancel()
-        self._send_acks(cluster)
-        if self._acking:
-            await asyncio.wait(self._acking, timeout=OFFSETS_SECONDS_MAX)
-        left = [message for _, message in self._ready]
-        self._ready.clear()
-        for message in left:
-            try:
-                await self._change(cluster, message, 0)
-            except KeroloxError as error:
-                what = f"message {message.message_id} comes again later"
-                _log.info("%s: %s", what, error)
-                notify_failure(self.settings.on_failure, what, error)
+        await self._keeper.close()
+        for poll in self._receiver.close():
+            # A broker that others of the connection use holds it on; what it brings goes back.
+            poll.add_done_callback(self._give_back_late)
+        await self._pops.acks.close(OFFSETS_SECONDS_MAX)
+        self._pops.acks.abort()
+        try:
+            async with asyncio.timeout(OFFSETS_SECONDS_MAX):
+                await self._give_back(self._receiver.left())
+        except TimeoutError as error:
+            what = "not all messages were given back in time, they come again later"
+            note_failure(self.settings.on_failure, _log, what, error)
+
+    async def _give_back(self, messages: list[MessageExt]) -> None:
+        """Messages that nobody saw come again at once."""
+        given = (self._pops.change(each, *self._pops.leased(each), 0) for each in messages)
+        for result in await asyncio.gather(*given, return_exceptions=True):
+            if isinstance(result, KeroloxError):
+                what = "a message that nobody saw comes again later"
+                _log.info("%s: %s", what, result)
+                notify_failure(self.settings.on_failure, what, result)
+
+    def _give_back_late(self, poll: asyncio.Task[PoppedMessages]) -> None:
+        if poll.cancelled() or poll.exception() is not None:
+            return
+        if messages := poll.result().pulled.messages:
+            self._background.start(self._give_back(messages))
 
     # -- messages -------------------------------------------------------------------------------
     async def receive(
@@ -204,7 +192,8 @@ class SimpleConsumer(Client):
             BrokerError: a broker refused.
             RemotingError: no broker answers.
         """
-        cluster, settings = self._open_cluster(), self.settings
+        self._open_cluster()
+        settings = self.settings
         count = settings.receive_batch_size if max_messages is None else max_messages
         if not 1 <= count <= POP_MESSAGES_MAX:
             raise ConfigError(f"max_messages is {count}; it must be from 1 to {POP_MESSAGES_MAX}")
@@ -212,180 +201,81 @@ class SimpleConsumer(Client):
         if invisible is not None:
             invisible_ms = invisible_milliseconds(seconds_of(invisible), "invisible")
         seconds = settings.wait_ms / 1000 if wait is None else seconds_of(wait)
-        return await _Receiving(self, cluster, count, invisible_ms, seconds).messages()
+        return await self._receive(count, invisible_ms, seconds)
+
+    async def _receive(self, count: int, invisible_ms: int, seconds: float) -> list[MessageExt]:
+        deadline = asyncio.get_running_loop().time() + seconds
+        return await self._receiver.receive(Wish(count, invisible_ms, deadline))
 
     def __aiter__(self) -> Self:
-        """All messages, one after the other, for ever."""
+        """All messages, one after the other, for ever. While brokers do not answer it waits."""
         return self
 
     async def __anext__(self) -> MessageExt:
+        settings, receiver = self.settings, self._receiver
+        self._open_cluster()
         while True:
-            if found := self._take(1) or await self.receive():
-                # Those behind it are for the next call.
-                now = asyncio.get_running_loop().time()
-                left = now + self.settings.invisible_ms / 1000
-                self._ready.extendleft((left, each) for each in reversed(found[1:]))
-                return found[0]
+            message = receiver.take_one()
+            if message is not None:
+                if settings.receive_ahead:
+                    receiver.ask_ahead(self._next_wish())
+                return message
+            try:
+                await receiver.arrived(self._next_wish())
+            except (RemotingError, NoMasterError) as error:
+                what = f"receiving for group {self.group} failed, trying again"
+                note_failure(settings.on_failure, _log, what, error)
+                await asyncio.sleep(AGAIN_SECONDS)
 
-    def _take(self, count: int) -> list[MessageExt]:
-        """What came before, as far as its time is not over."""
-        now = asyncio.get_running_loop().time()
-        found: list[MessageExt] = []
-        while self._ready and len(found) < count:
-            visible_at, message = self._ready.popleft()
-            if visible_at > now:
-                found.append(message)
-        return found
-
-    async def _places(self, cluster: Cluster) -> list[_Place]:
-        """The topics and brokers to ask, from another one on each time."""
-        if not self._subscriptions:
-            raise ConfigError("no topic is subscribed; call subscribe before receive")
-        places: list[_Place] = []
-        for topic in self._subscriptions:
-            route = await cluster.route(topic)
-            readable = (each.broker_name for each in route.queues if each.perm & Perm.READ)
-            places += [_Place(topic, name) for name in dict.fromkeys(readable)]
-        if not places:
-            raise ClientError(f"no broker lets {', '.join(self._subscriptions)} be read")
-        self._turn += 1
-        at = self._turn % len(places)
-        return places[at:] + places[:at]
-
-    async def _pop(
-        self, cluster: Cluster, place: _Place, count: int, invisible_ms: int, seconds: float
-    ) -> list[_Visible]:
-        """Messages of one topic at one broker, with the time when others may get them."""
-        subscription = self._subscriptions[place.topic]
-        address = await self._address(cluster, place)
-        request = pop_request(
-            self.group,
-            subscription,
-            max_messages=count,
-            invisible_ms=invisible_ms,
-            poll_ms=round(seconds * 1000),
-            from_first=self.settings.from_first,
-            is_ordered=self.settings.is_ordered,
-            attempt_id=uuid.uuid4().hex if self.settings.is_ordered else None,
-        )
-        response = await cluster.remoting.invoke(
-            address, request, timeout_seconds=seconds + cluster.timeout_seconds
-        )
-        visible_at = asyncio.get_running_loop().time() + invisible_ms / 1000
-        messages = popped_messages(
-            response, subscription, broker_name=place.broker_name, address=address
-        )
-        wanted_ones = [each for each in messages if self._is_wanted(cluster, each, subscription)]
-        return [(visible_at, each) for each in wanted_ones]
-
-    def _is_wanted(self, cluster: Cluster, message: MessageExt, subscription: Subscription) -> bool:
-        """A broker compares hashes of tags; a message that has the hash alone is done."""
-        tags = subscription.tags
-        if tags and message.properties.get(PropertyKey.TAGS, "") not in tags:
-            self._gather_ack(cluster, popped_of(message, subscription.topic))
-            return False
-        if self._namespace:
-            message.topic = without_namespace(self._namespace, message.topic)
-        return True
-
-    async def _address(self, cluster: Cluster, place: _Place) -> str:
-        address = cluster.master_address(place.broker_name)
-        if address is None:
-            await cluster.refresh(place.topic)
-            address = cluster.master_address(place.broker_name)
-        if address is None:
-            raise ClientError(f"broker {place.broker_name} has no master now, which serves pops")
-        return address
+    def _next_wish(self) -> Wish:
+        settings = self.settings
+        deadline = asyncio.get_running_loop().time() + settings.wait_ms / 1000
+        return Wish(settings.receive_batch_size, settings.invisible_ms, deadline)
 
     # -- what becomes of them -------------------------------------------------------------------
-    async def ack(self, message: MessageExt) -> None:
-        """A message is done: it does not come again.
+    async def ack(self, messages: MessageExt | Iterable[MessageExt]) -> None:
+        """A message is done, or several are: they do not come again.
 
         Those of many callers at once travel in one request for each broker. One whose
         time was over, and that came again, is not done by it: the later delivery counts.
 
         Args:
-            message: one that was received here, or by another member of the group.
+            messages: one that was received here, or by another member of the group; or several.
 
         Raises:
-            ConfigError: it was not received by a simple consumer.
-            BrokerError: the broker refused.
+            ConfigError: one was not received by a simple consumer.
+            BrokerError: a broker refused.
             RemotingError: no answer.
         """
-        cluster = self._open_cluster()
-        topic = with_namespace(self._namespace, message.topic)
-        await asyncio.shield(self._gather_ack(cluster, popped_of(message, topic)))
+        await self.submit_ack(messages)
 
-    def _gather_ack(self, cluster: Cluster, popped: Popped) -> asyncio.Future[None]:
-        loop = asyncio.get_running_loop()
-        if not self._acks:
-            loop.call_soon(self._send_acks, cluster)
-        future: asyncio.Future[None] = loop.create_future()
-        # Whoever waited may be gone, or nobody did.
-        future.add_done_callback(lambda done: done.cancelled() or done.exception())
-        self._acks.setdefault(popped.receipt.broker_name, []).append((popped, future))
-        return future
+    def submit_ack(self, messages: MessageExt | Iterable[MessageExt]) -> Future[None]:
+        """As :meth:`ack`, without waiting for it; arguments and errors are the same.
 
-    def _send_acks(self, cluster: Cluster) -> None:
-        gathered, self._acks = self._acks, {}
-        for broker_name, acks in gathered.items():
-            together = [each for each in acks if is_batchable(each[0])]
-            for start in range(0, len(together), ACKS_OF_REQUEST_MAX):
-                batch = together[start : start + ACKS_OF_REQUEST_MAX]
-                self._begin_acks(cluster, broker_name, batch)
-            for each in acks:
-                if not is_batchable(each[0]):
-                    self._begin_acks(cluster, broker_name, [each])
+        Returns:
+            A future that ends when the brokers know; nobody has to wait for it.
+        """
+        self._open_cluster()
+        some = [messages] if isinstance(messages, MessageExt) else _listed(messages)
+        leased, held, renewing = self._pops.leased, self._held, self._keeper.renewing
+        done = [leased(message) for message in some]
+        for lease, offset in done:
+            held.remove(lease, offset)
+        self._receiver.has_room()
+        if renewing and any(id(message) in renewing for message in some):
+            return asyncio.ensure_future(self._ack_renewed(some))
+        return self._pops.acks.add(done)
 
-    def _begin_acks(
-        self,
-        cluster: Cluster,
-        broker_name: str,
-        acks: list[tuple[Popped, asyncio.Future[None]]],
-    ) -> None:
-        task = asyncio.ensure_future(self._acked(cluster, broker_name, acks))
-        self._acking.add(task)
-        task.add_done_callback(self._acking.discard)
+    async def _ack_renewed(self, messages: list[MessageExt]) -> None:
+        """Acknowledge by the receipts that come with renewals that are on their way."""
+        for message in messages:
+            await self._renewed(message)
+        await self._pops.acks.add(self._pops.leased(message) for message in messages)
 
-    async def _acked(
-        self,
-        cluster: Cluster,
-        broker_name: str,
-        acks: list[tuple[Popped, asyncio.Future[None]]],
-    ) -> None:
-        """Acknowledge messages of a broker, in one request if that knows how."""
-        try:
-            address = await self._address(cluster, _Place(acks[0][0].topic, broker_name))
-            popped = [each for each, _ in acks]
-            if len(acks) > 1:
-                try:
-                    await self._invoke(cluster, address, batch_ack_request(self.group, popped))
-                except RequestCodeNotSupportedError:
-                    # A broker of before RocketMQ 5.1.
-                    for each in popped:
-                        await self._invoke(cluster, address, ack_request(self.group, each))
-            else:
-                await self._invoke(cluster, address, ack_request(self.group, popped[0]))
-        except asyncio.CancelledError:
-            for _, future in acks:
-                future.cancel()
-            raise
-        except Exception as error:
-            for _, future in acks:
-                if not future.done():
-                    future.set_exception(error)
-            return
-        for _, future in acks:
-            if not future.done():
-                future.set_result(None)
-
-    @staticmethod
-    async def _invoke(cluster: Cluster, address: str, request: RemotingCommand) -> RemotingCommand:
-        response = await cluster.remoting.invoke(
-            address, request, timeout_seconds=cluster.timeout_seconds
-        )
-        response.raise_for_code(address)
-        return response
+    async def _renewed(self, message: MessageExt) -> None:
+        """A renewal of its lease is not on its way any more."""
+        if renewing := self._keeper.renewing.get(id(message)):
+            await asyncio.wait([renewing])
 
     async def extend(self, message: MessageExt, invisible: Duration) -> None:
         """Keep a message for longer: its invisible time begins anew now.
@@ -400,7 +290,58 @@ class SimpleConsumer(Client):
             RemotingError: no answer.
         """
         milliseconds = invisible_milliseconds(seconds_of(invisible), "invisible")
-        await self._change(self._open_cluster(), message, milliseconds)
+        self._open_cluster()
+        await self._renewed(message)
+        await self._renew(message, *self._pops.leased(message), milliseconds)
+
+    def keep(
+        self, messages: MessageExt | Iterable[MessageExt], *, up_to: Duration = 3600
+    ) -> Keeping:
+        """Keep messages while somebody works on them: before the invisible time of one ends, it
+        begins anew, by itself.
+
+        It ends with ``ack`` and ``nack`` of a message, with the block, however that ends, with the
+        consumer, and after ``up_to``::
+
+            with consumer.keep(message, up_to=timedelta(minutes=30)):
+                await work(message)
+                await consumer.ack(message)
+
+        Args:
+            messages: one that was received and is not done, or several.
+            up_to: seconds or a ``timedelta``, from now on.
+
+        Returns:
+            What ends it; its ``lost`` names messages that others may get all the same.
+
+        Raises:
+            ConfigError: one was not received by a pop, or the time is out of range.
+        """
+        self._open_cluster()
+        seconds = invisible_milliseconds(seconds_of(up_to), "up_to") / 1000
+        some = [messages] if isinstance(messages, MessageExt) else _listed(messages)
+        leases = []
+        for message in some:
+            lease, offset = self._pops.leased(message)
+            lease.out.setdefault(offset, message)
+            leases.append((lease, (offset,)))
+        keeping = Keeping()
+        self._keeper.keep(leases, asyncio.get_running_loop().time() + seconds, keeping)
+        return keeping
+
+    async def _renew(
+        self, message: MessageExt, lease: Lease, offset: int, milliseconds: int
+    ) -> Lease:
+        """Have the time of a message begin anew; it is out of the new lease then, if it still was
+        out of the old one."""
+        new = await self._pops.change(message, lease, offset, milliseconds)
+        if lease.out.get(offset) is message:
+            was_held = self._held.remove(lease, offset) is not None
+            lease.out.pop(offset, None)
+            new.out[offset] = message
+            if was_held:
+                self._held.add([new], asyncio.get_running_loop().time())
+        return new
 
     async def nack(self, message: MessageExt, *, after: Duration = 0) -> None:
         """A message is not done: it comes again, to any member, with one more of
@@ -414,19 +355,14 @@ class SimpleConsumer(Client):
             BrokerError: as :meth:`extend`.
         """
         milliseconds = invisible_milliseconds(seconds_of(after), "after", least=0)
-        await self._change(self._open_cluster(), message, milliseconds)
-
-    async def _change(self, cluster: Cluster, message: MessageExt, milliseconds: int) -> None:
-        topic = with_namespace(self._namespace, message.topic)
-        popped = popped_of(message, topic)
-        address = await self._address(cluster, _Place(topic, popped.receipt.broker_name))
-        response = await cluster.remoting.invoke(
-            address,
-            change_request(self.group, popped, milliseconds),
-            timeout_seconds=cluster.timeout_seconds,
-        )
-        text = changed_receipt(response, popped, address)
-        message.properties[PropertyKey.POP_RECEIPT] = text
+        self._open_cluster()
+        lease, offset = self._pops.leased(message)
+        self._held.remove(lease, offset)
+        self._receiver.has_room()
+        if id(message) in self._keeper.renewing:
+            await self._renewed(message)
+            lease, offset = self._pops.leased(message)
+        await self._pops.change(message, lease, offset, milliseconds)
 
     # -- as a client ----------------------------------------------------------------------------
     def _member(self) -> Member:
@@ -449,82 +385,12 @@ class SimpleConsumer(Client):
         return command.not_supported()
 
 
-class _Receiving:
-    """One call of ``receive``."""
-
-    def __init__(
-        self,
-        consumer: SimpleConsumer,
-        cluster: Cluster,
-        count: int,
-        invisible_ms: int,
-        seconds: float,
-    ) -> None:
-        self._consumer = consumer
-        self._cluster = cluster
-        self._count = count
-        self._invisible_ms = invisible_ms
-        self._loop = asyncio.get_running_loop()
-        self._deadline = self._loop.time() + seconds
-        self._own: set[asyncio.Task[list[_Visible]]] = set()
-        self._failures: dict[_Place, BaseException] = {}
-        self._pause = PAUSE_SECONDS
-
-    async def messages(self) -> list[MessageExt]:
-        """The first messages that come; none in time."""
-        polls = self._consumer._polls
-        while True:
-            if found := self._consumer._take(self._count):
-                return found
-            begun = self._loop.time()
-            if not self._own or begun < self._deadline:
-                await self._ask(max(self._deadline - begun, 0.0))
-            left = self._deadline - self._loop.time()
-            if not polls or (left <= 0 and self._own.isdisjoint(polls.values())):
-                return self._none()
-            done, _ = await asyncio.wait(
-                polls.values(),
-                timeout=max(left, 0.0) + self._cluster.timeout_seconds,
-                return_when=asyncio.FIRST_COMPLETED,
-            )
-            if not done:
-                return self._none()
-            self._gather(done)
-            now = self._loop.time()
-            if not self._consumer._ready and now - begun < PAUSE_SECONDS and now < self._deadline:
-                # A broker that is busy, or that holds no pops, answers at once.
-                await asyncio.sleep(min(self._pause, self._deadline - now))
-                self._pause = min(2 * self._pause, PAUSE_SECONDS_MAX)
-
-    async def _ask(self, seconds: float) -> None:
-        """Have a request on its way to each broker that did not fail."""
-        consumer = self._consumer
-        for place in await consumer._places(self._cluster):
-            if place not in consumer._polls and place not in self._failures:
-                pop = consumer._pop(self._cluster, place, self._count, self._invisible_ms, seconds)
-                task = consumer._polls[place] = asyncio.ensure_future(pop)
-                self._own.add(task)
-
-    def _gather(self, done: Iterable[asyncio.Task[list[_Visible]]]) -> None:
-        polls = self._consumer._polls
-        for task in done:
-            place = next((each for each, known in polls.items() if known is task), None)
-            if place is None:
-                continue
-            del polls[place]
-            if task.cancelled():
-                continue
-            error = task.exception()
-            if error is None:
-                self._consumer._ready.extend(task.result())
-            elif task in self._own:
-                self._failures[place] = error
-
-    def _none(self) -> list[MessageExt]:
-        """Nothing came: because there is nothing, or, which is an error, since no broker answered
-        well.
-        """
-        failed = next(iter(self._failures.values()), None)
-        if failed is not None and len(self._failures) >= len(self._own):
-            raise failed
-        return []
+def _listed(messages: Iterable[MessageExt]) -> list[MessageExt]:
+    try:
+        some = list(messages)
+    except TypeError:
+        raise ConfigError(f"messages {wrong_type(messages, 'MessageExt')}; or a list") from None
+    for each in some:
+        if not isinstance(each, MessageExt):
+            raise ConfigError(f"messages has one that {wrong_type(each, 'MessageExt')}")
+    return some

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
-from kerolox.codec.pulling import decode_messages
+from kerolox.client.core.consuming.leases import Lease, PopTimes, lease_of
+from kerolox.client.core.delays import DELAYS_SECONDS
+from kerolox.codec.pulling import Pulled, decode_pulled, message_codec
 from kerolox.errors import BrokerError, ClientError, ConfigError, RemoteProtocolError
-from kerolox.message import PropertyKey
-from kerolox.protocol.codes import BATCH_ITEMS_MAX, RequestCode, ResponseCode
+from kerolox.message import PropertyKey, give_parts, has_properties, parts_of, queue_ids_fit
+from kerolox.protocol.codes import RequestCode, ResponseCode
 from kerolox.protocol.command import RemotingCommand
 from kerolox.protocol.headers import (
     AckMessageHeader,
@@ -23,17 +25,20 @@ from kerolox.protocol.pop import (
     BatchAck,
     BatchAckBody,
     PopInitMode,
-    PopReceipt,
+    PoppedBatch,
     PopTextError,
     TopicKind,
     batches_from_texts,
 )
+from kerolox.protocol.routing.allocation import ALL_QUEUES
 
 if TYPE_CHECKING:
+    from kerolox.client.core.consuming.outcome import Outcome
     from kerolox.filter.tags import Subscription
     from kerolox.message import MessageExt
 
-ALL_QUEUES = -1
+OFFSETS_SHOWN = 8
+"""Offsets that an error names."""
 
 _EMPTY = (ResponseCode.POLLING_TIMEOUT, ResponseCode.POLLING_FULL, ResponseCode.PULL_NOT_FOUND)
 """Answers of a broker that has no message now."""
@@ -43,6 +48,11 @@ NO_POPS = (
     "LitePullConsumer there"
 )
 """What to do where a broker is too old."""
+
+
+class NoPopsError(ClientError):
+    """A broker serves no pops."""
+
 
 _RETRY: dict[TopicKind, Literal["0", "1", "2"]] = {
     TopicKind.NORMAL: "0",
@@ -59,10 +69,11 @@ def pop_request(
     invisible_ms: int,
     poll_ms: int,
     from_first: bool,
-    is_ordered: bool,
+    is_ordered: bool = False,
     attempt_id: str | None = None,
+    queue_id: int = ALL_QUEUES,
 ) -> RemotingCommand:
-    """A pop of all queues of a topic at one broker.
+    """A pop of a topic at one broker.
 
     Args:
         group: consumer group.
@@ -73,11 +84,12 @@ def pop_request(
         from_first: where a new group begins.
         is_ordered: the queue of a message is blocked until the message is done.
         attempt_id: of an ordered pop: the same as of the one before, whose answer was lost.
+        queue_id: of one queue; -1: of all.
     """
     header = PopMessageHeader(
         consumer_group=group,
         topic=subscription.topic,
-        queue_id=ALL_QUEUES,
+        queue_id=queue_id,
         max_msg_nums=max_messages,
         invisible_time=invisible_ms,
         poll_time=poll_ms,
@@ -90,18 +102,31 @@ def pop_request(
     return RemotingCommand.request(RequestCode.POP_MESSAGE, header.encode())
 
 
+class PoppedMessages(NamedTuple):
+    """What an answer to a pop brought."""
+
+    pulled: Pulled
+    leases: list[Lease]
+    """Of each queue; all messages are out."""
+
+
+NOTHING = PoppedMessages(Pulled([], 0, True, True), [])
+
+
 def popped_messages(
-    response: RemotingCommand, subscription: Subscription, *, broker_name: str, address: str
-) -> list[MessageExt]:
-    """The messages of an answer, each with its receipt in the property ``POP_CK``. ClientError: the
-    broker serves no pops. RemoteProtocolError: the answer contradicts itself.
+    response: RemotingCommand,
+    subscription: Subscription,
+    *,
+    broker_name: str,
+    address: str,
+    now: float,
+) -> PoppedMessages:
+    """The messages of an answer, under their leases. ``now``: by the event loop's clock.
+    NoPopsError: the broker serves no pops. RemoteProtocolError: the answer contradicts itself.
     """
     if response.code in _EMPTY:
-        return []
-    if response.code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED:
-        raise ClientError(f"{address}: {NO_POPS}")
-    if response.code != ResponseCode.SUCCESS:
-        raise BrokerError.from_response(response.code, response.remark, address)
+        return NOTHING
+    _check(response, address)
     try:
         answer = PopMessageAnswer.decode(response.ext_fields)
         batches = batches_from_texts(
@@ -109,150 +134,172 @@ def popped_messages(
         )
     except (HeaderFieldError, PopTextError) as error:
         raise RemoteProtocolError(f"the answer of {address} to a pop: {error}") from None
-    messages = decode_messages(response.body, broker_name=broker_name)
-    places = [(batch, offset) for batch in batches for offset in batch.offsets]
-    if len(places) != len(messages):
-        raise RemoteProtocolError(
-            f"the answer of {address} to a pop has {len(messages)} messages and names {len(places)}"
-        )
-    for message, (batch, offset) in zip(messages, places, strict=True):
-        if (message.queue_id, message.queue_offset) != (batch.queue_id, offset):
+    times = PopTimes(
+        answer.pop_time,
+        answer.invisible_time,
+        answer.revive_qid,
+        now + answer.invisible_time / 1000,
+    )
+    pulled = decode_pulled(response.body, 0, broker_name, (), None, message_codec())
+    messages, at, leases = pulled.messages, 0, []
+    for batch in batches:
+        offsets, start = list(batch.offsets), at
+        at += len(offsets)
+        own = messages[start:at]
+        if [message.queue_offset for message in own] != offsets or not queue_ids_fit(
+            own, batch.queue_id
+        ):
             raise RemoteProtocolError(
-                f"the answer of {address} to a pop names message {offset} of queue "
-                f"{batch.queue_id}, and has {message.queue_offset} of {message.queue_id} there"
+                f"the answer of {address} to a pop names messages {_listed(offsets)} of queue "
+                f"{batch.queue_id}, and has others there"
             )
-        message.topic = subscription.topic
-        if batch.times_consumed is not None:
-            times = batch.times_by_offset.get(offset, batch.times_consumed)
-            message.reconsume_times = max(message.reconsume_times, times)
-        message.properties[PropertyKey.POP_RECEIPT] = PopReceipt(
-            start_offset=batch.start_offset,
-            pop_time=answer.pop_time,
-            invisible_time=answer.invisible_time,
-            revive_queue_id=answer.revive_qid,
-            kind=batch.kind,
-            broker_name=broker_name,
-            queue_id=batch.queue_id,
-            queue_offset=offset,
-        ).text
-    return messages
+        lease = _lease(batch, subscription.topic, broker_name, times)
+        lease.out = dict(zip(offsets, own, strict=True))
+        give_parts(own, lease)
+        for message in own:
+            message.topic = subscription.topic
+        leases.append(lease)
+    if at != len(messages):
+        raise RemoteProtocolError(
+            f"the answer of {address} to a pop has {len(messages)} messages and names {at}"
+        )
+    return PoppedMessages(pulled, leases)
 
 
-class Popped(NamedTuple):
-    """What an acknowledgement says of a message."""
-
-    topic: str
-    """As brokers know it; not that of retries."""
-    receipt: PopReceipt
-
-    def real_topic(self, group: str) -> str:
-        """The queue's own topic."""
-        return self.receipt.kind.topic(self.topic, group)
+def _lease(batch: PoppedBatch, topic: str, broker_name: str, times: PopTimes) -> Lease:
+    counts = None
+    if (least := batch.times_consumed) is not None:
+        counts = {each: batch.times_by_offset.get(each, least) for each in batch.offsets}
+    return Lease(topic, batch.kind, broker_name, batch.queue_id, batch.start_offset, times, counts)
 
 
-def popped_of(message: MessageExt, topic: str) -> Popped:
-    """The receipt of a message; ConfigError: it has none: it was not received by a pop."""
-    text = message.properties.get(PropertyKey.POP_RECEIPT)
-    if text is None:
-        raise ConfigError(f"a message of {topic} has no receipt: it was not popped")
+def _listed(offsets: list[int]) -> str:
+    shown = ", ".join(map(str, offsets[:OFFSETS_SHOWN]))
+    return f"{shown}, ..." if len(offsets) > OFFSETS_SHOWN else shown
+
+
+def _check(response: RemotingCommand, address: str) -> None:
+    if response.code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED:
+        raise NoPopsError(f"{address}: {NO_POPS}")
+    if response.code != ResponseCode.SUCCESS:
+        raise BrokerError.from_response(response.code, response.remark, address)
+
+
+def unwanted(messages: list[MessageExt], tags: Collection[str]) -> list[MessageExt]:
+    """Those without one of the tags: a broker compares hashes of tags."""
+    return [each for each in messages if each.properties.get(PropertyKey.TAGS, "") not in tags]
+
+
+def leased(message: MessageExt, topic: str) -> tuple[Lease, int]:
+    """The lease of a message, and its offset there; ``topic``: as brokers know it. ConfigError: it
+    has no receipt, so it was not received by a pop.
+    """
     try:
-        receipt = PopReceipt.parse(text)
+        return lease_of(message, topic)
+    except KeyError:
+        raise ConfigError(f"a message of {topic} has no receipt: it was not popped") from None
     except PopTextError as error:
         raise ConfigError(f"a message of {topic}: {error}") from None
-    return Popped(topic, receipt)
 
 
-def batch_ack_request(group: str, popped: Sequence[Popped]) -> RemotingCommand:
-    """Acknowledge messages of one broker together; those that :func:`is_batchable` allows."""
-    body = BatchAckBody(acks=_gathered(group, popped), broker_name=popped[0].receipt.broker_name)
-    return RemotingCommand.request(RequestCode.BATCH_ACK_MESSAGE, None, body=body.encode())
+# -- what becomes of messages ----------------------------------------------------------------------
+Done = tuple[Lease, list[int]]
+"""Messages of a lease that are done, by offset."""
 
 
-def is_batchable(popped: Popped) -> bool:
-    """Whether a batch of acknowledgements can name a message: it is near the start of its pop."""
-    receipt = popped.receipt
-    return 0 <= receipt.queue_offset - receipt.start_offset < BATCH_ITEMS_MAX
-
-
-def ack_request(group: str, popped: Popped) -> RemotingCommand:
+def ack_request(group: str, lease: Lease, offset: int) -> RemotingCommand:
     """Acknowledge a message."""
-    receipt = popped.receipt
     header = AckMessageHeader(
         consumer_group=group,
-        topic=popped.real_topic(group),
-        queue_id=receipt.queue_id,
-        extra_info=receipt.text,
-        offset=receipt.queue_offset,
+        topic=lease.real_topic(group),
+        queue_id=lease.queue_id,
+        extra_info=lease.receipt(offset).text,
+        offset=offset,
     )
     return RemotingCommand.request(RequestCode.ACK_MESSAGE, header.encode())
 
 
-def _gathered(group: str, popped: Iterable[Popped]) -> list[BatchAck]:
-    """By pop and queue."""
-    found: dict[tuple[object, ...], list[Popped]] = {}
-    for each in popped:
-        receipt = each.receipt
-        place = each.topic, receipt.kind, receipt.queue_id
-        of_pop = receipt.start_offset, receipt.pop_time, receipt.revive_queue_id
-        found.setdefault((place, of_pop), []).append(each)
-    acks = []
-    for members in found.values():
-        topic, first = members[0]
-        offsets = [each.receipt.queue_offset for each in members]
-        acks.append(
-            BatchAck(
-                # A broker of RocketMQ finds the pop by its start.
-                b=BatchAck.bits(first.start_offset, offsets),
-                c=group,
-                it=first.invisible_time,
-                pt=first.pop_time,
-                q=first.queue_id,
-                r=_RETRY[first.kind],
-                rq=first.revive_queue_id,
-                so=first.start_offset,
-                t=topic,
-            )
-        )
-    return acks
+def batch_ack_request(group: str, done: Sequence[Done]) -> RemotingCommand:
+    """Acknowledge messages of one broker together; those that ``Lease.can_be_batched`` allows."""
+    offsets: dict[Lease, list[int]] = {}
+    for lease, some in done:
+        # A new list each: the callers' stay as they are.
+        offsets[lease] = offsets[lease] + some if lease in offsets else some
+    acks = [_batch_ack(group, lease, some) for lease, some in offsets.items()]
+    body = BatchAckBody(acks=acks, broker_name=done[0][0].broker_name)
+    return RemotingCommand.request(RequestCode.BATCH_ACK_MESSAGE, None, body=body.encode())
 
 
-def change_request(group: str, popped: Popped, invisible_ms: int) -> RemotingCommand:
+def _batch_ack(group: str, lease: Lease, offsets: list[int]) -> BatchAck:
+    times = lease.times
+    return BatchAck(
+        # A broker of RocketMQ finds the pop by its start.
+        b=BatchAck.bits(lease.start_offset, offsets),
+        c=group,
+        it=times.invisible_ms,
+        pt=times.pop_time,
+        q=lease.queue_id,
+        r=_RETRY[lease.kind],
+        rq=times.revive_queue_id,
+        so=lease.start_offset,
+        t=lease.topic,
+    )
+
+
+def change_request(group: str, lease: Lease, offset: int, invisible_ms: int) -> RemotingCommand:
     """Let the invisible time of a message begin anew; 0: it comes again at once."""
-    receipt = popped.receipt
     header = ChangeInvisibleTimeHeader(
         consumer_group=group,
-        topic=popped.real_topic(group),
-        queue_id=receipt.queue_id,
-        extra_info=receipt.text,
-        offset=receipt.queue_offset,
+        topic=lease.real_topic(group),
+        queue_id=lease.queue_id,
+        extra_info=lease.receipt(offset).text,
+        offset=offset,
         invisible_time=invisible_ms,
     )
     return RemotingCommand.request(RequestCode.CHANGE_MESSAGE_INVISIBLETIME, header.encode())
 
 
-def changed_receipt(response: RemotingCommand, popped: Popped, address: str) -> str:
-    """The receipt from then on. BrokerError: the broker refused; code 208: the message is done, or
-    came again. RemoteProtocolError: its answer is malformed.
+def changed_lease(
+    response: RemotingCommand, message: MessageExt, lease: Lease, address: str, now: float
+) -> Lease:
+    """The lease of a message from then on, which it has now. ``now``: by the event loop's clock.
+    BrokerError: the broker refused; code 208: the message is done, or came again.
+    RemoteProtocolError: its answer is malformed.
     """
-    if response.code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED:
-        raise ClientError(f"{address}: {NO_POPS}")
-    if response.code != ResponseCode.SUCCESS:
-        raise BrokerError.from_response(response.code, response.remark, address)
+    _check(response, address)
     try:
         answer = ChangeInvisibleTimeAnswer.decode(response.ext_fields)
     except HeaderFieldError as error:
         raise RemoteProtocolError(f"the answer of {address} to a change: {error}") from None
-    old = popped.receipt
-    return PopReceipt(
-        start_offset=old.start_offset,
-        pop_time=answer.pop_time,
-        invisible_time=answer.invisible_time,
-        revive_queue_id=answer.revive_qid,
-        kind=old.kind,
-        broker_name=old.broker_name,
-        queue_id=old.queue_id,
-        queue_offset=old.queue_offset,
-    ).text
+    ends_at = now + answer.invisible_time / 1000
+    new = lease.anew(PopTimes(answer.pop_time, answer.invisible_time, answer.revive_qid, ends_at))
+    if parts_of(message) is not None:
+        # Whoever reads its properties for the first time finds the new receipt there.
+        give_parts([message], new)
+    if has_properties(message):
+        text = new.receipt(message.queue_offset).text
+        message.properties[PropertyKey.POP_RECEIPT] = text
+    return new
+
+
+POP_DELAYS_SECONDS = (10, 30, *range(60, 601, 60), 1200, 1800, 3600, 7200)
+"""After how long a message that failed comes again, by the tries before (``popDelayLevel``)."""
+
+
+def retry_seconds(reconsume_times: int, outcome: Outcome, delay_level: int) -> float:
+    """How long a message that a listener of a push consumer failed for stays away.
+
+    Args:
+        reconsume_times: how often it came before.
+        outcome: what the listener said.
+        delay_level: what the settings say (``delay_level_when_next_consume``); 0: nothing.
+    """
+    if outcome.delay_seconds is not None:
+        return outcome.delay_seconds
+    level = delay_level if outcome.delay_level is None else outcome.delay_level
+    if level > 0:
+        return DELAYS_SECONDS[min(level, len(DELAYS_SECONDS)) - 1]
+    return POP_DELAYS_SECONDS[min(reconsume_times, len(POP_DELAYS_SECONDS) - 1)]
 
 
 def invisible_milliseconds(seconds: float, name: str, *, least: int = 1) -> int:

@@ -1,0 +1,1 @@
+"""Messages that are popped: requests, acknowledgements, leases that are kept."""
