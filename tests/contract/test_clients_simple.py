@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 import uuid
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
@@ -239,6 +240,26 @@ async def test_a_blocking_one_receives_and_acknowledges(
         return sorted(got)
 
     assert await asyncio.to_thread(work) == sent
+
+
+@pytest.mark.parametrize("by_ms", [3_600_000, -3_600_000])
+async def test_leases_are_kept_while_the_wall_clock_is_set(
+    our_cluster: Cluster,
+    producer: Producer,
+    topic: str,
+    group: str,
+    by_ms: int,
+    monkeypatch: pytest.MonkeyPatch,
+):
+    await send(producer, topic, 2)
+    async with simple(our_cluster, group, topic, invisible_ms=600) as consumer:
+        got = await received(consumer, 2)
+        with consumer.keep(got):
+            now_ns = time.time_ns
+            monkeypatch.setattr(time, "time_ns", lambda: now_ns() + by_ms * 1_000_000)
+            assert await consumer.receive(wait=1.2) == []
+            await consumer.ack(got)
+        assert await consumer.receive(wait=0) == []
 
 
 async def test_wrong_arguments_are_named(our_cluster: Cluster, group: str):
