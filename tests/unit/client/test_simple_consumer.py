@@ -177,7 +177,7 @@ async def test_no_more_is_received_than_may_be_held(
         held = await received(consumer, 5)
         assert await consumer.receive(wait=0.05) == []
         waiting = asyncio.create_task(consumer.receive(4, wait=20))
-        await until(lambda: consumer._receiver._without_room)
+        await until(lambda: consumer._receiver._without_capacity)
         await consumer.ack(held[:2])
         more = await waiting
         assert len(more) == 2

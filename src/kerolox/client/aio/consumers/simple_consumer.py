@@ -17,7 +17,7 @@ from kerolox.client.aio.client import Client
 from kerolox.client.aio.consumer_settings import SimpleConsumerSettings
 from kerolox.client.aio.consumers.popping.keeping import Keeper, Keeping
 from kerolox.client.aio.consumers.popping.pops import NoMasterError, Pops
-from kerolox.client.aio.consumers.popping.receiving import Receiver, Wish
+from kerolox.client.aio.consumers.popping.receiving import ReceiveLimits, Receiver
 from kerolox.client.aio.network.instance import Member
 from kerolox.client.core.checking import checked
 from kerolox.client.core.consuming.leases import Held
@@ -205,7 +205,7 @@ class SimpleConsumer(Client):
 
     async def _receive(self, count: int, invisible_ms: int, seconds: float) -> list[MessageExt]:
         deadline = asyncio.get_running_loop().time() + seconds
-        return await self._receiver.receive(Wish(count, invisible_ms, deadline))
+        return await self._receiver.receive(ReceiveLimits(count, invisible_ms, deadline))
 
     def __aiter__(self) -> Self:
         """All messages, one after the other, for ever. While brokers do not answer it waits."""
@@ -218,19 +218,19 @@ class SimpleConsumer(Client):
             message = receiver.take_one()
             if message is not None:
                 if settings.receive_ahead:
-                    receiver.ask_ahead(self._next_wish())
+                    receiver.ask_ahead(self._next_limits())
                 return message
             try:
-                await receiver.arrived(self._next_wish())
+                await receiver.arrived(self._next_limits())
             except (RemotingError, NoMasterError) as error:
                 what = f"receiving for group {self.group} failed, trying again"
                 note_failure(settings.on_failure, _log, what, error)
                 await asyncio.sleep(AGAIN_SECONDS)
 
-    def _next_wish(self) -> Wish:
+    def _next_limits(self) -> ReceiveLimits:
         settings = self.settings
         deadline = asyncio.get_running_loop().time() + settings.wait_ms / 1000
-        return Wish(settings.receive_batch_size, settings.invisible_ms, deadline)
+        return ReceiveLimits(settings.receive_batch_size, settings.invisible_ms, deadline)
 
     # -- what becomes of them -------------------------------------------------------------------
     async def ack(self, messages: MessageExt | Iterable[MessageExt]) -> None:
@@ -261,7 +261,7 @@ class SimpleConsumer(Client):
         done = [leased(message) for message in some]
         for lease, offset in done:
             held.remove(lease, offset)
-        self._receiver.has_room()
+        self._receiver.capacity_freed()
         if renewing and any(id(message) in renewing for message in some):
             return asyncio.ensure_future(self._ack_renewed(some))
         return self._pops.acks.add(done)
@@ -358,7 +358,7 @@ class SimpleConsumer(Client):
         self._open_cluster()
         lease, offset = self._pops.leased(message)
         self._held.remove(lease, offset)
-        self._receiver.has_room()
+        self._receiver.capacity_freed()
         if id(message) in self._keeper.renewing:
             await self._renewed(message)
             lease, offset = self._pops.leased(message)

@@ -198,7 +198,7 @@ class Held:
                 self.body_bytes = 0
         return message
 
-    def room(self, now: float) -> int:
+    def capacity(self, now: float) -> int:
         """How many more messages may be received now; 0: none."""
         left = self._left()
         if not left:

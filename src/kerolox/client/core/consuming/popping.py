@@ -61,15 +61,25 @@ _RETRY: dict[TopicKind, Literal["0", "1", "2"]] = {
 }
 
 
+class PopTerms(NamedTuple):
+    """What a pop asks for, beside its topic."""
+
+    max_messages: int
+    """Up to 32."""
+    invisible_ms: int
+    """How long nobody else gets them."""
+    from_first: bool
+    """Where a new group begins."""
+    is_ordered: bool = False
+    """The queue of a message is blocked until the message is done."""
+
+
 def pop_request(
     group: str,
     subscription: Subscription,
+    terms: PopTerms,
     *,
-    max_messages: int,
-    invisible_ms: int,
     poll_ms: int,
-    from_first: bool,
-    is_ordered: bool = False,
     attempt_id: str | None = None,
     queue_id: int = ALL_QUEUES,
 ) -> RemotingCommand:
@@ -78,11 +88,8 @@ def pop_request(
     Args:
         group: consumer group.
         subscription: the topic, and what is wanted of it.
-        max_messages: most messages of the answer, up to 32.
-        invisible_ms: how long nobody else gets them.
+        terms: how many messages, for how long.
         poll_ms: how long the broker may hold the request; 0: not at all.
-        from_first: where a new group begins.
-        is_ordered: the queue of a message is blocked until the message is done.
         attempt_id: of an ordered pop: the same as of the one before, whose answer was lost.
         queue_id: of one queue; -1: of all.
     """
@@ -90,13 +97,13 @@ def pop_request(
         consumer_group=group,
         topic=subscription.topic,
         queue_id=queue_id,
-        max_msg_nums=max_messages,
-        invisible_time=invisible_ms,
+        max_msg_nums=terms.max_messages,
+        invisible_time=terms.invisible_ms,
         poll_time=poll_ms,
-        init_mode=PopInitMode.MIN if from_first else PopInitMode.MAX,
+        init_mode=PopInitMode.MIN if terms.from_first else PopInitMode.MAX,
         exp_type=subscription.expression_type,
         exp=subscription.expression,
-        order=is_ordered,
+        order=terms.is_ordered,
         attempt_id=attempt_id,
     )
     return RemotingCommand.request(RequestCode.POP_MESSAGE, header.encode())
@@ -282,7 +289,7 @@ def changed_lease(
     return new
 
 
-POP_DELAYS_SECONDS = (10, 30, *range(60, 601, 60), 1200, 1800, 3600, 7200)
+POP_DELAYS_SECONDS: tuple[int, ...] = (10, 30, *range(60, 601, 60), 1200, 1800, 3600, 7200)
 """After how long a message that failed comes again, by the tries before (``popDelayLevel``)."""
 
 

@@ -11,6 +11,7 @@ from kerolox.client.core.consuming.leases import lease_of
 from kerolox.client.core.consuming.popping import (
     NOTHING,
     PoppedMessages,
+    PopTerms,
     change_request,
     changed_lease,
     leased,
@@ -52,12 +53,8 @@ class Pops:
         self,
         subscription: Subscription,
         broker_name: str,
-        *,
-        max_messages: int,
-        invisible_ms: int,
+        terms: PopTerms,
         seconds: float,
-        from_first: bool,
-        is_ordered: bool = False,
         queue_id: int = ALL_QUEUES,
     ) -> PoppedMessages:
         """Messages of one topic at one broker.
@@ -65,12 +62,9 @@ class Pops:
         Args:
             subscription: the topic, and what is wanted of it.
             broker_name: whom to ask.
-            max_messages: most messages, up to 32.
-            invisible_ms: how long nobody else gets them.
+            terms: how many, for how long. At most one ordered pop of a queue has no answer at a
+                time.
             seconds: how long the broker may hold the request.
-            from_first: where a new group begins.
-            is_ordered: the queue of a message is blocked until the message is done. At most one
-                such pop of a queue has no answer at a time.
             queue_id: of one queue; -1: of all.
 
         Raises:
@@ -81,15 +75,12 @@ class Pops:
         """
         topic, place = subscription.topic, (subscription.topic, broker_name, queue_id)
         address = await self._address(broker_name, topic)
-        attempt = self._attempts.setdefault(place, uuid.uuid4().hex) if is_ordered else None
+        attempt = self._attempts.setdefault(place, uuid.uuid4().hex) if terms.is_ordered else None
         request = pop_request(
             self._group,
             subscription,
-            max_messages=max_messages,
-            invisible_ms=invisible_ms,
+            terms,
             poll_ms=round(seconds * 1000),
-            from_first=from_first,
-            is_ordered=is_ordered,
             attempt_id=attempt,
             queue_id=queue_id,
         )

@@ -11,6 +11,7 @@ import asyncio
 from collections import deque
 from typing import TYPE_CHECKING, NamedTuple
 
+from kerolox.client.core.consuming.popping import PopTerms
 from kerolox.client.core.failures import notify_failure
 from kerolox.errors import ClientError, ConfigError
 from kerolox.protocol.codes import Perm
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
 PAUSE_SECONDS, PAUSE_SECONDS_MAX = 0.05, 1.0
 """Between two requests to a broker that has nothing and does not hold them; the pause doubles."""
 
-GRACE_SECONDS = 1.0
+OVERDUE_SECONDS = 1.0
 """So much later than its time limit a pop has ended in any case."""
 
 
@@ -40,10 +41,10 @@ class Place(NamedTuple):
     broker_name: str
 
 
-class Wish(NamedTuple):
-    """What a receive asks for."""
+class ReceiveLimits(NamedTuple):
+    """What one receive is to bring, and until when."""
 
-    count: int
+    max_messages: int
     invisible_ms: int
     deadline: float
     """By the event loop's clock."""
@@ -82,9 +83,9 @@ class Receiver:
         """Pops on their way."""
         self._ready: deque[_Batch] = deque()
         self._waiting: dict[asyncio.Future[None], None] = {}
-        """Who waits for messages or for room, the longest first."""
-        self._without_room = 0
-        """How many of them wait for room."""
+        """Who waits for messages or for capacity, the longest first."""
+        self._without_capacity = 0
+        """How many of them wait for capacity."""
         self._turn = 0
         self._is_closed = False
 
@@ -121,9 +122,9 @@ class Receiver:
         """Take all that was not returned."""
         return self.take(self.ready_count)
 
-    def has_room(self) -> None:
-        """Something was acknowledged or given back: who waits for room may go on."""
-        if self._without_room:
+    def capacity_freed(self) -> None:
+        """Something was acknowledged or given back: who waits for capacity may go on."""
+        if self._without_capacity:
             self._wake()
 
     def _wake(self) -> None:
@@ -140,29 +141,29 @@ class Receiver:
         return True
 
     # -- receives -------------------------------------------------------------------------------
-    async def receive(self, wish: Wish) -> list[MessageExt]:
+    async def receive(self, limits: ReceiveLimits) -> list[MessageExt]:
         """The first messages that come; none in time. Errors as those of ``receive``."""
-        while await self.arrived(wish):
-            if found := self.take(wish.count):
+        while await self.arrived(limits):
+            if found := self.take(limits.max_messages):
                 if self._ready:
                     self._wake()
-                self.ask_ahead(wish)
+                self.ask_ahead(limits)
                 return found
         return []
 
-    async def arrived(self, wish: Wish) -> bool:
+    async def arrived(self, limits: ReceiveLimits) -> bool:
         """Wait until something came; False: not in time."""
-        own = _Own()
+        own = _OpenReceive()
         while not self._has_ready():
             now = self._loop.time()
-            room, is_late = self._held.room(now), now >= wish.deadline
-            if room and not (own.has_asked and is_late) and own.may_ask(now):
-                await self._ask(wish, own, room)
+            capacity, is_late = self._held.capacity(now), now >= limits.deadline
+            if capacity and not (own.has_asked and is_late) and own.may_ask(now):
+                await self._ask(limits, own, capacity)
             if not self._ready:
                 if (own.tasks and own.has_failed()) or (is_late and not own.polls):
                     own.check()
                     return False
-                await self._wait(wish, own, room)
+                await self._wait(limits, own, capacity)
         return True
 
     def _has_ready(self) -> bool:
@@ -171,18 +172,18 @@ class Receiver:
             ready.popleft()
         return bool(ready)
 
-    async def _wait(self, wish: Wish, own: _Own, room: int) -> None:
+    async def _wait(self, limits: ReceiveLimits, own: _OpenReceive, capacity: int) -> None:
         """Until something comes, or there is reason to look again."""
-        until = wish.deadline
+        until = limits.deadline
         if own.polls:
-            until += self._cluster.timeout_seconds + GRACE_SECONDS
+            until += self._cluster.timeout_seconds + OVERDUE_SECONDS
         elif own.again_at is not None:
             until = min(until, own.again_at)
-        if not room and (end := self._held.next_end) is not None:
+        if not capacity and (end := self._held.next_end) is not None:
             until = min(until, end)
         waiting = own.waiting = self._loop.create_future()
         self._waiting[waiting] = None
-        self._without_room += not room
+        self._without_capacity += not capacity
         timer = self._loop.call_at(until, self._end, waiting)
         try:
             await waiting
@@ -193,10 +194,10 @@ class Receiver:
         finally:
             timer.cancel()
             own.waiting = None
-            self._without_room -= not room
+            self._without_capacity -= not capacity
             self._waiting.pop(waiting, None)
 
-    async def _ask(self, wish: Wish, own: _Own, room: int) -> None:
+    async def _ask(self, limits: ReceiveLimits, own: _OpenReceive, capacity: int) -> None:
         """Have a pop on its way to each broker that did not fail, one for each receive."""
         places = await self._places()
         on_way: dict[Place, int] = {}
@@ -205,31 +206,32 @@ class Receiver:
         most = 1 if self._settings.is_ordered else len(self._waiting) + 1
         for place in places:
             if place not in own.failures and on_way.get(place, 0) < most:
-                self._begin(place, wish, min(wish.count, room), own)
+                self._begin(place, limits, min(limits.max_messages, capacity), own)
         own.has_asked = True
 
-    def ask_ahead(self, wish: Wish) -> None:
+    def ask_ahead(self, limits: ReceiveLimits) -> None:
         """Have a pop on its way while the messages before are worked on, if that is wanted."""
         ahead = self._settings.receive_ahead
         if not ahead or self.polls or self._is_closed or self.ready_count >= ahead:
             return
-        room = min(self._held.room(self._loop.time()), ahead)
-        if room:
-            wish = wish._replace(deadline=self._loop.time() + self._settings.wait_ms / 1000)
+        capacity = min(self._held.capacity(self._loop.time()), ahead)
+        if capacity:
+            limits = limits._replace(deadline=self._loop.time() + self._settings.wait_ms / 1000)
             for place in self._known_places():
-                self._begin(place, wish, min(wish.count, room), None)
+                self._begin(place, limits, min(limits.max_messages, capacity), None)
 
-    def _begin(self, place: Place, wish: Wish, count: int, own: _Own | None) -> None:
+    def _begin(
+        self, place: Place, limits: ReceiveLimits, count: int, own: _OpenReceive | None
+    ) -> None:
         begun = self._loop.time()
-        seconds = max(wish.deadline - begun, 0.0)
+        seconds = max(limits.deadline - begun, 0.0)
         pop = self._pops.pop(
             self._subscriptions[place.topic],
             place.broker_name,
-            max_messages=count,
-            invisible_ms=wish.invisible_ms,
-            seconds=seconds,
-            from_first=self._settings.from_first,
-            is_ordered=self._settings.is_ordered,
+            PopTerms(
+                count, limits.invisible_ms, self._settings.from_first, self._settings.is_ordered
+            ),
+            seconds,
         )
         task = self._loop.create_task(pop)
         self.polls[task] = place
@@ -239,7 +241,9 @@ class Receiver:
         at_once = begun + min(PAUSE_SECONDS, seconds)
         task.add_done_callback(lambda task: self._ended(task, own, at_once))
 
-    def _ended(self, task: asyncio.Task[PoppedMessages], own: _Own | None, at_once: float) -> None:
+    def _ended(
+        self, task: asyncio.Task[PoppedMessages], own: _OpenReceive | None, at_once: float
+    ) -> None:
         """A pop was answered, or has failed; ``at_once``: until when an answer comes without having
         been held."""
         place, now = self.polls.pop(task), self._loop.time()
@@ -289,7 +293,7 @@ class Receiver:
         return list(self.polls)
 
 
-class _Own:
+class _OpenReceive:
     """What one receive has asked for."""
 
     def __init__(self) -> None:
