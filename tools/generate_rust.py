@@ -70,6 +70,7 @@ RESPONSES = (
     ResponseCode.PULL_OFFSET_MOVED,
 )
 PROPERTIES = (
+    "TIMER_OUT",
     "TAGS",
     "KEYS",
     "UNIQUE_KEY",
@@ -170,6 +171,7 @@ def of_halves() -> Iterator[tuple[str, str, str]]:
     yield "HALF_TOPIC", "&[u8]", f'b"{names.HALF_TOPIC}"'
     yield "OP_HALF_TOPIC", "&[u8]", f'b"{names.OP_HALF_TOPIC}"'
     yield "HALF_QUEUE", "i32", str(append.HALF_QUEUE)
+    yield "COPY_MARK", "i64", str(append.COPY_MARK)
     yield "HALF_RUNS_MAX", "usize", grouped(append.HALF_RUNS_MAX)
     op_properties = append.OP_PROPERTIES.replace(NAME_END, r"\x01").replace(ITEM_END, r"\x02")
     yield "OP_PROPERTIES", "&[u8]", f'b"{op_properties}"'

@@ -36,7 +36,7 @@ pub use recovery::report::RecoveryReport;
 pub use settings::{FlushDiskType, Settings};
 pub use state::Core;
 pub use state::types::{
-    Appended, BatchAppended, BatchItem, LogFile, NewBatch, QueueBounds, QueueHandle, ReadOutcome,
-    Stats,
+    Appended, BatchAppended, BatchItem, LogFile, NewBatch, QueueBounds, QueueHandle, QueuedValues,
+    ReadOutcome, Stats,
 };
 pub use store::{Guard, Store};

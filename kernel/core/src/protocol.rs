@@ -58,6 +58,7 @@ pub const ITEM_END: u8 = 2;
 pub const HALF_TOPIC: &[u8] = b"RMQ_SYS_TRANS_HALF_TOPIC";
 pub const OP_HALF_TOPIC: &[u8] = b"RMQ_SYS_TRANS_OP_HALF_TOPIC";
 pub const HALF_QUEUE: i32 = 0;
+pub const COPY_MARK: i64 = 1;
 pub const HALF_RUNS_MAX: usize = 1024;
 pub const OP_PROPERTIES: &[u8] = b"WAIT\x01true\x02TAGS\x01d";
 pub const REMOVE_TAG: &[u8] = b"d";
@@ -92,6 +93,7 @@ pub mod response {
 
 /// Keys of properties.
 pub mod property {
+    pub const TIMER_OUT: &[u8] = b"TIMER_OUT_MS";
     pub const TAGS: &[u8] = b"TAGS";
     pub const KEYS: &[u8] = b"KEYS";
     pub const UNIQUE_KEY: &[u8] = b"UNIQ_KEY";

@@ -17,6 +17,7 @@ pub static APPENDED: Shape = Shape::new("Appended");
 pub static BATCH_APPENDED: Shape = Shape::new("BatchAppended");
 pub static READ: Shape = Shape::new("Read");
 pub static QUEUE_BOUNDS: Shape = Shape::new("QueueBounds");
+pub static COPIED: Shape = Shape::new("Copied");
 pub static HALF_RUN: Shape = Shape::new("HalfRun");
 pub static HALVES_ENDED: Shape = Shape::new("HalvesEnded");
 pub static STREAM_POSITION: Shape = Shape::new("StreamPosition");

@@ -4,21 +4,35 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use kerolox_core::fast_path::{
-    AccountRules, Commit, Encoding, FastPath, GroupStats, Identity, Lag, NewHold, NewWait,
-    Subscription,
+    AccountRules, Commit, CopyRule, Encoding, FastPath, GroupStats, Identity, Lag, NewHold,
+    NewWait, Subscription,
 };
-use kerolox_core::{BitFilter, Filter, RecoveryReport};
+use kerolox_core::{BitFilter, Filter, QueuedValues, RecoveryReport};
 use pyo3::exceptions::{PyOverflowError, PyValueError};
 use pyo3::prelude::*;
-use pyo3::types::{PyBool, PyBytes, PyDict, PyInt, PyMapping, PyTuple};
+use pyo3::types::{PyBool, PyBytes, PyBytesMethods, PyDict, PyInt, PyMapping, PyTuple};
 
 use crate::buffer::with_bytes;
 use crate::errors::to_python;
 use crate::following::MasterStream;
 use crate::records::{self, checked_host};
 use crate::shapes::{
-    APPENDED, BATCH_APPENDED, HALF_RUN, HALVES_ENDED, QUEUE_BOUNDS, READ, RECOVERY_REPORT, counters,
+    APPENDED, BATCH_APPENDED, COPIED, HALF_RUN, HALVES_ENDED, QUEUE_BOUNDS, READ, RECOVERY_REPORT,
+    counters,
 };
+
+/// What one entry of `queue_properties` is.
+type QueuedItem<'py> = (i64, i64, i32, Option<Bound<'py, PyTuple>>);
+
+/// The members of `Copies`.
+type CopiesGiven<'py> = (
+    Vec<i64>,
+    Vec<Bound<'py, PyBytes>>,
+    Vec<Bound<'py, PyBytes>>,
+    Vec<Bound<'py, PyBytes>>,
+    Option<i64>,
+    bool,
+);
 
 /// Commit log, consume queues, index and the tables of the fast path.
 #[pyclass(frozen, module = "kerolox_kernel")]
@@ -199,6 +213,52 @@ impl Store {
         let host = checked_host(host)?;
         let done = self.fast.end_halves(first, count, commit, now_ms, host);
         HALVES_ENDED.make(py, (done.count, done.first_op, done.is_unnoted))
+    }
+
+    /// Entries of a queue with the values of some properties of their records.
+    fn queue_properties<'py>(
+        &self,
+        py: Python<'py>,
+        topic: &str,
+        queue_id: i32,
+        offset: i64,
+        count: i64,
+        names: Vec<Bound<'py, PyBytes>>,
+    ) -> PyResult<Vec<QueuedItem<'py>>> {
+        let names: Vec<&[u8]> = names.iter().map(PyBytesMethods::as_bytes).collect();
+        let queue = (topic.as_bytes(), queue_id);
+        let found = self.fast.store().lock().queued_values(queue, offset, count, &names);
+        let item = |each: QueuedValues| {
+            let values = each.values.map(|values| {
+                let bytes = |value: Option<Vec<u8>>| value.map(|value| PyBytes::new(py, &value));
+                PyTuple::new(py, values.into_iter().map(bytes))
+            });
+            Ok((each.queue_offset, each.physical_offset, each.size, values.transpose()?))
+        };
+        found.into_iter().map(item).collect()
+    }
+
+    /// Store plain records again, one after the other; wakes held pulls.
+    fn copy_records<'py>(
+        &self,
+        py: Python<'py>,
+        copies: &Bound<'py, PyTuple>,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        let (offsets, added, odd_names, odd_keys, moment_below, names_source): CopiesGiven<'py> =
+            copies.extract()?;
+        let added: Vec<&[u8]> = added.iter().map(PyBytesMethods::as_bytes).collect();
+        let rule = CopyRule {
+            odd_names: odd_names.iter().map(PyBytesMethods::as_bytes).collect(),
+            odd_keys: odd_keys.iter().map(PyBytesMethods::as_bytes).collect(),
+            moment_below,
+            names_source,
+        };
+        let done = self.fast.copy_records(&offsets, &added, &rule);
+        let topics = done
+            .topics
+            .into_iter()
+            .map(|(topic, count)| (String::from_utf8_lossy(&topic).into_owned(), count));
+        COPIED.make(py, (done.count, done.size, topics.collect::<Vec<_>>()))
     }
 
     /// Put a consumer group into the table.

@@ -2,46 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import NamedTuple
-
+from kerolox._pykernel.copies import HasQueue, Stored, plain_properties, real_queue, stored_at
 from kerolox.kernel.append import HALF_QUEUE, HALF_RUNS_MAX, OP_PROPERTIES, REMOVE_TAG
 from kerolox.kernel.status import PutMessageStatus
 from kerolox.kernel.store import RecordStore
 from kerolox.kernel.values import HalfRun, HalvesEnded, Record
-from kerolox.message import ITEM_END, NAME_END, TIMERS, PropertyKey, property_value
+from kerolox.message import TIMERS, PropertyKey, property_value
 from kerolox.protocol.codes import HOST_V6_MASK, TRANSACTION_MASK, MessageSysFlag
-from kerolox.protocol.names import HALF_TOPIC, OP_HALF_TOPIC, TOPIC_BYTES_MAX
-from kerolox.protocol.records import RecordView, parse_record
+from kerolox.protocol.names import HALF_TOPIC, OP_HALF_TOPIC
+from kerolox.protocol.records import RecordView
 
 _OP_PROPERTIES = OP_PROPERTIES.encode()
 _REMOVE_TAG = REMOVE_TAG.encode()
 _COMMIT = int(MessageSysFlag.TRANSACTION_COMMIT)
 _PUT_OK = int(PutMessageStatus.PUT_OK)
 _NUMBER_BYTES_MAX = 19
-_ITEMS_MAX = 64
-"""A half with more properties needs the handler in Python."""
-_ITEM_END, _NAME_END = ITEM_END.encode(), NAME_END.encode()
 _ODD_NAMES = frozenset(
     name.encode()
     for name in (
         PropertyKey.DELAY,
-        PropertyKey.INNER_MULTI_DISPATCH,
         PropertyKey.TRANSACTION_CHECK_TIMES,
         PropertyKey.TRANSACTION_PREPARED_QUEUE_OFFSET,
         *TIMERS,
     )
 )
 """A half with one of them needs the handler in Python."""
-
-
-class _Half(NamedTuple):
-    record: RecordView
-    data: bytes
-
-    def value(self, name: str) -> str:
-        """A property; empty when it is missing."""
-        return (property_value(self.record.properties, name) or b"").decode(errors="replace")
 
 
 def half_runs(
@@ -53,8 +38,8 @@ def half_runs(
     while offset < end and bytes_read < max_bytes:
         half = _half(store, offset)
         bytes_read += len(half.data) if half else 0
-        sink = half.value(PropertyKey.SINK) if half else ""
-        if half and sink and half.value(PropertyKey.PRODUCER_GROUP) == group:
+        sink = _value(half, PropertyKey.SINK) if half else ""
+        if half and sink and _value(half, PropertyKey.PRODUCER_GROUP) == group:
             is_plain = _target(half.record) is not None
             last = runs[-1] if runs else None
             if last and last[0::3] == (sink, is_plain) and last.first + last.count == offset:
@@ -79,7 +64,7 @@ def end_halves(
     commit: bool,
     now_ms: int,
     host: bytes,
-    has_queue: Callable[[bytes, int], bool],
+    has_queue: HasQueue,
 ) -> HalvesEnded:
     """See ``HalfKernel``; ``has_queue`` says whether a topic has a read queue."""
     first_op = 0
@@ -106,19 +91,22 @@ def end_halves(
     return HalvesEnded(count, first_op)
 
 
-def _half(store: RecordStore, offset: int) -> _Half | None:
+def _half(store: RecordStore, offset: int) -> Stored | None:
     entry = store.queue_entry(HALF_TOPIC, HALF_QUEUE, offset)
-    data = None if entry is None else store.lookup(entry[0])
-    record = None if data is None else parse_record(data, 0, len(data))
-    return None if record is None or data is None else _Half(record, data)
+    return None if entry is None else stored_at(store, entry[0])
+
+
+def _value(half: Stored, name: str) -> str:
+    """A property; empty when it is missing."""
+    return (property_value(half.record.properties, name) or b"").decode(errors="replace")
 
 
 def _half_of(store: RecordStore, op_offset: int) -> int:
     entry = store.queue_entry(OP_HALF_TOPIC, HALF_QUEUE, op_offset)
-    data = None if entry is None else store.lookup(entry[0])
-    record = None if data is None else parse_record(data, 0, len(data))
-    if data is None or record is None:
+    op = None if entry is None else stored_at(store, entry[0])
+    if op is None:
         return -1
+    record, data = op
     text = data[record.body_start : record.body_end]
     is_number = len(text) <= _NUMBER_BYTES_MAX and text.isdigit()
     is_end = property_value(record.properties, PropertyKey.TAGS) == _REMOVE_TAG
@@ -127,23 +115,11 @@ def _half_of(store: RecordStore, op_offset: int) -> int:
 
 def _target(record: RecordView) -> tuple[bytes, int] | None:
     """Topic and queue that a plain half is for; None: it is not plain."""
-    items = [item.split(_NAME_END) for item in record.properties.split(_ITEM_END)]
-    if len(items) > _ITEMS_MAX or any(
-        len(item) != 2 or not item[0] or not item[1] for item in items
-    ):
-        return None
-    properties = {name: value for name, value in items}
-    if len(properties) != len(items) or not _ODD_NAMES.isdisjoint(properties):
-        return None
-    topic = properties.get(PropertyKey.REAL_TOPIC.encode(), b"")
-    queue_text = properties.get(PropertyKey.REAL_QUEUE_ID.encode(), b"")
-    is_queue = 0 < len(queue_text) < 6 and queue_text.isdigit()
-    if not 0 < len(topic) <= TOPIC_BYTES_MAX or not is_queue:
-        return None
-    return topic, int(queue_text)
+    properties = plain_properties(record.properties, _ODD_NAMES)
+    return None if properties is None else real_queue(properties)
 
 
-def _final(half: _Half, topic: bytes, queue_id: int) -> Record:
+def _final(half: Stored, topic: bytes, queue_id: int) -> Record:
     record, data = half
     return Record(
         topic,

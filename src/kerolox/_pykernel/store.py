@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Sequence
 
+from kerolox._pykernel import copies as copying
 from kerolox._pykernel import halves
 from kerolox._pykernel.access import Accounts, accounts_of
 from kerolox._pykernel.answers import (
@@ -38,6 +39,8 @@ from kerolox.kernel.values import (
     Appended,
     Batch,
     BatchAppended,
+    Copied,
+    Copies,
     HalfRun,
     HalvesEnded,
     Read,
@@ -151,6 +154,14 @@ class Store(MessageStore):
     ) -> HalvesEnded:
         has_queue = self.tables.has_read_queue
         return halves.end_halves(self, first, count, commit, now_ms, host, has_queue)
+
+    def queue_properties(
+        self, topic: str, queue_id: int, offset: int, count: int, names: Sequence[bytes]
+    ) -> list[tuple[int, int, int, tuple[bytes | None, ...] | None]]:
+        return copying.queue_properties(self, topic, queue_id, offset, count, names)
+
+    def copy_records(self, copies: Copies) -> Copied:
+        return copying.copy_records(self, copies, self.tables.has_read_queue)
 
     def set_group(self, group: str, fast: bool, slow_broker_id: int) -> None:
         self.tables.set_group(group, fast, slow_broker_id)

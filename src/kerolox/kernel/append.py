@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Protocol
 
 from kerolox.kernel.values import (
     Appended,
     Batch,
     BatchAppended,
+    Copied,
+    Copies,
     HalfRun,
     HalvesEnded,
     Record,
@@ -24,6 +27,10 @@ OP_PROPERTIES = encode_properties({PropertyKey.WAIT: "true", PropertyKey.TAGS: R
 
 HALF_RUNS_MAX = 1_024
 """Runs that one ``half_runs`` gives."""
+
+
+COPY_MARK = 1
+"""A copy that names its record says where that is, and this more: 0 is what all others have."""
 
 
 class Durability(Protocol):
@@ -116,3 +123,24 @@ class HalfKernel(Protocol):
         message of each, behind it its op message, which is born at ``now_ms`` on ``host``. Stops
         before a half that is not plain, before one to commit whose topic is not in the table of
         topics or has no such read queue, and when the store refuses one. Wakes held pulls."""
+
+
+class CopyKernel(Protocol):
+    """What waits in a topic of the broker's and comes to its own: read and stored in bulk."""
+
+    def queue_properties(
+        self, topic: str, queue_id: int, offset: int, count: int, names: Sequence[bytes]
+    ) -> list[tuple[int, int, int, tuple[bytes | None, ...] | None]]:
+        """(queue offset, physical offset, size, values of some properties) of the entries from a
+        queue offset on, up to ``count``; those that can't be read are left out. None instead of a
+        value: the record lacks the property; None instead of all: there is no record."""
+
+    def copy_records(self, copies: Copies) -> Copied:
+        """Store plain records again, one after the other: with their properties as they are. Stops
+        before one that is not there or not plain, whose topic is not in the table of topics or has
+        no such read queue, and when the store refuses one. Wakes held pulls.
+
+        Not plain is one with malformed property text, a property twice, more than 64 of them, one
+        for several queues, one that would be in no queue, and one for the half topic or the
+        schedule topic.
+        """

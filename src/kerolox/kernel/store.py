@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Protocol, runtime_checkable
 
-from kerolox.kernel.append import HalfKernel, RecordAppender, ReplicationKernel
+from kerolox.kernel.append import CopyKernel, HalfKernel, RecordAppender, ReplicationKernel
 from kerolox.kernel.files import StoreFiles, StoreRetention
 from kerolox.kernel.held_pulls import HeldPulls, OffsetWaits
 from kerolox.kernel.metrics import StoreMetrics
@@ -37,6 +37,7 @@ class StoreKernel(
     AccessTables,
     OffsetSource,
     HalfKernel,
+    CopyKernel,
     ReplicationKernel,
     HeldPulls,
     OffsetWaits,

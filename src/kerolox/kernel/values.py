@@ -132,6 +132,37 @@ class HalvesEnded(NamedTuple):
     """The half behind those has its final message, but the store refused the op message."""
 
 
+class Copies(NamedTuple):
+    """Records to store again, each in the queue that its ``REAL_TOPIC`` and ``REAL_QID`` name."""
+
+    offsets: Sequence[int]
+    """Where they are in the log."""
+    added: Sequence[bytes] = ()
+    """Property text that each gets at its end, without TAGS, KEYS and UNIQ_KEY; empty: none
+    does."""
+    odd_names: Sequence[bytes] = ()
+    """A record with one of these properties needs the handler in Python."""
+    odd_keys: Sequence[bytes] = ()
+    """So does one with one of these as its ``UNIQ_KEY``."""
+    moment_below: int | None = None
+    """And one whose ``TIMER_OUT_MS`` is not below; None: it needs none."""
+    names_source: bool = False
+    """``preparedTransactionOffset`` of a copy is the offset of its record and ``COPY_MARK``, not
+    0."""
+
+
+class Copied(NamedTuple):
+    """Result of ``CopyKernel.copy_records``."""
+
+    count: int  # type: ignore[assignment]  # hides tuple.count, which nobody calls on it
+    """How many of the first ones are stored; the one behind those needs the handler in Python, or
+    was refused."""
+    size: int
+    """Bytes of the copies."""
+    topics: list[tuple[str, int]]
+    """How many of them each topic got, in no order."""
+
+
 class AccountRules(NamedTuple):
     """One account of access control. ``repr`` does not show its secret."""
 

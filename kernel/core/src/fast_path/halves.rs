@@ -13,7 +13,7 @@ use crate::record::{self, NewRecord, RecordView, Text};
 use crate::state::Core;
 use crate::state::types::QueueHandle;
 use crate::wire::answer::push_decimal;
-use crate::wire::properties::{HalfText, inspect_half};
+use crate::wire::properties::{RealText, inspect_half};
 
 /// Digits of a half's offset in an op message.
 const NUMBER_BYTES_MAX: usize = 19;
@@ -42,12 +42,12 @@ pub struct HalvesEnded {
     pub is_unnoted: bool,
 }
 
-/// A queue that final messages go to.
-struct Target {
+/// A queue that final messages and copies go to.
+pub(super) struct Target {
     topic: Vec<u8>,
     queue_id: i32,
-    queue: QueueHandle,
-    slot: u32,
+    pub(super) queue: QueueHandle,
+    pub(super) slot: u32,
 }
 
 impl FastPath {
@@ -124,7 +124,7 @@ impl FastPath {
 }
 
 /// Adds a half to the last run, or begins another; false when there are enough of them.
-fn note_half(runs: &mut Vec<HalfRun>, offset: i64, text: &HalfText<'_>) -> bool {
+fn note_half(runs: &mut Vec<HalfRun>, offset: i64, text: &RealText<'_>) -> bool {
     let is_plain = text.target.is_some();
     if let Some(last) = runs.last_mut() {
         let follows = last.first + last.count == offset;
@@ -206,7 +206,7 @@ fn copied<'a>(
 
 /// The queue that a final message goes to; mostly that of the one before. An error where nobody
 /// reads it (any more): the handler in Python knows another one.
-fn target_of<'a>(
+pub(super) fn target_of<'a>(
     state: &State,
     core: &mut Core,
     last: &'a mut Option<Target>,
@@ -228,7 +228,7 @@ fn target_of<'a>(
 }
 
 /// `endMessageTransaction`: the text stays that of the half.
-fn final_of<'a>(half: &RecordView<'a>, text: &HalfText<'a>) -> NewRecord<'a> {
+fn final_of<'a>(half: &RecordView<'a>, text: &RealText<'a>) -> NewRecord<'a> {
     NewRecord {
         flag: half.flag,
         sys_flag: half.sys_flag & !TRANSACTION_MASK | TRANSACTION_COMMIT,

@@ -9,6 +9,7 @@
 mod access;
 mod ahead;
 mod connection;
+mod copies;
 mod following;
 mod halves;
 mod hold;
@@ -26,6 +27,7 @@ mod times;
 mod waits;
 
 pub use self::connection::{Connection, Fed};
+pub use self::copies::{Copied, CopyRule};
 pub use self::following::{Following, Pause, StreamPosition};
 pub use self::halves::{HalfRun, HalvesEnded};
 pub use self::path::{Commit, FastPath, GroupStats, Lag, NewHold, NewWait};

@@ -5,9 +5,9 @@ use crate::index::key_hash;
 use crate::log::commit_log::CommitLog;
 use crate::queues::entry::{ENTRY_SIZE, Entry};
 use crate::queues::queue_ext::{ExtUnit, Filter};
-use crate::record::{RecordView, java_hash, store_time_of};
+use crate::record::{RecordView, java_hash, properties, store_time_of};
 use crate::state::Core;
-use crate::state::types::{QueueHandle, ReadOutcome};
+use crate::state::types::{QueueHandle, QueuedValues, ReadOutcome};
 
 /// Bytes of queue entries that one read examines, at least.
 const SCAN_BYTES: usize = 16_000;
@@ -146,6 +146,39 @@ impl Core {
     pub fn queued_record(&mut self, queue: QueueHandle, offset: i64) -> Option<RecordView<'_>> {
         let entry = self.entry(queue, offset)?;
         self.log.record(entry.physical_offset).map(|(view, _)| view)
+    }
+
+    /// Entries of a queue from an offset on, up to `count`, with the values of some properties of
+    /// their records; those that can't be read are left out.
+    pub fn queued_values(
+        &mut self,
+        (topic, queue_id): (&[u8], i32),
+        offset: i64,
+        count: i64,
+        names: &[&[u8]],
+    ) -> Vec<QueuedValues> {
+        let mut found = Vec::new();
+        let Some(queue) = self.find_queue(topic, queue_id) else { return found };
+        let (low, high) = self.readable_bounds(queue);
+        for queue_offset in offset.max(low)..offset.saturating_add(count).min(high) {
+            let Some(entry) = self.entry(queue, queue_offset) else { continue };
+            let values = self.log.record(entry.physical_offset).map(|(view, _)| {
+                let mut values = vec![None; names.len()];
+                for (name, value) in properties(view.properties) {
+                    if let Some(at) = names.iter().position(|known| *known == name) {
+                        values[at] = Some(value.to_vec());
+                    }
+                }
+                values
+            });
+            found.push(QueuedValues {
+                queue_offset,
+                physical_offset: entry.physical_offset,
+                size: entry.size,
+                values,
+            });
+        }
+        found
     }
 
     /// The record that starts at a physical offset, appended to `answer`; false when none does.

@@ -152,6 +152,17 @@ impl ReadOutcome {
     };
 }
 
+/// An entry of a queue, with values of properties.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[allow(missing_docs)]
+pub struct QueuedValues {
+    pub queue_offset: i64,
+    pub physical_offset: i64,
+    pub size: i32,
+    /// As many as names were given; `None`: there is no record.
+    pub values: Option<Vec<Option<Vec<u8>>>>,
+}
+
 /// One consume queue of the store.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[allow(missing_docs)]

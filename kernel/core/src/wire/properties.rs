@@ -12,6 +12,9 @@ use crate::record::{Marks, Text};
 /// Up to this many items, a name is compared with those before it; then with a set, at the end.
 const FEW_ITEMS: usize = 64;
 
+/// Digits of a moment; more may be no long.
+const NUMBER_DIGITS_MAX: usize = 18;
+
 /// What the fast path must know of a property text.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Inspected<'a> {
@@ -44,21 +47,40 @@ impl<'a> Inspected<'a> {
     }
 }
 
-/// What the ends in bulk must know of a half message's text.
+/// What storing a record again must know of its text: the end of a half message, or a copy.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct HalfText<'a> {
+pub struct RealText<'a> {
     pub group: &'a [u8],
     /// `KEROLOX_SINK`; empty: it has none.
     pub sink: &'a [u8],
     /// Topic and queue that it is for; None: it needs the handler in Python.
     pub target: Option<(&'a [u8], i32)>,
+    /// `TIMER_OUT_MS`, if it is a number.
+    pub moment: Option<i64>,
     pub marks: Marks<'a>,
 }
 
 /// Walks the text of a half message.
 #[must_use]
-pub fn inspect_half(text: &[u8]) -> HalfText<'_> {
-    let mut found = HalfText::default();
+pub fn inspect_half(text: &[u8]) -> RealText<'_> {
+    inspect_real(text, |name| {
+        matches!(
+            name,
+            property::DELAY
+                | property::TRANSACTION_CHECK_TIMES
+                | property::TRANSACTION_PREPARED_QUEUE_OFFSET
+                | property::TIMER_DELIVER
+                | property::TIMER_DELAY
+                | property::TIMER_DELAY_SECONDS
+        )
+    })
+}
+
+/// Walks the text of a record that says where it is for. One with a name that `is_odd` needs the
+/// handler in Python.
+#[must_use]
+pub fn inspect_real(text: &[u8], is_odd: impl Fn(&[u8]) -> bool) -> RealText<'_> {
+    let mut found = RealText::default();
     let (mut topic, mut queue): (&[u8], &[u8]) = (b"", b"");
     let mut names = 0u64;
     let mut is_plain = true;
@@ -81,18 +103,14 @@ pub fn inspect_half(text: &[u8]) -> HalfText<'_> {
             property::SINK => found.sink = value,
             property::REAL_TOPIC => topic = value,
             property::REAL_QUEUE_ID => queue = value,
+            property::TIMER_OUT => found.moment = moment(value),
             property::TAGS => found.marks.tags = Some(value),
             property::KEYS => found.marks.keys = Some(value),
             property::UNIQUE_KEY => found.marks.uniq_key = Some(value),
-            property::DELAY
-            | property::INNER_MULTI_DISPATCH
-            | property::TRANSACTION_CHECK_TIMES
-            | property::TRANSACTION_PREPARED_QUEUE_OFFSET
-            | property::TIMER_DELIVER
-            | property::TIMER_DELAY
-            | property::TIMER_DELAY_SECONDS => is_plain = false,
+            property::INNER_MULTI_DISPATCH => is_plain = false,
             _ => {}
         }
+        is_plain = is_plain && !is_odd(name);
     }
     if is_plain && (1..=TOPIC_BYTES_MAX).contains(&topic.len()) {
         found.target = small_number(queue).map(|queue| (topic, queue));
@@ -104,6 +122,13 @@ pub fn inspect_half(text: &[u8]) -> HalfText<'_> {
 fn small_number(text: &[u8]) -> Option<i32> {
     let is_number = (1..=5).contains(&text.len()) && text.iter().all(u8::is_ascii_digit);
     let value = || text.iter().fold(0, |value, digit| value * 10 + i32::from(digit - b'0'));
+    is_number.then(value)
+}
+
+/// A number that is surely a long.
+fn moment(text: &[u8]) -> Option<i64> {
+    let is_number = text.len() <= NUMBER_DIGITS_MAX && text.iter().all(u8::is_ascii_digit);
+    let value = || text.iter().fold(0, |value, digit| value * 10 + i64::from(digit - b'0'));
     is_number.then(value)
 }
 

@@ -173,16 +173,16 @@ class BrokerStats:
             self.add(QUEUE_PUT_NUMS, key, 1)
             self.add(QUEUE_PUT_SIZE, key, size)
 
-    def note_delivered(self, queue_id: int, size: int) -> None:
-        """A delayed message of that queue was put into its own topic."""
+    def note_delivered(self, queue_id: int, count: int, size: int) -> None:
+        """Delayed messages of that queue were put into their own topics."""
         if not self._settings.current.enable_schedule_message_stats:
             return
         key = f"{SCHEDULE_TOPIC}@{SCHEDULE_GROUP}"
-        self.add(GROUP_GET_NUMS, key, 1)
+        self.add(GROUP_GET_NUMS, key, count)
         self.add(GROUP_GET_SIZE, key, size)
         if self._settings.current.enable_detail_stat:
             key = f"{SCHEDULE_TOPIC}@{queue_id}@{SCHEDULE_GROUP}"
-            self.add(QUEUE_GET_NUMS, key, 1)
+            self.add(QUEUE_GET_NUMS, key, count)
             self.add(QUEUE_GET_SIZE, key, size)
 
     def sample(self) -> None:

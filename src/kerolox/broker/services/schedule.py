@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 
 import msgspec
 
@@ -22,7 +22,7 @@ from kerolox.broker.tables.json_file import JsonFile
 from kerolox.broker.tables.tables import Tables
 from kerolox.errors import RemoteProtocolError
 from kerolox.kernel.status import PutMessageStatus
-from kerolox.kernel.values import Record
+from kerolox.kernel.values import Copies, Record
 from kerolox.message import MessageExt, PropertyKey, encode_properties, pack_host
 from kerolox.protocol.names import HALF_TOPIC, SCHEDULE_QUEUES, SCHEDULE_TOPIC
 from kerolox.protocol.records import decode_record
@@ -51,12 +51,12 @@ class DelaySchedule:
         tables: Tables,
         gate: WriteGate,
         *,
-        on_delivered: Callable[[int, int], None] = lambda queue_id, size: None,
+        on_delivered: Callable[[int, int, int], None] = lambda queue_id, count, size: None,
     ) -> None:
         """Without positions before :meth:`load`. ``tables`` say which bits a message gets, and
         where it goes when its queue is gone. While ``gate`` is closed what is due waits.
-        ``on_delivered`` is called with the queue of each message that was delivered and the size of
-        its record.
+        ``on_delivered`` is called with a schedule queue, how many of its messages were delivered,
+        and the size of their records.
         """
         config = base.config
         self._store = base.store
@@ -144,11 +144,11 @@ class DelaySchedule:
         offset = self._offsets.get(level, 0)
         low, high = self._store.queue_bounds(SCHEDULE_TOPIC, level - 1)
         start = offset = max(offset, low)
-        for _ in range(DELIVERIES_PER_SLICE):
-            entry = self._store.queue_entry(SCHEDULE_TOPIC, level - 1, offset)
-            if offset >= high or entry is None or not self._is_due(level, entry[2]):
-                break
-            if not self._deliver(level - 1, entry[0]):
+        due = self._due(level, start, min(high, start + DELIVERIES_PER_SLICE))
+        copied = self._copy(level - 1, due)
+        offset += copied
+        for physical_offset in due[copied:]:
+            if not self._deliver(level - 1, physical_offset):
                 break
             offset += 1
         if offset != self._offsets.get(level, 0):
@@ -158,6 +158,25 @@ class DelaySchedule:
                 # The position must not outlive a loss of power that what it stands for does not.
                 self._store.request_flush(self._store.max_physical_offset)
         return offset - start, offset - start == DELIVERIES_PER_SLICE
+
+    def _due(self, level: int, start: int, end: int) -> list[int]:
+        """Where the messages are that are due, of those between two queue offsets."""
+        due: list[int] = []
+        for offset in range(start, end):
+            entry = self._store.queue_entry(SCHEDULE_TOPIC, level - 1, offset)
+            if entry is None or not self._is_due(level, entry[2]):
+                break
+            due.append(entry[0])
+        return due
+
+    def _copy(self, schedule_queue: int, physical_offsets: Sequence[int]) -> int:
+        """Append plain messages under their real topics; how many of the first ones those are."""
+        if not physical_offsets or self._filters.makes_bit_maps:
+            return 0
+        done = self._store.copy_records(Copies(physical_offsets))
+        if done.count:
+            self._on_delivered(schedule_queue, done.count, done.size)
+        return done.count
 
     def _is_due(self, level: int, due_ms: int) -> bool:
         now = self._now_ms()
@@ -182,7 +201,7 @@ class DelaySchedule:
         queue_id = self._former_queues.queue_now(topic, queue_id)
         status, size = self._append(topic, queue_id, message)
         if status == PutMessageStatus.PUT_OK:
-            self._on_delivered(schedule_queue, size)
+            self._on_delivered(schedule_queue, 1, size)
             return True
         name = PutMessageStatus(status).name
         if status in _NEVER:

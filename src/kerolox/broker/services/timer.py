@@ -81,8 +81,7 @@ class TimerService:
         self._store = base.store
         self.is_enabled = base.config.timer_wheel_enable
         """``timerWheelEnable`` at the start."""
-        self._former_queues = tables.former_queues
-        self._topics = tables.topics
+        self._tables = tables
         self._gate = gate
         self._writer = writer
         self._timed = timed
@@ -135,7 +134,7 @@ class TimerService:
             files = TimerStore(root, config.timer_settings, self._store.max_physical_offset)
         except (OSError, ValueError) as error:
             raise StoreError(f"the timer's files in {root} can't be used: {error}") from error
-        answers = TimerAnswers(self._base, self._former_queues, self._writer, files)
+        answers = TimerAnswers(self._base, self._tables, self._writer, files)
         self._opened = _Opened(files, answers)
         return self._opened
 
@@ -194,7 +193,7 @@ class TimerService:
         recovered = await self._drive(steps)
         timer = recovered.timer
         if recovered.waiting:
-            names = {java_hash(topic): topic for topic in self._topics.names}
+            names = {java_hash(topic): topic for topic in self._tables.topics.names}
             for hash_code, number in recovered.waiting.items():
                 timer.count(names.get(hash_code, ""), number)
         if not recovered.why:
@@ -239,7 +238,7 @@ class TimerService:
 
     async def _drive(self, step: Step[_Result]) -> _Result:
         """Run a step to its end. Where it waits, the role may change: then it ends there."""
-        from kerolox.store.timer.steps import Hold, Pause
+        from kerolox.store.timer.steps import Append, Hold, Pause
 
         assert self._opened is not None
         answers = self._opened.answers
@@ -258,6 +257,8 @@ class TimerService:
                     answer = answers.answer(request)
                 if not is_held and time.monotonic() < self._slice_end:
                     continue
+                if type(request) is Append:
+                    continue  # What was written is to be taken into the wheel.
                 await self._let_others_run(HOLD_SECONDS if is_held else 0)
                 if is_active != self._is_active or (self._is_stopping and self._is_over):
                     raise _RoleChanged

@@ -3,24 +3,24 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from kerolox.broker.base import Base
 from kerolox.broker.services.keyed_records import records_of_key
 from kerolox.broker.services.writer import NewRecord, Put, RecordWriter
-from kerolox.broker.tables.former_queues import FormerQueues
+from kerolox.broker.tables.tables import Tables
+from kerolox.kernel.append import COPY_MARK
 from kerolox.kernel.status import PutMessageStatus
-from kerolox.message import PropertyKey, decode_properties, property_value
+from kerolox.kernel.values import Copies
+from kerolox.message import PropertyKey, decode_properties, encode_properties, property_value
 from kerolox.protocol.names import TIMER_TOPIC
 from kerolox.protocol.records import RecordView, parse_record
-from kerolox.store.timer import steps
+from kerolox.store.timer import puts, steps
 
 if TYPE_CHECKING:
     from kerolox.store.timer.files import TimerStore
 
-COPY_MARK = 1
-"""A copy names the place of its record, and this more: 0 is what all other records have."""
 LOG_MS = 10_000
 """How often the log is told that nothing can be delivered."""
 GAP_MAX = 1_000
@@ -31,7 +31,18 @@ AGAIN_MS = 10_000
 _NEVER = (PutMessageStatus.MESSAGE_ILLEGAL, PutMessageStatus.PROPERTIES_SIZE_EXCEEDED)
 """What is refused so will be refused again."""
 
+_NAMES = [name.encode() for name in steps.ENTRY_PROPERTIES]
+_ODD_NAMES = [name.encode() for name in puts.ODD_NAMES]
+
 _log = logging.getLogger(__name__)
+
+
+def _properties_of(values: Sequence[bytes | None]) -> dict[str, str]:
+    return {
+        name: value.decode(errors="replace")
+        for name, value in zip(steps.ENTRY_PROPERTIES, values, strict=True)
+        if value is not None
+    }
 
 
 class _Found(NamedTuple):
@@ -44,25 +55,25 @@ class _Found(NamedTuple):
 class TimerAnswers:
     """Answers to all requests but those that wait."""
 
-    def __init__(
-        self, base: Base, former_queues: FormerQueues, writer: RecordWriter, files: TimerStore
-    ) -> None:
+    def __init__(self, base: Base, tables: Tables, writer: RecordWriter, files: TimerStore) -> None:
         self._store = base.store
         self._now_ms = base.now_ms
-        self._former_queues = former_queues
+        self._former_queues, self._filters = tables.former_queues, tables.filters
         self._writer = writer
         self._files = files
         self._last: tuple[int, _Found | None] = (-1, None)
         """The record that was read last: it is put next."""
         self._logged_ms = 0
         self._answers: dict[type, Callable[..., object]] = {
-            steps.ReadEntry: self._entry,
+            steps.ReadEntries: self._entries,
             steps.ReadMessage: self._message,
             steps.ReadQueueOffset: self._queue_offset,
-            steps.ReadUnit: lambda request: files.unit(request.position),
+            steps.ReadUnits: lambda request: [*map(files.unit, request.positions)],
+            steps.ReadChain: lambda request: files.chain(*request),
             steps.ReadFile: lambda request: files.file(request.position),
             steps.Append: lambda request: files.append(request.position, request.data),
             steps.Truncate: lambda request: files.truncate(request.end),
+            steps.Deliver: self._deliver,
             steps.Put: self._put,
             steps.ReadCopies: self._copies,
             steps.ReadDeletes: self._deletes,
@@ -72,14 +83,17 @@ class TimerAnswers:
         """The answer; OSError: a file can't be read or written."""
         return self._answers[type(request)](request)
 
-    def _entry(self, request: steps.ReadEntry) -> steps.Entry | None:
+    def _entries(self, request: steps.ReadEntries) -> list[steps.Entry]:
         low, high = self._store.queue_bounds(TIMER_TOPIC, 0)
         first = max(request.queue_offset, low)
-        for offset in range(first, min(high, first + GAP_MAX)):
-            entry = self._store.queue_entry(TIMER_TOPIC, 0, offset)
-            if entry is not None:
-                return steps.Entry(offset, entry[0], entry[1])
-        return None
+        for offset in range(first, min(high, first + GAP_MAX), request.count):
+            found = self._store.queue_properties(TIMER_TOPIC, 0, offset, request.count, _NAMES)
+            if found:
+                return [
+                    steps.Entry(at, offset, size, _properties_of(values) if values else None)
+                    for at, offset, size, values in found
+                ]
+        return []
 
     def _message(self, request: steps.ReadMessage) -> dict[str, str] | None:
         found = self._record(request.offset)
@@ -117,6 +131,26 @@ class TimerAnswers:
         return {each.decode(errors="replace") for each in found if each}
 
     # -- what is stored again ---------------------------------------------------------------------
+    def _deliver(self, request: steps.Deliver) -> steps.Delivered:
+        if self._filters.makes_bit_maps:
+            return steps.Delivered(0, {})
+        now_ms = request.now_ms
+        notes = {
+            enqueued_ms: encode_properties(puts.notes(enqueued_ms, now_ms)).encode()
+            for enqueued_ms in set(request.enqueued_ms)
+        }
+        done = self._writer.copy(
+            Copies(
+                request.offsets,
+                [notes[enqueued_ms] for enqueued_ms in request.enqueued_ms],
+                _ODD_NAMES,
+                [key.encode() for key in request.odd_keys],
+                request.before_ms,
+                names_source=True,
+            )
+        )
+        return steps.Delivered(done.count, dict(done.topics))
+
     def _put(self, put: steps.Put) -> steps.PutResult:
         found = self._record(put.message.offset)
         if found is None:

@@ -25,7 +25,7 @@ from kerolox.kernel.append import Durability
 from kerolox.kernel.metrics import PutDurations
 from kerolox.kernel.status import PutMessageStatus
 from kerolox.kernel.store import StoreKernel
-from kerolox.kernel.values import Batch, Record
+from kerolox.kernel.values import Batch, Copied, Copies, Record
 from kerolox.message import (
     ITEM_END,
     MessageExt,
@@ -318,6 +318,16 @@ class RecordWriter:
         """Append (flag, body, property text) items with everything else from ``record``."""
         start = self._now_ms()
         return self._noted(await self._put_batch(record, items), start)
+
+    def copy(self, copies: Copies) -> Copied:
+        """Store plain records again before anything else happens (``CopyKernel``). Whatever stops
+        it, the record that it stops at is for :meth:`put_now`."""
+        if not self._gate.writable:
+            return Copied(0, 0, [])
+        start = self._now_ms()
+        done = self._store.copy_records(copies)
+        self.put_durations.note(self._now_ms() - start, done.count)
+        return done
 
     def _noted(self, done: Put, start_ms: int) -> Put:
         self.put_durations.note(self._now_ms() - start_ms)

@@ -25,7 +25,7 @@ class Writing:
         slaves: Slaves,
         *,
         on_delayed: Callable[[int, int], None],
-        on_delivered: Callable[[int, int], None],
+        on_delivered: Callable[[int, int, int], None],
     ) -> None:
         """Nothing is written yet. See :class:`RecordWriter` and :class:`DelaySchedule`."""
         settings, store, now_ms = base.settings, base.store, base.now_ms

@@ -186,6 +186,11 @@ class FilterTable:
         found = self.get(topic, group)
         return json.dumps(None if found is None else _as_json(found), indent=2)
 
+    @property
+    def makes_bit_maps(self) -> bool:
+        """Messages of some topics may get a bit map."""
+        return self._is_calculated
+
     def needs_bit_map(self, topic: str) -> bool:
         """Messages to a topic get a bit map (``enableCalcFilterBitMap``)."""
         return self._is_calculated and topic in self._filters

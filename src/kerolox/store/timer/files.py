@@ -96,6 +96,17 @@ class TimerStore:
         self._descriptors.clear()
 
     # -- the timer log --------------------------------------------------------------------------
+    def chain(self, position: int, begin: int, count: int) -> list[tuple[int, TimerUnit | None]]:
+        """See :class:`kerolox.store.timer.steps.ReadChain`."""
+        found: list[tuple[int, TimerUnit | None]] = []
+        while position >= begin and len(found) < count:
+            unit = self.unit(position)
+            found.append((position, unit))
+            if unit is None:
+                break
+            position = unit.previous
+        return found
+
     def unit(self, position: int) -> TimerUnit | None:
         """The unit at a position; None: there is none."""
         at = position % self._file_bytes

@@ -4,13 +4,15 @@
 
 from __future__ import annotations
 
+import functools
 from array import array
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
 from kerolox.message import PropertyKey, java_hash
+from kerolox.protocol.java_numbers import LONG_MAX
 from kerolox.protocol.names import TIMER_TOPIC
 from kerolox.store.timer.checkpoint import TimerCheckpoint
 from kerolox.store.timer.log import DEFAULT, DELETE, ROLL, TimerUnit, place
@@ -26,22 +28,33 @@ from kerolox.store.timer.puts import (
 )
 from kerolox.store.timer.steps import (
     Append,
+    Deliver,
+    Delivered,
     Entry,
     Hold,
     Put,
     PutResult,
     ReadMessage,
     Step,
+    read_chain,
     read_copies,
     read_deletes,
-    read_entry,
+    read_entries,
     read_message,
-    read_unit,
+    read_units,
 )
 from kerolox.store.timer.wheel import Slot, TimerWheel
 
 EMPTY_SLOTS_MAX = 10_000
 """Slots without messages that one step passes."""
+
+
+PACK_UNITS = 256
+"""Units that are read, and messages that are delivered, at once."""
+DELIVER_BYTES_MAX = 1 << 20
+"""Of the records that are delivered at once, but for the first."""
+ENTRIES_MAX = 256
+"""Entries of the queue that one step takes."""
 
 
 @dataclass
@@ -69,6 +82,36 @@ class TimerCounts:
     def lost(self) -> int:
         """Messages that will not come."""
         return self.gone + self.unusable + self.refused
+
+
+class _Pack:
+    """Units that are written at once, and then taken into the wheel.
+
+    Attributes:
+        blank: ends the file before them, if that is full.
+        begin, end: positions of the first one, and behind the last one.
+        units: moment, position, weight and topic of each.
+        last: the position of the last one of each slot.
+        queue_offset: of the last one's entry.
+    """
+
+    def __init__(self, log_end: int) -> None:
+        """It is empty, and goes to the end of the log."""
+        self.blank = b""
+        self.begin = self.end = log_end
+        self.data = bytearray()
+        self.units: list[tuple[int, int, int, str]] = []
+        self.last: dict[int, int] = {}
+        self.queue_offset = -1
+
+
+def _packs(positions: array[int]) -> Iterator[list[int]]:
+    """The positions from the last one on, some at a time."""
+    for end in range(len(positions), 0, -PACK_UNITS):
+        yield positions[max(0, end - PACK_UNITS) : end].tolist()[::-1]
+
+
+_topic_hash = functools.lru_cache(maxsize=1_024)(java_hash)
 
 
 class _Passed(NamedTuple):
@@ -180,6 +223,9 @@ class Timer:
         self._doubt_ms = max(self._doubt_ms, until_ms)
         self._doubt_end = max(self._doubt_end, commit_end)
 
+    def _is_doubtful(self, due_ms: int, offset: int) -> bool:
+        return due_ms < self._doubt_ms or offset < self._doubt_end
+
     @property
     def due(self) -> int:
         """Messages that should be delivered by now, of the slots that one step passes."""
@@ -247,27 +293,47 @@ class Timer:
 
     # -- from the queue into the wheel ----------------------------------------------------------
     def enqueue(self) -> Step[bool]:
-        """Take one entry of the queue. True: that is done; False: there is none to be taken now.
+        """Take entries of the queue, :data:`ENTRIES_MAX` at most. True: that is done; False: there
+        is none to be taken now.
 
         Before a slot is read, the queue is to be taken to its end: a command to delete then meets
         its message.
         """
-        if not self.is_active and self.queue_offset >= self.master_queue_offset:
+        bound = LONG_MAX if self.is_active else self.master_queue_offset
+        if self.queue_offset >= bound:
             return False
-        entry = yield from read_entry(self.queue_offset)
-        if entry is None:
+        entries = yield from read_entries(self.queue_offset, ENTRIES_MAX)
+        entries = [entry for entry in entries if entry.queue_offset < bound]
+        pack = _Pack(self.log_end)
+        for entry in entries:
+            if self._is_packed(pack, entry):
+                continue
+            yield from self._write(pack)
+            if not (yield from self._take(entry)):
+                return False
+            self.queue_offset = entry.queue_offset + 1
+            pack = _Pack(self.log_end)
+        yield from self._write(pack)
+        return bool(entries)
+
+    def _is_packed(self, pack: _Pack, entry: Entry) -> bool:
+        """Add the unit of an entry to those that are written next; False: the entry wants more than
+        a unit behind the others."""
+        properties = entry.properties
+        if properties is None or entry.queue_offset < self._done[0]:
             return False
-        properties = yield from read_message(entry.offset, entry.size)
+        moment, real = out_ms(properties), real_place(properties)
+        if moment is None or real is None or moment < self._first_ms:
+            return False
+        return self._pack(pack, entry, moment, real.topic)
+
+    def _take(self, entry: Entry) -> Step[bool]:
+        """Take one entry; False: not now."""
+        properties = entry.properties
         if properties is None:
             self.counts.gone += 1
-        elif not (yield from self._take(entry, properties)):
-            return False
-        self.queue_offset = entry.queue_offset + 1
-        return True
-
-    def _take(self, entry: Entry, properties: Mapping[str, str]) -> Step[bool]:
+            return True
         moment, real = out_ms(properties), real_place(properties)
-        is_delete = PropertyKey.TIMER_DELETES in properties
         if moment is None or real is None:
             self.counts.unusable += 1
         elif self._was_delivered(entry, moment):
@@ -276,18 +342,26 @@ class Timer:
             self.counts.known += 1
         elif moment >= self._first_ms:
             # Also where it is due: its slot is to be read, and a delete may be in it or come.
-            yield from self._append(entry, moment, real.topic, is_delete=is_delete)
+            yield from self._append(entry, moment, real.topic)
         elif not self.is_active:
             pass  # The master has delivered it.
         elif moment >= self._settings.step(self._now_ms):
             return False  # The clock was set back, and the slot that is read is not done.
-        elif is_delete:
+        elif PropertyKey.TIMER_DELETES in properties:
             self.counts.late_deletes += 1
         else:
-            changed = delivered(properties, NEVER_ENQUEUED, self._now_ms)
-            record = ReadMessage(entry.offset, entry.size)
-            yield from self._put(Put(record, real.topic, real.queue_id, changed), moment)
+            yield from self._deliver_late(entry, moment)
         return True
+
+    def _deliver_late(self, entry: Entry, moment: int) -> Step[None]:
+        properties = yield from read_message(entry.offset, entry.size)
+        real = None if properties is None else real_place(properties)
+        if properties is None or real is None:
+            self.counts.gone += 1
+            return
+        changed = delivered(properties, NEVER_ENQUEUED, self._now_ms)
+        record = ReadMessage(entry.offset, entry.size)
+        yield from self._put(Put(record, real.topic, real.queue_id, changed), moment)
 
     @property
     def _first_ms(self) -> int:
@@ -307,35 +381,64 @@ class Timer:
             return False
         return entry.offset in (yield from read_copies(TIMER_TOPIC, unique_key))
 
-    def _append(self, entry: Entry, moment: int, real_topic: str, *, is_delete: bool) -> Step[None]:
-        settings = self._settings
+    def _append(self, entry: Entry, moment: int, real_topic: str) -> Step[None]:
+        pack = _Pack(self.log_end)
+        self._pack(pack, entry, moment, real_topic)
+        yield from self._write(pack)
+
+    def _pack(self, pack: _Pack, entry: Entry, moment: int, real_topic: str) -> bool:
+        """Add the unit of an entry; False: it has to be alone, the first one of a file for
+        instance."""
+        settings, write_ms = self._settings, self.write_ms
+        is_delete = entry.properties is not None and PropertyKey.TIMER_DELETES in entry.properties
         magic = DEFAULT | (DELETE if is_delete else 0)
-        beyond = moment - self.write_ms - settings.window * settings.precision_ms
+        beyond = moment - write_ms - settings.window * settings.precision_ms
         if beyond >= 0:
             magic |= ROLL
             is_short = beyond < settings.window // 3 * settings.precision_ms
             steps = settings.window // 2 if is_short else settings.window
-            moment = self.write_ms + steps * settings.precision_ms
-        while not self._wheel.is_free(moment, self.read_ms):
+            moment = write_ms + steps * settings.precision_ms
+        position, blank = place(pack.end, settings.log_file_bytes)
+        is_free = self._wheel.is_free(moment, self.read_ms)
+        if pack.units and (blank or not is_free):
+            return False
+        while not is_free:
             moment += settings.precision_ms
-        position, blank = place(self.log_end, settings.log_file_bytes)
+            is_free = self._wheel.is_free(moment, self.read_ms)
         if blank:
-            yield Append(self.log_end, blank)
+            pack.blank, pack.begin = blank, position
+        slot = settings.step(moment)
+        previous = pack.last.get(slot)
         unit = TimerUnit(
-            self._wheel.previous(moment),
+            self._wheel.previous(moment) if previous is None else previous,
             magic,
-            self.write_ms,
-            moment - self.write_ms,
+            write_ms,
+            moment - write_ms,
             entry.offset,
             entry.size,
-            java_hash(real_topic),
+            _topic_hash(real_topic),
         )
         data = unit.pack()
-        yield Append(position, data)
-        self._wheel.add(moment, position, unit.weight)
-        self.log_end = position + len(data)
-        self.counts.enqueued += 1
-        self.count(real_topic, unit.weight)
+        pack.data += data
+        pack.units.append((moment, position, unit.weight, real_topic))
+        pack.last[slot] = position
+        pack.end = position + len(data)
+        pack.queue_offset = entry.queue_offset
+        return True
+
+    def _write(self, pack: _Pack) -> Step[None]:
+        if not pack.units:
+            return
+        if pack.blank:
+            yield Append(self.log_end, pack.blank)
+            self.log_end = pack.begin
+        yield Append(pack.begin, bytes(pack.data))
+        self.log_end = pack.end
+        self.queue_offset = pack.queue_offset + 1
+        self.counts.enqueued += len(pack.units)
+        for moment, position, weight, topic in pack.units:
+            self._wheel.add(moment, position, weight)
+            self.count(topic, weight)
 
     def count(self, topic: str, number: int) -> None:
         """Note that so many more messages of a topic wait."""
@@ -381,43 +484,95 @@ class Timer:
             self._passed.pop()
 
     def _deliver(self, slot: Slot) -> Step[None]:
+        deletes, units = yield from self._units_of(slot)
+        keys: set[str] = set()
+        for some in _packs(deletes):
+            for unit in (yield from read_units(some)):
+                properties = (yield from self._message_of(unit)) or {}
+                if PropertyKey.TIMER_DELETES in properties:
+                    keys.add(properties[PropertyKey.TIMER_DELETES])
+        for some in _packs(units):
+            yield from self._release_pack(slot, (yield from read_units(some)), keys)
+
+    def _units_of(self, slot: Slot) -> Step[tuple[array[int], array[int]]]:
+        """Positions of its commands to delete, and of its other units, each from the last one
+        on."""
         deletes, units = array("q"), array("q")
         begin = self._passed[-1].log_end if self._passed else 0
         position = slot.last
         while position >= begin:
-            unit = yield from read_unit(position)
-            if unit is None or self._settings.step(unit.time_ms) != slot.time_ms:
-                self.counts.broken_chains += 1
-                break
-            is_delete = unit.magic & (DELETE | ROLL) == DELETE
-            (deletes if is_delete else units).append(position)
-            position = unit.previous
-        keys: set[str | None] = set()
-        for position in deletes:
-            _, properties = yield from self._message_at(position)
-            keys.add(properties.get(PropertyKey.TIMER_DELETES))
-        keys.discard(None)
-        for position in reversed(units):
-            unit, properties = yield from self._message_at(position)
-            if key_of(properties) in keys:
-                self.counts.deleted += 1
-            elif unit is not None:
-                yield from self._release(slot, unit, properties)
+            for at, unit in (yield from read_chain(position, begin, PACK_UNITS)):
+                if unit is None or self._settings.step(unit.time_ms) != slot.time_ms:
+                    self.counts.broken_chains += 1
+                    return deletes, units
+                is_delete = unit.magic & (DELETE | ROLL) == DELETE
+                (deletes if is_delete else units).append(at)
+                position = unit.previous
+        return deletes, units
 
-    def _message_at(self, position: int) -> Step[tuple[TimerUnit | None, Mapping[str, str]]]:
-        """The unit with the properties of its message, which waits no more; no unit: its record is
+    def _release_pack(
+        self, slot: Slot, units: Sequence[TimerUnit | None], keys: Collection[str]
+    ) -> Step[None]:
+        """Deliver units in their order: as many as can be at once, and the others one by one."""
+        # A topic may have the sign that parts it from the key.
+        parts = [each.split("+") for each in keys]
+        odd_keys = {"+".join(each[n:]) for each in parts for n in range(1, len(each))}
+        done = 0
+        while done < len(units):
+            plain = self._plain(slot, units[done:])
+            if plain:
+                found: Delivered = yield Deliver(
+                    [unit.offset for unit in plain],
+                    [unit.write_ms for unit in plain],
+                    self._now_ms,
+                    self.write_ms,
+                    odd_keys,
+                )
+                self.counts.delivered += found.count
+                for topic, number in found.topics.items():
+                    self.count(topic, -number)
+                done += found.count
+                if found.count == len(plain):
+                    continue
+            yield from self._release(slot, units[done], keys)
+            done += 1
+
+    def _plain(self, slot: Slot, units: Sequence[TimerUnit | None]) -> list[TimerUnit]:
+        """The first ones, as far as they say nothing unusual; their records may."""
+        plain: list[TimerUnit] = []
+        size = 0
+        for unit in units:
+            if (
+                unit is None
+                or unit.magic & (DELETE | ROLL)
+                or self._is_doubtful(slot.time_ms, unit.offset)
+            ):
+                break
+            size += unit.size
+            if plain and size > DELIVER_BYTES_MAX:
+                break
+            plain.append(unit)
+        return plain
+
+    def _message_of(self, unit: TimerUnit | None) -> Step[Mapping[str, str] | None]:
+        """The properties of the message of a unit, which waits no more; None: its record is
         gone."""
-        unit = yield from read_unit(position)
         properties = None
         if unit is not None:
             properties = yield from read_message(unit.offset, unit.size)
         if unit is None or properties is None:
             self.counts.gone += 1
-            return None, {}
+            return None
         self.count(properties.get(PropertyKey.REAL_TOPIC, ""), -unit.weight)
-        return unit, properties
+        return properties
 
-    def _release(self, slot: Slot, unit: TimerUnit, properties: Mapping[str, str]) -> Step[None]:
+    def _release(self, slot: Slot, unit: TimerUnit | None, keys: Collection[str]) -> Step[None]:
+        properties = yield from self._message_of(unit)
+        if unit is None or properties is None:
+            return
+        if key_of(properties) in keys:
+            self.counts.deleted += 1
+            return
         moment, real = out_ms(properties), real_place(properties)
         record = ReadMessage(unit.offset, unit.size)
         if moment is None or real is None:
@@ -445,8 +600,7 @@ class Timer:
         """Whether a run before stored this copy, of a message that was due then."""
         unique_key = put.properties.get(PropertyKey.UNIQUE_KEY)
         offset = put.message.offset
-        is_sure = due_ms >= self._doubt_ms and offset >= self._doubt_end
-        if is_sure or not unique_key:
+        if not self._is_doubtful(due_ms, offset) or not unique_key:
             return False
         # What is to be rolled may have been delivered, when the clock was ahead.
         real_topic = put.properties.get(PropertyKey.REAL_TOPIC, put.topic)

@@ -20,6 +20,16 @@ DRAWS = 1_000
 NEVER_ENQUEUED = LONG_MAX
 """``TIMER_ENQUEUE_MS`` of a message that was due when the timer came to it."""
 
+ODD_NAMES = (
+    PropertyKey.DELAY,
+    PropertyKey.TIMER_DELETES,
+    PropertyKey.TIMER_ROLL_TIMES,
+    PropertyKey.TIMER_ENQUEUED,
+    PropertyKey.TIMER_DEQUEUED,
+)
+"""A record of the timer's topic with one of these is more than a message that waited for its moment
+once."""
+
 BLANK_SLOTS = 60
 """Steps of the wheel that stay empty between what is over and what is to come."""
 
@@ -209,17 +219,19 @@ def delivered(properties: Mapping[str, str], enqueued_ms: int, now_ms: int) -> d
     ``convertMessage`` of RocketMQ takes its place out of the message, and not out of the text that
     is stored.
     """
-    return _noted(dict(properties), enqueued_ms, now_ms)
+    return {**properties, **notes(enqueued_ms, now_ms)}
 
 
 def rolled(properties: Mapping[str, str], enqueued_ms: int, now_ms: int) -> dict[str, str]:
     """The properties of a record that goes to the timer's topic again; arguments as above."""
     times = java_long(properties.get(PropertyKey.TIMER_ROLL_TIMES, "0")) or 0
-    counted = {**properties, PropertyKey.TIMER_ROLL_TIMES: str(times + 1)}
-    return _noted(counted, enqueued_ms, now_ms)
+    counted = {PropertyKey.TIMER_ROLL_TIMES: str(times + 1)}
+    return {**properties, **counted, **notes(enqueued_ms, now_ms)}
 
 
-def _noted(properties: dict[str, str], enqueued_ms: int, now_ms: int) -> dict[str, str]:
-    properties[PropertyKey.TIMER_ENQUEUED] = str(enqueued_ms)
-    properties[PropertyKey.TIMER_DEQUEUED] = str(now_ms)
-    return properties
+def notes(enqueued_ms: int, now_ms: int) -> dict[str, str]:
+    """What the timer adds to each record; arguments as above."""
+    return {
+        PropertyKey.TIMER_ENQUEUED: str(enqueued_ms),
+        PropertyKey.TIMER_DEQUEUED: str(now_ms),
+    }

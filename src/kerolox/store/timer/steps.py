@@ -5,10 +5,11 @@ the next one begins where the last whole one ended.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Generator, Mapping
+from collections.abc import Collection, Generator, Mapping, Sequence
 from enum import Enum
 from typing import Any, NamedTuple, TypeVar
 
+from kerolox.message import PropertyKey
 from kerolox.store.timer.log import TimerUnit
 
 
@@ -19,13 +20,26 @@ class Entry(NamedTuple):
     offset: int
     """Of the record in the commit log."""
     size: int
+    properties: Mapping[str, str] | None
+    """Those of :data:`ENTRY_PROPERTIES` that the record has; None: it is not there any more, or
+    damaged."""
 
 
-class ReadEntry(NamedTuple):
-    """Answer: the :class:`Entry` at an offset, or the first one behind it that retention has left;
-    None: there is none yet."""
+ENTRY_PROPERTIES = (
+    PropertyKey.TIMER_OUT,
+    PropertyKey.REAL_TOPIC,
+    PropertyKey.REAL_QUEUE_ID,
+    PropertyKey.TIMER_DELETES,
+    PropertyKey.UNIQUE_KEY,
+)
+
+
+class ReadEntries(NamedTuple):
+    """Answer: each :class:`Entry` from an offset on, or from the first one behind it that retention
+    has left, ``count`` at most; none: there is none yet."""
 
     queue_offset: int
+    count: int  # type: ignore[assignment]  # hides tuple.count, which nobody calls on it
 
 
 class ReadMessage(NamedTuple):
@@ -42,10 +56,20 @@ class ReadQueueOffset(NamedTuple):
     size: int
 
 
-class ReadUnit(NamedTuple):
-    """Answer: the unit at a position of the timer log; None: there is none (``unit_at``)."""
+class ReadUnits(NamedTuple):
+    """Answer: the unit at each of these positions of the timer log; None: there is none
+    (``unit_at``)."""
+
+    positions: Sequence[int]
+
+
+class ReadChain(NamedTuple):
+    """Answer: the units of a slot from one on backwards, each with its position: ``count`` at most,
+    and none before ``begin``. The last one is None where there is none."""
 
     position: int
+    begin: int
+    count: int  # type: ignore[assignment]  # hides tuple.count, which nobody calls on it
 
 
 class ReadFile(NamedTuple):
@@ -56,7 +80,8 @@ class ReadFile(NamedTuple):
 
 
 class Append(NamedTuple):
-    """Write to the timer log. Answer: None, when a reader sees it."""
+    """Write to the timer log. Answer: None, when a reader sees it; the step is to go on at once,
+    and is not closed there."""
 
     position: int
     data: bytes
@@ -66,6 +91,29 @@ class Truncate(NamedTuple):
     """Cut the timer log off, so that zeros follow. Answer: None, when that is on the disk."""
 
     end: int
+
+
+class Deliver(NamedTuple):
+    """Store plain records again where they are for, each with its properties and the two notes of
+    the timer (``puts.notes``). Answer: :class:`Delivered`, the first ones up to one that is not
+    plain (``puts.ODD_NAMES``), or that can't be put now: it is the machine's, one by one."""
+
+    offsets: Sequence[int]
+    enqueued_ms: Sequence[int]
+    """When the timer took each."""
+    now_ms: int
+    before_ms: int
+    """One whose moment is not before it is not plain."""
+    odd_keys: Collection[str]
+    """Nor is one with one of these as its ``UNIQ_KEY``."""
+
+
+class Delivered(NamedTuple):
+    """How far a :class:`Deliver` came."""
+
+    count: int  # type: ignore[assignment]  # hides tuple.count, which nobody calls on it
+    topics: Mapping[str, int]
+    """How many each topic got."""
 
 
 class Put(NamedTuple):
@@ -112,13 +160,15 @@ class Pause(NamedTuple):
 
 
 Request = (
-    ReadEntry
+    ReadEntries
     | ReadMessage
     | ReadQueueOffset
-    | ReadUnit
+    | ReadUnits
+    | ReadChain
     | ReadFile
     | Append
     | Truncate
+    | Deliver
     | Put
     | ReadCopies
     | ReadDeletes
@@ -132,10 +182,18 @@ _Result = TypeVar("_Result")
 Step = Generator[Request, Any, _Result]
 
 
-def read_unit(position: int) -> Step[TimerUnit | None]:
-    """The unit at a position."""
-    unit: TimerUnit | None = yield ReadUnit(position)
-    return unit
+def read_units(positions: Sequence[int]) -> Step[Sequence[TimerUnit | None]]:
+    """The units at some positions."""
+    units: Sequence[TimerUnit | None] = yield ReadUnits(positions)
+    return units
+
+
+def read_chain(
+    position: int, begin: int, count: int
+) -> Step[Sequence[tuple[int, TimerUnit | None]]]:
+    """The units of a slot, from one on backwards."""
+    chain: Sequence[tuple[int, TimerUnit | None]] = yield ReadChain(position, begin, count)
+    return chain
 
 
 def read_message(offset: int, size: int) -> Step[Mapping[str, str] | None]:
@@ -144,10 +202,10 @@ def read_message(offset: int, size: int) -> Step[Mapping[str, str] | None]:
     return properties
 
 
-def read_entry(queue_offset: int) -> Step[Entry | None]:
-    """The entry at an offset, or behind it."""
-    entry: Entry | None = yield ReadEntry(queue_offset)
-    return entry
+def read_entries(queue_offset: int, count: int) -> Step[Sequence[Entry]]:
+    """The entries from an offset on."""
+    entries: Sequence[Entry] = yield ReadEntries(queue_offset, count)
+    return entries
 
 
 def read_copies(topic: str, unique_key: str) -> Step[Collection[int]]:

@@ -3,6 +3,7 @@ what was not flushed."""
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
@@ -10,24 +11,37 @@ from typing import Any, NamedTuple
 from kerolox.message import PropertyKey
 from kerolox.protocol.names import TIMER_TOPIC
 from kerolox.store.timer.checkpoint import decode_checkpoint
-from kerolox.store.timer.log import unit_at
+from kerolox.store.timer.log import TimerUnit, unit_at
 from kerolox.store.timer.machine import Timer
-from kerolox.store.timer.puts import AsItIs, ForTimer, TimerSettings, decide_put
+from kerolox.store.timer.puts import (
+    ODD_NAMES,
+    AsItIs,
+    ForTimer,
+    TimerSettings,
+    decide_put,
+    notes,
+    out_ms,
+    real_place,
+)
 from kerolox.store.timer.recovery import Recovered, TimerFiles, recover
 from kerolox.store.timer.steps import (
+    ENTRY_PROPERTIES,
     Append,
+    Deliver,
+    Delivered,
     Entry,
     Hold,
     Pause,
     Put,
     PutResult,
+    ReadChain,
     ReadCopies,
     ReadDeletes,
-    ReadEntry,
+    ReadEntries,
     ReadFile,
     ReadMessage,
     ReadQueueOffset,
-    ReadUnit,
+    ReadUnits,
     Request,
     Step,
     Truncate,
@@ -71,7 +85,11 @@ class Disk:
     """Writes until the process is killed; negative: never."""
     puts: list[tuple[int, str, dict[str, str]]] = field(default_factory=list)
     """When which record of a real topic was stored by the timer."""
-    put_result: Callable[[], PutResult] = lambda: PutResult.DONE
+    put_results: list[PutResult] = field(default_factory=list)
+    """How the next puts end, the last one first; then all are done. What is delivered at once stops
+    before them."""
+    at_once: int = 3
+    """Entries and units that one answer gives."""
     retained: int = 0
     """Records before this one are deleted."""
 
@@ -167,8 +185,8 @@ class Disk:
 
     def answer(self, request: Request) -> object:
         match request:
-            case ReadEntry(queue_offset):
-                return self._entry(queue_offset)
+            case ReadEntries(queue_offset, count):
+                return self._entries(queue_offset)[: min(count, self.at_once)]
             case ReadMessage(offset, _):
                 record = self._record(offset)
                 return None if record is None else record.properties
@@ -176,16 +194,18 @@ class Disk:
                 record = self._record(offset)
                 is_timer = record is not None and record.topic == TIMER_TOPIC
                 return record.queue_offset if record is not None and is_timer else None
-            case ReadUnit(position):
-                at = position % self.settings.log_file_bytes
-                data = self.log.get(position - at)
-                return None if data is None else unit_at(data, at, position)
+            case ReadUnits(positions):
+                return [*map(self._unit, positions)]
+            case ReadChain(position, begin, count):
+                return self._chain(position, begin, min(count, self.at_once))
             case ReadFile(position):
                 return self.log.get(position)
             case Append(position, data):
                 self._write(lambda: self._append(position, data))
             case Truncate(end):
                 self._write(lambda: self._truncate(end))
+            case Deliver():
+                return self._deliver(request)
             case Put():
                 return self._put(request)
             case ReadCopies(topic, unique_key):
@@ -208,12 +228,51 @@ class Disk:
             if each.topic == topic and each.properties.get(PropertyKey.UNIQUE_KEY) == unique_key
         ]
 
-    def _entry(self, queue_offset: int) -> Entry | None:
-        for index, record in enumerate(self.records):
-            is_timer = record.topic == TIMER_TOPIC and index >= self.retained
-            if is_timer and record.queue_offset >= queue_offset:
-                return Entry(record.queue_offset, index * RECORD_BYTES, RECORD_BYTES)
-        return None
+    def _entries(self, queue_offset: int) -> list[Entry]:
+        return [
+            Entry(
+                record.queue_offset,
+                index * RECORD_BYTES,
+                RECORD_BYTES,
+                {k: v for k, v in record.properties.items() if k in ENTRY_PROPERTIES},
+            )
+            for index, record in enumerate(self.records)
+            if record.topic == TIMER_TOPIC
+            and index >= self.retained
+            and record.queue_offset >= queue_offset
+        ]
+
+    def _unit(self, position: int) -> TimerUnit | None:
+        at = position % self.settings.log_file_bytes
+        data = self.log.get(position - at)
+        return None if data is None else unit_at(data, at, position)
+
+    def _chain(self, position: int, begin: int, count: int) -> list[tuple[int, TimerUnit | None]]:
+        found: list[tuple[int, TimerUnit | None]] = []
+        while position >= begin and len(found) < count:
+            unit = self._unit(position)
+            found.append((position, unit))
+            position = -1 if unit is None else unit.previous
+        return found
+
+    def _deliver(self, request: Deliver) -> Delivered:
+        """As the kernel copies records: up to one that is not plain."""
+        topics: Counter[str] = Counter()
+        for offset, enqueued_ms in zip(request.offsets, request.enqueued_ms, strict=True):
+            record = self._record(offset)
+            if record is None or not set(ODD_NAMES).isdisjoint(record.properties):
+                break
+            moment, real = out_ms(record.properties), real_place(record.properties)
+            is_odd = record.properties.get(PropertyKey.UNIQUE_KEY) in request.odd_keys
+            if moment is None or real is None or moment >= request.before_ms or is_odd:
+                break
+            if self.put_results:
+                break
+            noted = {**record.properties, **notes(enqueued_ms, request.now_ms)}
+            put = Put(ReadMessage(offset, RECORD_BYTES), real.topic, real.queue_id, noted)
+            self._put(put)
+            topics[real.topic] += 1
+        return Delivered(topics.total(), topics)
 
     def _append(self, position: int, data: bytes) -> None:
         file_bytes = self.settings.log_file_bytes
@@ -231,7 +290,7 @@ class Disk:
                 data[end - start :] = bytes(start + len(data) - end)
 
     def _put(self, put: Put) -> PutResult:
-        result = self.put_result()
+        result = self.put_results.pop() if self.put_results else PutResult.DONE
         if result is PutResult.DONE:
             self._write(lambda: self._store(put))
         return result

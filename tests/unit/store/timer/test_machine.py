@@ -11,7 +11,7 @@ from kerolox.store.timer.checkpoint import TimerCheckpoint, decode_checkpoint
 from kerolox.store.timer.log import UnitMagic, unit_at
 from kerolox.store.timer.machine import Timer
 from kerolox.store.timer.puts import ForTimer
-from kerolox.store.timer.steps import Append, Hold, Put, PutResult, ReadEntry, ReadUnit
+from kerolox.store.timer.steps import Append, Hold, Put, PutResult, ReadChain, ReadEntries
 from tests.unit.store.timer.disk import NOW, SETTINGS, Crash, Disk
 
 
@@ -152,10 +152,12 @@ def test_a_put_that_cannot_be_done_is_tried_until_it_can() -> None:
     disk.work(timer)
     disk.now_ms += 3_000
     timer.move(disk.now_ms)
+    disk.put_results = [PutResult.RETRY]
     steps = timer.dequeue()
     request = steps.send(None)
     while not isinstance(request, Put):
         request = steps.send(disk.answer(request))
+    disk.put_results = []
     for _ in range(20):
         assert steps.send(PutResult.RETRY) == Hold()
         assert isinstance(steps.send(None), Put)
@@ -167,8 +169,7 @@ def test_a_put_that_cannot_be_done_is_tried_until_it_can() -> None:
 
 def test_a_put_that_is_refused_for_ever_is_counted_and_others_go_on() -> None:
     disk, timer = begin()
-    results = iter([PutResult.NEVER, PutResult.DONE])
-    disk.put_result = lambda: next(results)
+    disk.put_results = [PutResult.NEVER]
     send(disk, "a", 2_000)
     send(disk, "b", 2_000)
     disk.work(timer)
@@ -261,7 +262,7 @@ def test_a_jump_back_waits_for_the_slot_that_is_read() -> None:
     timer.move(disk.now_ms)
     steps = timer.dequeue()
     request = steps.send(None)
-    assert isinstance(request, ReadUnit)
+    assert isinstance(request, ReadChain)
     disk.now_ms = NOW
     timer.move(disk.now_ms)
     assert timer.write_ms == NOW + 9_000
@@ -549,7 +550,8 @@ def test_the_wheel_knows_a_unit_after_the_log_has_it() -> None:
     send(disk, "a", 3_000)
     steps = timer.enqueue()
     request = steps.send(None)
-    assert request == ReadEntry(0)
+    assert isinstance(request, ReadEntries)
+    assert request.queue_offset == 0
     while not isinstance(request, Append):
         request = steps.send(disk.answer(request))
     assert not any(disk.wheel)

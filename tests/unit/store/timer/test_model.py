@@ -101,8 +101,7 @@ class Run:
             pass
 
     def refuse(self, number: int) -> None:
-        results = iter([PutResult.RETRY] * number)
-        self.disk.put_result = lambda: next(results, PutResult.DONE)
+        self.disk.put_results = [PutResult.RETRY] * number
 
     def flush(self) -> None:
         self.disk.flush(self.timer)
