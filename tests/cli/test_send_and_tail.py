@@ -243,4 +243,5 @@ def test_a_delayed_message_comes_later(topic: str, name_server: str) -> None:
     done = kerolox("send", topic, "late", "--delay", "1s", "-n", name_server)
     assert done.returncode == 0, done.stderr
     [message] = tailed(topic, name_server, 1)
-    assert (message["body"], dict(message["properties"])["DELAY"]) == ("late", "1")  # type: ignore[call-overload]
+    delay = dict(message["properties"])["TIMER_DELAY_MS"]  # type: ignore[call-overload]
+    assert (message["body"], delay) == ("late", "1000")

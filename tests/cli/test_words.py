@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.servers.command import Server, kerolox
+from tests.support.servers.settings import small_store
 
 
 def rows(*words: object) -> list[dict[str, object]]:
@@ -108,24 +109,57 @@ def test_raw_messages_are_values_between_tabs_and_nothing_is_escaped(name_server
         assert second.split("\t")[2:] == ["", "", "plain"]
 
 
-def test_a_delayed_send_says_when_it_is_due_and_no_offset_of_the_topic(name_server: str) -> None:
+def test_a_send_for_later_says_when_it_is_due_and_what_takes_it_back(name_server: str) -> None:
     at = ("-n", name_server)
     kerolox("topic", "create", "Late", "--queues", "1", *at)
     before = time.time() * 1000
-    exact = kerolox("send", "Late", "x", "--delay", "30s", *at)
-    assert re.search(r"queue=\S+/0 due \d{4}-.* \(in 30 s, level 4\)$", exact.stdout.strip())
-    assert "offset" not in exact.stdout
-    assert exact.stderr == ""
-    later = kerolox("send", "Late", "x", "--delay", "31s", *at)
-    assert "31 s becomes 1 min, the next delay of the brokers (level 5)" in later.stderr
-    assert "(in 1 min, level 5)" in later.stdout
-    row = json.loads(kerolox("send", "Late", "x", "--delay", "30s", "-o", "json", *at).stdout)
-    assert (row["delayLevel"], row["queueOffset"]) == (4, None)
-    assert before + 30_000 <= row["dueTimestamp"] <= time.time() * 1000 + 30_000
-    refused = kerolox("send", "Late", "x", "--delay", "5h", *at)
+    sent = kerolox("send", "Late", "x", "--delay", "31s", *at)
+    said = r"queue=\S+/0 due \d{4}-.* \(in 31 s\) handle=(\S+)$"
+    assert re.search(said, sent.stdout.strip())
+    assert ("offset" in sent.stdout, sent.stderr) == (False, "")
+    row = json.loads(kerolox("send", "Late", "x", "--delay", "5h", "-o", "json", *at).stdout)
+    assert (row["delayMs"], row["queueOffset"], "delayLevel" in row) == (18_000_000, None, False)
+    assert before + 18_000_000 <= row["dueTimestamp"] <= time.time() * 1000 + 18_000_000
+    assert kerolox("message", "recall", row["recallHandle"], "--yes", *at).returncode == 0
+    moment = int(before) + 7_200_000
+    row = json.loads(kerolox("send", "Late", "x", "--at", moment, "-o", "json", *at).stdout)
+    assert row["dueTimestamp"] == moment
+    kept = [each["dueTimestamp"] for each in rows("message", "waiting", *at)]
+    assert kept[1:] == [moment]
+    refused = kerolox("send", "Late", "x", "--delay", "4d", *at)
+    assert refused.returncode == 1
+    assert "the delay time should not be bigger than the max delay 259200000ms" in refused.stderr
+
+
+def test_a_moment_that_is_over_or_none_is_refused(name_server: str) -> None:
+    at = ("-n", name_server)
+    refused = kerolox("send", "Late", "x", "--at", "2020-01-01T00:00", *at)
     assert refused.returncode == 2
-    assert "5 h is longer than the longest delay of the brokers, 2 h" in refused.stderr
-    assert "deliver_after" not in refused.stderr
+    assert "2020-01-01 00:00:00.000 is over; without --at it is sent now" in refused.stderr
+    assert "'soon' is no time; write" in kerolox("send", "Late", "x", "--at", "soon", *at).stderr
+    both = kerolox("send", "Late", "x", "--at", "2999-01-01", "--delay", "1s", *at)
+    assert "Give one of --delay and --at." in both.stderr
+
+
+def test_brokers_without_a_timer_delay_by_levels(tmp_path: Path) -> None:
+    configuration = small_store(tmp_path, timerWheelEnable="false")
+    arguments = ["up", "--port", 0, "--namesrv-port", 0, "--data", tmp_path / "store"]
+    with Server(tmp_path, *arguments, "-c", configuration) as server:
+        at = ("-n", server.addresses["namesrv"])
+        exact = kerolox("send", "Late", "x", "--delay", "30s", *at)
+        assert re.search(r"queue=\S+/\d due \d{4}-.* \(in 30 s, level 4\)$", exact.stdout.strip())
+        assert "offset" not in exact.stdout
+        later = kerolox("send", "Late", "x", "--delay", "31s", *at)
+        assert "31 s becomes 1 min, the next delay of the brokers (level 5)" in later.stderr
+        assert "(in 1 min, level 5)" in later.stdout
+        row = json.loads(kerolox("send", "Late", "x", "--delay", "30s", "-o", "json", *at).stdout)
+        assert (row["delayLevel"], row["queueOffset"]) == (4, None)
+        moment = int(time.time() * 1000) + 25_000
+        assert "becomes 30 s, the" in kerolox("send", "Late", "x", "--at", moment, *at).stderr
+        refused = kerolox("send", "Late", "x", "--delay", "5h", *at)
+        assert refused.returncode == 2
+        assert "5 h is longer than the longest delay of the brokers, 2 h" in refused.stderr
+        assert "deliver_after" not in refused.stderr
 
 
 def test_only_settings_that_differ_from_the_default_are_set(name_server: str) -> None:

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import dataclasses
 import time
 from collections import Counter
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 import click
 
 from kerolox.cli import completing
 from kerolox.cli.cluster_options import name_server_option
+from kerolox.cli.commands.messages.later import Later, later_of, later_options
 from kerolox.cli.commands.messages.outgoing import (
     GROUP,
     Draft,
@@ -20,41 +20,21 @@ from kerolox.cli.commands.messages.outgoing import (
     producer_settings,
     whole_bodies,
 )
-from kerolox.cli.connecting import on_cluster, with_clients
+from kerolox.cli.connecting import with_clients
 from kerolox.cli.grouping import Command
 from kerolox.cli.output import JSON, TABLE, complain, output_option, print_json, print_line
 from kerolox.clock import now_ms
 from kerolox.errors import KeroloxError, TopicRouteNotFoundError
-from kerolox.text import counted, duration_text, time_text
+from kerolox.text import counted
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable
 
-    from kerolox.admin import Admin
     from kerolox.client import Producer, SendResult
     from kerolox.message import Message, MessageQueue
 
 IN_FLIGHT_MAX = 256
 """Messages that may be on their way at the same time."""
-
-
-class _Duration(click.ParamType[float]):
-    """``90s``, ``2h``; seconds."""
-
-    name = "duration"
-
-    def convert(
-        self, value: str | float, param: click.Parameter | None, ctx: click.Context | None
-    ) -> float:
-        """See :func:`duration_ms`."""
-        from kerolox.admin.positions import duration_ms
-
-        if isinstance(value, float):
-            return value
-        try:
-            return duration_ms(value) / 1000
-        except ValueError as error:
-            self.fail(str(error), param, ctx)
 
 
 @click.command(cls=Command)
@@ -81,12 +61,7 @@ class _Duration(click.ParamType[float]):
     "--rate", type=click.FloatRange(min=0, min_open=True), metavar="N", help="At most N a second."
 )
 @click.option("--queue", metavar="BROKER/ID", help="To this queue; default: to all in turn.")
-@click.option(
-    "--delay",
-    type=_Duration(),
-    metavar="DURATION",
-    help="Deliver so much later, as 30s or 1h; rounded up to a delay level.",
-)
+@later_options
 @output_option
 @name_server_option
 def send(
@@ -102,6 +77,7 @@ def send(
     rate: float | None,
     queue: str | None,
     delay: float | None,
+    at: int | None,
     output: str,
     name_server: str,
 ) -> None:
@@ -122,12 +98,7 @@ def send(
     source = _from_lines(draft, files, count) if lines else _from_bodies(draft, bodies, count or 1)
     sending = _Sending(source, rate, output, is_single=is_single)
     place = _queue(topic, queue) if queue else None
-    settings = producer_settings()
-    if delay is not None:
-        levels_ms = on_cluster(name_server, _delay_levels) or settings.delays_ms
-        sending.delay = _Delay.of(delay, levels_ms)
-        most = max(settings.delay_level_max, len(levels_ms))
-        settings = dataclasses.replace(settings, delay_level_max=most)
+    sending.later, settings = later_of(delay, at, producer_settings(), name_server)
 
     async def work() -> None:
         from kerolox.client import Producer
@@ -136,7 +107,9 @@ def send(
             await _telling(
                 producer,
                 topic,
-                lambda: sending.run(lambda message: producer.send(message, queue=place)),
+                lambda: sending.run(
+                    lambda message, **ways: producer.send(message, queue=place, **ways)
+                ),
             )
 
     with_clients(name_server, work, many=not is_single, doing=sending.doing)
@@ -147,51 +120,6 @@ def _queue(topic: str, text: str) -> MessageQueue:
     from kerolox.cli.positions import queue_of
 
     return queue_of(topic, text)
-
-
-class _Delay(NamedTuple):
-    """The delay level that a duration becomes."""
-
-    level: int
-    ms: int
-
-    @classmethod
-    def of(cls, seconds: float, levels_ms: tuple[int, ...]) -> _Delay | None:
-        """The shortest level that is no shorter; None: no delay. It is said where it is longer.
-        BadParameter: none is so long.
-        """
-        wanted_ms = round(seconds * 1_000)
-        if not wanted_ms:
-            return None
-        fitting = [ms for ms in levels_ms if ms >= wanted_ms]
-        if not fitting:
-            raise click.BadParameter(
-                f"{duration_text(wanted_ms)} is longer than the longest delay of the brokers, "
-                f"{duration_text(max(levels_ms))} (messageDelayLevel)",
-                param_hint="--delay",
-            )
-        found = cls(levels_ms.index(min(fitting)) + 1, min(fitting))
-        if found.ms != wanted_ms:
-            complain(
-                f"kerolox: {duration_text(wanted_ms)} becomes {duration_text(found.ms)}, the next "
-                f"delay of the brokers (level {found.level})"
-            )
-        return found
-
-
-async def _delay_levels(admin: Admin) -> tuple[int, ...]:
-    """The delays of the brokers' levels; nothing where they differ, or do not report."""
-    from kerolox.admin.asking import all_answers, targets
-    from kerolox.kernel.delay_levels import delay_levels_ms
-
-    try:
-        found = await all_answers(
-            await targets(admin), lambda address: admin.broker_settings(address)
-        )
-        texts = {settings.get("messageDelayLevel", "") for settings in found.values()}
-        return delay_levels_ms(texts.pop()) if len(texts) == 1 else ()
-    except KeroloxError:
-        return ()
 
 
 async def _from_bodies(draft: Draft, bodies: list[bytes], count: int) -> AsyncIterator[Message]:
@@ -226,10 +154,10 @@ class _Sending:
         self._sent = 0
         self._seconds = 0.0
         self._room = asyncio.Semaphore(IN_FLIGHT_MAX)
-        self.delay: _Delay | None = None
-        """Of each message."""
+        self.later: Later | None = None
+        """When each message comes."""
 
-    async def run(self, send: Callable[[Message], Awaitable[SendResult]]) -> None:
+    async def run(self, send: Callable[..., Awaitable[SendResult]]) -> None:
         """Send all of them. KeroloxError: the first that failed; of several messages it says how
         many were sent.
         """
@@ -256,14 +184,14 @@ class _Sending:
         finally:
             self._seconds = max(time.monotonic() - begin, 1e-9)
 
-    async def _send(
-        self, send: Callable[[Message], Awaitable[SendResult]], message: Message
-    ) -> None:
-        if self.delay is not None:
-            message = dataclasses.replace(message, delay_level=self.delay.level)
+    async def _send(self, send: Callable[..., Awaitable[SendResult]], message: Message) -> None:
+        later = self.later
         begin = time.monotonic()
         try:
-            result = await send(message)
+            if later is None:
+                result = await send(message)
+            else:
+                result = await send(later.message(message), **later.ways())
         finally:
             self._room.release()
         self._sent += 1
@@ -271,19 +199,15 @@ class _Sending:
 
     def _show(self, result: SendResult, milliseconds: float) -> None:
         queue = f"{result.queue.broker_name}/{result.queue.queue_id}"
-        delay = self.delay
-        # One that is delayed waits in a queue of RocketMQ's own, whose offset was reported.
-        offset = result.queue_offset if delay is None else None
-        due_ms = None if delay is None else now_ms() + delay.ms
+        later, sent_ms = self.later, now_ms()
+        # One that comes later waits in a queue of RocketMQ's own, whose offset was reported.
+        offset = result.queue_offset if later is None else None
         if self._output == TABLE:
-            if self._is_single and delay is None:
+            if self._is_single:
+                when = f"offset={offset}" if later is None else later.text(sent_ms)
+                handle = f" handle={result.recall_handle}" if result.recall_handle else ""
                 print_line(
-                    f"{result.status.name} msgId={result.message_id} queue={queue} offset={offset}"
-                )
-            elif self._is_single and delay is not None and due_ms is not None:
-                print_line(
-                    f"{result.status.name} msgId={result.message_id} queue={queue} "
-                    f"due {time_text(due_ms)} (in {duration_text(delay.ms)}, level {delay.level})"
+                    f"{result.status.name} msgId={result.message_id} queue={queue} {when}{handle}"
                 )
             return
         row: dict[str, object] = {
@@ -296,8 +220,10 @@ class _Sending:
             "queueOffset": offset,
             "ms": round(milliseconds, 3),
         }
-        if delay is not None:
-            row |= {"delayLevel": delay.level, "delayMs": delay.ms, "dueTimestamp": due_ms}
+        if later is not None:
+            row |= later.row(sent_ms)
+            if not later.level:
+                row["recallHandle"] = result.recall_handle
         from kerolox.cli.rows import columns_of, show_row
 
         if self._output == JSON and not self._is_single:
