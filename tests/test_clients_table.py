@@ -52,6 +52,7 @@ NOT_OURS = {
     "orderly_kill",
     "request_to_kerolox",
     "shares_with_kerolox",
+    "timed",
     "topic_made_again",
 }
 """Scenarios of Java's that our clients have no counterpart of on both brokers, or are part of

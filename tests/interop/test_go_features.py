@@ -24,8 +24,9 @@ if TYPE_CHECKING:
 pytestmark = [pytest.mark.go, pytest.mark.timeout(600), pytest.mark.xdist_group("go")]
 
 SCENARIOS = (
-    "orderly orderly_retry orderly_kill sql92 delay retry_to_dlq broadcast pull pull_filtered "
-    "pull_from_stored poll transactions request_reply from_last from_time directly reset trace"
+    "orderly orderly_retry orderly_kill sql92 delay timed retry_to_dlq broadcast pull "
+    "pull_filtered pull_from_stored poll transactions request_reply from_last from_time directly "
+    "reset trace"
 ).split()
 
 SETTINGS = {

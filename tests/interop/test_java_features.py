@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 pytestmark = [pytest.mark.java, pytest.mark.timeout(600), pytest.mark.xdist_group("java-features")]
 
 SCENARIOS = (
-    "sql92 delay retry_to_dlq straight_to_dlq more_retry_queues orderly_retry "
+    "sql92 delay timed retry_to_dlq straight_to_dlq more_retry_queues orderly_retry "
     "orderly_joins_and_leaves "
     "orderly_kill transactions request_reply request_callback request_to_kerolox "
     "shares_with_kerolox from_first from_last from_timestamp pull_held pull_filtered "

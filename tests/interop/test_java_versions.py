@@ -27,12 +27,13 @@ SOURCES = {
     "Since43": "transactions sql92_pull",
     "Since46": "lite_pull lite_sql92 lite_assign request_reply",
     "Since5": "settings asked_group server_rebalance server_pops transaction_id",
+    "Since53": "timed recalled",
 }
 """Scenarios by the Java source that has them."""
 
 NOT_OF_4_9 = (
     "lite_pull lite_sql92 lite_assign settings statistics reset reset_offline "
-    "asked_group server_rebalance server_pops transaction_id"
+    "asked_group server_rebalance server_pops transaction_id timed recalled"
 ).split()
 """What 5.x asks with codes that a broker of 4.9 does not know."""
 

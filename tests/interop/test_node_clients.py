@@ -20,11 +20,13 @@ if TYPE_CHECKING:
 pytestmark = [pytest.mark.node, pytest.mark.timeout(600), pytest.mark.xdist_group("node")]
 
 SCENARIOS = (
-    "send properties compressed tags sql92 delay retry_to_dlq broadcast two_members from_last "
-    "from_timestamp in_order reset_offline resumes"
+    "send properties compressed tags sql92 delay timed retry_to_dlq broadcast two_members "
+    "from_last from_timestamp in_order reset_offline resumes"
 ).split()
 
-TOPICS = "Send Props Big Tags Sql Delay Retry Broadcast Share Last Time Order Reset Resume".split()
+TOPICS = (
+    "Send Props Big Tags Sql Delay Timed Retry Broadcast Share Last Time Order Reset Resume".split()
+)
 """This client sends to topics that are there; it does not ask for new ones."""
 
 SETTINGS = {

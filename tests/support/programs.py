@@ -83,8 +83,8 @@ PIP = (
 )
 
 JAVA_VERSIONS = {
-    "5.5.0": ("Basics", "Since43", "Since46", "Since5"),
-    "5.3.3": ("Basics", "Since43", "Since46", "Since5"),
+    "5.5.0": ("Basics", "Since43", "Since46", "Since5", "Since53"),
+    "5.3.3": ("Basics", "Since43", "Since46", "Since5", "Since53"),
     "5.1.4": ("Basics", "Since43", "Since46", "Since5"),
     "4.7.1": ("Basics", "Since43", "Since46"),
     "4.5.2": ("Basics", "Since43"),

@@ -39,6 +39,7 @@ func features() {
 		"orderly_kill":     orderlyKill,
 		"sql92":            sql92,
 		"delay":            delay,
+		"timed":            timed,
 		"retry_to_dlq":     retryToDeadLetters,
 		"broadcast":        broadcast,
 		"pull":             pull,
@@ -329,6 +330,55 @@ func delay() error {
 		}
 	}
 	err = eventually("all delayed", func() bool {
+		mutex.Lock()
+		defer mutex.Unlock()
+		return len(arrived) == 4
+	})
+	if stopped := made.Shutdown(); err == nil {
+		err = stopped
+	}
+	for body, at := range due {
+		if err == nil && arrived[body].Before(at) {
+			err = fmt.Errorf("%s came %s early", body, at.Sub(arrived[body]))
+		}
+	}
+	return err
+}
+
+// timed: the client knows no moments, but sends any property.
+func timed() error {
+	if err := sendBodies("GoFeatTimed", "now"); err != nil {
+		return err
+	}
+	var mutex sync.Mutex
+	arrived, due := map[string]time.Time{}, map[string]time.Time{}
+	made, err := member("feat-timed", "go-feat-timed", "GoFeatTimed", consumer.MessageSelector{}, func(message *primitive.MessageExt) consumer.ConsumeResult {
+		mutex.Lock()
+		defer mutex.Unlock()
+		arrived[string(message.Body)] = time.Now()
+		return consumer.ConsumeSuccess
+	})
+	if err != nil {
+		return err
+	}
+	now := time.Now().Truncate(time.Millisecond)
+	moment := now.Add(2300 * time.Millisecond)
+	for name, given := range map[string]struct {
+		value int64
+		at    time.Time
+	}{
+		"TIMER_DELIVER_MS": {moment.UnixMilli(), moment},
+		"TIMER_DELAY_MS":   {1700, now.Add(1700 * time.Millisecond)},
+		"TIMER_DELAY_SEC":  {2, now.Add(2 * time.Second)},
+	} {
+		due[name] = given.at
+		message := primitive.NewMessage("GoFeatTimed", []byte(name))
+		message.WithProperty(name, fmt.Sprint(given.value))
+		if _, err = put(message); err != nil {
+			return err
+		}
+	}
+	err = eventually("all for a moment", func() bool {
 		mutex.Lock()
 		defer mutex.Unlock()
 		return len(arrived) == 4

@@ -133,6 +133,23 @@ const scenarios = {
     for (const body of Object.keys(due)) check(arrived[body] >= due[body], `${body} came ${due[body] - arrived[body]} ms early`);
   },
 
+  async timed() {
+    const arrived = {};
+    await put('NodeTimed', 'T', 'now');
+    const { consumer } = await consume('node-timed', 'NodeTimed', '*', {}, async message => {
+      arrived[message.body.toString()] = Date.now();
+    });
+    const now = Date.now();
+    const due = { TIMER_DELIVER_MS: now + 2300, TIMER_DELAY_MS: now + 1700, TIMER_DELAY_SEC: now + 2000 };
+    const given = { TIMER_DELIVER_MS: now + 2300, TIMER_DELAY_MS: 1700, TIMER_DELAY_SEC: 2 };
+    for (const name of Object.keys(given)) {
+      await put('NodeTimed', 'T', name, message => { message.properties[name] = String(given[name]); });
+    }
+    await eventually(() => Object.keys(arrived).length === 4, () => Object.keys(arrived));
+    await consumer.close();
+    for (const body of Object.keys(due)) check(arrived[body] >= due[body], `${body} came ${due[body] - arrived[body]} ms early`);
+  },
+
   async retry_to_dlq() {
     await put('NodeRetry', 'T', 'r0');
     await put('NodeRetry', 'T', 'r1');

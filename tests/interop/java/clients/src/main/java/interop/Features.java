@@ -109,6 +109,7 @@ public class Features {
         scenarios.put("reset_offline", Features::resetOffline);
         scenarios.put("sql92", Features::sql92);
         scenarios.put("delay", Features::delay);
+        scenarios.put("timed", Features::timed);
         scenarios.put("retry_to_dlq", Features::retryToDeadLetters);
         scenarios.put("straight_to_dlq", Features::straightToDeadLetters);
         scenarios.put("more_retry_queues", Features::moreRetryQueues);
@@ -211,6 +212,32 @@ public class Features {
             check(result.getMessageQueue().getTopic().equals("FeatDelay"), result.toString());
         }
         eventually(() -> arrived.keySet().containsAll(due.keySet()), "delayed messages");
+        consumer.shutdown();
+        due.forEach((body, time) -> check(arrived.get(body) >= time, body + " came " + (time - arrived.get(body)) + " ms early"));
+    }
+
+    /** A client of 4.9 names the moment by properties of its own. */
+    private static void timed() throws Exception {
+        DefaultMQPushConsumer consumer = consumer("feat-timed");
+        Map<String, Long> arrived = new ConcurrentHashMap<>();
+        consumer.subscribe("FeatTimed", "*");
+        put(new Message("FeatTimed", bytes("now")));
+        consumer.registerMessageListener((MessageListenerConcurrently) (messages, context) -> {
+            messages.forEach(message -> arrived.put(text(message), System.currentTimeMillis()));
+            return ConsumeConcurrentlyStatus.CONSUME_SUCCESS;
+        });
+        consumer.start();
+        eventually(() -> arrived.containsKey("now"), "the one without a moment");
+        long now = System.currentTimeMillis();
+        Map<String, Long> due = new TreeMap<>();
+        Map<String, Long> given = Map.of("TIMER_DELIVER_MS", now + 2_300, "TIMER_DELAY_MS", 1_700L, "TIMER_DELAY_SEC", 2L);
+        for (Map.Entry<String, Long> each : given.entrySet()) {
+            Message message = new Message("FeatTimed", bytes(each.getKey()));
+            message.putUserProperty(each.getKey(), each.getValue().toString());
+            due.put(each.getKey(), each.getValue() > now ? each.getValue() : now + each.getValue() * (each.getValue() < 100 ? 1_000 : 1));
+            put(message);
+        }
+        eventually(() -> arrived.keySet().containsAll(due.keySet()), "messages for a moment");
         consumer.shutdown();
         due.forEach((body, time) -> check(arrived.get(body) >= time, body + " came " + (time - arrived.get(body)) + " ms early"));
     }
