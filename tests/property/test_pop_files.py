@@ -62,7 +62,8 @@ def test_an_arbitrary_snapshot_counts_as_far_as_it_agrees(
         queue = table.queue(key)
         assert queue is not None
         out = [offset for offset, _ in queue.offsets()]
-        assert out == sorted(queue.out)
+        assert out == sorted(out)
+        assert len(out) == queue.count
         assert committed <= queue.low == out[0] <= out[-1] < queue.next_offset
     again = PopTable()
     kept = take(table, NOW, lambda key, offset: -1)

@@ -131,6 +131,29 @@ class Pops(RuleBasedStateMachine):
         for receipt in data.draw(st.lists(st.sampled_from(self.receipts[-8:]), max_size=4)):
             self.acknowledge(receipt)
 
+    @precondition(lambda self: self.receipts)
+    @rule(data=st.data(), bits=st.integers(1, 0xFFF), before=st.integers(0, 3))
+    def ack_together(self, data: st.DataObject, bits: int, before: int) -> None:
+        """A batch of acknowledgements, of which some may be of no message, or of other pops."""
+        receipt = data.draw(st.sampled_from(self.receipts[-8:]))
+        key, start = receipt.key, max(receipt.offset - before, 0)
+        offsets = {start + place for place in range(12) if bits >> place & 1}
+        table = self.state.queues
+        queue = table.queue(key)
+        out = {} if queue is None else dict(queue.offsets())
+        counting = {each for each in offsets & out.keys() if out[each].is_of(receipt.pop_time)}
+        done, is_illegal = self.state.ack_batch(
+            key, start, bits, receipt.pop_time, is_order=False, committed=0
+        )
+        assert (done, is_illegal) == (len(counting), False)
+        queue = table.queue(key)
+        left = set() if queue is None else {offset for offset, _ in queue.offsets()}
+        assert left == out.keys() - counting
+        messages = {self.log[key][each][0] for each in counting}
+        self.acknowledged |= messages
+        self.since.settled |= messages
+        self.commit()
+
     @rule(key=st.sampled_from(KEYS), taken=st.lists(st.booleans(), min_size=1, max_size=6))
     def messages_are_taken(self, key: QueueKey, taken: list[bool]) -> None:
         """A member pops, and acknowledges some at once."""
@@ -314,9 +337,10 @@ class Pops(RuleBasedStateMachine):
         for key in table.held_queues():
             queue = table.queue(key)
             assert queue is not None
-            assert len(queue.out) <= LIMITS.of_queue
-            assert len(queue._blocks) <= 2 * len(queue.out) + 16
-            live += len(queue.out)
+            assert queue.count <= LIMITS.of_queue
+            assert queue.count == len(list(queue.offsets()))
+            assert len(queue._pops) <= 2 * queue.count + 16
+            live += queue.count
         assert live == table.out <= LIMITS.in_all
         assert len(table._ends) <= 2 * (live + STALE_ENDS_MAX)
 
@@ -326,7 +350,7 @@ class Pops(RuleBasedStateMachine):
         for key in table.held_queues():
             queue = table.queue(key)
             assert queue is not None
-            assert self.offsets[key] <= min(queue.out)
+            assert self.offsets[key] <= min(offset for offset, _ in queue.offsets())
 
     def teardown(self) -> None:
         """All that was sent is acknowledged, dead, or was skipped by somebody."""

@@ -347,17 +347,15 @@ class BatchAck(msgspec.Struct, frozen=True, kw_only=True):
         """Which of the group's topics the queue is of."""
         return TopicKind(int(self.r))
 
-    @property
-    def offsets(self) -> list[int]:
-        """The offsets, ascending."""
-        start = self.so
-        return [
-            start + 8 * place + bit
-            for place, byte in enumerate(self.b)
-            if byte
-            for bit in range(8)
-            if byte >> bit & 1
-        ]
+    def bits_between(self, low: int, high: int) -> int:
+        """Bit i: offset ``so`` + i, of those from ``low`` to ``high``."""
+        bits = int.from_bytes(self.b, "little")
+        below, above = low - self.so, high - self.so + 1
+        if below > 0:
+            bits = bits >> below << below
+        if bits >> max(above, 0):
+            bits &= (1 << max(above, 0)) - 1
+        return bits
 
     @staticmethod
     def bits(start: int, offsets: Iterable[int]) -> bytes:

@@ -206,8 +206,11 @@ def test_a_batch_of_acknowledgements_is_read_and_written_as_rocketmq_does() -> N
     (ack,) = body.acks
     assert (ack.c, ack.t, ack.kind, ack.q, ack.rq) == ("g", "T", TopicKind.NORMAL, 1, 2)
     assert (ack.so, ack.pt, ack.it) == (10, 1_700_000_000_123, 60_000)
-    assert ack.offsets == [10, 19, 41]
-    assert BatchAck.bits(10, ack.offsets) == ack.b
+    bits = 1 << 0 | 1 << 9 | 1 << 31
+    assert ack.bits_between(0, 99) == ack.bits_between(10, 41) == bits
+    assert ack.bits_between(11, 40) == 1 << 9
+    assert ack.bits_between(1 << 62, 1 << 62) == ack.bits_between(0, 9) == 0
+    assert BatchAck.bits(10, [10, 19, 41]) == ack.b
     assert body.encode() == JAVA_BATCH_ACK
 
 

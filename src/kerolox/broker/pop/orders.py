@@ -226,6 +226,11 @@ class OrderTable:
         least = min(times.values()) if len(times) == len(offsets) else 0
         return Delivery(pop_time, times, least)
 
+    @property
+    def is_empty(self) -> bool:
+        """No queue was popped in order."""
+        return not self._blocks
+
     # -- what clients say -----------------------------------------------------------------------
     def ack(self, key: QueueKey, offset: int, pop_time: int) -> tuple[AckOutcome, int | None]:
         """A message is acknowledged: what became of it, and the offset to commit: the first that is

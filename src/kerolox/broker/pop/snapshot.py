@@ -16,7 +16,7 @@ from typing import Annotated
 
 import msgspec
 
-from kerolox.broker.pop.leases import Block, Instant, Lease, PopQueue, QueueKey
+from kerolox.broker.pop.leases import Instant, Lease, QueueKey
 from kerolox.broker.pop.table import PopTable
 from kerolox.protocol.bodies import BodyError
 from kerolox.protocol.names import Name, TopicName
@@ -108,33 +108,17 @@ def take_queue(
     """What is out of one queue; None: nothing. A caller may take the queues one after the other,
     with other work in between, and say the time of the first one in the file."""
     queue = table.queue(key)
-    if queue is None or not queue.out:
+    if queue is None or not queue.count:
         return None
     return QueueSnapshot(
         committed=queue.low,
         group=key.group,
-        leases=[each for block in queue.blocks() for each in _leases_of(queue, block, now)],
+        leases=[_lease_snapshot(each, each.open_offsets(), now) for each in queue.leases()],
         mark=mark_of(key, queue.next_offset - 1),
         next_offset=queue.next_offset,
         queue_id=key.queue_id,
         topic=key.topic,
     )
-
-
-def _leases_of(queue: PopQueue, block: Block, now: Instant) -> Iterator[LeaseSnapshot]:
-    offsets, out = block.offsets, queue.out
-    first = out.get(offsets[0])
-    if first is not None and first.left == len(offsets):
-        # Nearly all are so: nothing of the pop is done, and nothing was changed.
-        yield _lease_snapshot(first, offsets, now)
-        return
-    by_lease: dict[int, tuple[Lease, list[int]]] = {}
-    for offset in offsets:
-        lease = out.get(offset)
-        if lease is not None:
-            by_lease.setdefault(id(lease), (lease, []))[1].append(offset)
-    for lease, under in by_lease.values():
-        yield _lease_snapshot(lease, under, now)
 
 
 def _lease_snapshot(lease: Lease, offsets: Sequence[int], now: Instant) -> LeaseSnapshot:
@@ -238,8 +222,7 @@ def _leases(
         if run and (lease is not of_run or len(run) == POP_MESSAGES_MAX) and of_run is not None:
             yield Lease(
                 key,
-                Block(tuple(run)),
-                left=len(run),
+                range(run[0], run[-1] + 1) if run[-1] - run[0] < len(run) else tuple(run),
                 pop_time=of_run.pop_time,
                 first_pop_time=of_run.first_pop_time,
                 invisible_ms=of_run.invisible,

@@ -8,7 +8,7 @@ later: what is out of one kind blocks the other.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 from kerolox.broker.pop.leases import AckOutcome, Changed, InFlight, Instant, QueueKey
@@ -140,18 +140,24 @@ class PopState:
     def ack_batch(
         self,
         key: QueueKey,
-        offsets: Iterable[int],
+        start: int,
+        bits: int,
         pop_time: int,
         *,
         is_order: bool,
         committed: int,
-    ) -> Counter[AckOutcome]:
-        """Messages of one pop are acknowledged together, each as by :meth:`ack`; how many became
-        what. RocketMQ answers SUCCESS whatever became of them, unless one is ``ILLEGAL``."""
-        return Counter(
-            self.ack(key, offset, pop_time, is_order=is_order, committed=committed)
-            for offset in offsets
+    ) -> tuple[int, bool]:
+        """Messages of one pop are acknowledged together, each as by :meth:`ack`: bit i is offset
+        ``start`` + i. How many are done thereby, and whether one is ``ILLEGAL``: RocketMQ answers
+        SUCCESS whatever became of the others."""
+        if not is_order:
+            return self.queues.ack_run(key, start, bits, pop_time), False
+        outcomes = Counter(
+            self.ack(key, start + place, pop_time, is_order=True, committed=committed)
+            for place in range(bits.bit_length())
+            if bits >> place & 1
         )
+        return outcomes[AckOutcome.DONE], outcomes[AckOutcome.ILLEGAL] > 0
 
     def change(
         self,
@@ -171,10 +177,10 @@ class PopState:
     def in_flight(self, key: QueueKey) -> InFlight | None:
         """What of a queue is out; None: nothing."""
         queue = self.queues.queue(key)
-        if queue is None or not queue.out:
+        if queue is None or not queue.count:
             return self.orders.in_flight(key)
         _, lowest = next(queue.offsets())
-        return InFlight(len(queue.out), lowest.first_pop_time, queue.next_offset, lowest.owner)
+        return InFlight(queue.count, lowest.first_pop_time, queue.next_offset, lowest.owner)
 
     def held_queues(self) -> Iterator[QueueKey]:
         """The queues of which something is out."""

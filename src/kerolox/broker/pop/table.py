@@ -13,7 +13,6 @@ from dataclasses import dataclass
 
 from kerolox.broker.pop.leases import (
     AckOutcome,
-    Block,
     Changed,
     Instant,
     Lease,
@@ -131,7 +130,7 @@ class PopTable:
 
     def held_queues(self) -> Iterator[QueueKey]:
         """The queues of which something is out."""
-        return (key for key, queue in self._queues.items() if queue.out)
+        return (key for key, queue in self._queues.items() if queue.count)
 
     def queue(self, key: QueueKey) -> PopQueue | None:
         """What is out of a queue; not to be changed."""
@@ -140,7 +139,7 @@ class PopTable:
     def has_out(self, key: QueueKey) -> bool:
         """Whether something of a queue is out."""
         queue = self._queues.get(key)
-        return queue is not None and bool(queue.out)
+        return queue is not None and queue.count > 0
 
     def held(self, key: QueueKey, now: Instant, count: int) -> list[Held]:
         """The messages of a queue that are out, lowest first, at most ``count``."""
@@ -180,7 +179,7 @@ class PopTable:
             0,
             min(
                 POP_MESSAGES_MAX,
-                self.limits.of_queue - (len(queue.out) if queue is not None else 0),
+                self.limits.of_queue - (queue.count if queue is not None else 0),
                 self.limits.of_group - self._by_group[key.group],
                 self.limits.in_all - self._out,
             ),
@@ -211,8 +210,10 @@ class PopTable:
             raise ValueError(f"{key} was read from {start} to {next_offset}, is at {expected}")
         if len(offsets) > self.capacity(key):
             raise ValueError(f"{len(offsets)} messages of {key} are more than may go out")
-        if offsets and not _are_between(offsets, start, next_offset):
-            raise ValueError(f"offsets {offsets[:4]} of {key} were not read from {start} on")
+        if offsets:
+            kept = _ascending(offsets)
+            if not kept or kept[0] < start or kept[-1] >= next_offset:
+                raise ValueError(f"offsets {offsets[:4]} of {key} were not read from {start} on")
         if queue is None:
             queue = self._queues[key] = PopQueue(start)
         self._pop_time = max(self._pop_time, now.wall_ms)
@@ -221,8 +222,7 @@ class PopTable:
                 queue,
                 Lease(
                     key,
-                    Block(tuple(offsets)),
-                    left=len(offsets),
+                    kept,
                     pop_time=self._pop_time,
                     first_pop_time=self._pop_time,
                     invisible_ms=invisible_ms,
@@ -236,8 +236,9 @@ class PopTable:
 
     def _add(self, queue: PopQueue, lease: Lease) -> None:
         queue.add(lease)
-        self._out += lease.left
-        self._by_group[lease.key.group] += lease.left
+        count = len(lease.offsets)
+        self._out += count
+        self._by_group[lease.key.group] += count
         self._push(lease)
 
     # -- what clients say -----------------------------------------------------------------------
@@ -247,13 +248,27 @@ class PopTable:
         queue = self._queues.get(key)
         if queue is None:
             return AckOutcome.STALE
-        lease = queue.out.get(offset)
+        lease = queue.find(offset)
         if lease is None:
             return AckOutcome.REPEATED if offset < queue.next_offset else AckOutcome.STALE
-        if not _is_of(lease, pop_time):
+        if not lease.is_of(pop_time):
             return AckOutcome.STALE
-        self._settle(key, queue, offset)
+        self._settle(key, queue, offset, lease)
         return AckOutcome.DONE
+
+    def ack_run(self, key: QueueKey, start: int, bits: int, pop_time: int) -> int:
+        """Messages of a pop are acknowledged together, each as by :meth:`ack`: bit i is offset
+        ``start`` + i. How many are done thereby.
+        """
+        queue = self._queues.get(key)
+        if queue is None:
+            return 0
+        done, ended = queue.settle_run(start, bits, pop_time)
+        if done:
+            self._count_off(key, done)
+            self._dirty.add(key)
+            self._forget_ends(ended)
+        return done
 
     def change(
         self, key: QueueKey, offset: int, pop_time: int, invisible_ms: int, now: Instant
@@ -262,8 +277,8 @@ class PopTable:
         members; None: the receipt is stale, or the message is done.
         """
         queue = self._queues.get(key)
-        lease = queue.out.get(offset) if queue is not None else None
-        if queue is None or lease is None or not _is_of(lease, pop_time):
+        lease = queue.find(offset) if queue is not None else None
+        if queue is None or lease is None or not lease.is_of(pop_time):
             return None
         self._pop_time = max(self._pop_time, now.wall_ms)
         self._replace(
@@ -281,7 +296,7 @@ class PopTable:
         """An operator takes a message from who has it: it comes again at once, and receipts of
         before count no more. False: it is not out."""
         queue = self._queues.get(key)
-        lease = queue.out.get(offset) if queue is not None else None
+        lease = queue.find(offset) if queue is not None else None
         if queue is None or lease is None or lease.is_reviving:
             return False
         pop_time = self._new_generation(now)
@@ -311,19 +326,18 @@ class PopTable:
         """Give one offset of a lease one of its own."""
         own = Lease(
             lease.key,
-            lease.block,
-            left=1,
+            (offset,),
             pop_time=pop_time,
             first_pop_time=lease.first_pop_time,
             invisible_ms=invisible_ms,
             visible_at=visible_at,
             owner=lease.owner,
             tries=tries,
+            parent=lease if lease.parent is None else lease.parent,
         )
-        queue.out[offset] = own
-        lease.left -= 1
-        if not lease.left and not lease.is_reviving:
-            self._forget_end()
+        queue.own(offset, lease, own)
+        if not lease.open and not lease.is_reviving:
+            self._forget_ends(1)
         self._push(own)
         return own
 
@@ -336,26 +350,23 @@ class PopTable:
         ends = self._ends
         while ends and ends[0][0] <= now.steady_ms and len(found) < count:
             lease = heapq.heappop(ends)[2]
-            if not lease.left:
+            if not lease.open:
                 self._stale_ends -= 1
                 continue
             lease.is_reviving = True
-            out = self._queues[lease.key].out
-            found += [
-                Revival(lease, offset) for offset in lease.block.offsets if out.get(offset) is lease
-            ]
+            found += [Revival(lease, offset) for offset in lease.open_offsets()]
         return found
 
     def revived(self, revival: Revival) -> None:
         """Its copy is stored, or there is nothing to copy: it is done here."""
         queue = self._queues.get(revival.key)
-        if queue is not None and queue.out.get(revival.offset) is revival.lease:
-            self._settle(revival.key, queue, revival.offset)
+        if queue is not None and queue.find(revival.offset) is revival.lease:
+            self._settle(revival.key, queue, revival.offset, revival.lease)
 
     def failed(self, revival: Revival, now: Instant) -> None:
         """Its copy is not stored: it is tried again, later each time."""
         queue = self._queues.get(revival.key)
-        if queue is None or queue.out.get(revival.offset) is not revival.lease:
+        if queue is None or queue.find(revival.offset) is not revival.lease:
             return
         lease = revival.lease
         pause = COPY_PAUSES_S[min(lease.tries, len(COPY_PAUSES_S) - 1)]
@@ -382,7 +393,7 @@ class PopTable:
             if low != queue.committed:
                 queue.committed = low
                 found.append((key, low))
-            if not queue.out:
+            if not queue.count:
                 del self._queues[key]
         self._dirty.clear()
         return found
@@ -395,8 +406,11 @@ class PopTable:
             return
         self._new_generation(now)
         self._dirty.discard(key)
-        for offset in list(queue.out):
-            self._drop(key, queue, offset)
+        if queue.count:
+            self._count_off(key, queue.count)
+        for lease in queue.leases():
+            lease.open = 0
+            self._forget_ends(not lease.is_reviving)
 
     def forget(self, is_gone: Callable[[QueueKey], bool], now: Instant) -> int:
         """Topics, queues or groups are gone, with what was out of them; how many queues."""
@@ -429,47 +443,50 @@ class PopTable:
         return self._pop_time
 
     def _settle_below(self, key: QueueKey, queue: PopQueue, offset: int) -> None:
-        for each in queue.offsets_below(offset):
-            self._settle(key, queue, each)
+        for each, lease in queue.offsets_below(offset):
+            self._settle(key, queue, each, lease)
         queue.next_offset = max(queue.next_offset, offset)
         self._dirty.add(key)
 
-    def _settle(self, key: QueueKey, queue: PopQueue, offset: int) -> None:
-        self._drop(key, queue, offset)
+    def _settle(self, key: QueueKey, queue: PopQueue, offset: int, lease: Lease) -> None:
+        queue.settle(offset, lease)
+        self._count_off(key, 1)
         self._dirty.add(key)
+        if not lease.open and not lease.is_reviving:
+            self._forget_ends(1)
 
-    def _drop(self, key: QueueKey, queue: PopQueue, offset: int) -> None:
-        lease = queue.settle(offset)
-        self._out -= 1
-        self._by_group[key.group] -= 1
-        if not self._by_group[key.group]:
+    def _count_off(self, key: QueueKey, count: int) -> None:
+        self._out -= count
+        left = self._by_group[key.group] - count
+        if left:
+            self._by_group[key.group] = left
+        else:
             del self._by_group[key.group]
-        if not lease.left and not lease.is_reviving:
-            self._forget_end()
 
     def _push(self, lease: Lease) -> None:
         self._pushed += 1
         heapq.heappush(self._ends, (lease.visible_at, self._pushed, lease))
 
-    def _forget_end(self) -> None:
-        """A lease ended early: its end stays in the heap, unless there are too many such."""
-        self._stale_ends += 1
+    def _forget_ends(self, count: int) -> None:
+        """Leases ended early: their ends stay in the heap, unless there are too many such."""
+        self._stale_ends += count
         if self._stale_ends > STALE_ENDS_MAX + len(self._ends) // 2:
-            self._ends = [each for each in self._ends if each[2].left]
+            self._ends = [each for each in self._ends if each[2].open]
             heapq.heapify(self._ends)
             self._stale_ends = 0
 
 
-def _is_of(lease: Lease, pop_time: int) -> bool:
-    """Whether a receipt is of this delivery, before or after its invisible time was changed."""
-    return not lease.is_reviving and lease.first_pop_time <= pop_time <= lease.pop_time
-
-
-def _are_between(offsets: Sequence[int], low: int, end: int) -> bool:
-    """Whether offsets ascend from ``low`` to before ``end``."""
-    previous = low - 1
-    for offset in offsets:
-        if not previous < offset < end:
-            return False
-        previous = offset
-    return True
+def _ascending(offsets: Sequence[int]) -> Sequence[int]:
+    """Offsets as a lease keeps them, a range where they follow each other; empty: they do not
+    ascend."""
+    if type(offsets) is not range:
+        previous = -1
+        for offset in offsets:
+            if offset <= previous:
+                return ()
+            previous = offset
+        first, last = offsets[0], offsets[-1]
+        if last - first >= len(offsets):
+            return tuple(offsets)
+        offsets = range(first, last + 1)
+    return offsets

@@ -78,15 +78,16 @@ def _acked_together(broker: Context, ack: BatchAck) -> bool:
         return False
     low, end = broker.store.queue_bounds(key.topic, key.queue_id)
     is_order = ack.rq == ORDER_REVIVE_QUEUE
-    outcomes = broker.tables.pops.state.ack_batch(
+    done, is_illegal = broker.tables.pops.state.ack_batch(
         key,
-        [offset for offset in ack.offsets if low <= offset <= end],
+        ack.so,
+        ack.bits_between(low, end),
         ack.pt,
         is_order=is_order,
         committed=broker.tables.offsets.query(*key),
     )
-    _done(broker, key, outcomes[AckOutcome.DONE] > 0, is_order=is_order)
-    return outcomes[AckOutcome.ILLEGAL] > 0
+    _done(broker, key, done > 0, is_order=is_order)
+    return is_illegal
 
 
 def _done(broker: Context, key: QueueKey, is_done: bool, *, is_order: bool) -> None:

@@ -311,8 +311,8 @@ def test_a_message_that_is_out_for_long_keeps_no_memory_of_those_behind_it() -> 
             table.ack(KEY, each, pop_time)
     queue = table.queue(KEY)
     assert queue is not None
-    assert len(queue.out) == 1
-    assert len(queue._blocks) < 20
+    assert queue.count == 1
+    assert len(queue._pops) < 20
     assert len(table._ends) < 2 * STALE_ENDS_MAX
     assert table.drain_commits() == []
 
