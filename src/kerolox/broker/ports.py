@@ -10,6 +10,7 @@ from collections.abc import Callable
 
 from kerolox.broker.context import Context
 from kerolox.broker.requests import ROUTER
+from kerolox.broker.requests.pop_fast import FastPops
 from kerolox.errors import BrokerError, ConfigError
 from kerolox.kernel.feed import ConnectionKernel
 from kerolox.protocol.codes import RequestCode
@@ -65,7 +66,12 @@ class Ports:
         self._cleanup.callback(self._coalescer.stop)
         try:
             waits = self._broker.peers.replication.waits
-            fast_path = FastPath(self._kernel_of, self.deliver_ready, waits.request_flush)
+            fast_path = FastPath(
+                self._kernel_of,
+                self.deliver_ready,
+                waits.request_flush,
+                FastPops(self._broker).answer,
+            )
             self._main = await self._listen(identity.port, self._handle, fast_path)
         except ConfigError as error:
             if getattr(error.__cause__, "errno", None) != errno.EADDRINUSE:

@@ -206,6 +206,14 @@ class ServerConnection(FrameConnection):
         command.flag |= 2
         self.send(command.encode())
 
+    def _take_frame(self, frame: bytes, answers: list[bytes]) -> None:
+        if not self._server.limits.is_on:
+            answer = self._server.fast_path.answer(frame, self)
+            if answer is not None:
+                answers.append(answer)
+                return
+        super()._take_frame(frame, answers)
+
     def _after_feed(self, slow: list[bytes] | None, flags: int, error: str | None) -> None:
         if slow:
             self._take_frames(slow)
@@ -298,6 +306,8 @@ class FastPath:
     """Called after a feed that made answers for other connections."""
     on_waits: Callable[[], None] = _nothing
     """Called after one whose senders wait for a slave."""
+    answer: Callable[[bytes, ServerConnection], bytes | None] = lambda *_: None
+    """Answers a frame that the kernel did not, at once; None: the handler answers it."""
 
 
 class RemotingServer:

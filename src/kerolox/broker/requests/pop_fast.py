@@ -1,0 +1,325 @@
+"""The common pops and acknowledgements, answered from the bytes of their frames in one step.
+
+Handlers (``pop.py``, ``pop_acks.py``) are complete by themselves, at ten times the cost: the
+command, its header and its answer as objects, a coroutine, each check anew. Here a frame is decoded
+to what is needed, what was checked of a group and a topic is remembered with what it was checked
+against, and the answer is written as bytes. A frame that is not common gives None, **before
+anything has changed**, and its handler answers it: a filter, an order, a retry that waits, access
+control, a group that begins, nothing to get, anything wrong.
+"""
+
+from __future__ import annotations
+
+import re
+from random import random
+
+import msgspec
+
+from kerolox.broker.context import Context
+from kerolox.broker.pop.checks import check_group, check_topic
+from kerolox.broker.pop.leases import AckOutcome, QueueKey
+from kerolox.kernel.status import GetMessageStatus
+from kerolox.protocol.bodies import SubscriptionGroupConfig, TopicConfig
+from kerolox.protocol.codes import (
+    BATCH_ITEMS_MAX,
+    VERSION,
+    LanguageCode,
+    Perm,
+    RequestCode,
+    SerializeType,
+)
+from kerolox.protocol.framing import split_frame
+from kerolox.protocol.names import LMQ_PREFIX, NAME_BYTES_MAX, Int32, Int64
+from kerolox.protocol.pop import (
+    INVISIBLE_MS_MAX,
+    POLL_GRACE_MS,
+    POP_MESSAGES_MAX,
+    RECEIPT_BYTES_MAX,
+    BatchAckBody,
+    TopicKind,
+)
+from kerolox.remoting.server import ServerConnection
+
+HEADER_BYTES_MAX = 4 << 10
+BODY_BYTES_MAX = 16 << 10
+"""Longer ones are left to the handlers, which take longer bodies in slices."""
+
+NAME_CHARACTERS_MAX = NAME_BYTES_MAX // 4
+
+PLACES_MAX = 4_096
+"""Groups and topics that are remembered."""
+
+_CODES_AT, _CODES = 4, b'{"code":200'
+"""Clients write the code first."""
+
+_FOUND = GetMessageStatus.FOUND.value
+_RECEIPT = re.compile(
+    r"[0-9]{1,18} ([0-9]{1,18}) [0-9]{1,18} 0 [0-2] [^ ]+ ([0-9]{1,9}) ([0-9]{1,18})",
+    re.ASCII,
+)
+_TAIL = f',"serializeTypeCurrentRPC":"{SerializeType.JSON.name}","version":{VERSION}}}'
+_LANGUAGE = f'"flag":1,"language":"{LanguageCode.PYTHON.name}","opaque":'
+
+
+class _Fields(msgspec.Struct, rename="camel"):
+    """Members of all three requests. A missing one is -1, or empty."""
+
+    consumer_group: str = ""
+    topic: str = ""
+    queue_id: Int32 = -2
+    max_msg_nums: Int32 = -1
+    invisible_time: Int64 = -1
+    poll_time: Int64 | None = None
+    born_time: Int64 = 0
+    init_mode: Int32 | None = None
+    exp_type: str | None = None
+    exp: str | None = None
+    order: bool = False
+    attempt_id: str | None = None
+    extra_info: str = ""
+    offset: Int64 = -1
+
+
+class _Header(msgspec.Struct):
+    """As every request's (``protocol/serialize.py``), with the members as they came."""
+
+    code: Int32
+    extFields: msgspec.Raw = msgspec.Raw(b"{}")
+    flag: Int32 = 0
+    language: str | int | None = None
+    opaque: Int32 = 0
+    version: Int32 = 0
+    remark: str | None = None
+
+
+_decode_header = msgspec.json.Decoder(_Header).decode
+_decode_fields = msgspec.json.Decoder(_Fields, strict=False).decode
+_decode_acks = msgspec.json.Decoder(BatchAckBody, strict=False).decode
+
+
+class _Place:
+    """A group and a topic that were checked, and what they were checked against."""
+
+    __slots__ = ("group", "keys", "retries", "topic")
+
+    def __init__(
+        self, name: str, group_name: str, topic: TopicConfig, group: SubscriptionGroupConfig
+    ) -> None:
+        self.topic = topic
+        self.group = group
+        self.keys = [QueueKey(group_name, name, each) for each in range(topic.read_queue_nums)]
+        kinds = TopicKind.RETRY_V1, TopicKind.RETRY_V2
+        self.retries = [QueueKey(group_name, kind.topic(name, group_name), 0) for kind in kinds]
+
+
+class FastPops:
+    """Answers what is common; everything else is left to the handlers."""
+
+    def __init__(self, broker: Context) -> None:
+        """Nothing is remembered."""
+        self._broker = broker
+        self._places: dict[tuple[str, str], _Place] = {}
+        self._store = broker.store
+        self._topics = broker.tables.topics
+        self._groups = broker.tables.groups
+        self._offsets = broker.tables.offsets
+        self._pops = broker.tables.pops
+
+    def answer(self, frame: bytes, connection: ServerConnection) -> bytes | None:
+        """The whole answer to a frame, without its length; None: it is not common."""
+        if not frame.startswith(_CODES, _CODES_AT):
+            return None
+        broker = self._broker
+        kind, header, body = split_frame(frame)
+        if (
+            kind != SerializeType.JSON
+            or len(header) > HEADER_BYTES_MAX
+            or len(body) > BODY_BYTES_MAX
+            or broker.guards.access.is_on
+            or broker.roles.forwarder.is_on
+            or broker.role.current.is_slave
+        ):
+            return None
+        try:
+            command = _decode_header(header)
+            if command.flag:
+                return None
+            if command.code == RequestCode.BATCH_ACK_MESSAGE:
+                return self._ack_batch(command.opaque, body)
+            if body:
+                return None
+            if command.code == RequestCode.POP_MESSAGE:
+                fields = _decode_fields(command.extFields)
+                return self._pop(command.opaque, fields, connection.remote_address)
+            if command.code == RequestCode.ACK_MESSAGE:
+                return self._ack(command.opaque, _decode_fields(command.extFields))
+        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+            pass
+        return None
+
+    # -- pops -----------------------------------------------------------------------------------
+    def _place(self, topic: str, group: str) -> _Place | None:
+        """A topic and a group that may be popped from; None: the handler says why not."""
+        topic_config, group_config = self._topics.get(topic), self._groups.get(group)
+        place = self._places.get((topic, group))
+        if place is not None and place.topic is topic_config and place.group is group_config:
+            return place
+        if (
+            topic_config is None
+            or group_config is None
+            or topic.startswith(LMQ_PREFIX)
+            or group.startswith(LMQ_PREFIX)
+            or check_topic(topic_config, topic) is not None
+            or check_group(group_config, group, topic) is not None
+        ):
+            return None
+        if len(self._places) >= PLACES_MAX:
+            self._places.clear()
+        place = self._places[topic, group] = _Place(topic, group, topic_config, group_config)
+        return place
+
+    def _pop(self, opaque: int, asked: _Fields, owner: str) -> bytes | None:
+        state = self._pops.state
+        if (
+            asked.order
+            or asked.exp not in (None, "", "*")
+            or asked.exp_type not in (None, "", "TAG")
+            or asked.attempt_id is not None
+            or asked.init_mode is None
+            or asked.poll_time is None
+            or not 1 <= asked.max_msg_nums <= POP_MESSAGES_MAX
+            or not 1 <= asked.invisible_time <= INVISIBLE_MS_MAX
+            or not state.orders.is_empty
+            or not self._broker.config.broker_permission & Perm.READ
+        ):
+            return None
+        place = self._place(asked.topic, asked.consumer_group)
+        if place is None:
+            return None
+        now = self._pops.now()
+        if 0 < asked.born_time < now.wall_ms - asked.poll_time - POLL_GRACE_MS:
+            return None
+        keys = place.keys
+        if asked.queue_id >= 0:
+            if asked.queue_id >= len(keys):
+                return None
+            keys = [keys[asked.queue_id]]
+        chance = int(random() * 100)
+        if chance < self._broker.config.pop_from_retry_probability and self._has_retry(place):
+            return None
+        return self._popped(opaque, asked, keys, chance, owner)
+
+    def _popped(
+        self, opaque: int, asked: _Fields, keys: list[QueueKey], chance: int, owner: str
+    ) -> bytes | None:
+        group, topic, invisible_ms = asked.consumer_group, asked.topic, asked.invisible_time
+        store, table, now = self._store, self._pops.state.queues, self._pops.now()
+        offsets = self._offsets.of_topic(group, topic)
+        left, rest, pop_time, size = asked.max_msg_nums, 0, now.wall_ms, 0
+        starts: list[str] = []
+        numbers: list[str] = []
+        bodies: list[bytes] = []
+        size_max = self._broker.config.transfer_bytes_max[0]
+        for step in range(len(keys)):
+            key = keys[(chance + step) % len(keys)]
+            queue_id = key.queue_id
+            low, end = store.queue_bounds(topic, queue_id)
+            committed = offsets.get(queue_id, -1)
+            if committed < 0:
+                break
+            start = table.start(key, committed, low)
+            if start > end:
+                break
+            count = min(left, table.capacity(key))
+            if start == end or not count:
+                continue
+            read = store.read(topic, queue_id, start, count, None, group)
+            if read.status != _FOUND or read.next_offset - start != read.count:
+                break
+            next_offset = read.next_offset
+            delivered = table.deliver(
+                key,
+                start,
+                range(start, next_offset),
+                next_offset,
+                invisible_ms=invisible_ms,
+                now=now,
+                owner=owner,
+            )
+            pop_time = delivered
+            rest += max(read.max_offset - next_offset, 0)
+            starts.append(f"0 {queue_id} {start}")
+            numbers.append(f"0 {queue_id} {','.join(map(str, range(start, next_offset)))}")
+            bodies.append(read.records)
+            left -= read.count
+            size += len(read.records)
+            if not left or size >= size_max:
+                break
+        self._pops.commit()
+        if not starts:
+            return None
+        header = (
+            f'{{"code":0,"extFields":{{"popTime":"{pop_time}","invisibleTime":"{invisible_ms}",'
+            f'"reviveQid":"0","restNum":"{rest}","startOffsetInfo":"{";".join(starts)}",'
+            f'"msgOffsetInfo":"{";".join(numbers)}"}},{_LANGUAGE}{opaque},"remark":"FOUND"{_TAIL}'
+        ).encode()
+        size += len(header) + 4
+        return b"".join((size.to_bytes(4, "big"), len(header).to_bytes(4, "big"), header, *bodies))
+
+    def _has_retry(self, place: _Place) -> bool:
+        """Whether there are retries that the group has not got."""
+        for key in place.retries:
+            if key.topic in self._topics:
+                queue = self._pops.state.queues.queue(key)
+                next_offset = self._offsets.query(*key) if queue is None else queue.next_offset
+                if next_offset < self._store.queue_bounds(key.topic, 0)[1]:
+                    return True
+        return False
+
+    # -- acknowledgements -----------------------------------------------------------------------
+    def _ack(self, opaque: int, asked: _Fields) -> bytes | None:
+        table = self._pops.state.queues
+        key = QueueKey(asked.consumer_group, asked.topic, asked.queue_id)
+        found = _RECEIPT.fullmatch(asked.extra_info)
+        if found is None or len(asked.extra_info) > RECEIPT_BYTES_MAX:
+            return None
+        offset = asked.offset
+        if int(found[2]) != key.queue_id or int(found[3]) != offset or not table.has_out(key):
+            return None
+        low, _ = self._store.queue_bounds(key.topic, key.queue_id)
+        if offset < low or key.topic not in self._topics:
+            return None
+        if table.ack(key, offset, int(found[1])) is not AckOutcome.DONE:
+            return None
+        self._pops.commit()
+        self._broker.popping.is_done(key)
+        return _answered(opaque)
+
+    def _ack_batch(self, opaque: int, body: bytes | memoryview) -> bytes | None:
+        table = self._pops.state.queues
+        decoded = _decode_acks(body)
+        if len(decoded.broker_name or "") > NAME_CHARACTERS_MAX:
+            return None
+        count, acks = 0, decoded.acks
+        keys = []
+        for each in acks:
+            count += len(each.b)
+            topic = each.t if each.r == "0" else each.kind.topic(each.t, each.c)
+            key = QueueKey(each.c, topic, each.q)
+            if each.rq or not table.has_out(key) or key.topic not in self._topics:
+                return None
+            keys.append(key)
+        if not keys or 8 * count > BATCH_ITEMS_MAX:
+            return None
+        for key, each in zip(keys, acks, strict=True):
+            low, end = self._store.queue_bounds(key.topic, key.queue_id)
+            if table.ack_run(key, each.so, each.bits_between(low, end), each.pt):
+                self._broker.popping.is_done(key)
+        self._pops.commit()
+        return _answered(opaque)
+
+
+def _answered(opaque: int) -> bytes:
+    header = f'{{"code":0,{_LANGUAGE}{opaque}{_TAIL}'.encode()
+    size = len(header)
+    return b"".join(((size + 4).to_bytes(4, "big"), size.to_bytes(4, "big"), header))
