@@ -62,7 +62,14 @@ class _JsonHeader(msgspec.Struct):
     extFields: dict[str, str | bool | int | float | None] | None = None
 
 
+class PlainHeader(_JsonHeader):
+    """A header whose fields are left as they came: for who reads some of them alone."""
+
+    extFields: msgspec.Raw = msgspec.Raw(b"{}")  # type: ignore[assignment]  # in place of the map
+
+
 _json_decoder = msgspec.json.Decoder(_JsonHeader)
+_plain_decoder = msgspec.json.Decoder(PlainHeader)
 _json_encoder = msgspec.json.Encoder()
 
 
@@ -113,6 +120,12 @@ def decode_json_header(data: bytes | memoryview) -> HeaderFields:
         header.remark,
         cast("dict[str, str]", given),
     )
+
+
+def decode_plain_header(data: bytes | memoryview) -> PlainHeader:
+    """Decode a short JSON header without its fields. MsgspecError, UnicodeDecodeError or
+    RecursionError: ask :func:`decode_json_header`."""
+    return _plain_decoder.decode(data)
 
 
 def _repaired(data: bytes | memoryview) -> _JsonHeader | None:

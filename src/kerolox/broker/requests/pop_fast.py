@@ -38,6 +38,7 @@ from kerolox.protocol.pop import (
     BatchAckBody,
     TopicKind,
 )
+from kerolox.protocol.serialize import decode_plain_header
 from kerolox.remoting.server import ServerConnection
 
 HEADER_BYTES_MAX = 4 << 10
@@ -80,19 +81,6 @@ class _Fields(msgspec.Struct, rename="camel"):
     offset: Int64 = -1
 
 
-class _Header(msgspec.Struct):
-    """As every request's (``protocol/serialize.py``), with the members as they came."""
-
-    code: Int32
-    extFields: msgspec.Raw = msgspec.Raw(b"{}")
-    flag: Int32 = 0
-    language: str | int | None = None
-    opaque: Int32 = 0
-    version: Int32 = 0
-    remark: str | None = None
-
-
-_decode_header = msgspec.json.Decoder(_Header).decode
 _decode_fields = msgspec.json.Decoder(_Fields, strict=False).decode
 _decode_acks = msgspec.json.Decoder(BatchAckBody, strict=False).decode
 
@@ -141,7 +129,7 @@ class FastPops:
         ):
             return None
         try:
-            command = _decode_header(header)
+            command = decode_plain_header(header)
             if command.flag:
                 return None
             if command.code == RequestCode.BATCH_ACK_MESSAGE:
