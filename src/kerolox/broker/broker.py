@@ -44,8 +44,8 @@ from kerolox.broker.services.cleaning import CHECK_SECONDS, FIRST_CHECK_SECONDS,
 from kerolox.broker.services.filtered_pull import Arrivals
 from kerolox.broker.services.popping import Popping
 from kerolox.broker.services.replies import RepliesInFlight
+from kerolox.broker.services.timer import AGAIN_SECONDS as TIMER_AGAIN_SECONDS
 from kerolox.broker.services.timer import CLEAN_SECONDS as TIMER_CLEAN_SECONDS
-from kerolox.broker.services.timer import POLL_SECONDS as TIMER_POLL_SECONDS
 from kerolox.broker.services.writing import Writing
 from kerolox.broker.tables.assignments import Assignments
 from kerolox.broker.tables.tables import Tables
@@ -348,15 +348,16 @@ class Broker:
         tables = Tables(base, has_fast_pulls=not self._pull_hooks)
         broker_stats = BrokerStats(settings, store, now_ms)
         waits = SlaveWaits(self.config, store)
+        arrivals = Arrivals(store)
         writing = Writing(
             base,
             tables,
             waits,
+            arrivals,
             on_delayed=broker_stats.note_delayed,
             on_delivered=broker_stats.note_delivered,
         )
         peers = Peers(base, guards, tables, writing, waits, self._cut)
-        arrivals = Arrivals(store)
         return Context(
             settings=settings,
             role=role,
@@ -421,13 +422,15 @@ class Broker:
             (TROUBLE_SECONDS, self._retry_writes),
             (PROTECT_SECONDS, self._protect),
             (DELIVER_SECONDS, parts.writing.schedule.deliver_due),
-            (TIMER_POLL_SECONDS, parts.writing.timer.turn),
             (config.timer_flush_interval_ms / 1000, parts.writing.timer.flush),
             (TIMER_CLEAN_SECONDS, parts.writing.timer.clean),
             (config.transaction_check_interval / 1000, self._check_transactions),
             (SEARCH_SECONDS, parts.roles.search.poll),
         ):
             parts.background.repeat(seconds, work)
+        timer = parts.writing.timer
+        if timer.is_enabled:
+            parts.background.follow(timer.pause, timer.turn, again_seconds=TIMER_AGAIN_SECONDS)
         parts.background.repeat(
             CHECK_SECONDS, parts.writing.cleaner.check_disk, first=FIRST_CHECK_SECONDS
         )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import shutil
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -11,6 +12,7 @@ from typing import Any
 import pytest
 
 from kerolox.broker.broker import Broker
+from kerolox.broker.services.timer import TimerService
 from kerolox.errors import StoreError
 from kerolox.message import MessageExt, encode_properties
 from kerolox.protocol.codes import RequestCode, ResponseCode
@@ -18,7 +20,7 @@ from kerolox.protocol.names import TIMER_TOPIC
 from kerolox.protocol.records import encode_batch
 from kerolox.testing import Clock
 from tests.support.clients.peer import Peer, peer_of, small_config
-from tests.support.eventually import until
+from tests.support.eventually import SECONDS_MAX, until
 
 pytestmark = pytest.mark.asyncio
 
@@ -398,3 +400,55 @@ async def test_a_stop_of_its_work_by_settings_holds_messages_back(
         body = b"timerStopDequeue=false"
         assert (await peer.ask(RequestCode.UPDATE_BROKER_CONFIG, body=body)).code == 0
         await comes(peer)
+
+
+# -- rest -----------------------------------------------------------------------------------------
+async def test_the_timer_rests_until_a_message_comes_or_a_step_is_over(
+    tmp_path: Path, kernel: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    turns = 0
+    real = TimerService.turn
+
+    async def turn(self: TimerService) -> None:
+        nonlocal turns
+        turns += 1
+        await real(self)
+
+    monkeypatch.setattr(TimerService, "turn", turn)
+    clock = Clock()
+    async with running(tmp_path, kernel, clock) as (broker, peer):
+        await until(lambda: turns == 1, what="the first look")
+        service = broker.parts.writing.timer
+        rest = asyncio.ensure_future(service.pause())
+        await peer.send("T", b"plain")
+        assert not rest.done()
+        await peer.send("T", b"later", properties=text(TIMER_DELAY_MS=HOUR_MS))
+        await asyncio.wait_for(rest, SECONDS_MAX)
+        await enqueued(broker, 1)
+        before = turns
+        clock.ahead_ms += HOUR_MS + 1_000
+        await comes(peer)
+        timer = service.timer
+        assert timer is not None
+        await until(lambda: timer.is_empty, what="the end of the slot")
+        assert turns - before <= 4
+        end = turns
+        await peer.send("T", b"plain")
+        assert turns <= end + 1
+
+
+async def test_files_that_cannot_be_opened_are_told_once_and_tried_again(
+    tmp_path: Path, kernel: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with running(tmp_path, kernel, Clock()) as (broker, peer):
+        strange = tmp_path / "store" / "timerlog" / "00000000000000000000"
+        strange.parent.mkdir()
+        strange.write_bytes(b"short")
+        await peer.send("T", b"later", properties=text(TIMER_DELAY_MS=1_000))
+        for _ in range(3):
+            await broker.parts.writing.timer.turn()
+        assert sum("can't be written or read" in line for line in caplog.messages) == 1
+        assert not any("background work" in line for line in caplog.messages)
+        strange.unlink()
+        await broker.parts.writing.timer.turn()
+        assert "can be written or read again" in caplog.messages[-1]

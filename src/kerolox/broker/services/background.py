@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import functools
+import itertools
 import logging
 from collections.abc import Awaitable, Callable, Coroutine
 
@@ -29,7 +31,18 @@ class BackgroundTasks:
         """Do something again and again; what it raises is logged. ``seconds``: the pause before
         each run; ``first``: that before the first one; None: the same.
         """
-        self.run(_repeat(seconds, work, seconds if first is None else first))
+        pauses = itertools.chain((seconds if first is None else first,), itertools.repeat(seconds))
+        self.run(_repeat(lambda: asyncio.sleep(next(pauses)), work, seconds))
+
+    def follow(
+        self,
+        pause: Callable[[], Awaitable[object]],
+        work: Callable[[], Awaitable[object]],
+        *,
+        again_seconds: float,
+    ) -> None:
+        """As :meth:`repeat`, whenever ``pause`` ends; ``again_seconds`` after what was raised."""
+        self.run(_repeat(pause, work, again_seconds))
 
     async def stop(self) -> None:
         """Cancel all and wait until they have ended."""
@@ -41,14 +54,20 @@ class BackgroundTasks:
             _log.error("background work failed", exc_info=task.exception())
 
 
-async def _repeat(seconds: float, work: Callable[[], Awaitable[object]], first: float) -> None:
-    pause = first
+async def _repeat(
+    pause: Callable[[], Awaitable[object]],
+    work: Callable[[], Awaitable[object]],
+    again_seconds: float,
+) -> None:
+    wait = pause
     while True:
-        await asyncio.sleep(pause)
-        pause = seconds
+        await wait()
+        wait = pause
         try:
             await work()
-        except OSError as error:
-            _log.error("%s; tried again in %.1f s", error, seconds)
-        except Exception:
-            _log.exception("background work failed; tried again in %.1f s", seconds)
+        except Exception as error:
+            if isinstance(error, OSError):
+                _log.error("%s; tried again in %.1f s", error, again_seconds)
+            else:
+                _log.exception("background work failed; tried again in %.1f s", again_seconds)
+            wait = functools.partial(asyncio.sleep, again_seconds)

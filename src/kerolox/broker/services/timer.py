@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeVar
 
 from kerolox.broker.base import Base
@@ -25,14 +25,19 @@ from kerolox.remoting.time_slices import SLICE_SECONDS_MAX
 from kerolox.store.layout import TIMER_LOG, TIMER_WHEEL
 
 if TYPE_CHECKING:
+    from kerolox.broker.services.filtered_pull import Arrivals
     from kerolox.broker.services.timer_answers import TimerAnswers
     from kerolox.store.timer.checkpoint import TimerCheckpoint
     from kerolox.store.timer.files import TimerStore
     from kerolox.store.timer.machine import Timer
     from kerolox.store.timer.steps import Step
 
-POLL_SECONDS = 0.1
-"""How often it is looked whether something is due."""
+GATHER_SECONDS = 0.1
+"""For so long messages gather that are then taken into the wheel together."""
+AGAIN_SECONDS = 1.0
+"""After this time files that can't be used are tried again."""
+WATCH_MS = 3_600_000
+"""For so long the queue is watched at a time."""
 HOLD_SECONDS = 0.1
 """After this time a put that could not be done is tried again."""
 STOP_SECONDS_MAX = 2.0
@@ -72,10 +77,16 @@ class TimerService:
     """The timer of one broker."""
 
     def __init__(
-        self, base: Base, tables: Tables, gate: WriteGate, writer: RecordWriter, timed: TimedPuts
+        self,
+        base: Base,
+        tables: Tables,
+        gate: WriteGate,
+        writer: RecordWriter,
+        timed: TimedPuts,
+        arrivals: Arrivals,
     ) -> None:
         """Nothing is read before :meth:`open`. While ``gate`` is closed what is due waits.
-        ``timed`` is told how many messages a slot has.
+        ``timed`` is told how many messages a slot has. ``arrivals`` say when one comes.
         """
         self._base = base
         self._store = base.store
@@ -85,6 +96,12 @@ class TimerService:
         self._gate = gate
         self._writer = writer
         self._timed = timed
+        self._arrivals = arrivals
+        self._news = asyncio.Event()
+        """Something may be to be done, whatever time it is."""
+        self._news.set()
+        base.role.subscribe(lambda old, new: self._news.set())
+        base.settings.subscribe(lambda old, new: self._news.set())
         self._opened: _Opened | None = None
         self._is_clean = self._had_messages = False
         self._is_stopping = False
@@ -161,23 +178,63 @@ class TimerService:
         """Do what there is to do now."""
         if not self.is_enabled or self._is_stopping:
             return
-        opened = self._opened
-        if opened is None:
-            if not self._store.queue_bounds(TIMER_TOPIC, 0)[1]:
-                return
-            opened = self._open_files()
+        if self._opened is None and not self._store.queue_bounds(TIMER_TOPIC, 0)[1]:
+            return
         async with self._is_working:
             try:
+                opened = self._opened or self._open_files()
                 if opened.timer is None:
                     opened.timer = await self._recovered(opened)
                     self._timed.waiting = opened.timer.slot_messages
                 await self._work(opened.timer)
             except _RoleChanged:
                 pass
-            except OSError as error:
+            except (OSError, StoreError) as error:
                 self._log_failure("written or read", str(error))
             else:
                 self._log_failure("written or read", "")
+
+    async def pause(self) -> None:
+        """Wait until there may be something to do: a message came, a step of time is over for whose
+        end messages wait, or role or settings changed. Nothing runs meanwhile."""
+        if not self._news.is_set():
+            seconds = self._seconds_left()
+            watch = self._watch()
+            if watch is None and self._is_active:
+                seconds = min(seconds or AGAIN_SECONDS, AGAIN_SECONDS)
+            try:
+                async with asyncio.timeout(seconds):
+                    await self._news.wait()
+            except TimeoutError:
+                pass
+            finally:
+                if watch is not None:
+                    self._arrivals.unwatch(watch)
+        if self._news.is_set():
+            self._news.clear()
+            await asyncio.sleep(min(GATHER_SECONDS, self._seconds_left() or GATHER_SECONDS))
+
+    def _watch(self) -> int | None:
+        """Have the next entry of the queue told; None: it can't be, or is not to be taken."""
+        if not self._is_active or self._base.config.timer_stop_enqueue or self._has_failed:
+            return None
+        offset = 0 if self.timer is None else self.timer.queue_offset
+        until_ms = self._base.now_ms() + WATCH_MS
+        return self._arrivals.watch(TIMER_TOPIC, 0, offset, until_ms, self._news.set)
+
+    def _seconds_left(self) -> float | None:
+        """When to look again, though nothing came; None: not before."""
+        timer = self.timer
+        if self._has_failed:
+            return AGAIN_SECONDS
+        if timer is None or not timer.is_active or timer.is_empty:
+            return None
+        step_ms = self._base.config.timer_settings.precision_ms
+        return (step_ms - self._base.now_ms() % step_ms) / 1_000
+
+    @property
+    def _has_failed(self) -> bool:
+        return any(self._failed.values())
 
     async def _recovered(self, opened: _Opened) -> Timer:
         from kerolox.store.timer.recovery import recover
@@ -282,6 +339,7 @@ class TimerService:
     def follow(self, master: TimerCheckpoint) -> None:
         """Take over what a slave's master says that it is at."""
         self._master = master
+        self._news.set()
 
     def checkpoint(self) -> TimerCheckpoint:
         """What it is at, for slaves (GET_TIMER_CHECK_POINT)."""
@@ -345,7 +403,7 @@ class TimerService:
         return self._state(timer) != self._written or age_ms >= IDLE_CHECKPOINT_MS
 
     def _state(self, timer: Timer) -> tuple[object, ...]:
-        return timer.log_end, timer.queue_offset, *asdict(timer.counts).values()
+        return timer.log_end, timer.queue_offset, *vars(timer.counts).values()
 
     def _log_failure(self, what: str, text: str) -> None:
         """Say that files can't be used, and that they can again, once each."""
@@ -358,7 +416,7 @@ class TimerService:
 
     def _report(self, timer: Timer) -> None:
         """Say what was lost."""
-        counts = asdict(timer.counts)
+        counts = dict(vars(timer.counts))
         for name, why in _LOST.items():
             more = counts[name] - self._told.get(name, 0)
             if more:

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from kerolox.broker.base import Base
 from kerolox.broker.services.bulk_ends import BulkEnds
 from kerolox.broker.services.cleaning import Cleaner
+from kerolox.broker.services.filtered_pull import Arrivals
 from kerolox.broker.services.schedule import DelaySchedule
 from kerolox.broker.services.timed_puts import TimedPuts
 from kerolox.broker.services.timer import TimerService
@@ -23,11 +24,13 @@ class Writing:
         base: Base,
         tables: Tables,
         slaves: Slaves,
+        arrivals: Arrivals,
         *,
         on_delayed: Callable[[int, int], None],
         on_delivered: Callable[[int, int, int], None],
     ) -> None:
-        """Nothing is written yet. See :class:`RecordWriter` and :class:`DelaySchedule`."""
+        """Nothing is written yet. See :class:`RecordWriter`, :class:`DelaySchedule` and
+        :class:`TimerService`."""
         settings, store, now_ms = base.settings, base.store, base.now_ms
         self.gate = WriteGate(settings, base.role, store, now_ms)
         self.cleaner = Cleaner(settings, store, now_ms, self.gate.set_writable)
@@ -35,7 +38,7 @@ class Writing:
         self.writer = RecordWriter(
             base, tables.filters, timed, self.gate, slaves, on_delayed=on_delayed
         )
-        self.timer = TimerService(base, tables, self.gate, self.writer, timed)
+        self.timer = TimerService(base, tables, self.gate, self.writer, timed, arrivals)
         self.schedule = DelaySchedule(base, tables, self.gate, on_delivered=on_delivered)
         self.transactions = Transactions(base, tables, self.writer)
         self.bulk_ends = BulkEnds(base, self.transactions, self.writer)

@@ -132,6 +132,7 @@ class Timer:
         queue_offset: the entry that is to be enqueued next.
         master_queue_offset: a slave's bound for it.
         is_active: it delivers. A slave does not.
+        latest_ms: no unit has a later moment.
         counts: what became of messages.
         waiting: how many messages of a topic wait, less the commands to delete one.
     """
@@ -160,6 +161,7 @@ class Timer:
         self.queue_offset = queue_offset
         self.master_queue_offset = checkpoint.master_queue_offset
         self.is_active = is_active
+        self.latest_ms = wheel.latest_ms()
         self.counts = TimerCounts()
         self.waiting: Counter[str] = Counter()
         self._wheel = wheel
@@ -225,6 +227,11 @@ class Timer:
 
     def _is_doubtful(self, due_ms: int, offset: int) -> bool:
         return due_ms < self._doubt_ms or offset < self._doubt_end
+
+    @property
+    def is_empty(self) -> bool:
+        """All slots that have units are read."""
+        return self.read_ms > self.latest_ms
 
     @property
     def due(self) -> int:
@@ -438,6 +445,7 @@ class Timer:
         self.counts.enqueued += len(pack.units)
         for moment, position, weight, topic in pack.units:
             self._wheel.add(moment, position, weight)
+            self.latest_ms = max(self.latest_ms, moment)
             self.count(topic, weight)
 
     def count(self, topic: str, number: int) -> None:

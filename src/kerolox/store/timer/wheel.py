@@ -163,6 +163,10 @@ class TimerWheel:
                 counts[index] += slot.number
         return counts
 
+    def latest_ms(self) -> int:
+        """The last step that has messages, or had some; 0: none."""
+        return max((slot.time_ms for _, slot in self._known()), default=0)
+
     def take_changed(self) -> dict[int, bytes]:
         """Place and bytes of the pages that changed since the last call."""
         changed, self._changed = sorted(self._changed), set()
