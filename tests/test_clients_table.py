@@ -37,6 +37,10 @@ FURTHER = {
         r"rocketmq-client-java</artifactId>\s*<version>([\d.]+)<",
     ),
     "rocketmq-client-nodejs": ("nodegrpc/package.json", r'"rocketmq-client-nodejs": "([\d.]+)"'),
+    "rocketmq-python-client": (
+        "pythongrpc/requirements.txt",
+        r"rocketmq-python-client==([\d.]+)",
+    ),
     "rocketmq-client-rust": ("rust/Cargo.toml", r'rocketmq-client-rust = \{ version = "=([\d.]+)"'),
     "camel-rocketmq": ("frameworks/camel/pom.xml", r"<camel.version>([\d.]+)<"),
     "spring-cloud-starter-stream-rocketmq": (

@@ -168,6 +168,7 @@ REFUSED_FOR_NOW = frozenset(
 CODE_SET_HOMES = {
     "client/core/sending/send.py": "what counts as stored",
     "client/core/sending/retry.py": "what may be tried again",
+    "broker/grpc/answers.py": "which code of gRPC stands for one of remoting",
 }
 
 

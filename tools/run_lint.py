@@ -38,6 +38,7 @@ def quick_checks() -> list[Step]:
         Step("kernel modules use down only", [sys.executable, "tools/rust_modules.py"]),
         Step("blocking clients are fresh", [sys.executable, "tools/generate_sync.py", "--check"]),
         Step("stubs of names are fresh", [sys.executable, "tools/generate_names.py", "--check"]),
+        Step("gRPC messages are fresh", [sys.executable, "tools/generate_grpc.py", "--check"]),
         Step("native table is fresh", [sys.executable, "tools/generate_rust.py", "--check"]),
         Step("stub is fresh", [sys.executable, "tools/generate_stub.py", "--check"]),
     ]

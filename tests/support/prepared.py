@@ -101,6 +101,7 @@ BUILDS = (
     Build("broker 5.3.3", "java", programs.build_broker_53, "broker53"),
     Build("script of the accessibility checks", "browser", programs.build_axe, "axe"),
     Build("Python client rocketmq", None, programs.build_python_clients),
+    Build("Python client by gRPC", None, programs.build_python_grpc_client),
     Build("C++ client", None, programs.build_cpp_client),
     Build("libraries in C", None, lambda: [built(source) for source in LIBRARIES]),
     Build("another PySpark", None, _other_spark),

@@ -42,6 +42,7 @@ __all__ = [
     "build_oidc_provider",
     "build_proxy",
     "build_python_clients",
+    "build_python_grpc_client",
     "build_rust_client",
     "classes_of",
     "is_built",
@@ -313,6 +314,11 @@ def build_node_proxy_client() -> Path:
 def build_python_clients() -> Path:
     """The program of the Python client ``rocketmq``, with the client beside it."""
     return _build("python", *PIP) / "cases.py"
+
+
+def build_python_grpc_client() -> Path:
+    """The program of the official Python client of RocketMQ 5, with the client beside it."""
+    return _build("pythongrpc", *PIP) / "cases.py"
 
 
 def build_cpp_client() -> Path:

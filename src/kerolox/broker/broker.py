@@ -234,6 +234,11 @@ class Broker:
         """The addresses that it listens on, the VIP port's aside (after the start)."""
         return self._ports.addresses
 
+    @property
+    def grpc_addresses(self) -> tuple[str, ...]:
+        """The addresses that it listens on for clients of RocketMQ 5 (after the start)."""
+        return self._ports.grpc_addresses
+
     async def start(self) -> None:
         """Start; when this returns, the broker answers and the name servers that are up know it.
 

@@ -115,6 +115,8 @@ class BrokerConfig(TimerKeys):
     listen_port: int = field(default=10911, metadata=_PORT)
     """0: any free port; the VIP port stays closed then."""
     vip_port_enable: bool = True
+    grpc_server_port: int = field(default=0, metadata=_PORT)
+    """Where clients of RocketMQ 5 come in, by gRPC; 0: nowhere. Needs the extra ``grpc``."""
     gather_time_micros: int = field(default=250, metadata=LATER | {"min": 0, "max": 10_000})
     """Microseconds that the loop rests between turns while it is busy with small requests and loses
     none by it (see ``kerolox.remoting.coalescing``); 0: never."""

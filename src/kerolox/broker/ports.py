@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import errno
+import importlib.util
 import time
 from collections.abc import Callable
 
@@ -28,8 +29,27 @@ from kerolox.remoting.unserved import UnservedCodes
 
 VIP_PORT_DISTANCE = -2
 
+GRPC_PACKAGES = "hpack", "google.protobuf"
+
 Feeder = Callable[[int, bytes], ConnectionKernel]
 """Makes the kernel of a connection from its id and its packed peer address."""
+
+
+def check_grpc_packages() -> None:
+    """ConfigError: the packages of the port for gRPC are not installed."""
+    missing = [name for name in GRPC_PACKAGES if not _has_package(name)]
+    if missing:
+        raise ConfigError(
+            f"gRPC needs the packages {', '.join(missing)}: install kerolox[grpc], or "
+            "leave the port closed (grpcServerPort=0)"
+        )
+
+
+def _has_package(name: str) -> bool:
+    try:
+        return importlib.util.find_spec(name) is not None
+    except ModuleNotFoundError:
+        return False
 
 
 class Ports:
@@ -46,6 +66,8 @@ class Ports:
             broker.config.gather_time_micros / 1e6, self._messages_moved
         )
         self._cleanup = contextlib.AsyncExitStack()
+        self.grpc_addresses: tuple[str, ...] = ()
+        """Those that it listens on for gRPC."""
         broker.peers.replication.waits.subscribe(self.deliver_ready)
 
     @property
@@ -83,6 +105,8 @@ class Ports:
         identity.listens_on(self._main.port)
         if config.vip_port_enable and config.listen_port:
             await self._listen_vip(config.listen_port)
+        if config.grpc_server_port:
+            await self._listen_grpc()
 
     async def close(self) -> None:
         """Close all connections, in bounded time. Idempotent."""
@@ -112,6 +136,11 @@ class Ports:
         self._broker.popping.held.connection_closed(connection.connection_id)
         self._broker.tables.offsets.stale.connection_closed(connection.connection_id)
 
+    def _client_left(self, connection: ServerConnection) -> None:
+        """A client of gRPC is gone; it may have had several connections."""
+        self._leave(connection)
+        self._broker.popping.held.connection_closed(connection.connection_id)
+
     def _leave(self, connection: ServerConnection) -> None:
         """The clients of a closed connection leave their groups, as many as one turn takes."""
         end = time.monotonic() + SLICE_SECONDS_MAX
@@ -129,6 +158,17 @@ class Ports:
                 f"clients with vipChannelEnabled use, can't be opened: {error}; or do without it "
                 "(vipPortEnable=false)"
             ) from error
+
+    async def _listen_grpc(self) -> None:
+        check_grpc_packages()
+        # Few brokers have it.
+        from kerolox.broker.grpc.port import GrpcPort
+
+        port = GrpcPort(self._broker, self._handle, self._client_left)
+        self._cleanup.push_async_callback(port.close)
+        server = await port.open()
+        self._servers.append(server)
+        self.grpc_addresses = server.addresses
 
     @property
     def kept_bytes(self) -> int:

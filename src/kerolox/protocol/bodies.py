@@ -118,6 +118,8 @@ class SubscriptionGroupConfig(_Struct, frozen=True, kw_only=True):
     consume_broadcast_enable: bool = True
     consume_enable: bool = True
     consume_from_min_enable: bool = True
+    consume_message_orderly: bool | None = None
+    """Of RocketMQ 5: gRPC clients get the messages of a queue in order. None: no."""
     group_name: Name
     notify_consumer_ids_changed_enable: bool = True
     retry_max_times: Int32 = 16

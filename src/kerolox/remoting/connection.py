@@ -340,6 +340,10 @@ class FrameConnection(asyncio.BufferedProtocol):
         if self._transport is not None and not self.gone.done():
             self._transport.abort()
 
+    def may_close_idle(self) -> bool:
+        """Called when nothing came or went for long: whether to close it now."""
+        return True
+
     # -- pausing ------------------------------------------------------------------------------
     def _pause(self, reason: int) -> None:
         if not self._paused and not self._transport.is_closing():
@@ -400,7 +404,7 @@ class FrameConnection(asyncio.BufferedProtocol):
             size = len(frame)
             self._in_flight += 1
             self._in_flight_bytes += size
-            task = self.loop.create_task(self._finish(command, _go_on(coroutine, awaited), size))
+            task = self.loop.create_task(self._finish(command, go_on(coroutine, awaited), size))
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)
             return
@@ -486,14 +490,17 @@ class IdleWatch:
             if connection.active:
                 connection.active = False
                 connection.idle_since = now
-            elif now - connection.idle_since >= self._idle_seconds_max:
+            elif (
+                now - connection.idle_since >= self._idle_seconds_max
+                and connection.may_close_idle()
+            ):
                 _log.info("closing %s: idle", connection.remote_address)
                 connection.close()
         self._timer = self._loop.call_later(self._idle_seconds_max / 8, self._check)
 
 
 @types.coroutine
-def _go_on(
+def go_on(
     coroutine: Coroutine[object, None, _Result], awaited: object
 ) -> Generator[object, None, _Result]:
     """The rest of a coroutine that was run up to a wait for ``awaited``."""

@@ -79,6 +79,11 @@ two ports for instance, must not take one connection for another."""
 _log = logging.getLogger(__name__)
 
 
+def next_connection_id() -> int:
+    """One that no connection of this process has, or had."""
+    return next(_connection_ids)
+
+
 def _nothing(*_: object) -> None:
     """Nobody wants to know."""
 
@@ -162,6 +167,9 @@ class ServerConnection(FrameConnection):
         server = self._server
         busy = server.limits.refuse_address(command, self._network, self.remote_address)
         return busy or await server.handler(command, self)
+
+    def leave(self) -> None:
+        """Called before the server stops: where the protocol has a word for it, say so."""
 
     def memory_bytes(self) -> int:
         """What the connection makes the server keep: see :class:`MemoryLimiter`."""
@@ -485,7 +493,7 @@ class RemotingServer:
             self._shared.loop.call_soon(self._read_queued)
 
     def _make_connection(self) -> ServerConnection:
-        return ServerConnection(self, self._shared, next(_connection_ids))
+        return ServerConnection(self, self._shared, next_connection_id())
 
 
 class _FrameFeeder:

@@ -74,6 +74,7 @@ class Up:
         settings: lines of broker.conf.
         kernel: value of ``KEROLOX_KERNEL``; None leaves the choice to Kerolox.
         environment: more variables for the process, for example those of ``Faults``.
+        grpc: listen for clients of RocketMQ 5, too.
         counted: have the process count its work, see :mod:`tests.support.servers.counted`.
     """
 
@@ -85,12 +86,14 @@ class Up:
         kernel: str | None = None,
         environment: Mapping[str, str] | None = None,
         counted: bool = False,
+        grpc: bool = False,
     ) -> None:
         self.data = data
         self.kernel = kernel
         self.environment = dict(environment or {})
         self.settings = dict(settings or {})
         self.port, self.namesrv_port = free_port(), free_port()
+        self.grpc_port = free_port() if grpc else 0
         self.process: subprocess.Popen[bytes] | None = None
         self.counted = f"kerolox-counted-{self.port}" if counted else None
         """Name of the socket that tells what was counted."""
@@ -99,6 +102,11 @@ class Up:
     def broker(self) -> str:
         """Address of the broker."""
         return f"127.0.0.1:{self.port}"
+
+    @property
+    def grpc(self) -> str:
+        """Where clients of RocketMQ 5 connect."""
+        return f"127.0.0.1:{self.grpc_port}"
 
     @property
     def namesrv(self) -> str:
@@ -125,6 +133,7 @@ class Up:
             module, environment[COUNTED_VARIABLE] = "tests.support.servers.counted", self.counted
         command = ["up", "--port", str(self.port), "--namesrv-port", str(self.namesrv_port)]
         command += ["--data", str(self.data / "store"), "-c", str(conf)]
+        command += ["--grpc-port", str(self.grpc_port)]
         command += ["--ready-file", str(ready)]
         with self.log.open("ab") as log:
             self.process = forked.start(

@@ -110,7 +110,7 @@ def test_each_program_that_has_a_source_is_prepared() -> None:
     listed = {build.program for build in prepared.BUILDS if build.program}
     assert listed <= sources
     # Built in a second, and without a marker of its own.
-    quick = {"python", "cpp"}
+    quick = {"python", "pythongrpc", "cpp"}
     # Built by the tests that run with KEROLOX_SOFTWARE=all alone.
     late = {"frameworks", "proxy", "rust", "nodegrpc"}
     assert sources - listed - {"parity", "__pycache__"} == quick | late

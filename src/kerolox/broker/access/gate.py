@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
+from typing import Protocol
 
 from kerolox.broker.config import BrokerConfig
 from kerolox.errors import ACL_EXCEPTION, AccessDeniedError
@@ -16,14 +17,20 @@ from kerolox.kernel.store import StoreKernel
 from kerolox.kernel.tables import AccessTables
 from kerolox.kernel.values import AccountRules
 from kerolox.protocol.command import RemotingCommand
-from kerolox.protocol.names import ACCESS_KEY_FIELD
+from kerolox.protocol.names import ACCESS_KEY_FIELD, SIGNATURE_FIELD
 from kerolox.remoting.audit import Audit
 from kerolox.remoting.server import ServerConnection
 from kerolox.remoting.time_slices import TimeSlices
 from kerolox.security.access.accounts import Account, Accounts, Permission
 from kerolox.security.access.check import AccessControl, Refusal
 from kerolox.security.access.needs import Need
+from kerolox.security.credentials import Credentials, Signer
 from kerolox.security.slave_proof import proof_refusal
+from kerolox.security.time_signature import (
+    TimeSignatureError,
+    is_signed_by,
+    parse_authorization,
+)
 
 
 class FastAccess:
@@ -104,6 +111,24 @@ def _is_text(account: Account) -> bool:
     return True
 
 
+class AccountSigner(Protocol):
+    """Signs requests of one account."""
+
+    def sign(self, command: RemotingCommand) -> None:
+        """Add account and signature."""
+
+
+class Unproven:
+    """Names an account that was not proved, so that each request is denied for that reason."""
+
+    def __init__(self, access_key: str) -> None:
+        self._fields = {ACCESS_KEY_FIELD: access_key, SIGNATURE_FIELD: ""}
+
+    def sign(self, command: RemotingCommand) -> None:
+        """See :class:`AccountSigner`."""
+        command.ext_fields.update(self._fields)
+
+
 SHORT_BODY_BYTES_MAX = 16 << 10
 """What a body up to this long needs is examined in one time slice."""
 
@@ -120,11 +145,13 @@ class AccessGate:
         """Requests that were refused, by the kind of their refusal."""
         self._audit = audit
         self._control = AccessControl(Accounts(), is_strict=config.acl_strict)
+        self._signers: dict[str, Signer] = {}
 
     def use(self, accounts: Accounts) -> None:
         """Have other accounts be in force with the next request, whatever the connection. Held
         pulls are checked anew before they deliver anything."""
         self._control.replace(accounts)
+        self._signers.clear()
         if self.fast_path is not None:
             self.fast_path.replace(accounts)
 
@@ -154,6 +181,28 @@ class AccessGate:
             await slices.checkpoint()
         await asyncio.sleep(0)
         return account
+
+    def signer_of(self, authorization: str, date_time: str, host: str) -> AccountSigner | None:
+        """What signs the requests that a gRPC call makes here: the account that the call proved, so
+        that they are admitted or denied as all others. None: nothing is to be signed: there is
+        no access control, or the call names no account.
+        """
+        if not self.is_on or self._control.is_white(host):
+            return None
+        try:
+            access_key, signature = parse_authorization(authorization)
+        except TimeSignatureError:
+            return None
+        if not access_key:
+            return None
+        account = self._control.accounts.by_key.get(access_key)
+        if account is None or not is_signed_by(account.secret_key, date_time, signature):
+            return Unproven(access_key)
+        signer = self._signers.get(access_key)
+        if signer is None:
+            signer = Signer(Credentials(access_key, account.secret_key))
+            self._signers[access_key] = signer
+        return signer
 
     def _decided(
         self, refusal: Refusal | None, command: RemotingCommand, connection: ServerConnection

@@ -113,6 +113,13 @@ def _server_options(serve_with: Callable[..., None]) -> Callable[..., None]:
     return command
 
 
+_grpc_option = click.option(
+    "--grpc-port",
+    type=_PORT,
+    help="Port for clients of RocketMQ 5, by gRPC, 0: none (grpcServerPort). "
+    "Default: 8081 for up where it is free, else none.",
+)
+
 _advertise_option = click.option(
     "--advertise",
     metavar="HOST:PORT",
@@ -131,10 +138,12 @@ _advertise_option = click.option(
     metavar="FILE",
     help="Settings of the name server; -c has those of the broker.",
 )
+@_grpc_option
 @_server_options
 def up(
     options: ServerOptions,
     port: int | None,
+    grpc_port: int | None,
     namesrv_port: int | None,
     namesrv_file: Path | None,
     advertise: str | None,
@@ -152,6 +161,7 @@ def up(
     broker_config = BrokerConfig.load_for_start(
         options.config_file,
         listen_port=port,
+        grpc_server_port=grpc_port,
         listen_host=options.listen_host or (None if given.get("listenHost") else LOOPBACK),
         advertised_address=advertise,
         store_path_root_dir=options.data,
@@ -159,7 +169,9 @@ def up(
     )
     namesrv_config = _namesrv_beside(broker_config, options, namesrv_port, namesrv_file)
     _use_log_level(broker_config, namesrv_config)
-    starting.serve(starting.up(namesrv_config, broker_config), options.ready_file)
+    wants_grpc = grpc_port is None and "grpcServerPort" not in given
+    started = starting.up(namesrv_config, broker_config, wants_grpc=wants_grpc)
+    starting.serve(started, options.ready_file)
 
 
 def _use_log_level(*configs: RoleSettings) -> None:
@@ -235,10 +247,12 @@ def namesrv(options: ServerOptions, port: int | None) -> None:
     is_flag=True,
     help="Use brokerRole and brokerId of the settings, whatever a promotion made of them.",
 )
+@_grpc_option
 @_server_options
 def broker(
     options: ServerOptions,
     port: int | None,
+    grpc_port: int | None,
     name_server: str | None,
     advertise: str | None,
     role_of_settings: bool,
@@ -256,6 +270,7 @@ def broker(
     config = BrokerConfig.load_for_start(
         options.config_file,
         listen_port=port,
+        grpc_server_port=grpc_port,
         listen_host=options.listen_host,
         advertised_address=advertise,
         store_path_root_dir=options.data,

@@ -139,6 +139,8 @@ def bare_context() -> ssl.SSLContext:
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     context.options |= ssl.OP_NO_RENEGOTIATION | ssl.OP_CIPHER_SERVER_PREFERENCE
+    # Clients of gRPC insist on it. Those of remoting name no protocol, and are not concerned.
+    context.set_alpn_protocols(["h2"])
     return context
 
 

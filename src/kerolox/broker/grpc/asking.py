@@ -1,0 +1,117 @@
+"""A call, and how it asks the broker: by requests of remoting, so that each rule has one home.
+
+Access control, limits of requests and the rules of each request are those of remoting. A call has
+proved its account by the signature of its time, so its requests are signed with that account's
+secret here, and checked as all others are.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, cast
+
+from kerolox.broker.grpc.answers import AnswerError, error_of, error_of_refusal
+from kerolox.broker.grpc.clients import language_of
+from kerolox.errors import BrokerError
+from kerolox.protocol.codes import RequestCode, ResponseCode
+from kerolox.protocol.command import RemotingCommand
+from kerolox.protocol.grpc import messages as pb
+from kerolox.remoting.grpc.connection import Call
+from kerolox.remoting.server import ServerConnection, next_connection_id
+
+if TYPE_CHECKING:
+    from kerolox.broker.access.gate import AccountSigner
+    from kerolox.broker.context import Context
+
+Dispatch = Callable[[RemotingCommand, ServerConnection], Awaitable[RemotingCommand | None]]
+"""Checks a request and brings it to its handler; None: the answer comes later, or never."""
+
+CLIENT_ID, LANGUAGE, VERSION = "x-mq-client-id", "x-mq-language", "x-mq-client-version"
+CLIENT_ID_BYTES_MAX = 255
+
+
+class Caller:
+    """Who makes a call. Stands in a connection's place for its requests."""
+
+    certificate_subject = None
+
+    def __init__(self, call: Call, dispatch: Dispatch, signer: AccountSigner | None) -> None:
+        """``signer``: of the account that the call proved; None: none, or nobody looked."""
+        self.call = call
+        self.connection_id = next_connection_id()
+        self.peer = call.connection.peer
+        self.remote_address = call.connection.remote_address
+        metadata = call.head.metadata
+        self.client_id = metadata.get(CLIENT_ID, "")
+        self.language = language_of(metadata.get(LANGUAGE, ""))
+        self.version = metadata.get(VERSION, "")
+        self._dispatch = dispatch
+        self._signer = signer
+        self._later: asyncio.Future[RemotingCommand] | None = None
+        self.on_cancelled: Callable[[], None] | None = None
+        """Called when nobody waits any more for an answer that comes later."""
+
+    @property
+    def closed(self) -> bool:
+        """Nobody wants an answer any more."""
+        return self.call.is_over
+
+    def check(self, broker: Context) -> None:
+        """AnswerError: the call does not say who makes it, or access control does not know him."""
+        if not self.client_id.strip():
+            raise AnswerError(pb.CLIENT_ID_REQUIRED, "client id cannot be empty")
+        if len(self.client_id.encode()) > CLIENT_ID_BYTES_MAX:
+            raise AnswerError(
+                pb.BAD_REQUEST, f"the client id is longer than {CLIENT_ID_BYTES_MAX} bytes"
+            )
+        if broker.guards.access.is_on:
+            # What needs an account and no more; requests that a call makes need more.
+            command = RemotingCommand.request(RequestCode.GET_ROUTEINFO_BY_TOPIC)
+            if self._signer is not None:
+                self._signer.sign(command)
+            try:
+                broker.guards.access.admit(command, cast("ServerConnection", self))
+            except BrokerError as error:
+                raise error_of_refusal(error) from None
+
+    async def ask(self, command: RemotingCommand) -> RemotingCommand:
+        """The answer to a request, whatever its code. AnswerError: it was refused."""
+        response = await self.request(command, self)
+        if response is None:
+            self._later = asyncio.get_running_loop().create_future()
+            self.call.on_over = self._give_up
+            if self.closed:
+                self._give_up()
+            response = await self._later
+        return response
+
+    async def request(self, command: RemotingCommand, connection: object) -> RemotingCommand | None:
+        """Have a request of some connection handled; None: there is no answer now."""
+        command.language = self.language
+        if self._signer is not None:
+            self._signer.sign(command)
+        try:
+            return await self._dispatch(command, cast("ServerConnection", connection))
+        except BrokerError as error:
+            raise error_of_refusal(error) from None
+        except ValueError as error:
+            raise AnswerError(pb.BAD_REQUEST, str(error)) from None
+
+    async def done(self, command: RemotingCommand) -> RemotingCommand:
+        """The answer to a request that succeeded; AnswerError: it did not."""
+        response = await self.ask(command)
+        if response.code != ResponseCode.SUCCESS:
+            raise error_of(response)
+        return response
+
+    def send_command(self, response: RemotingCommand) -> None:
+        """An answer that came later."""
+        if self._later is not None and not self._later.done():
+            self._later.set_result(response)
+
+    def _give_up(self) -> None:
+        if self.on_cancelled is not None:
+            self.on_cancelled()
+        if self._later is not None and not self._later.done():
+            self._later.set_exception(AnswerError(pb.MESSAGE_NOT_FOUND, "the call was cancelled"))

@@ -1,0 +1,214 @@
+"""Who is connected by gRPC: a client by its id, with what it said of itself.
+
+A client is in the broker's tables as any other: its heartbeats are those of remoting, made of its
+settings. In a connection's place stands :class:`GrpcClient`, since a client may have several
+connections, or for a moment none. Java's proxy knows a restarted client only by its settings; here
+calls of clients without settings are served, too.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, cast
+
+from kerolox.broker.grpc.records import message_of
+from kerolox.broker.tables.clients import EXPIRED_MS
+from kerolox.errors import RemotingError
+from kerolox.message import MessageExt
+from kerolox.protocol.bodies import (
+    ConsumerData,
+    HeartbeatData,
+    ProducerData,
+    SubscriptionData,
+    encode_body,
+)
+from kerolox.protocol.codes import LanguageCode, RequestCode
+from kerolox.protocol.command import RemotingCommand
+from kerolox.protocol.grpc import messages as pb
+from kerolox.protocol.records import decode_record
+from kerolox.remoting.grpc.connection import Call
+from kerolox.remoting.server import ServerConnection, next_connection_id
+
+if TYPE_CHECKING:
+    from kerolox.filter.tags import Subscription
+
+CLIENTS_MAX = 100_000
+"""Clients that are known at the same time."""
+
+EXPIRED_SECONDS = EXPIRED_MS / 1000
+"""``channelExpiredTimeout``; a client of Rust sends a heartbeat in 30 s alone."""
+
+SETTINGS_BYTES_MAX = 64 * 1024
+"""Of one client's settings."""
+
+CONSUMERS = frozenset((pb.PUSH_CONSUMER, pb.SIMPLE_CONSUMER))
+SERVED = CONSUMERS | {pb.PRODUCER}
+
+_LANGUAGES = {"DOT_NET": "DOTNET", "GOLANG": "GO", "NODE_JS": "HTTP"}
+
+_log = logging.getLogger(__name__)
+
+
+def language_of(name: str) -> LanguageCode:
+    """``x-mq-language``; Node says HTTP, and names that nobody knows are OTHER."""
+    return LanguageCode.__members__.get(_LANGUAGES.get(name, name), LanguageCode.OTHER)
+
+
+@dataclass(slots=True, eq=False)
+class GrpcClient:
+    """One client; stands where the tables have a connection."""
+
+    client_id: str
+    peer: tuple[str, int]
+    remote_address: str
+    language: LanguageCode
+    on_close: Callable[[GrpcClient], None]
+    connection_id: int = field(default_factory=next_connection_id)
+    closed: bool = False
+    certificate_subject: str | None = None
+    telemetry: Call | None = None
+    """Its last stream; commands go there."""
+    client_type: int = 0
+    group: str = ""
+    request_timeout_ms: int = 3_000
+    seen_at: float = 0.0
+    """By the loop's clock: its last heartbeat or settings."""
+    heartbeat: RemotingCommand | None = None
+    """What remoting would have of its settings; None: they are not known."""
+
+    @property
+    def as_connection(self) -> ServerConnection:
+        """As the tables take it: they use what stands here alone."""
+        return cast("ServerConnection", self)
+
+    def send_oneway(self, command: RemotingCommand) -> None:
+        """Tell the client something. RemotingError: it has no stream."""
+        if command.code == RequestCode.CHECK_TRANSACTION_STATE:
+            self._ask_for_end(command)
+
+    def _ask_for_end(self, command: RemotingCommand) -> None:
+        if self.telemetry is None or self.telemetry.is_over:
+            raise RemotingError("it has no telemetry stream now")
+        half: MessageExt = decode_record(command.body)[0]
+        asked = pb.TelemetryCommand()
+        recover = asked.recover_orphaned_transaction_command
+        recover.message.CopyFrom(message_of(half, half.topic))
+        fields = command.ext_fields
+        recover.transaction_id = transaction_id(
+            int(fields["commitLogOffset"]), int(fields["tranStateTableOffset"])
+        )
+        self.telemetry.send(asked.SerializeToString())
+
+    def send_command(self, command: RemotingCommand) -> None:
+        """No answer of remoting goes to a client."""
+
+    def close(self) -> None:
+        """The client is silent for too long, or has said that it leaves."""
+        if not self.closed:
+            self.closed = True
+            if self.telemetry is not None:
+                self.telemetry.finish()
+            self.on_close(self)
+
+
+def transaction_id(physical_offset: int, half_offset: int) -> str:
+    """Where a half message is: what ends it has to say no more, also to a broker that was started
+    again."""
+    return f"{physical_offset:016X}{half_offset:016X}"
+
+
+def half_of(text: str) -> tuple[int, int] | None:
+    """The two offsets of such an id; None: it is none."""
+    if len(text) != 32 or not text.isascii() or not text.isalnum():
+        return None
+    try:
+        return int(text[:16], 16), int(text[16:], 16)
+    except ValueError:
+        return None
+
+
+class GrpcClients:
+    """All of them."""
+
+    def __init__(self, on_close: Callable[[GrpcClient], None]) -> None:
+        """Nobody is here. ``on_close``: called with each client that leaves."""
+        self._clients: dict[str, GrpcClient] = {}
+        self._on_close = on_close
+
+    def __len__(self) -> int:
+        return len(self._clients)
+
+    def get(self, client_id: str) -> GrpcClient | None:
+        """A client that has told its settings."""
+        return self._clients.get(client_id)
+
+    def known(self, client_id: str, call: Call, language: LanguageCode) -> GrpcClient | None:
+        """A client, made where it is new; None: there are too many."""
+        client = self._clients.get(client_id)
+        connection = call.connection
+        if client is not None:
+            client.peer, client.remote_address = connection.peer, connection.remote_address
+            return client
+        if len(self._clients) >= CLIENTS_MAX:
+            return None
+        client = GrpcClient(
+            client_id, connection.peer, connection.remote_address, language, self._closed
+        )
+        self._clients[client_id] = client
+        return client
+
+    def expire(self, now: float) -> None:
+        """Those leave who are silent for too long. ``now``: by the loop's clock."""
+        for client in list(self._clients.values()):
+            if now - client.seen_at > EXPIRED_SECONDS:
+                _log.info("gRPC client %.200s is silent, and leaves", client.client_id)
+                client.close()
+
+    def end_streams(self) -> None:
+        """The broker stops: clients are to open their streams anew, elsewhere or here."""
+        for client in self._clients.values():
+            if client.telemetry is not None:
+                client.telemetry.finish()
+
+    def _closed(self, client: GrpcClient) -> None:
+        if self._clients.get(client.client_id) is client:
+            del self._clients[client.client_id]
+        self._on_close(client)
+
+
+def heartbeat_of(
+    client_id: str,
+    client_type: int,
+    group: str,
+    subscriptions: list[Subscription],
+    topics: list[str],
+) -> RemotingCommand:
+    """What a client of remoting would say of itself. Producers are in a group for each topic, of
+    its name."""
+    consumers: list[ConsumerData] = []
+    if client_type in CONSUMERS:
+        is_push = client_type == pb.PUSH_CONSUMER
+        consumers.append(
+            ConsumerData(
+                consume_type="CONSUME_PASSIVELY" if is_push else "CONSUME_ACTIVELY",
+                group_name=group,
+                subscription_data_set=[
+                    SubscriptionData(
+                        code_set=list(each.codes),
+                        expression_type=each.expression_type,
+                        sub_string=each.expression,
+                        tags_set=list(each.tags),
+                        topic=each.topic,
+                    )
+                    for each in subscriptions
+                ],
+            )
+        )
+    data = HeartbeatData(
+        client_id=client_id,
+        consumer_data_set=consumers,
+        producer_data_set=[ProducerData(group_name=topic) for topic in topics],
+    )
+    return RemotingCommand.request(RequestCode.HEART_BEAT, body=encode_body(data))

@@ -1,0 +1,103 @@
+"""The port of gRPC clients: opened, its chores, closed."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING
+
+from kerolox.addresses import network_of
+from kerolox.broker.context import Context
+from kerolox.protocol.command import RemotingCommand
+from kerolox.remoting.grpc.server import GrpcServer
+from kerolox.remoting.server import ConnectionLimits, ServerConnection
+from kerolox.tasks import end_tasks
+
+if TYPE_CHECKING:
+    from kerolox.broker.grpc.clients import GrpcClient
+    from kerolox.broker.grpc.service import Service
+    from kerolox.remoting.grpc.connection import Serve
+
+Dispatch = Callable[[RemotingCommand, ServerConnection], Awaitable[RemotingCommand | None]]
+"""Checks a request and brings it to its handler."""
+
+CHORES_SECONDS = 5.0
+"""How often messages are renewed, and silent clients looked for."""
+
+MESSAGE_EXTRA_BYTES = 256 * 1024
+"""What a message of a client may have besides the body of one record."""
+
+
+class GrpcPort:
+    """Listens for gRPC clients of one broker."""
+
+    def __init__(
+        self,
+        broker: Context,
+        dispatch: Dispatch,
+        on_client_left: Callable[[ServerConnection], None],
+    ) -> None:
+        """Nothing is opened before :meth:`open`. ``dispatch``: checks and handles requests;
+        ``on_client_left``: called with what stands for the connection of a client that leaves."""
+        self._broker = broker
+        self._dispatch = dispatch
+        self._on_client_left = on_client_left
+        self._service: Service | None = None
+        self.server: GrpcServer | None = None
+        self._chores: asyncio.Task[None] | None = None
+
+    async def open(self) -> GrpcServer:
+        """Listen; ConfigError: the port can't be opened."""
+        config, guards = self._broker.config, self._broker.guards
+        server = GrpcServer(
+            self._load,
+            host=config.listen_host,
+            port=config.grpc_server_port,
+            # Such a limit may be changed while it runs; a body is held to it, too.
+            message_bytes_max=(16 << 20) + MESSAGE_EXTRA_BYTES,
+            connection_limits=ConnectionLimits.of(config),
+            tls=guards.tls,
+            limits=guards.limits,
+        )
+        await server.start()
+        self.server = server
+        self._chores = asyncio.get_running_loop().create_task(self._do_chores())
+        return server
+
+    async def close(self) -> None:
+        """End streams, take no calls, close, in bounded time."""
+        await end_tasks(self._chores)
+        if self._service is not None:
+            self._service.clients.end_streams()
+        if self.server is not None:
+            await self.server.stop()
+
+    async def _do_chores(self) -> None:
+        loop = asyncio.get_running_loop()
+        while True:
+            await asyncio.sleep(CHORES_SECONDS)
+            if self._service is not None:
+                self._service.clients.expire(loop.time())
+                await self._service.renewals.run()
+
+    def _load(self) -> Serve:
+        from kerolox.broker.grpc.service import Service
+
+        self._service = Service(self._broker, self._limited, self._client_left)
+        return self._service.serve
+
+    async def _limited(
+        self, command: RemotingCommand, connection: ServerConnection
+    ) -> RemotingCommand | None:
+        limits = self._broker.guards.limits
+        if limits.is_on:
+            network = network_of(connection.peer[0])
+            busy = limits.refuse_address(command, network, connection.remote_address)
+            if busy is not None:
+                return busy
+        return await self._dispatch(command, connection)
+
+    def _client_left(self, client: GrpcClient) -> None:
+        if self._service is not None:
+            self._service.renewals.client_left(client)
+        self._on_client_left(client.as_connection)

@@ -1,0 +1,359 @@
+"""ReceiveMessage, AckMessage, ChangeInvisibleDuration, ForwardMessageToDeadLetterQueue: pops of all
+queues, and what becomes of their messages (``ReceiveMessageActivity``, ``AckMessageActivity``)."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import replace
+
+from kerolox.broker.context import Context
+from kerolox.broker.grpc import checks
+from kerolox.broker.grpc.answers import AnswerError, error_of, ok, status_of
+from kerolox.broker.grpc.asking import Caller
+from kerolox.broker.grpc.clients import GrpcClient
+from kerolox.broker.grpc.records import inflated, message_of
+from kerolox.broker.grpc.renewals import GIVEN_BACK_MS, Renewals
+from kerolox.broker.grpc.routes import ALL_QUEUES, is_fifo
+from kerolox.broker.tables.filters import compile_expression
+from kerolox.filter.sql92_error import Sql92Error
+from kerolox.filter.tags import Subscription, subscription_of
+from kerolox.message import PropertyKey
+from kerolox.protocol.codes import RequestCode, ResponseCode
+from kerolox.protocol.command import RemotingCommand
+from kerolox.protocol.grpc import messages as pb
+from kerolox.protocol.headers import (
+    AckMessageHeader,
+    ChangeInvisibleTimeAnswer,
+    ChangeInvisibleTimeHeader,
+    PopMessageAnswer,
+    PopMessageHeader,
+    SendBackHeader,
+)
+from kerolox.protocol.pop import (
+    POP_MESSAGES_MAX,
+    PopInitMode,
+    PopReceipt,
+    PopTextError,
+    batches_from_texts,
+)
+from kerolox.protocol.records import decode_records
+
+POLL_MS_MIN, POLL_MS_MAX = 5_000, 20_000
+"""``grpcClientConsumerMinLongPollingTimeoutMillis``, ``…Max…``."""
+
+POLL_MARGIN_MS = 200
+"""An answer is on its way before its call's deadline: messages that come too late are lost to the
+client until they come again."""
+
+AUTO_RENEWED_MS = 60_000
+"""``defaultInvisibleTimeMills``: the invisible time of a message until its first renewal."""
+
+REQUEST_TIMEOUT_MS = 3_000
+FIRST_OF_POLLING_TIME = "5.0.3"
+"""Clients from this version on know ILLEGAL_POLLING_TIME; texts are compared, as in RocketMQ."""
+
+SQL92 = "SQL92"
+DEAD_LETTER_LEVEL = -1
+
+_EMPTY = (
+    ResponseCode.POLLING_TIMEOUT,
+    ResponseCode.PULL_NOT_FOUND,
+    ResponseCode.PULL_RETRY_IMMEDIATELY,
+    ResponseCode.NO_MESSAGE,
+)
+
+
+# -- receives -------------------------------------------------------------------------------------
+async def receive_message(
+    broker: Context,
+    caller: Caller,
+    request: pb.ReceiveMessageRequest,
+    client: GrpcClient | None,
+    renewals: Renewals,
+) -> None:
+    """Pop, wait, and stream: status, messages, the time."""
+    topic = checks.topic_name(request.message_queue.topic)
+    group = checks.group_name(request.group)
+    subscription = await subscription_to(broker, topic, request.filter_expression)
+    is_renewed = request.auto_renew
+    invisible_ms = AUTO_RENEWED_MS
+    if not is_renewed:
+        invisible_ms = checks.receive_invisible_ms(request.invisible_duration)
+    name = request.message_queue.broker.name
+    if name and name != broker.config.broker_name:
+        raise AnswerError(pb.BAD_REQUEST, f"this is broker {broker.config.broker_name}, not {name}")
+    poll_ms = polling_ms(caller, request, client)
+    is_order = is_fifo(broker, group)
+    header = PopMessageHeader(
+        consumer_group=group,
+        topic=topic,
+        queue_id=ALL_QUEUES,
+        max_msg_nums=min(max(request.batch_size, 1), POP_MESSAGES_MAX),
+        invisible_time=invisible_ms,
+        poll_time=poll_ms,
+        born_time=broker.now_ms(),
+        init_mode=PopInitMode.MAX,
+        exp_type=subscription.expression_type,
+        exp=subscription.expression,
+        order=is_order,
+        attempt_id=request.attempt_id or None,
+    )
+    answer = await caller.ask(RemotingCommand.request(RequestCode.POP_MESSAGE, header.encode()))
+    if answer.code == ResponseCode.POLLING_FULL:
+        raise AnswerError(pb.TOO_MANY_REQUESTS, "too many receives wait at this broker")
+    if answer.code in _EMPTY:
+        raise AnswerError(pb.MESSAGE_NOT_FOUND, "no new message")
+    if answer.code != ResponseCode.SUCCESS:
+        raise error_of(answer)
+    messages, unwanted = _messages(broker, answer, subscription)
+    for receipt in unwanted:
+        await caller.ask(ack_command(group, topic, receipt))
+    if not messages:
+        raise AnswerError(pb.MESSAGE_NOT_FOUND, "no new message")
+    if caller.closed:
+        for _message, receipt in messages:
+            await caller.request(change_command(group, topic, receipt, GIVEN_BACK_MS), caller)
+        return
+    if is_renewed and client is not None:
+        for _message, receipt in messages:
+            renewals.add(client, group, topic, receipt)
+    _stream(caller, ok(), [message for message, _receipt in messages])
+
+
+def _stream(caller: Caller, status: pb.Status, messages: list[pb.Message]) -> None:
+    call = caller.call
+    call.send(pb.ReceiveMessageResponse(status=status).SerializeToString())
+    for message in messages:
+        call.send(pb.ReceiveMessageResponse(message=message).SerializeToString())
+    last = pb.ReceiveMessageResponse()
+    now_ms = time.time_ns() // 1_000_000
+    last.delivery_timestamp.seconds = now_ms // 1000
+    last.delivery_timestamp.nanos = now_ms % 1000 * 1_000_000
+    call.send(last.SerializeToString())
+
+
+def stream_error(caller: Caller, error: AnswerError) -> None:
+    """The whole answer of a receive that gets nothing."""
+    _stream(caller, error.status, [])
+
+
+def polling_ms(caller: Caller, request: pb.ReceiveMessageRequest, client: GrpcClient | None) -> int:
+    """How long a receive waits; AnswerError where its deadline leaves too little."""
+    left = caller.call.seconds_left
+    left_ms = None if left is None else int(left * 1000)
+    if request.HasField("long_polling_timeout"):
+        wanted = checks.milliseconds(request.long_polling_timeout)
+    elif left_ms is not None:
+        request_ms = REQUEST_TIMEOUT_MS if client is None else client.request_timeout_ms
+        wanted = left_ms - request_ms // 2
+    else:
+        wanted = POLL_MS_MAX
+    wanted = min(max(wanted, POLL_MS_MIN), POLL_MS_MAX)
+    if left_ms is None:
+        return wanted
+    if left_ms < POLL_MS_MIN and wanted > left_ms:
+        is_new = caller.version >= FIRST_OF_POLLING_TIME
+        raise AnswerError(
+            pb.ILLEGAL_POLLING_TIME if is_new else pb.BAD_REQUEST,
+            "The deadline time remaining is not enough for polling, please check network condition",
+        )
+    return max(min(wanted, left_ms - POLL_MARGIN_MS), 1)
+
+
+async def subscription_to(
+    broker: Context, topic: str, expression: pb.FilterExpression
+) -> Subscription:
+    """What a filter means; AnswerError ILLEGAL_FILTER_EXPRESSION."""
+    text = expression.expression
+    try:
+        if expression.type != pb.SQL:
+            return subscription_of(topic, text)
+        await broker.tables.filters.prepare(text, SQL92)
+        compile_expression(text, SQL92)
+    except (ValueError, Sql92Error) as error:
+        raise AnswerError(pb.ILLEGAL_FILTER_EXPRESSION, f"filter expression: {error}") from None
+    return Subscription(topic=topic, expression=text, expression_type=SQL92, version=1)
+
+
+def _messages(
+    broker: Context, answer: RemotingCommand, subscription: Subscription
+) -> tuple[list[tuple[pb.Message, PopReceipt]], list[PopReceipt]]:
+    """The messages of a pop with their receipts; and the receipts of those that only have the hash
+    of a tag in common with what is wanted."""
+    said = PopMessageAnswer.decode(answer.ext_fields)
+    batches = batches_from_texts(
+        said.start_offset_info, said.msg_offset_info, said.order_count_info or ""
+    )
+    places = [(batch, offset) for batch in batches for offset in batch.offsets]
+    messages: list[tuple[pb.Message, PopReceipt]] = []
+    unwanted: list[PopReceipt] = []
+    for stored, (batch, offset) in zip(decode_records(answer.body), places, strict=True):
+        if batch.times_consumed is not None:
+            times = batch.times_by_offset.get(offset, batch.times_consumed)
+            stored.reconsume_times = max(stored.reconsume_times, times)
+        receipt = PopReceipt(
+            start_offset=batch.start_offset,
+            pop_time=said.pop_time,
+            invisible_time=said.invisible_time,
+            revive_queue_id=said.revive_qid,
+            kind=batch.kind,
+            broker_name=broker.config.broker_name,
+            queue_id=batch.queue_id,
+            queue_offset=offset,
+            commit_log_offset=stored.commit_log_offset,
+        )
+        if subscription.matches(stored.properties.get(PropertyKey.TAGS)):
+            message = message_of(inflated(stored), subscription.topic, receipt.text)
+            messages.append((message, receipt))
+        else:
+            unwanted.append(receipt)
+    return messages, unwanted
+
+
+# -- what becomes of messages ---------------------------------------------------------------------
+def checked_receipt(
+    broker: Context, renewals: Renewals, group: str, topic: str, text: str
+) -> PopReceipt:
+    """A receipt that counts still; AnswerError INVALID_RECEIPT_HANDLE. One that the broker renews
+    does, however old it is; its newest is given."""
+    try:
+        receipt = PopReceipt.parse(text)
+    except PopTextError as error:
+        raise AnswerError(pb.INVALID_RECEIPT_HANDLE, f"receipt handle: {error}") from None
+    if receipt.broker_name != broker.config.broker_name:
+        raise AnswerError(
+            pb.INVALID_RECEIPT_HANDLE, f"this broker is none of the receipt: {receipt.broker_name}"
+        )
+    newest = renewals.newest(group, topic, receipt)
+    if newest is not None:
+        return newest
+    if receipt.pop_time + receipt.invisible_time <= broker.now_ms():
+        raise AnswerError(pb.INVALID_RECEIPT_HANDLE, "receipt handle is expired")
+    return receipt
+
+
+async def ack_message(
+    broker: Context, caller: Caller, request: pb.AckMessageRequest, renewals: Renewals
+) -> pb.AckMessageResponse:
+    """Messages are done; one entry for each."""
+    topic, group = checks.topic_name(request.topic), checks.group_name(request.group)
+    response = pb.AckMessageResponse()
+    for each in request.entries:
+        entry = response.entries.add()
+        entry.message_id, entry.receipt_handle = each.message_id, each.receipt_handle
+        try:
+            receipt = checked_receipt(broker, renewals, group, topic, each.receipt_handle)
+            await _acked(caller, group, topic, receipt)
+            renewals.remove(group, topic, receipt)
+            entry.status.CopyFrom(ok())
+        except AnswerError as error:
+            entry.status.CopyFrom(error.status)
+    codes = {entry.status.code for entry in response.entries}
+    if len(codes) > 1:
+        response.status.CopyFrom(status_of(pb.MULTIPLE_RESULTS, "mixed results"))
+    elif codes:
+        response.status.CopyFrom(response.entries[0].status)
+    else:
+        response.status.CopyFrom(ok())
+    return response
+
+
+def ack_command(group: str, topic: str, receipt: PopReceipt) -> RemotingCommand:
+    """The acknowledgement of a message; ``topic``: not that of retries."""
+    header = AckMessageHeader(
+        consumer_group=group,
+        topic=receipt.kind.topic(topic, group),
+        queue_id=receipt.queue_id,
+        extra_info=receipt.text,
+        offset=receipt.queue_offset,
+    )
+    return RemotingCommand.request(RequestCode.ACK_MESSAGE, header.encode())
+
+
+def change_command(
+    group: str, topic: str, receipt: PopReceipt, invisible_ms: int
+) -> RemotingCommand:
+    """The change of a message's invisible time."""
+    header = ChangeInvisibleTimeHeader(
+        consumer_group=group,
+        topic=receipt.kind.topic(topic, group),
+        queue_id=receipt.queue_id,
+        extra_info=receipt.text,
+        offset=receipt.queue_offset,
+        invisible_time=invisible_ms,
+    )
+    return RemotingCommand.request(RequestCode.CHANGE_MESSAGE_INVISIBLETIME, header.encode())
+
+
+_LATE = (
+    ResponseCode.NO_MESSAGE,
+    ResponseCode.MESSAGE_ILLEGAL,
+    ResponseCode.INVALID_PARAMETER,
+    ResponseCode.TOPIC_NOT_EXIST,
+)
+"""Answers that will not change: clients would ask for ever after any other code."""
+
+
+def _check_receipt_answer(answer: RemotingCommand) -> None:
+    if answer.code in _LATE:
+        raise AnswerError(pb.INVALID_RECEIPT_HANDLE, answer.remark or "receipt handle is invalid")
+    if answer.code != ResponseCode.SUCCESS:
+        raise error_of(answer)
+
+
+async def _acked(caller: Caller, group: str, topic: str, receipt: PopReceipt) -> None:
+    _check_receipt_answer(await caller.ask(ack_command(group, topic, receipt)))
+
+
+async def change_invisible_duration(
+    broker: Context,
+    caller: Caller,
+    request: pb.ChangeInvisibleDurationRequest,
+    renewals: Renewals,
+) -> pb.ChangeInvisibleDurationResponse:
+    """The invisible time begins anew; the answer has the new receipt."""
+    topic, group = checks.topic_name(request.topic), checks.group_name(request.group)
+    invisible_ms = checks.changed_invisible_ms(request.invisible_duration)
+    receipt = checked_receipt(broker, renewals, group, topic, request.receipt_handle)
+    answer = await caller.ask(change_command(group, topic, receipt, invisible_ms))
+    _check_receipt_answer(answer)
+    renewals.remove(group, topic, receipt)
+    return pb.ChangeInvisibleDurationResponse(
+        status=ok(), receipt_handle=changed_receipt(receipt, answer).text
+    )
+
+
+def changed_receipt(receipt: PopReceipt, answer: RemotingCommand) -> PopReceipt:
+    """The receipt that the answer to a change makes."""
+    said = ChangeInvisibleTimeAnswer.decode(answer.ext_fields)
+    return replace(
+        receipt,
+        pop_time=said.pop_time,
+        invisible_time=said.invisible_time,
+        revive_queue_id=said.revive_qid,
+    )
+
+
+async def forward_to_dead_letters(
+    broker: Context,
+    caller: Caller,
+    request: pb.ForwardMessageToDeadLetterQueueRequest,
+    renewals: Renewals,
+) -> pb.ForwardMessageToDeadLetterQueueResponse:
+    """A message goes to the dead letters of its group, and is done."""
+    topic, group = checks.topic_name(request.topic), checks.group_name(request.group)
+    receipt = checked_receipt(broker, renewals, group, topic, request.receipt_handle)
+    if receipt.commit_log_offset < 0:
+        raise AnswerError(pb.INVALID_RECEIPT_HANDLE, "the receipt has no commit log offset")
+    header = SendBackHeader(
+        offset=receipt.commit_log_offset,
+        group=group,
+        delay_level=DEAD_LETTER_LEVEL,
+        origin_msg_id=request.message_id,
+        origin_topic=receipt.kind.topic(topic, group),
+        max_reconsume_times=0,
+    )
+    await caller.done(RemotingCommand.request(RequestCode.CONSUMER_SEND_MSG_BACK, header.encode()))
+    await _acked(caller, group, topic, receipt)
+    renewals.remove(group, topic, receipt)
+    return pb.ForwardMessageToDeadLetterQueueResponse(status=ok())

@@ -1,0 +1,153 @@
+"""Messages whose invisible time the broker renews while their client is here (``auto_renew``;
+``ReceiptHandleProcessor``).
+
+A push consumer names no invisible time. Its message is invisible for a minute, and before that is
+over for longer and longer, three hours in all. Its first receipt counts all the time. When the
+client leaves, its messages come again after a second.
+"""
+
+from __future__ import annotations
+
+import heapq
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, NamedTuple
+
+from kerolox.broker.pop.leases import QueueKey
+from kerolox.remoting.time_slices import TimeSlices
+
+if TYPE_CHECKING:
+    from kerolox.broker.context import Context
+    from kerolox.broker.grpc.clients import GrpcClient
+    from kerolox.protocol.pop import PopReceipt, TopicKind
+
+AHEAD_MS = 10_000
+"""So long before its time is over a message is renewed (``renewAheadTimeMillis``)."""
+
+STEPS_MS = tuple(minutes * 60_000 for minutes in (1, 3, 5, 10, 30, 60))
+"""For how long, by the number of renewals before; the last one repeats."""
+
+RENEWED_MS_MAX = 3 * 3_600_000
+"""``renewMaxTimeMillis``."""
+
+GIVEN_BACK_MS = 1_000
+"""``NACK_INVISIBLE_TIME``."""
+
+
+class _Place(NamedTuple):
+    group: str
+    topic: str
+    kind: TopicKind
+    queue_id: int
+    offset: int
+
+
+@dataclass(slots=True)
+class _Renewed:
+    client: GrpcClient
+    first: int
+    """Pop time of its delivery."""
+    receipt: PopReceipt
+    times: int = 0
+
+
+def _place(group: str, topic: str, receipt: PopReceipt) -> _Place:
+    return _Place(group, topic, receipt.kind, receipt.queue_id, receipt.queue_offset)
+
+
+class Renewals:
+    """Those of one broker."""
+
+    def __init__(self, broker: Context) -> None:
+        """Nothing is renewed."""
+        self._broker = broker
+        self._all: dict[_Place, _Renewed] = {}
+        self._of_client: dict[GrpcClient, set[_Place]] = {}
+        self._due: list[tuple[int, _Place]] = []
+        """By the wall clock, which makes receipts; some are gone."""
+
+    def __len__(self) -> int:
+        return len(self._all)
+
+    def add(self, client: GrpcClient, group: str, topic: str, receipt: PopReceipt) -> None:
+        """A client that is here got a message without an invisible time of its own."""
+        place = _place(group, topic, receipt)
+        self._drop(place)
+        self._all[place] = _Renewed(client, receipt.pop_time, receipt)
+        self._of_client.setdefault(client, set()).add(place)
+        self._plan(place, receipt)
+
+    def newest(self, group: str, topic: str, receipt: PopReceipt) -> PopReceipt | None:
+        """The receipt that counts now, of a delivery that is renewed; None: it is not."""
+        found = self._all.get(_place(group, topic, receipt))
+        if found is None or not found.first <= receipt.pop_time <= found.receipt.pop_time:
+            return None
+        return found.receipt
+
+    def remove(self, group: str, topic: str, receipt: PopReceipt) -> None:
+        """A message is done, or its client has named a time."""
+        self._drop(_place(group, topic, receipt))
+
+    async def run(self) -> None:
+        """Renew what is due."""
+        slices = TimeSlices()
+        end = self._broker.now_ms() + AHEAD_MS
+        while self._due and self._due[0][0] <= end:
+            due, place = heapq.heappop(self._due)
+            renewed = self._all.get(place)
+            if renewed is None or due != _end_of(renewed.receipt):
+                continue
+            self._renew(place, renewed)
+            await slices.checkpoint()
+
+    def client_left(self, client: GrpcClient) -> None:
+        """Its messages come again soon."""
+        for place in self._of_client.pop(client, ()):
+            renewed = self._all.pop(place, None)
+            if renewed is not None:
+                self._change(place, renewed.receipt, GIVEN_BACK_MS)
+
+    def _renew(self, place: _Place, renewed: _Renewed) -> None:
+        left_ms = renewed.first + RENEWED_MS_MAX - self._broker.now_ms()
+        step_ms = STEPS_MS[min(renewed.times, len(STEPS_MS) - 1)]
+        changed = None
+        if left_ms > AHEAD_MS:
+            changed = self._change(place, renewed.receipt, min(step_ms, left_ms))
+        if changed is None:
+            self._drop(place)
+            return
+        renewed.receipt, renewed.times = changed, renewed.times + 1
+        self._plan(place, changed)
+
+    def _change(self, place: _Place, receipt: PopReceipt, ms: int) -> PopReceipt | None:
+        """None: the message is done, or came again."""
+        broker = self._broker
+        pops = broker.tables.pops
+        key = QueueKey(place.group, place.kind.topic(place.topic, place.group), place.queue_id)
+        changed = pops.state.change(
+            key, place.offset, receipt.pop_time, ms, pops.now(), is_order=receipt.is_order
+        )
+        if changed is None:
+            return None
+        if receipt.is_order:
+            free_at = pops.state.orders.free_at(key)
+            broker.popping.held.note((place.topic, place.group), is_starved=False, free_at=free_at)
+        return replace(receipt, pop_time=changed.pop_time, invisible_time=changed.invisible_ms)
+
+    def _plan(self, place: _Place, receipt: PopReceipt) -> None:
+        heapq.heappush(self._due, (_end_of(receipt), place))
+        if len(self._due) > 1_024 + 2 * len(self._all):
+            self._due = [(_end_of(each.receipt), at) for at, each in self._all.items()]
+            heapq.heapify(self._due)
+
+    def _drop(self, place: _Place) -> None:
+        renewed = self._all.pop(place, None)
+        if renewed is not None:
+            places = self._of_client.get(renewed.client)
+            if places is not None:
+                places.discard(place)
+                if not places:
+                    del self._of_client[renewed.client]
+
+
+def _end_of(receipt: PopReceipt) -> int:
+    return receipt.pop_time + receipt.invisible_time

@@ -1,0 +1,209 @@
+"""SendMessage, EndTransaction, RecallMessage (``SendMessageActivity``)."""
+
+from __future__ import annotations
+
+import asyncio
+
+from kerolox.broker.context import Context
+from kerolox.broker.grpc import checks
+from kerolox.broker.grpc.answers import AnswerError, code_of, error_of, ok, status_of
+from kerolox.broker.grpc.asking import Caller
+from kerolox.broker.grpc.clients import half_of, transaction_id
+from kerolox.broker.grpc.records import GZIP_START, stored_body, stored_properties, type_of
+from kerolox.broker.grpc.routes import known_topic, types_of
+from kerolox.message import MessageId, encode_properties, java_hash
+from kerolox.protocol.bodies import TopicConfig
+from kerolox.protocol.codes import MessageSysFlag, RequestCode, ResponseCode
+from kerolox.protocol.command import RemotingCommand
+from kerolox.protocol.grpc import messages as pb
+from kerolox.protocol.headers import EndTransactionHeader, RecallMessageHeader, SendMessageHeader
+from kerolox.protocol.names import AUTO_CREATE_TOPIC
+from kerolox.protocol.recall_handles import RECALL_HANDLE_FIELD
+
+MESSAGES_MAX = 1_024
+"""Of one call; the Rust client alone sends several."""
+
+DEFAULT_QUEUES = 4
+ANY_QUEUE = -1
+
+OFFSET_FIELD = "queueOffset"
+"""Only the answer to a message that is stored has it, whatever its code."""
+
+
+async def send_message(
+    broker: Context, caller: Caller, request: pb.SendMessageRequest
+) -> pb.SendMessageResponse:
+    """Store messages of one topic, one after the other: one entry for each."""
+    messages = request.messages
+    if not messages:
+        raise AnswerError(pb.MESSAGE_CORRUPTED, "no message to send")
+    if len(messages) > MESSAGES_MAX:
+        raise AnswerError(
+            pb.MESSAGE_CORRUPTED, f"{len(messages)} messages; at most {MESSAGES_MAX} are taken"
+        )
+    if len({each.topic.name for each in messages}) > 1:
+        raise AnswerError(pb.MESSAGE_CORRUPTED, "different message topic")
+    name = checks.topic_name(messages[0].topic)
+    topic = _topic(broker, name)
+    body_bytes_max = broker.config.max_message_size
+    for each in messages:
+        checks.check_message(each, body_bytes_max=body_bytes_max)
+        if type_of(each) not in types_of(topic):
+            raise AnswerError(
+                pb.MESSAGE_PROPERTY_CONFLICT_WITH_TYPE,
+                "TopicMessageType validate failed, the expected type is "
+                f"{_types_text(topic)}, but actual type is {pb.MessageType.Name(type_of(each))}",
+            )
+    response = pb.SendMessageResponse()
+    for each in messages:
+        response.entries.append(await _sent(broker, caller, topic, each))
+    codes = {entry.status.code for entry in response.entries}
+    if len(codes) == 1:
+        response.status.CopyFrom(response.entries[0].status)
+    else:
+        response.status.CopyFrom(status_of(pb.MULTIPLE_RESULTS, "mixed results"))
+    return response
+
+
+def _topic(broker: Context, name: str) -> TopicConfig:
+    try:
+        return known_topic(broker, name)
+    except AnswerError:
+        # As RocketMQ's proxy: it has no type, so it can't be that of the message.
+        raise AnswerError(
+            pb.MESSAGE_PROPERTY_CONFLICT_WITH_TYPE,
+            f"there is no topic {name}, so it takes no messages; make it first",
+        ) from None
+
+
+def _types_text(topic: TopicConfig) -> str:
+    return ", ".join(pb.MessageType.Name(each) for each in types_of(topic))
+
+
+async def _sent(
+    broker: Context, caller: Caller, topic: TopicConfig, message: pb.Message
+) -> pb.SendResultEntry:
+    system = message.system_properties
+    name = topic.topic_name
+    try:
+        properties = stored_properties(
+            message, name, now_ms=broker.now_ms(), host=caller.remote_address
+        )
+        body, sys_flag = await _body(message)
+        if system.message_type == pb.TRANSACTION:
+            sys_flag |= MessageSysFlag.TRANSACTION_PREPARED
+        header = SendMessageHeader(
+            producer_group=name,
+            topic=name,
+            default_topic=AUTO_CREATE_TOPIC,
+            default_topic_queue_nums=DEFAULT_QUEUES,
+            queue_id=_queue(topic, system.message_group),
+            sys_flag=sys_flag,
+            born_timestamp=checks.milliseconds(system.born_timestamp) or broker.now_ms(),
+            flag=0,
+            properties=encode_properties(properties),
+            reconsume_times=max(system.delivery_attempt - 1, 0),
+        )
+        command = RemotingCommand.request(RequestCode.SEND_MESSAGE, header.encode(), body=body)
+        answer = await caller.ask(command)
+        if OFFSET_FIELD not in answer.ext_fields:
+            raise error_of(answer)
+    except AnswerError as error:
+        return pb.SendResultEntry(status=error.status)
+    return _entry(message, answer)
+
+
+async def _body(message: pb.Message) -> tuple[bytes, int]:
+    if message.system_properties.body_encoding == pb.GZIP and message.body.startswith(GZIP_START):
+        # A body of megabytes takes long.
+        return await asyncio.to_thread(stored_body, message)
+    return stored_body(message)
+
+
+def _entry(message: pb.Message, answer: RemotingCommand) -> pb.SendResultEntry:
+    system, fields = message.system_properties, answer.ext_fields
+    is_stored = answer.code == ResponseCode.SUCCESS
+    entry = pb.SendResultEntry(
+        status=ok() if is_stored else status_of(code_of(answer.code), answer.remark or "stored"),
+        message_id=system.message_id,
+        offset=int(fields[OFFSET_FIELD]),
+    )
+    if system.message_type == pb.TRANSACTION:
+        physical = MessageId.parse(fields["msgId"]).physical_offset
+        entry.transaction_id = transaction_id(physical, entry.offset)
+    handle = fields.get(RECALL_HANDLE_FIELD)
+    if handle:
+        entry.recall_handle = handle
+    return entry
+
+
+def _queue(topic: TopicConfig, message_group: str) -> int:
+    """The queue of a message group; any where there is none."""
+    if not message_group or topic.write_queue_nums <= 0:
+        return ANY_QUEUE
+    return consistent_hash(java_hash(message_group), topic.write_queue_nums)
+
+
+def consistent_hash(key: int, buckets: int) -> int:
+    """``Hashing.consistentHash`` of Guava: the one of so many buckets that a number belongs to."""
+    state, candidate = key & 0xFFFFFFFFFFFFFFFF, 0
+    while True:
+        state = (2862933555777941757 * state + 1) & 0xFFFFFFFFFFFFFFFF
+        next_one = int((candidate + 1) / (((state >> 33) + 1) / (1 << 31)))
+        if not 0 <= next_one < buckets:
+            return candidate
+        candidate = next_one
+
+
+async def end_transaction(
+    broker: Context, caller: Caller, request: pb.EndTransactionRequest
+) -> pb.EndTransactionResponse:
+    """Commit or roll back; who has not decided is asked again later."""
+    topic = checks.topic_name(request.topic)
+    if not request.transaction_id.strip():
+        raise AnswerError(pb.INVALID_TRANSACTION_ID, "transaction id cannot be empty")
+    offsets = half_of(request.transaction_id)
+    if offsets is None:
+        raise AnswerError(
+            pb.INVALID_TRANSACTION_ID, "transaction id is none that this broker has given"
+        )
+    decided = {
+        pb.COMMIT: MessageSysFlag.TRANSACTION_COMMIT,
+        pb.ROLLBACK: MessageSysFlag.TRANSACTION_ROLLBACK,
+    }.get(request.resolution)
+    if decided is None:
+        return pb.EndTransactionResponse(status=ok())
+    half = broker.writing.transactions.half_at(offsets[0])
+    if half is not None and request.message_id and half.unique_key != request.message_id:
+        raise AnswerError(
+            pb.INVALID_TRANSACTION_ID, "the transaction is of another message than the id names"
+        )
+    header = EndTransactionHeader(
+        producer_group=topic,
+        tran_state_table_offset=offsets[1],
+        commit_log_offset=offsets[0],
+        commit_or_rollback=decided,
+        from_transaction_check=request.source == pb.SOURCE_SERVER_CHECK,
+        msg_id=request.message_id,
+        transaction_id=request.message_id,
+    )
+    await caller.done(RemotingCommand.request(RequestCode.END_TRANSACTION, header.encode()))
+    return pb.EndTransactionResponse(status=ok())
+
+
+async def recall_message(
+    broker: Context, caller: Caller, request: pb.RecallMessageRequest
+) -> pb.RecallMessageResponse:
+    """Take back a message that waits for its moment."""
+    name = checks.topic_name(request.topic)
+    topic = known_topic(broker, name)
+    if pb.DELAY not in types_of(topic):
+        raise AnswerError(
+            pb.MESSAGE_PROPERTY_CONFLICT_WITH_TYPE,
+            f"TopicMessageType validate failed, the topic takes {_types_text(topic)}",
+        )
+    header = RecallMessageHeader(
+        producer_group=name, topic=name, recall_handle=request.recall_handle
+    )
+    answer = await caller.done(RemotingCommand.request(RequestCode.RECALL_MESSAGE, header.encode()))
+    return pb.RecallMessageResponse(status=ok(), message_id=answer.ext_fields.get("msgId", ""))

@@ -1,0 +1,172 @@
+"""The service: which call is served by what, and how its answer travels.
+
+What RocketMQ says of a request is a status in its answer. gRPC's own statuses are for what is no
+request of this service, and for a broker that fails.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Awaitable, Callable
+from functools import partial
+from typing import TYPE_CHECKING, Protocol
+
+from google.protobuf.message import DecodeError
+
+from kerolox.broker.context import Context
+from kerolox.broker.grpc import receiving, routes, sending, telemetry
+from kerolox.broker.grpc.answers import AnswerError
+from kerolox.broker.grpc.asking import Caller, Dispatch
+from kerolox.broker.grpc.clients import GrpcClient, GrpcClients
+from kerolox.broker.grpc.renewals import Renewals
+from kerolox.protocol.grpc import messages as pb
+from kerolox.remoting.grpc.connection import Call
+from kerolox.remoting.grpc.wire import CallRefusedError, GrpcStatus
+
+if TYPE_CHECKING:
+    from kerolox.broker.access.gate import AccountSigner
+
+PATH = "/apache.rocketmq.v2.MessagingService/"
+
+_log = logging.getLogger(__name__)
+
+
+class _Message(Protocol):
+    def SerializeToString(self) -> bytes: ...
+
+
+class _Unary:
+    """How a call of one request and one answer is served."""
+
+    def __init__(
+        self,
+        request: type[_Message],
+        response: type[_Message],
+        serve: Callable[..., Awaitable[_Message]],
+    ) -> None:
+        self.request, self.response, self.serve = request, response, serve
+
+
+class Service:
+    """The calls of all clients of one broker."""
+
+    def __init__(
+        self, broker: Context, dispatch: Dispatch, on_client_left: Callable[[GrpcClient], None]
+    ) -> None:
+        """``dispatch`` checks and handles requests of remoting; ``on_client_left``: called with
+        each client that leaves."""
+        self._broker = broker
+        self._dispatch = dispatch
+        self.renewals = Renewals(broker)
+        self.clients = GrpcClients(on_client_left)
+        self._unary = self._table()
+
+    def _table(self) -> dict[str, _Unary]:
+        broker, renewals = self._broker, self.renewals
+
+        def plain(serve: Callable[..., Awaitable[_Message]]) -> Callable[..., Awaitable[_Message]]:
+            return lambda caller, request, client: serve(broker, caller, request)
+
+        def of_client(
+            serve: Callable[..., Awaitable[_Message]],
+        ) -> Callable[..., Awaitable[_Message]]:
+            return partial(serve, broker)
+
+        def of_receipts(
+            serve: Callable[..., Awaitable[_Message]],
+        ) -> Callable[..., Awaitable[_Message]]:
+            return lambda caller, request, client: serve(broker, caller, request, renewals)
+
+        handlers = {
+            "QueryRoute": plain(routes.query_route),
+            "QueryAssignment": plain(routes.query_assignment),
+            "SendMessage": plain(sending.send_message),
+            "EndTransaction": plain(sending.end_transaction),
+            "RecallMessage": plain(sending.recall_message),
+            "Heartbeat": of_client(telemetry.heartbeat),
+            "NotifyClientTermination": of_client(telemetry.notify_client_termination),
+            "AckMessage": of_receipts(receiving.ack_message),
+            "ChangeInvisibleDuration": of_receipts(receiving.change_invisible_duration),
+            "ForwardMessageToDeadLetterQueue": of_receipts(receiving.forward_to_dead_letters),
+        }
+        return {
+            PATH + name: _Unary(
+                getattr(pb, f"{name}Request"), getattr(pb, f"{name}Response"), serve
+            )
+            for name, serve in handlers.items()
+        }
+
+    async def serve(self, call: Call) -> None:
+        """Serve one call."""
+        try:
+            unary = self._unary.get(call.head.path)
+            if unary is not None:
+                await self._serve_unary(call, unary)
+            elif call.head.path == PATH + "ReceiveMessage":
+                await self._serve_receive(call)
+            elif call.head.path == PATH + "Telemetry":
+                await self._serve_telemetry(call)
+            else:
+                raise CallRefusedError(
+                    GrpcStatus.UNIMPLEMENTED, f"{call.head.path[:200]} is not served here"
+                )
+        except DecodeError:
+            call.finish(GrpcStatus.INTERNAL, "the request is no message of its type")
+        except CallRefusedError as error:
+            call.finish(error.status, str(error))
+        else:
+            call.finish()
+
+    async def _serve_unary(self, call: Call, unary: _Unary) -> None:
+        try:
+            data = await self._only_message(call)
+            caller = self._caller(call)
+            request = unary.request.FromString(data)  # type: ignore[attr-defined]
+            client = self.clients.get(caller.client_id)
+            answer = await unary.serve(caller, request, client)
+        except AnswerError as error:
+            answer = unary.response(status=error.status)  # type: ignore[call-arg]
+        call.send(answer.SerializeToString())
+
+    async def _serve_receive(self, call: Call) -> None:
+        data = await self._only_message(call)
+        caller = Caller(call, self._dispatch, None)
+        try:
+            caller = self._caller(call)
+            request = pb.ReceiveMessageRequest.FromString(data)
+            client = self.clients.get(caller.client_id)
+            caller.on_cancelled = partial(self._receive_over, caller)
+            await receiving.receive_message(self._broker, caller, request, client, self.renewals)
+        except AnswerError as error:
+            receiving.stream_error(caller, error)
+
+    async def _serve_telemetry(self, call: Call) -> None:
+        try:
+            caller = self._caller(call)
+        except AnswerError as error:
+            call.send(pb.TelemetryCommand(status=error.status).SerializeToString())
+            return
+        await telemetry.serve_telemetry(self._broker, caller, self.clients)
+
+    def _receive_over(self, caller: Caller) -> None:
+        self._broker.popping.held.connection_closed(caller.connection_id)
+
+    async def _only_message(self, call: Call) -> bytes:
+        data = await call.message()
+        if data is None:
+            raise CallRefusedError(GrpcStatus.INTERNAL, "the call has no request")
+        return data
+
+    def _caller(self, call: Call) -> Caller:
+        """Who makes a call; AnswerError: he does not say, or is not who he says."""
+        caller = Caller(call, self._dispatch, self._proven(call))
+        caller.check(self._broker)
+        return caller
+
+    def _proven(self, call: Call) -> AccountSigner | None:
+        metadata = call.head.metadata
+        return self._broker.guards.access.signer_of(
+            metadata.get("authorization", ""),
+            metadata.get("x-mq-date-time", ""),
+            call.connection.peer[0],
+        )

@@ -1,0 +1,1 @@
+"""A gRPC server on the sockets, limits and TLS of remoting."""

@@ -1,0 +1,374 @@
+"""One client that speaks gRPC: its connection, and its calls.
+
+HTTP/2 is decided in ``remoting/http2``; here are
+sockets, turns and calls. A unary call is run on the spot up to its first wait, as requests of
+remoting are.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Awaitable, Callable, Coroutine
+from time import monotonic
+from typing import TYPE_CHECKING
+
+from kerolox.remoting.connection import (
+    IN_FLIGHT_BYTES_MAX,
+    PAUSED_BY_ANSWERS,
+    PAUSED_BY_HANDLERS,
+    PAUSED_BY_SLICE,
+    PAUSED_BY_WRITES,
+    SLICE_SECONDS_MAX,
+    go_on,
+)
+from kerolox.remoting.grpc.wire import (
+    RESPONSE_HEADERS,
+    CallHead,
+    CallRefusedError,
+    GrpcStatus,
+    MessageReader,
+    parse_head,
+    trailers,
+    trailers_alone,
+    with_prefix,
+)
+from kerolox.remoting.http2.frames import ErrorCode
+from kerolox.remoting.http2.server_side import (
+    Event,
+    Http2Error,
+    Http2ServerSide,
+    Opened,
+    Received,
+)
+from kerolox.remoting.server import (
+    BIG_CHUNK_BYTES,
+    ServerConnection,
+)
+
+WAITING_BYTES_MAX = 16 * 1024 * 1024
+"""Of one stream's answer that the peer grants no window for; the call ends then."""
+
+MESSAGES_WAITING_MAX = 64
+"""Messages of one stream that wait for their turn; the call ends then."""
+
+if TYPE_CHECKING:
+    from kerolox.remoting.connection import Shared
+    from kerolox.remoting.server import RemotingServer
+
+_log = logging.getLogger(__name__)
+
+Serve = Callable[["Call"], Coroutine[object, None, None]]
+"""Serves one call; it runs up to its first wait outside of any task."""
+
+
+class Call:
+    """One call, from its headers to its end."""
+
+    def __init__(self, connection: GrpcConnection, stream_id: int, head: CallHead) -> None:
+        self.connection = connection
+        self.head = head
+        self.deadline: float | None = None
+        """By the loop's clock."""
+        if head.timeout_seconds is not None:
+            self.deadline = connection.loop.time() + head.timeout_seconds
+        self.is_over = False
+        """Nobody wants its answer: it is answered, cancelled, or its connection is gone."""
+        self.on_over: Callable[[], None] | None = None
+        """Called once when that is so, unless it was answered by its own handler."""
+        self._stream_id = stream_id
+        self._has_headers = False
+        self._messages: deque[bytes] = deque()
+        self._waiter: asyncio.Future[None] | None = None
+        self._is_ended = False
+        self.kept_bytes = 0
+        """Of messages that wait, and of the one whose handling goes on."""
+        self._handed_bytes = 0
+        self.reader = MessageReader(connection.message_bytes_max)
+
+    @property
+    def seconds_left(self) -> float | None:
+        """Until its deadline; None: it has none."""
+        return None if self.deadline is None else self.deadline - self.connection.loop.time()
+
+    # -- the peer's messages ------------------------------------------------------------------
+    def take(self, messages: list[bytes], *, is_ended: bool) -> None:
+        """Called by the connection: so much came."""
+        self._messages += messages
+        size = sum(map(len, messages))
+        self.kept_bytes += size
+        self.connection.keeps(size)
+        self._is_ended = self._is_ended or is_ended
+        if len(self._messages) > MESSAGES_WAITING_MAX:
+            self.finish(GrpcStatus.RESOURCE_EXHAUSTED, "too many messages of one call wait")
+        self._wake()
+
+    async def message(self) -> bytes | None:
+        """The next message; None: the peer sends no more, or the call is over."""
+        self._release(self._handed_bytes)
+        self._handed_bytes = 0
+        while not self._messages:
+            if self._is_ended or self.is_over:
+                return None
+            self._waiter = self.connection.loop.create_future()
+            await self._waiter
+        message = self._messages.popleft()
+        self._handed_bytes = len(message)
+        return message
+
+    def _release(self, size: int) -> None:
+        if not self.is_over:
+            self.kept_bytes -= size
+            self.connection.keeps(-size)
+
+    def _wake(self) -> None:
+        if self._waiter is not None and not self._waiter.done():
+            self._waiter.set_result(None)
+
+    # -- its answer ---------------------------------------------------------------------------
+    def begin(self) -> None:
+        """Send the headers of the answer, which the first message does otherwise."""
+        if not self.is_over and not self._has_headers:
+            self._has_headers = True
+            self.connection.http2.send_headers(self._stream_id, RESPONSE_HEADERS)
+            self.connection.flush_soon()
+
+    def send(self, message: bytes) -> None:
+        """Send one message. A peer that takes nothing loses the call."""
+        if self.is_over:
+            return
+        self.begin()
+        http2 = self.connection.http2
+        http2.send_data(self._stream_id, with_prefix(message))
+        self.connection.flush_soon()
+        if http2.waiting_bytes(self._stream_id) > WAITING_BYTES_MAX:
+            _log.warning(
+                "ending a call of %s: it left %d bytes unread",
+                self.connection.remote_address,
+                http2.waiting_bytes(self._stream_id),
+            )
+            http2.reset(self._stream_id, ErrorCode.ENHANCE_YOUR_CALM)
+            self.cancelled()
+
+    def finish(self, status: GrpcStatus = GrpcStatus.OK, text: str = "") -> None:
+        """End it."""
+        if self.is_over:
+            return
+        http2 = self.connection.http2
+        if self._has_headers:
+            http2.send_trailers(self._stream_id, trailers(status, text))
+        else:
+            http2.send_headers(self._stream_id, trailers_alone(status, text), end=True)
+        self.connection.flush_soon()
+        self._end()
+
+    def cancelled(self) -> None:
+        """Called by the connection: nobody wants the answer any more."""
+        if self.is_over:
+            return
+        self._end()
+        if self.on_over is not None:
+            self.on_over()
+
+    def _end(self) -> None:
+        self.is_over = True
+        self._messages.clear()
+        self.connection.ended(self._stream_id)
+        self._wake()
+
+
+class GrpcConnection(ServerConnection):
+    """The connection of one client."""
+
+    def __init__(
+        self,
+        server: RemotingServer,
+        shared: Shared,
+        connection_id: int,
+        serve: Serve,
+        message_bytes_max: int,
+    ) -> None:
+        super().__init__(server, shared, connection_id)
+        self.http2 = Http2ServerSide()
+        self.message_bytes_max = message_bytes_max
+        self._serve = serve
+        self._calls: dict[int, Call] = {}
+        self._unserved: deque[Call] = deque()
+        """Whose message is there, and whose turn is not."""
+        self._serves_soon = False
+        self._flushes_soon = False
+
+    # -- the loop's side ----------------------------------------------------------------------
+    def buffer_updated(self, nbytes: int) -> None:
+        """Called by the loop: so many bytes were read."""
+        self.active = True
+        if not self.is_counted:
+            self._server.memory_limiter.add(self)
+        self._take(memoryview(self._read_buffer)[:nbytes])
+        if nbytes >= BIG_CHUNK_BYTES and not self.closed:
+            self._pause(PAUSED_BY_SLICE)
+            self._server.queue_read(self, nbytes)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Called by the loop: the socket is closed; nobody wants any answer."""
+        super().connection_lost(exc)
+        self._unserved.clear()
+        for call in list(self._calls.values()):
+            call.cancelled()
+
+    def resume_writing(self) -> None:
+        """Called by the loop: the peer took enough; frames that wait go on."""
+        super().resume_writing()
+        if self._paused & PAUSED_BY_ANSWERS and not self.closed:
+            self.loop.call_soon(self._take_more)
+
+    def memory_bytes(self) -> int:
+        """See :class:`~kerolox.remoting.limits.memory_limiter.MemoryLimiter`."""
+        unsent = 0 if self.closed else self._transport.get_write_buffer_size()
+        unfinished = sum(call.reader.kept_bytes for call in self._calls.values())
+        return unsent + self.http2.kept_bytes + unfinished + self._in_flight_bytes
+
+    def may_close_idle(self) -> bool:
+        """Called when nothing came for long: whether to close it. One with open calls is asked
+        first whether anybody is there."""
+        if not self._calls or self.http2.unanswered_pings:
+            return True
+        self.http2.ping()
+        self.flush_soon()
+        return False
+
+    # -- frames -------------------------------------------------------------------------------
+    def _take(self, data: memoryview | bytes) -> None:
+        try:
+            events, has_more = self.http2.receive(data)
+        except Http2Error as error:
+            self.http2.leave(error.code, str(error))
+            self._flush()
+            self._refuse(str(error))
+            return
+        for event in events:
+            self._take_event(event)
+        if self._unserved and not self._serves_soon:
+            self._serve_calls()
+        self._flush()
+        if has_more and not self.closed:
+            self._pause(PAUSED_BY_ANSWERS)
+            if not self._paused & PAUSED_BY_WRITES:
+                self.loop.call_soon(self._take_more)
+
+    def _take_more(self) -> None:
+        if self.closed or self._paused & PAUSED_BY_WRITES:
+            return
+        self._resume(PAUSED_BY_ANSWERS)
+        self._take(b"")
+
+    def _take_event(self, event: Event) -> None:
+        if isinstance(event, Opened):
+            self._open(event)
+            return
+        call = self._calls.get(event.stream_id)
+        if call is None:
+            return
+        if not isinstance(event, Received):
+            call.cancelled()
+            return
+        try:
+            messages = call.reader.feed(event.data)
+        except CallRefusedError as error:
+            call.finish(error.status, str(error))
+            return
+        call.take(messages, is_ended=event.is_ended)
+
+    def _open(self, event: Opened) -> None:
+        try:
+            head = parse_head(event.headers)
+        except CallRefusedError as error:
+            block = trailers_alone(error.status, str(error))
+            self.http2.send_headers(event.stream_id, block, end=True)
+            return
+        call = Call(self, event.stream_id, head)
+        self._calls[event.stream_id] = call
+        if event.is_ended:
+            call.take([], is_ended=True)
+        self._unserved.append(call)
+
+    def keeps(self, size: int) -> None:
+        """Called by a call: so many bytes of messages more are kept. With too many nothing more is
+        read."""
+        self._in_flight_bytes += size
+        if self._in_flight_bytes > IN_FLIGHT_BYTES_MAX:
+            self._pause(PAUSED_BY_HANDLERS)
+        else:
+            self._resume(PAUSED_BY_HANDLERS)
+
+    def ended(self, stream_id: int) -> None:
+        """Called by a call: it is over."""
+        call = self._calls.pop(stream_id, None)
+        if call is not None:
+            self.keeps(-call.kept_bytes)
+            call.kept_bytes = 0
+
+    # -- calls --------------------------------------------------------------------------------
+    def _serve_calls(self) -> None:
+        """Serve those that wait, for one turn's time."""
+        self._serves_soon = False
+        end = monotonic() + SLICE_SECONDS_MAX
+        while self._unserved and not self.closed:
+            if monotonic() >= end:
+                self._serves_soon = True
+                self.loop.call_soon(self._serve_more)
+                return
+            self._start(self._unserved.popleft())
+
+    def _serve_more(self) -> None:
+        self._serve_calls()
+        self._flush()
+
+    def _start(self, call: Call) -> None:
+        if call.is_over:
+            return
+        coroutine = self._serve(call)
+        try:
+            awaited = coroutine.send(None)
+        except StopIteration:
+            return
+        except Exception:
+            self._failed(call)
+        else:
+            task = self.loop.create_task(self._finish_call(call, go_on(coroutine, awaited)))
+            self._tasks.add(task)
+            task.add_done_callback(self._tasks.discard)
+
+    async def _finish_call(self, call: Call, rest: Awaitable[None]) -> None:
+        try:
+            await rest
+        except asyncio.CancelledError:
+            # Only a stop cancels; a client tries another broker at once.
+            call.finish(GrpcStatus.UNAVAILABLE, "the broker stops")
+            raise
+        except Exception:
+            self._failed(call)
+
+    def _failed(self, call: Call) -> None:
+        _log.exception("call %s of %s failed", call.head.path, self.remote_address)
+        call.finish(GrpcStatus.INTERNAL, "the broker failed; its log says why")
+
+    # -- what is written ----------------------------------------------------------------------
+    def flush_soon(self) -> None:
+        """Have what is to be sent leave in this iteration of the loop, in one write."""
+        if not self._flushes_soon:
+            self._flushes_soon = True
+            self.loop.call_soon(self._flush)
+
+    def _flush(self) -> None:
+        self._flushes_soon = False
+        data = self.http2.take_output()
+        if data:
+            self.send(data)
+
+    def leave(self) -> None:
+        """Take no more calls, and have the client go elsewhere (GOAWAY)."""
+        if not self.closed:
+            self.http2.leave()
+            self._flush()

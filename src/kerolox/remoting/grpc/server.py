@@ -1,0 +1,77 @@
+"""Serves gRPC on the server of remoting, whose accepting, limits, TLS and memory are its own.
+
+What a connection needs (``hpack``) is imported with the first one, which takes some milliseconds:
+few brokers have gRPC clients.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from kerolox.remoting.server import (
+    ConnectionLimits,
+    RemotingServer,
+    ServerConnection,
+    next_connection_id,
+)
+
+if TYPE_CHECKING:
+    from kerolox.protocol.command import RemotingCommand
+    from kerolox.remoting.grpc.connection import Serve
+    from kerolox.remoting.limits.requests import RequestLimits
+    from kerolox.remoting.tls.server_tls import ServerTls
+
+
+async def _no_frames(command: RemotingCommand, connection: ServerConnection) -> None:
+    """No frame of remoting reaches a connection of gRPC."""
+
+
+class GrpcServer(RemotingServer):
+    """Listens on a port for clients that speak gRPC."""
+
+    def __init__(
+        self,
+        load: Callable[[], Serve],
+        *,
+        host: str,
+        port: int,
+        message_bytes_max: int,
+        connection_limits: ConnectionLimits | None = None,
+        tls: ServerTls | None = None,
+        limits: RequestLimits | None = None,
+    ) -> None:
+        """Nothing is opened before ``start``.
+
+        Args:
+            load: gives what serves each call, when the first client is here.
+            host, port, connection_limits, tls, limits: as those of
+                :class:`~kerolox.remoting.server.RemotingServer`.
+            message_bytes_max: of one message that a client sends.
+        """
+        super().__init__(
+            _no_frames,
+            host=host,
+            port=port,
+            connection_limits=connection_limits,
+            tls=tls,
+            limits=limits,
+        )
+        self._load = load
+        self._serve: Serve | None = None
+        self.message_bytes_max = message_bytes_max
+
+    async def stop(self) -> None:
+        """As that of remoting; clients hear first that they are to go elsewhere."""
+        for connection in self.connections:
+            connection.leave()
+        await super().stop()
+
+    def _make_connection(self) -> ServerConnection:
+        from kerolox.remoting.grpc.connection import GrpcConnection
+
+        if self._serve is None:
+            self._serve = self._load()
+        return GrpcConnection(
+            self, self._shared, next_connection_id(), self._serve, self.message_bytes_max
+        )
