@@ -16,6 +16,7 @@ from _pytest.nodeid import NodeId
 
 from tests.support import prepared, spark_versions
 from tests.support.programs import RUNS_ALL
+from tests.support.workers import MULTIPLE, scope_of
 
 # Compiled modules are kept, here and by all processes that tests start, even where the environment
 # forbids it: otherwise each of some hundred processes compiles the whole package again.
@@ -76,20 +77,23 @@ def pytest_configure() -> None:
 
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Let tests that share servers stay together: their group ends their name in a worker.
+    """Let tests that share servers stay together in a run with workers.
 
-    xdist's scheduler looks for it there. Its own hook writes an attribute that pytest 9.2 does not
-    read, so that each worker would start all servers.
+    The scheduler of pytest-xdist looks for their group at the end of their name. Its own hook
+    writes an attribute that pytest 9.2 does not read, so that each worker would start all servers.
     """
     leave_out_software(config, items)
-    if hasattr(config, "workerinput"):
+    is_of_xdist = hasattr(config, "workerinput")
+    if is_of_xdist or config.getoption(MULTIPLE.removeprefix("--"), 0):
         for item in items:
             if item.get_closest_marker("xdist_group") is None and (place := shared_by(item)):
                 item.add_marker(pytest.mark.xdist_group(place))
-            if groups := {mark.args[0] for mark in item.iter_markers("xdist_group")}:
-                item._id = NodeId.parse(f"{item.nodeid}@{'_'.join(sorted(groups))}")
         late = late_scopes(items) if os.environ.get(prepared.LATE_VARIABLE) == "1" else ()
         items.sort(key=lambda item: (scope_of(item) in late, place_of(item)))
+    if is_of_xdist:
+        for item in items:
+            if (scope := scope_of(item)) != item.nodeid:
+                item._id = NodeId.parse(f"{item.nodeid}@{scope}")
 
 
 def shared_by(item: pytest.Item) -> str:
@@ -110,13 +114,6 @@ def leave_out_software(config: pytest.Config, items: list[pytest.Item]) -> None:
         config.hook.pytest_deselected(items=left_out)
         gone = set(left_out)
         items[:] = [item for item in items if item not in gone]
-
-
-def scope_of(item: pytest.Item) -> str:
-    """What one worker runs: a group of tests, or one test."""
-    return (
-        "_".join(sorted({mark.args[0] for mark in item.iter_markers("xdist_group")})) or item.nodeid
-    )
 
 
 def late_scopes(items: list[pytest.Item]) -> frozenset[str]:

@@ -50,8 +50,9 @@ from tests.support.kept import kept_folder
 from tests.support.prepared import FIRST_BUILDS, LATE_VARIABLE, late_builds
 from tests.support.programs import RUN_VARIABLE
 from tests.support.stores.golden import copy_golden
+from tests.support.workers import MULTIPLE
 
-WORKERS = str((os.cpu_count() or 2) + 3)
+WORKERS = (MULTIPLE, str((os.cpu_count() or 2) + 3))
 """Some more than there are processors: tests wait for timers, disks and other processes. With many
 more what all processors do takes each test longer than the time limits of the programs in it."""
 
@@ -211,14 +212,14 @@ def run_quick() -> Result:
     """Formatting, types, structure and the unit tests."""
     with ThreadPoolExecutor() as pool:
         types = sequence(pool, [*types_of_source(), *kernel_checks()[:1]])
-        run = run_tests("-n", "auto", "tests/unit", *options_given())
+        run = run_tests(MULTIPLE, str(os.cpu_count() or 2), "tests/unit", *options_given())
         outcomes = types.result()
     return judged(run, outcomes)
 
 
 def run_all(missing: list[tuple[str, str]]) -> Result:
     """All tests but those whose tools are missing, and all checks beside them."""
-    options = ["-n", WORKERS, "--durations=15"]
+    options = [*WORKERS, "--durations=15"]
     left_out = list(dict(missing))
     if missing:
         options += ["-m", " and ".join(f"not {marker}" for marker, _ in missing)]

@@ -97,7 +97,8 @@ def read(path: Path) -> tuple[list[Failure], int | None, int]:
 
 def run_pytest(*options: str, folder: Path = ROOT, report: Callable[[str], None]) -> Run:
     """Run tests; ``report`` hears each line of pytest as it comes."""
-    command = [sys.executable, "-m", "pytest", "-p", "tools.failures", "-q", *options]
+    plugins = ("-p", "tools.failures", "-p", "tests.support.workers")
+    command = [sys.executable, "-m", "pytest", *plugins, "-q", *options]
     started = time.monotonic()
     with tempfile.TemporaryDirectory(prefix="kerolox-tests-") as temporary:
         path = Path(temporary) / "failures"

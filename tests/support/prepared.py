@@ -9,8 +9,6 @@ test alone works as well.
 from __future__ import annotations
 
 import os
-import subprocess
-import sys
 import time
 from collections.abc import Callable, Collection, Iterable
 from concurrent.futures import ThreadPoolExecutor
@@ -74,17 +72,6 @@ def _share_classes() -> None:
     share_classes()
 
 
-def _compile_modules() -> None:
-    """Collect all tests once: that compiles each module, and its assertions."""
-    stamp = ROOT / ".cache" / "collected"
-    if not stamp.exists():
-        command = [sys.executable, "-m", "pytest", "-q", "--collect-only", "tests"]
-        # What can't be collected is told by the run itself.
-        subprocess.run(command, cwd=ROOT, stdin=subprocess.DEVNULL, capture_output=True)
-        stamp.parent.mkdir(exist_ok=True)
-        stamp.touch()
-
-
 def _other_spark() -> None:
     if version := os.environ.get(spark_versions.VARIABLE):
         spark_versions.use_pyspark(version)
@@ -108,7 +95,6 @@ BUILDS = (
 )
 
 FIRST_BUILDS = (
-    Build("modules", None, _compile_modules),
     # Each Spark of the tests starts faster with them; none needs them.
     Build("classes of Spark", "spark", _share_classes),
 )
