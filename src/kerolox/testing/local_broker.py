@@ -171,9 +171,9 @@ class LocalBroker:
         self, *, seconds: float = 0, minutes: float = 0, hours: float = 0, days: float = 0
     ) -> None:
         """Turn the broker's clock ahead. What becomes due is done when this returns: delayed
-        messages, and those for a moment, are delivered, producers are asked about open transactions
-        (halves that are older than ``transactionTimeOut``, 6 s), files older than
-        ``fileReservedTime`` are deleted.
+        messages, and those for a moment, are delivered, what was popped comes again when its time
+        is over, producers are asked about open transactions (halves that are older than
+        ``transactionTimeOut``, 6 s), files older than ``fileReservedTime`` are deleted.
 
         Connected clients stay: they count as alive all the time, and so do locks of queues.
 
@@ -285,6 +285,7 @@ class LocalBroker:
         await _TellTime(self.clock, up.broker)()
         await parts.writing.schedule.deliver_due()
         await parts.writing.timer.turn()
+        await parts.popping.revival.run()
         await self._has_heartbeats(up)
         await parts.writing.transactions.check()
         parts.writing.cleaner.retention.delete_manually()

@@ -274,6 +274,17 @@ async def test_a_lease_that_is_lost_is_named(
         assert isinstance(failures[0], BrokerError)
 
 
+async def test_what_was_received_is_there_again_when_its_time_was_turned_over(
+    broker: LocalBroker, producer: Producer, topic: str
+) -> None:
+    await send(producer, topic, 1)
+    async with simple(broker, topic) as consumer:
+        await received(consumer, 1)
+        await asyncio.to_thread(broker.advance, seconds=61)
+        (again,) = await consumer.receive(wait=0)
+        assert again.reconsume_times == 1
+
+
 # -- ends -----------------------------------------------------------------------------------------
 async def test_what_comes_after_a_close_is_given_back(
     broker: LocalBroker, producer: Producer, topic: str

@@ -34,6 +34,7 @@ from kerolox.protocol.names import (
     RETRY_PREFIX,
     is_system_group,
 )
+from kerolox.protocol.pop import MessageRequestMode
 
 RETRY_QUEUES_MAX = 65_535
 """Of a group; brokers have room for one more."""
@@ -289,6 +290,52 @@ class GroupRequests(TopicDeletionRequests):
             f"group {group!r} could not be changed",
         )
         return list(changes.values())
+
+    async def set_request_mode(
+        self,
+        group: str,
+        topic: str,
+        mode: str,
+        *,
+        share_queues: int = 0,
+        cluster: str = "",
+        broker: str = "",
+    ) -> list[str]:
+        """Say how members of a group read a topic that leave it to the brokers
+        (``setConsumeMode``, code 401); the addresses of the brokers. Such are push consumers with
+        ``client_rebalance=False``.
+
+        Args:
+            group: its name; brokers have to know it.
+            topic: its name; brokers have to know it.
+            mode: PULL, in the order of the queues, or POP, message by message; in any case.
+            share_queues: with POP: how many of the members after it each one helps; 0: all.
+            cluster: on all masters of this one; empty: of the only one there is.
+            broker: ``host:port`` of one broker; it alone then.
+
+        Raises:
+            ConfigError: there is no such mode.
+            ClientError: no such cluster; or some took it and some did not: the text says who.
+            BrokerError, RemotingError: none took it.
+        """
+        wanted = mode.upper()
+        if wanted not in ("PULL", "POP"):
+            raise ConfigError(f"mode is {mode!r}; it must be PULL or POP")
+        body = encode_body(
+            MessageRequestMode(
+                consumer_group=group,
+                topic=topic,
+                mode="POP" if wanted == "POP" else "PULL",
+                pop_share_queue_num=share_queues,
+            )
+        )
+        return await do_on_each(
+            await targets(self, cluster=cluster, broker=broker),
+            lambda address: self.access.ask(
+                address, RequestCode.SET_MESSAGE_REQUEST_MODE, body=body
+            ),
+            f"the mode of group {group!r} could not be set",
+        )
 
     async def delete_group(
         self, group: str, *, cluster: str = "", broker: str = "", remove_offsets: bool = False

@@ -186,6 +186,20 @@ class AdminRequests:
         """Change a group where it is, make it where it is not (``updateSubGroup``); changes by
         broker."""
 
+    def set_request_mode(
+        self,
+        group: str,
+        topic: str,
+        mode: str,
+        *,
+        share_queues: int = 0,
+        cluster: str = "",
+        broker: str = "",
+    ) -> list[str]:
+        """Say how members of a group read a topic that leave it to the brokers
+        (``setConsumeMode``, code 401); the addresses of the brokers. Such are push consumers with
+        ``client_rebalance=False``."""
+
     def delete_group(
         self, group: str, *, cluster: str = "", broker: str = "", remove_offsets: bool = False
     ) -> list[str]:

@@ -11,10 +11,14 @@ from kerolox.client.core.arguments import checked_keywords
 from kerolox.client.core.consuming.offsets import OffsetStorage
 from kerolox.client.core.consuming.rebalance import AllocationStrategy, strategy_of
 from kerolox.client.core.hooks import ConsumeHook
+from kerolox.errors import ConfigError
 from kerolox.message import ConsumeFromWhere, MessageModel
 from kerolox.protocol.names import SCHEDULE_QUEUES, TRACE_TOPIC
 from kerolox.protocol.pop import INVISIBLE_MS_MAX, POP_MESSAGES_MAX
 from kerolox.settings_class import settings_dataclass
+
+BROKER_STRATEGIES = ("AVG", "AVG_BY_CIRCLE")
+"""How brokers share queues."""
 
 
 def _default_offset_folder() -> Path:
@@ -128,6 +132,18 @@ class PushConsumerSettings(SubscriberSettings):
     """The locks of ordered queues are renewed so often (``rebalanceLockInterval``)."""
     close_timeout_ms: int = 3_000
     """How long ``close`` waits for running listeners (``awaitTerminationMillisWhenShutdown``)."""
+    client_rebalance: bool = True
+    """Members share queues among themselves, and pull them; False: the broker says which queues a
+    member reads, and whether it pulls or pops them (``clientRebalance``). Queues that are read in
+    order, and broadcasting, are the members' own matter in any case."""
+    pop_batch_size: int = 32
+    """Most messages of one pop, up to 32 (``popBatchNums``)."""
+    pop_invisible_ms: int = 60_000
+    """How long nobody else gets a message that was popped; it begins anew while the message is not
+    settled, up to ``consume_timeout_minutes`` (``popInvisibleTime``)."""
+    popped_messages_max: int = 96
+    """Unfinished messages of a queue, or of a broker, above which its popping pauses
+    (``popThresholdForQueue``)."""
     offset_store: OffsetStorage | None = None
     """Keeps the offsets instead of brokers or the local file (``offsetStore``)."""
     consume_hooks: tuple[ConsumeHook, ...] = ()
@@ -151,7 +167,20 @@ class PushConsumerSettings(SubscriberSettings):
         self._check("max_reconsume_times", -1, 2**31 - 1)
         self._check("delay_level_when_next_consume", -1, SCHEDULE_QUEUES)
         self._check("consume_timeout_minutes", 1, 24 * 60)
+        self._check("pop_batch_size", 1, POP_MESSAGES_MAX)
+        self._check("pop_invisible_ms", 1, INVISIBLE_MS_MAX)
+        self._check("popped_messages_max", 1, 65_535)
+        if not self.client_rebalance and self.allocation not in BROKER_STRATEGIES:
+            raise ConfigError(
+                f"allocation is {self.allocation!r}; with client_rebalance=False brokers share "
+                f"queues, by {' or '.join(BROKER_STRATEGIES)}"
+            )
         self._check("close_timeout_ms", 0, 3_600_000)
+
+    @property
+    def broker_strategy(self) -> str | None:
+        """How brokers share queues; None: members do."""
+        return None if self.client_rebalance else str(self.allocation)
 
 
 @checked_keywords

@@ -417,7 +417,8 @@ class PushConsumer(Client):
 
     @property
     def assigned_queues(self) -> list[MessageQueue]:
-        """The queues that are ours now, retry topics included, sorted."""
+        """The queues that are ours now, retry topics included, sorted; and those that we pop, of
+        which -1 is all of a broker."""
         return self._portal.read(lambda: self._client.assigned_queues)
 
     def subscribe(

@@ -26,6 +26,7 @@ from kerolox.client.aio.consumers.broker_requests import ConsumerView, answer_br
 from kerolox.client.aio.consumers.consume_tracing import consume_tracing
 from kerolox.client.aio.consumers.membership import check_subscription
 from kerolox.client.aio.consumers.offset_store import CustomOffsets, OffsetStore, stored_offsets
+from kerolox.client.aio.consumers.popping.pops import Pops
 from kerolox.client.aio.consumers.push.assignment import Assignment
 from kerolox.client.aio.consumers.push.consuming import Consuming
 from kerolox.client.aio.consumers.push.listening import (
@@ -39,6 +40,7 @@ from kerolox.client.aio.consumers.push.ownership.ownership import Ownership
 from kerolox.client.aio.consumers.push.ownership.queue_locks import QueueLocks
 from kerolox.client.aio.consumers.push.ownership.rebalancing import Rebalancing
 from kerolox.client.aio.consumers.push.ownership.subscriptions import Subscriptions
+from kerolox.client.aio.consumers.push.popping import Popping
 from kerolox.client.aio.consumers.push.pulling import Pulling
 from kerolox.client.aio.consumers.push.send_back import SendBacks
 from kerolox.client.aio.consumers.push.stream import MessageStream
@@ -87,6 +89,7 @@ class ConsumerParts(NamedTuple):
     pulling: Pulling
     ownership: Ownership
     rebalancing: Rebalancing
+    popping: Popping
 
 
 @checked("ack")
@@ -152,9 +155,12 @@ class PushConsumer(Client):
 
     @property
     def assigned_queues(self) -> list[MessageQueue]:
-        """The queues that are ours now, retry topics included, sorted."""
+        """The queues that are ours now, retry topics included, sorted; and those that we pop, of
+        which -1 is all of a broker."""
+        popped = () if self._parts is None else self._parts.popping.assignments
         return sorted(
-            queue_without_namespace(self._namespace, queue) for queue in self._assignments
+            queue_without_namespace(self._namespace, queue)
+            for queue in (*self._assignments, *popped)
         )
 
     # -- subscriptions ------------------------------------------------------------------------
@@ -400,6 +406,16 @@ class PushConsumer(Client):
             is_ordered=subscriptions.is_ordered,
             start_ms=self._start_ms,
         )
+        popping = Popping(
+            settings,
+            Pops(group, self._namespace, cluster),
+            subscriptions.table,
+            consuming,
+            send_backs,
+            pulling.flow,
+            is_suspended=lambda: self._is_suspended,
+        )
+        is_shared = not self._is_broadcasting
         rebalancing = Rebalancing(
             group,
             cluster,
@@ -407,12 +423,14 @@ class PushConsumer(Client):
             self._assignments,
             ownership,
             self._events,
-            strategy=None if self._is_broadcasting else strategy_of(settings.allocation),
+            strategy=strategy_of(settings.allocation) if is_shared else None,
+            broker_strategy=settings.broker_strategy if is_shared else None,
+            popping=popping,
             send_heartbeat=self._heartbeat,
             leave_topics=self._leave_topics,
             is_suspended=lambda: self._is_suspended,
         )
-        return ConsumerParts(consuming, orderly, offsets, pulling, ownership, rebalancing)
+        return ConsumerParts(consuming, orderly, offsets, pulling, ownership, rebalancing, popping)
 
     def _stored_offsets(self, cluster: Cluster) -> OffsetStore:
         if self.settings.offset_store is not None:
@@ -468,6 +486,7 @@ class PushConsumer(Client):
         parts.orderly.stop()
         await parts.consuming.close(self.settings.close_timeout_ms / 1000)
         await parts.orderly.close()
+        await parts.popping.close()
         tracing = () if self._tracing is None else (self._tracing.close(),)
         await asyncio.gather(self._leave_group(cluster, parts), *tracing)
 
@@ -534,8 +553,12 @@ class PushConsumer(Client):
             self._on_request,
             self._has_route,
             consumer=self._facts,
-            holds=lambda topic: any(queue.topic == topic for queue in self._assignments),
+            holds=self._holds,
         )
+
+    def _holds(self, topic: str) -> bool:
+        popped = () if self._parts is None else self._parts.popping.assignments
+        return any(queue.topic == topic for queue in (*self._assignments, *popped))
 
     def _has_route(self, topic: str, route: TopicRoute, is_new: bool) -> None:
         """The route of a topic has come: another one means other queues."""

@@ -269,13 +269,8 @@ class SimpleConsumer(Client):
     async def _ack_renewed(self, messages: list[MessageExt]) -> None:
         """Acknowledge by the receipts that come with renewals that are on their way."""
         for message in messages:
-            await self._renewed(message)
+            await self._keeper.settled(message)
         await self._pops.acks.add(self._pops.leased(message) for message in messages)
-
-    async def _renewed(self, message: MessageExt) -> None:
-        """A renewal of its lease is not on its way any more."""
-        if renewing := self._keeper.renewing.get(id(message)):
-            await asyncio.wait([renewing])
 
     async def extend(self, message: MessageExt, invisible: Duration) -> None:
         """Keep a message for longer: its invisible time begins anew now.
@@ -291,7 +286,7 @@ class SimpleConsumer(Client):
         """
         milliseconds = invisible_milliseconds(seconds_of(invisible), "invisible")
         self._open_cluster()
-        await self._renewed(message)
+        await self._keeper.settled(message)
         await self._renew(message, *self._pops.leased(message), milliseconds)
 
     def keep(
@@ -360,7 +355,7 @@ class SimpleConsumer(Client):
         self._held.remove(lease, offset)
         self._receiver.capacity_freed()
         if id(message) in self._keeper.renewing:
-            await self._renewed(message)
+            await self._keeper.settled(message)
             lease, offset = self._pops.leased(message)
         await self._pops.change(message, lease, offset, milliseconds)
 

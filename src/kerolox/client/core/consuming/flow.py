@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from kerolox.client.core.consuming.process_queue import MIB, Backlog, ProcessQueue
+from kerolox.client.core.consuming.process_queue import MIB, Backlog, PopQueue, ProcessQueue
 from kerolox.errors import BrokerError
 from kerolox.protocol.codes import ResponseCode
 
@@ -44,6 +44,10 @@ class FlowControl:
     def process_queue(self, topic: str) -> ProcessQueue:
         """A new queue of a topic, which counts here until it is dropped."""
         return ProcessQueue((self.everything, self._topics.setdefault(topic, Backlog())))
+
+    def pop_queue(self, topic: str) -> PopQueue:
+        """The same for what is popped."""
+        return PopQueue((self.everything, self._topics.setdefault(topic, Backlog())))
 
     def hold(self, topic: str, queue: ProcessQueue, *, is_ordered: bool = False) -> Hold | None:
         """Why the queue may not be pulled now, or None. What is read in order has no limit for the

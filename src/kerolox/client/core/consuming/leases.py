@@ -210,6 +210,11 @@ class Held:
     def _left(self) -> int:
         return max(self._count_max - self.count, 0) if self.body_bytes < self._bytes_max else 0
 
+    def in_time(self, now: float) -> list[MessageExt]:
+        """The messages whose time is not over."""
+        leases = (lease for lease in self._leases if lease.times.ends_at > now)
+        return [message for lease in leases for message in lease.out.values()]
+
     @property
     def next_end(self) -> float | None:
         """When the next lease ends; None: nothing is out."""

@@ -215,6 +215,25 @@ class ProcessQueue:
         return None
 
 
+class PopQueue(ProcessQueue):
+    """Counts what was popped and is not yet consumed. It comes from any queue in any order, and has
+    no offset to commit."""
+
+    def put_pulled(self, pulled: Pulled) -> list[MessageExt]:
+        """Take popped messages."""
+        self._note(len(pulled.messages), pulled.body_bytes)
+        return pulled.messages
+
+    def remove(self, messages: Sequence[MessageExt]) -> int:
+        """Messages are settled; -1."""
+        if not self.is_dropped:
+            self._note(-len(messages), -sum([len(message.body) for message in messages]))
+            if not self._count:
+                # Whatever listeners did to bodies meanwhile, nothing is left of them.
+                self._note(0, -self.message_bytes)
+        return -1
+
+
 def _is_row(row: _Row, messages: Sequence[MessageExt], at: int) -> bool:
     """The messages from ``at`` on begin with those of the row."""
     own, end = row.messages, at + len(row.messages)

@@ -172,6 +172,11 @@ class Keeper:
         if offset in new.out:
             self._push(new, (offset,), until, keeping, new.renew_at)
 
+    async def settled(self, message: MessageExt) -> None:
+        """Wait until no renewal of a message's lease is on its way."""
+        if renewing := self.renewing.get(id(message)):
+            await asyncio.wait([renewing])
+
     async def close(self) -> None:
         """Renew no more."""
         self._is_closed = True

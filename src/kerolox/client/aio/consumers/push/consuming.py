@@ -44,6 +44,9 @@ EXPIRED_PER_QUEUE_MAX = 16
 
 EXPIRED_DELAY_LEVEL = 3
 
+_WITHOUT_LISTENER = Outcome.nack(delay=1)
+"""Of popped messages of a topic that was unsubscribed: any other member may get them."""
+
 _log = logging.getLogger(__name__)
 
 
@@ -128,6 +131,10 @@ class Consuming:
         while messages := entry.take():
             if not workers.check_is_scheduled:
                 workers.schedule_check()
+            if assignment.pops is not None:
+                messages = assignment.pops.in_time(assignment, messages)
+                if not messages:
+                    continue
             call, first, start_ms, cancels = object(), messages[0], now_ms, worker.cancelling()
             note_call(call)
             by_call[call] = worker
@@ -248,11 +255,17 @@ class Consuming:
         process_queue = assignment.process_queue
         offset = process_queue.remove(messages)
         assignment.capacity.set()
-        if offset >= 0 and not process_queue.is_dropped:
+        if assignment.pops is not None:
+            assignment.pops.done(messages)
+        elif offset >= 0 and not process_queue.is_dropped:
             self._offsets.table.update(assignment.queue, offset, increase_only=True)
 
     async def _unhandled_messages(self, assignment: Assignment, messages: list[MessageExt]) -> None:
         """Messages of a topic that has no listener here."""
+        if assignment.pops is not None:
+            self.listeners.without_listener(assignment.queue, messages[0])
+            await self.give_back(assignment, [(each, _WITHOUT_LISTENER) for each in messages])
+            return
         if self.listeners.without_listener(assignment.queue, messages[0]) is WithoutListener.KEEP:
             self._consume_later(assignment, messages)
             return
@@ -267,6 +280,11 @@ class Consuming:
         self, assignment: Assignment, failed: list[tuple[MessageExt, Outcome]]
     ) -> None:
         """Have failed messages retried; those that can't go back now are tried again here."""
+        if assignment.pops is not None:
+            assignment.process_queue.remove([message for message, _ in failed])
+            assignment.capacity.set()
+            await assignment.pops.give_back(failed)
+            return
         done: list[MessageExt] = []
         kept: list[MessageExt] = []
         for message, outcome in failed:

@@ -148,8 +148,8 @@ class Pulling:
             return settings.pull_error_delay_ms / 1000
         hold = self.flow.hold(queue.topic, assignment.process_queue, is_ordered=orderly is not None)
         if hold is not None:
-            await _wait_for_capacity(
-                assignment, CAPACITY_SECONDS_MAX if hold.is_own else TOTAL_CAPACITY_SECONDS_MAX
+            await assignment.wait_for_capacity(
+                CAPACITY_SECONDS_MAX if hold.is_own else TOTAL_CAPACITY_SECONDS_MAX
             )
             return 0.0
         address = await self._cluster.read_address_of(
@@ -291,12 +291,3 @@ class Pulling:
             consumer.submit(assignment, pulled)
         elif not len(assignment.process_queue):
             self._offsets.table.update(assignment.queue, next_offset, increase_only=True)
-
-
-async def _wait_for_capacity(assignment: Assignment, seconds: float) -> None:
-    assignment.capacity.clear()
-    try:
-        async with asyncio.timeout(seconds):
-            await assignment.capacity.wait()
-    except TimeoutError:
-        pass

@@ -6,6 +6,7 @@ import logging
 from typing import TYPE_CHECKING
 
 from kerolox import clock
+from kerolox.client.aio.consumers.push.ownership.broker_shares import BrokerShares, Share
 from kerolox.client.aio.consumers.sharing import share_of
 from kerolox.client.core.consuming.rebalance import AllocationStrategy, queue_changes
 from kerolox.client.core.failures import note_failure
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from kerolox.client.aio.consumers.push.assignment import Assignment
     from kerolox.client.aio.consumers.push.ownership.ownership import Ownership
     from kerolox.client.aio.consumers.push.ownership.subscriptions import Subscriptions
+    from kerolox.client.aio.consumers.push.popping import Popping
     from kerolox.client.aio.consumers.queue_events import QueueEvents
     from kerolox.client.aio.network.cluster import Cluster
     from kerolox.message import MessageQueue
@@ -41,12 +43,16 @@ class Rebalancing:
         events: QueueEvents,
         *,
         strategy: AllocationStrategy | None,
+        broker_strategy: str | None,
+        popping: Popping,
         send_heartbeat: Callable[[], Awaitable[None]],
         leave_topics: Callable[[set[str]], Awaitable[None]],
         is_suspended: Callable[[], bool],
     ) -> None:
         """Nothing is shared yet. ``group``: as brokers know it. ``events``: who wants to be told.
         ``strategy``: how the group shares; None: each member reads all (broadcasting).
+        ``broker_strategy``: its name, for brokers that share queues; None: members do.
+        ``popping`` pops what a broker wants popped.
         ``send_heartbeat`` tells the brokers of all topics what we read, ``leave_topics`` that we
         read some no longer. ``is_suspended``: whether nothing is pulled for now.
         """
@@ -60,6 +66,12 @@ class Rebalancing:
         self._ownership = ownership
         self._events = events
         self._strategy = strategy
+        self._popping = popping
+        self._broker_shares: BrokerShares | None = None
+        if broker_strategy is not None:
+            self._broker_shares = BrokerShares(
+                group, cluster, broker_strategy, send_heartbeat, self._own_share
+            )
         self._is_incomplete = False
         """The last rebalance failed for a topic or a queue."""
 
@@ -86,6 +98,7 @@ class Rebalancing:
                 what = f"rebalance of topic {topic} failed"
                 note_failure(self._cluster.on_failure, _log, what, error)
         await self.give_up([q for q in self._assignments if q.topic not in subscriptions.table])
+        self._popping.share_only(subscriptions.table)
         left = subscriptions.left - subscriptions.table.keys()
         subscriptions.left.clear()
         if left:
@@ -114,11 +127,10 @@ class Rebalancing:
         return queue.topic in retaken or is_ordered != self._subscriptions.is_ordered(queue.topic)
 
     async def _run_topic(self, topic: str) -> None:
-        share = await share_of(
-            self._cluster, self._group, topic, self._strategy, self._send_heartbeat
-        )
-        if share is None:
+        found = await self._share(topic)
+        if found is None:
             return
+        share, popped = found
         stale_ms = clock.steady_ms() - PULL_EXPIRED_MS
         held = {queue: each for queue, each in self._assignments.items() if queue.topic == topic}
         owned = [
@@ -128,8 +140,13 @@ class Rebalancing:
             and (self._is_suspended() or each.process_queue.last_pull_ms >= stale_ms)
         ]
         lost, gained = queue_changes(owned, share)
-        await self.give_up({*lost, *(held.keys() - set(owned))})
-        if not lost and not gained:
+        # Whoever pops, or pulls again, goes on at the offsets of now.
+        await self.give_up({*lost, *(held.keys() - set(owned))}, wait=bool(popped))
+        is_changed = self._popping.share(topic, popped)
+        if gained and self._popping.is_leaving(topic):
+            self._is_incomplete = True
+            return
+        if not lost and not gained and not is_changed:
             return
         _log.info("group %s: %s lost %s gained %s", self._group, topic, lost, gained)
         # The broker must know the newer version before pulls refer to it.
@@ -139,4 +156,16 @@ class Rebalancing:
             self._is_incomplete = True
         route = self._cluster.routes.get(topic)
         everything = share if route is None else subscribe_queues(topic, route)
-        await self._events.changed(topic, everything, share)
+        await self._events.changed(topic, everything, [*share, *popped])
+
+    async def _share(self, topic: str) -> Share | None:
+        """What to read of a topic. Ordered queues are shared by members, as in RocketMQ."""
+        if self._broker_shares is not None and not self._subscriptions.is_ordered(topic):
+            return await self._broker_shares.of(topic)
+        queues = await self._own_share(topic)
+        return None if queues is None else Share(queues, [])
+
+    async def _own_share(self, topic: str) -> list[MessageQueue] | None:
+        return await share_of(
+            self._cluster, self._group, topic, self._strategy, self._send_heartbeat
+        )
