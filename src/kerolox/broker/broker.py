@@ -42,6 +42,7 @@ from kerolox.broker.roles.starting import StartingRole
 from kerolox.broker.services.background import BackgroundTasks
 from kerolox.broker.services.cleaning import CHECK_SECONDS, FIRST_CHECK_SECONDS, FIRST_CLEAN_SECONDS
 from kerolox.broker.services.filtered_pull import Arrivals
+from kerolox.broker.services.java_pops import take_over
 from kerolox.broker.services.popping import Popping
 from kerolox.broker.services.replies import RepliesInFlight
 from kerolox.broker.services.timer import AGAIN_SECONDS as TIMER_AGAIN_SECONDS
@@ -263,7 +264,7 @@ class Broker:
             self._cleanup.callback(self._close_store, store)
             await start.poll()
             self.parts = self._made_parts(store, start, store_address)
-            self._load_tables()
+            await self._load_tables()
             self._cleanup.callback(self.parts.writing.timer.close)
             self.parts.writing.timer.open(is_clean=self.recovery.clean)
             if self.parts.guards.accounts is not None:
@@ -391,7 +392,7 @@ class Broker:
             pull_hooks=self._pull_hooks,
         )
 
-    def _load_tables(self) -> None:
+    async def _load_tables(self) -> None:
         parts = self.parts
         for table in parts.kept_tables:
             table.load()
@@ -400,6 +401,7 @@ class Broker:
             behind = parts.tables.offsets.fit(has_crashed=not self.recovery.clean)
             if behind:
                 _log.warning("%d offsets of groups were behind the ends of their queues", behind)
+            await take_over(parts, parts.tables)
             parts.tables.pops.begin()
         # After the ports have closed and before the store does: the last changes of the tables.
         self._cleanup.push_async_callback(self._write_tables)

@@ -1,8 +1,8 @@
 """What a Java 5 broker has out, from its revive log (``PopCheckPoint``, ``AckMsg``).
 
 It writes a checkpoint for each pop, with the offset of the group behind it, and a record for each
-acknowledgement. So whoever goes on with its store reads all of these once, and copies what was not
-acknowledged to the topics of retries: it is revived rather than lost.
+acknowledgement. So whoever goes on with its store reads all of these once: what was not
+acknowledged is out there, and would be lost to the group otherwise.
 """
 
 from __future__ import annotations
@@ -20,26 +20,26 @@ __all__ = [
     "BATCH_ACK_TAG",
     "CHECKPOINT_TAG",
     "REVIVE_GROUP",
+    "REVIVE_TOPIC_PREFIX",
     "JavaRevival",
     "JavaReviveLog",
-    "revive_topic",
 ]
 
 REVIVE_GROUP = f"{SYSTEM_GROUP_PREFIX}REVIVE_GROUP"
-"""Its offsets say which records of the log are dealt with."""
+"""Its offset of a queue of the log is the last record that is dealt with, not the next one."""
 
 CHECKPOINT_TAG, ACK_TAG, BATCH_ACK_TAG = "ck", "ack", "bAck"
 
-CHECKPOINTS_MAX = 2_000_000
-"""Checkpoints that are read; each takes some 500 bytes."""
+CHECKPOINTS_MAX = 200_000
+"""Checkpoints that are kept; each takes some 500 bytes. Of the others a queue knows the lowest
+offset alone."""
 
 _MESSAGES_MAX = 128
 """Messages of a checkpoint: ``n`` is a byte."""
 
 
-def revive_topic(cluster: str) -> str:
-    """The topic of the log (``buildClusterReviveTopic``)."""
-    return f"{SYSTEM_TOPIC_PREFIX}REVIVE_LOG_{cluster}"
+REVIVE_TOPIC_PREFIX = f"{SYSTEM_TOPIC_PREFIX}REVIVE_LOG_"
+"""The topic of the log has the name of the cluster behind it (``buildClusterReviveTopic``)."""
 
 
 class JavaRevival(NamedTuple):
@@ -91,36 +91,58 @@ _PopKey = tuple[str, str, int, int, int]
 
 
 class JavaReviveLog:
-    """Takes the records of the log, in any order, and those that wait in timers."""
+    """Takes the records of the log, and those that wait in timers: first all checkpoints, in any
+    order, then the acknowledgements."""
 
-    def __init__(self) -> None:
+    def __init__(self, checkpoints_max: int = CHECKPOINTS_MAX) -> None:
         """Nothing is read."""
+        self._checkpoints_max = checkpoints_max
         self._checkpoints: dict[_PopKey, _Checkpoint] = {}
         self._acknowledged: dict[_PopKey, set[int]] = {}
+        self.floors: dict[QueueKey, int] = {}
+        """Queues with more checkpoints than are kept: from this offset on nothing is known of
+        them."""
         self.unread = 0
-        """Records that are none of the log, or beyond ``CHECKPOINTS_MAX``. Unless it is 0, messages
-        may be out that are not known here."""
+        """Records that are none of the log: messages may be out that are not known here."""
 
-    def read(self, tag: str | None, body: bytes | memoryview) -> None:
-        """Take a record."""
+    def __len__(self) -> int:
+        """Checkpoints that are kept."""
+        return len(self._checkpoints)
+
+    def read(self, tag: str | None, body: bytes | memoryview) -> bool:
+        """Take a record. False: it is none of the log. An acknowledgement of a checkpoint that is
+        not known is of no use, and takes no memory."""
         try:
             if tag == CHECKPOINT_TAG:
-                point = _decode_checkpoint(body)
-                if len(self._checkpoints) < CHECKPOINTS_MAX:
-                    self._checkpoints[point.t, point.c, point.q, point.so, point.pt] = point
-                else:
-                    self.unread += 1
+                self._take(_decode_checkpoint(body))
             elif tag in (ACK_TAG, BATCH_ACK_TAG):
                 ack = _decode_ack(body)
                 key = ack.t, ack.c, ack.q, ack.so, ack.pt
-                self._acknowledged.setdefault(key, set()).update(ack.aol, (ack.ao,))
+                if key in self._checkpoints:
+                    self._acknowledged.setdefault(key, set()).update(
+                        offset for offset in (*ack.aol, ack.ao) if self._is_of(key, offset)
+                    )
             else:
                 self.unread += 1
+                return False
         except msgspec.MsgspecError:
             self.unread += 1
+            return False
+        return True
+
+    def _take(self, point: _Checkpoint) -> None:
+        key = point.t, point.c, point.q, point.so, point.pt
+        if key in self._checkpoints or len(self._checkpoints) < self._checkpoints_max:
+            self._checkpoints[key] = point
+        elif point.n and point.so >= 0:
+            queue = QueueKey(point.c, point.t, point.q)
+            self.floors[queue] = min(point.so, self.floors.get(queue, point.so))
+
+    def _is_of(self, key: _PopKey, offset: int) -> bool:
+        return offset in self._checkpoints[key].offsets()
 
     def revivals(self) -> Iterator[JavaRevival]:
-        """What is to be copied, in the order of the pops."""
+        """What is out, in the order of the pops."""
         for key, point in sorted(self._checkpoints.items(), key=lambda each: each[1].pt):
             done = self._acknowledged.get(key, ())
             queue = QueueKey(point.c, point.t, point.q)

@@ -23,7 +23,17 @@ from kerolox.protocol.names import Name, TopicName
 from kerolox.protocol.pop import INVISIBLE_MS_MAX, POP_MESSAGES_MAX
 from kerolox.text import printable
 
-__all__ = ["PopSnapshot", "QueueSnapshot", "StoredQueue", "restore", "take", "take_queue"]
+__all__ = [
+    "LeaseSnapshot",
+    "PopSnapshot",
+    "QueueSnapshot",
+    "StoredQueue",
+    "is_sound",
+    "ranges_of",
+    "restore",
+    "take",
+    "take_queue",
+]
 
 NO_MARK = -1
 
@@ -125,7 +135,7 @@ def _lease_snapshot(lease: Lease, offsets: Sequence[int], now: Instant) -> Lease
     count = len(offsets)
     is_run = offsets[-1] - offsets[0] == count - 1
     return LeaseSnapshot(
-        [offsets[0], count] if is_run else list(_ranges(offsets)),
+        [offsets[0], count] if is_run else list(ranges_of(offsets)),
         lease.pop_time,
         lease.first_pop_time,
         lease.invisible_ms,
@@ -162,9 +172,7 @@ def restore(
             stored is None
             or out is None
             or key in seen
-            or stored.committed < each.committed
-            or stored.max_offset < each.next_offset
-            or stored.mark != each.mark
+            or not _is_held(each, stored)
             or table.out + len(out) > table.limits.in_all
         ):
             left_out += 1
@@ -176,7 +184,22 @@ def restore(
     return left_out
 
 
-def _ranges(offsets: Iterable[int]) -> Iterator[int]:
+def is_sound(queue: QueueSnapshot, stored: StoredQueue) -> bool:
+    """Whether nothing speaks against a queue of a file. ``stored``: of the message before the next
+    offset of the file."""
+    return _out_of(queue) is not None and _is_held(queue, stored)
+
+
+def _is_held(queue: QueueSnapshot, stored: StoredQueue) -> bool:
+    return (
+        stored.committed >= queue.committed
+        and stored.max_offset >= queue.next_offset
+        and stored.mark == queue.mark
+    )
+
+
+def ranges_of(offsets: Iterable[int]) -> Iterator[int]:
+    """First offset and count of each run of ascending offsets, one after the other."""
     first = count = 0
     for offset in offsets:
         if count and offset == first + count:

@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from kerolox.broker.base import Base
 from kerolox.broker.replication.replication import Peers
 from kerolox.broker.roles.record import RoleRecord, role_of
+from kerolox.broker.services.java_pops import take_over
 from kerolox.broker.services.registration import OPERATOR_SECONDS_MAX
 from kerolox.broker.services.writing import Writing
 from kerolox.broker.tables.tables import Tables
@@ -191,6 +192,7 @@ class RoleParts:
         moved = self.tables.offsets.fit(has_crashed=True)
         if moved:
             _log.warning("%d offsets of groups were beyond the end of their queues", moved)
+        await take_over(self.base, self.tables)
         self.tables.pops.begin()
         self.writing.schedule.bound()
         unlisted = await unlisted_topics(

@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Mapping
 from functools import partial
 from typing import TypeVar
 
 from kerolox.broker.base import Base
+from kerolox.broker.pop.java_log import REVIVE_GROUP, JavaReviveLog
 from kerolox.broker.pop.leases import Instant, QueueKey
 from kerolox.broker.pop.orders import OrderFile
 from kerolox.broker.pop.snapshot import (
@@ -26,6 +27,7 @@ from kerolox.broker.pop.snapshot import (
 )
 from kerolox.broker.pop.state import PopState
 from kerolox.broker.pop.table import PopLimits
+from kerolox.broker.pop.takeover import JavaPlace, Takeover, take_over
 from kerolox.broker.tables.groups import GroupTable
 from kerolox.broker.tables.json_file import JsonFile, decode_table
 from kerolox.broker.tables.offsets import OffsetTable
@@ -37,7 +39,7 @@ from kerolox.remoting.time_slices import TimeSlices
 STATE_FILE = "popState.json"
 ORDER_FILE = "consumerOrderInfo.json"
 
-SELF = "a pop"
+SELF, JAVA = "a pop", "the revive log of a RocketMQ broker"
 """Who sets an offset, in the log."""
 
 _log = logging.getLogger(__name__)
@@ -69,6 +71,8 @@ class PopTables:
         self._lock = asyncio.Lock()
         self._waiting: tuple[PopSnapshot | None, OrderFile | None] = None, None
         """Of the files, or of the master: what counts once this broker leads."""
+        self._java_log: tuple[tuple[str, int], ...] = ()
+        """Topics and queues of a Java broker's log, which is read to its end."""
         self._has_begun = False
         self._written: object = None
         """Which state the file has: a version of ours, or the pop time of a master that has nothing
@@ -87,6 +91,42 @@ class PopTables:
             _loaded(self._state_file, PopSnapshot.decode),
             _loaded(self._order_file, _decode_orders),
         )
+
+    def take_over(self, log: JavaReviveLog, read: Mapping[tuple[str, int], int]) -> Takeover:
+        """What a Java broker has out counts as what the file has; to be called before
+        :meth:`begin`. ``read``: topics and queues of its log, with the offset of the last record
+        that was read."""
+        snapshot, orders = self._waiting
+        done = take_over(
+            snapshot,
+            log.revivals(),
+            log.floors,
+            self.now(),
+            place_of=self._java_place,
+            stored_of=self._stored,
+            limits=self._limits,
+        )
+        for key, offset in done.commits.items():
+            self._offsets.commit(key.group, key.topic, key.queue_id, offset, JAVA, is_own=True)
+        if done.commits or done.out:
+            self._waiting = done.snapshot, orders
+        self._java_log = tuple(read)
+        for (topic, queue_id), offset in read.items():
+            self._offsets.commit(REVIVE_GROUP, topic, queue_id, offset, JAVA, is_own=True)
+        return done
+
+    def _java_place(self, key: QueueKey) -> JavaPlace | None:
+        if key.topic not in self._topics or self._groups.get(key.group) is None:
+            return None
+        bounds = self._base.store.queue_bounds(key.topic, key.queue_id)
+        return JavaPlace(self._offsets.query(key.group, key.topic, key.queue_id), *bounds)
+
+    def _pass_java_log(self) -> None:
+        """What timers bring to the log of a Java broker is of pops that were taken over."""
+        for topic, queue_id in self._java_log:
+            last = self._base.store.queue_bounds(topic, queue_id)[1] - 1
+            if last > self._offsets.query(REVIVE_GROUP, topic, queue_id):
+                self._offsets.commit(REVIVE_GROUP, topic, queue_id, last, JAVA, is_own=True)
 
     def begin(self) -> None:
         """The broker leads, its offsets are those that count: what the files, or its master, said
@@ -113,6 +153,7 @@ class PopTables:
     def end(self) -> None:
         """The broker leads no longer: another one decides."""
         self._has_begun = False
+        self._java_log = ()
         self.state = PopState(self._limits)
         self._waiting = None, None
 
@@ -201,6 +242,7 @@ class PopTables:
         if not self._has_begun:
             await self._offsets.persist()
             return
+        self._pass_java_log()
         await self._write_state()
         if self.state.orders.is_touched:
             self.state.orders.is_touched = False

@@ -13,7 +13,6 @@ from kerolox.broker.pop.java_log import (
     CHECKPOINT_TAG,
     JavaRevival,
     JavaReviveLog,
-    revive_topic,
 )
 from kerolox.broker.pop.leases import QueueKey
 
@@ -54,8 +53,20 @@ def test_what_is_not_acknowledged_is_revived() -> None:
     assert log.unread == 0
 
 
-def test_an_acknowledgement_may_come_before_its_checkpoint() -> None:
-    assert offsets(log_of((ACK_TAG, ACK), (CHECKPOINT_TAG, POINT))) == [10, 14]
+def test_an_acknowledgement_of_no_known_checkpoint_takes_no_memory() -> None:
+    log = log_of((ACK_TAG, ACK), (CHECKPOINT_TAG, POINT), (ACK_TAG, {**ACK, "pt": 7, "ao": 10}))
+    assert offsets(log) == [10, 11, 14]
+    log.read(ACK_TAG, json.dumps({**ACK, "ao": 99}).encode())
+    assert offsets(log) == [10, 11, 14]
+    assert (log._acknowledged, log.unread) == ({(*"Tg", 2, 10, 1_000): set()}, 0)
+
+
+def test_of_checkpoints_beyond_the_bound_a_queue_knows_its_lowest_offset() -> None:
+    log = JavaReviveLog(checkpoints_max=1)
+    for start in (10, 30, 20, 10):
+        log.read(CHECKPOINT_TAG, json.dumps({**POINT, "so": start}).encode())
+    assert (len(log), log.floors) == (1, {QueueKey("g", "T", 2): 20})
+    assert offsets(log) == [10, 11, 14]
 
 
 def test_a_batch_acknowledges_all_of_its_offsets() -> None:
@@ -101,7 +112,3 @@ def test_a_record_that_is_none_of_the_log_is_counted(tag: str | None, body: byte
     log = JavaReviveLog()
     log.read(tag, body)
     assert (log.unread, list(log.revivals())) == (1, [])
-
-
-def test_the_log_has_the_name_of_its_cluster() -> None:
-    assert revive_topic("DefaultCluster") == "rmq_sys_REVIVE_LOG_DefaultCluster"

@@ -1,0 +1,178 @@
+"""Reads what a Java 5 broker left out in a store, once, before pops begin here.
+
+Its records lie in two places: in the queues of its revive log, and in the timer's topic until they
+are due. The group of its revive service says how far the first are done, the timer's check point
+how far the second. Once read, that group's offsets are behind all: so a restart reads nothing
+again, and a Java broker that gets the store back does not revive them a second time from there.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
+
+from kerolox.broker.base import Base
+from kerolox.broker.pop.java_log import REVIVE_GROUP, REVIVE_TOPIC_PREFIX
+from kerolox.broker.tables.tables import Tables
+from kerolox.errors import KeroloxError
+from kerolox.kernel.status import GetMessageStatus
+from kerolox.message import MessageExt, PropertyKey, java_hash
+from kerolox.protocol.names import TIMER_TOPIC
+from kerolox.protocol.records import decode_record
+from kerolox.remoting.time_slices import TimeSlices
+
+if TYPE_CHECKING:
+    from kerolox.broker.pop.java_log import JavaReviveLog
+
+READ_COUNT = 256
+"""Records that one read may give."""
+
+LOGGED_MAX = 8
+"""Records that can't be read and are named in the log; the others are counted."""
+
+KV_FOLDER = "kvStore"
+"""Where a Java broker with ``popConsumerKVServiceEnable`` keeps what is out, by RocksDB."""
+
+_log = logging.getLogger(__name__)
+
+
+async def take_over(base: Base, tables: Tables) -> None:
+    """Have what a Java broker left out be out here; to be awaited before pops begin."""
+    _warn_of_rocksdb(base)
+    queues = [
+        (name, queue_id)
+        for name in tables.topics.names
+        if name.startswith(REVIVE_TOPIC_PREFIX) and (topic := tables.topics.get(name)) is not None
+        for queue_id in range(max(topic.read_queue_nums, topic.write_queue_nums))
+    ]
+    if queues:
+        await _Reading(base, tables, queues).run()
+
+
+def _warn_of_rocksdb(base: Base) -> None:
+    folder = base.config.store_path_root_dir / KV_FOLDER
+    if any(folder.glob("*.sst")) or any(folder.glob("*.log")):
+        _log.warning(
+            "%s is of a RocketMQ broker with popConsumerKVServiceEnable=true: what that has out is "
+            "not known here, and does not come again; start RocketMQ again and have it write that "
+            "to its revive log (mqadmin exportPopRecord) before this broker takes the store",
+            folder,
+        )
+
+
+class _Reading:
+    """One reading of all."""
+
+    def __init__(self, base: Base, tables: Tables, queues: Sequence[tuple[str, int]]) -> None:
+        # Only a store of RocketMQ 5 pays for the import.
+        from kerolox.broker.pop.java_log import (
+            ACK_TAG,
+            BATCH_ACK_TAG,
+            CHECKPOINT_TAG,
+            JavaReviveLog,
+        )
+
+        self._base = base
+        self._tables = tables
+        self._queues = [*queues, (TIMER_TOPIC, 0)]
+        self._slices = TimeSlices()
+        self._passes = ((CHECKPOINT_TAG,), (ACK_TAG, BATCH_ACK_TAG))
+        self._log: JavaReviveLog = JavaReviveLog()
+        self._damaged = 0
+        self._delivered_ms = _timer_read_ms(base)
+
+    async def run(self) -> None:
+        """Read all, and take it over."""
+        tables = self._tables
+        ends = {place: self._base.store.queue_bounds(*place)[1] for place in self._queues}
+        done = {place: tables.offsets.query(REVIVE_GROUP, *place) for place in self._queues}
+        if all(done[place] >= end - 1 for place, end in ends.items()):
+            tables.pops.take_over(self._log, {place: end - 1 for place, end in ends.items() if end})
+            return
+        for tags in self._passes:
+            for place, end in ends.items():
+                await self._read(place, done[place] + 1, end, tags)
+        taken = tables.pops.take_over(
+            self._log, {place: end - 1 for place, end in ends.items() if end}
+        )
+        unread = self._log.unread + self._damaged
+        _log.warning(
+            "taken over from a RocketMQ broker: %d messages that it has out are out here, %d "
+            "more come again since too many are out, %d are gone with their topic, group or "
+            "retention; %d records of its revive log can't be read",
+            *(taken.out, taken.again, taken.gone, unread),
+        )
+
+    async def _read(
+        self, place: tuple[str, int], begin: int, end: int, tags: Sequence[str]
+    ) -> None:
+        store, codes = self._base.store, tuple(map(java_hash, tags))
+        topic, queue_id = place
+        is_wanted = self._is_waiting if topic == TIMER_TOPIC else None
+        offset = max(begin, store.queue_bounds(topic, queue_id)[0])
+        while offset < end:
+            read = store.read(topic, queue_id, offset, READ_COUNT, codes)
+            if read.status == GetMessageStatus.FOUND:
+                self._take(place, read.records, end, is_wanted)
+            if read.next_offset <= offset:
+                # A place of the log that can't be read.
+                self._note(place, offset, "its record is not in the log")
+                offset += 1
+            else:
+                offset = read.next_offset
+            await self._slices.checkpoint()
+
+    def _take(
+        self,
+        place: tuple[str, int],
+        records: bytes,
+        end: int,
+        is_wanted: Callable[[MessageExt], bool] | None,
+    ) -> None:
+        at = 0
+        while at < len(records):
+            size = int.from_bytes(records[at : at + 4], "big")
+            try:
+                message, _ = decode_record(records[at : at + size], inflate=False)
+            except KeroloxError as error:
+                self._note(place, -1, str(error))
+                return
+            at += size
+            if message.queue_offset >= end or (is_wanted and not is_wanted(message)):
+                continue
+            if not self._log.read(message.properties.get(PropertyKey.TAGS), message.body):
+                self._note(place, message.queue_offset, "its body is no checkpoint, and no ack")
+                self._damaged -= 1
+
+    def _is_waiting(self, message: MessageExt) -> bool:
+        """Whether a record of the timer's topic is of the log: an acknowledgement, or a checkpoint
+        that was not delivered to it."""
+        from kerolox.store.timer.puts import out_ms, real_place
+
+        real = real_place(message.properties)
+        if real is None or not real.topic.startswith(REVIVE_TOPIC_PREFIX):
+            return False
+        moment = out_ms(message.properties)
+        is_checkpoint = message.properties.get(PropertyKey.TAGS) in self._passes[0]
+        return not is_checkpoint or moment is None or moment >= self._delivered_ms
+
+    def _note(self, place: tuple[str, int], offset: int, why: str) -> None:
+        self._damaged += 1
+        if self._damaged + self._log.unread <= LOGGED_MAX:
+            _log.error(
+                "record %d of queue %d of %s: %s; what it says of pops is not taken over",
+                *(offset, place[1], place[0], why),
+            )
+
+
+def _timer_read_ms(base: Base) -> int:
+    """Before which moment all of the timer's topic is delivered; 0: not known, and nothing is: it
+    comes twice rather than never."""
+    from kerolox.store.timer.checkpoint import decode_checkpoint
+
+    try:
+        path = base.config.store_path_root_dir / "config" / "timercheck"
+        return decode_checkpoint(path.read_bytes()).last_read_ms
+    except (OSError, ValueError):
+        return 0
