@@ -112,6 +112,12 @@ _ADMIN = {
         "TopicConsumption",
     ),
     "kerolox.admin.consumers.offsets": ("END", "OffsetReset"),
+    "kerolox.admin.consumers.popped": (
+        "PoppedMessage",
+        "PoppedMessages",
+        "PoppedOwner",
+        "PoppedQueue",
+    ),
     "kerolox.admin.consumers.progress": (
         "BrokerProgress",
         "GroupProgress",

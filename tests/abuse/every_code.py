@@ -87,6 +87,8 @@ BROKER_BODIES: dict[int, bytes] = {
     RequestCode.SEND_REPLY_MESSAGE: b"x",
     RequestCode.SEND_REPLY_MESSAGE_V2: b"x",
     RequestCode.UPDATE_BROKER_CONFIG: b"defaultQueryMaxNum=77\n",
+    RequestCode.GET_POPPED_MESSAGES: json.dumps({"group": GROUP}).encode(),
+    RequestCode.RELEASE_POPPED_MESSAGES: json.dumps({"group": GROUP}).encode(),
     RequestCode.CHANGE_BROKER_ROLE: json.dumps({"action": RoleAction.RESUME}).encode(),
     RequestCode.HEART_BEAT: heartbeat_body(
         "abuser", group=GROUP, topics={TOPIC: "a > 1"}, expression_type="SQL92", producers=[GROUP]

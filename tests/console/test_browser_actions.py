@@ -12,8 +12,8 @@ from urllib.parse import urlsplit
 import pytest
 
 from kerolox.admin.sync import Admin
-from kerolox.client import TransactionState
-from kerolox.client.sync import TransactionProducer
+from kerolox.client import SimpleConsumerSettings, TransactionState
+from kerolox.client.sync import SimpleConsumer, TransactionProducer
 from kerolox.console.routes import ROUTES
 from kerolox.message import Message, MessageQueue
 from tests.console.browsing import console_process, fill, log_in
@@ -178,6 +178,21 @@ def move_a_group(page: Page, scene: Scene) -> None:
     press(page, "Move it", "4 messages come again")
     queues = [MessageQueue(TOPIC, NAME, queue_id) for queue_id in range(2)]
     assert [scene.admin.get_offset(GROUP, queue) for queue in queues] == [0, 0]
+
+
+@act("/group/release", "operator")
+def release_what_a_member_holds(page: Page, scene: Scene) -> None:
+    scene.admin.update_group("holds")
+    settings = SimpleConsumerSettings(from_first=True)
+    with SimpleConsumer("holds", scene.name_server, settings=settings) as consumer:
+        consumer.subscribe(TOPIC)
+        assert consumer.receive(1, wait=10)
+        page.goto(f"{scene.base}/group?name=holds")
+        page.get_by_text("Release messages that are out").click()
+        page.get_by_role("button", name="Show what would come again").click()
+        page.get_by_text("1 messages would come again at once").wait_for()
+        press(page, "Release them", "1 message of group holds come again.")
+        assert consumer.receive(4, wait=10)
 
 
 @act("/group/clone", "operator")

@@ -279,6 +279,7 @@ async def test_the_overview_has_metrics_now_and_over_time(site: Console, cluster
     [
         ("/group/pause", {}),
         ("/group/resume", {}),
+        ("/group/release", {"minutes": "0", "at": "0"}),
         ("/group/reset", {"topic": "TOPIC", "to": "end"}),
         ("/group/clone", {"target": "also-nobody"}),
         ("/group/delete", {"again": "NAME"}),

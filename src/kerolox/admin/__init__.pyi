@@ -23,6 +23,10 @@ from kerolox.admin.consumers.members import RunningInfo as RunningInfo
 from kerolox.admin.consumers.members import TopicConsumption as TopicConsumption
 from kerolox.admin.consumers.offsets import END as END
 from kerolox.admin.consumers.offsets import OffsetReset as OffsetReset
+from kerolox.admin.consumers.popped import PoppedMessage as PoppedMessage
+from kerolox.admin.consumers.popped import PoppedMessages as PoppedMessages
+from kerolox.admin.consumers.popped import PoppedOwner as PoppedOwner
+from kerolox.admin.consumers.popped import PoppedQueue as PoppedQueue
 from kerolox.admin.consumers.progress import BrokerProgress as BrokerProgress
 from kerolox.admin.consumers.progress import GroupProgress as GroupProgress
 from kerolox.admin.consumers.progress import GroupSummary as GroupSummary

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Self
 
 from kerolox.admin.acl import AclRequests
+from kerolox.admin.consumers.popped import PoppedRequests
 from kerolox.admin.messages.dead_letters import DeadLetterRequests
 from kerolox.admin.messages.finding import MessageQueryRequests
 from kerolox.admin.messages.halves import HalfMessageRequests
@@ -35,6 +36,7 @@ TIMEOUT_SECONDS_MAX = 3_600.0
 class Admin(
     TopicUpdateRequests,
     OffsetMoveRequests,
+    PoppedRequests,
     MessageQueryRequests,
     MessageSendRequests,
     HalfMessageRequests,

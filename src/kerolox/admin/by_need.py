@@ -25,6 +25,7 @@ SUBJECTS = (
     "kerolox.admin.topic_changes.update:TopicUpdateRequests",
     "kerolox.admin.acl:AclRequests",
     "kerolox.admin.roles.changing:RoleRequests",
+    "kerolox.admin.consumers.popped:PoppedRequests",
     "kerolox.admin.offset_moves:OffsetMoveRequests",
     "kerolox.admin.messages.halves:HalfMessageRequests",
     "kerolox.admin.messages.finding:MessageQueryRequests",

@@ -101,3 +101,22 @@ def rate_text(value: object) -> str:
 def percent_text(value: object) -> str:
     """A part of 1, in a table; empty: nobody knows."""
     return f"{value:.0%}" if isinstance(value, float) else ""
+
+
+class DurationType(click.ParamType[float]):
+    """``90s``, ``2h``; seconds."""
+
+    name = "duration"
+
+    def convert(
+        self, value: str | float, param: click.Parameter | None, ctx: click.Context | None
+    ) -> float:
+        """See :func:`duration_ms`."""
+        from kerolox.admin.positions import duration_ms
+
+        if isinstance(value, float):
+            return value
+        try:
+            return duration_ms(value) / 1000
+        except ValueError as error:
+            self.fail(str(error), param, ctx)

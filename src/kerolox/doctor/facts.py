@@ -15,6 +15,7 @@ from kerolox.admin import (
     ConsumerStatus,
     GroupProgress,
     GroupState,
+    PoppedQueue,
     ReplicationStatus,
     TopicRoute,
 )
@@ -157,6 +158,12 @@ class GroupFacts:
     """Where it is paused; None: no broker said."""
     dead_letters: int = 0
     """Those that were neither sent again nor marked as done."""
+
+    popped: tuple[PoppedQueue, ...] = ()
+    """What it has out; only of brokers of Kerolox."""
+    fifo_topics: frozenset[str] = frozenset()
+    """FIFO topics (``message.type``) of which it has something out that was popped without
+    order."""
 
     @property
     def stalled(self) -> list[MessageQueue]:

@@ -26,15 +26,15 @@ _SEVERITIES: Mapping[Severity, str] = {
         not-registered address-of-another advertised-loopback vip-port-clash disk-full
         open-files-exhausted sends-not-accepted no-slave slave-not-following
         subscriptions-differ client-ids-clash
-        queue-stuck queue-without-owner queues-not-read messages-in-lost-queues setting-unknown
-        setting-wrong
+        queue-stuck ordered-queue-stuck queue-without-owner queues-not-read messages-in-lost-queues
+        setting-unknown setting-wrong
     """,
     Severity.WARNING: """
         tls-expires-soon ipv6-half address-families-differ routes-differ order-differs
         vip-port-closed versions-differ version-unsafe clock-off disk-cleaning disk-filling
         dispatch-behind sends-wait map-limit-low open-files-low broker-permission long-polling-off
         ha-heartbeats-rare settings-differ slave-behind group-offline group-paused dead-letters
-        popped-for-long retries-dropped
+        popped-for-long pops-behind fifo-not-in-order retries-dropped
         setting-without-effect setting-not-in-force setting-twice settings-contradict
         account-doubtful secret-readable check-failed
     """,

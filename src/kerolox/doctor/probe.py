@@ -33,6 +33,7 @@ from kerolox.errors import (
     RequestCodeNotSupportedError,
     RequestTimeoutError,
 )
+from kerolox.protocol.attributes import MESSAGE_TYPE, TopicMessageType
 from kerolox.protocol.names import RETRY_PREFIX
 from kerolox.protocol.namesrv import ORDER_TOPIC_CONFIG
 
@@ -44,6 +45,8 @@ TOPICS_MAX = 500
 GROUPS_MAX = 200
 """Groups that are examined."""
 BROKERS_MAX = 500
+POPPED_TOPICS_MAX = 50
+"""Topics of a group that pops whose types are asked for."""
 AGAIN_SECONDS = 1.5
 """After a broker has failed at a question it is asked once more."""
 PROBE_SECONDS_MAX = 60.0
@@ -310,7 +313,31 @@ async def _probe_group(
         second=None if isinstance(second, KeroloxError) else second,
         status=None if isinstance(status, KeroloxError) else status,
     )
-    return replace(facts, waits_ms=await _waits(admin, facts))
+    facts = replace(facts, waits_ms=await _waits(admin, facts))
+    if facts.second is None or not facts.second.in_flight:
+        return facts
+    return await _with_popped(admin, facts)
+
+
+async def _with_popped(admin: Admin, facts: GroupFacts) -> GroupFacts:
+    """With what members have out, and of which FIFO topics."""
+    popped = await _tried(admin.popped_messages(facts.group, max_messages=0))
+    if isinstance(popped, KeroloxError):
+        return facts  # of RocketMQ
+    topics = sorted(
+        {
+            each.queue.topic
+            for each in popped.queues
+            if not each.is_order and not each.queue.topic.startswith(RETRY_PREFIX)
+        }
+    )
+    found, _ = await answers_of(topics[:POPPED_TOPICS_MAX], admin.topic_attributes)
+    fifo = (
+        topic
+        for topic, by_broker in found.items()
+        if any(each.get(MESSAGE_TYPE) == TopicMessageType.FIFO for each in by_broker.values())
+    )
+    return replace(facts, popped=popped.queues, fifo_topics=frozenset(fifo))
 
 
 async def _waits(admin: Admin, facts: GroupFacts) -> dict[tuple[str, str, int], int]:

@@ -207,6 +207,8 @@ class RequestCode(IntEnum):
     END_HALF_MESSAGES = 31_037
     GET_BROKER_ROLE = 31_038
     CHANGE_BROKER_ROLE = 31_039
+    GET_POPPED_MESSAGES = 31_040
+    RELEASE_POPPED_MESSAGES = 31_041
 
 
 class ResponseCode(IntEnum):

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from kerolox.broker.broker import Broker
+from kerolox.broker.pop.leases import QueueKey
 from kerolox.broker.requests import ROUTER
 from kerolox.protocol.bodies import SubscriptionGroupConfig, encode_body
 from kerolox.protocol.codes import RequestCode
@@ -52,7 +53,7 @@ NOT_OF_OPERATORS = frozenset(
         *(RequestCode.QUERY_ASSIGNMENT, RequestCode.GET_ALL_MESSAGE_REQUEST_MODE),
         *(RequestCode.PEEK_MESSAGE, RequestCode.NOTIFICATION, RequestCode.POLLING_INFO),
         *(RequestCode.GET_BROKER_CLUSTER_ACL_INFO, RequestCode.GET_BROKER_CLUSTER_ACL_CONFIG),
-        RequestCode.GET_BROKER_ROLE,
+        *(RequestCode.GET_BROKER_ROLE, RequestCode.GET_POPPED_MESSAGES),
     )
 )
 OF_ACCOUNT_FILES = frozenset(
@@ -99,6 +100,9 @@ async def prepare(broker: Broker, peer: Peer) -> None:
     for group in ("G", "H"):
         broker.parts.tables.groups.put(SubscriptionGroupConfig(group_name=group))
     broker.parts.tables.offsets.commit("G", "T", 0, 1, "test")
+    pops = broker.parts.tables.pops
+    key = QueueKey("poppers", "T", 0)
+    pops.state.queues.deliver(key, 0, [0], 1, invisible_ms=60_000, now=pops.now())
     # Files of a topic that is in no table.
     await peer.create_topic("gone", queues=1)
     await peer.send("gone")
@@ -112,6 +116,11 @@ CHANGES: dict[int, tuple[dict[str, object], bytes, dict[str, object]]] = {
         {},
         b'{"action":"pause","token":"t","milliseconds":1000}',
         {"role": "pause", "old": {"paused": False}, "new": {"paused": True}},
+    ),
+    RequestCode.RELEASE_POPPED_MESSAGES: (
+        {},
+        b'{"group":"poppers"}',
+        {"popped": "poppers", "old": {"out": 1}, "new": {"released": 1}},
     ),
     RequestCode.UPDATE_AND_CREATE_TOPIC: (
         {

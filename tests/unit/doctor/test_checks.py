@@ -15,6 +15,7 @@ from kerolox.admin import (
     GroupProgress,
     GroupState,
     PoolQueue,
+    PoppedQueue,
     QueueProgress,
     Rates,
 )
@@ -255,3 +256,60 @@ def test_a_group_that_pops_is_not_offline() -> None:
 
 def test_messages_that_are_out_for_long_are_told() -> None:
     assert popped(3, 3_600_000) == ["popped-for-long"]
+
+
+def popped_queue(**given: object) -> list[Finding]:
+    """What is said of a group that has three messages out, of ten, and does not move."""
+    queue = MessageQueue("T", "b", 0)
+    stands = QueueProgress(queue, 10, 0, 0, in_flight=3, in_flight_ms=0)
+    progress = GroupProgress("g", (stands,), 0.0)
+    out = PoppedQueue(queue, messages=3, **{"oldest_ms": 0, "oldest_owner": "c", **given})  # type: ignore[arg-type]
+    seen = GroupFacts(
+        group="g",
+        first=progress,
+        second=progress,
+        status=None,
+        waits_ms={("T", "b", 0): 120_000},
+        popped=(out,),
+        fifo_topics=frozenset({"T"}),
+    )
+    return [each for each in group_findings(seen, 60_000, {}) if each.code != "fifo-not-in-order"]
+
+
+def test_an_ordered_queue_that_stands_still_is_told_with_who_holds_it_up() -> None:
+    assert popped_queue(is_order=True, oldest_ms=59_000) == []
+    assert popped_queue(oldest_ms=60_000) == []
+    [found] = popped_queue(is_order=True, oldest_ms=60_000)
+    assert found.code == "ordered-queue-stuck"
+    assert "c has 3 messages for 1 min, and all behind them wait" in found.what
+    assert "kerolox group release g --topic T --queue b/0" in found.advice
+    [found] = popped_queue(is_order=True, tries=3)
+    assert "delivered 4 times" in found.what
+
+
+def test_messages_that_do_not_come_again_are_told() -> None:
+    assert popped_queue(overdue_ms=59_000) == []
+    [found] = popped_queue(overdue_ms=60_000)
+    assert (found.code, "one 1 min overdue" in found.what) == ("pops-behind", True)
+    [found] = popped_queue(tries=2)
+    assert (found.code, "whose copy failed 2 times" in found.what) == ("pops-behind", True)
+
+
+@pytest.mark.parametrize(
+    ("topics", "is_order", "codes_of"),
+    [({"T"}, False, ["fifo-not-in-order"]), ({"T"}, True, []), (set(), False, [])],
+)
+def test_a_fifo_topic_that_is_popped_without_order_is_told(
+    topics: set[str], is_order: bool, codes_of: list[str]
+) -> None:
+    out = PoppedQueue(MessageQueue("T", "b", 0), 1, 0, "c", is_order)
+    progress = GroupProgress("g", (QueueProgress(out.queue, 1, 0, 0, in_flight=1),), 0.0)
+    seen = GroupFacts(
+        group="g",
+        first=progress,
+        second=progress,
+        status=None,
+        popped=(out,),
+        fifo_topics=frozenset(topics),
+    )
+    assert [each.code for each in group_findings(seen, 60_000, {})] == codes_of

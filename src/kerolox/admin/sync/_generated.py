@@ -23,6 +23,7 @@ from kerolox.admin.consumers.members import (
     RunningInfo,
 )
 from kerolox.admin.consumers.offsets import OffsetReset
+from kerolox.admin.consumers.popped import PoppedMessages
 from kerolox.admin.consumers.progress import (
     BROKER_STATS_SECONDS,
     BrokerProgress,
@@ -61,6 +62,7 @@ from kerolox.message import ALL_TAGS, Message, MessageExt, MessageQueue
 from kerolox.protocol.bodies import SubscriptionGroupConfig, TopicConfig
 from kerolox.protocol.codes import Perm
 from kerolox.protocol.extensions.half_messages import EndedHalves
+from kerolox.protocol.extensions.popped import LISTED_MAX
 from kerolox.protocol.names import TOOLS_GROUP, TRACE_TOPIC
 
 
@@ -260,6 +262,26 @@ class AdminRequests:
     ) -> dict[str, dict[MessageQueue, int]]:
         """The offsets that members hold in memory, by client id and queue (``getConsumerStatus``,
         code 223, which a broker passes on to them)."""
+
+    def popped_messages(
+        self,
+        group: str,
+        *,
+        topic: str = "",
+        queue: MessageQueue | None = None,
+        offset: int | None = None,
+        owner: str = "",
+        held_ms: int = 0,
+        max_messages: int = LISTED_MAX,
+    ) -> PoppedMessages:
+        """What a group has out, who has it, and for how long (code 31040). Each argument that is
+        given narrows it. Of messages that were popped in order all of their queue are meant where
+        one is."""
+
+    def release_popped(self, plan: PoppedMessages) -> PoppedMessages:
+        """Let messages come again at once, whoever has them (code 31041): those that an answer of
+        :meth:`popped_messages` counts, and that are still out. Acknowledgements of who had them
+        have no effect from then on."""
 
     def group_progress(
         self, group: str, *, topic: str = "", clients: bool = False

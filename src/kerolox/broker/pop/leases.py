@@ -13,7 +13,16 @@ from dataclasses import dataclass
 from enum import Enum, auto
 from typing import NamedTuple
 
-__all__ = ["AckOutcome", "Changed", "InFlight", "Instant", "Lease", "PopQueue", "QueueKey"]
+__all__ = [
+    "AckOutcome",
+    "Changed",
+    "Held",
+    "InFlight",
+    "Instant",
+    "Lease",
+    "PopQueue",
+    "QueueKey",
+]
 
 
 class Instant(NamedTuple):
@@ -53,6 +62,21 @@ class Changed:
 
     pop_time: int
     invisible_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """One message that is out, as operators see it."""
+
+    offset: int
+    owner: str
+    pop_time: int
+    """Of the delivery."""
+    left_ms: int
+    """Until it is visible again; negative: so long it is overdue."""
+    is_order: bool = False
+    tries: int = 0
+    """Copies of it that failed; of an ordered one, how often it was delivered before."""
 
 
 class InFlight(NamedTuple):

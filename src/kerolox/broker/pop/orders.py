@@ -14,7 +14,7 @@ from typing import Annotated
 
 import msgspec
 
-from kerolox.broker.pop.leases import AckOutcome, Changed, InFlight, Instant, QueueKey
+from kerolox.broker.pop.leases import AckOutcome, Changed, Held, InFlight, Instant, QueueKey
 from kerolox.protocol.names import NAME_BYTES_MAX, Int32, Int64
 from kerolox.protocol.pop import INVISIBLE_MS_MAX, POP_MESSAGES_MAX
 
@@ -97,6 +97,8 @@ class _Block:
     changed: dict[int, tuple[int, int]] = field(default_factory=dict)
     """By offset: when it is visible again, by the wall clock and by the steady one."""
     touched_ms: int = 0
+    owner: str = ""
+    """Of this run alone: the file has none."""
 
     def is_done(self, place: int) -> bool:
         return bool(self.done >> place & 1)
@@ -158,7 +160,7 @@ class OrderTable:
         left = block.open_offsets() if block is not None else []
         if block is None or not left:
             return None
-        return InFlight(len(left), block.pop_time, block.offsets[-1] + 1, "")
+        return InFlight(len(left), block.pop_time, block.offsets[-1] + 1, block.owner)
 
     def capacity(self, key: QueueKey) -> int:
         """How many messages a pop may get: those that are not done, and more as long as the block
@@ -186,6 +188,7 @@ class OrderTable:
         attempt_id: str | None,
         invisible_ms: int,
         now: Instant,
+        owner: str = "",
     ) -> Delivery:
         """Messages of a queue that is not blocked go out in order; they are a new block.
         ValueError: the offsets are none that may go out now; nothing is changed.
@@ -221,6 +224,7 @@ class OrderTable:
             later=later,
             times=times,
             touched_ms=now.wall_ms,
+            owner=owner,
         )
         self.is_touched = True
         least = min(times.values()) if len(times) == len(offsets) else 0
@@ -263,6 +267,36 @@ class OrderTable:
         return Changed(pop_time, max(0, visible_wall - pop_time))
 
     # -- what operators do ----------------------------------------------------------------------
+    def held(self, key: QueueKey, now: Instant) -> list[Held]:
+        """The messages of a block that are not done, while it blocks its queue."""
+        block = self._blocks.get(key)
+        if block is None or not self.is_blocked(key, None, now):
+            return []
+        return [
+            Held(
+                each,
+                block.owner,
+                block.pop_time,
+                block.end_of(each) - now.steady_ms,
+                is_order=True,
+                tries=block.times.get(each, 0),
+            )
+            for each in block.open_offsets()
+        ]
+
+    def release(self, key: QueueKey, now: Instant) -> int:
+        """All of a block that is not done is visible again, and its receipts are stale; how many
+        messages. What is done stays done."""
+        block = self._blocks.get(key)
+        left = block.open_offsets() if block is not None else []
+        if block is None or not left:
+            return 0
+        block.changed |= dict.fromkeys(left, (now.wall_ms, now.steady_ms))
+        block.pop_time = max(block.pop_time + 1, now.wall_ms)
+        block.attempt_id = None
+        self.is_touched = True
+        return len(left)
+
     def clear(self, key: QueueKey) -> None:
         """The offset of a group is reset: nothing is blocked, and receipts of before are stale."""
         block = self._blocks.pop(key, None)

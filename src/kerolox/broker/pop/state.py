@@ -8,10 +8,10 @@ later: what is out of one kind blocks the other.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 
-from kerolox.broker.pop.leases import AckOutcome, Changed, InFlight, Instant, QueueKey
+from kerolox.broker.pop.leases import AckOutcome, Changed, Held, InFlight, Instant, QueueKey
 from kerolox.broker.pop.orders import Delivery, OrderTable
 from kerolox.broker.pop.table import PopLimits, PopTable
 
@@ -112,6 +112,7 @@ class PopState:
                 attempt_id=attempt_id,
                 invisible_ms=invisible_ms,
                 now=now,
+                owner=owner,
             )
             self._commits[key] = offsets[0]
             return found
@@ -181,6 +182,20 @@ class PopState:
             return self.orders.in_flight(key)
         _, lowest = next(queue.offsets())
         return InFlight(queue.count, lowest.first_pop_time, queue.next_offset, lowest.owner)
+
+    def held(self, key: QueueKey, now: Instant) -> Iterator[Held]:
+        """The messages of a queue that are out, in order or not, lowest first; not those that come
+        again already. The queue must not change meanwhile."""
+        yield from self.queues.held(key, now, self.queues.limits.in_all)
+        yield from self.orders.held(key, now)
+
+    def release(self, key: QueueKey, offsets: Collection[int], now: Instant) -> int:
+        """An operator lets messages come again at once, and receipts of before count no more; how
+        many. Of an ordered pop one that is named releases all."""
+        count = sum(self.queues.release(key, offset, now) for offset in offsets)
+        if any(each.offset in offsets for each in self.orders.held(key, now)):
+            count += self.orders.release(key, now)
+        return count
 
     def held_queues(self) -> Iterator[QueueKey]:
         """The queues of which something is out."""

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from kerolox.broker.pop.leases import (
     AckOutcome,
     Changed,
+    Held,
     Instant,
     Lease,
     PopQueue,
@@ -63,18 +64,6 @@ class PopLimits:
     """Of a group and a queue (``popInflightMessageThreshold``)."""
     of_group: int = 200_000
     in_all: int = 500_000
-
-
-@dataclass(frozen=True, slots=True)
-class Held:
-    """One message that is out, as operators see it."""
-
-    offset: int
-    owner: str
-    pop_time: int
-    """Of the delivery."""
-    left_ms: int
-    """Until it is visible again; negative: so long it is overdue."""
 
 
 class Revival:
@@ -142,14 +131,17 @@ class PopTable:
         return queue is not None and queue.count > 0
 
     def held(self, key: QueueKey, now: Instant, count: int) -> list[Held]:
-        """The messages of a queue that are out, lowest first, at most ``count``."""
+        """The messages of a queue that are out and can be released, lowest first, at most
+        ``count``."""
         queue = self._queues.get(key)
         found: list[Held] = []
         for offset, lease in queue.offsets() if queue is not None else ():
             if len(found) >= count:
                 break
+            if lease.is_reviving:
+                continue
             left = lease.visible_at - now.steady_ms
-            found.append(Held(offset, lease.owner, lease.first_pop_time, left))
+            found.append(Held(offset, lease.owner, lease.first_pop_time, left, tries=lease.tries))
         return found
 
     # -- pops -----------------------------------------------------------------------------------

@@ -14,6 +14,7 @@ from kerolox.broker.requests import (
     monitor,
     pop,
     pop_acks,
+    popped,
     pull,
     query,
     reply,
@@ -28,6 +29,6 @@ ROUTER: Router[Context] = Router()
 
 for _module in (
     *(send, reply, transaction, timer, pull, pop, pop_acks, query, client),
-    *(admin, accounts, monitor, roles),
+    *(admin, accounts, monitor, roles, popped),
 ):
     ROUTER.include(_module.router)

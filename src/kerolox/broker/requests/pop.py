@@ -84,7 +84,7 @@ async def pop_message(broker: Context, header: PopMessageHeader, request: Reques
         init_mode=header.init_mode,
         is_order=header.order,
         attempt_id=header.attempt_id,
-        owner=request.connection.remote_address,
+        owner=broker.tables.clients.named(header.consumer_group, request.connection),
     )
     return _Pop(broker, header, request, _filtered(wish, header)).answer()
 

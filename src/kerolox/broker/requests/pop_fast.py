@@ -138,7 +138,8 @@ class FastPops:
                 return None
             if command.code == RequestCode.POP_MESSAGE:
                 fields = _decode_fields(command.extFields)
-                return self._pop(command.opaque, fields, connection.remote_address)
+                owner = broker.tables.clients.named(fields.consumer_group, connection)
+                return self._pop(command.opaque, fields, owner)
             if command.code == RequestCode.ACK_MESSAGE:
                 return self._ack(command.opaque, _decode_fields(command.extFields))
         except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):

@@ -347,6 +347,12 @@ class ClientTable:
         found = self._groups.get(group)
         return None if found is None else found.subscriptions.get(topic)
 
+    def named(self, group: str, connection: ServerConnection) -> str:
+        """Who asks, as operators see it: a member by its client id, anybody else by the address."""
+        found = self._groups.get(group)
+        member = None if found is None else found.members.get(connection)
+        return connection.remote_address if member is None else member.client_id
+
     def groups_of(self, topic: str) -> list[str]:
         """The groups online that subscribe to a topic."""
         return [g.name for g in self._groups.values() if topic in g.subscriptions]

@@ -1,4 +1,5 @@
-"""``kerolox group``: list, describe, members, reset, create, update, pause, clone, delete."""
+"""``kerolox group``: list, describe, members, reset, release, create, update, pause, clone,
+delete."""
 
 from __future__ import annotations
 
@@ -14,6 +15,13 @@ from kerolox.cli.cluster_options import (
     name_server_option,
     place_options,
     topic_option,
+)
+from kerolox.cli.commands.group_popped import (
+    OUT_COLUMNS,
+    held,
+    out_row,
+    print_owners,
+    release_command,
 )
 from kerolox.cli.confirming import (
     Consent,
@@ -48,6 +56,7 @@ if TYPE_CHECKING:
         GroupProgress,
         GroupState,
         OffsetMove,
+        PoppedMessages,
         QueueTimeSpan,
         SubscriptionGroupConfig,
     )
@@ -133,8 +142,13 @@ def list_command(everything: bool, cluster: str, output: str, name_server: str) 
 @output_option
 @name_server_option
 def describe_command(name: str, topic: str, output: str, name_server: str) -> None:
-    """Print the lag of a group in each queue, in messages and in time, and who owns the queue."""
-    rows, progress, state = on_cluster(name_server, lambda admin: _described(admin, name, topic))
+    """Print the lag of a group in each queue, in messages and in time, and who owns the queue.
+
+    Where members pop messages, also how many they hold, for how long, and who.
+    """
+    rows, progress, state, out = on_cluster(
+        name_server, lambda admin: _described(admin, name, topic)
+    )
     columns = (
         Column("topic", "TOPIC"),
         Column("queue", "QUEUE"),
@@ -144,6 +158,7 @@ def describe_command(name: str, topic: str, output: str, name_server: str) -> No
         duration_column("waitingMs", "WAITING"),
         time_column("lastConsumedTimestamp", "CONSUMED UP TO"),
         Column("clientId", "OWNER"),
+        *(OUT_COLUMNS if progress.in_flight else ()),
     )
     show_rows(rows, columns, output)
     if is_text(output):
@@ -156,6 +171,8 @@ def describe_command(name: str, topic: str, output: str, name_server: str) -> No
                 f"{counted(progress.in_flight, 'message')} out, popped and not acknowledged, for "
                 f"{duration_text(progress.in_flight_ms)} at most"
             )
+        if out is not None:
+            print_owners(out)
         _print_paused(state)
 
 
@@ -184,7 +201,7 @@ def _print_paused(state: GroupState) -> None:
 
 async def _described(
     admin: Admin, name: str, topic: str
-) -> tuple[list[dict[str, object]], GroupProgress, GroupState]:
+) -> tuple[list[dict[str, object]], GroupProgress, GroupState, PoppedMessages | None]:
     from kerolox.errors import KeroloxError
 
     progress, state = await _with_state(
@@ -196,6 +213,8 @@ async def _described(
             spans |= {span.queue: span for span in await admin.consume_time_spans(name, each)}
         except KeroloxError:
             continue  # a slave, or a topic that is gone: its times are not known
+    out = await held(admin, name, topic) if progress.in_flight else None
+    popped = {} if out is None else {each.queue: each for each in out.queues}
     rows: list[dict[str, object]] = []
     for queue in progress.queues:
         span = spans.get(queue.queue)
@@ -211,10 +230,11 @@ async def _described(
                 "waitingMs": span.delay_ms if span is not None and queue.lag > 0 else 0,
                 "lastConsumedTimestamp": queue.last_consumed_ms,
                 "clientId": queue.client_id,
+                **out_row(popped.get(queue.queue), queue.in_flight, queue.in_flight_ms),
                 "paused": queue.queue.broker_name in state.paused,
             }
         )
-    return rows, progress, state
+    return rows, progress, state, out
 
 
 @group.command("members")
@@ -412,6 +432,9 @@ def _settings_options(command: Callable[..., object]) -> Callable[..., object]:
     ):
         command = option(command)
     return command
+
+
+group.add_command(release_command)
 
 
 @group.command("create")

@@ -10,6 +10,7 @@ from kerolox.admin import (
     ConsumerStatus,
     GroupChange,
     GroupProgress,
+    PoppedMessages,
     QueueProgress,
     QueueTimeSpan,
     SubscriptionGroupConfig,
@@ -19,6 +20,7 @@ from kerolox.console.cache import KEPT_SECONDS
 from kerolox.console.history.sampler import lag_series
 from kerolox.console.listing import Value, order_of
 from kerolox.console.pages.overview import HOURS, hours_of
+from kerolox.console.pages.popped import held
 from kerolox.console.pages.resets import ALL_TOPICS
 from kerolox.console.rendering import slice_of
 from kerolox.console.visit import ActionResult, Visit
@@ -101,7 +103,7 @@ async def described(visit: Visit) -> Response:
     """One group: how far it is in each queue, who its members are, what they want."""
     name = visit.needed("name")
     await visit.console.cluster.check_group(name)
-    (queues, spans, late), (status, away), settings, letters = await visit.shared(
+    (queues, spans, late), (status, away), settings, letters, popped = await visit.shared(
         ("group", name), lambda: _examined(visit, name)
     )
     faults = [each for each in (late, away) if each]
@@ -120,6 +122,8 @@ async def described(visit: Visit) -> Response:
         ),
         queues=slice_of(chosen, visit.number("page", 1, 1)),
         spans=spans,
+        popped=popped,
+        in_flight=sum(each.in_flight for each in queues),
         lag=sum(max(each.lag, 0) for each in chosen),
         waits_ms=max(
             (spans[e.queue].delay_ms for e in chosen if e.lag > 0 and e.queue in spans), default=0
@@ -146,8 +150,10 @@ async def _examined(
     tuple[ConsumerStatus | None, str],
     dict[str, SubscriptionGroupConfig | None],
     int | None,
+    PoppedMessages | None,
 ]:
-    """How far a group is, its members, its settings by broker, and how many dead letters wait."""
+    """How far a group is, its members, its settings by broker, how many dead letters wait, and what
+    it has out."""
     # Together: a broker that does not answer is waited for once.
     progress, status, (settings, _), letters = await asyncio.gather(
         _progress(visit, name),
@@ -157,7 +163,8 @@ async def _examined(
         ),
         _dead_letters(visit, name),
     )
-    return progress, status, settings, letters
+    popped = await held(visit, name) if any(each.in_flight for each in progress[0]) else None
+    return progress, status, settings, letters, popped
 
 
 async def _dead_letters(visit: Visit, name: str) -> int | None:

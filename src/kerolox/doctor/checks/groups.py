@@ -16,6 +16,10 @@ BROADCASTING = "BROADCASTING"
 NAMED_MAX = 3
 POPPED_MS_MAX = 3_600_000
 """A message that is out for longer holds up its group's offset."""
+OVERDUE_MS_MAX = 60_000
+"""A message that is to come again is not that late where all is well."""
+TRIES_MAX = 3
+"""An ordered message that was delivered so often before, and never acknowledged, fails."""
 
 
 def check_groups(snapshot: ClusterSnapshot) -> Iterator[Finding]:
@@ -46,6 +50,9 @@ def group_findings(facts: GroupFacts, stuck_after_ms: int, reading: Reading) -> 
     if facts.second is None:
         return
     yield from _popped(where, facts.second)
+    yield from _ordered(where, facts, stuck_after_ms)
+    yield from _coming_again(where, facts)
+    yield from _fifo(where, facts)
     if status is None:
         if facts.second.in_flight:
             # Members that pop send no heartbeats.
@@ -79,6 +86,72 @@ def _popped(where: str, progress: GroupProgress) -> Iterator[Finding]:
         "look why its members do not acknowledge them (ack), or give them back (nack); shorter"
         " invisible times let them come again sooner",
     )
+
+
+def _ordered(where: str, facts: GroupFacts, stuck_after_ms: int) -> Iterator[Finding]:
+    """Queues that are popped in order and stand still: whoever has the messages holds up all behind
+    them."""
+    stalled = set(facts.stalled)
+    for each in facts.popped:
+        queue = each.queue
+        waits_ms = facts.waits_ms.get((queue.topic, queue.broker_name, queue.queue_id), 0)
+        is_held = each.oldest_ms >= stuck_after_ms or each.tries >= TRIES_MAX
+        if not each.is_order or not is_held or queue not in stalled or waits_ms < stuck_after_ms:
+            continue
+        place = f"{queue.broker_name}/{queue.queue_id}"
+        again = f", delivered {each.tries + 1} times" if each.tries else ""
+        yield Finding(
+            "ordered-queue-stuck",
+            where,
+            f"{queue.topic} {place} is popped in order and stands still:"
+            f" {each.oldest_owner or 'a member that is not known'} has {each.messages} messages for"
+            f" {duration_text(each.oldest_ms)}{again}, and all behind them wait",
+            "look what that member does; if it hangs or is gone, let another one have them: kerolox"
+            f" group release {facts.group} --topic {queue.topic} --queue {place}",
+        )
+
+
+def _coming_again(where: str, facts: GroupFacts) -> Iterator[Finding]:
+    """Messages whose time is over, and that do not come again."""
+    late = [each for each in facts.popped if each.overdue_ms >= OVERDUE_MS_MAX]
+    failed = [each for each in facts.popped if each.tries and not each.is_order]
+    if not late and not failed:
+        return
+    worst = max(late or failed, key=lambda each: (each.overdue_ms, each.tries))
+    why = (
+        f"{duration_text(worst.overdue_ms)} overdue"
+        if late
+        else f"whose copy failed {worst.tries} times"
+    )
+    yield Finding(
+        "pops-behind",
+        where,
+        f"in {len({*late, *failed})} queues are messages that nobody acknowledged in time and that"
+        f" do not come again, in {worst.queue.topic} {worst.queue.broker_name}/"
+        f"{worst.queue.queue_id} one {why}",
+        "the broker's log says why it can't store their copies (kerolox_pop_copies_failed_total);"
+        " look at its disk, and whether it takes messages",
+    )
+
+
+def _fifo(where: str, facts: GroupFacts) -> Iterator[Finding]:
+    """FIFO topics whose messages members pop without order."""
+    found = sorted(
+        {
+            each.queue.topic
+            for each in facts.popped
+            if each.queue.topic in facts.fifo_topics and not each.is_order
+        }
+    )
+    if found:
+        yield Finding(
+            "fifo-not-in-order",
+            where,
+            f"its members pop {', '.join(found[:NAMED_MAX])} without order, and the messages of"
+            " that are to be consumed in order (message.type=FIFO)",
+            "have its members pop in order (is_ordered=True, of clients by gRPC a group with"
+            " consumeMessageOrderly), or let the topic be NORMAL",
+        )
 
 
 def _paused(where: str, facts: GroupFacts) -> Iterator[Finding]:

@@ -198,6 +198,7 @@ OF_LATER_CODES: Mapping[int, Rule] = {
     # It tells the secrets.
     RequestCode.GET_BROKER_CLUSTER_ACL_CONFIG: _ADMIN,
     RequestCode.CHANGE_BROKER_ROLE: _ADMIN,
+    RequestCode.RELEASE_POPPED_MESSAGES: _ADMIN,
     RequestCode.UPDATE_AND_CREATE_TOPIC_LIST: _ADMIN,
 }
 """Codes that 4.9.8 refuses with code 3, whatever ``aclStrict`` says."""
@@ -266,6 +267,7 @@ READING = frozenset(
         RequestCode.GET_TOPIC_CONFIG,
         RequestCode.GET_BROKER_HA_STATUS,
         RequestCode.GET_BROKER_ROLE,
+        RequestCode.GET_POPPED_MESSAGES,
         RequestCode.GET_ALL_MESSAGE_REQUEST_MODE,
     )
 )

@@ -11,6 +11,7 @@ import click
 
 from kerolox.cli.connecting import on_cluster
 from kerolox.cli.output import complain
+from kerolox.cli.values import DurationType
 from kerolox.clock import now_ms
 from kerolox.errors import KeroloxError
 from kerolox.text import duration_text, time_text
@@ -21,25 +22,6 @@ if TYPE_CHECKING:
     from kerolox.admin import Admin
     from kerolox.client.aio.settings import ProducerSettings
     from kerolox.message import Message
-
-
-class _Duration(click.ParamType[float]):
-    """``90s``, ``2h``; seconds."""
-
-    name = "duration"
-
-    def convert(
-        self, value: str | float, param: click.Parameter | None, ctx: click.Context | None
-    ) -> float:
-        """See :func:`duration_ms`."""
-        from kerolox.admin.positions import duration_ms
-
-        if isinstance(value, float):
-            return value
-        try:
-            return duration_ms(value) / 1000
-        except ValueError as error:
-            self.fail(str(error), param, ctx)
 
 
 class _Moment(click.ParamType[int]):
@@ -74,7 +56,7 @@ def later_options(command: Callable[..., object]) -> Callable[..., object]:
     )(command)
     return click.option(
         "--delay",
-        type=_Duration(),
+        type=DurationType(),
         metavar="DURATION",
         help="Deliver so much later, as 30s or 1h; rounded up to a delay level by RocketMQ 4.",
     )(command)
