@@ -12,6 +12,7 @@ from kerolox.doctor.checks.brokers import (
     check_load,
     check_machines,
     check_replication,
+    check_timers,
     check_versions,
 )
 from kerolox.doctor.checks.groups import check_groups
@@ -35,6 +36,7 @@ CHECKS: tuple[Check, ...] = (
     check_clocks,
     check_disks,
     check_load,
+    check_timers,
     check_replication,
     check_machines,
     check_broker_settings,

@@ -113,6 +113,16 @@ class MachineFacts:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class TimerFacts:
+    """The timer of a master."""
+
+    waiting: int
+    """Messages that wait for their moment."""
+    behind_ms: int
+    """How far delivery is behind the broker's clock; negative: ahead of it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class BrokerFacts:
     """What was seen of one broker."""
 
@@ -128,6 +138,8 @@ class BrokerFacts:
     """Of masters that say it: Kerolox and RocketMQ 5."""
     role: BrokerRole | None = None
     """Of slaves of Kerolox."""
+    timer: TimerFacts | None = None
+    """Of masters that have one: Kerolox and RocketMQ 5."""
     dropping: tuple[str, ...] = ()
     """Groups without retry queues, of a master."""
     vip_path: PathFacts | None = None

@@ -34,7 +34,7 @@ _SEVERITIES: Mapping[Severity, str] = {
         vip-port-closed versions-differ version-unsafe clock-off disk-cleaning disk-filling
         dispatch-behind sends-wait map-limit-low open-files-low broker-permission long-polling-off
         ha-heartbeats-rare settings-differ slave-behind group-offline group-paused dead-letters
-        popped-for-long pops-behind fifo-not-in-order retries-dropped
+        popped-for-long pops-behind fifo-not-in-order retries-dropped timer-behind timer-ahead
         setting-without-effect setting-not-in-force setting-twice settings-contradict
         account-doubtful secret-readable check-failed
     """,

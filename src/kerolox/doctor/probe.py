@@ -26,6 +26,7 @@ from kerolox.doctor.facts import (
 )
 from kerolox.doctor.machine import machine_facts
 from kerolox.doctor.paths import is_of_this_machine, speaks_tls, try_path, vip_address
+from kerolox.doctor.timers import timer_facts
 from kerolox.errors import (
     BrokerSystemError,
     ConnectionLostError,
@@ -259,6 +260,7 @@ async def _probe_broker(admin: Admin, node: Node, options: ProbeOptions) -> Brok
         if not isinstance(groups, KeroloxError):
             dropping = (name for name, each in groups.items() if each.retry_queue_nums <= 0)
             facts = replace(facts, dropping=tuple(dropping))
+        facts = await _with_timer(admin, facts)
     elif kind == "SLAVE":
         role = await _tried(admin.broker_role(node.address))
         if not isinstance(role, KeroloxError):
@@ -268,6 +270,16 @@ async def _probe_broker(admin: Admin, node: Node, options: ProbeOptions) -> Brok
     if is_of_this_machine(path.reached[0]):
         facts = replace(facts, machine=await asyncio.to_thread(machine_facts, port))
     return facts
+
+
+async def _with_timer(admin: Admin, facts: BrokerFacts) -> BrokerFacts:
+    if not facts.settings or facts.settings.get("timerWheelEnable") != "true":
+        return facts
+    asked = timer_facts(admin.access, facts.node.address, facts.clock_ahead_ms or 0)
+    timer = await _tried(asked)
+    if isinstance(timer, KeroloxError):
+        return replace(facts, faults=(*facts.faults, timer))
+    return replace(facts, timer=timer)
 
 
 async def _metrics(

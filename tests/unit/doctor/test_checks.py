@@ -28,6 +28,7 @@ from kerolox.doctor.facts import (
     MachineFacts,
     Node,
     PathFacts,
+    TimerFacts,
 )
 from kerolox.doctor.findings import CODES, Finding, Severity, worst_first
 from kerolox.doctor.machine import machine_facts
@@ -159,6 +160,30 @@ def test_a_clock_is_off_only_as_far_as_seconds_and_the_way_leave_no_doubt() -> N
     assert clock_ahead_ms(RUNTIME, said_ms + 9_000, said_ms + 9_500) == -8_000
     assert clock_ahead_ms(replace(RUNTIME, values={}), 0, 0) is None
     assert codes(broker(clock_ahead_ms=-5_001)) == ["clock-off"]
+
+
+@pytest.mark.parametrize(
+    ("waiting", "behind_ms", "found"),
+    [
+        (1, 9_000, []),
+        (1, -9_000, []),
+        (0, 99_000, []),
+        (3, 99_000, ["timer-behind"]),
+        (3, -3_600_000, ["timer-ahead"]),
+    ],
+)
+def test_a_timer_that_is_off_its_clock_is_told_while_messages_wait(
+    waiting: int, behind_ms: int, found: list[str]
+) -> None:
+    timer = TimerFacts(waiting=waiting, behind_ms=behind_ms)
+    assert codes(broker(timer=timer)) == found
+
+
+def test_a_timer_that_is_stopped_by_its_settings_is_told_so() -> None:
+    facts = broker(timer=TimerFacts(waiting=3, behind_ms=99_000))
+    [finding] = checked(snapshot_of(replace(facts, settings={"timerStopDequeue": "true"})))
+    assert "1 min 39 s behind its clock, with 3 messages for a moment" in finding.what
+    assert finding.advice == "timerStopDequeue is true: set it to false"
 
 
 @pytest.mark.parametrize(

@@ -2,15 +2,24 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
 from kerolox.admin import Access, Admin
+from kerolox.broker.broker import Broker
 from kerolox.doctor import ProbeOptions, diagnose, probe
+from kerolox.doctor.checks.brokers import TIMER_OFF_MS
+from kerolox.doctor.facts import TimerFacts
+from kerolox.doctor.timers import timer_facts
+from kerolox.message import encode_properties
 from kerolox.protocol.codes import RequestCode, ResponseCode
 from kerolox.protocol.fastjson import dumps
 from kerolox.remoting.client import RemotingClient
+from kerolox.testing import Clock
+from tests.support.clients.peer import peer_of, small_config
+from tests.support.eventually import until
 from tests.support.servers.fake_broker import FakeBroker
 
 if TYPE_CHECKING:
@@ -78,3 +87,34 @@ async def test_groups_without_retry_queues_are_found_at_their_master() -> None:
     dropped = [each for each in found if each.code == "retries-dropped"]
     assert [each.where for each in dropped] == ["group none"], found
     assert dropped[0].advice.startswith("kerolox group update none --retry-queues 1")
+
+
+async def test_a_timer_says_how_far_it_is_behind_its_clock(tmp_path: Path) -> None:
+    clock = Clock()
+    config = small_config(tmp_path, timer_stop_dequeue=True)
+    async with (
+        Broker(config, clock_ms=clock) as broker,
+        peer_of(broker) as peer,
+        RemotingClient() as client,
+    ):
+        access = Access(client, ("127.0.0.1:1",))
+        assert await timer_facts(access, peer.address, 0) is None
+        await peer.create_topic("T")
+        later = encode_properties({"TIMER_DELAY_SEC": "60", "UNIQ_KEY": "k"})
+        assert (await peer.send("T", properties=later)).code == ResponseCode.SUCCESS
+
+        async def found() -> TimerFacts:
+            facts = await timer_facts(access, peer.address, clock.ahead_ms)
+            return facts or TimerFacts(waiting=0, behind_ms=0)
+
+        async def waits() -> bool:
+            return (await found()).waiting == 1
+
+        await until(waits, what="the wheel")
+        assert (await found()).behind_ms < TIMER_OFF_MS
+        clock.ahead_ms = 3_600_000
+        behind = await found()
+        assert behind.behind_ms == pytest.approx(3_600_000, abs=TIMER_OFF_MS)
+        ahead = await timer_facts(access, peer.address, -3_600_000)
+        assert ahead is not None
+        assert ahead.behind_ms == pytest.approx(-3_600_000, abs=TIMER_OFF_MS)

@@ -9,10 +9,13 @@ from collections.abc import Iterator, Mapping
 from kerolox.admin import BrokerRuntime
 from kerolox.doctor.facts import BrokerFacts, ClusterSnapshot
 from kerolox.doctor.findings import Finding
-from kerolox.text import duration_text
+from kerolox.text import counted, duration_text
 
 CLOCK_OFF_MS = 5_000
 """A clock may be off by so much."""
+
+TIMER_OFF_MS = 10_000
+"""A timer may be off its clock by so much: a step, a flush, and what a busy machine adds."""
 
 DISK_WARNING_RATIO, DISK_CLEAN_RATIO, DISK_USED_PERCENT = 0.90, 0.85, 75.0
 """Of RocketMQ (``DefaultMessageStore``), where the settings don't say others: takes no messages
@@ -87,6 +90,37 @@ def check_clocks(snapshot: ClusterSnapshot) -> Iterator[Finding]:
                 f"its clock is {duration_text(abs(ahead))} {way} that of this machine",
                 "have both synchronised (chrony, systemd-timesyncd): delays, retention and searches"
                 " by time go by the broker's",
+            )
+
+
+def check_timers(snapshot: ClusterSnapshot) -> Iterator[Finding]:
+    """Messages for a moment that come late, or wait for a clock that was set back."""
+    for each in snapshot.brokers:
+        if each.timer is None or not each.timer.waiting:
+            continue
+        where, behind_ms = each.node.address, each.timer.behind_ms
+        waiting = f"{counted(each.timer.waiting, 'message')} for a moment"
+        if behind_ms > TIMER_OFF_MS:
+            is_stopped = (each.settings or {}).get("timerStopDequeue") == "true"
+            yield Finding(
+                "timer-behind",
+                where,
+                f"its timer is {duration_text(behind_ms)} behind its clock, with {waiting}: those"
+                " that are due have not come",
+                "timerStopDequeue is true: set it to false"
+                if is_stopped
+                else "after a long stop, or a jump of its clock, it catches up; else examine its"
+                " disk, its load and its log",
+            )
+        elif behind_ms < -TIMER_OFF_MS:
+            yield Finding(
+                "timer-ahead",
+                where,
+                f"its timer is {duration_text(-behind_ms)} ahead of its clock, with {waiting}: the"
+                " clock was set back",
+                "have the clock synchronised (chrony, systemd-timesyncd); until it is where it was,"
+                " a broker of RocketMQ delivers what was sent before it was set back late, and what"
+                " is sent now at once",
             )
 
 
