@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from kerolox.admin import Admin
 from kerolox.client import (
+    Producer,
     PushConsumer,
     PushConsumerSettings,
     TransactionProducer,
@@ -60,6 +61,8 @@ async def fill(name_server: str) -> None:
         for number in range(4):
             await admin.send_message(Message("Shown", b'{"a": %d}' % number, tags="t", keys="k"))
         await admin.send_message(Message("Shown", b"later", delay_level=18))
+        async with Producer("later", name_server) as later:
+            await later.send(Message("Shown", b"timed", keys="k"), deliver_after=7_000)
         producer = TransactionProducer("gone", name_server, check=undecided)
         async with producer as made:
             await made.send_in_transaction(Message("Shown", b"half"), undecided)

@@ -6,10 +6,12 @@ import json
 import logging
 import re
 import uuid
+from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
 import pytest
 
+from kerolox.admin import TimedMessage
 from kerolox.client import (
     ConsumeStatus,
     Producer,
@@ -20,7 +22,9 @@ from kerolox.client import (
     TransactionState,
 )
 from kerolox.console.pages import dead_letters
+from kerolox.console.pages.delayed import slots_of
 from kerolox.message import ConsumeFromWhere, Message
+from kerolox.protocol.recall_handles import RecallHandle
 from kerolox.remoting import AUDIT_LOGGER as LOGGER
 from tests.console.site import Visitor
 from tests.support.eventually import until
@@ -207,6 +211,66 @@ async def test_delayed_messages_are_shown_until_they_are_due(site: Console, topi
     page = (await viewer.look("/delayed", broker=found[1], level=18)).text
     assert "much later" in page
     assert re.search(rf"1 h 5\d min</td><td>{topic}<", page)
+
+
+async def timed(console: Console, topic: str, seconds: int, count: int = 1) -> None:
+    """Messages for one moment, in the wheel."""
+    due = datetime.now(UTC).replace(microsecond=0) + timedelta(seconds=seconds)
+    async with Producer(f"TP{topic}", console.settings.name_server) as producer:
+        for number in range(count):
+            message = Message(topic, b"timed %d" % number, keys=f"k{number}")
+            await producer.send(message, deliver_at=due)
+
+    async def waits() -> bool:
+        found, _ = await console.cluster.ask_masters(console.admin.timed_messages)
+        return sum(each.waiting.get(topic, 0) for each in found.values()) >= count
+
+    await until(waits, what="the wheel")
+
+
+async def test_what_waits_for_a_moment_is_counted_by_slot_and_taken_back_by_a_click(
+    console: Console, topic: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, LOGGER)
+    viewer, operator = Visitor(console, "viewer"), Visitor(console, "operator")
+    await timed(console, topic, 7_500, 3)
+    page = (await viewer.look("/delayed")).text
+    assert re.search(rf'<a href="/topic\?name={topic}">{topic}</a> 3', page)
+    assert re.search(rf'<td class="n">2 h \d+ min</td><td class="n">3</td><td>{topic}</td>', page)
+    assert "/delayed/recall" not in page
+    own = rf'<td>{topic}</td><td class="long">.*?name="handle" value="([^"]+)"'
+    handles = re.findall(own, (await operator.look("/delayed")).text)
+    assert len(handles) == 3
+    assert (await viewer.post("/delayed/recall", handle=handles[0])).status_code == 403
+    told = await operator.act("/delayed/recall", handle=handles[0])
+    assert re.search(rf"Taken back: \w+ will not come to {topic}\.", told)
+    line = json.loads(caplog.records[-1].getMessage())
+    assert (line["action"], line["topic"], line["old"], line["new"]) == (
+        *("/delayed/recall", topic, "waiting", "taken back"),
+    )
+    assert line["msgId"]
+    left = re.findall(own, (await operator.look("/delayed")).text)
+    assert left == handles[1:]
+    for wrong, status in (("x", 400), (RecallHandle(topic, "no", 9, "k").encode(), 404)):
+        assert (await operator.post("/delayed/recall", handle=wrong)).status_code == status
+    wrong = RecallHandle(topic, line["brokerName"], 9, "k").encode()
+    refused = await operator.post("/delayed/recall", handle=wrong)
+    assert "its moment is over" in refused.text
+    assert json.loads(caplog.records[-1].getMessage())["msgId"] == "k"
+
+
+def test_a_slot_is_a_second_and_names_the_topics_with_the_most_messages() -> None:
+    message = Message("rmq_sys_wheel_timer", b"")
+    due = {9_000: "a", 9_001: "b", 10_000: "b", 10_001: "b"}
+    found = slots_of(
+        TimedMessage(message, topic, due_ms, "")  # type: ignore[arg-type]
+        for due_ms, topic in due.items()
+    )
+    assert [(each.until_ms, each.count, each.topics) for each in found] == [
+        (9_000, 1, (("a", 1),)),
+        (10_000, 2, (("b", 2),)),
+        (11_000, 1, (("b", 1),)),
+    ]
 
 
 async def test_a_transaction_is_open_until_its_producer_ends_it(

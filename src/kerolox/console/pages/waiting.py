@@ -1,5 +1,5 @@
-"""What brokers keep back: delayed messages until their time, halves of open transactions, which are
-ended here where their producer does not."""
+"""What brokers keep back until it is decided: halves of open transactions, which are ended here
+where their producer does not end them."""
 
 from __future__ import annotations
 
@@ -12,28 +12,7 @@ from kerolox.console.visit import ActionResult, Visit
 from kerolox.errors import ClientError, NotFoundError
 from kerolox.message import PropertyKey
 
-__all__ = ["commit", "delayed", "roll_back", "transaction", "transactions"]
-
-SHOWN_MAX = 50
-
-
-async def delayed(visit: Visit) -> Response:
-    """Levels with how many wait; of one level the next messages."""
-    found, failed = await visit.console.cluster.ask_masters(visit.admin.delay_levels)
-    levels = [level for each in found.values() for level in each]
-    broker, number = visit.asked("broker"), visit.number("level", 0)
-    chosen = next((e for e in levels if (e.broker, e.number) == (broker, number)), None)
-    messages = (
-        [] if chosen is None else await visit.admin.delayed_messages(chosen, max_messages=SHOWN_MAX)
-    )
-    return visit.page(
-        "delayed.html",
-        levels=[level for level in levels if level.waiting],
-        failed=failed,
-        chosen=chosen,
-        messages=messages,
-        now_ms=now_ms(),
-    )
+__all__ = ["commit", "roll_back", "transaction", "transactions"]
 
 
 async def transactions(visit: Visit) -> Response:
