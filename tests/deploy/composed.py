@@ -124,7 +124,8 @@ class Composed:
     def environment(self, name: str) -> dict[str, str]:
         """What the service's process has besides ours."""
         given = self.services[name].get("environment", {})
-        return {key: self._argument(name, "", text) for key, text in given.items()}
+        # A variable that the host does not have leaves nothing of its text.
+        return {key: self._argument(name, "", text or "") for key, text in given.items()}
 
     def name_servers(self) -> str:
         """As clients have them."""
