@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import shutil
+import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -25,6 +26,8 @@ from tests.support.eventually import SECONDS_MAX, until
 pytestmark = pytest.mark.asyncio
 
 HOUR_MS = 3_600_000
+SERVED_SECONDS_MAX = 0.1
+"""So long a send may take while very many messages are delivered."""
 
 
 @asynccontextmanager
@@ -128,6 +131,80 @@ async def test_a_moment_that_cannot_be_is_refused_with_rocketmq_s_text(
         assert words in (answer.remark or "")
         assert answer.ext_fields["TRACE_ON"] == "true"
         assert broker.parts.store.max_physical_offset == 0
+
+
+async def test_of_two_moments_that_disagree_the_delay_counts(tmp_path: Path, kernel: str) -> None:
+    clock = Clock()
+    async with running(tmp_path, kernel, clock) as (broker, peer):
+        over, far = clock() - HOUR_MS, clock() + HOUR_MS
+        await peer.send("T", b"a", properties=text(TIMER_DELAY_SEC=60, TIMER_DELIVER_MS=over))
+        await peer.send("T", b"b", properties=text(TIMER_DELAY_MS=-1, TIMER_DELIVER_MS=far))
+        assert await bodies(peer) == [b"b"]
+        await enqueued(broker, 1)
+        clock.ahead_ms += 62_000
+        assert [each.body for each in await comes(peer, 2)] == [b"b", b"a"]
+
+
+async def test_a_body_as_large_as_may_be_comes_whole_also_when_it_was_stored_again(
+    tmp_path: Path, kernel: str
+) -> None:
+    clock, size = Clock(), 4 << 20
+    settings: dict[str, Any] = {
+        "max_message_size": size,
+        "mapped_file_size_commit_log": 32 << 20,
+        "timer_roll_window_slot": 600,
+    }
+    async with running(tmp_path, kernel, clock, **settings) as (broker, peer):
+        body = bytes(range(256)) * (size // 256)
+        for number, seconds in enumerate((60, 3_600)):
+            given = text(TIMER_DELAY_SEC=seconds, UNIQ_KEY=number)
+            answer = await peer.send("T", body, properties=given)
+            assert answer.code == ResponseCode.SUCCESS, answer.remark
+        answer = await peer.send("T", body + b"x", properties=text(TIMER_DELAY_SEC=60))
+        assert answer.code == ResponseCode.MESSAGE_ILLEGAL
+        await enqueued(broker, 2)
+        for _ in range(9):
+            clock.ahead_ms += 601_000
+            await broker.parts.writing.timer.turn()
+        found = [*(await comes(peer)), *(await peer.messages("T", offset=1))]
+        assert [each.body == body for each in found] == [True, True]
+        assert int(found[1].properties["TIMER_ROLL_TIMES"]) >= 5
+
+
+async def test_very_many_of_one_second_all_come_and_others_are_served_meanwhile(
+    tmp_path: Path, kernel: str
+) -> None:
+    clock, packs, size = Clock(), 20, 500
+    settings: dict[str, Any] = {
+        "mapped_file_size_commit_log": 16 << 20,
+        "mapped_file_size_consume_queue": 400_000,
+        "max_index_num": 100_000,
+    }
+    async with running(tmp_path, kernel, clock, **settings) as (broker, peer):
+        given = text(TIMER_DELIVER_MS=clock() + HOUR_MS, WAIT="true")
+        for pack in range(packs):
+            items = [(0, b"%d" % n, b"UNIQ_KEY\x01%d-%d" % (pack, n)) for n in range(size)]
+            answer = await peer.send(
+                *("T", encode_batch(items)),
+                properties=given,
+                code=RequestCode.SEND_BATCH_MESSAGE,
+                m="true",
+            )
+            assert answer.code == ResponseCode.SUCCESS, answer.remark
+        await enqueued(broker, packs * size)
+        clock.ahead_ms += HOUR_MS + 2_000
+        bounds, waits = broker.parts.store.queue_bounds, []
+        while bounds("T", 0)[1] < packs * size:
+            began = time.thread_time()
+            answer = await peer.send("T", b"now", queue_id=1)
+            assert answer.code == ResponseCode.SUCCESS
+            # Of this thread's work, whatever else the machine does.
+            waits.append(time.thread_time() - began)
+        assert len(waits) >= 5
+        assert max(waits) < SERVED_SECONDS_MAX
+        await broker.parts.writing.timer.turn()
+        assert bounds("T", 0)[1] == packs * size
+        assert bounds("T", 1)[1] == len(waits)
 
 
 async def test_without_the_wheel_messages_for_a_moment_are_refused(

@@ -10,7 +10,7 @@ import pytest
 
 from kerolox.protocol.codes import RequestCode, ResponseCode
 from kerolox.protocol.command import RemotingCommand
-from kerolox.protocol.recall_handles import RecallHandle
+from kerolox.protocol.recall_handles import RecallError, RecallHandle, decode_handle
 from kerolox.store.timer.checkpoint import TimerCheckpoint, decode_checkpoint
 from kerolox.store.timer.metrics import decode_metrics
 from kerolox.testing import Clock
@@ -101,6 +101,37 @@ async def test_what_cannot_be_taken_back_is_told_apart(tmp_path: Path, kernel: s
         answer = await recall(peer, handle)
         assert answer.code == ResponseCode.SYSTEM_ERROR
         assert "execute error" in (answer.remark or "")
+
+
+async def test_no_handle_that_is_cut_or_forged_takes_a_message_back(
+    tmp_path: Path, kernel: str
+) -> None:
+    clock = Clock()
+    async with running(tmp_path, kernel, clock) as (broker, peer):
+        handle = await sent(peer, "a", UNIQ_KEY="a" * 20)
+        await enqueued(broker, 1)
+        forged = [handle[:length] for length in range(len(handle))]
+        forged += [f"{handle[:n]}{chr(ord(handle[n]) ^ 1)}{handle[n + 1 :]}" for n in range(64)]
+        # Blanks at its end, and bits of it that stand for nothing, are the same handle.
+        same = {decode_handle(handle)}
+        for each in forged:
+            if is_handle_of(each, same):
+                continue
+            answer = await recall(peer, each)
+            assert answer.code == ResponseCode.ILLEGAL_OPERATION, each
+            assert (answer.remark or "").startswith(("recall handle is invalid", "recall failed"))
+        assert (await recall(peer, "v" * 30_000)).code == ResponseCode.ILLEGAL_OPERATION
+        await broker.parts.writing.timer.turn()
+        clock.ahead_ms += HOUR_MS + 2_000
+        [message] = await comes(peer)
+        assert message.body == b"a"
+
+
+def is_handle_of(text: str, handles: set[RecallHandle]) -> bool:
+    try:
+        return decode_handle(text) in handles
+    except RecallError:
+        return False
 
 
 async def test_messages_without_a_key_or_a_moment_have_no_handle(
