@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING
 from kerolox.broker.broker import Broker
 from kerolox.message import encode_properties
 from kerolox.protocol.codes import RequestCode, ResponseCode
+from kerolox.protocol.recall_handles import decode_handle
 from kerolox.protocol.records import decode_records
 from kerolox.testing import Clock
 from tests.support.clients.peer import Peer, peer_at, peer_of, small_config
@@ -63,6 +64,8 @@ class Came:
     """How many came at each broker, in turn."""
     ready_ms: int = 0
     """When the second broker was there."""
+    answers: dict[str, dict[str, str]] = field(default_factory=dict)
+    """Broker, case: what it answers to bad input."""
 
     def note(self, broker: str, found: list[MessageExt]) -> None:
         """Take what has come so far over."""
@@ -160,6 +163,65 @@ async def read_all(peer: Peer) -> list[MessageExt]:
     return found
 
 
+def bad_sends(now_ms: int) -> dict[str, dict[str, object]]:
+    """Properties that a client should not send, by what is wrong."""
+    return {
+        "past": {"TIMER_DELIVER_MS": now_ms - 5_000},
+        "negative moment": {"TIMER_DELIVER_MS": -1},
+        "no delay": {"TIMER_DELAY_SEC": 0},
+        "negative delay": {"TIMER_DELAY_MS": -5},
+        "beyond the maximum": {"TIMER_DELAY_SEC": 259_201},
+        "far beyond": {"TIMER_DELIVER_MS": now_ms + 400 * 24 * HOUR_MS},
+        "largest long": {"TIMER_DELIVER_MS": (1 << 63) - 1},
+        "overflow": {"TIMER_DELAY_SEC": (1 << 63) - 1},
+        "no long": {"TIMER_DELAY_MS": 1 << 63},
+        "no number": {"TIMER_DELAY_SEC": "soon"},
+        "fraction": {"TIMER_DELAY_SEC": "1.5"},
+        "blank": {"TIMER_DELAY_SEC": " 1"},
+        "first past, second not": {"TIMER_DELAY_SEC": -1, "TIMER_DELIVER_MS": now_ms + HOUR_MS},
+        "first not, second past": {"TIMER_DELAY_SEC": 3_600, "TIMER_DELIVER_MS": 5},
+        "first no number": {"TIMER_DELAY_SEC": "x", "TIMER_DELIVER_MS": now_ms + HOUR_MS},
+        "level and no number": {"DELAY": 17, "TIMER_DELAY_SEC": "x"},
+        "own slot": {"TIMER_OUT_MS": now_ms + HOUR_MS, "TIMER_DELAY_SEC": 3_600},
+        "delete in the past": {"TIMER_DELIVER_MS": 5, "TIMER_DEL_UNIQKEY": "Answers+k"},
+        "delete of another topic": {"TIMER_DELAY_SEC": 3_600, "TIMER_DEL_UNIQKEY": "Other+k"},
+    }
+
+
+def bad_handles(handle: str) -> dict[str, str]:
+    """What is no handle of a message that waits, made of one that is, by what is wrong."""
+    own = decode_handle(handle)
+    wrong = {
+        "nothing": "",
+        "no handle": "?",
+        "another topic": own._replace(topic="Other").encode(),
+        "another broker": own._replace(broker_name="other").encode(),
+        "another moment": own._replace(time_ms=own.time_ms + 60_000).encode(),
+        "a moment that is over": own._replace(time_ms=5).encode(),
+        "a moment beyond the maximum": own._replace(time_ms=own.time_ms + 99 * HOUR_MS).encode(),
+        "another message": own._replace(unique_key="other").encode(),
+    }
+    cuts = {f"cut by {left}": handle[:-left] for left in (1, 2, 3, 4, 24, len(handle) - 4)}
+    return {**wrong, **cuts}
+
+
+async def answers_to_bad_input(peer: Peer) -> dict[str, str]:
+    """The code of each answer, and whether what was sent waits: only then it has a handle."""
+    topic, found = "Answers", {}
+    await peer.create_topic(topic, queues=1)
+    for case, properties in bad_sends(_now_ms()).items():
+        given = {"UNIQ_KEY": case, "WAIT": "true", **{k: str(v) for k, v in properties.items()}}
+        answer = await peer.send(topic, properties=encode_properties(given))
+        waits = " waits" if answer.ext_fields.get("recallHandle") else ""
+        found[case] = f"{answer.code}{waits}"
+    given = {"UNIQ_KEY": "kept", "WAIT": "true", "TIMER_DELAY_SEC": "3600"}
+    sent = await peer.send(topic, properties=encode_properties(given))
+    for case, handle in bad_handles(sent.ext_fields["recallHandle"]).items():
+        fields = {"producerGroup": "g", "topic": topic, "recallHandle": handle}
+        found[case] = str((await peer.ask(RequestCode.RECALL_MESSAGE, fields)).code)
+    return found
+
+
 async def comes(peer: Peer, count: int, what: str) -> list[MessageExt]:
     """Wait for so many messages."""
     found: list[MessageExt] = []
@@ -184,10 +246,12 @@ async def java_then_ours(data: Path, count: int) -> Came:
             handles = await send_at(peer, came, "later", spread(later, count - quarter))
             await send_at(peer, came, "soon", [begin + 11 * number for number in range(quarter)])
             came.note("java", await comes(peer, quarter, "of Java's"))
+            came.answers["java"] = await answers_to_bad_input(peer)
     clock = Clock()
     async with our_broker(data, clock) as (broker, peer):
         came.ready_ms = clock()
         await recall(peer, came, b"later 9", handles[9])
+        came.answers["ours"] = await answers_to_bad_input(peer)
         await deliver(broker, peer, clock, came, later)
     return came
 
