@@ -30,7 +30,7 @@ TEXT, _, VERSIONS_TEXT = (ROOT / "docs" / "clients.md").read_text().partition("#
 VERSIONS_TEXT, _, FURTHER_TEXT = VERSIONS_TEXT.partition("## Further software")
 FURTHER_TEXT, _, OWN_TEXT = FURTHER_TEXT.partition("## Kerolox's own clients")
 FURTHER = {
-    "rocketmq-tools": ("test_mqadmin_55.py", r'tools=build_java\("versions-([\d.]+)"\)'),
+    "rocketmq-tools": ("test_mqadmin_55.py", r'\nVERSIONS = \("([\d.]+)"'),
     "rocketmq-proxy": ("proxy/pom.xml", r"rocketmq-proxy</artifactId>\s*<version>([\d.]+)<"),
     "rocketmq-client-java": (
         "proxy/pom.xml",

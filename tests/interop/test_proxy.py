@@ -1,4 +1,5 @@
-"""A proxy of RocketMQ 5.5.0 in cluster mode before our servers, with ``KEROLOX_SOFTWARE=all``.
+"""A proxy of RocketMQ 5.5.0, and of 5.3.3, in cluster mode before our servers, with
+``KEROLOX_SOFTWARE=all``.
 
 Its clients are Java's of 4.9.7 and, by gRPC, ``rocketmq-client-java`` 5.2.0 of Maven and
 ``rocketmq-client-nodejs`` 1.0.8 of npm.
@@ -18,7 +19,13 @@ from kerolox.client.sync import Producer
 from kerolox.message import Message
 from kerolox.protocol.bodies import SubscriptionGroupConfig
 from tests.support.eventually import wait_until
-from tests.support.programs import build_java, build_node_proxy_client, build_proxy, java_of
+from tests.support.programs import (
+    build_java,
+    build_node_proxy_client,
+    build_proxy,
+    build_proxy_53,
+    java_of,
+)
 from tests.support.servers.up import Up, free_port
 
 if TYPE_CHECKING:
@@ -35,6 +42,7 @@ pytestmark = [
 STARTED = "rocketmq-proxy startup successfully"
 START_SECONDS_MAX, RUN_SECONDS_MAX = 180.0, 180
 MESSAGES = 8
+PROXIES = {"5.5.0": build_proxy, "5.3.3": build_proxy_53}
 
 
 class Proxied(NamedTuple):
@@ -46,8 +54,10 @@ class Proxied(NamedTuple):
     home: Path
 
 
-@pytest.fixture(scope="module")
-def proxied(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Proxied]:
+@pytest.fixture(scope="module", params=PROXIES)
+def proxied(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Proxied]:
     home = tmp_path_factory.mktemp("proxy")
     remoting, grpc = free_port(), free_port()
     with Up(home / "up") as up:
@@ -61,7 +71,7 @@ def proxied(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Proxied]:
         }
         (home / "proxy.json").write_text(json.dumps(settings))
         command = java_of(
-            build_proxy(),
+            PROXIES[request.param](),
             "org.apache.rocketmq.proxy.ProxyStartup",
             *("-pm", "CLUSTER", "-n", up.namesrv, "-pc", str(home / "proxy.json")),
             options=(f"-Duser.home={home}",),

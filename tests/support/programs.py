@@ -41,6 +41,7 @@ __all__ = [
     "build_node_proxy_client",
     "build_oidc_provider",
     "build_proxy",
+    "build_proxy_53",
     "build_python_clients",
     "build_python_grpc_client",
     "build_rust_client",
@@ -279,6 +280,11 @@ def build_broker_53() -> Path:
 def build_proxy() -> Path:
     """Folder with ``target/classes`` and ``target/lib`` of the proxy of 5.x and a client of it."""
     return _build("proxy", *MAVEN, MAVEN_OPTS=MAVEN_OPTIONS)
+
+
+def build_proxy_53() -> Path:
+    """Folder with ``target/lib`` of the proxy of 5.3.3."""
+    return _build("proxy53", *MAVEN, MAVEN_OPTS=MAVEN_OPTIONS)
 
 
 def build_frameworks(program: str) -> Path:

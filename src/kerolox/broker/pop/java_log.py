@@ -109,6 +109,11 @@ class JavaReviveLog:
         """Checkpoints that are kept."""
         return len(self._checkpoints)
 
+    @property
+    def first_pop_time(self) -> int | None:
+        """Of the oldest checkpoint that is kept; None: there is none."""
+        return min((point.pt for point in self._checkpoints.values()), default=None)
+
     def read(self, tag: str | None, body: bytes | memoryview) -> bool:
         """Take a record. False: it is none of the log. An acknowledgement of a checkpoint that is
         not known is of no use, and takes no memory."""

@@ -15,11 +15,10 @@ from typing import TYPE_CHECKING
 from kerolox.broker.base import Base
 from kerolox.broker.pop.java_log import REVIVE_GROUP, REVIVE_TOPIC_PREFIX
 from kerolox.broker.tables.tables import Tables
-from kerolox.errors import KeroloxError
 from kerolox.kernel.status import GetMessageStatus
-from kerolox.message import MessageExt, PropertyKey, java_hash
+from kerolox.message import PropertyKey, java_hash, property_value
 from kerolox.protocol.names import TIMER_TOPIC
-from kerolox.protocol.records import decode_record
+from kerolox.protocol.records import decode_record, parse_record, record_fault
 from kerolox.remoting.time_slices import TimeSlices
 
 if TYPE_CHECKING:
@@ -30,6 +29,12 @@ READ_COUNT = 256
 
 LOGGED_MAX = 8
 """Records that can't be read and are named in the log; the others are counted."""
+
+LOG_FROM = 1_000_000
+"""From so many records on the log says that they are read: a start waits for it."""
+
+CLOCK_MS = 60_000
+"""How far a clock may have been set back between a pop and its acknowledgement."""
 
 KV_FOLDER = "kvStore"
 """Where a Java broker with ``popConsumerKVServiceEnable`` keeps what is out, by RocksDB."""
@@ -87,15 +92,17 @@ class _Reading:
         tables = self._tables
         ends = {place: self._base.store.queue_bounds(*place)[1] for place in self._queues}
         done = {place: tables.offsets.query(REVIVE_GROUP, *place) for place in self._queues}
-        if all(done[place] >= end - 1 for place, end in ends.items()):
-            tables.pops.take_over(self._log, {place: end - 1 for place, end in ends.items() if end})
+        last = {place: end - 1 for place, end in ends.items()}
+        if done == last:
+            tables.pops.take_over(self._log, last)
             return
+        if (number := sum(last[place] - done[place] for place in last)) >= LOG_FROM:
+            _log.warning("%d records of a RocketMQ broker are read before pops begin", number)
         for tags in self._passes:
             for place, end in ends.items():
-                await self._read(place, done[place] + 1, end, tags)
-        taken = tables.pops.take_over(
-            self._log, {place: end - 1 for place, end in ends.items() if end}
-        )
+                begin = max(done[place] + 1, self._first(place, tags))
+                await self._read(place, begin, end, tags)
+        taken = tables.pops.take_over(self._log, last)
         unread = self._log.unread + self._damaged
         _log.warning(
             "taken over from a RocketMQ broker: %d messages that it has out are out here, %d "
@@ -103,6 +110,15 @@ class _Reading:
             "retention; %d records of its revive log can't be read",
             *(taken.out, taken.again, taken.gone, unread),
         )
+
+    def _first(self, place: tuple[str, int], tags: Sequence[str]) -> int:
+        """Where a pass may begin to read: acknowledgements came after the pops that they are of."""
+        if place[0] != TIMER_TOPIC or tags == self._passes[0]:
+            return 0
+        since = self._log.first_pop_time
+        if since is None:
+            return self._base.store.queue_bounds(*place)[1]
+        return max(0, self._base.store.offset_by_time(*place, max(0, since - CLOCK_MS)) - 1)
 
     async def _read(
         self, place: tuple[str, int], begin: int, end: int, tags: Sequence[str]
@@ -128,34 +144,33 @@ class _Reading:
         place: tuple[str, int],
         records: bytes,
         end: int,
-        is_wanted: Callable[[MessageExt], bool] | None,
+        is_wanted: Callable[[bytes], bool] | None,
     ) -> None:
         at = 0
         while at < len(records):
-            size = int.from_bytes(records[at : at + 4], "big")
-            try:
-                message, _ = decode_record(records[at : at + size], inflate=False)
-            except KeroloxError as error:
-                self._note(place, -1, str(error))
+            record = parse_record(records, at, len(records))
+            if record is None:
+                self._note(place, -1, record_fault(records, at))
                 return
-            at += size
-            if message.queue_offset >= end or (is_wanted and not is_wanted(message)):
+            begin, at = at, at + record.size
+            if record.queue_offset >= end or (is_wanted and not is_wanted(record.properties)):
                 continue
+            message, _ = decode_record(records, begin, inflate=False)
             if not self._log.read(message.properties.get(PropertyKey.TAGS), message.body):
                 self._note(place, message.queue_offset, "its body is no checkpoint, and no ack")
                 self._damaged -= 1
 
-    def _is_waiting(self, message: MessageExt) -> bool:
+    def _is_waiting(self, properties: bytes) -> bool:
         """Whether a record of the timer's topic is of the log: an acknowledgement, or a checkpoint
         that was not delivered to it."""
-        from kerolox.store.timer.puts import out_ms, real_place
-
-        real = real_place(message.properties)
-        if real is None or not real.topic.startswith(REVIVE_TOPIC_PREFIX):
+        topic = property_value(properties, PropertyKey.REAL_TOPIC) or b""
+        if not topic.startswith(REVIVE_TOPIC_PREFIX.encode()):
             return False
-        moment = out_ms(message.properties)
-        is_checkpoint = message.properties.get(PropertyKey.TAGS) in self._passes[0]
-        return not is_checkpoint or moment is None or moment >= self._delivered_ms
+        if property_value(properties, PropertyKey.TAGS) != self._passes[0][0].encode():
+            return True
+        moment = property_value(properties, PropertyKey.TIMER_OUT) or b""
+        is_number = moment.isdigit() and len(moment) < 20
+        return not is_number or int(moment) >= self._delivered_ms
 
     def _note(self, place: tuple[str, int], offset: int, why: str) -> None:
         self._damaged += 1

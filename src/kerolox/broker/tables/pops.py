@@ -112,6 +112,8 @@ class PopTables:
             self._waiting = done.snapshot, orders
         self._java_log = tuple(read)
         for (topic, queue_id), offset in read.items():
+            if offset == self._offsets.query(REVIVE_GROUP, topic, queue_id):
+                continue
             self._offsets.commit(REVIVE_GROUP, topic, queue_id, offset, JAVA, is_own=True)
         return done
 

@@ -130,7 +130,7 @@ def _coming_again(where: str, facts: GroupFacts) -> Iterator[Finding]:
         f" do not come again, in {worst.queue.topic} {worst.queue.broker_name}/"
         f"{worst.queue.queue_id} one {why}",
         "the broker's log says why it can't store their copies (kerolox_pop_copies_failed_total);"
-        " look at its disk, and whether it takes messages",
+        " check its disk, and whether it takes messages",
     )
 
 
