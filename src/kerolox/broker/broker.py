@@ -191,13 +191,16 @@ class Broker:
         kernel: str | None = None,
         pull_hooks: tuple[PullHook, ...] = (),
         clock_ms: Callable[[], int] | None = None,
+        may_lack_grpc: bool = False,
     ) -> None:
         """Nothing is opened before ``start``.
 
         ``kernel``: native or python; None: see :func:`kerolox.kernel.choice.kernel_name`.
         ``pull_hooks``: run before each answer to a pull; with any, no pull is fast. ``clock_ms``:
-        gives milliseconds since the epoch; tests turn one by hand.
+        gives milliseconds since the epoch; tests turn one by hand. ``may_lack_grpc``: it starts
+        also where the port for gRPC can't be opened; see ``why_no_grpc``.
         """
+        self._may_lack_grpc = may_lack_grpc
         self._settings = Observable(config)
         self._port = config.listen_port
         self._kernel_name = kernel
@@ -240,6 +243,11 @@ class Broker:
         """The addresses that it listens on for clients of RocketMQ 5 (after the start)."""
         return self._ports.grpc_addresses
 
+    @property
+    def why_no_grpc(self) -> str:
+        """Why the port for gRPC could not be opened, where it may lack; else empty."""
+        return self._ports.why_no_grpc
+
     async def start(self) -> None:
         """Start; when this returns, the broker answers and the name servers that are up know it.
 
@@ -273,7 +281,8 @@ class Broker:
                 # A slave's log has what its master writes.
                 await self.parts.writing.transactions.recover(self.recovery)
             self._cleanup.callback(self.parts.audit.close)
-            self._ports = Ports(self.parts, partial(kernel.Connection, store))
+            feeder = partial(kernel.Connection, store)
+            self._ports = Ports(self.parts, feeder, may_lack_grpc=self._may_lack_grpc)
             # After the ports: what they still take is for slaves, too.
             self._cleanup.push_async_callback(self.parts.peers.replication.stop)
             self._cleanup.push_async_callback(self._ports.close)

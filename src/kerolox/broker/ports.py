@@ -55,8 +55,13 @@ def _has_package(name: str) -> bool:
 class Ports:
     """Listens for one broker and brings each request to its handler."""
 
-    def __init__(self, broker: Context, feeder: Feeder) -> None:
-        """Nothing is opened before :meth:`open`."""
+    def __init__(self, broker: Context, feeder: Feeder, *, may_lack_grpc: bool = False) -> None:
+        """Nothing is opened before :meth:`open`. ``may_lack_grpc``: where the port for gRPC can't
+        be opened, the others are all the same.
+        """
+        self._may_lack_grpc = may_lack_grpc
+        self.why_no_grpc = ""
+        """Why that is so."""
         self._broker = broker
         self._feeder = feeder
         self._main: RemotingServer | None = None
@@ -106,7 +111,12 @@ class Ports:
         if config.vip_port_enable and config.listen_port:
             await self._listen_vip(config.listen_port)
         if config.grpc_server_port:
-            await self._listen_grpc()
+            try:
+                await self._listen_grpc()
+            except ConfigError as error:
+                if not self._may_lack_grpc:
+                    raise
+                self.why_no_grpc = str(error)
 
     async def close(self) -> None:
         """Close all connections, in bounded time. Idempotent."""

@@ -48,8 +48,8 @@ def serve(started: AbstractAsyncContextManager[Started], ready_file: Path | None
 async def up(
     namesrv_config: NamesrvConfig, broker_config: BrokerConfig, *, wants_grpc: bool = False
 ) -> AsyncIterator[Started]:
-    """A name server and a broker that is registered with it. ``wants_grpc``: it has a port for gRPC
-    where that can be, and is told otherwise why not."""
+    """A name server and a broker that is registered with it. ``wants_grpc``: it has a port for
+    gRPC, or says why that can't be."""
     from kerolox.broker.broker import Broker
     from kerolox.namesrv.server import NameServer
 
@@ -59,17 +59,15 @@ async def up(
         # Only now is the port known when it was to be any free one. Nobody else can be there, so
         # that a certificate is enough that is for another name, or that the server has made.
         config = broker_config.overridden(namesrv_addr=address, tls_client_auth_server=False)
-        why_none = ""
         if wants_grpc:
-            why_none = await _why_no_grpc(config)
-            config = config.overridden(grpc_server_port=0 if why_none else GRPC_PORT)
-        server = Broker(config)
+            config = config.overridden(grpc_server_port=GRPC_PORT)
+        server = Broker(config, may_lack_grpc=wants_grpc)
         async with running(server):
             await _registered(server)
             _print_namesrv(name_server)
             _print_broker(server, config)
-            if why_none:
-                say(f"             no port for gRPC (clients of RocketMQ 5): {why_none}")
+            if server.why_no_grpc:
+                say(f"             no gRPC, for clients of RocketMQ 5: {server.why_no_grpc}")
             _warn_of_strangers(name_server, server)
             _collect_from_now_on()
             addresses = {"namesrv": address, "broker": server.address}
@@ -100,21 +98,6 @@ async def broker(config: BrokerConfig) -> AsyncIterator[Started]:
         _warn_of_strangers(server)
         _collect_from_now_on()
         yield Started({"broker": server.address}, (server,))
-
-
-async def _why_no_grpc(config: BrokerConfig) -> str:
-    """Why ``up`` goes on without a port that nobody asked for; empty: it can have it."""
-    from kerolox.broker.ports import check_grpc_packages
-    from kerolox.errors import ConfigError
-    from kerolox.remoting.listening import listening_sockets
-
-    try:
-        check_grpc_packages()
-        for each in await listening_sockets(config.listen_host, GRPC_PORT, 1):
-            each.close()
-    except ConfigError as error:
-        return f"{error}; --grpc-port names another one"
-    return ""
 
 
 def _collect_from_now_on() -> None:
