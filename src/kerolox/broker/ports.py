@@ -8,6 +8,7 @@ import errno
 import importlib.util
 import time
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 from kerolox.broker.context import Context
 from kerolox.broker.requests import ROUTER
@@ -26,6 +27,9 @@ from kerolox.remoting.server import (
 )
 from kerolox.remoting.time_slices import SLICE_SECONDS_MAX
 from kerolox.remoting.unserved import UnservedCodes
+
+if TYPE_CHECKING:
+    from kerolox.broker.grpc.port import GrpcPort
 
 VIP_PORT_DISTANCE = -2
 
@@ -71,6 +75,8 @@ class Ports:
             broker.config.gather_time_micros / 1e6, self._messages_moved
         )
         self._cleanup = contextlib.AsyncExitStack()
+        self.grpc: GrpcPort | None = None
+        """The port for gRPC; None: there is none."""
         self.grpc_addresses: tuple[str, ...] = ()
         """Those that it listens on for gRPC."""
         broker.peers.replication.waits.subscribe(self.deliver_ready)
@@ -177,6 +183,7 @@ class Ports:
         port = GrpcPort(self._broker, self._handle, self._client_left)
         self._cleanup.push_async_callback(port.close)
         server = await port.open()
+        self.grpc = port
         self._servers.append(server)
         self.grpc_addresses = server.addresses
 

@@ -74,13 +74,16 @@ class Pair:
         return b"".join(e.data for e in of_stream if isinstance(e, h2.events.DataReceived))
 
     def has(self, kind: type, stream_id: int) -> bool:
-        return any(isinstance(e, kind) and e.stream_id == stream_id for e in self.got)
+        of_stream = (e for e in self.got if getattr(e, "stream_id", 0) == stream_id)
+        return any(isinstance(each, kind) for each in of_stream)
 
 
 def by_hand(*frames: bytes, **limits: int) -> list[object]:
     """What frames mean behind a greeting."""
     server = Http2ServerSide(**limits)
-    events, has_more = server.receive(GREETING + b"".join(frames))
+    events: list[object] = []
+    more, has_more = server.receive(GREETING + b"".join(frames))
+    events += more
     while has_more:
         more, has_more = server.receive(b"")
         events += more

@@ -1,0 +1,183 @@
+"""What a gRPC client can cost, over real sockets."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import pytest
+from tests.support.clients.grpc_peer import SERVICE, GrpcPeer, grpc_peer
+from tests.support.clients.peer import small_config
+from tests.support.eventually import SECONDS_MAX, until
+from tests.support.servers.up import free_port
+from tests.unit.broker.grpc.test_calls import ENDPOINTS, message, resource, sent
+from tests.unit.broker.grpc.test_clients import subscribing
+from tests.unit.broker.grpc.test_receives import GROUP, receive
+
+from kerolox.broker.broker import Broker
+from kerolox.errors import ConfigError
+from kerolox.protocol.grpc import messages as pb
+from kerolox.remoting import connection as remoting_connection
+from kerolox.remoting.grpc import connection as grpc_connection
+from kerolox.remoting.http2.frames import END_HEADERS, PREFACE, FrameType, frame, settings_frame
+
+GREETING = PREFACE + settings_frame(())
+
+
+def server_of(broker: Broker) -> grpc_connection.GrpcConnection:
+    [connection] = broker._ports.grpc.server.connections
+    assert isinstance(connection, grpc_connection.GrpcConnection)
+    return connection
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"GET / HTTP/1.1\r\n\r\n",
+        b"\0\0\0\x10{}" + bytes(64),
+        GREETING + frame(FrameType.PING, 0, 0, bytes(8)) * 3_000,
+        GREETING + frame(FrameType.HEADERS, END_HEADERS, 1, b"\xff" * 20),
+    ],
+)
+async def test_a_peer_that_breaks_the_protocol_is_cut_off(
+    client: GrpcPeer, grpc_broker: Broker, data: bytes
+) -> None:
+    reader, writer = await asyncio.open_connection("127.0.0.1", grpc_broker.config.grpc_server_port)
+    writer.write(data)
+    async with asyncio.timeout(SECONDS_MAX):
+        told = await reader.read()
+    writer.close()
+    assert told[3] == FrameType.SETTINGS
+    assert frame(FrameType.GOAWAY, 0, 0)[3:5] in told
+    # Others are served as ever.
+    assert (await sent(client, message())).status.code == pb.OK
+
+
+async def test_a_message_too_long_is_refused_before_it_is_read(client: GrpcPeer) -> None:
+    stream = client.open("SendMessage")
+    client.send_data(stream.stream_id, b"\0\x7f\xff\xff\xff")
+    assert await stream.messages() == []
+    assert stream.status == 8
+    assert (await sent(client, message())).status.code == pb.OK
+
+
+async def test_calls_too_many_are_refused_and_the_others_go_on(
+    client: GrpcPeer, grpc_broker: Broker
+) -> None:
+    streams = [receive(client) for _ in range(20)]
+    held = grpc_broker.parts.popping.held
+    await until(lambda: len(held) == 20, what="the waits")
+    http2 = server_of(grpc_broker).http2
+    http2._streams_max = 20
+    refused = receive(client)
+    assert await refused.messages() == []
+    assert refused.status is None
+    for stream in streams:
+        stream.cancel()
+    await until(lambda: not len(held), what="their end")
+    assert (await sent(client, message())).status.code == pb.OK
+
+
+async def test_a_client_that_reads_nothing_loses_its_call(
+    client: GrpcPeer, grpc_broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its window stays at 64 KiB."""
+    monkeypatch.setattr(grpc_connection, "WAITING_BYTES_MAX", 100_000)
+    for _ in range(4):
+        await sent(client, message(body=bytes(60_000)))
+    client.http2.acknowledge_received_data = lambda *_: None
+    stream = receive(client)
+    await stream.messages()
+    assert stream.status is None
+    client.metadata["x-mq-client-id"] = "another"
+    assert server_of(grpc_broker).http2.kept_bytes == 0
+
+
+async def test_a_connection_with_too_much_in_flight_is_not_read(
+    client: GrpcPeer, grpc_broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(grpc_connection, "IN_FLIGHT_BYTES_MAX", 1_000)
+    stream = client.open("Telemetry")
+    settings = pb.Settings(**subscribing())
+    settings.user_agent.hostname = "x" * 2_000
+    gate = asyncio.Event()
+    handler = grpc_broker._ports.grpc._service._dispatch
+
+    async def slow(*arguments: object) -> object:
+        await gate.wait()
+        return await handler(*arguments)
+
+    monkeypatch.setattr(grpc_broker._ports.grpc._service, "_dispatch", slow)
+    stream.send(pb.TelemetryCommand(settings=settings))
+    connection = server_of(grpc_broker)
+    await until(
+        lambda: connection._paused & remoting_connection.PAUSED_BY_HANDLERS, what="the pause"
+    )
+    assert connection.memory_bytes() > 2_000
+    gate.set()
+    assert (await stream.message()).status.code == pb.OK
+    stream.send(pb.TelemetryCommand(settings=pb.Settings(**subscribing())))
+    assert (await stream.message()).status.code == pb.OK
+    assert not connection._paused
+
+
+async def test_a_command_of_telemetry_too_long_ends_the_stream(client: GrpcPeer) -> None:
+    stream = client.open("Telemetry")
+    settings = pb.Settings(**subscribing())
+    settings.user_agent.hostname = "x" * 70_000
+    stream.send(pb.TelemetryCommand(settings=settings))
+    assert await stream.messages() == []
+    assert stream.status == 3
+
+
+async def test_an_idle_connection_is_asked_first_while_it_has_calls(
+    client: GrpcPeer, grpc_broker: Broker
+) -> None:
+    assert (await sent(client, message())).status.code == pb.OK
+    connection = server_of(grpc_broker)
+    assert connection.may_close_idle()
+    await client.settled(**subscribing())
+    assert not connection.may_close_idle()
+    assert connection.http2.unanswered_pings == 1
+    await until(lambda: not connection.http2.unanswered_pings, what="the answer")
+
+
+async def test_requests_of_an_address_are_limited(tmp_path: Path) -> None:
+    config = small_config(
+        tmp_path, grpc_server_port=free_port(), max_requests_per_second_per_address=1
+    )
+    async with Broker(config) as broker, grpc_peer(config.grpc_server_port) as client:
+        codes = []
+        for _ in range(3):
+            answer = await client.ask(
+                "AckMessage",
+                group=resource(GROUP),
+                topic=resource("T"),
+                entries=[
+                    pb.AckMessageEntry(
+                        receipt_handle=f"0 {broker.parts.now_ms()} 60000 0 0 broker-t 0 0 0"
+                    )
+                ],
+            )
+            codes.append(answer.status.code)
+    assert codes[0] == pb.INVALID_RECEIPT_HANDLE
+    assert pb.TOO_MANY_REQUESTS in codes[1:]
+
+
+async def test_a_call_of_another_service_is_unimplemented(client: GrpcPeer) -> None:
+    stream = client.open("QueryRoute", {":path": SERVICE.replace("Messaging", "Other") + "X"})
+    stream.send(pb.QueryRouteRequest(endpoints=ENDPOINTS), end=True)
+    assert await stream.messages() == []
+    assert stream.status == 12
+
+
+async def test_a_port_that_is_taken_stops_the_start_unless_it_may_lack(
+    grpc_broker: Broker, tmp_path: Path
+) -> None:
+    taken = grpc_broker.config.grpc_server_port
+    config = small_config(tmp_path / "other", grpc_server_port=taken)
+    with pytest.raises(ConfigError, match=str(taken)):
+        await Broker(config).start()
+    async with Broker(config, may_lack_grpc=True) as other:
+        assert str(taken) in other.why_no_grpc
+        assert other.grpc_addresses == ()
