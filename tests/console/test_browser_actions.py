@@ -13,7 +13,7 @@ import pytest
 
 from kerolox.admin.sync import Admin
 from kerolox.client import SimpleConsumerSettings, TransactionState
-from kerolox.client.sync import SimpleConsumer, TransactionProducer
+from kerolox.client.sync import Producer, SimpleConsumer, TransactionProducer
 from kerolox.console.routes import ROUTES
 from kerolox.message import Message, MessageQueue
 from tests.console.browsing import console_process, fill, log_in
@@ -402,6 +402,21 @@ def open_ids(scene: Scene) -> list[str]:
 
 def bodies_of(scene: Scene) -> list[bytes]:
     return [each.body for each in scene.admin.read_messages(TOPIC, max_messages=500)]
+
+
+@act("/delayed/recall", "operator")
+def take_a_message_back(page: Page, scene: Scene) -> None:
+    with Producer("later", scene.name_server) as producer:
+        sent = producer.send(Message(TOPIC, b"to be taken back"), deliver_after=9_000)
+
+    def waiting() -> list[str]:
+        found = scene.admin.timed_messages(scene.broker).messages
+        return [each.message.message_id for each in found]
+
+    wait_until(lambda: sent.message_id in waiting(), what="the message that waits")
+    page.goto(f"{scene.base}/delayed")
+    press(page, f"Take back {sent.message_id}", f"Taken back: {sent.message_id}")
+    assert sent.message_id not in waiting()
 
 
 @act("/transaction/commit", "admin")

@@ -24,6 +24,18 @@ LATE_MS_MAX = 30_000
 """On a busy machine; a step, when it is not."""
 
 
+DIFFERENT = {
+    "overflow": ("0", "13"),
+    "delete of another topic": ("0 waits", "13"),
+    "another moment": ("0", "604"),
+    "another message": ("0", "604"),
+    "cut by 2": ("0", "604"),
+    "cut by 4": ("0", "604"),
+}
+"""Bad input that Java obeys, or takes for something else: its answer and ours. The documented ones:
+``docs/differences.md``. A cut handle is that of another message."""
+
+
 def assert_whole(came: moments.Came) -> None:
     assert came.missing == set()
     assert came.wrong == set()
@@ -32,10 +44,15 @@ def assert_whole(came: moments.Came) -> None:
     assert max(came.late_ms(), default=0) < LATE_MS_MAX
 
 
-async def test_what_waits_at_java_5_3_comes_at_ours_at_its_moment_once(tmp_path: Path) -> None:
+async def test_what_waits_at_java_5_3_comes_at_ours_once_bad_input_is_told_alike(
+    tmp_path: Path,
+) -> None:
     came = await moments.java_then_ours(tmp_path, COUNT)
     assert_whole(came)
     assert came.by == {"java": COUNT // 4, "ours": COUNT - COUNT // 4 - 1}
+    java, ours = came.answers["java"], came.answers["ours"]
+    found = {case: (java[case], ours[case]) for case in java if java[case] != ours[case]}
+    assert found == DIFFERENT
 
 
 async def test_what_waits_at_ours_comes_at_java_5_3_at_its_moment_once(tmp_path: Path) -> None:
