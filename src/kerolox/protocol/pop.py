@@ -79,6 +79,8 @@ BATCH_ACKS_MAX = 4_096
 
 _PARTS_MIN, _PARTS_MAX = 7, 9
 _NUMBER = re.compile(r"-?[0-9]{1,19}", re.ASCII)
+_NUMBERS = re.compile(r"[0-9]{1,18}(?:,[0-9]{1,18})*", re.ASCII)
+"""What nearly all lists of offsets are."""
 _LONG_MAX, _INT_MAX = (1 << 63) - 1, (1 << 31) - 1
 _OFFSET_KEY = "qo"
 _ITEM_END = ITEM_END.encode()
@@ -285,7 +287,10 @@ def batches_from_texts(starts: str, offsets: str, counts: str = "") -> list[Popp
         if batch is None or batch.offsets:
             raise PopTextError(f"msgOffsetInfo names queue {key[1]} twice, or one without a start")
         texts = value.split(",", BATCH_ITEMS_MAX)
-        numbers = tuple(_number("offset", text, 0) for text in texts)
+        if _NUMBERS.fullmatch(value) and len(texts) <= BATCH_ITEMS_MAX:
+            numbers = tuple(map(int, texts))
+        else:
+            numbers = tuple(_number("offset", text, 0) for text in texts)
         found[key] = replace(batch, offsets=numbers)
     for kind, queue, value in _items("orderCountInfo", counts):
         count = _number("count", value, 0, _INT_MAX)

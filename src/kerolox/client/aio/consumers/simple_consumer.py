@@ -257,10 +257,9 @@ class SimpleConsumer(Client):
         """
         self._open_cluster()
         some = [messages] if isinstance(messages, MessageExt) else _listed(messages)
-        leased, held, renewing = self._pops.leased, self._held, self._keeper.renewing
-        done = [leased(message) for message in some]
-        for lease, offset in done:
-            held.remove(lease, offset)
+        renewing, done = self._keeper.renewing, self._pops.done(some)
+        for lease, offsets in done.items():
+            self._held.remove_all(lease, offsets)
         self._receiver.capacity_freed()
         if renewing and any(id(message) in renewing for message in some):
             return asyncio.ensure_future(self._ack_renewed(some))
@@ -270,7 +269,7 @@ class SimpleConsumer(Client):
         """Acknowledge by the receipts that come with renewals that are on their way."""
         for message in messages:
             await self._keeper.settled(message)
-        await self._pops.acks.add(self._pops.leased(message) for message in messages)
+        await self._pops.acks.add(self._pops.done(messages))
 
     async def extend(self, message: MessageExt, invisible: Duration) -> None:
         """Keep a message for longer: its invisible time begins anew now.

@@ -116,9 +116,10 @@ class Lease:
         """The queue's own topic."""
         return self.kind.topic(self.topic, group)
 
-    def can_be_batched(self, offset: int) -> bool:
-        """Whether a batch of acknowledgements can name a message: it is near the start."""
-        return 0 <= offset - self.start_offset < BATCH_ITEMS_MAX
+    def can_batch(self, offsets: list[int]) -> bool:
+        """Whether a batch of acknowledgements can name messages: they are near the start."""
+        start = self.start_offset
+        return start <= min(offsets) and max(offsets) < start + BATCH_ITEMS_MAX
 
     @property
     def renew_at(self) -> float:
@@ -170,17 +171,19 @@ class Held:
         """``bytes_max``: of bodies."""
         self._count_max = count_max
         self._bytes_max = bytes_max
-        self._leases: dict[Lease, None] = {}
-        """Those that something is out of, the oldest first."""
+        self._leases: dict[Lease, int] = {}
+        """Those that something is out of, the oldest first, with the bytes of its bodies."""
         self.count = 0
         self.body_bytes = 0
 
     def add(self, leases: Iterable[Lease], now: float) -> None:
         """Messages were received. Those at the front whose time is over count no more."""
         for lease in leases:
-            self._leases[lease] = None
-            self.count += len(lease.out)
-            self.body_bytes += sum([len(message.body) for message in lease.out.values()])
+            if lease.out:
+                size = sum([len(message.body) for message in lease.out.values()])
+                self._leases[lease] = size
+                self.count += len(lease.out)
+                self.body_bytes += size
         while self._leases and (first := next(iter(self._leases))).times.ends_at <= now:
             self._forget(first)
 
@@ -190,13 +193,21 @@ class Held:
         if message is None or lease not in self._leases:
             return None
         self.count -= 1
-        self.body_bytes -= len(message.body)
+        size = min(len(message.body), self._leases[lease])
+        self._leases[lease] -= size
+        self.body_bytes -= size
         if not lease.out:
-            del self._leases[lease]
-            if not self._leases:
-                # Whatever was done to bodies meanwhile, nothing is left of them.
-                self.body_bytes = 0
+            self._forget(lease)
         return message
+
+    def remove_all(self, lease: Lease, offsets: list[int]) -> None:
+        """Messages are done."""
+        out = lease.out
+        if len(offsets) == len(out) and lease in self._leases and out.keys() == set(offsets):
+            self._forget(lease)
+        else:
+            for offset in offsets:
+                self.remove(lease, offset)
 
     def capacity(self, now: float) -> int:
         """How many more messages may be received now; 0: none."""
@@ -221,6 +232,8 @@ class Held:
         return min((lease.times.ends_at for lease in self._leases), default=None)
 
     def _forget(self, lease: Lease) -> None:
-        for offset in list(lease.out):
-            self.remove(lease, offset)
-        self._leases.pop(lease, None)
+        """Nothing is out of a lease any more."""
+        self.count -= len(lease.out)
+        # Whatever was done to bodies meanwhile, nothing is left of them.
+        self.body_bytes -= self._leases.pop(lease)
+        lease.out.clear()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from kerolox.client.core.consuming.leases import Lease, PopTimes, lease_of
@@ -163,8 +163,9 @@ def popped_messages(
         lease = _lease(batch, subscription.topic, broker_name, times)
         lease.out = dict(zip(offsets, own, strict=True))
         give_parts(own, lease)
-        for message in own:
-            message.topic = subscription.topic
+        if own and own[0].topic != subscription.topic:
+            for message in own:
+                message.topic = subscription.topic
         leases.append(lease)
     if at != len(messages):
         raise RemoteProtocolError(
@@ -210,8 +211,8 @@ def leased(message: MessageExt, topic: str) -> tuple[Lease, int]:
 
 
 # -- what becomes of messages ----------------------------------------------------------------------
-Done = tuple[Lease, list[int]]
-"""Messages of a lease that are done, by offset."""
+Done = dict[Lease, list[int]]
+"""Messages that are done: their offsets, by lease."""
 
 
 def ack_request(group: str, lease: Lease, offset: int) -> RemotingCommand:
@@ -226,14 +227,10 @@ def ack_request(group: str, lease: Lease, offset: int) -> RemotingCommand:
     return RemotingCommand.request(RequestCode.ACK_MESSAGE, header.encode())
 
 
-def batch_ack_request(group: str, done: Sequence[Done]) -> RemotingCommand:
-    """Acknowledge messages of one broker together; those that ``Lease.can_be_batched`` allows."""
-    offsets: dict[Lease, list[int]] = {}
-    for lease, some in done:
-        # A new list each: the callers' stay as they are.
-        offsets[lease] = offsets[lease] + some if lease in offsets else some
-    acks = [_batch_ack(group, lease, some) for lease, some in offsets.items()]
-    body = BatchAckBody(acks=acks, broker_name=done[0][0].broker_name)
+def batch_ack_request(group: str, done: Done) -> RemotingCommand:
+    """Acknowledge messages of one broker together; those that ``Lease.can_batch`` allows."""
+    acks = [_batch_ack(group, lease, offsets) for lease, offsets in done.items()]
+    body = BatchAckBody(acks=acks, broker_name=next(iter(done)).broker_name)
     return RemotingCommand.request(RequestCode.BATCH_ACK_MESSAGE, None, body=body.encode())
 
 

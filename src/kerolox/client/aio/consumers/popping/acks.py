@@ -10,7 +10,7 @@ from kerolox.client.core.consuming.popping import ack_request, batch_ack_request
 from kerolox.errors import RequestCodeNotSupportedError
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Iterable
+    from collections.abc import Awaitable, Callable
 
     from kerolox.client.core.consuming.leases import Lease
     from kerolox.client.core.consuming.popping import Done
@@ -26,17 +26,15 @@ NO_BATCHES_SECONDS = 60.0
 AckFuture = asyncio.Future[None]
 
 
-class _Part:
-    """Messages of one broker that one caller acknowledges, as many as a request takes."""
+class _Request:
+    """Messages of one broker that are acknowledged together, and who waits for that."""
 
-    __slots__ = ("count", "future", "offsets")
+    __slots__ = ("count", "futures", "offsets")
 
-    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(self) -> None:
         self.offsets: dict[Lease, list[int]] = {}
         self.count = 0
-        self.future: AckFuture = loop.create_future()
-        # Whoever waited may be gone, or nobody did.
-        self.future.add_done_callback(_retrieve)
+        self.futures: list[AckFuture] = []
 
 
 class Acks:
@@ -52,92 +50,86 @@ class Acks:
         self._group = group
         self._ask = ask
         self._loop = asyncio.get_running_loop()
-        self._gathered: dict[str, list[_Part]] = {}
+        self._gathered: dict[str, _Request] = {}
         """By broker name; of this iteration of the event loop."""
         self._requests: set[asyncio.Task[None]] = set()
         self._without_batches: dict[str, float] = {}
         """Brokers that refused a batch, and until when they get none."""
 
-    def add(self, done: Iterable[tuple[Lease, int]]) -> AckFuture:
-        """Messages are done: each with its lease and its offset there. The future ends when their
-        brokers know; nobody has to wait for it. One that is cancelled changes nothing."""
-        parts: list[_Part] = []
-        open_parts: dict[str, _Part] = {}
-        for lease, offset in done:
-            part = open_parts.get(lease.broker_name)
-            if part is None or part.count >= ACKS_OF_REQUEST_MAX:
-                part = open_parts[lease.broker_name] = _Part(self._loop)
-                parts.append(part)
-                self._gather(lease.broker_name, part)
-            part.count += 1
-            if lease in part.offsets:
-                part.offsets[lease].append(offset)
-            else:
-                part.offsets[lease] = [offset]
-        if len(parts) == 1:
-            return parts[0].future
-        return _joined(self._loop, [part.future for part in parts])
+    def add(self, done: Done) -> AckFuture:
+        """Messages are done. The future ends when their brokers know; nobody has to wait for it.
+        One that is cancelled changes nothing."""
+        touched: dict[_Request, None] = {}
+        for lease, offsets in done.items():
+            for start in range(0, len(offsets), ACKS_OF_REQUEST_MAX):
+                some = offsets[start : start + ACKS_OF_REQUEST_MAX]
+                touched[self._gather(lease, some)] = None
+        futures: list[AckFuture] = []
+        for request in touched:
+            future: AckFuture = self._loop.create_future()
+            request.futures.append(future)
+            futures.append(future)
+        return futures[0] if len(futures) == 1 else _joined(self._loop, futures)
 
-    def _gather(self, broker_name: str, part: _Part) -> None:
-        if not self._gathered:
-            self._loop.call_soon(self._send)
-        self._gathered.setdefault(broker_name, []).append(part)
+    def _gather(self, lease: Lease, offsets: list[int]) -> _Request:
+        """The request that acknowledges these."""
+        broker_name = lease.broker_name
+        request = self._gathered.get(broker_name)
+        if request is None or request.count + len(offsets) > ACKS_OF_REQUEST_MAX:
+            if not self._gathered:
+                self._loop.call_soon(self._send)
+            if request is not None:
+                self._loop.call_soon(self._begin, broker_name, request)
+            request = self._gathered[broker_name] = _Request()
+        request.count += len(offsets)
+        known = request.offsets.get(lease)
+        # A new list: that of the caller stays as it is.
+        request.offsets[lease] = offsets if known is None else known + offsets
+        return request
 
     def _send(self) -> None:
         gathered, self._gathered = self._gathered, {}
-        for broker_name, parts in gathered.items():
-            batch: list[_Part] = []
-            count = 0
-            for part in parts:
-                if batch and count + part.count > ACKS_OF_REQUEST_MAX:
-                    self._begin(broker_name, batch)
-                    batch, count = [], 0
-                batch.append(part)
-                count += part.count
-            self._begin(broker_name, batch)
+        for broker_name, request in gathered.items():
+            self._begin(broker_name, request)
 
-    def _begin(self, broker_name: str, batch: list[_Part]) -> None:
-        task = self._loop.create_task(self._acknowledge(broker_name, batch))
+    def _begin(self, broker_name: str, request: _Request) -> None:
+        task = self._loop.create_task(self._acknowledge(broker_name, request))
         self._requests.add(task)
         task.add_done_callback(self._requests.discard)
 
-    async def _acknowledge(self, broker_name: str, batch: list[_Part]) -> None:
+    async def _acknowledge(self, broker_name: str, request: _Request) -> None:
         error: Exception | None = None
         try:
-            await self._ask_all(broker_name, [each for p in batch for each in p.offsets.items()])
+            await self._ask_all(broker_name, request.offsets)
         except asyncio.CancelledError:
-            for part in batch:
-                part.future.cancel()
+            for future in request.futures:
+                future.cancel()
             raise
         except Exception as raised:
             error = raised
-        for part in batch:
-            if part.future.done():
-                continue
-            if error is None:
-                part.future.set_result(None)
-            else:
-                part.future.set_exception(error)
+        for future in request.futures:
+            if not future.done():
+                _settle(future, error)
 
-    async def _ask_all(self, broker_name: str, done: list[Done]) -> None:
-        together: list[Done] = []
-        alone: list[tuple[Lease, int]] = []
-        for lease, offsets in done:
-            near = [offset for offset in offsets if lease.can_be_batched(offset)]
-            if near:
-                together.append((lease, near))
-            alone += [(lease, offset) for offset in offsets if not lease.can_be_batched(offset)]
-        if sum(len(offsets) for _, offsets in together) == 1 or self._is_without(broker_name):
-            alone += [(lease, offset) for lease, offsets in together for offset in offsets]
-            together = []
-        if together:
+    async def _ask_all(self, broker_name: str, done: Done) -> None:
+        together, alone = done, []
+        if not all(lease.can_batch(offsets) for lease, offsets in done.items()):
+            together = {}
+            for lease, offsets in done.items():
+                near = [offset for offset in offsets if lease.can_batch([offset])]
+                alone += [(lease, offset) for offset in offsets if not lease.can_batch([offset])]
+                if near:
+                    together[lease] = near
+        is_one = len(together) == 1 and len(next(iter(together.values()))) == 1
+        if together and not is_one and not self._is_without(broker_name):
             request = batch_ack_request(self._group, together)
             try:
-                await self._ask(broker_name, together[0][0].topic, request)
+                await self._ask(broker_name, next(iter(together)).topic, request)
+                together = {}
             except RequestCodeNotSupportedError:
                 until = self._loop.time() + NO_BATCHES_SECONDS
                 self._without_batches[broker_name] = until
-                alone += [(lease, offset) for lease, offsets in together for offset in offsets]
+        alone += [(lease, offset) for lease, offsets in together.items() for offset in offsets]
         if len(alone) == 1:
             await self._ask_one(broker_name, *alone[0])
         elif alone:
@@ -165,15 +157,17 @@ class Acks:
             task.cancel()
 
 
-def _retrieve(future: AckFuture) -> None:
-    if not future.cancelled():
-        future.exception()
+def _settle(future: AckFuture, error: BaseException | None) -> None:
+    if error is None:
+        future.set_result(None)
+    else:
+        future.set_exception(error)
+        future.exception()  # nobody has to wait for it, so it counts as retrieved
 
 
 def _joined(loop: asyncio.AbstractEventLoop, futures: list[AckFuture]) -> AckFuture:
     """The future of all; an error of one is its own when all have ended."""
     joined: AckFuture = loop.create_future()
-    joined.add_done_callback(_retrieve)
     left = len(futures)
     if not left:
         joined.set_result(None)
@@ -183,14 +177,10 @@ def _joined(loop: asyncio.AbstractEventLoop, futures: list[AckFuture]) -> AckFut
         left -= 1
         if left or joined.done():
             return
-        errors = [each.exception() for each in futures if not each.cancelled()]
-        error = next((each for each in errors if each is not None), None)
-        if error is not None:
-            joined.set_exception(error)
-        elif any(each.cancelled() for each in futures):
+        if any(each.cancelled() for each in futures):
             joined.cancel()
         else:
-            joined.set_result(None)
+            _settle(joined, next((e for each in futures if (e := each.exception())), None))
 
     for future in futures:
         future.add_done_callback(one_ended)

@@ -7,7 +7,7 @@ import uuid
 from typing import TYPE_CHECKING
 
 from kerolox.client.aio.consumers.popping.acks import Acks
-from kerolox.client.core.consuming.leases import lease_of
+from kerolox.client.core.consuming.leases import Lease
 from kerolox.client.core.consuming.popping import (
     NOTHING,
     PoppedMessages,
@@ -22,11 +22,12 @@ from kerolox.client.core.consuming.popping import (
 from kerolox.client.core.namespaces import with_namespace, without_namespace
 from kerolox.codec.pulling import pulled_of
 from kerolox.errors import ClientError, TopicNotFoundError
+from kerolox.message import parts_of
 from kerolox.protocol.routing.allocation import ALL_QUEUES
 
 if TYPE_CHECKING:
     from kerolox.client.aio.network.cluster import Cluster
-    from kerolox.client.core.consuming.leases import Lease
+    from kerolox.client.core.consuming.popping import Done
     from kerolox.filter.tags import Subscription
     from kerolox.message import MessageExt
     from kerolox.protocol.command import RemotingCommand
@@ -107,9 +108,10 @@ class Pops:
         messages = popped.pulled.messages
         if subscription.tags and (others := unwanted(messages, subscription.tags)):
             # They have the hash of a tag alone, so they are done.
-            out = [lease_of(each, subscription.topic) for each in others]
-            for lease, offset in out:
-                del lease.out[offset]
+            out = self.done(others)
+            for lease, offsets in out.items():
+                for offset in offsets:
+                    del lease.out[offset]
             self.acks.add(out)
             gone = set(map(id, others))
             messages = [each for each in messages if id(each) not in gone]
@@ -126,6 +128,21 @@ class Pops:
         if self._namespace:
             topic = with_namespace(self._namespace, topic)
         return leased(message, topic)
+
+    def done(self, messages: list[MessageExt]) -> Done:
+        """The offsets of messages, by lease. ConfigError: one was not popped."""
+        done: Done = {}
+        for message in messages:
+            parts = parts_of(message)
+            if type(parts) is Lease:
+                lease, offset = parts, message.queue_offset
+            else:
+                lease, offset = self.leased(message)
+            if lease in done:
+                done[lease].append(offset)
+            else:
+                done[lease] = [offset]
+        return done
 
     async def change(
         self, message: MessageExt, lease: Lease, offset: int, milliseconds: int

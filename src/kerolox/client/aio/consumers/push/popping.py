@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from kerolox.client.aio.consumers.push.consuming import Consuming
     from kerolox.client.aio.consumers.push.send_back import SendBacks
     from kerolox.client.core.consuming.flow import FlowControl
-    from kerolox.client.core.consuming.popping import PoppedMessages
+    from kerolox.client.core.consuming.popping import Done, PoppedMessages
     from kerolox.filter.tags import Subscription
     from kerolox.message import MessageExt, MessageQueue
 
@@ -202,9 +202,9 @@ class Popping:
 
     def done(self, messages: list[MessageExt]) -> None:
         """Messages are done with."""
-        done = [self._pops.leased(message) for message in messages]
-        for lease, offset in done:
-            self._held.remove(lease, offset)
+        done = self._pops.done(messages)
+        for lease, offsets in done.items():
+            self._held.remove_all(lease, offsets)
         renewing = self._keeper.renewing
         if renewing and any(id(message) in renewing for message in messages):
             self._start(self._done_renewed(messages))
@@ -214,19 +214,20 @@ class Popping:
     async def _done_renewed(self, messages: list[MessageExt]) -> None:
         for message in messages:
             await self._keeper.settled(message)
-        self._acknowledge([self._pops.leased(message) for message in messages])
+        self._acknowledge(self._pops.done(messages))
 
-    def _acknowledge(self, done: list[tuple[Lease, int]]) -> None:
+    def _acknowledge(self, done: Done) -> None:
         def ended(future: asyncio.Future[None]) -> None:
             error = None if future.cancelled() else future.exception()
             if error is None:
                 return
-            ends_at = max(lease.times.ends_at for lease, _ in done)
+            ends_at = max(lease.times.ends_at for lease in done)
             is_again = isinstance(error, RemotingError) and self._loop.time() < ends_at
             if is_again and not self._is_closing:
                 self._loop.call_later(AGAIN_SECONDS, self._acknowledge, done)
                 return
-            what = f"{len(done)} messages that are done come again: no acknowledgement"
+            count = sum(map(len, done.values()))
+            what = f"{count} messages that are done come again: no acknowledgement"
             note_failure(self._settings.on_failure, _log, what, error)
 
         self._pops.acks.add(done).add_done_callback(ended)
