@@ -76,10 +76,20 @@ def take_over(
         stored_of: the same, as the file's check wants it.
         limits: how much may be out. What is beyond comes again in the order of its queue.
     """
-    taking = _Taking(snapshot or PopSnapshot(), now, limits or PopLimits(), stored_of)
+    limits = limits or PopLimits()
+    taking = _Taking(snapshot or PopSnapshot(), now, limits, stored_of)
+    floors = dict(floors)
     by_queue: dict[QueueKey, dict[int, JavaRevival]] = {key: {} for key in floors}
+    count = 0
     for each in revivals:
-        by_queue.setdefault(each.key, {})[each.offset] = each
+        queue = by_queue.setdefault(each.key, {})
+        if each.offset not in queue:
+            if count >= limits.in_all:
+                # There is no place for it: memory stays bounded, whatever the log says.
+                floors[each.key] = min(each.offset, floors.get(each.key, each.offset))
+                continue
+            count += 1
+        queue[each.offset] = each
     for key, found in sorted(by_queue.items()):
         place = place_of(key)
         if place is None:

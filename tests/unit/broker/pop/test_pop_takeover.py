@@ -133,6 +133,14 @@ def test_a_queue_comes_again_from_where_nothing_is_known_of_it() -> None:
     assert (world.committed, world.out(), world.next_offset()) == (6, [], 6)
 
 
+def test_of_more_than_may_be_out_no_more_is_kept_than_that() -> None:
+    """What has no place comes again, with all behind it."""
+    world = World()
+    old = [revival(offset, pop_time=1) for offset in (15, 16)]
+    done = world.take(*old, *map(revival, range(3, 9)), limits=PopLimits(in_all=2))
+    assert (done.out, world.out(), world.committed, world.next_offset()) == (0, [], 3, 3)
+
+
 def our_file(committed: int, next_offset: int, *offsets: int, mark: int = -1) -> PopSnapshot:
     leases = [LeaseSnapshot([each, 1], 900_000, 900_000, 200_000, 150_000) for each in offsets]
     queue = QueueSnapshot(
