@@ -192,7 +192,7 @@ class PopState:
     def release(self, key: QueueKey, offsets: Collection[int], now: Instant) -> int:
         """An operator lets messages come again at once, and receipts of before count no more; how
         many. Of an ordered pop one that is named releases all."""
-        count = sum(self.queues.release(key, offset, now) for offset in offsets)
+        count = self.queues.release(key, offsets, now)
         if any(each.offset in offsets for each in self.orders.held(key, now)):
             count += self.orders.release(key, now)
         return count

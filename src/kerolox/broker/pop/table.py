@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import heapq
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from kerolox.broker.pop.leases import (
@@ -284,25 +284,29 @@ class PopTable:
         )
         return Changed(self._pop_time, invisible_ms)
 
-    def release(self, key: QueueKey, offset: int, now: Instant) -> bool:
-        """An operator takes a message from who has it: it comes again at once, and receipts of
-        before count no more. False: it is not out."""
+    def release(self, key: QueueKey, offsets: Iterable[int], now: Instant) -> int:
+        """An operator takes messages from who has them: they come again at once, and receipts of
+        before count no more. How many of them were out."""
         queue = self._queues.get(key)
-        lease = queue.find(offset) if queue is not None else None
-        if queue is None or lease is None or lease.is_reviving:
-            return False
-        pop_time = self._new_generation(now)
-        replaced = self._replace(
-            queue,
-            offset,
-            lease,
-            pop_time=pop_time,
-            invisible_ms=0,
-            visible_at=now.steady_ms,
-            tries=lease.tries,
-        )
-        replaced.first_pop_time = pop_time
-        return True
+        if queue is None:
+            return 0
+        count, pop_time = 0, self._new_generation(now)
+        for offset in offsets:
+            lease = queue.find(offset)
+            if lease is None or lease.is_reviving:
+                continue
+            replaced = self._replace(
+                queue,
+                offset,
+                lease,
+                pop_time=pop_time,
+                invisible_ms=0,
+                visible_at=now.steady_ms,
+                tries=lease.tries,
+            )
+            replaced.first_pop_time = pop_time
+            count += 1
+        return count
 
     def _replace(
         self,

@@ -25,6 +25,9 @@ from kerolox.protocol.headers import EmptyHeader
 from kerolox.remoting.router import Reply, Request, Router
 from kerolox.remoting.time_slices import TimeSlices
 
+RELEASED_PER_STEP = 1_000
+"""Messages that are released before others may run."""
+
 router: Router[Context] = Router()
 
 
@@ -52,11 +55,15 @@ async def release_messages(broker: Context, header: EmptyHeader, request: Reques
         now = pops.now()
         chosen = _chosen(broker, selection, key, now)
         found.take(key, chosen)
-        if chosen:
-            pops.state.release(key, {each.offset for each in chosen}, now)
-            # Ordered ones are read again; the others are copied first, by the task for that.
-            if any(each.is_order for each in chosen):
-                broker.popping.is_visible(normal_topic(key), key.group)
+        offsets = [each.offset for each in chosen]
+        # What is done meanwhile is passed over.
+        for begin in range(0, len(offsets), RELEASED_PER_STEP):
+            step = frozenset(offsets[begin : begin + RELEASED_PER_STEP])
+            pops.state.release(key, step, pops.now())
+            await slices.checkpoint()
+        # Ordered ones are read again; the others are copied first, by the task for that.
+        if any(each.is_order for each in chosen):
+            broker.popping.is_visible(normal_topic(key), key.group)
         await slices.checkpoint()
     answer = found.answer()
     broker.audit.changed(
@@ -112,6 +119,8 @@ class _Found:
     def __init__(self, selection: PoppedSelection, now_ms: int) -> None:
         self._now_ms = now_ms
         self._left = selection.listed
+        self._newest = now_ms
+        """Pop times are ahead of the clock for a moment after a release."""
         self._messages = 0
         self._queues: list[PoppedQueue] = []
         self._listed: list[PoppedMessage] = []
@@ -122,6 +131,7 @@ class _Found:
         if not held:
             return
         self._messages += len(held)
+        self._newest = max(self._newest, *(each.pop_time for each in held))
         oldest = min(held, key=lambda each: each.pop_time)
         self._queues.append(
             PoppedQueue(
@@ -160,7 +170,7 @@ class _Found:
         """All of it."""
         owners = heapq.nlargest(OWNERS_MAX, self._owners.items(), key=lambda each: each[1][0])
         return PoppedAnswer(
-            now=self._now_ms,
+            now=self._newest,
             messages=self._messages,
             queues=self._queues,
             owners=[

@@ -272,10 +272,10 @@ def test_an_operator_releases_a_message_from_who_has_it() -> None:
         (0, "10.0.0.1:5", INVISIBLE - 1),
         (1, "10.0.0.1:5", INVISIBLE - 1),
     ]
-    assert table.release(KEY, 0, later(1))
+    assert table.release(KEY, (0, 5), later(1)) == 1
     assert table.ack(KEY, 0, pop_time) is AckOutcome.STALE
     assert expired(table, later(1)) == [0]
-    assert not table.release(KEY, 0, later(1))
+    assert table.release(KEY, (0,), later(1)) == 0
 
 
 @pytest.mark.parametrize(
