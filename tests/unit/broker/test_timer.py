@@ -402,7 +402,9 @@ async def test_shorter_steps_are_refused_while_messages_wait_and_why_is_said(
         assert (await comes(peer, 21))[-1].body == b"soon"
 
 
-async def test_a_clock_that_jumps_loses_and_doubles_nothing(tmp_path: Path, kernel: str) -> None:
+async def test_a_clock_that_jumps_loses_and_doubles_nothing_and_is_told(
+    tmp_path: Path, kernel: str, caplog: pytest.LogCaptureFixture
+) -> None:
     clock = Clock()
     async with running(tmp_path, kernel, clock) as (broker, peer):
         await peer.send("T", b"a", properties=text(TIMER_DELAY_SEC=60))
@@ -420,6 +422,9 @@ async def test_a_clock_that_jumps_loses_and_doubles_nothing(tmp_path: Path, kern
         clock.ahead_ms += HOUR_MS
         await broker.parts.writing.timer.turn()
         assert await bodies(peer) == [b"a", b"b"]
+    told = [each for each in caplog.messages if each.startswith("the clock jumped")]
+    assert told[0].startswith("the clock jumped ahead by 1 h; of messages for a moment what was")
+    assert told[1].startswith("the clock jumped back by 1 h; of messages for a moment what waits")
 
 
 async def test_a_transaction_s_delay_counts_from_its_commit(tmp_path: Path, kernel: str) -> None:

@@ -23,6 +23,7 @@ from kerolox.message import java_hash
 from kerolox.protocol.names import TIMER_TOPIC
 from kerolox.remoting.time_slices import SLICE_SECONDS_MAX
 from kerolox.store.layout import TIMER_LOG, TIMER_WHEEL
+from kerolox.text import duration_text
 
 if TYPE_CHECKING:
     from kerolox.broker.services.filtered_pull import Arrivals
@@ -38,6 +39,8 @@ AGAIN_SECONDS = 1.0
 """After this time files that can't be used are tried again."""
 WATCH_MS = 3_600_000
 """For so long the queue is watched at a time."""
+JUMP_MS = 5_000
+"""From so much on a jump of the clock is told."""
 HOLD_SECONDS = 0.1
 """After this time a put that could not be done is tried again."""
 STOP_SECONDS_MAX = 2.0
@@ -103,6 +106,8 @@ class TimerService:
         base.role.subscribe(lambda old, new: self._news.set())
         base.settings.subscribe(lambda old, new: self._news.set())
         self._opened: _Opened | None = None
+        self._seen: tuple[int, float] | None = None
+        """The clock when it was asked last, and the loop's time then."""
         self._is_clean = self._had_messages = False
         self._is_stopping = False
         self._slice_end = 0.0
@@ -269,7 +274,23 @@ class TimerService:
             )
         return timer
 
+    def _note_jump(self, now_ms: int) -> None:
+        """Say that the clock was set: messages for a moment go by it."""
+        seconds = asyncio.get_running_loop().time()
+        if self._seen is not None:
+            jump_ms = now_ms - self._seen[0] - round((seconds - self._seen[1]) * 1_000)
+            if abs(jump_ms) >= JUMP_MS:
+                way, what = ("ahead", "what was due between comes now")
+                if jump_ms < 0:
+                    way, what = ("back", "what waits comes when it is there; nothing comes twice")
+                text = duration_text(round(abs(jump_ms), -3))
+                _log.warning(
+                    "the clock jumped %s by %s; of messages for a moment %s", way, text, what
+                )
+        self._seen = now_ms, seconds
+
     async def _work(self, timer: Timer) -> None:
+        self._note_jump(self._base.now_ms())
         timer.move(self._base.now_ms())
         if timer.is_active != self._is_active:
             timer.activate(self._is_active, self._store.max_physical_offset)
