@@ -56,3 +56,20 @@ def test_what_acts_at_once_can_be_tried_out(name_server: str) -> None:
     assert (row["new"]["consumeEnable"], row["done"]) == (False, False)
     [row] = json.loads(kerolox("group", "pause", "kept", "-o", "json", *at).stdout)
     assert (row["old"]["consumeEnable"], row["done"]) == (True, True)
+
+
+def test_a_group_is_told_to_pop(name_server: str, broker: str) -> None:
+    at = ("-n", name_server)
+    kerolox("group", "create", "poppers", *at)
+    kerolox("topic", "create", "Popped", *at)
+    command = ("group", "mode", "poppers", "Popped", "pop", *at)
+    tried = kerolox(*command, "--dry-run")
+    assert "nothing was changed (--dry-run)" in tried.stdout
+    done = kerolox(*command)
+    assert done.stdout == f"group poppers reads Popped message by message (pop) on {broker}\n"
+    [row] = json.loads(kerolox(*command, "-o", "json").stdout)
+    assert (row["mode"], row["brokerAddr"], row["done"]) == ("POP", broker, True)
+    unknown = kerolox("group", "mode", "poppers", "Nowhere", "pop", *at)
+    assert unknown.returncode == 1
+    assert "topic[Nowhere] not exist" in unknown.stderr
+    assert "no broker has settings" in kerolox("group", "mode", "nobody", "T", "pop", *at).stderr

@@ -493,6 +493,61 @@ def resume_command(name: str, dry_run: bool, place: Place, output: str, name_ser
     _update(name_server, name, place, output, consume_enable=True, dry_run=dry_run)
 
 
+@group.command("mode")
+@click.argument("name", shell_complete=completing.groups)
+@click.argument("topic", shell_complete=completing.topics)
+@click.argument("mode", type=click.Choice(("pull", "pop")))
+@click.option(
+    "--share",
+    type=click.IntRange(0, 65_535),
+    default=0,
+    metavar="N",
+    help="With pop: each member helps N of those after it; 0: all (popShareQueueNum).",
+)
+@dry_run_option
+@place_options
+@output_option
+@name_server_option
+def mode_command(
+    name: str,
+    topic: str,
+    mode: str,
+    share: int,
+    dry_run: bool,
+    place: Place,
+    output: str,
+    name_server: str,
+) -> None:
+    """Say how a group reads a topic: queue by queue, or message by message (pop).
+
+    It counts for members that leave it to the brokers: push consumers with client_rebalance=False,
+    in Java clientRebalance=false.
+    """
+    from kerolox.admin.asking import targets
+
+    _check_settings(name, name_server)
+
+    async def work(admin: Admin) -> list[str]:
+        if dry_run:
+            return await targets(admin, **place._asdict())
+        return await admin.set_request_mode(
+            name, topic, mode, share_queues=share, **place._asdict()
+        )
+
+    addresses = on_cluster(name_server, work)
+    if not is_text(output):
+        row = {"group": name, "topic": topic, "mode": mode.upper(), "done": not dry_run}
+        rows = [{**row, "brokerAddr": address} for address in addresses]
+        show_rows(rows, columns_of(rows[0]) if rows else (), output)
+        return
+    for address in addresses:
+        would = "would read" if dry_run else "reads"
+        how = "message by message (pop)" if mode == "pop" else "queue by queue (pull)"
+        print_line(f"group {name} {would} {topic} {how} on {address}")
+    if dry_run:
+        print_dry_run(output)
+
+
 def _check_settings(name: str, name_server: str) -> None:
     """Refuse a group that no broker has settings of: most likely its name is mistyped."""
     from kerolox.errors import ClientError
