@@ -221,10 +221,10 @@ async def keep_waiting(target: Target, namesrv: str, chosen: argparse.Namespace)
         await asyncio.sleep((end_ms - now_ms()) / 1_000)
         cpu = cpu_seconds(target.pid) - before
         print(f"memory when {due} came: {memory_mb(target):.1f} MB, {cpu / due * 1e6:.1f} us each")
-    return tell(await arrivals(namesrv, due), due)
+    return report_arrivals(await arrivals(namesrv, due), due)
 
 
-def tell(came: list[tuple[int, int]], due: int) -> int:
+def report_arrivals(came: list[tuple[int, int]], due: int) -> int:
     """Print how late they came; 1 when one is missing, early, or too many are late."""
     early = sum(stored < moment for moment, stored in came)
     late = sorted(stored - moment for moment, stored in came)

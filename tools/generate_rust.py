@@ -71,6 +71,7 @@ RESPONSES = (
 )
 PROPERTIES = (
     "TIMER_OUT",
+    "TIMER_DELETES",
     "TAGS",
     "KEYS",
     "UNIQUE_KEY",
@@ -171,6 +172,8 @@ def of_halves() -> Iterator[tuple[str, str, str]]:
     yield "HALF_TOPIC", "&[u8]", f'b"{names.HALF_TOPIC}"'
     yield "OP_HALF_TOPIC", "&[u8]", f'b"{names.OP_HALF_TOPIC}"'
     yield "HALF_QUEUE", "i32", str(append.HALF_QUEUE)
+    yield "TIMER_TOPIC", "&[u8]", f'b"{names.TIMER_TOPIC}"'
+    yield "TIMER_QUEUE", "i32", str(append.TIMER_QUEUE)
     yield "COPY_MARK", "i64", str(append.COPY_MARK)
     yield "HALF_RUNS_MAX", "usize", grouped(append.HALF_RUNS_MAX)
     op_properties = append.OP_PROPERTIES.replace(NAME_END, r"\x01").replace(ITEM_END, r"\x02")

@@ -58,6 +58,8 @@ pub const ITEM_END: u8 = 2;
 pub const HALF_TOPIC: &[u8] = b"RMQ_SYS_TRANS_HALF_TOPIC";
 pub const OP_HALF_TOPIC: &[u8] = b"RMQ_SYS_TRANS_OP_HALF_TOPIC";
 pub const HALF_QUEUE: i32 = 0;
+pub const TIMER_TOPIC: &[u8] = b"rmq_sys_wheel_timer";
+pub const TIMER_QUEUE: i32 = 0;
 pub const COPY_MARK: i64 = 1;
 pub const HALF_RUNS_MAX: usize = 1024;
 pub const OP_PROPERTIES: &[u8] = b"WAIT\x01true\x02TAGS\x01d";
@@ -94,6 +96,7 @@ pub mod response {
 /// Keys of properties.
 pub mod property {
     pub const TIMER_OUT: &[u8] = b"TIMER_OUT_MS";
+    pub const TIMER_DELETES: &[u8] = b"TIMER_DEL_UNIQKEY";
     pub const TAGS: &[u8] = b"TAGS";
     pub const KEYS: &[u8] = b"KEYS";
     pub const UNIQUE_KEY: &[u8] = b"UNIQ_KEY";

@@ -4,8 +4,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use kerolox_core::fast_path::{
-    AccountRules, Commit, CopyRule, Encoding, FastPath, GroupStats, Identity, Lag, NewHold,
-    NewWait, Subscription,
+    AccountRules, Commit, CopyRule, Encoding, FastPath, GroupStats, Identity, Lag, NO_SLOT,
+    NewHold, NewWait, Subscription, TimerRule,
 };
 use kerolox_core::{BitFilter, Filter, QueuedValues, RecoveryReport};
 use pyo3::exceptions::{PyOverflowError, PyValueError};
@@ -176,6 +176,17 @@ impl Store {
     /// Whether sends of half messages are fast.
     fn set_halves(&self, fast: bool) {
         self.fast.set_halves(fast);
+    }
+
+    /// Which sends for a moment are fast; none with steps of 0.
+    fn set_timer(&self, precision_ms: i64, max_delay_ms: i64, broker_name: &str) {
+        let rule = || TimerRule {
+            precision_ms,
+            max_delay_ms,
+            broker_name: broker_name.into(),
+            topic: NO_SLOT,
+        };
+        self.fast.set_timer((precision_ms > 0).then(rule));
     }
 
     /// (where the next call goes on, runs of halves of a producer group with a `KEROLOX_SINK`).

@@ -91,9 +91,10 @@ def message_ids(identity: Identity, physical_offsets: list[int]) -> bytes:
     return b",".join([b"%b%016X" % (host, offset) for offset in physical_offsets])
 
 
-def transaction_id(stored: bytes) -> bytes:
+def unique_key(stored: bytes) -> bytes:
     """What the answer to a half message says of its transaction: UNIQ_KEY of its property text;
-    b"": it has none, or none that is short enough for an id."""
+    b"": it has none, or none that is short enough for an id. A handle to take a message back has
+    it, too."""
     for item in stored.split(_ITEM_END):
         if item.startswith(_UNIQUE_KEY):
             key = item[len(_UNIQUE_KEY) :]
@@ -101,14 +102,14 @@ def transaction_id(stored: bytes) -> bytes:
     return b""
 
 
-def with_transaction_id(header: bytes, key: bytes) -> bytes:
-    """A JSON header of a send answer, with that member; ``key`` may be empty."""
-    if not key:
+def with_member(header: bytes, name: str, value: bytes) -> bytes:
+    """A JSON header of a send answer, with one member more; ``value`` may be empty: without."""
+    if not value:
         return header
     # What follows the fields has no other such end; a text among them may.
     fields, _, rest = header.rpartition(_JSON_FIELDS_END)
-    text = _json_text(key.decode())
-    return fields + b'","transactionId":"' + text + _JSON_FIELDS_END + rest
+    text = _json_text(value.decode())
+    return fields + b'","' + name.encode() + b'":"' + text + _JSON_FIELDS_END + rest
 
 
 def binary_send_header(
@@ -117,9 +118,11 @@ def binary_send_header(
     ids: bytes,
     queue_offset: int,
     opaque: int,
-    transaction: bytes = b"",
+    name: str = "",
+    value: bytes = b"",
 ) -> bytes:
-    """Header of a send answer in the ROCKETMQ encoding."""
+    """Header of a send answer in the ROCKETMQ encoding, with one member more unless ``value`` is
+    empty."""
     fields: tuple[tuple[bytes, bytes], ...] = (
         (_REGION, identity.region.encode()),
         (_TRACE_ON, identity.trace_text()),
@@ -127,8 +130,8 @@ def binary_send_header(
         (b"queueId", b"%d" % queue_id),
         (b"queueOffset", b"%d" % queue_offset),
     )
-    if transaction:
-        fields = (*fields, (b"transactionId", transaction))
+    if value:
+        fields = (*fields, (name.encode(), value))
     return _binary_header(0, opaque, b"", fields)
 
 

@@ -20,8 +20,7 @@ from kerolox._pykernel.answers import (
     JSON_PREFIXES,
     binary_send_header,
     message_ids,
-    transaction_id,
-    with_transaction_id,
+    with_member,
 )
 from kerolox._pykernel.headers import (
     INT64_MAX,
@@ -245,8 +244,7 @@ class Connection:
         """Store the sends from ``frames[index]`` to the next pull or batch with one append.
 
         Slow frames on the way are put aside. The index of the frame behind the run, and how many
-        bytes of answers it gave. Fast loop: ``benchmarks/feed_python.py``.
-        """
+        bytes of answers it gave. Fast loop: ``benchmarks/feed_python.py``."""
         store = self._store
         shape_of, take_properties = store.tables.send_shape, store.tables.properties.take
         body_limit = store.files.settings.max_message_size
@@ -264,12 +262,12 @@ class Connection:
                 continue
             fields = header.extFields
             born = fields.g
-            if len(born) == _TIMESTAMP_DIGITS and born.isdigit() and born.isascii() and born > "1":
-                born_timestamp: int | None = int(born)
-            else:
-                born_timestamp = integer(born, INT64_MAX)
+            is_usual = len(born) == _TIMESTAMP_DIGITS and born.isdigit() and born.isascii()
+            born_timestamp = int(born) if is_usual and born > "1" else integer(born, INT64_MAX)
             shape = shape_of(fields, False)
             properties = take_properties(fields.i, real=shape.real if shape else b"")
+            if properties is None and shape is not None:
+                shape, properties = store.tables.timed_send(shape, fields, store.files.clock_ms())
             size = end - body
             if (
                 shape is None
@@ -316,8 +314,10 @@ class Connection:
                 continue
             if chunk[position + 4] == JSON:
                 text = shape.json_template % (physical_offset, queue_offset, header.opaque)
-                if shape.real:
-                    text = with_transaction_id(text, transaction_id(item[7]))
+                if shape.member:
+                    text = with_member(
+                        text, shape.member, store.tables.member_value(shape, item[7])
+                    )
                 size = len(text)
                 if not (is_on and wait) and size < len(JSON_PREFIXES):
                     answers.append(JSON_PREFIXES[size])
@@ -326,9 +326,9 @@ class Connection:
                     continue
                 kind = JSON
             else:
-                key = transaction_id(item[7]) if shape.real else b""
+                told = store.tables.member_value(shape, item[7]) if shape.member else b""
                 where = [physical_offset]
-                text = self._binary_answer(shape, where, queue_offset, header.opaque, key)
+                text = self._binary_answer(shape, where, queue_offset, header.opaque, told)
                 kind = BINARY
             if is_on and wait:
                 end = physical_offset + self._record_bytes(shape, item)
@@ -489,11 +489,13 @@ class Connection:
         physical_offsets: list[int],
         queue_offset: int,
         opaque: int,
-        key: bytes = b"",
+        told: bytes = b"",
     ) -> bytes:
         identity = self._store.tables.identity
         ids = message_ids(identity, physical_offsets)
-        return binary_send_header(identity, shape.queue_id, ids, queue_offset, opaque, key)
+        return binary_send_header(
+            identity, shape.queue_id, ids, queue_offset, opaque, shape.member, told
+        )
 
 
 def _within(allowance: int, frames: list[_Frame]) -> list[_Frame]:

@@ -53,6 +53,37 @@ _TRUE = b"true"
 _NOT_SEPARATORS = bytes(byte for byte in range(256) if byte not in _NAME_END + _ITEM_END)
 
 
+_TIMERS = {
+    PropertyKey.TIMER_DELAY_SECONDS.encode(): (1_000, True),
+    PropertyKey.TIMER_DELAY.encode(): (1, True),
+    PropertyKey.TIMER_DELIVER.encode(): (1, False),
+}
+"""Milliseconds of the unit, and whether the time counts from now on."""
+_ODD_WITH_TIMERS = (SLOW_NAMES | _REAL_NAMES | {
+    PropertyKey.TIMER_OUT.encode(),
+    PropertyKey.TIMER_DELETES.encode(),
+}) - set(_TIMERS)  # fmt: skip
+_TIMER_DIGITS_MAX = 15
+
+
+class TimerRule(NamedTuple):
+    """Which sends for a moment are fast, see ``TimerKernel``."""
+
+    precision_ms: int
+    max_delay_ms: int
+    broker_name: str
+
+    def out_ms(self, name: bytes, value: bytes, now_ms: int) -> int | None:
+        """``TIMER_OUT_MS`` of a message with this property; None: it is not fast."""
+        if not value.isdigit() or len(value) > _TIMER_DIGITS_MAX:
+            return None
+        unit_ms, is_delay = _TIMERS[name]
+        deliver_ms = int(value) * unit_ms + is_delay * now_ms
+        if not 0 < deliver_ms - now_ms <= self.max_delay_ms:
+            return None
+        return (deliver_ms - 1) // self.precision_ms * self.precision_ms
+
+
 class _Shape(NamedTuple):
     """What the names of a text decide."""
 
@@ -138,6 +169,33 @@ class PropertyRules:
         stored = stored + _ITEM_END + self._cluster + real
         tags = flat[2 * shape.tags_index + 1] if shape.tags_index >= 0 else None
         return stored, 0 if tags is None else self._tags.get(tags) or self._hash(tags), wait
+
+    def take_timed(
+        self, text: str, rule: TimerRule, now_ms: int, real: bytes
+    ) -> tuple[bytes, int, bool] | None:
+        """As :meth:`take`, of a message for a moment: it keeps WAIT, and gets the begin of its step
+        and ``real``, the text of REAL_TOPIC and REAL_QID with a separator before it."""
+        stored = text.encode()
+        if stored.endswith(_ITEM_END):
+            stored = stored[:-1]
+        items = [item.split(_NAME_END) for item in stored.split(_ITEM_END)]
+        if any(len(item) != 2 or not item[0] or not item[1] for item in items):
+            return None
+        properties = {name: value for name, value in items}
+        timers = _TIMERS.keys() & properties.keys()
+        if len(properties) != len(items) or len(timers) != 1:
+            return None
+        if not _ODD_WITH_TIMERS.isdisjoint(properties):
+            return None
+        name = timers.pop()
+        out_ms = rule.out_ms(name, properties[name], now_ms)
+        if out_ms is None:
+            return None
+        waits = is_true(properties.get(_WAIT, _TRUE).decode())
+        end = encode_properties({PropertyKey.TIMER_OUT: str(out_ms)}).encode() + real
+        stored = stored + _ITEM_END + self._cluster + _ITEM_END + end
+        tags = properties.get(_TAGS)
+        return stored, 0 if tags is None else self._tags.get(tags) or self._hash(tags), waits
 
     def _shape(self, names: tuple[bytes, ...]) -> _Shape | None:
         is_half = _PREPARED in names

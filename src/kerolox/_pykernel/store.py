@@ -29,6 +29,7 @@ from kerolox._pykernel.holds import (
     Wait,
 )
 from kerolox._pykernel.pending import PendingAnswers
+from kerolox._pykernel.properties import TimerRule
 from kerolox._pykernel.tables import Tables
 from kerolox.kernel.held_pulls import PASSED_OVER_MS
 from kerolox.kernel.metrics import GROUP_READS_MAX, Latencies, LatencyCounts, PutDurations
@@ -140,6 +141,10 @@ class Store(MessageStore):
 
     def set_halves(self, fast: bool) -> None:
         self.tables.set_halves(fast)
+
+    def set_timer(self, precision_ms: int, max_delay_ms: int, broker_name: str) -> None:
+        rule = TimerRule(precision_ms, max_delay_ms, broker_name)
+        self.tables.set_timer(rule if precision_ms > 0 else None)
 
     def half_runs(
         self, group: str, start: int, end: int, max_bytes: int

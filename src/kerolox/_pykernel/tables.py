@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import NamedTuple
 
-from kerolox._pykernel.answers import Identity, json_send_template
+from kerolox._pykernel.answers import Identity, json_send_template, unique_key
 from kerolox._pykernel.headers import (
     INT32_MAX,
     INT64_MAX,
@@ -21,9 +21,10 @@ from kerolox._pykernel.headers import (
     integer,
 )
 from kerolox._pykernel.holds import QueueKey
-from kerolox._pykernel.properties import PropertyRules
+from kerolox._pykernel.properties import PropertyRules, TimerRule
 from kerolox.filter.tags import TAGS_MAX, parse_tags
-from kerolox.message import ITEM_END, PropertyKey, encode_properties, tags_code
+from kerolox.kernel.append import TIMER_QUEUE
+from kerolox.message import ITEM_END, PropertyKey, encode_properties, property_value, tags_code
 from kerolox.protocol.codes import (
     HOST_V6_MASK,
     PULL_COUNT_MAX,
@@ -32,7 +33,8 @@ from kerolox.protocol.codes import (
     Perm,
     PullSysFlag,
 )
-from kerolox.protocol.names import HALF_TOPIC, TOPIC_BYTES_MAX
+from kerolox.protocol.names import HALF_TOPIC, TIMER_TOPIC, TOPIC_BYTES_MAX
+from kerolox.protocol.recall_handles import RecallHandle
 from kerolox.store.queues.consume_queue import ConsumeQueue
 
 SHAPES_MAX = 4_096
@@ -73,7 +75,10 @@ class SendShape(NamedTuple):
     queue_id: int
     """As the answer says it."""
     real: bytes = b""
-    """Of half messages: the text of REAL_TOPIC and REAL_QID, with a separator before it."""
+    """Of half messages, and those for a moment: the text of REAL_TOPIC and REAL_QID, with a
+    separator before it."""
+    member: str = ""
+    """The member that their answers have besides."""
 
 
 class PullShape(NamedTuple):
@@ -101,6 +106,7 @@ class Tables:
         self._read_queues: dict[bytes, int] = {}
         """Of all topics, the slow ones too."""
         self._has_fast_halves = False
+        self.timer: TimerRule | None = None
         self._groups: dict[str, int] = {}
         self._slow_groups: dict[str, int] = {}
         self._subscriptions: dict[str, dict[str, _Subscription]] = {}
@@ -116,6 +122,7 @@ class Tables:
         self._topics.clear()
         self._read_queues.clear()
         self._has_fast_halves = False
+        self.timer = None
         self._groups.clear()
         self._slow_groups.clear()
         self._subscriptions.clear()
@@ -156,6 +163,10 @@ class Tables:
         """See ``HalfKernel.set_halves``."""
         self._has_fast_halves = fast
         self.forget_shapes()
+
+    def set_timer(self, rule: TimerRule | None) -> None:
+        """See ``TimerKernel.set_timer``."""
+        self.timer = rule
 
     def set_group(self, group: str, fast: bool, slow_broker_id: int) -> None:
         """See ``StoreKernel.set_group``."""
@@ -262,11 +273,37 @@ class Tables:
             json_send_template(self.identity, queue_id, batch=batch),
             queue_id,
             _real_text(fields.b, queue_id) if is_half else b"",
+            "transactionId" if is_half else "",
         )
         if len(self._send_shapes) >= SHAPES_MAX:
             self._send_shapes.clear()
         self._send_shapes[key] = shape
         return shape
+
+    def timed_send(
+        self, shape: SendShape, fields: SendFields | SendFieldsV1, now_ms: int
+    ) -> tuple[SendShape, tuple[bytes, int, bool] | None]:
+        """The shape of a send for a moment, of that of a plain one to the same queue, with what is
+        stored (``PropertyRules.take``); that is None when it is slow."""
+        if self.timer is None or shape.real:
+            return shape, None
+        real = _real_text(fields.b, shape.queue_id)
+        taken = self.properties.take_timed(fields.i, self.timer, now_ms, real)
+        if taken is None:
+            return shape, None
+        queue = self._make_queue(TIMER_TOPIC, TIMER_QUEUE)
+        size = len(TIMER_TOPIC)
+        return shape._replace(queue=queue, topic_size=size, real=real, member="recallHandle"), taken
+
+    def member_value(self, shape: SendShape, stored: bytes) -> bytes:
+        """The value of :attr:`SendShape.member`; empty: there is none."""
+        key = unique_key(stored)
+        if self.timer is None or shape.member != "recallHandle" or not key:
+            return key
+        topic = (property_value(stored, PropertyKey.REAL_TOPIC) or b"").decode()
+        out_ms = int(property_value(stored, PropertyKey.TIMER_OUT) or b"0")
+        handle = RecallHandle(topic, self.timer.broker_name, out_ms + 1, key.decode())
+        return handle.encode().encode()
 
     def _make_pull_shape(self, fields: PullFields, key: tuple[str, ...]) -> PullShape | None:
         topic = self._topics.get(fields.topic)

@@ -20,6 +20,9 @@ from kerolox.message import PropertyKey, encode_properties
 HALF_QUEUE = 0
 """There is one half queue and one op queue."""
 
+TIMER_QUEUE = 0
+"""The timer's topic has one queue."""
+
 REMOVE_TAG = "d"
 """Of an op message: the half that its body names is done."""
 
@@ -123,6 +126,19 @@ class HalfKernel(Protocol):
         message of each, behind it its op message, which is born at ``now_ms`` on ``host``. Stops
         before a half that is not plain, before one to commit whose topic is not in the table of
         topics or has no such read queue, and when the store refuses one. Wakes held pulls."""
+
+
+class TimerKernel(Protocol):
+    """What the fast path needs of messages for a moment."""
+
+    def set_timer(self, precision_ms: int, max_delay_ms: int, broker_name: str) -> None:
+        """Say which sends for a moment are fast: none with steps of 0 ms, as in a new store.
+
+        Fast is a single message that names one moment to come, not further away than
+        ``max_delay_ms`` by the store's clock, in plain digits; not a half, not a command to delete,
+        and none that says where it is for. It is stored in the timer's topic with the begin of the
+        step (``TIMER_OUT_MS``), and its answer has the ``recallHandle``, which names the broker.
+        """
 
 
 class CopyKernel(Protocol):

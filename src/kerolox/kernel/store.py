@@ -4,7 +4,13 @@ from __future__ import annotations
 
 from typing import Protocol, runtime_checkable
 
-from kerolox.kernel.append import CopyKernel, HalfKernel, RecordAppender, ReplicationKernel
+from kerolox.kernel.append import (
+    CopyKernel,
+    HalfKernel,
+    RecordAppender,
+    ReplicationKernel,
+    TimerKernel,
+)
 from kerolox.kernel.files import StoreFiles, StoreRetention
 from kerolox.kernel.held_pulls import HeldPulls, OffsetWaits
 from kerolox.kernel.metrics import StoreMetrics
@@ -38,6 +44,7 @@ class StoreKernel(
     OffsetSource,
     HalfKernel,
     CopyKernel,
+    TimerKernel,
     ReplicationKernel,
     HeldPulls,
     OffsetWaits,

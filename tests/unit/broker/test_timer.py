@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from kerolox.broker.broker import Broker
+from kerolox.broker.services.timed_puts import TimedPuts
 from kerolox.broker.services.timer import TimerService
 from kerolox.errors import StoreError
 from kerolox.message import MessageExt, encode_properties
@@ -482,6 +483,38 @@ async def test_a_stop_of_its_work_by_settings_holds_messages_back(
         body = b"timerStopDequeue=false"
         assert (await peer.ask(RequestCode.UPDATE_BROKER_CONFIG, body=body)).code == 0
         await comes(peer)
+
+
+async def test_the_kernel_stores_a_send_for_a_moment_as_the_handler_does(
+    tmp_path: Path, kernel: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    placed = 0
+    real = TimedPuts.place
+
+    def place(self: TimedPuts, record: Any) -> Any:
+        nonlocal placed
+        placed += 1
+        return real(self, record)
+
+    monkeypatch.setattr(TimedPuts, "place", place)
+    config = small_config(tmp_path)
+    async with Broker(config, kernel=kernel) as broker, peer_of(broker) as peer:
+        await peer.create_topic("T")
+        given = text(UNIQ_KEY="k", TAGS="a", TIMER_DELAY_SEC=HOUR_MS // 1_000, WAIT="true")
+        answers = [await peer.send("T", b"1", queue_id=2, properties=given) for _ in range(2)]
+        assert placed == 1, "the first one makes the topic"
+        shown = [each.ext_fields | {"msgId": "", "queueOffset": ""} for each in answers]
+        assert shown[0].keys() == shown[1].keys() >= {"recallHandle", "queueId"}
+        one, two = await peer.messages(TIMER_TOPIC)
+        assert list(one.properties) == list(two.properties)
+        assert one.properties["CLUSTER"] == two.properties["CLUSTER"]
+        for name in ("born_host", "store_host", "sys_flag", "flag", "tags", "body"):
+            assert getattr(one, name) == getattr(two, name)
+        limit = b"timerCongestNumEachSlot=5"
+        assert (await peer.ask(RequestCode.UPDATE_BROKER_CONFIG, body=limit)).code == 0
+        await peer.send("T", b"1", queue_id=2, properties=given)
+        assert placed == 2, "the handler knows how full a slot is"
+        await enqueued(broker, 3)
 
 
 # -- rest -----------------------------------------------------------------------------------------

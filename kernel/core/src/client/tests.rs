@@ -31,7 +31,7 @@ fn answer(region: &str, trace_on: bool, opaque: i32, queue: i32, offset: i64) ->
         queue_id: queue,
         queue_offset: offset,
         physical_offsets: &[offset],
-        transaction_id: "",
+        ..SendAnswer::default()
     };
     Pieces::new(region, trace_on, &HOST).send_answer(&mut out, Encoding::Json, &answer);
     out

@@ -66,8 +66,7 @@ fn copy_records(
             break;
         }
         let Some(source) = record::view(&bytes) else { break };
-        let text =
-            inspect_real(source.properties, |name| rule.odd_names.iter().any(|odd| *odd == name));
+        let text = inspect_real(source.properties, |name| rule.odd_names.contains(&name));
         let Some((topic, queue_id)) = target(&source, &text, rule) else { break };
         let Ok(target) = target_of(state, core, &mut last, topic, queue_id) else { break };
         let added = added.get(number).copied().unwrap_or_default();

@@ -6,7 +6,7 @@ use crate::protocol::{
 };
 
 use super::path::FastPath;
-use super::policy::NO_SLOT;
+use super::policy::{NO_SLOT, TimerRule};
 use super::state::State;
 use crate::error::PutStatus;
 use crate::record::{self, NewRecord, RecordView, Text};
@@ -56,6 +56,13 @@ impl FastPath {
         let mut state = self.state.lock();
         state.evict_names();
         state.tables.set_halves(fast);
+    }
+
+    /// Says which sends for a moment may be fast.
+    pub fn set_timer(&self, rule: Option<TimerRule>) {
+        let mut state = self.state.lock();
+        state.evict_names();
+        state.tables.set_timer(rule);
     }
 
     /// (where to go on, the halves of a group with a `KEROLOX_SINK`) from a queue offset to before

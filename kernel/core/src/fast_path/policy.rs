@@ -5,7 +5,7 @@
 //! any more; then another name may get it. Connections remember slots too, but only to look there
 //! first: they compare the name.
 
-use crate::protocol::{GROUP_READS_MAX, HALF_TOPIC, PULL_COMMIT_OFFSET};
+use crate::protocol::{GROUP_READS_MAX, HALF_TOPIC, PULL_COMMIT_OFFSET, TIMER_TOPIC};
 use std::ops::{Deref, DerefMut};
 
 use hashbrown::hash_map::Entry;
@@ -15,6 +15,7 @@ use super::hold::List;
 use crate::state::Core;
 use crate::state::types::{QueueHandle, ReadOutcome};
 use crate::wire::answer::Pieces;
+use crate::wire::properties::Timer;
 
 /// Queue ids below this get a slot; the limit of what a topic may sensibly have.
 pub const QUEUE_IDS_MAX: i32 = 65_536;
@@ -114,6 +115,33 @@ impl Group {
     #[inline]
     pub fn is_slow(&self, topic: u32) -> bool {
         !self.slow_topics.is_empty() && self.slow_topics.contains(&topic)
+    }
+}
+
+/// Which messages for a moment are stored without the handler in Python.
+#[derive(Clone, Debug)]
+pub struct TimerRule {
+    /// `timerPrecisionMs`, as it counts.
+    pub precision_ms: i64,
+    /// `timerMaxDelaySec`, in milliseconds.
+    pub max_delay_ms: i64,
+    /// What handles to take a message back name.
+    pub broker_name: Box<str>,
+    /// Slot of the timer's topic.
+    pub topic: u32,
+}
+
+impl TimerRule {
+    /// The begin of the step whose end a message waits for (`TIMER_OUT_MS`); None: the handler in
+    /// Python says what becomes of it.
+    pub fn out_ms(&self, timer: Timer, now_ms: i64) -> Option<i64> {
+        let deliver_ms = match timer {
+            Timer::After(delay_ms) => now_ms.checked_add(delay_ms)?,
+            Timer::At(time_ms) => time_ms,
+            Timer::None | Timer::Odd => return None,
+        };
+        let is_to_come = deliver_ms > now_ms && deliver_ms - now_ms <= self.max_delay_ms;
+        is_to_come.then(|| (deliver_ms - 1) / self.precision_ms * self.precision_ms)
     }
 }
 
@@ -258,6 +286,8 @@ pub struct Tables {
     pub takes_commits: bool,
     /// Slot of the half topic; None: half messages take the slow path.
     half_topic: Option<u32>,
+    /// What makes sends for a moment fast.
+    timer: Option<TimerRule>,
     /// `diskFallRecorded`: keep how far behind the end of the log each read was.
     pub disk_fall_recorded: bool,
     /// The store's handle epoch of the cached handles.
@@ -395,6 +425,18 @@ impl Tables {
     #[inline]
     pub fn half_topic(&self) -> Option<u32> {
         self.topics.find(HALF_TOPIC, self.half_topic?)
+    }
+
+    /// Says which sends for a moment are fast; none without a rule.
+    pub fn set_timer(&mut self, rule: Option<TimerRule>) {
+        self.timer = rule
+            .and_then(|rule| Some(TimerRule { topic: self.topics.intern(TIMER_TOPIC)?, ..rule }));
+    }
+
+    /// The rule, with the slot of the timer's topic.
+    pub fn timer(&self) -> Option<&TimerRule> {
+        let rule = self.timer.as_ref()?;
+        (self.topics.find(TIMER_TOPIC, rule.topic)? == rule.topic).then_some(rule)
     }
 
     /// Puts a group into the table, or changes it; as with a topic.

@@ -7,14 +7,14 @@ use super::pending::Awaited;
 use super::state::State;
 use crate::protocol::{
     BATCH_ITEMS_MAX, FLAG_ONEWAY, FLAG_RESPONSE, HALF_QUEUE, NAME_BYTES_MAX, PERM_WRITE,
-    PROPERTIES_BYTES_MAX, TRANSACTION_MASK, TRANSACTION_PREPARED,
+    PROPERTIES_BYTES_MAX, TIMER_QUEUE, TRANSACTION_MASK, TRANSACTION_PREPARED,
 };
 use crate::record::Text;
 use crate::state::Core;
 use crate::state::types::{BatchItem, NewBatch};
-use crate::wire::answer::SendAnswer;
+use crate::wire::answer::{SendAnswer, base64_url, push_decimal};
 use crate::wire::header::SendFields;
-use crate::wire::properties::{self, Inspected};
+use crate::wire::properties::{self, Inspected, Timer};
 
 /// Bytes of a batch item before its body.
 const ITEM_FIXED_BYTES: usize = 20;
@@ -58,7 +58,7 @@ pub fn send(
     if !sender.access.may_send(state.accounts.as_ref(), request, &fields) {
         return None;
     }
-    let place = place(state, slot, &fields, &inspected)?;
+    let place = place(state, core.now_ms(), slot, &fields, &inspected)?;
     let stored = append(state, core, sender, place, &fields, &inspected, body)?;
     state.flush_wanted = state.flush_wanted.max(stored.end);
     state.answered_puts += 1;
@@ -68,6 +68,12 @@ pub fn send(
     let awaited = if inspected.waits { state.safety.awaited(stored.end) } else { Awaited::NOTHING };
     let State { tables, batch, scratch, .. } = state;
     let pieces = &tables.identity.as_ref()?.pieces;
+    let recall_handle = match tables.timer() {
+        Some(rule) if inspected.timer != Timer::None => {
+            recall_handle(&fields, &inspected, &rule.broker_name, batch.out_ms)
+        }
+        _ => String::new(),
+    };
     let one = [stored.start];
     let offsets = if fields.batch { &batch.physical_offsets[..] } else { &one[..] };
     let answer = SendAnswer {
@@ -76,6 +82,7 @@ pub fn send(
         queue_offset: stored.queue_offset,
         physical_offsets: offsets,
         transaction_id: transaction_id(&fields, &inspected),
+        recall_handle: &recall_handle,
     };
     let render = |out: &mut Vec<u8>| pieces.send_answer(out, header.encoding, &answer);
     if awaited == Awaited::NOTHING {
@@ -97,6 +104,28 @@ fn transaction_id<'a>(fields: &SendFields<'_>, inspected: &Inspected<'a>) -> &'a
     key.and_then(|key| std::str::from_utf8(key).ok()).unwrap_or_default()
 }
 
+/// What the answer to a message for a moment says to take it back by; empty: it can't be.
+fn recall_handle(
+    fields: &SendFields<'_>,
+    inspected: &Inspected<'_>,
+    broker_name: &str,
+    out_ms: i64,
+) -> String {
+    let Some(key) = inspected.marks.uniq_key.filter(|key| key.len() <= NAME_BYTES_MAX) else {
+        return String::new();
+    };
+    let mut text = Vec::with_capacity(128);
+    text.extend_from_slice(b"v1 ");
+    text.extend_from_slice(fields.topic);
+    text.push(b' ');
+    text.extend_from_slice(broker_name.as_bytes());
+    text.push(b' ');
+    push_decimal(&mut text, out_ms + 1);
+    text.push(b' ');
+    text.extend_from_slice(key);
+    base64_url(&text)
+}
+
 /// Where a send went.
 struct Stored {
     /// Physical offset of the record; a batch has its own list.
@@ -106,15 +135,27 @@ struct Stored {
     queue_offset: i64,
 }
 
-/// Slot of the topic and the queue that a send is stored in: its own, or those of half messages.
-/// What such a message is for is in `state.batch.target` then.
+/// Slot of the topic and the queue that a send is stored in: its own, those of half messages, or
+/// those of messages for a moment. What such a message is for is in `state.batch.target` then.
 fn place(
     state: &mut State,
+    now_ms: i64,
     slot: u32,
     fields: &SendFields<'_>,
     inspected: &Inspected<'_>,
 ) -> Option<(u32, i32)> {
     let kind = fields.sys_flag & TRANSACTION_MASK;
+    if inspected.timer != Timer::None {
+        let is_odd = inspected.is_half || inspected.names_target || inspected.has_waited;
+        if kind != 0 || fields.batch || is_odd {
+            return None;
+        }
+        let rule = state.tables.timer()?;
+        let (topic, out_ms) = (rule.topic, rule.out_ms(inspected.timer, now_ms)?);
+        properties::timed_text(out_ms, fields.topic, fields.queue_id, &mut state.batch.target);
+        state.batch.out_ms = out_ms;
+        return Some((topic, TIMER_QUEUE));
+    }
     if !inspected.is_half {
         return (kind == 0).then_some((slot, fields.queue_id));
     }
@@ -147,7 +188,7 @@ fn append(
     };
     if !fields.batch {
         let flag = fields.flag;
-        let properties = if inspected.is_half {
+        let properties = if inspected.is_half || inspected.timer != Timer::None {
             Text { parts: [inspected.whole, &identity.cluster_item, &batch.target, &[]] }
         } else {
             inspected.stored(&identity.cluster_item)

@@ -25,8 +25,10 @@ pub const ANSWER_BYTES_MAX: usize = 1 << 20;
 #[derive(Debug, Default)]
 pub struct BatchBuffers {
     pub suffix: Vec<u8>,
-    /// Where half messages are for.
+    /// Where half messages, and those for a moment, are for.
     pub target: Vec<u8>,
+    /// `TIMER_OUT_MS` of the last message for a moment.
+    pub out_ms: i64,
     pub physical_offsets: Vec<i64>,
     pub tags_codes: Vec<i64>,
 }

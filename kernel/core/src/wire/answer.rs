@@ -52,8 +52,8 @@ impl Pieces {
 
     /// The answer to a send that was stored: ids of the records, joined by commas.
     pub fn send_answer(&self, out: &mut Vec<u8>, encoding: Encoding, answer: &SendAnswer<'_>) {
-        let &SendAnswer { opaque, queue_id, queue_offset, physical_offsets, transaction_id } =
-            answer;
+        let &SendAnswer { opaque, queue_id, queue_offset, physical_offsets, .. } = answer;
+        let (transaction_id, recall_handle) = (answer.transaction_id, answer.recall_handle);
         let ids = physical_offsets.len() * (self.id_size() + 1);
         out.reserve(320 + self.send_json.len() + ids);
         let start = out.len();
@@ -69,6 +69,10 @@ impl Pieces {
                 if !transaction_id.is_empty() {
                     out.extend_from_slice(b"\",\"transactionId\":\"");
                     push_json_text(out, transaction_id);
+                }
+                if !recall_handle.is_empty() {
+                    out.extend_from_slice(b"\",\"recallHandle\":\"");
+                    out.extend_from_slice(recall_handle.as_bytes());
                 }
                 out.extend_from_slice(b"\"},\"flag\":1,\"language\":\"PYTHON\",\"opaque\":");
                 push_decimal(out, i64::from(opaque));
@@ -87,6 +91,9 @@ impl Pieces {
                 push_number_field(out, b"queueOffset", queue_offset);
                 if !transaction_id.is_empty() {
                     push_field(out, b"transactionId", transaction_id.as_bytes());
+                }
+                if !recall_handle.is_empty() {
+                    push_field(out, b"recallHandle", recall_handle.as_bytes());
                 }
                 end_field(out, fields_size_at);
             }
@@ -114,6 +121,25 @@ pub struct SendAnswer<'a> {
     pub physical_offsets: &'a [i64],
     /// `UNIQ_KEY` of a half message; empty: there is none.
     pub transaction_id: &'a str,
+    /// To take a message back by, in base64; empty: there is none.
+    pub recall_handle: &'a str,
+}
+
+/// Bytes as URL-safe base64.
+#[must_use]
+pub fn base64_url(bytes: &[u8]) -> String {
+    const LETTERS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";
+    let mut out = String::with_capacity(bytes.len().div_ceil(3) * 4);
+    for three in bytes.chunks(3) {
+        let word = three.iter().fold(0, |word, byte| word << 8 | usize::from(*byte));
+        let word = word << (8 * (3 - three.len()));
+        for index in 0..4 {
+            let is_there = index <= three.len();
+            let letter = LETTERS[word >> (18 - 6 * index) & 63];
+            out.push(if is_there { char::from(letter) } else { '=' });
+        }
+    }
+    out
 }
 
 /// What the header of a pull answer says.
@@ -304,7 +330,7 @@ mod tests {
             queue_id: 3,
             queue_offset: 1_234,
             physical_offsets: &[0xABCD],
-            transaction_id: "",
+            ..SendAnswer::default()
         };
         pieces.send_answer(&mut out, Encoding::Json, &answer);
         let expected = "{\"code\":0,\"extFields\":{\"MSG_REGION\":\"a\\\"b\",\"TRACE_ON\":\"true\",\
@@ -312,6 +338,15 @@ mod tests {
             \"queueOffset\":\"1234\"},\"flag\":1,\"language\":\"PYTHON\",\"opaque\":-7,\
             \"serializeTypeCurrentRPC\":\"JSON\",\"version\":409}";
         assert_eq!(header(&out[6..]), expected.as_bytes());
+    }
+
+    #[test]
+    fn bytes_become_letters_of_urls() {
+        let texts = ["", "Zg==", "Zm8=", "Zm9v", "Zm9vYg==", "Zm9vYmE=", "Zm9vYmFy"];
+        for (size, text) in texts.iter().enumerate() {
+            assert_eq!(base64_url(&b"foobar"[..size]), *text);
+        }
+        assert_eq!(base64_url(&[0xFB, 0xFF, 0xFE]), "-__-");
     }
 
     #[test]
@@ -344,7 +379,7 @@ mod tests {
                 queue_id: 1,
                 queue_offset: 2,
                 physical_offsets: &[3],
-                transaction_id: "",
+                ..SendAnswer::default()
             };
             pieces.send_answer(&mut frame, encoding, &answer);
             let mut late = Vec::new();

@@ -17,6 +17,7 @@ const NUMBER_DIGITS_MAX: usize = 18;
 
 /// What the fast path must know of a property text.
 #[derive(Clone, Copy, Debug, Default)]
+#[allow(clippy::struct_excessive_bools)] // what a text says, each by itself
 pub struct Inspected<'a> {
     /// The text in front of the WAIT item and after it; without WAIT all is in front. A separator
     /// stands between the two where one is needed, and none at the end.
@@ -27,9 +28,48 @@ pub struct Inspected<'a> {
     pub waits: bool,
     /// Whether it is a half message of a transaction.
     pub is_half: bool,
-    /// Whether it names a topic or queue that a half message is for.
+    /// Whether it names a topic or queue that another message is for.
     pub names_target: bool,
+    /// The moment that it is for.
+    pub timer: Timer,
+    /// Whether it has waited for its moment, or is a command to delete one that waits.
+    pub has_waited: bool,
     pub marks: Marks<'a>,
+}
+
+/// When a message is to be delivered, as its text says.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Timer {
+    /// At once.
+    #[default]
+    None,
+    /// So many milliseconds from now on.
+    After(i64),
+    /// At a time, in milliseconds since the epoch.
+    At(i64),
+    /// The handler in Python says: it names several times, or no plain number.
+    Odd,
+}
+
+/// Digits of a time in a text; with seconds it stays a long.
+const TIMER_DIGITS_MAX: usize = 15;
+
+impl Timer {
+    /// What one more of these properties makes of it.
+    fn and(self, name: &[u8], value: &[u8]) -> Self {
+        let is_plain = self == Timer::None
+            && value.len() <= TIMER_DIGITS_MAX
+            && value.iter().all(u8::is_ascii_digit);
+        if !is_plain {
+            return Timer::Odd;
+        }
+        let number = value.iter().fold(0, |sum, digit| sum * 10 + i64::from(digit - b'0'));
+        match name {
+            property::TIMER_DELAY_SECONDS => Timer::After(number * 1_000),
+            property::TIMER_DELAY => Timer::After(number),
+            _ => Timer::At(number),
+        }
+    }
 }
 
 impl<'a> Inspected<'a> {
@@ -179,15 +219,16 @@ pub fn inspect(text: &[u8]) -> Option<Inspected<'_>> {
             }
             property::TRANSACTION_PREPARED if value == b"true" => found.is_half = true,
             property::REAL_TOPIC | property::REAL_QUEUE_ID => found.names_target = true,
+            property::TIMER_DELIVER | property::TIMER_DELAY | property::TIMER_DELAY_SECONDS => {
+                found.timer = found.timer.and(name, value);
+            }
+            property::TIMER_OUT | property::TIMER_DELETES => found.has_waited = true,
             property::DELAY
             | property::TRANSACTION_PREPARED
             | property::CLUSTER
             | property::INNER_MULTI_DISPATCH
             | property::MESSAGE_TYPE
-            | property::START_DELIVER_TIME
-            | property::TIMER_DELIVER
-            | property::TIMER_DELAY
-            | property::TIMER_DELAY_SECONDS => return None,
+            | property::START_DELIVER_TIME => return None,
             _ => {}
         }
         if end >= whole.len() {
@@ -231,6 +272,10 @@ fn has_distinct_names(text: &[u8]) -> bool {
 /// What the text of a half message ends with: where it is for.
 pub fn target_text(topic: &[u8], queue_id: i32, out: &mut Vec<u8>) {
     out.clear();
+    push_target(topic, queue_id, out);
+}
+
+fn push_target(topic: &[u8], queue_id: i32, out: &mut Vec<u8>) {
     out.push(ITEM_END);
     out.extend_from_slice(property::REAL_TOPIC);
     out.push(NAME_END);
@@ -239,6 +284,16 @@ pub fn target_text(topic: &[u8], queue_id: i32, out: &mut Vec<u8>) {
     out.extend_from_slice(property::REAL_QUEUE_ID);
     out.push(NAME_END);
     push_decimal(out, i64::from(queue_id));
+}
+
+/// What the text of a message for a moment ends with: the moment, and where it is for.
+pub fn timed_text(out_ms: i64, topic: &[u8], queue_id: i32, out: &mut Vec<u8>) {
+    out.clear();
+    out.push(ITEM_END);
+    out.extend_from_slice(property::TIMER_OUT);
+    out.push(NAME_END);
+    push_decimal(out, out_ms);
+    push_target(topic, queue_id, out);
 }
 
 /// The text that is added to each item of a batch: the batch's own items and the cluster, with a
@@ -303,6 +358,22 @@ mod tests {
         assert_eq!(marks.tags, Some(&b"x"[..]));
         assert_eq!(marks.keys, Some(&b"k1 k2"[..]));
         assert_eq!(marks.uniq_key, Some(&b"u"[..]));
+    }
+
+    #[test]
+    fn the_moment_of_a_message_is_found() {
+        let timer = |items: &[(&str, &str)]| inspect(&text(items)).unwrap().timer;
+        assert_eq!(timer(&[("a", "1")]), Timer::None);
+        assert_eq!(timer(&[("TIMER_DELAY_SEC", "2"), ("a", "1")]), Timer::After(2_000));
+        assert_eq!(timer(&[("TIMER_DELAY_MS", "02")]), Timer::After(2));
+        assert_eq!(timer(&[("TIMER_DELIVER_MS", "7")]), Timer::At(7));
+        for value in ["-1", "1x", "1000000000000000"] {
+            assert_eq!(timer(&[("TIMER_DELAY_MS", value)]), Timer::Odd, "{value}");
+        }
+        assert_eq!(timer(&[("TIMER_DELAY_MS", "1"), ("TIMER_DELAY_SEC", "1")]), Timer::Odd);
+        for name in ["TIMER_OUT_MS", "TIMER_DEL_UNIQKEY"] {
+            assert!(inspect(&text(&[(name, "1")])).unwrap().has_waited);
+        }
     }
 
     #[test]

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable
 
 import msgspec
 
+from kerolox import clock
 from kerolox.broker.config import BrokerConfig, BrokerSettings
 from kerolox.broker.errors import no_permission, system_error
 from kerolox.broker.tables.json_file import (
@@ -26,6 +27,7 @@ from kerolox.errors import BrokerError, MessageIllegalError
 from kerolox.kernel.store import StoreKernel
 from kerolox.protocol.bodies import DataVersion, TopicConfig, TopicConfigTable
 from kerolox.protocol.codes import Perm
+from kerolox.protocol.java_numbers import INT_MAX
 from kerolox.protocol.names import (
     AUTO_CREATE_TOPIC,
     BENCHMARK_TOPIC,
@@ -40,6 +42,7 @@ from kerolox.protocol.names import (
     SCHEDULE_TOPIC,
     SELF_TEST_TOPIC,
     SYSTEM_TOPICS,
+    TIMER_TOPIC,
     TOPIC_BYTES_MAX,
     TOPIC_CHARACTERS_MAX,
     has_name_characters,
@@ -108,6 +111,7 @@ class TopicTable:
         self.version = DataVersion(counter=0, timestamp=now_ms())
         self._filtered: set[str] = set()
         """Topics whose messages get bit maps, which only the slow path can calculate."""
+        self._timer_rule = (0, 0, "")
         self._on_change = on_change
         self.file = JsonFile(settings.current.config_folder / "topics.json", self.snapshot)
         settings.subscribe(self._settings_changed)
@@ -117,6 +121,7 @@ class TopicTable:
             self.push_all()
         elif old.reject_transaction_message != new.reject_transaction_message:
             self.push_halves()
+        self.push_timer()
 
     def load(self) -> None:
         """Read the file over the built-in topics and give all to the kernel."""
@@ -348,6 +353,8 @@ class TopicTable:
         self._store.delete_topic(topic)
         if topic == HALF_TOPIC:
             self.push_halves()
+        if topic == TIMER_TOPIC:
+            self.push_timer()
         self._changed()
         _log.debug("topic deleted: %s", topic)
         return True
@@ -413,6 +420,8 @@ class TopicTable:
         self._store.set_topic(name, topic.read_queue_nums, topic.write_queue_nums, topic.perm, fast)
         if name == HALF_TOPIC:
             self.push_halves()
+        if name == TIMER_TOPIC:
+            self.push_timer()
 
     def push_halves(self) -> None:
         """Say whether half messages may be fast: the topic that has them must be there."""
@@ -422,6 +431,24 @@ class TopicTable:
             and HALF_TOPIC not in self._filtered
             and not self._settings.current.reject_transaction_message
         )
+
+    def push_timer(self) -> None:
+        """Say which sends for a moment may be fast: their topic must be there. The kernel knows no
+        flow control of slots, and goes by the clock of the system."""
+        config = self._settings.current
+        rule = (0, 0, "")
+        if (
+            TIMER_TOPIC in self._topics
+            and TIMER_TOPIC not in self._filtered
+            and config.timer_wheel_enable
+            and config.timer_congest_num_each_slot == INT_MAX
+            and self._now_ms is clock.now_ms
+        ):
+            settings = config.timer_settings
+            rule = (settings.precision_ms, settings.max_delay_sec * 1_000, config.broker_name)
+        if rule != self._timer_rule:
+            self._timer_rule = rule
+            self._store.set_timer(*rule)
 
     def _built_in(self) -> Iterable[TopicConfig]:
         config = self._settings.current
