@@ -21,9 +21,10 @@ import msgspec
 from kerolox._pykernel import headers as fast_headers
 from kerolox.filter import tags
 from kerolox.kernel import append, held_pulls, metrics, read, tables
+from kerolox.kernel import pops as kernel_pops
 from kerolox.kernel.delay_levels import DEFAULT_DELAY_LEVELS
 from kerolox.message import ITEM_END, NAME_END, PropertyKey
-from kerolox.protocol import codes, compression, names, records
+from kerolox.protocol import codes, compression, names, pop, records
 from kerolox.protocol.codes import (
     LanguageCode,
     Perm,
@@ -59,6 +60,9 @@ REQUESTS = (
     RequestCode.SEND_MESSAGE_V2,
     RequestCode.SEND_BATCH_MESSAGE,
     RequestCode.LITE_PULL_MESSAGE,
+    RequestCode.POP_MESSAGE,
+    RequestCode.ACK_MESSAGE,
+    RequestCode.BATCH_ACK_MESSAGE,
 )
 RESPONSES = (
     ResponseCode.SUCCESS,
@@ -142,6 +146,7 @@ def constants() -> Iterator[tuple[str, str, str]]:
     yield "NAME_END", "u8", str(ord(NAME_END))
     yield "ITEM_END", "u8", str(ord(ITEM_END))
     yield from of_halves()
+    yield from of_pops()
     yield "SCHEDULE_TOPIC", "&[u8]", f'b"{names.SCHEDULE_TOPIC}"'
     yield "TRACE_TOPIC", "&[u8]", f'b"{names.TRACE_TOPIC}"'
     yield "RETRY_PREFIX", "&[u8]", f'b"{names.RETRY_PREFIX}"'
@@ -165,6 +170,15 @@ def of_kernel() -> Iterator[tuple[str, str, str]]:
     yield "GROUP_READS_MAX", "usize", grouped(metrics.GROUP_READS_MAX)
     ends = ", ".join(map(grouped, metrics.LATENCY_ENDS_MS))
     yield "LATENCY_ENDS_MS", f"[u64; {len(metrics.LATENCY_ENDS_MS)}]", f"[{ends}]"
+
+
+def of_pops() -> Iterator[tuple[str, str, str]]:
+    """The constants of pops."""
+    yield "LENT_QUEUES_MAX", "usize", grouped(kernel_pops.LENT_QUEUES_MAX)
+    yield "POP_BYTES_MAX", "usize", grouped(kernel_pops.POP_BYTES_MAX)
+    yield "POP_MESSAGES_MAX", "u32", grouped(pop.POP_MESSAGES_MAX)
+    yield "POLL_GRACE_MS", "i64", grouped(pop.POLL_GRACE_MS)
+    yield "INVISIBLE_MS_MAX", "i64", grouped(pop.INVISIBLE_MS_MAX)
 
 
 def of_halves() -> Iterator[tuple[str, str, str]]:
@@ -278,7 +292,7 @@ def match_arms(numbers: Iterable[str]) -> Iterator[str]:
 
 def text() -> str:
     """The whole file."""
-    of_requests = (f"pub const {code.name}: i32 = {int(code)};" for code in REQUESTS)
+    of_requests = (f"pub const {code.name}: i32 = {grouped(int(code))};" for code in REQUESTS)
     of_responses = (f"pub const {code.name}: u8 = {int(code)};" for code in RESPONSES)
     of_keys = (f'pub const {name}: &[u8] = b"{getattr(PropertyKey, name)}";' for name in PROPERTIES)
     plain = "".join(constant(*each) + "\n" for each in constants())

@@ -8,6 +8,7 @@ after it was acknowledged, except what a crash made forgotten since the last sna
 from __future__ import annotations
 
 import random
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import pytest
@@ -15,12 +16,15 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
+from kerolox.broker.pop import table
 from kerolox.broker.pop.copies import copy_target
 from kerolox.broker.pop.leases import AckOutcome, Instant, QueueKey
+from kerolox.broker.pop.lending import Terms
 from kerolox.broker.pop.orders import OrderFile
 from kerolox.broker.pop.snapshot import PopSnapshot, StoredQueue, restore, take
 from kerolox.broker.pop.state import PopState
 from kerolox.broker.pop.table import STALE_ENDS_MAX, PopLimits, Revival
+from kerolox.kernel.pops import LentLease
 from kerolox.protocol import fastjson
 from kerolox.protocol.bodies import decode_body
 
@@ -47,12 +51,68 @@ class Forgotten:
     settled: set[int] = field(default_factory=set)
 
 
+class Keeper:
+    """A kernel that keeps what it is lent as it came."""
+
+    def __init__(self) -> None:
+        self.queues: dict[QueueKey, tuple[int, int, int, Sequence[LentLease]]] = {}
+
+    def lend_pops(
+        self,
+        group: str,
+        topic: str,
+        queue_id: int,
+        committed: int,
+        next_offset: int,
+        space: int,
+        pop_time: int,
+        steady_ms: int,
+        retries: tuple[int, int],
+        retry_percent: int,
+        leases: Sequence[LentLease],
+    ) -> bool:
+        key = QueueKey(group, topic, queue_id)
+        assert key not in self.queues
+        assert space > 0
+        self.queues[key] = committed, next_offset, pop_time, tuple(leases)
+        return True
+
+    def lent_pops(
+        self, group: str, topic: str, queue_id: int, is_back: bool
+    ) -> tuple[int, int, int, Sequence[LentLease]] | None:
+        key = QueueKey(group, topic, queue_id)
+        return self.queues.pop(key) if is_back else self.queues[key]
+
+    def lent_counts(self) -> Sequence[tuple[str, str, int, int]]:
+        return [
+            (*key, sum(bits.bit_count() for _, _, bits, *_ in leases))
+            for key, (*_, leases) in self.queues.items()
+        ]
+
+    def lent_changes(self) -> tuple[int, int]:
+        ends = [each[6] for *_, leases in self.queues.values() for each in leases]
+        return 0, min(ends, default=1 << 62)
+
+    def lent_ended(self, now_ms: int) -> Sequence[tuple[str, str, int]]:
+        return [
+            key
+            for key, (*_, leases) in self.queues.items()
+            if any(each[6] <= now_ms for each in leases)
+        ]
+
+
+@pytest.fixture(autouse=True)
+def lends_little(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Queues are lent within the small limits of these tests."""
+    monkeypatch.setattr(table, "SPACE_MIN", 1)
+
+
 class Pops(RuleBasedStateMachine):
     """Pops without order."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.state = PopState(LIMITS)
+        self.state = PopState(LIMITS, Keeper())
         self.wall, self.steady = 1_000_000, 5_000
         self.log: dict[QueueKey, list[tuple[int, int]]] = {key: [] for key in KEYS}
         """(message, reconsumeTimes) of each record."""
@@ -265,8 +325,11 @@ class Pops(RuleBasedStateMachine):
     @rule(data=st.data())
     def an_operator_releases(self, data: st.DataObject) -> None:
         key = data.draw(st.sampled_from(sorted(self.state.queues.held_queues())))
-        held = data.draw(st.sampled_from(self.state.queues.held(key, self.now, 9)))
-        if self.state.queues.release(key, held.offset, self.now):
+        all_held = self.state.queues.held(key, self.now, 9)
+        if not all_held:
+            return
+        held = data.draw(st.sampled_from(all_held))
+        if self.state.queues.release(key, [held.offset], self.now):
             message = self.log[key][held.offset][0]
             self.holder_until[message] = self.steady
             self.since.delivered.add(message)
@@ -303,7 +366,7 @@ class Pops(RuleBasedStateMachine):
         self.offsets = {
             key: min(offset, len(self.log[key])) for key, offset in self.disk[0].items()
         }
-        self.state = PopState(LIMITS)
+        self.state = PopState(LIMITS, Keeper())
         self.steady = 7
         for message in self.holder_until:
             self.holder_until[message] -= self.steady_before - self.steady
@@ -324,6 +387,10 @@ class Pops(RuleBasedStateMachine):
 
     def mark_of(self, key: QueueKey, offset: int) -> int:
         return self.log[key][offset][0] if 0 <= offset < len(self.log[key]) else -1
+
+    @rule(key=st.sampled_from(KEYS))
+    def a_queue_is_lent(self, key: QueueKey) -> None:
+        self.state.queues.lend(key, self.offsets[key], Terms(self.steady, (0, 0), 20))
 
     # -- what holds -----------------------------------------------------------------------------
     @invariant()

@@ -64,6 +64,11 @@ pub const COPY_MARK: i64 = 1;
 pub const HALF_RUNS_MAX: usize = 1024;
 pub const OP_PROPERTIES: &[u8] = b"WAIT\x01true\x02TAGS\x01d";
 pub const REMOVE_TAG: &[u8] = b"d";
+pub const LENT_QUEUES_MAX: usize = 4096;
+pub const POP_BYTES_MAX: usize = 262_144;
+pub const POP_MESSAGES_MAX: u32 = 32;
+pub const POLL_GRACE_MS: i64 = 500;
+pub const INVISIBLE_MS_MAX: i64 = 259_200_000;
 pub const SCHEDULE_TOPIC: &[u8] = b"SCHEDULE_TOPIC_XXXX";
 pub const TRACE_TOPIC: &[u8] = b"RMQ_SYS_TRACE_TOPIC";
 pub const RETRY_PREFIX: &[u8] = b"%RETRY%";
@@ -80,6 +85,9 @@ pub mod request {
     pub const SEND_MESSAGE_V2: i32 = 310;
     pub const SEND_BATCH_MESSAGE: i32 = 320;
     pub const LITE_PULL_MESSAGE: i32 = 361;
+    pub const POP_MESSAGE: i32 = 200_050;
+    pub const ACK_MESSAGE: i32 = 200_051;
+    pub const BATCH_ACK_MESSAGE: i32 = 200_151;
 }
 
 /// Response codes that the fast path gives.

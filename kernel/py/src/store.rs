@@ -4,8 +4,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use kerolox_core::fast_path::{
-    AccountRules, Commit, CopyRule, Encoding, FastPath, GroupStats, Identity, Lag, NO_SLOT,
-    NewHold, NewWait, Subscription, TimerRule,
+    AccountRules, Commit, CopyRule, Encoding, FastPath, GroupStats, Identity, Lag, Lease,
+    LentCount, NO_SLOT, NewHold, NewLent, NewWait, Subscription, TimerRule,
 };
 use kerolox_core::{BitFilter, Filter, QueuedValues, RecoveryReport};
 use pyo3::exceptions::{PyOverflowError, PyValueError};
@@ -81,6 +81,35 @@ fn account_rules(given: &Bound<'_, PyTuple>) -> PyResult<AccountRules> {
         resources,
     })
 }
+
+/// A lease of pops as Python has it: start, count, open, pop time, first pop time, invisible time,
+/// end, owner.
+type PlainLease = (i64, u32, u32, i64, i64, i64, i64, String);
+
+/// A lease from Python's.
+fn lease((start, count, open, pop_time, first, invisible_ms, end, owner): PlainLease) -> Lease {
+    Lease {
+        start,
+        count,
+        open,
+        pop_time,
+        first_pop_time: first,
+        invisible_ms,
+        visible_at: end,
+        owner: owner.into(),
+    }
+}
+
+/// A lease for Python.
+fn plain_lease(lease: &Lease) -> PlainLease {
+    let Lease { start, count, open, pop_time, first_pop_time, invisible_ms, visible_at, owner } =
+        lease;
+    let times = (*pop_time, *first_pop_time, *invisible_ms, *visible_at);
+    (*start, *count, *open, times.0, times.1, times.2, times.3, owner.to_string())
+}
+
+/// A lent queue for Python: committed, next offset, newest pop time, leases.
+type PlainLent = (i64, i64, i64, Vec<PlainLease>);
 
 /// The members of a recovery report, in the order of the face.
 fn report_values(py: Python<'_>, report: RecoveryReport) -> PyResult<Bound<'_, PyTuple>> {
@@ -302,6 +331,73 @@ impl Store {
     /// Whether the pulls of a group of a topic are slow.
     fn set_slow_pulls(&self, group: &str, topic: &str, slow: bool) {
         self.fast.set_slow_pulls(group, topic, slow);
+    }
+
+    /// Whether queues of pops may be lent at all.
+    #[getter]
+    fn lends_pops(&self) -> bool {
+        true
+    }
+
+    /// Take over a queue of pops with what is out of it; false: it stays with the caller.
+    #[allow(clippy::too_many_arguments)] // the members of a queue
+    fn lend_pops(
+        &self,
+        group: &str,
+        topic: &str,
+        queue_id: i32,
+        committed: i64,
+        next_offset: i64,
+        space: u32,
+        pop_time: i64,
+        steady_ms: i64,
+        retries: (i64, i64),
+        retry_percent: u32,
+        leases: Vec<PlainLease>,
+    ) -> bool {
+        let new = NewLent {
+            group: group.as_bytes(),
+            topic: topic.as_bytes(),
+            queue_id,
+            committed,
+            next_offset,
+            space,
+            pop_time,
+            steady_ms,
+            retries: retries.into(),
+            retry_percent,
+        };
+        self.fast.lend_pops(&new, leases.into_iter().map(lease).collect())
+    }
+
+    /// What is out of a lent queue; `is_back`: it is lent no longer. None: it is not lent.
+    fn lent_pops(
+        &self,
+        group: &str,
+        topic: &str,
+        queue_id: i32,
+        is_back: bool,
+    ) -> Option<PlainLent> {
+        let found = self.fast.lent_pops(group.as_bytes(), topic.as_bytes(), queue_id, is_back);
+        let (queue, pop_time) = found?;
+        let open = queue.leases.iter().filter(|lease| lease.open != 0);
+        Some((queue.committed, queue.next_offset, pop_time, open.map(plain_lease).collect()))
+    }
+
+    /// (group, topic, queue id, messages) of each lent queue.
+    fn lent_counts(&self) -> Vec<LentCount> {
+        self.fast.lent_counts()
+    }
+
+    /// Deliveries and acknowledgements of lent queues so far, and when the first lease ends, or
+    /// before.
+    fn lent_changes(&self) -> (u64, i64) {
+        self.fast.lent_changes()
+    }
+
+    /// The lent queues of which a lease ended by now.
+    fn lent_ended(&self, now_ms: i64) -> Vec<(String, String, i32)> {
+        self.fast.lent_ended(now_ms)
     }
 
     /// The groups that got messages of a topic, or wait for some; sorted.

@@ -28,6 +28,7 @@ from kerolox._pykernel.holds import (
     QueueKey,
     Wait,
 )
+from kerolox._pykernel.lent import NothingLent
 from kerolox._pykernel.pending import PendingAnswers
 from kerolox._pykernel.properties import TimerRule
 from kerolox._pykernel.tables import Tables
@@ -66,7 +67,7 @@ _OVERFLOW_ONE = int(GetMessageStatus.OFFSET_OVERFLOW_ONE)
 _NO_QUEUE: ReadResult = (int(GetMessageStatus.NO_MESSAGE_IN_QUEUE), 0, 0, 0, False, 0, b"")
 
 
-class Store(MessageStore):
+class Store(NothingLent, MessageStore):
     """See :class:`kerolox.kernel.store.StoreKernel`."""
 
     def __init__(self, settings: StoreSettings) -> None:

@@ -14,6 +14,7 @@ from kerolox.kernel.append import (
 from kerolox.kernel.files import StoreFiles, StoreRetention
 from kerolox.kernel.held_pulls import HeldPulls, OffsetWaits
 from kerolox.kernel.metrics import StoreMetrics
+from kerolox.kernel.pops import LentPops
 from kerolox.kernel.read import RawLog, RecordReader
 from kerolox.kernel.tables import AccessTables, FastPathTables, OffsetCommits
 
@@ -48,6 +49,7 @@ class StoreKernel(
     ReplicationKernel,
     HeldPulls,
     OffsetWaits,
+    LentPops,
     StoreMetrics,
     Protocol,
 ):

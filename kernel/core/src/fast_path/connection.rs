@@ -1,15 +1,19 @@
 //! The fast path of one connection: bytes in, answers and frames for the slow path out.
 
+use std::net::{Ipv6Addr, SocketAddr};
+use std::sync::Arc;
+
 use super::access::{Access, Request};
 use super::ahead::Ahead;
 use super::path::FastPath;
 use super::policy::NO_SLOT;
+use super::pop::{self, Popper};
 use super::pull::{self, Puller};
 use super::reading::AnswerHeader;
 use super::send::{self, Sender};
 use super::state::{ANSWER_BYTES_MAX, State};
 use crate::state::Core;
-use crate::wire::frame::{self, Cut, FrameError};
+use crate::wire::frame::{self, Cut, Frame, FrameError};
 
 /// A buffer for unfinished frames above this is given back when it has become empty.
 const KEPT_BYTES_MAX: usize = 1 << 20;
@@ -70,6 +74,8 @@ struct Memory {
     last_group: u32,
     tag_codes: Vec<i32>,
     answer_header: AnswerHeader,
+    /// The peer's address as operators see it.
+    owner: Option<Arc<str>>,
 }
 
 impl Connection {
@@ -236,7 +242,11 @@ impl Connection {
             }
             at += 4 + found.bytes.len();
             let request = slot.request(&found);
-            if !request.is_some_and(|request| self.take_fast(state, core, request, answers)) {
+            let is_taken = match request {
+                Some(request) => self.take_fast(state, core, request, answers),
+                None => self.take_pop(state, core, &found, answers),
+            };
+            if !is_taken {
                 slow(found.bytes);
             } else if self.allowance != ALLOWANCE_MAX {
                 self.allowance -= 1;
@@ -254,7 +264,7 @@ impl Connection {
         answers: &mut Vec<u8>,
     ) -> bool {
         let Self { access, memory, .. } = self;
-        let Memory { last_topic, last_group, tag_codes, answer_header } = memory;
+        let Memory { last_topic, last_group, tag_codes, answer_header, .. } = memory;
         if request.header.is_send() {
             let born_host = &self.born_host;
             let mut sender = Sender { connection: self.id, born_host, last_topic, access };
@@ -270,6 +280,20 @@ impl Connection {
         pull::pull(state, core, &mut puller, request, answers).is_some()
     }
 
+    /// Answers a request about pops; false when it takes the slow path.
+    fn take_pop(
+        &mut self,
+        state: &mut State,
+        core: &mut Core,
+        found: &Frame<'_>,
+        answers: &mut Vec<u8>,
+    ) -> bool {
+        let Memory { last_topic, last_group, owner, .. } = &mut self.memory;
+        let owner = owner.get_or_insert_with(|| address_text(&self.born_host).into());
+        let mut popper = Popper { last_topic, last_group, owner };
+        pop::take(state, core, &mut popper, found, answers).is_some()
+    }
+
     /// Moves what is not done to the front of the buffer.
     fn drop_done(&mut self) {
         if self.done == self.kept.len() {
@@ -282,6 +306,19 @@ impl Connection {
         }
         self.done = 0;
     }
+}
+
+/// `ip:port` of a host as records store it.
+fn address_text(host: &[u8]) -> String {
+    let Some((address, port)) = host.split_last_chunk::<4>() else {
+        return String::new();
+    };
+    let port = u32::from_be_bytes(*port);
+    if let Ok(address) = <[u8; 4]>::try_from(address) {
+        return SocketAddr::from((address, port as u16)).to_string();
+    }
+    let address = <[u8; 16]>::try_from(address).unwrap_or_default();
+    SocketAddr::from((Ipv6Addr::from(address), port as u16)).to_string()
 }
 
 enum Step {

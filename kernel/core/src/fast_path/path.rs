@@ -4,6 +4,7 @@ use crate::protocol::{PERM_READ, TRANSACTION_MASK};
 use parking_lot::{Mutex, MutexGuard};
 
 use super::hold::{Asked, HeldPull};
+use super::lent::{Lease, Queue, monotonic_ms};
 use super::policy::{self, Got, Identity, Subscription, Tables};
 use super::state::State;
 use super::waits::Wait;
@@ -50,6 +51,25 @@ pub struct NewWait<'a> {
     pub offset: i64,
     pub deadline_ms: i64,
 }
+
+/// A queue of a group that is lent, with what is out of it.
+#[derive(Clone, Copy, Debug)]
+#[allow(missing_docs)] // the names are those of the Python interface
+pub struct NewLent<'a> {
+    pub group: &'a [u8],
+    pub topic: &'a [u8],
+    pub queue_id: i32,
+    pub committed: i64,
+    pub next_offset: i64,
+    pub space: u32,
+    pub pop_time: i64,
+    pub steady_ms: i64,
+    pub retries: [i64; 2],
+    pub retry_percent: u32,
+}
+
+/// What is out of a queue that is lent: group, topic, queue id, messages.
+pub type LentCount = (String, String, i32, u32);
 
 /// A committed offset: group, topic, queue id, offset.
 pub type Commit = (String, String, i32, i64);
@@ -398,6 +418,73 @@ impl FastPath {
             self.store.notify();
         }
         is_added
+    }
+
+    /// Takes over a queue of pops; false: it may not be popped here, or too many are lent.
+    pub fn lend_pops(&self, new: &NewLent<'_>, leases: Vec<Lease>) -> bool {
+        let mut guard = self.state.lock();
+        let state = &mut *guard;
+        let topic = state.tables.topics.find(new.topic, policy::NO_SLOT);
+        let group = state.tables.groups.find(new.group, policy::NO_SLOT);
+        let (Some(topic), Some(group)) = (topic, group) else {
+            return false;
+        };
+        let queue = Queue::new(new.committed, new.next_offset, new.space, leases);
+        let lent = &mut state.lent;
+        let key = (group, topic, new.queue_id);
+        if state.commits.contains_key(&key) || !lent.take(key, queue) {
+            return false;
+        }
+        lent.retries.insert((group, topic), new.retries);
+        lent.retry_percent = new.retry_percent;
+        lent.pop_time = lent.pop_time.max(new.pop_time);
+        lent.steady_ahead_ms = new.steady_ms - monotonic_ms();
+        true
+    }
+
+    /// A queue of pops that is lent, and the newest pop time; `is_back`: it is lent no longer.
+    pub fn lent_pops(
+        &self,
+        group: &[u8],
+        topic: &[u8],
+        queue_id: i32,
+        is_back: bool,
+    ) -> Option<(Queue, i64)> {
+        let mut state = self.state.lock();
+        let topic = state.tables.topics.find(topic, policy::NO_SLOT)?;
+        let group = state.tables.groups.find(group, policy::NO_SLOT)?;
+        let key = (group, topic, queue_id);
+        let lent = &mut state.lent;
+        let queue = if is_back { lent.give_back(key) } else { lent.get(key).cloned() }?;
+        Some((queue, lent.pop_time))
+    }
+
+    /// The queues that are lent, in no order.
+    pub fn lent_counts(&self) -> Vec<LentCount> {
+        let guard = self.state.lock();
+        let State { lent, tables, .. } = &*guard;
+        let counts = lent.all().map(|((group, topic, queue_id), queue)| {
+            let group = text(&tables.groups[*group as usize].name);
+            (group, text(&tables.topics[*topic as usize].name), *queue_id, queue.out)
+        });
+        counts.collect()
+    }
+
+    /// Deliveries and acknowledgements of lent queues so far; when the first lease ends, or before.
+    pub fn lent_changes(&self) -> (u64, i64) {
+        let state = self.state.lock();
+        (state.lent.changes, state.lent.next_end())
+    }
+
+    /// The lent queues of which a lease ended by now.
+    pub fn lent_ended(&self, now_ms: i64) -> Vec<(String, String, i32)> {
+        let mut guard = self.state.lock();
+        let State { lent, tables, .. } = &mut *guard;
+        let names = |(group, topic, queue_id): (u32, u32, i32)| {
+            let group = text(&tables.groups[group as usize].name);
+            (group, text(&tables.topics[topic as usize].name), queue_id)
+        };
+        lent.ended(now_ms).into_iter().map(names).collect()
     }
 
     /// Forgets a wait for an offset.

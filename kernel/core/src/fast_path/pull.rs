@@ -82,7 +82,7 @@ pub fn pull(
         return None;
     }
     if commits {
-        state.commits.insert(commit_key, fields.commit_offset);
+        state.commit_of_pull(commit_key, fields.commit_offset);
     }
     if kind == Kind::Found {
         return Some(());

@@ -7,6 +7,7 @@ use hashbrown::{HashMap, HashSet};
 
 use super::ahead::Ahead;
 use super::hold::{Asked, HeldPull, Holds};
+use super::lent::Lent;
 use super::peers::Peers;
 use super::pending::{Awaited, Safety};
 use super::policy::{Group, NO_SLOT, Tables};
@@ -100,6 +101,8 @@ pub struct State {
     pub peers: Peers,
     /// Offsets committed by pulls: group slot, topic slot, queue id.
     pub commits: HashMap<(u32, u32, i32), i64>,
+    /// Queues that pops have of the broker's state machine.
+    pub lent: Lent,
     pub batch: BatchBuffers,
     pub scratch: Vec<u8>,
     answer_header: AnswerHeader,
@@ -146,6 +149,12 @@ impl State {
     #[inline]
     pub fn has_capacity_to_commit(&self, key: &(u32, u32, i32)) -> bool {
         self.commits.len() < COMMITS_MAX || self.commits.contains_key(key)
+    }
+
+    /// A pull commits an offset; pops of that queue are for Python then.
+    pub fn commit_of_pull(&mut self, key: (u32, u32, i32), offset: i64) {
+        self.commits.insert(key, offset);
+        self.lent.disturb(key);
     }
 
     /// Whether another pull of a connection may be held, with those tags.
@@ -226,6 +235,10 @@ impl State {
             used.note_topic(wait.topic);
         }
         for (group, topic, _) in self.commits.keys() {
+            used.note_group(*group);
+            used.note_topic(*topic);
+        }
+        for ((group, topic, _), _) in self.lent.all() {
             used.note_group(*group);
             used.note_topic(*topic);
         }

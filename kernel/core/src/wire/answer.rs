@@ -199,6 +199,76 @@ pub fn pull_answer(out: &mut Vec<u8>, encoding: Encoding, answer: &PullAnswer, b
     end_header(out, start, encoding, body_size);
 }
 
+/// What the header of an answer to a pop says.
+#[derive(Clone, Copy, Debug)]
+pub struct PopAnswer<'a> {
+    pub opaque: i32,
+    pub pop_time: i64,
+    pub invisible_ms: i64,
+    /// Messages that are left in the queues that were read.
+    pub rest: i64,
+    pub runs: &'a [PoppedRun],
+}
+
+/// Messages of one queue of a topic itself, which follow each other.
+#[derive(Clone, Copy, Debug)]
+pub struct PoppedRun {
+    pub queue_id: i32,
+    pub start: i64,
+    pub count: u32,
+}
+
+/// The answer to a pop that found messages, in JSON: its code has more than 16 bits.
+pub fn pop_answer(out: &mut Vec<u8>, answer: &PopAnswer<'_>, body: &[u8]) {
+    let start = out.len();
+    out.reserve(512 + 22 * 32 + body.len());
+    out.extend_from_slice(&[0; PREFIX_BYTES]);
+    out.extend_from_slice(b"{\"code\":0,\"extFields\":{\"popTime\":\"");
+    push_decimal(out, answer.pop_time);
+    out.extend_from_slice(b"\",\"invisibleTime\":\"");
+    push_decimal(out, answer.invisible_ms);
+    out.extend_from_slice(b"\",\"reviveQid\":\"0\",\"restNum\":\"");
+    push_decimal(out, answer.rest);
+    out.extend_from_slice(b"\",\"startOffsetInfo\":\"");
+    for (index, run) in answer.runs.iter().enumerate() {
+        start_run(out, index, run);
+        push_decimal(out, run.start);
+    }
+    out.extend_from_slice(b"\",\"msgOffsetInfo\":\"");
+    for (index, run) in answer.runs.iter().enumerate() {
+        start_run(out, index, run);
+        for place in 0..i64::from(run.count) {
+            if place > 0 {
+                out.push(b',');
+            }
+            push_decimal(out, run.start + place);
+        }
+    }
+    out.extend_from_slice(b"\"},\"flag\":1,\"language\":\"PYTHON\",\"opaque\":");
+    push_decimal(out, i64::from(answer.opaque));
+    out.extend_from_slice(b",\"remark\":\"FOUND\"");
+    out.extend_from_slice(JSON_TAIL);
+    end_header(out, start, Encoding::Json, body.len());
+    out.extend_from_slice(body);
+}
+
+/// Kind and queue of a run; the kind is that of a topic itself.
+fn start_run(out: &mut Vec<u8>, index: usize, run: &PoppedRun) {
+    out.extend_from_slice(if index == 0 { b"0 " } else { b";0 " });
+    push_decimal(out, i64::from(run.queue_id));
+    out.push(b' ');
+}
+
+/// The answer SUCCESS without members, in JSON.
+pub fn acknowledged(out: &mut Vec<u8>, opaque: i32) {
+    let start = out.len();
+    out.extend_from_slice(&[0; PREFIX_BYTES]);
+    out.extend_from_slice(b"{\"code\":0,\"flag\":1,\"language\":\"PYTHON\",\"opaque\":");
+    push_decimal(out, i64::from(opaque));
+    out.extend_from_slice(JSON_TAIL);
+    end_header(out, start, Encoding::Json, 0);
+}
+
 /// Copies a send answer with its code 0 turned into another one.
 pub fn push_with_code(out: &mut Vec<u8>, frame: &[u8], code: u8) {
     let start = out.len();

@@ -7,6 +7,7 @@ pub(crate) mod header;
 mod header_tests;
 pub(crate) mod json;
 pub(crate) mod numbers;
+pub(crate) mod pops;
 pub(crate) mod properties;
 pub(crate) mod swar;
 pub(crate) mod tags;

@@ -230,7 +230,7 @@ class PopQueue:
         self._pops.append(lease)
         self._starts.append(offsets[0])
         self._live += 1
-        self.count += len(offsets)
+        self.count += lease.left
         self.next_offset = max(self.next_offset, offsets[-1] + 1)
 
     def find(self, offset: int) -> Lease | None:

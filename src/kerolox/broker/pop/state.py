@@ -12,6 +12,7 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 
 from kerolox.broker.pop.leases import AckOutcome, Changed, Held, InFlight, Instant, QueueKey
+from kerolox.broker.pop.lending import Lender
 from kerolox.broker.pop.orders import Delivery, OrderTable
 from kerolox.broker.pop.table import PopLimits, PopTable
 
@@ -34,9 +35,9 @@ class PopPlan:
 class PopState:
     """Decides; neither reads a clock nor does I/O."""
 
-    def __init__(self, limits: PopLimits | None = None) -> None:
-        """Nothing is out."""
-        self.queues = PopTable(limits)
+    def __init__(self, limits: PopLimits | None = None, kernel: Lender | None = None) -> None:
+        """Nothing is out. ``kernel``: what queues are lent to; None: to nobody."""
+        self.queues = PopTable(limits, kernel)
         self.orders = OrderTable()
         self._commits: dict[QueueKey, int] = {}
 

@@ -20,6 +20,7 @@ from kerolox.broker.pop.leases import (
     PopQueue,
     QueueKey,
 )
+from kerolox.broker.pop.lending import SPACE_MAX, SPACE_MIN, Lender, Lending, Terms
 from kerolox.protocol.pop import POP_MESSAGES_MAX
 
 __all__ = [
@@ -82,9 +83,10 @@ class Revival:
 class PopTable:
     """Decides what is out; neither reads a clock nor does I/O."""
 
-    def __init__(self, limits: PopLimits | None = None) -> None:
-        """Nothing is out."""
+    def __init__(self, limits: PopLimits | None = None, kernel: Lender | None = None) -> None:
+        """Nothing is out. ``kernel``: what queues are lent to; None: to nobody."""
         self.limits = limits or PopLimits()
+        self._lending = Lending(kernel)
         self._queues: dict[QueueKey, PopQueue] = {}
         self._by_group: Counter[str] = Counter()
         self._out = 0
@@ -105,35 +107,39 @@ class PopTable:
     @property
     def out(self) -> int:
         """Messages that are out."""
-        return self._out
+        lending = self._lending
+        return self._out - sum(lending.reserved.values()) + lending.out
 
     @property
-    def version(self) -> tuple[int, int, int]:
+    def version(self) -> tuple[int, int, int, int]:
         """Another one after each change that a file of what is out would show."""
-        return self._pushed, self._out, self._pop_time
+        return self._pushed, self._out, self._pop_time, self._lending.changes
 
     @property
     def next_end(self) -> int | None:
         """When the next lease ends, by the steady clock, or earlier; None: there is none."""
-        return self._ends[0][0] if self._ends else None
+        own, lent = self._ends[0][0] if self._ends else None, self._lending.next_end
+        return lent if own is None else own if lent is None else min(own, lent)
 
     def held_queues(self) -> Iterator[QueueKey]:
         """The queues of which something is out."""
-        return (key for key, queue in self._queues.items() if queue.count)
+        yield from (key for key, queue in self._queues.items() if queue.count)
+        yield from (key for key, _ in self._lending.held())
 
     def queue(self, key: QueueKey) -> PopQueue | None:
-        """What is out of a queue; not to be changed."""
-        return self._queues.get(key)
+        """What is out of a queue; not to be changed. One that is lent is not taken back."""
+        lent = self._lending.copied(key, is_back=False)
+        return self._queues.get(key) if lent is None else lent[0]
 
     def has_out(self, key: QueueKey) -> bool:
         """Whether something of a queue is out."""
-        queue = self._queues.get(key)
+        queue = self.queue(key)
         return queue is not None and queue.count > 0
 
     def held(self, key: QueueKey, now: Instant, count: int) -> list[Held]:
         """The messages of a queue that are out and can be released, lowest first, at most
         ``count``."""
-        queue = self._queues.get(key)
+        queue = self.queue(key)
         found: list[Held] = []
         for offset, lease in queue.offsets() if queue is not None else ():
             if len(found) >= count:
@@ -152,7 +158,7 @@ class PopTable:
         member that pulls got all before it, and none of it comes again. When it is below, a member
         that pulls was late: what this table knows is committed again.
         """
-        queue = self._queues.get(key)
+        queue = self._own(key)
         if queue is None:
             return max(committed, min_offset)
         if committed != queue.committed:
@@ -166,16 +172,20 @@ class PopTable:
 
     def capacity(self, key: QueueKey) -> int:
         """How many more messages of a queue may go out, at most those of one pop."""
-        queue = self._queues.get(key)
-        return max(
-            0,
-            min(
-                POP_MESSAGES_MAX,
-                self.limits.of_queue - (queue.count if queue is not None else 0),
-                self.limits.of_group - self._by_group[key.group],
-                self.limits.in_all - self._out,
-            ),
+        queue = self._own(key)
+        of_queue = min(
+            POP_MESSAGES_MAX, self.limits.of_queue - (queue.count if queue is not None else 0)
         )
+        found = min(
+            of_queue,
+            self.limits.of_group - self._by_group[key.group],
+            self.limits.in_all - self._out,
+        )
+        if found < of_queue and self._lending.reserved:
+            # What is only reserved is not out.
+            self.take_back_all()
+            return self.capacity(key)
+        return max(0, found)
 
     def deliver(
         self,
@@ -196,7 +206,7 @@ class PopTable:
         was read. ``invisible_ms``: how long nobody else gets them. ``owner``: who has them, as
         operators see it.
         """
-        queue = self._queues.get(key)
+        queue = self._own(key)
         expected = queue.next_offset if queue is not None else start
         if start != expected or next_offset < start:
             raise ValueError(f"{key} was read from {start} to {next_offset}, is at {expected}")
@@ -228,16 +238,14 @@ class PopTable:
 
     def _add(self, queue: PopQueue, lease: Lease) -> None:
         queue.add(lease)
-        count = len(lease.offsets)
-        self._out += count
-        self._by_group[lease.key.group] += count
+        self._count_on(lease.key, lease.left)
         self._push(lease)
 
     # -- what clients say -----------------------------------------------------------------------
     def ack(self, key: QueueKey, offset: int, pop_time: int) -> AckOutcome:
         """A message is acknowledged. A receipt counts as long as no other delivery began, also
         after its time, and after its invisible time was changed."""
-        queue = self._queues.get(key)
+        queue = self._own(key)
         if queue is None:
             return AckOutcome.STALE
         lease = queue.find(offset)
@@ -252,7 +260,7 @@ class PopTable:
         """Messages of a pop are acknowledged together, each as by :meth:`ack`: bit i is offset
         ``start`` + i. How many are done thereby.
         """
-        queue = self._queues.get(key)
+        queue = self._own(key)
         if queue is None:
             return 0
         done, ended = queue.settle_run(start, bits, pop_time)
@@ -268,7 +276,7 @@ class PopTable:
         """The invisible time of a message begins anew; 0: it comes again at once. The new receipt's
         members; None: the receipt is stale, or the message is done.
         """
-        queue = self._queues.get(key)
+        queue = self._own(key)
         lease = queue.find(offset) if queue is not None else None
         if queue is None or lease is None or not lease.is_of(pop_time):
             return None
@@ -287,7 +295,7 @@ class PopTable:
     def release(self, key: QueueKey, offsets: Iterable[int], now: Instant) -> int:
         """An operator takes messages from who has them: they come again at once, and receipts of
         before count no more. How many of them were out."""
-        queue = self._queues.get(key)
+        queue = self._own(key)
         if queue is None:
             return 0
         count, pop_time = 0, self._new_generation(now)
@@ -342,6 +350,8 @@ class PopTable:
         """The messages whose invisible time is over, those of the oldest lease first, about
         ``count`` of them. Each is to be copied, and then :meth:`revived` or :meth:`failed`; until
         then it is out, and acknowledgements come too late."""
+        for key in self._lending.ended(now.steady_ms):
+            self._own(key)
         found: list[Revival] = []
         ends = self._ends
         while ends and ends[0][0] <= now.steady_ms and len(found) < count:
@@ -355,13 +365,13 @@ class PopTable:
 
     def revived(self, revival: Revival) -> None:
         """Its copy is stored, or there is nothing to copy: it is done here."""
-        queue = self._queues.get(revival.key)
+        queue = self._own(revival.key)
         if queue is not None and queue.find(revival.offset) is revival.lease:
             self._settle(revival.key, queue, revival.offset, revival.lease)
 
     def failed(self, revival: Revival, now: Instant) -> None:
         """Its copy is not stored: it is tried again, later each time."""
-        queue = self._queues.get(revival.key)
+        queue = self._own(revival.key)
         if queue is None or queue.find(revival.offset) is not revival.lease:
             return
         lease = revival.lease
@@ -397,9 +407,10 @@ class PopTable:
     def reset(self, key: QueueKey, now: Instant) -> None:
         """An operator sets the offset of a group: what is out is forgotten, its receipts are stale,
         and the next pop reads from the new offset."""
-        queue = self._queues.pop(key, None)
+        queue = self._own(key)
         if queue is None:
             return
+        del self._queues[key]
         self._new_generation(now)
         self._dirty.discard(key)
         if queue.count:
@@ -410,6 +421,7 @@ class PopTable:
 
     def forget(self, is_gone: Callable[[QueueKey], bool], now: Instant) -> int:
         """Topics, queues or groups are gone, with what was out of them; how many queues."""
+        self.take_back_all()
         gone = [key for key in self._queues if is_gone(key)]
         for key in gone:
             self.reset(key, now)
@@ -433,6 +445,64 @@ class PopTable:
         self._pop_time = max(self._pop_time, pop_time)
         self._new_generation(now)
 
+    # -- lending --------------------------------------------------------------------------------
+    @property
+    def lends(self) -> bool:
+        """Whether queues are ever lent."""
+        return self._lending.is_on
+
+    def lend(self, key: QueueKey, next_offset: int, terms: Terms) -> bool:
+        """Give a queue to the kernel, which answers its common pops until the next call here that
+        is about it; False: it stays here. ``next_offset``: of one that is not known here."""
+        if key in self._lending or key in self._dirty:
+            return False
+        queue = self._queues.get(key) or PopQueue(next_offset)
+        space = min(
+            max(SPACE_MIN, min(4 * queue.count, SPACE_MAX)),
+            self.limits.of_queue - queue.count,
+            # Half of what may be out is never reserved.
+            self.limits.of_group // 2 - self._by_group[key.group],
+            self.limits.in_all // 2 - self._out,
+        )
+        if space < SPACE_MIN or not self._lending.lend(key, queue, space, self._pop_time, terms):
+            return False
+        self._queues.pop(key, None)
+        for lease in queue.pops():
+            lease.open = 0
+            self._forget_ends(1)
+        self._count_on(key, space)
+        return True
+
+    def take_back(self, key: QueueKey) -> None:
+        """A queue is not lent any more."""
+        if key in self._lending:
+            self._own(key)
+
+    def take_back_idle(self) -> None:
+        """Queues of which nothing is out are not lent any more: what they reserve is for others."""
+        busy = {key for key, _ in self._lending.held()}
+        for key in self._lending.reserved.keys() - busy:
+            self._own(key)
+
+    def take_back_all(self) -> None:
+        """Nothing is lent any more."""
+        for key in list(self._lending.reserved):
+            self._own(key)
+
+    def _own(self, key: QueueKey) -> PopQueue | None:
+        """A queue, which is here and not lent; None: nothing of it is out."""
+        if key in self._lending:
+            self._count_off(key, self._lending.reserved[key])
+            found = self._lending.copied(key, is_back=True)
+            if found is not None and found[0].count:
+                self._queues[key] = found[0]
+                for lease in found[0].pops():
+                    self._count_on(key, lease.left)
+                    self._push(lease)
+            if found is not None:
+                self._pop_time = max(self._pop_time, found[1])
+        return self._queues.get(key)
+
     # -- within ---------------------------------------------------------------------------------
     def _new_generation(self, now: Instant) -> int:
         self._pop_time = max(self._pop_time, now.wall_ms) + 1
@@ -450,6 +520,10 @@ class PopTable:
         self._dirty.add(key)
         if not lease.open and not lease.is_reviving:
             self._forget_ends(1)
+
+    def _count_on(self, key: QueueKey, count: int) -> None:
+        self._out += count
+        self._by_group[key.group] += count
 
     def _count_off(self, key: QueueKey, count: int) -> None:
         self._out -= count

@@ -18,7 +18,9 @@ import msgspec
 from kerolox.broker.context import Context
 from kerolox.broker.pop.checks import check_group, check_topic
 from kerolox.broker.pop.leases import AckOutcome, QueueKey
+from kerolox.broker.pop.lending import Terms
 from kerolox.kernel.status import GetMessageStatus
+from kerolox.kernel.values import Read
 from kerolox.protocol.bodies import SubscriptionGroupConfig, TopicConfig
 from kerolox.protocol.codes import (
     BATCH_ITEMS_MAX,
@@ -98,6 +100,44 @@ class _Place:
         self.keys = [QueueKey(group_name, name, each) for each in range(topic.read_queue_nums)]
         kinds = TopicKind.RETRY_V1, TopicKind.RETRY_V2
         self.retries = [QueueKey(group_name, kind.topic(name, group_name), 0) for kind in kinds]
+
+
+class _Found:
+    """What a pop got."""
+
+    __slots__ = ("bodies", "numbers", "pop_time", "rest", "size", "starts", "touched")
+
+    def __init__(self, pop_time: int) -> None:
+        self.pop_time = pop_time
+        self.rest = self.size = 0
+        self.starts: list[str] = []
+        self.numbers: list[str] = []
+        self.bodies: list[bytes] = []
+        self.touched: list[tuple[QueueKey, int]] = []
+        """The queues that were read, and where each goes on."""
+
+    def add(self, key: QueueKey, start: int, read: Read) -> None:
+        """Messages of a queue, which follow each other."""
+        self.touched.append((key, read.next_offset))
+        self.rest += max(read.max_offset - read.next_offset, 0)
+        self.starts.append(f"0 {key.queue_id} {start}")
+        offsets = ",".join(map(str, range(start, read.next_offset)))
+        self.numbers.append(f"0 {key.queue_id} {offsets}")
+        self.bodies.append(read.records)
+        self.size += len(read.records)
+
+    def answer(self, opaque: int, invisible_ms: int) -> bytes:
+        """The whole frame."""
+        starts, numbers = ";".join(self.starts), ";".join(self.numbers)
+        header = (
+            f'{{"code":0,"extFields":{{"popTime":"{self.pop_time}",'
+            f'"invisibleTime":"{invisible_ms}","reviveQid":"0","restNum":"{self.rest}",'
+            f'"startOffsetInfo":"{starts}","msgOffsetInfo":"{numbers}"}},{_LANGUAGE}{opaque},'
+            f'"remark":"FOUND"{_TAIL}'
+        ).encode()
+        size = len(header) + 4 + self.size
+        lengths = size.to_bytes(4, "big"), len(header).to_bytes(4, "big")
+        return b"".join((*lengths, header, *self.bodies))
 
 
 class FastPops:
@@ -196,74 +236,73 @@ class FastPops:
         chance = int(random() * 100)
         if chance < self._broker.config.pop_from_retry_probability and self._has_retry(place):
             return None
-        return self._popped(opaque, asked, keys, chance, owner)
+        found = _Found(now.wall_ms)
+        first = chance % len(keys) if keys else 0
+        self._take(found, asked, keys[first:] + keys[:first], owner)
+        self._pops.commit()
+        if not found.starts:
+            return None
+        if state.queues.lends:
+            self._lend(place, found.touched)
+        return found.answer(opaque, asked.invisible_time)
 
-    def _popped(
-        self, opaque: int, asked: _Fields, keys: list[QueueKey], chance: int, owner: str
-    ) -> bytes | None:
-        group, topic, invisible_ms = asked.consumer_group, asked.topic, asked.invisible_time
+    def _take(self, found: _Found, asked: _Fields, keys: list[QueueKey], owner: str) -> None:
+        """Take messages of these queues, until one is not common."""
+        group, topic, left = asked.consumer_group, asked.topic, asked.max_msg_nums
         store, table, now = self._store, self._pops.state.queues, self._pops.now()
         offsets = self._offsets.of_topic(group, topic)
-        left, rest, pop_time, size = asked.max_msg_nums, 0, now.wall_ms, 0
-        starts: list[str] = []
-        numbers: list[str] = []
-        bodies: list[bytes] = []
         size_max = self._broker.config.transfer_bytes_max[0]
-        for step in range(len(keys)):
-            key = keys[(chance + step) % len(keys)]
-            queue_id = key.queue_id
-            low, end = store.queue_bounds(topic, queue_id)
-            committed = offsets.get(queue_id, -1)
-            if committed < 0:
-                break
-            start = table.start(key, committed, low)
+        for key in keys:
+            low, end = store.queue_bounds(topic, key.queue_id)
+            committed = offsets.get(key.queue_id, -1)
+            start = table.start(key, committed, low) if committed >= 0 else end + 1
             if start > end:
                 break
-            count = min(left, table.capacity(key))
-            if start == end or not count:
+            count = min(left, table.capacity(key)) if start < end else 0
+            if start == end:
+                found.touched.append((key, start))
+            if not count:
                 continue
-            read = store.read(topic, queue_id, start, count, None, group)
+            read = store.read(topic, key.queue_id, start, count, None, group)
             if read.status != _FOUND or read.next_offset - start != read.count:
                 break
-            next_offset = read.next_offset
-            delivered = table.deliver(
+            found.pop_time = table.deliver(
                 key,
                 start,
-                range(start, next_offset),
-                next_offset,
-                invisible_ms=invisible_ms,
+                range(start, read.next_offset),
+                read.next_offset,
+                invisible_ms=asked.invisible_time,
                 now=now,
                 owner=owner,
             )
-            pop_time = delivered
-            rest += max(read.max_offset - next_offset, 0)
-            starts.append(f"0 {queue_id} {start}")
-            numbers.append(f"0 {queue_id} {','.join(map(str, range(start, next_offset)))}")
-            bodies.append(read.records)
+            found.add(key, start, read)
             left -= read.count
-            size += len(read.records)
-            if not left or size >= size_max:
+            if not left or found.size >= size_max:
                 break
-        self._pops.commit()
-        if not starts:
-            return None
-        header = (
-            f'{{"code":0,"extFields":{{"popTime":"{pop_time}","invisibleTime":"{invisible_ms}",'
-            f'"reviveQid":"0","restNum":"{rest}","startOffsetInfo":"{";".join(starts)}",'
-            f'"msgOffsetInfo":"{";".join(numbers)}"}},{_LANGUAGE}{opaque},"remark":"FOUND"{_TAIL}'
-        ).encode()
-        size += len(header) + 4
-        return b"".join((size.to_bytes(4, "big"), len(header).to_bytes(4, "big"), header, *bodies))
 
     def _has_retry(self, place: _Place) -> bool:
         """Whether there are retries that the group has not got."""
-        for key in place.retries:
-            if key.topic in self._topics:
-                queue = self._pops.state.queues.queue(key)
-                next_offset = self._offsets.query(*key) if queue is None else queue.next_offset
-                if next_offset < self._store.queue_bounds(key.topic, 0)[1]:
-                    return True
-        return False
+        return any(
+            self._next_retry(key) < self._store.queue_bounds(key.topic, 0)[1]
+            for key in place.retries
+            if key.topic in self._topics
+        )
+
+    def _next_retry(self, key: QueueKey) -> int:
+        """Where a group goes on in a topic of retries."""
+        queue = self._pops.state.queues.queue(key)
+        return max(self._offsets.query(*key), 0) if queue is None else queue.next_offset
+
+    def _lend(self, place: _Place, touched: list[tuple[QueueKey, int]]) -> None:
+        """Let the kernel answer the next pops of these queues, unless somebody has to be told when
+        their messages are done."""
+        if self._broker.popping.held.is_starved or self._offsets.stale:
+            return
+        v1, v2 = map(self._next_retry, place.retries)
+        percent = self._broker.config.pop_from_retry_probability
+        terms = Terms(self._pops.now().steady_ms, (v1, v2), percent)
+        for key, next_offset in touched:
+            self._pops.state.queues.lend(key, next_offset, terms)
 
     # -- acknowledgements -----------------------------------------------------------------------
     def _ack(self, opaque: int, asked: _Fields) -> bytes | None:

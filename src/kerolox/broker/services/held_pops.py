@@ -105,6 +105,11 @@ class HeldPops:
     def __len__(self) -> int:
         return self._count
 
+    @property
+    def is_starved(self) -> bool:
+        """Somebody waits until something that is out is done."""
+        return bool(self._starved)
+
     def count(self, topic: str, group: str, queue_id: int) -> int:
         """Those of a group that wait for a queue, or with -1 for all queues (``pollingNum``)."""
         return self._by_queue[topic, group, queue_id]

@@ -166,6 +166,9 @@ class OffsetTable:
             JsonFile(config_folder / name, self.snapshot) for name in names
         )
         self._drained = _Kept(self.file.touch, has_lmq=has_lmq)
+        self.on_commit: Callable[[str, str, int], object] | None = None
+        """Called with the group, the topic and the queue when a client or a tool sets an offset,
+        other than by a fast pull."""
         self._set_here: set[tuple[str, int]] | None = None
         """Keys and queues that were set since a master's table was taken; None: there is none."""
 
@@ -202,6 +205,8 @@ class OffsetTable:
             raise kept.full()
         before = kept.put(group, topic, queue_id, offset)
         self._refresh(group, topic, queue_id)
+        if self.on_commit is not None and not is_own:
+            self.on_commit(group, topic, queue_id)
         if self._set_here is not None:
             self._set_here.add((topic + SEPARATOR + group, self._kept_id(group, queue_id)))
         if before is not None and offset < before:

@@ -13,6 +13,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from functools import partial
 from typing import TypeVar
 
+from kerolox import clock
 from kerolox.broker.base import Base
 from kerolox.broker.pop.java_log import REVIVE_GROUP, JavaReviveLog
 from kerolox.broker.pop.leases import Instant, QueueKey
@@ -61,7 +62,11 @@ class PopTables:
         self._groups = groups
         self._offsets = offsets
         self._limits = PopLimits(of_queue=base.config.pop_inflight_message_threshold)
-        self.state = PopState(self._limits)
+        is_fast = base.now_ms is clock.now_ms and base.steady_ms is clock.steady_ms
+        self._kernel = base.store if base.store.lends_pops and is_fast else None
+        """What queues are lent to; None: to nobody, since the kernel has clocks of its own."""
+        self.state = PopState(self._limits, self._kernel)
+        offsets.on_commit = self._disturbed
         folder = base.config.config_folder
         self._state_file = JsonFile(folder / STATE_FILE, lambda: self._taken_last, is_own=True)
         """Without a backup: that could pass over what an operator wants again."""
@@ -135,7 +140,7 @@ class PopTables:
         last is out again."""
         snapshot, orders = self._waiting
         self._waiting = None, None
-        self.state = PopState(self._limits)
+        self._renew()
         now = self.now()
         left_out = restore(self.state.queues, snapshot, now, self._stored)
         if orders is not None:
@@ -156,8 +161,12 @@ class PopTables:
         """The broker leads no longer: another one decides."""
         self._has_begun = False
         self._java_log = ()
-        self.state = PopState(self._limits)
+        self._renew()
         self._waiting = None, None
+
+    def _renew(self) -> None:
+        self.state.queues.take_back_all()
+        self.state = PopState(self._limits, self._kernel)
 
     def _stored(self, key: QueueKey, offset: int) -> StoredQueue | None:
         """What there is of a queue that the file has."""
@@ -191,6 +200,10 @@ class PopTables:
         """Bring the offsets that pops committed to their table. To be called after each change."""
         for key, offset in self.state.drain_commits():
             self._offsets.commit(key.group, key.topic, key.queue_id, offset, SELF, is_own=True)
+
+    def _disturbed(self, group: str, topic: str, queue_id: int) -> None:
+        """Somebody else committed an offset: where the group is, is decided with the next pop."""
+        self.state.queues.take_back(QueueKey(group, topic, queue_id))
 
     # -- what operators do ----------------------------------------------------------------------
     def is_known(self, group: str, topic: str) -> bool:
@@ -245,6 +258,7 @@ class PopTables:
             await self._offsets.persist()
             return
         self._pass_java_log()
+        self.state.queues.take_back_idle()
         await self._write_state()
         if self.state.orders.is_touched:
             self.state.orders.is_touched = False

@@ -1,0 +1,295 @@
+//! Pops and acknowledgements of queues that are lent, of all messages and without order.
+
+use std::sync::Arc;
+
+use super::lent::{Key, Lease, Lent, monotonic_ms};
+use super::policy::{NO_SLOT, Tables};
+use super::state::State;
+use crate::error::GetStatus;
+use crate::protocol::{
+    INVISIBLE_MS_MAX, PERM_READ, POLL_GRACE_MS, POP_BYTES_MAX, POP_MESSAGES_MAX, RETRY_PREFIX,
+    SERIALIZE_JSON,
+};
+use crate::queues::queue_ext::Filter;
+use crate::state::Core;
+use crate::wire::answer::{PopAnswer, PoppedRun, acknowledged, pop_answer};
+use crate::wire::frame::Frame;
+use crate::wire::pops::{Ack, Acks, Asked, Pop, START, read, read_acks};
+
+/// Between group and topic in the names of retries of version 1 and 2.
+const SEPARATORS: [u8; 2] = [b'_', b'+'];
+
+/// What a request needs to know of its connection.
+pub struct Popper<'a> {
+    /// Slots of the last topic and group, examined first.
+    pub last_topic: &'a mut u32,
+    pub last_group: &'a mut u32,
+    /// The peer's address, as operators see it.
+    pub owner: &'a Arc<str>,
+}
+
+/// Takes one request about pops; None when it is not for the fast path, or none.
+#[inline]
+pub fn take(
+    state: &mut State,
+    core: &mut Core,
+    popper: &mut Popper<'_>,
+    frame: &Frame<'_>,
+    answers: &mut Vec<u8>,
+) -> Option<()> {
+    if state.lent.is_empty()
+        || !state.tables.writable
+        || state.accounts.is_some()
+        || frame.serialize_type != SERIALIZE_JSON
+        || !frame.header.starts_with(START)
+    {
+        return None;
+    }
+    let (asked, opaque) = read(frame.header)?;
+    match asked {
+        Asked::Pop(pop) if frame.body.is_empty() => {
+            take_pop(state, core, popper, &pop, opaque, answers)
+        }
+        Asked::Ack(ack) if frame.body.is_empty() => {
+            acknowledge(state, core, popper, &ack)?;
+            acknowledged(answers, opaque);
+            Some(())
+        }
+        Asked::Batch => {
+            acknowledge_all(state, core, popper, &read_acks(frame.body)?)?;
+            acknowledged(answers, opaque);
+            Some(())
+        }
+        _ => None,
+    }
+}
+
+/// Slots of a topic and a group that may be read.
+fn place(
+    tables: &Tables,
+    popper: &mut Popper<'_>,
+    group: &[u8],
+    topic: &[u8],
+) -> Option<(u32, u32)> {
+    let topic_slot = tables.topics.find(topic, *popper.last_topic)?;
+    let group_slot = tables.groups.find(group, *popper.last_group)?;
+    (*popper.last_topic, *popper.last_group) = (topic_slot, group_slot);
+    let (topic, group) = (&tables.topics[topic_slot as usize], &tables.groups[group_slot as usize]);
+    let is_usual =
+        topic.present && topic.fast && topic.perm & PERM_READ != 0 && group.present && group.fast;
+    is_usual.then_some((group_slot, topic_slot))
+}
+
+/// Whether the group has retries that it has not got.
+fn has_retry(
+    tables: &mut Tables,
+    core: &mut Core,
+    lent: &Lent,
+    pop: &Pop<'_>,
+    place: (u32, u32),
+) -> bool {
+    let got = lent.retries.get(&place).copied().unwrap_or_default();
+    let mut name = [0; 512];
+    SEPARATORS.iter().zip(got).any(|(separator, got)| {
+        let parts = [RETRY_PREFIX, pop.group, std::slice::from_ref(separator), pop.topic];
+        let mut size = 0;
+        for part in parts {
+            let Some(room) = name.get_mut(size..size + part.len()) else {
+                return true;
+            };
+            room.copy_from_slice(part);
+            size += part.len();
+        }
+        let slot = tables.topics.find(&name[..size], NO_SLOT);
+        slot.is_some_and(|slot| {
+            tables.topics[slot as usize].present && tables.end_of(core, slot, 0) > got
+        })
+    })
+}
+
+fn take_pop(
+    state: &mut State,
+    core: &mut Core,
+    popper: &mut Popper<'_>,
+    pop: &Pop<'_>,
+    opaque: i32,
+    answers: &mut Vec<u8>,
+) -> Option<()> {
+    let State { tables, lent, .. } = state;
+    let place = place(tables, popper, pop.group, pop.topic)?;
+    let queues = tables.topics[place.1 as usize].read_queues;
+    let now_ms = core.now_ms();
+    let is_late =
+        pop.born_ms > 0 && now_ms - pop.born_ms > pop.poll_ms.saturating_add(POLL_GRACE_MS);
+    if is_late
+        || !(1..=POP_MESSAGES_MAX as i32).contains(&pop.count)
+        || !(1..=INVISIBLE_MS_MAX).contains(&pop.invisible_ms)
+        || pop.queue_id >= queues
+    {
+        return None;
+    }
+    let chance = lent.chance();
+    if chance < lent.retry_percent && has_retry(tables, core, lent, pop, place) {
+        return None;
+    }
+    let (first, steps) =
+        if pop.queue_id < 0 { (chance as i32 % queues.max(1), queues) } else { (pop.queue_id, 1) };
+    let pop_time = lent.pop_time.max(now_ms);
+    let mut lease = Lease {
+        start: 0,
+        count: 0,
+        open: 0,
+        pop_time,
+        first_pop_time: pop_time,
+        invisible_ms: pop.invisible_ms,
+        visible_at: monotonic_ms() + lent.steady_ahead_ms + pop.invisible_ms,
+        owner: Arc::clone(popper.owner),
+    };
+    let mut body = std::mem::take(&mut lent.body);
+    body.clear();
+    let mut runs = Vec::new();
+    let (mut left, mut rest) = (pop.count as u32, 0);
+    for step in 0..steps {
+        let queue_id = (first + step) % queues;
+        let key = (place.0, place.1, queue_id);
+        let Some(taken) = pop_queue(tables, core, lent, key, left, &mut lease, &mut body) else {
+            break;
+        };
+        if taken.count > 0 {
+            left -= taken.count;
+            rest += taken.rest;
+            runs.push(PoppedRun { queue_id, start: lease.start, count: taken.count });
+        }
+        if left == 0 || body.len() >= POP_BYTES_MAX {
+            break;
+        }
+    }
+    if !runs.is_empty() {
+        lent.pop_time = pop_time;
+        let invisible_ms = pop.invisible_ms;
+        let answer = PopAnswer { opaque, pop_time, invisible_ms, rest, runs: &runs };
+        pop_answer(answers, &answer, &body);
+    }
+    lent.body = body;
+    (!runs.is_empty()).then_some(())
+}
+
+/// What was taken of a queue.
+struct Taken {
+    count: u32,
+    /// Messages behind them.
+    rest: i64,
+}
+
+/// Takes messages of a queue; None: its state is for Python.
+fn pop_queue(
+    tables: &mut Tables,
+    core: &mut Core,
+    lent: &mut Lent,
+    key: Key,
+    most: u32,
+    lease: &mut Lease,
+    body: &mut Vec<u8>,
+) -> Option<Taken> {
+    let (group, topic, queue_id) = key;
+    let queue = lent.queue(key)?;
+    let handle = tables.reading(core, topic, queue_id)?;
+    let (low, end) = core.readable_bounds(handle);
+    let start = queue.next_offset;
+    if low > queue.low() || start > end {
+        return None;
+    }
+    if start == end {
+        return Some(Taken { count: 0, rest: 0 });
+    }
+    let count = most.min(queue.capacity());
+    if count == 0 {
+        return None;
+    }
+    let before = body.len();
+    let outcome = core.read_into(handle, start, count as usize, Filter::by_tags(None), body);
+    let is_run = outcome.next_offset - start == i64::from(outcome.count);
+    if outcome.status != GetStatus::Found || !is_run || outcome.count > count {
+        body.truncate(before);
+        return None;
+    }
+    (lease.start, lease.count) = (start, outcome.count);
+    lease.open = u32::MAX >> (32 - outcome.count);
+    queue.deliver(lease.clone());
+    lent.changes += 1;
+    if outcome.lag >= 0 {
+        tables.note_got(group, topic, queue_id, &outcome);
+        core.note_delivery(&outcome);
+    }
+    Some(Taken { count: outcome.count, rest: (outcome.max_offset - outcome.next_offset).max(0) })
+}
+
+/// The first offset of a queue that is lent, and the key of it.
+fn lent_queue(
+    state: &mut State,
+    core: &mut Core,
+    popper: &mut Popper<'_>,
+    group: &[u8],
+    topic: &[u8],
+    queue_id: i32,
+) -> Option<(Key, i64)> {
+    let (group, topic) = place(&state.tables, popper, group, topic)?;
+    let key = (group, topic, queue_id);
+    state.lent.queue(key)?;
+    let handle = state.tables.reading(core, topic, queue_id)?;
+    let low = core.readable_bounds(handle).0;
+    state.has_capacity_to_commit(&key).then_some((key, low))
+}
+
+fn acknowledge(
+    state: &mut State,
+    core: &mut Core,
+    popper: &mut Popper<'_>,
+    ack: &Ack<'_>,
+) -> Option<()> {
+    let (key, low) = lent_queue(state, core, popper, ack.group, ack.topic, ack.queue_id)?;
+    let queue = state.lent.queue(key)?;
+    if ack.offset < low || !queue.acknowledge(ack.offset, ack.pop_time) {
+        return None;
+    }
+    commit(state, key);
+    Some(())
+}
+
+fn acknowledge_all(
+    state: &mut State,
+    core: &mut Core,
+    popper: &mut Popper<'_>,
+    all: &[Acks<'_>],
+) -> Option<()> {
+    // Nothing changes unless all is for the fast path.
+    let mut places = Vec::with_capacity(all.len());
+    for acks in all {
+        places.push(lent_queue(state, core, popper, acks.group, acks.topic, acks.queue_id)?);
+    }
+    for (acks, (key, low)) in all.iter().zip(places) {
+        let Some(queue) = state.lent.queue(key) else {
+            continue;
+        };
+        let mut done = false;
+        for offset in acks.offsets().filter(|offset| *offset >= low) {
+            done |= queue.acknowledge(offset, acks.pop_time);
+        }
+        if done {
+            commit(state, key);
+        }
+    }
+    Some(())
+}
+
+/// Has the group go on at the lowest offset that is not done.
+fn commit(state: &mut State, key: Key) {
+    state.lent.changes += 1;
+    if let Some(queue) = state.lent.queue(key) {
+        let low = queue.low();
+        if low != queue.committed {
+            queue.committed = low;
+            state.commits.insert(key, low);
+        }
+    }
+}
