@@ -44,6 +44,8 @@ PLAIN = re.compile(r"""kerolox( +('[^'\\]*'|"[^"\\$`!]*"|[\w@%+=:,./-])+)+""")
 """A command line of ours in which a shell has nothing to do but to take quotes away."""
 
 OF_SPARK = ("spark", "lakehouse")
+ELSEWHERE = (*OF_SPARK, "notebook", "shell", "rocketmq")
+"""Blocks that are not run with the others of their page."""
 HAS_LAKEHOUSE = all(find_spec(name) is not None for name in ("deltalake", "pyiceberg"))
 
 
@@ -235,7 +237,7 @@ def test_the_examples_of_a_page_run_in_order(page: Path, up: Up, tmp_path: Path)
     for block in blocks_of(page):
         if block.needs == "printed":
             check_printed(block, printed)
-        elif block.needs not in (*OF_SPARK, "notebook", "shell") and block.language in {
+        elif block.needs not in ELSEWHERE and block.language in {
             "python",
             "sh",
             "properties",

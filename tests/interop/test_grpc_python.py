@@ -12,6 +12,7 @@ import trustme
 
 from kerolox.admin.sync import Admin
 from kerolox.protocol.bodies import SubscriptionGroupConfig
+from tests.docs.examples import ROOT, blocks_of
 from tests.support.eventually import wait_until
 from tests.support.programs import build_python_grpc_client
 from tests.support.servers.up import Up
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
 
 pytestmark = [pytest.mark.timeout(300), pytest.mark.xdist_group("grpc-python")]
 
+GUIDE = ROOT / "docs" / "guides" / "rocketmq5.md"
 RUN_SECONDS_MAX = 180
 TYPES = {
     "simple": "NORMAL",
@@ -58,14 +60,14 @@ def up(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Up]:
         yield started
 
 
-def ran(up: Up, transport: str, case: str) -> list[str]:
-    """What the program prints of a case, behind its name."""
-    program = build_python_grpc_client()
+def printed(up: Up, *arguments: str) -> list[str]:
+    """What Python prints beside the client."""
     done = subprocess.run(
-        [sys.executable, str(program), up.grpc, transport, case],
+        [sys.executable, *arguments],
         env={
             **os.environ,
             "HOME": str(up.data),
+            "PYTHONPATH": str(build_python_grpc_client().parent),
             "GRPC_DEFAULT_SSL_ROOTS_FILE_PATH": str(up.data.parent / "ca.pem"),
         },
         stdin=subprocess.DEVNULL,
@@ -74,8 +76,13 @@ def ran(up: Up, transport: str, case: str) -> list[str]:
         timeout=RUN_SECONDS_MAX,
     )
     assert done.returncode == 0, f"{done.stdout}\n{done.stderr}"
-    said = done.stdout.splitlines()
-    assert (said[0], said[-1]) == (f"-- {case}", "ended all"), f"{done.stdout}\n{done.stderr}"
+    return done.stdout.splitlines()
+
+
+def ran(up: Up, transport: str, case: str) -> list[str]:
+    """What the program prints of a case, behind its name."""
+    said = printed(up, str(build_python_grpc_client()), up.grpc, transport, case)
+    assert (said[0], said[-1]) == (f"-- {case}", "ended all"), said
     return said[1:-1]
 
 
@@ -114,3 +121,15 @@ def test_transactions_end_also_those_that_the_broker_asks_about(up: Up) -> None:
 def test_a_push_consumer_gets_again_what_it_could_not_handle(up: Up) -> None:
     said = ran(up, "plain", "push")
     assert said == ["got pushed attempt 1", "got pushed attempt 2", "again True"]
+
+
+def test_the_first_message_of_the_guide_is_sent_and_received(up: Up) -> None:
+    [example] = [each.code for each in blocks_of(GUIDE) if each.needs == "rocketmq"]
+    with Admin(up.namesrv) as admin:
+        admin.create_topic("Orders", queues=4)
+        admin.put_group(SubscriptionGroupConfig(group_name="billing"))
+    assert "127.0.0.1:8081" in example
+    sent, got = printed(up, "-c", example.replace("127.0.0.1:8081", up.grpc))
+    assert sent.startswith("sent 01")
+    assert got.startswith("got hello ")
+    assert "order-1" in got
