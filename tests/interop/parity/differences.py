@@ -23,6 +23,7 @@ SETTINGS_OF_5 = (
     *("enableRetryTopicV2", "initPopOffsetByCheckMsgInMem", "maxPopPollingSize"),
     *(
         r"pop[A-Z]\w+",
+        "grpcServerPort",
         "recallMessageEnable",
         "retrieveMessageFromPopRetryTopicV1",
         r"timer[A-Z]\w+",

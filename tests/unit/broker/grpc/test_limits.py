@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -14,6 +16,7 @@ from tests.unit.broker.grpc.test_calls import ENDPOINTS, message, resource, sent
 from tests.unit.broker.grpc.test_clients import subscribing
 from tests.unit.broker.grpc.test_receives import GROUP, receive
 
+from kerolox.broker import ports
 from kerolox.broker.broker import Broker
 from kerolox.errors import ConfigError
 from kerolox.protocol.grpc import messages as pb
@@ -181,3 +184,37 @@ async def test_a_port_that_is_taken_stops_the_start_unless_it_may_lack(
     async with Broker(config, may_lack_grpc=True) as other:
         assert str(taken) in other.why_no_grpc
         assert other.grpc_addresses == ()
+
+
+async def test_without_its_packages_the_port_says_what_to_install(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ports, "GRPC_PACKAGES", ("hpack", "no_such_package.at_all"))
+    config = small_config(tmp_path, grpc_server_port=free_port())
+    with pytest.raises(ConfigError, match=r"no_such_package.at_all: install kerolox\[grpc\]"):
+        await Broker(config).start()
+    async with Broker(config, may_lack_grpc=True) as broker:
+        assert "install kerolox[grpc]" in broker.why_no_grpc
+
+
+START = """
+import asyncio, sys
+from pathlib import Path
+from kerolox.broker.broker import Broker
+from tests.support.clients.peer import small_config
+
+async def main():
+    config = small_config(Path(sys.argv[1]), grpc_server_port=int(sys.argv[2]))
+    async with Broker(config) as broker:
+        assert broker.grpc_addresses
+        late = {"hpack", "google.protobuf", "kerolox.broker.grpc.service"}
+        print(sorted(late & sys.modules.keys()))
+
+asyncio.run(main())
+"""
+
+
+def test_nothing_of_it_is_imported_before_a_client_comes(tmp_path: Path) -> None:
+    command = [sys.executable, "-c", START, str(tmp_path), str(free_port())]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=SECONDS_MAX)
+    assert done.stdout == "[]\n", done.stderr
