@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from enum import IntEnum
 from typing import Annotated, Literal
 
@@ -274,38 +274,42 @@ def batches_from_texts(starts: str, offsets: str, counts: str = "") -> list[Popp
     """What an answer says, from its three texts. PopTextError: one is malformed, names a queue
     twice, or one that the first does not name; there are more than ``BATCH_ITEMS_MAX`` members.
     """
-    found: dict[tuple[TopicKind, int], PoppedBatch] = {}
+    begins: dict[tuple[TopicKind, int], int] = {}
     for kind, queue, value in _items("startOffsetInfo", starts):
-        queue_id = _number("queue", queue, 0, _INT_MAX)
-        key = kind, queue_id
-        if key in found:
-            raise PopTextError(f"startOffsetInfo names queue {queue_id} twice")
-        found[key] = PoppedBatch(kind, queue_id, _number("start offset", value, 0), ())
+        key = kind, _number("queue", queue, 0, _INT_MAX)
+        if key in begins:
+            raise PopTextError(f"startOffsetInfo names queue {key[1]} twice")
+        begins[key] = _number("start offset", value, 0)
+    found: dict[tuple[TopicKind, int], tuple[int, ...]] = {}
     for kind, queue, value in _items("msgOffsetInfo", offsets):
         key = kind, _number("queue", queue, 0, _INT_MAX)
-        batch = found.get(key)
-        if batch is None or batch.offsets:
+        if key not in begins or key in found:
             raise PopTextError(f"msgOffsetInfo names queue {key[1]} twice, or one without a start")
-        texts = value.split(",", BATCH_ITEMS_MAX)
-        if _NUMBERS.fullmatch(value) and len(texts) <= BATCH_ITEMS_MAX:
-            numbers = tuple(map(int, texts))
-        else:
-            numbers = tuple(_number("offset", text, 0) for text in texts)
-        found[key] = replace(batch, offsets=numbers)
+        found[key] = _numbers(value)
+    least: dict[tuple[TopicKind, int], int] = {}
+    by_offset: dict[tuple[TopicKind, int], dict[int, int]] = {}
     for kind, queue, value in _items("orderCountInfo", counts):
         count = _number("count", value, 0, _INT_MAX)
         is_offset = queue.startswith(_OFFSET_KEY)
         queue, _, offset = queue.removeprefix(_OFFSET_KEY).partition("%")
         key = kind, _number("queue", queue, 0, _INT_MAX)
-        batch = found.get(key)
-        if batch is None:
+        if key not in begins:
             raise PopTextError(f"orderCountInfo names queue {key[1]}, which has no start")
         if is_offset:
-            by_offset = {**batch.times_by_offset, _number("offset", offset, 0): count}
-            found[key] = replace(batch, times_by_offset=by_offset)
+            by_offset.setdefault(key, {})[_number("offset", offset, 0)] = count
         else:
-            found[key] = replace(batch, times_consumed=count)
-    return list(found.values())
+            least[key] = count
+    return [
+        PoppedBatch(*key, start, found.get(key, ()), least.get(key), by_offset.get(key, {}))
+        for key, start in begins.items()
+    ]
+
+
+def _numbers(text: str) -> tuple[int, ...]:
+    texts = text.split(",", BATCH_ITEMS_MAX)
+    if _NUMBERS.fullmatch(text) and len(texts) <= BATCH_ITEMS_MAX:
+        return tuple(map(int, texts))
+    return tuple(_number("offset", each, 0) for each in texts)
 
 
 def _items(name: str, text: str) -> list[tuple[TopicKind, str, str]]:

@@ -168,6 +168,20 @@ async def test_what_is_no_message_is_named(broker: LocalBroker, topic: str) -> N
                     way(wrong)  # type: ignore[arg-type]
 
 
+async def test_a_receipt_that_was_changed_starts_at_its_message(
+    broker: LocalBroker, producer: Producer, topic: str
+) -> None:
+    queue = (await producer.queues(topic))[0]
+    for number in range(3):
+        await producer.send(Message(topic, b"%d" % number), queue=queue)
+    async with simple(broker, topic) as consumer:
+        message = (await received(consumer, 3))[2]
+        assert message.properties["POP_CK"].split()[0] == "0"
+        await consumer.extend(message, 30)
+        # A broker of RocketMQ finds the acknowledgement's checkpoint by it.
+        assert message.properties["POP_CK"].split()[0] == str(message.queue_offset) == "2"
+
+
 # -- bounds ---------------------------------------------------------------------------------------
 async def test_no_more_is_received_than_may_be_held(
     broker: LocalBroker, producer: Producer, topic: str
@@ -314,6 +328,17 @@ async def test_messages_are_received_ahead_where_that_is_wanted(
         await until(lambda: consumer._receiver.ready_count)
         got = [await anext(consumer) for _ in range(6)]
         assert len({each.body for each in got}) == 6
+
+
+async def test_all_loops_that_wait_get_messages_of_one_pop(
+    broker: LocalBroker, producer: Producer, topic: str
+) -> None:
+    async with simple(broker, topic, wait_ms=600_000) as consumer:
+        loops = [asyncio.ensure_future(anext(consumer)) for _ in range(3)]
+        await until(lambda: len(consumer._receiver._waiting) == 3)
+        await producer.send_batch([Message(topic, b"%d" % number) for number in range(3)])
+        async with asyncio.timeout(SECONDS_MAX):
+            assert {message.body for message in await asyncio.gather(*loops)} == {b"0", b"1", b"2"}
 
 
 async def test_a_loop_outlives_a_broker_that_starts_again() -> None:

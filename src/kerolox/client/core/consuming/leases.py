@@ -126,14 +126,15 @@ class Lease:
         """When to renew it, by the event loop's clock: while a third of its time is left."""
         return self.times.ends_at - self.times.invisible_ms / 3000
 
-    def anew(self, times: PopTimes) -> Lease:
-        """The lease of a message whose invisible time begins anew; nothing is out of it yet."""
+    def anew(self, times: PopTimes, offset: int) -> Lease:
+        """The lease of a message whose invisible time begins anew; nothing is out of it yet. A
+        broker of RocketMQ has a checkpoint for it then that starts at the message."""
         return Lease(
             self.topic,
             self.kind,
             self.broker_name,
             self.queue_id,
-            self.start_offset,
+            offset,
             times,
             self._counts,
         )

@@ -264,7 +264,13 @@ def change_request(group: str, lease: Lease, offset: int, invisible_ms: int) -> 
 
 
 def changed_lease(
-    response: RemotingCommand, message: MessageExt, lease: Lease, address: str, now: float
+    response: RemotingCommand,
+    message: MessageExt,
+    lease: Lease,
+    offset: int,
+    *,
+    address: str,
+    now: float,
 ) -> Lease:
     """The lease of a message from then on, which it has now. ``now``: by the event loop's clock.
     BrokerError: the broker refused; code 208: the message is done, or came again.
@@ -276,12 +282,13 @@ def changed_lease(
     except HeaderFieldError as error:
         raise RemoteProtocolError(f"the answer of {address} to a change: {error}") from None
     ends_at = now + answer.invisible_time / 1000
-    new = lease.anew(PopTimes(answer.pop_time, answer.invisible_time, answer.revive_qid, ends_at))
+    times = PopTimes(answer.pop_time, answer.invisible_time, answer.revive_qid, ends_at)
+    new = lease.anew(times, offset)
     if parts_of(message) is not None:
         # Whoever reads its properties for the first time finds the new receipt there.
         give_parts([message], new)
     if has_properties(message):
-        text = new.receipt(message.queue_offset).text
+        text = new.receipt(offset).text
         message.properties[PropertyKey.POP_RECEIPT] = text
     return new
 

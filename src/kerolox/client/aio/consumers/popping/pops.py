@@ -156,7 +156,8 @@ class Pops:
             change_request(self._group, lease, offset, milliseconds),
             timeout_seconds=self._cluster.timeout_seconds,
         )
-        return changed_lease(response, message, lease, address, self._loop.time())
+        now = self._loop.time()
+        return changed_lease(response, message, lease, offset, address=address, now=now)
 
     async def _ask(self, broker_name: str, topic: str, request: RemotingCommand) -> RemotingCommand:
         address = await self._address(broker_name, topic)

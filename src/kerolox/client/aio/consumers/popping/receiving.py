@@ -100,6 +100,8 @@ class Receiver:
             found += batch.messages[start:end]
             if end >= len(batch.messages):
                 self._ready.popleft()
+        if found and self._ready and self._waiting:
+            self._wake()  # another one is to take the rest
         return found
 
     def take_one(self) -> MessageExt | None:
@@ -111,6 +113,8 @@ class Receiver:
         batch.next += 1
         if batch.next == len(batch.messages):
             self._ready.popleft()
+        if self._waiting and self._ready:
+            self._wake()
         return message
 
     @property
@@ -145,8 +149,6 @@ class Receiver:
         """The first messages that come; none in time. Errors as those of ``receive``."""
         while await self.arrived(limits):
             if found := self.take(limits.max_messages):
-                if self._ready:
-                    self._wake()
                 self.ask_ahead(limits)
                 return found
         return []
