@@ -107,7 +107,7 @@ def pop_frame(
         "maxMsgNums": count,
         "invisibleTime": invisible_ms,
         "pollTime": poll_ms,
-        "bornTime": time.time_ns() // 1_000_000,
+        "bornTime": time.time_ns() // 1_000_000 if poll_ms else 0,
         "initMode": 0,
         "expType": "TAG",
         "exp": "*",
@@ -481,16 +481,19 @@ def run_consumers(chosen: argparse.Namespace, folder: Path) -> bool:
 def _worked(
     target: Target, consumers: list[Consumer], seconds_max: int
 ) -> tuple[int, list[int], float, float]:
-    """Messages that were worked at, retries, seconds, and seconds of the broker's processor."""
+    """Messages that were done after the first second, retries, seconds, and seconds of the broker's
+    processor."""
     waiting: list[tuple[float, int]] = []
     again: list[int] = []
-    done, stopped = 0, False
+    done, stopped, is_warm = 0, False, False
     with selectors.DefaultSelector() as selector:
         for number, each in enumerate(consumers):
             selector.register(each.wire.socket, selectors.EVENT_READ, number)
             each.ask()
         begin, cpu = time.monotonic(), cpu_seconds(target.pid)
         while (now := time.monotonic()) < begin + seconds_max:
+            if not is_warm and now > begin + 1:
+                is_warm, done, begin, cpu = True, 0, now, cpu_seconds(target.pid)
             while waiting and waiting[0][0] <= now:
                 _, number = heapq.heappop(waiting)
                 done += len(consumers[number].offsets)
@@ -500,7 +503,7 @@ def _worked(
                 consumer = consumers[key.data]
                 count = consumer.take()
                 again += [offset for kind, offset in consumer.offsets if kind != "0"]
-                if key.data == 0 and not stopped and now > begin + 0.5:
+                if key.data == 0 and not stopped and is_warm:
                     stopped = True
                     selector.unregister(consumer.wire.socket)
                 else:
@@ -524,6 +527,9 @@ def run_out(chosen: argparse.Namespace, folder: Path) -> bool:
         stop = threading.Event()
         probe = threading.Thread(target=_probe, args=(target, stop, slowest))
         probe.start()
+        time.sleep(2)
+        idle = max(slowest)
+        slowest.clear()
         out, begin = _hoard(target, chosen.out, invisible_ms), time.monotonic()
         held = memory_bytes_of(target.pid) - before
         probing_while_out = max(slowest)
@@ -534,7 +540,8 @@ def run_out(chosen: argparse.Namespace, folder: Path) -> bool:
         probe.join()
     print(
         f"{chosen.out:,} messages asked for by one group: {out:,} are out, {held >> 20} MiB more "
-        f"in the broker; others waited {probing_while_out * 1000:.0f} ms at most, "
+        f"in the broker; others waited {idle * 1000:.0f} ms at most before, "
+        f"{probing_while_out * 1000:.0f} ms meanwhile, "
         f"{max(slowest) * 1000:.0f} ms while all came again (floor {OTHERS_MS_MAX} ms)"
     )
     return out <= 200_000 + 32 and max(slowest) * 1000 <= OTHERS_MS_MAX
