@@ -98,6 +98,19 @@ class Caller:
         except ValueError as error:
             raise AnswerError(pb.BAD_REQUEST, str(error)) from None
 
+    def check_publishes(self, broker: Context, topics: list[str]) -> None:
+        """AnswerError: the account may not publish to one of these, whose transactions it would be
+        asked about."""
+        command = RemotingCommand.request(RequestCode.HEART_BEAT)
+        if self._signer is not None:
+            self._signer.sign(command)
+        try:
+            for topic in topics:
+                access = broker.guards.access
+                access.check_write(topic, command, cast("ServerConnection", self))
+        except BrokerError as error:
+            raise error_of_refusal(error) from None
+
     async def done(self, command: RemotingCommand) -> RemotingCommand:
         """The answer to a request that succeeded; AnswerError: it did not."""
         response = await self.ask(command)

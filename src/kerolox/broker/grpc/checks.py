@@ -65,6 +65,10 @@ SYSTEM_PROPERTIES = (
 def topic_name(topic: pb.Resource) -> str:
     """A topic's name; AnswerError ILLEGAL_TOPIC."""
     name: str = topic.name
+    if len(topic.resource_namespace) > NAME_BYTES_MAX:
+        raise AnswerError(
+            pb.ILLEGAL_TOPIC, f"the namespace is longer than {NAME_BYTES_MAX} characters"
+        )
     _check_name(name, "topic", TOPIC_CHARACTERS_MAX, pb.ILLEGAL_TOPIC)
     if is_system_topic(name):
         raise AnswerError(pb.ILLEGAL_TOPIC, f"cannot access system topic: {name}")

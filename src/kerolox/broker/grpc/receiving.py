@@ -11,7 +11,7 @@ from kerolox.broker.grpc import checks
 from kerolox.broker.grpc.answers import AnswerError, error_of, ok, status_of
 from kerolox.broker.grpc.asking import Caller
 from kerolox.broker.grpc.clients import GrpcClient
-from kerolox.broker.grpc.records import inflated, message_of
+from kerolox.broker.grpc.records import inflate, message_of
 from kerolox.broker.grpc.renewals import GIVEN_BACK_MS, Renewals
 from kerolox.broker.grpc.routes import ALL_QUEUES, is_fifo
 from kerolox.broker.tables.filters import compile_expression
@@ -37,6 +37,7 @@ from kerolox.protocol.pop import (
     batches_from_texts,
 )
 from kerolox.protocol.records import decode_records
+from kerolox.remoting.time_slices import TimeSlices
 
 POLL_MS_MIN, POLL_MS_MAX = 5_000, 20_000
 """``grpcClientConsumerMinLongPollingTimeoutMillis``, ``…Max…``."""
@@ -51,6 +52,12 @@ AUTO_RENEWED_MS = 60_000
 REQUEST_TIMEOUT_MS = 3_000
 FIRST_OF_POLLING_TIME = "5.0.3"
 """Clients from this version on know ILLEGAL_POLLING_TIME; texts are compared, as in RocketMQ."""
+
+INFLATED_OF_ALL_MAX = 32 * 1024 * 1024
+"""To so much the compressed bodies of one answer are inflated; others go on as they are stored."""
+
+ENTRIES_MAX = 4_096
+"""Of one AckMessage."""
 
 SQL92 = "SQL92"
 DEAD_LETTER_LEVEL = -1
@@ -105,7 +112,7 @@ async def receive_message(
         raise AnswerError(pb.MESSAGE_NOT_FOUND, "no new message")
     if answer.code != ResponseCode.SUCCESS:
         raise error_of(answer)
-    messages, unwanted = _messages(broker, answer, subscription)
+    messages, unwanted = await _messages(broker, answer, subscription)
     for receipt in unwanted:
         await caller.ask(ack_command(group, topic, receipt))
     if not messages:
@@ -175,7 +182,7 @@ async def subscription_to(
     return Subscription(topic=topic, expression=text, expression_type=SQL92, version=1)
 
 
-def _messages(
+async def _messages(
     broker: Context, answer: RemotingCommand, subscription: Subscription
 ) -> tuple[list[tuple[pb.Message, PopReceipt]], list[PopReceipt]]:
     """The messages of a pop with their receipts; and the receipts of those that only have the hash
@@ -187,7 +194,10 @@ def _messages(
     places = [(batch, offset) for batch in batches for offset in batch.offsets]
     messages: list[tuple[pb.Message, PopReceipt]] = []
     unwanted: list[PopReceipt] = []
-    for stored, (batch, offset) in zip(decode_records(answer.body), places, strict=True):
+    slices, left = TimeSlices(), INFLATED_OF_ALL_MAX
+    for stored, (batch, offset) in zip(
+        decode_records(answer.body, inflate=False), places, strict=True
+    ):
         if batch.times_consumed is not None:
             times = batch.times_by_offset.get(offset, batch.times_consumed)
             stored.reconsume_times = max(stored.reconsume_times, times)
@@ -203,8 +213,11 @@ def _messages(
             commit_log_offset=stored.commit_log_offset,
         )
         if subscription.matches(stored.properties.get(PropertyKey.TAGS)):
-            message = message_of(inflated(stored), subscription.topic, receipt.text)
+            inflate(stored, left)
+            left = max(left - len(stored.body), 1)
+            message = message_of(stored, subscription.topic, receipt.text)
             messages.append((message, receipt))
+            await slices.checkpoint()
         else:
             unwanted.append(receipt)
     return messages, unwanted
@@ -237,8 +250,14 @@ async def ack_message(
 ) -> pb.AckMessageResponse:
     """Messages are done; one entry for each."""
     topic, group = checks.topic_name(request.topic), checks.group_name(request.group)
+    if len(request.entries) > ENTRIES_MAX:
+        raise AnswerError(
+            pb.BAD_REQUEST, f"{len(request.entries)} entries; at most {ENTRIES_MAX} are taken"
+        )
     response = pb.AckMessageResponse()
+    slices = TimeSlices()
     for each in request.entries:
+        await slices.checkpoint()
         entry = response.entries.add()
         entry.message_id, entry.receipt_handle = each.message_id, each.receipt_handle
         try:

@@ -14,9 +14,10 @@ from kerolox.broker.grpc.checks import (
     SYSTEM_PROPERTIES,
     milliseconds,
 )
+from kerolox.errors import RemoteProtocolError
 from kerolox.message import MessageExt, PropertyKey, is_true
 from kerolox.protocol.codes import MessageSysFlag
-from kerolox.protocol.compression import INFLATED_BYTES_MAX
+from kerolox.protocol.compression import INFLATED_BYTES_MAX, inflate_body
 from kerolox.protocol.grpc import messages as pb
 
 SHARDING_KEY = "__SHARDINGKEY"
@@ -86,16 +87,16 @@ def stored_body(message: pb.Message) -> tuple[bytes, int]:
     return body, int(MessageSysFlag.COMPRESSED)
 
 
-def _gunzip(body: bytes) -> bytes:
+def _gunzip(body: bytes, bytes_max: int = INFLATED_BYTES_MAX) -> bytes:
     stream = zlib.decompressobj(wbits=31)
     try:
-        data = stream.decompress(body, INFLATED_BYTES_MAX)
+        data = stream.decompress(body, bytes_max)
     except zlib.error as error:
         raise AnswerError(pb.MESSAGE_CORRUPTED, f"the body is no gzip: {error}") from None
     if not stream.eof:
         raise AnswerError(
             pb.MESSAGE_CORRUPTED,
-            f"the body of gzip is torn, or inflates to more than {INFLATED_BYTES_MAX} bytes",
+            f"the body of gzip is torn, or inflates to more than {bytes_max} bytes",
         )
     return data
 
@@ -166,11 +167,13 @@ def _set_time(field: pb.Timestamp, ms: int) -> None:
     field.seconds, field.nanos = ms // 1000, ms % 1000 * 1_000_000
 
 
-def inflated(stored: MessageExt) -> MessageExt:
-    """With its body inflated also where it is of gzip, as a Java proxy of 5.x stores it."""
-    if stored.body_error and stored.body.startswith(GZIP_START):
-        try:
-            stored.body, stored.body_error = _gunzip(stored.body), ""
-        except AnswerError:
-            return stored
-    return stored
+def inflate(stored: MessageExt, bytes_max: int) -> None:
+    """Inflate a body up to so many bytes, also where it is of gzip, as a Java proxy of 5.x stores
+    it. One that can't be stays as it is, and ``body_error`` says why."""
+    try:
+        if stored.sys_flag & MessageSysFlag.COMPRESSED and stored.body.startswith(GZIP_START):
+            stored.body = _gunzip(stored.body, bytes_max)
+        else:
+            stored.body = inflate_body(stored.body, stored.sys_flag, bytes_max=bytes_max)
+    except (AnswerError, RemoteProtocolError) as error:
+        stored.body_error = str(error)

@@ -14,8 +14,11 @@ from kerolox.protocol.grpc import messages as pb
 
 ALL_QUEUES = -1
 
-ADDRESSES_MAX = 64
+ENDPOINTS_BYTES_MAX = 4 * 1024
 """Of the endpoints of a request, which its answer repeats for each queue."""
+
+ROUTE_BYTES_MAX = 8 * 1024 * 1024
+"""Of endpoints, in all queues of one answer."""
 
 _TYPES: dict[str, tuple[int, ...]] = {
     TopicMessageType.NORMAL: (pb.NORMAL,),
@@ -47,10 +50,12 @@ async def query_route(
 ) -> pb.QueryRouteResponse:
     """All queues of a topic."""
     topic = known_topic(broker, checks.topic_name(request.topic))
+    permissions = _permissions(broker, topic)
+    _check_endpoints(request.endpoints, len(permissions))
     model = pb.MessageQueue(topic=request.topic, accept_message_types=types_of(topic))
     _set_broker(model, broker, request.endpoints)
     response = pb.QueryRouteResponse(status=ok())
-    for queue_id, permission in enumerate(_permissions(broker, topic)):
+    for queue_id, permission in enumerate(permissions):
         queue = response.message_queues.add()
         queue.CopyFrom(model)
         queue.id, queue.permission = queue_id, permission
@@ -73,14 +78,19 @@ def _permissions(broker: Context, topic: TopicConfig) -> list[int]:
     return [pb.NONE] * max(1, reads, writes)
 
 
+def _check_endpoints(endpoints: pb.Endpoints, queues: int) -> None:
+    size = endpoints.ByteSize()
+    if size > ENDPOINTS_BYTES_MAX or size * queues > ROUTE_BYTES_MAX:
+        raise AnswerError(
+            pb.ILLEGAL_ACCESS_POINT,
+            f"endpoints of {size} bytes for {queues} queues; at most {ENDPOINTS_BYTES_MAX} are "
+            f"taken, and {ROUTE_BYTES_MAX} for all queues",
+        )
+
+
 def _set_broker(queue: pb.MessageQueue, broker: Context, endpoints: pb.Endpoints) -> None:
     if not endpoints.addresses:
         raise AnswerError(pb.ILLEGAL_ACCESS_POINT, "endpoint list is empty")
-    if len(endpoints.addresses) > ADDRESSES_MAX:
-        raise AnswerError(
-            pb.ILLEGAL_ACCESS_POINT,
-            f"{len(endpoints.addresses)} addresses; at most {ADDRESSES_MAX} are taken",
-        )
     queue.broker.name = broker.config.broker_name
     queue.broker.id = broker.role.current.broker_id
     queue.broker.endpoints.CopyFrom(endpoints)
@@ -96,6 +106,8 @@ async def query_assignment(
     if not topic.perm & broker.config.broker_permission & Perm.READ or not topic.read_queue_nums:
         raise AnswerError(pb.FORBIDDEN, f"no readable queue of topic {topic.topic_name}")
     response = pb.QueryAssignmentResponse(status=ok())
+    count = topic.read_queue_nums if is_fifo(broker, group) else 1
+    _check_endpoints(request.endpoints, count)
     ids = range(topic.read_queue_nums) if is_fifo(broker, group) else (ALL_QUEUES,)
     for queue_id in ids:
         queue = response.assignments.add().message_queue

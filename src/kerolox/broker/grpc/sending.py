@@ -19,6 +19,7 @@ from kerolox.protocol.grpc import messages as pb
 from kerolox.protocol.headers import EndTransactionHeader, RecallMessageHeader, SendMessageHeader
 from kerolox.protocol.names import AUTO_CREATE_TOPIC
 from kerolox.protocol.recall_handles import RECALL_HANDLE_FIELD
+from kerolox.remoting.time_slices import TimeSlices
 
 MESSAGES_MAX = 1_024
 """Of one call; the Rust client alone sends several."""
@@ -55,7 +56,9 @@ async def send_message(
                 f"{_types_text(topic)}, but actual type is {pb.MessageType.Name(type_of(each))}",
             )
     response = pb.SendMessageResponse()
+    slices = TimeSlices()
     for each in messages:
+        await slices.checkpoint()
         response.entries.append(await _sent(broker, caller, topic, each))
     codes = {entry.status.code for entry in response.entries}
     if len(codes) == 1:

@@ -79,6 +79,7 @@ async def _take_settings(
             raise AnswerError(
                 pb.BAD_REQUEST, f"{len(topics)} topics; at most {HEARTBEAT_GROUPS_MAX} are taken"
             )
+        caller.check_publishes(broker, topics)
     else:
         client_type = int(settings.client_type) or int(pb.SIMPLE_CONSUMER)
         _check_type(client_type)

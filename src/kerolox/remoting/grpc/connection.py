@@ -21,6 +21,7 @@ from kerolox.remoting.connection import (
     PAUSED_BY_SLICE,
     PAUSED_BY_WRITES,
     SLICE_SECONDS_MAX,
+    WRITE_BYTES_MAX,
     go_on,
 )
 from kerolox.remoting.grpc.wire import (
@@ -47,7 +48,7 @@ from kerolox.remoting.server import (
     ServerConnection,
 )
 
-WAITING_BYTES_MAX = 16 * 1024 * 1024
+WAITING_BYTES_MAX = WRITE_BYTES_MAX
 """Of one stream's answer that the peer grants no window for; the call ends then."""
 
 MESSAGES_WAITING_MAX = 64

@@ -118,8 +118,9 @@ async def test_what_an_account_may_not_do_is_unauthorized(worker: GrpcPeer) -> N
     assert (await sent(worker, message("Any"))).status.code == pb.UNAUTHORIZED
     assert await answer_of(receive(worker, "Any")) == (pb.UNAUTHORIZED, [])
     assert await answer_of(receive(worker, group="others")) == (pb.UNAUTHORIZED, [])
-    _, answer = await worker.settled(**subscribing("others"))
-    assert answer.status.code == pb.UNAUTHORIZED
+    for settings in (subscribing("others"), publishing("T", "X")):
+        _, answer = await worker.settled(**settings)
+        assert answer.status.code == pb.UNAUTHORIZED
 
 
 async def test_a_receive_that_waits_is_checked_again(worker: GrpcPeer, guarded: Broker) -> None:

@@ -83,7 +83,15 @@ async def test_queues_are_one_for_a_group_and_each_one_in_order(client: GrpcPeer
         ({"topic": resource("a b")}, pb.ILLEGAL_TOPIC),
         ({"topic": resource("x" * 128)}, pb.ILLEGAL_TOPIC),
         ({"topic": resource("RMQ_SYS_TRANS_HALF_TOPIC")}, pb.ILLEGAL_TOPIC),
+        ({"topic": pb.Resource(name="T", resource_namespace="x" * 256)}, pb.ILLEGAL_TOPIC),
         ({"topic": resource("T"), "endpoints": pb.Endpoints()}, pb.ILLEGAL_ACCESS_POINT),
+        (
+            {
+                "topic": resource("T"),
+                "endpoints": pb.Endpoints(addresses=[pb.Address(host="x" * 5_000)]),
+            },
+            pb.ILLEGAL_ACCESS_POINT,
+        ),
     ],
 )
 async def test_a_route_that_is_refused_says_why(client: GrpcPeer, members: Any, code: int) -> None:

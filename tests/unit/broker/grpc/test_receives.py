@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 from typing import Any
 
 import pytest
@@ -220,6 +221,29 @@ async def test_a_batch_of_acknowledgements_has_an_entry_each(client: GrpcPeer) -
     assert answer.status.code == pb.MULTIPLE_RESULTS
     codes = [each.status.code for each in answer.entries]
     assert codes == [pb.OK, pb.INVALID_RECEIPT_HANDLE]
+
+
+async def test_acknowledgements_too_many_are_refused(client: GrpcPeer) -> None:
+    entries = [pb.AckMessageEntry(receipt_handle="x")] * 4_097
+    answer = await client.ask(
+        "AckMessage", group=resource(GROUP), topic=resource("T"), entries=entries
+    )
+    assert answer.status.code == pb.BAD_REQUEST
+
+
+async def test_a_body_that_inflates_to_too_much_goes_on_as_it_is_stored(
+    client: GrpcPeer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(receiving, "INFLATED_OF_ALL_MAX", 10_000)
+    for size in (5_000, 50_000):
+        packed = message(body=gzip.compress(bytes(size)), body_encoding=pb.GZIP)
+        assert (await sent(client, packed)).status.code == pb.OK
+    code, found = await answer_of(receive(client))
+    assert code == pb.OK
+    encodings = sorted((each.system_properties.body_encoding, len(each.body)) for each in found)
+    assert encodings[0] == (pb.IDENTITY, 5_000)
+    assert encodings[1][0] == pb.GZIP
+    assert encodings[1][1] < 1_000
 
 
 async def changed(client: GrpcPeer, found: Any, seconds: int, topic: str = "T") -> Any:
