@@ -83,6 +83,18 @@ async def test_many_messages_of_one_level_hold_up_no_other(long_delays, monkeypa
         assert bodies.index(b"other") == 100
 
 
+async def test_large_messages_of_one_level_hold_up_no_other(long_delays, monkeypatch):
+    monkeypatch.setattr("kerolox.broker.services.schedule.SLICE_BYTES", 1_500)
+    async with Broker(long_delays) as broker, peer_of(broker) as peer:
+        await peer.create_topic("T")
+        for number in range(3):
+            await peer.send("T", b"%d" % number * 1_000, properties="DELAY\x011")
+        await peer.send("T", b"other", properties="DELAY\x012")
+        assert await deliver_at(broker, 7_200_000, monkeypatch) == 4
+        bodies = [message.body[:5] for message in await peer.messages("T")]
+        assert bodies == [b"00000", b"11111", b"other", b"22222"]
+
+
 async def test_a_level_above_the_last_is_the_last(long_delays, monkeypatch):
     async with Broker(long_delays) as broker, peer_of(broker) as peer:
         await peer.send("T", properties="DELAY\x0199")

@@ -29,6 +29,8 @@ from kerolox.protocol.records import decode_record
 
 DELIVERIES_PER_SLICE = 100
 """Messages delivered before other work of the loop runs."""
+SLICE_BYTES = 1 << 20
+"""So many bytes of records end a slice, too."""
 LOG_MS = 10_000
 """How often the log is told that nothing can be delivered."""
 
@@ -144,7 +146,7 @@ class DelaySchedule:
         offset = self._offsets.get(level, 0)
         low, high = self._store.queue_bounds(SCHEDULE_TOPIC, level - 1)
         start = offset = max(offset, low)
-        due = self._due(level, start, min(high, start + DELIVERIES_PER_SLICE))
+        due, more = self._due(level, start, high)
         copied = self._copy(level - 1, due)
         offset += copied
         for physical_offset in due[copied:]:
@@ -157,17 +159,22 @@ class DelaySchedule:
             if self._is_sync:
                 # The position must not outlive a loss of power that what it stands for does not.
                 self._store.request_flush(self._store.max_physical_offset)
-        return offset - start, offset - start == DELIVERIES_PER_SLICE
+        return offset - start, more and offset - start == len(due)
 
-    def _due(self, level: int, start: int, end: int) -> list[int]:
-        """Where the messages are that are due, of those between two queue offsets."""
+    def _due(self, level: int, start: int, end: int) -> tuple[list[int], bool]:
+        """Where the messages of a slice are that are due, of those between two queue offsets;
+        whether others may be."""
         due: list[int] = []
+        size = 0
         for offset in range(start, end):
             entry = self._store.queue_entry(SCHEDULE_TOPIC, level - 1, offset)
             if entry is None or not self._is_due(level, entry[2]):
-                break
+                return due, False
             due.append(entry[0])
-        return due
+            size += entry[1]
+            if len(due) == DELIVERIES_PER_SLICE or size >= SLICE_BYTES:
+                return due, True
+        return due, False
 
     def _copy(self, schedule_queue: int, physical_offsets: Sequence[int]) -> int:
         """Append plain messages under their real topics; how many of the first ones those are."""
