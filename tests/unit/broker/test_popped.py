@@ -143,6 +143,19 @@ async def test_a_release_of_an_ordered_message_frees_its_queue(any_peer: Peer):
     assert (await asked(any_peer)).messages == 2
 
 
+async def test_messages_with_a_pop_time_ahead_of_the_clock_are_seen_and_released(
+    any_broker: Broker, any_peer: Peer
+):
+    """As after a release, or a start with a clock that was set back."""
+    member = await filled(any_peer, 2, queues=1)
+    pops = any_broker.parts.tables.pops
+    pops.state.queues.begin(pops.now().wall_ms + 5_000, pops.now())
+    await member.pop()
+    plan = await asked(any_peer)
+    assert (plan.messages, plan.listed[0].held_ms) == (2, 0)
+    assert (await asked(any_peer, RELEASE, poppedUntil=plan.now)).messages == 2
+
+
 async def test_a_selection_that_is_none_is_refused(any_peer: Peer):
     for body in (b"", b"{}", b'{"group":1}', b'{"group":"g","listed":1001}', b"[]"):
         for code in (GET, RELEASE):

@@ -108,7 +108,7 @@ def _is_chosen(selection: PoppedSelection, held: Held, now: Instant) -> bool:
     return (
         selection.owner in ("", held.owner)
         and selection.offset in (ANY, held.offset)
-        and now.wall_ms - held.pop_time >= selection.held_ms
+        and max(now.wall_ms - held.pop_time, 0) >= selection.held_ms
         and (selection.popped_until == ANY or held.pop_time <= selection.popped_until)
     )
 
