@@ -72,6 +72,17 @@ async def test_operators_see_who_has_what_for_how_long(any_broker: Broker, any_p
     assert not first.is_order
 
 
+async def test_members_are_named_whoever_answered_their_pops(broker: Broker, peer: Peer):
+    """The kernel answers pops of a queue that is popped again and again."""
+    member = await filled(peer, 8, queues=1)
+    await peer.heartbeat("c-1", GROUP, {"T": "*"})
+    for _ in range(8):
+        assert len(await member.pop(1)) == 1
+    [owner] = (await asked(peer)).owners
+    assert (owner.owner, owner.messages) == ("c-1", 8)
+    assert (await asked(peer, RELEASE, owner="c-1", offset=5)).messages == 1
+
+
 async def test_a_selection_narrows_by_each_of_its_members(any_broker: Broker, any_peer: Peer):
     member = await filled(any_peer)
     await any_peer.heartbeat("c-1", GROUP, {"T": "*"})

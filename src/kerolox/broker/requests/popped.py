@@ -4,7 +4,8 @@ see :mod:`kerolox.protocol.extensions.popped`."""
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
 
 from kerolox.broker.context import Context
 from kerolox.broker.errors import no_permission
@@ -37,9 +38,9 @@ async def popped_messages(broker: Context, header: EmptyHeader, request: Request
     selection = decode_request(request.body, PoppedSelection)
     _check_master(broker)
     found = _Found(selection, broker.now_ms())
-    slices = TimeSlices()
+    names, slices = _names(broker, selection.group), TimeSlices()
     for key in _keys(broker, selection):
-        found.take(key, _chosen(broker, selection, key, broker.tables.pops.now()))
+        found.take(key, _chosen(broker, selection, names, key))
         await slices.checkpoint()
     return Reply(body=encode_body(found.answer()))
 
@@ -50,10 +51,10 @@ async def release_messages(broker: Context, header: EmptyHeader, request: Reques
     selection = decode_request(request.body, PoppedSelection)
     _check_master(broker)
     found = _Found(selection, broker.now_ms())
-    pops, slices = broker.tables.pops, TimeSlices()
+    pops = broker.tables.pops
+    names, slices = _names(broker, selection.group), TimeSlices()
     for key in _keys(broker, selection):
-        now = pops.now()
-        chosen = _chosen(broker, selection, key, now)
+        chosen = _chosen(broker, selection, names, key)
         found.take(key, chosen)
         offsets = [each.offset for each in chosen]
         # What is done meanwhile is passed over.
@@ -97,11 +98,26 @@ def _keys(broker: Context, selection: PoppedSelection) -> list[QueueKey]:
     )
 
 
-def _chosen(broker: Context, selection: PoppedSelection, key: QueueKey, now: Instant) -> list[Held]:
-    """The messages of a queue that are meant; those of an ordered pop all or none."""
-    found = list(broker.tables.pops.state.held(key, now))
+def _chosen(
+    broker: Context, selection: PoppedSelection, names: Mapping[str, str], key: QueueKey
+) -> list[Held]:
+    """The messages of a queue that are meant; those of an ordered pop all or none. ``names``: of
+    owners by their addresses."""
+    now = broker.tables.pops.now()
+    found = [
+        replace(each, owner=names[each.owner]) if each.owner in names else each
+        for each in broker.tables.pops.state.held(key, now)
+    ]
     chosen = [each for each in found if _is_chosen(selection, each, now)]
     return [each for each in found if each.is_order] if chosen and chosen[0].is_order else chosen
+
+
+def _names(broker: Context, group: str) -> dict[str, str]:
+    """Client ids of members that are online, by address: of a pop that the kernel answered that is
+    all that is known."""
+    found = broker.tables.clients.group(group)
+    members = {} if found is None else found.members
+    return {connection.remote_address: each.client_id for connection, each in members.items()}
 
 
 def _is_chosen(selection: PoppedSelection, held: Held, now: Instant) -> bool:
