@@ -252,12 +252,12 @@ async def test_leases_are_kept_while_the_wall_clock_is_set(
     monkeypatch: pytest.MonkeyPatch,
 ):
     await send(producer, topic, 2)
-    async with simple(our_cluster, group, topic, invisible_ms=600) as consumer:
+    async with simple(our_cluster, group, topic, invisible_ms=1_500) as consumer:
         got = await received(consumer, 2)
         with consumer.keep(got):
             now_ns = time.time_ns
             monkeypatch.setattr(time, "time_ns", lambda: now_ns() + by_ms * 1_000_000)
-            assert await consumer.receive(wait=1.2) == []
+            assert await consumer.receive(wait=2) == []
             await consumer.ack(got)
         assert await consumer.receive(wait=0) == []
 

@@ -38,8 +38,8 @@ ACK, BATCH, CHANGE = (
     RequestCode.BATCH_ACK_MESSAGE,
     RequestCode.CHANGE_MESSAGE_INVISIBLETIME,
 )
-KEPT_MS = 300
-"""An invisible time that is over soon, and is renewed every 200 ms."""
+KEPT_MS = 900
+"""An invisible time that is over soon, and is renewed every 600 ms."""
 
 
 @pytest.fixture(scope="module")
@@ -194,7 +194,10 @@ async def test_no_more_is_received_than_may_be_held(
         await until(lambda: consumer._receiver._without_capacity)
         await consumer.ack(held[:2])
         more = await waiting
-        assert len(more) == 2
+        assert 1 <= len(more) <= 2
+        # Whoever holds all that may be held gets the next one for one that is given back.
+        more += await received(consumer, 2 - len(more)) if len(more) < 2 else []
+        assert await consumer.receive(wait=0.05) == []
         await consumer.nack(more[0], after=60)
         assert len(await received(consumer, 1)) == 1
 
@@ -324,7 +327,7 @@ async def test_messages_are_received_ahead_where_that_is_wanted(
     await send(producer, topic, 10)
     settings = {"receive_ahead": 4, "receive_batch_size": 4}
     async with simple(broker, topic, **settings) as consumer:
-        assert len(await consumer.receive(4)) == 4
+        assert len(await received(consumer, 4)) == 4
         await until(lambda: consumer._receiver.ready_count)
         got = [await anext(consumer) for _ in range(6)]
         assert len({each.body for each in got}) == 6

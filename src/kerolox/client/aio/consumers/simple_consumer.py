@@ -217,7 +217,7 @@ class SimpleConsumer(Client):
         while True:
             message = receiver.take_one()
             if message is not None:
-                if settings.receive_ahead:
+                if receiver.wants_more:
                     receiver.ask_ahead(self._next_limits())
                 return message
             try:

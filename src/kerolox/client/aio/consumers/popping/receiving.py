@@ -211,11 +211,17 @@ class Receiver:
                 self._begin(place, limits, min(limits.max_messages, capacity), own)
         own.has_asked = True
 
+    @property
+    def wants_more(self) -> bool:
+        """Fewer messages are there than are wanted ahead, and no pop is on its way."""
+        ahead = self._settings.receive_ahead
+        return ahead > 0 and not self.polls and not self._is_closed and self.ready_count < ahead
+
     def ask_ahead(self, limits: ReceiveLimits) -> None:
         """Have a pop on its way while the messages before are worked on, if that is wanted."""
-        ahead = self._settings.receive_ahead
-        if not ahead or self.polls or self._is_closed or self.ready_count >= ahead:
+        if not self.wants_more:
             return
+        ahead = self._settings.receive_ahead
         capacity = min(self._held.capacity(self._loop.time()), ahead)
         if capacity:
             limits = limits._replace(deadline=self._loop.time() + self._settings.wait_ms / 1000)
