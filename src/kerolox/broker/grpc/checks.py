@@ -25,8 +25,6 @@ PROPERTIES_BYTES_MAX = 16 * 1024
 
 MESSAGE_GROUP_BYTES_MAX = 63
 INVISIBLE_MS_MIN, INVISIBLE_MS_MAX = 10_000, 12 * 3_600_000
-DELAY_MS_MAX = 24 * 3_600_000
-"""``maxDelayTimeMills``."""
 RECOVERY_MS_MAX = 3_600_000
 """``maxTransactionRecoverySecond``."""
 _NAME = re.compile(f"[{NAME_CHARACTERS}]+")

@@ -9,7 +9,6 @@ from collections.abc import Mapping
 
 from kerolox.broker.grpc.answers import AnswerError
 from kerolox.broker.grpc.checks import (
-    DELAY_MS_MAX,
     RECOVERY_MS_MAX,
     SYSTEM_PROPERTIES,
     milliseconds,
@@ -29,9 +28,13 @@ GZIP_START = b"\x1f\x8b"
 
 
 # -- a message that is sent -----------------------------------------------------------------------
-def stored_properties(message: pb.Message, topic: str, *, now_ms: int, host: str) -> dict[str, str]:
-    """The properties of a record; AnswerError where a time is out of range. ``host``: of the
-    peer."""
+def stored_properties(
+    message: pb.Message, topic: str, *, now_ms: int, host: str, delay_ms_max: int
+) -> dict[str, str]:
+    """The properties of a record; AnswerError where a time is out of range.
+
+    ``host``: of the peer. ``delay_ms_max``: how far away a moment may be.
+    """
     system = message.system_properties
     found: dict[str, str] = dict(message.user_properties)
     found[PropertyKey.UNIQUE_KEY] = system.message_id
@@ -49,7 +52,7 @@ def stored_properties(message: pb.Message, topic: str, *, now_ms: int, host: str
     found[BORN_HOST] = system.born_host or host
     found[BORN_TIMESTAMP] = str(milliseconds(system.born_timestamp) or now_ms)
     if system.HasField("delivery_timestamp"):
-        found[PropertyKey.TIMER_DELIVER] = str(_delivery_ms(system, now_ms))
+        found[PropertyKey.TIMER_DELIVER] = str(_delivery_ms(system, now_ms, delay_ms_max))
     if system.message_type == pb.TRANSACTION:
         found[PropertyKey.TRANSACTION_PREPARED] = "true"
         recovery = milliseconds(system.orphaned_transaction_recovery_duration)
@@ -64,14 +67,15 @@ def stored_properties(message: pb.Message, topic: str, *, now_ms: int, host: str
     return found
 
 
-def _delivery_ms(system: pb.SystemProperties, now_ms: int) -> int:
+def _delivery_ms(system: pb.SystemProperties, now_ms: int, delay_ms_max: int) -> int:
     at = milliseconds(system.delivery_timestamp)
     if at <= 0:
         raise AnswerError(pb.ILLEGAL_DELIVERY_TIME, "the delivery timestamp is illegal")
-    if at - now_ms > DELAY_MS_MAX:
+    if at - now_ms > delay_ms_max:
         raise AnswerError(
             pb.ILLEGAL_DELIVERY_TIME,
-            f"the max delay time of message is too large, max is {DELAY_MS_MAX} ms",
+            f"the max delay time of message is too large, max is {delay_ms_max} ms "
+            "(timerMaxDelaySec)",
         )
     return at
 

@@ -90,7 +90,11 @@ async def _sent(
     name = topic.topic_name
     try:
         properties = stored_properties(
-            message, name, now_ms=broker.now_ms(), host=caller.remote_address
+            message,
+            name,
+            now_ms=broker.now_ms(),
+            host=caller.remote_address,
+            delay_ms_max=broker.config.timer_max_delay_sec * 1000,
         )
         body, sys_flag = await _body(message)
         if system.message_type == pb.TRANSACTION:
