@@ -107,10 +107,12 @@ async def test_a_simple_consumer_settles_each_message(
         assert hook.codes[RequestCode.BATCH_ACK_MESSAGE] == hook.codes[RequestCode.ACK_MESSAGE] == 1
         await consumer.nack(back, after=1)
         with consumer.keep(kept):
-            again = await received(consumer, 2)
+            again: list[MessageExt] = []
+            while len(again) < 2:
+                again += (some := await received(consumer, 1))
+                await consumer.ack(some)  # the other one may come after the time of this one
             assert sorted(each.body for each in again) == sorted([back.body, forgotten.body])
             assert [(each.topic, each.reconsume_times) for each in again] == [(topic, 1)] * 2
-            await consumer.ack(again)
             # Nothing of what is done or kept comes meanwhile.
             assert await consumer.receive(wait=LATE_SECONDS) == []
             await consumer.ack(kept)
