@@ -104,6 +104,10 @@ def test_messages_are_sent_received_changed_and_acknowledged(up: Up, transport: 
         wait_until(is_done, what="the last acknowledgement")
 
 
+def test_up_says_where_it_listens_for_grpc(up: Up) -> None:
+    assert f"             listens for gRPC on {up.grpc} (this machine only)" in up.log.read_text()
+
+
 def test_messages_of_a_group_come_in_order(up: Up) -> None:
     assert ran(up, "plain", "ordered") == [f"got {number} attempt 1" for number in range(5)]
 
