@@ -262,6 +262,7 @@ class TimerService:
             for topic, number in opened.files.read_metrics().items():
                 timer.count(topic, number)
         else:
+            await self._keep(opened, timer)
             await self._enqueue(timer)
             _log.warning(
                 "the timer's wheel was built again in %.0f ms, since %s: it read %d units of the "
@@ -288,6 +289,24 @@ class TimerService:
                     "the clock jumped %s by %s; of messages for a moment %s", way, text, what
                 )
         self._seen = now_ms, seconds
+
+    async def _keep(self, opened: _Opened, timer: Timer) -> None:
+        """Bring to the disk what was built again. Other units are about to come to the positions of
+        lost ones, and a start after a kill must not take those for these. OSError: it can't be
+        written.
+        """
+        timer.prepare(0)
+        unsynced = opened.files.take_unsynced()
+        try:
+            await asyncio.to_thread(opened.files.sync, unsynced)
+        except OSError:
+            opened.files.give_back(unsynced)
+            raise
+        # Nothing was delivered yet that could be lost.
+        checkpoint = timer.ready(0)
+        if checkpoint is not None:
+            metrics = timer.metrics(self._base.now_ms())
+            await asyncio.to_thread(opened.files.write_checkpoint, checkpoint, metrics)
 
     async def _work(self, timer: Timer) -> None:
         self._note_jump(self._base.now_ms())
@@ -393,7 +412,9 @@ class TimerService:
             self._report(opened.timer)
             if not self._has_news(opened.timer) and not is_last:
                 return
-            commit_end = self._store.max_physical_offset
+            # What was delivered may still be in a transient store pool, where no reader sees it.
+            uncommitted = self._store.stats()["uncommitted_bytes"]
+            commit_end = self._store.max_physical_offset + uncommitted
             if self._preparing is None:
                 self._preparing = self._state(opened.timer)
             opened.timer.prepare(commit_end)
