@@ -5,6 +5,7 @@
     python tools/simulate.py --seed 4711 [--trace]        one seed, with all that happens
     python tools/simulate.py --seeds 50 --twice           each twice: nothing but the seed decides
     python tools/simulate.py --bug all [--seeds 1000]     until each deliberate bug is found
+    ... --kind popped                                     groups that pop alone; timed: the timer
 
 A run of ``--seeds`` notes in ``.cache/simulation.json`` what is done; ``--anew`` forgets it. What
 fails is printed with the last steps; the same seed fails in the same way with the same source.
@@ -39,21 +40,25 @@ FRESH_MAX = 50_000
 SHOWN_LINES = 60
 FAILED_MAX = 20
 """After so many failing seeds a run ends."""
+KINDS = ("mixed", "drawn", "popped", "timed")
+"""Scenarios: all, or members that pull, groups that pop, messages for a moment."""
 STATE = ROOT / ".cache" / "simulation.json"
 HASH_SEED = "PYTHONHASHSEED"
 
 
-def run_one(seed: int, *, is_twice: bool = False, has_trace: bool = False) -> list[str]:
+def run_one(seed: int, *, kind: str, is_twice: bool = False, has_trace: bool = False) -> list[str]:
     """What was wrong with a seed, and its last steps; nothing: all was well."""
+    from tests.simulation import scenario
     from tests.simulation.run import run_seed
     from tests.simulation.trace import LINES_MAX
 
     lines_max = 1_000_000 if has_trace else LINES_MAX
     level = logging.INFO if has_trace else logging.CRITICAL + 1
-    result = run_seed(seed, lines_max=lines_max, log_level=level)
+    made = getattr(scenario, kind)
+    result = run_seed(seed, scenario=made, lines_max=lines_max, log_level=level)
     faults = list(result.faults)
     if is_twice:
-        again = run_seed(seed)
+        again = run_seed(seed, scenario=made)
         if again.digest != result.digest:
             pairs = zip(result.lines, again.lines, strict=False)
             first = next((f"{one} / {two}" for one, two in pairs if one != two), "the length")
@@ -69,9 +74,9 @@ def run_one(seed: int, *, is_twice: bool = False, has_trace: bool = False) -> li
     return [f"seed {seed}: {fault}" for fault in faults] + result.lines[-SHOWN_LINES:]
 
 
-def run_block(task: tuple[int, int, bool, float]) -> tuple[int, int, dict[int, list[str]]]:
+def run_block(task: tuple[int, int, bool, float, str]) -> tuple[int, int, dict[int, list[str]]]:
     """Run the seeds of a block: its first seed, how many were run, and what failed."""
-    first, count, is_twice, end = task
+    first, count, is_twice, end, kind = task
     gc.freeze()
     failed = {}
     done = 0
@@ -79,24 +84,26 @@ def run_block(task: tuple[int, int, bool, float]) -> tuple[int, int, dict[int, l
         if end and time.time() > end:
             break
         done += 1
-        if faults := run_one(seed, is_twice=is_twice):
+        if faults := run_one(seed, kind=kind, is_twice=is_twice):
             failed[seed] = faults
     return first, done, failed
 
 
-def blocks(options: argparse.Namespace, done: set[int]) -> Iterator[tuple[int, int, bool, float]]:
+def blocks(
+    options: argparse.Namespace, done: set[int]
+) -> Iterator[tuple[int, int, bool, float, str]]:
     """The blocks that are to be run."""
     if options.seconds:
         end = time.time() + options.seconds
         first = random.SystemRandom().randrange(FRESH_SEEDS)
         print(f"simulation: fresh seeds from {first}", flush=True)
         for start in range(first, first + FRESH_MAX, FRESH_BLOCK_SEEDS):
-            yield start, FRESH_BLOCK_SEEDS, options.twice, end
+            yield start, FRESH_BLOCK_SEEDS, options.twice, end, options.kind
         return
     for first in range(options.first, options.first + options.seeds, BLOCK_SEEDS):
         if first not in done:
             count = min(BLOCK_SEEDS, options.first + options.seeds - first)
-            yield first, count, options.twice, 0.0
+            yield first, count, options.twice, 0.0, options.kind
 
 
 def run_many(options: argparse.Namespace) -> int:
@@ -141,11 +148,19 @@ def find_bugs(names: list[str], options: argparse.Namespace) -> int:
 def find_bug(name: str, first: int, count: int) -> tuple[int, str] | None:
     """The first seed that finds a bug, and what it says."""
     from tests.simulation.bugs import plant
+    from tests.simulation.pop_bugs import POP_BUGS
     from tests.simulation.run import run_seed
+    from tests.simulation.scenario import drawn, popped, timed
+    from tests.simulation.timer_bugs import TIMER_BUGS
 
+    kind, install = drawn, None
+    if name in POP_BUGS:
+        kind, install = popped, POP_BUGS[name].install
+    elif name in TIMER_BUGS:
+        kind, install = timed, TIMER_BUGS[name].install
     for seed in range(first, first + count):
-        faults = run_seed(seed, on_patched=plant(name)).faults
-        if faults and not run_seed(seed).faults:
+        faults = run_seed(seed, scenario=kind, on_patched=install or plant(name)).faults
+        if faults and not run_seed(seed, scenario=kind).faults:
             return seed, faults[0]
     return None
 
@@ -163,16 +178,22 @@ def main() -> int:
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 2)
     parser.add_argument("--failed-max", type=int, default=FAILED_MAX)
     parser.add_argument("--bug", help="the name of a deliberate bug, or all")
+    parser.add_argument("--kind", choices=KINDS, default=KINDS[0])
     for flag in ("--trace", "--twice", "--anew"):
         parser.add_argument(flag, action="store_true")
     options = parser.parse_args()
     if options.bug:
         from tests.simulation.bugs import BUGS
+        from tests.simulation.pop_bugs import POP_BUGS
+        from tests.simulation.timer_bugs import TIMER_BUGS
 
-        return find_bugs(list(BUGS) if options.bug == "all" else [options.bug], options)
+        every = [*BUGS, *POP_BUGS, *TIMER_BUGS]
+        return find_bugs(every if options.bug == "all" else [options.bug], options)
     if options.seed is None:
         return run_many(options)
-    lines = run_one(options.seed, is_twice=options.twice, has_trace=options.trace)
+    lines = run_one(
+        options.seed, kind=options.kind, is_twice=options.twice, has_trace=options.trace
+    )
     print("\n".join(lines) or f"seed {options.seed}: all is well")
     return 1 if lines else 0
 

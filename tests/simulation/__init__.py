@@ -17,9 +17,13 @@ failure repeats exactly. See ``docs/design/simulation.md``.
 ``history.py``          :class:`History`: what clients sent, were told and received
 ``workload.py``         clients that send, consume, end transactions, and write the history
 ``checks.py``           :func:`check`: what must hold after a run; gives a list of faults
+``check_pops.py``       the part of it for groups that pop
+``check_timer.py``      the part of it for messages for a moment
+``pace.py``             how often idle parts look whether there is something to do
 ``scenario.py``         from a seed: which cluster, which settings, which faults when
 ``run.py``              :func:`run_seed`: one seed from start to verdict
-``bugs.py``             deliberate bugs; each must be found
+``bugs.py``             deliberate bugs; each must be found. ``pop_bugs.py``, ``timer_bugs.py``:
+                        those in pops and the timer
 ======================  ==========================================================================
 
 What the parts owe to each other:

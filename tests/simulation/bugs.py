@@ -48,6 +48,17 @@ class Bug(NamedTuple):
     install: Install
 
 
+NOT_STORED = -1
+"""Of a bug whose seed the tests do not run: it needs too many, or one that costs too much."""
+
+
+class SeededBug(NamedTuple):
+    """A bug, and a seed that finds it: of the scenario that the bugs of its module are for."""
+
+    seed: int
+    install: Install
+
+
 BUGS: dict[str, Bug] = {}
 
 

@@ -23,6 +23,8 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from kerolox.protocol.names import DLQ_PREFIX, HALF_TOPIC, RETRY_PREFIX
+from tests.simulation.check_pops import check_popped
+from tests.simulation.check_timer import check_timer
 from tests.simulation.history import (
     COMMIT,
     CRASHED,
@@ -45,7 +47,6 @@ from tests.simulation.history import (
     Received,
     Sent,
 )
-from tests.simulation.scenario import POP_SECONDS
 
 SHOWN_MAX = 5
 """Faults of one kind that are told."""
@@ -70,6 +71,10 @@ class Kept(NamedTuple):
     physical_offset: int
     is_copy: bool
     """Of a half message that was stored again when its producer was asked."""
+    moment_ms: int = 0
+    """What the timer says of it: it waited for this moment; 0: it did not wait."""
+    stored_ms: int = 0
+    """By its broker's clock."""
 
 
 @dataclass
@@ -117,8 +122,9 @@ def check(history: History, cluster: Any) -> list[str]:
         check_transactions(history, contents),
         check_received(history, contents),
         check_order(history, contents),
-        check_popped(history),
+        check_popped(history, contents),
         check_delays(history),
+        check_timer(history, contents),
         check_narrowed(history, contents),
         check_offsets(history, contents, masters),
         check_quiet(history),
@@ -176,6 +182,8 @@ def read_store(
                     kept = Kept(
                         _key_of(record.properties), broker, topic, queue_id, offset, physical,
                         b"TRANSACTION_CHECK_TIMES" in record.properties,
+                        int(_property(record.properties, b"TIMER_OUT_MS") or 0),
+                        record.store_timestamp,
                     )  # fmt: skip
                     contents.by_topic[topic][kept.key].append(kept)
                     contents.queues[broker, topic, queue_id].append(kept)
@@ -195,10 +203,15 @@ def read_store(
 
 
 def _key_of(properties: bytes) -> str:
-    for item in properties.split(b"\2"):
-        name, _, value = item.partition(b"\1")
-        if name == b"KEYS":
-            return value.decode()
+    return _property(properties, b"KEYS")
+
+
+def _property(properties: bytes, wanted: bytes) -> str:
+    if wanted in properties:
+        for item in properties.split(b"\2"):
+            name, _, value = item.partition(b"\1")
+            if name == wanted:
+                return value.decode()
     return ""
 
 
@@ -234,7 +247,8 @@ def may_be_lost(history: History, sent: Sent) -> bool:
     # What is delivered later is stored again, and its position with it, which may reach the disk
     # before the record does.
     has_slave_crashed = has_master_crashed = has_master_died = False
-    is_stored_twice = sent.kind in (DELAYED, TRANSACTION)
+    # The timer's does not: a message that waited is there until its copy is.
+    is_stored_twice = sent.kind in (DELAYED, TRANSACTION) and not sent.is_timed
     for event in history.events:
         if event.broker != sent.broker:
             continue
@@ -274,7 +288,7 @@ def check_sends(history: History, contents: Contents) -> list[str]:
     """What was acknowledged is there, at the place that the answer named."""
     faults = []
     for sent in history.sent:
-        if not sent.status or may_be_lost(history, sent):
+        if not sent.status or sent.recall or may_be_lost(history, sent):
             continue
         copies = contents.by_topic[sent.topic].get(sent.key, []) if sent.topic else []
         if sent.kind == TRANSACTION:
@@ -350,9 +364,12 @@ def check_received(history: History, contents: Contents) -> list[str]:
             # What a member gave back its group gets again, whatever it subscribes to.
             faults.append(f"{received.consumer} got {received.key}, whose tag it did not want")
         # What a listener gives back is stored without a wait for the disk or a slave, as RocketMQ's
-        # broker does (setWaitStoreMsgOK(false)): a loss afterwards may cost the retry.
+        # broker does (setWaitStoreMsgOK(false)): a loss afterwards may cost the retry. What is
+        # popped stays where it is until its copy is safe.
         if received.result == OK or (
-            received.result == LATER and _lost_anything(history, received.ended)
+            received.result == LATER
+            and not history.groups[received.group].is_popped
+            and _lost_anything(history, received.ended)
         ):
             done[received.group].add(received.key)
     for group in history.groups.values():
@@ -401,33 +418,13 @@ def passed_by(
     return passed
 
 
-def check_popped(history: History) -> list[str]:
-    """Nobody gets a popped message that another one has, unless a broker began anew meanwhile."""
-    faults = []
-    last: dict[tuple[str, str, str, int, int], Received] = {}
-    for received in sorted(history.received, key=lambda each: each.at):
-        group = history.groups[received.group]
-        if not group.is_popped or group.is_rewound:
-            continue
-        place = received.broker, received.topic, received.queue_id, received.queue_offset
-        before = last.get((received.group, *place))
-        last[received.group, *place] = received
-        if before is None or received.at >= before.at + POP_SECONDS - EARLY_SECONDS:
-            continue
-        if not any(before.at - POP_SECONDS <= each.at <= received.at for each in history.events):
-            faults.append(
-                f"{received.consumer} got {received.key} at {received.at:.3f}, which "
-                f"{before.consumer} had since {before.at:.3f}"
-            )
-    return faults
-
-
 def check_order(history: History, contents: Contents) -> list[str]:
     """An orderly group gets no message of a queue before it has consumed all earlier ones."""
     faults = []
     for group in history.groups.values():
-        if group.is_orderly:
+        if group.is_orderly or group.is_ordered:
             faults += _order_of(group, history, contents)
+        if group.is_orderly:
             faults += _shared_by(group, history)
     return faults
 
@@ -473,13 +470,15 @@ def _order_of(group: Group, history: History, contents: Contents) -> list[str]:
         for at, key in place.items()
         if key in tags and group.may_pass(tags[key].tag, tags[key].began)
     }
-    given: tuple[float, str] = (-1.0, "")
-    batch: set[int] = set()
+    # Messages that came together, also where a member that pops took them one after the other.
+    batches: dict[tuple[str, tuple[str, str, int]], tuple[float, set[int]]] = {}
     faults = []
     for received in history.received:
         queue = (received.broker, received.topic, received.queue_id)
-        if given != (received.at, received.consumer):
-            given, batch = (received.at, received.consumer), set()
+        moment, whose = received.pop_time or received.at, (received.consumer, queue)
+        if whose not in batches or batches[whose][0] != moment:
+            batches[whose] = moment, set()
+        batch = batches[whose][1]
         if queue in passed or received.topic in history.deleted_topics:
             continue
         if received.group != group.name or place.get((*queue, received.queue_offset)) != (

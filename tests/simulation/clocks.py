@@ -17,18 +17,8 @@ from collections.abc import Callable
 from typing import Any
 
 from tests.simulation.patches import Patches
-from tests.simulation.process import Process, current
+from tests.simulation.process import _CURRENT, EPOCH_SECONDS, current
 
-_CLOCKS: dict[str, Callable[[Process], float]] = {
-    "time": lambda process: process.clock.time_ns() / 1e9,
-    "time_ns": lambda process: process.clock.time_ns(),
-    "monotonic": lambda process: process.clock.monotonic_ns() / 1e9,
-    "monotonic_ns": lambda process: process.clock.monotonic_ns(),
-    "perf_counter": lambda process: process.clock.monotonic_ns() / 1e9,
-    "perf_counter_ns": lambda process: process.clock.monotonic_ns(),
-    "thread_time": lambda process: 0.0,
-    "process_time": lambda process: 0.0,
-}
 _RANDOM = (
     "random",
     "randrange",
@@ -41,14 +31,29 @@ _RANDOM = (
 )
 
 
-def _clock(name: str) -> Callable[[], float]:
-    real, simulated = getattr(time, name), _CLOCKS[name]
+# Code asks for the time at each step: each of these is one call, and the loop's.
+def _time() -> float:
+    process = _CURRENT.get()
+    return _real["time"]() if process is None else process.clock.time_ns() / 1e9
 
-    def now() -> float:
-        process = current()
-        return real() if process is None else simulated(process)
 
-    return now
+def _time_ns() -> int:
+    process = _CURRENT.get()
+    return _real["time_ns"]() if process is None else process.clock.time_ns()
+
+
+def _monotonic() -> float:
+    process = _CURRENT.get()
+    return _real["monotonic"]() if process is None else round(process.clock.virtual() * 1e9) / 1e9
+
+
+def _monotonic_ns() -> int:
+    process = _CURRENT.get()
+    return _real["monotonic_ns"]() if process is None else round(process.clock.virtual() * 1e9)
+
+
+def _thread_time() -> float:
+    return _real["thread_time"]() if _CURRENT.get() is None else 0.0
 
 
 def _drawn(name: str) -> Callable[..., Any]:
@@ -93,9 +98,32 @@ def _getpid() -> int:
 _real_sleep, _real_urandom, _real_getpid = time.sleep, os.urandom, os.getpid
 _real_randbits = secrets.randbits
 
-_TIME: dict[str, Callable[..., Any]] = {name: _clock(name) for name in _CLOCKS} | {"sleep": _sleep}
+_TIME: dict[str, Callable[..., Any]] = {
+    "time": _time,
+    "time_ns": _time_ns,
+    "monotonic": _monotonic,
+    "monotonic_ns": _monotonic_ns,
+    "perf_counter": _monotonic,
+    "perf_counter_ns": _monotonic_ns,
+    "thread_time": _thread_time,
+    "process_time": _thread_time,
+    "sleep": _sleep,
+}
+_real: dict[str, Callable[[], Any]] = {name: getattr(time, name) for name in _TIME}
+_DRAWS: dict[str, Callable[..., Any]] = {name: _drawn(name) for name in _RANDOM}
+_OTHERS: list[tuple[Any, str, Callable[..., Any]]] = [
+    (os, "urandom", _urandom),
+    (uuid, "uuid4", _uuid4),
+    (secrets, "randbits", _randbits),
+    (os, "getpid", _getpid),
+]
 _REPLACED: dict[int, Callable[..., Any]] = {
-    id(getattr(time, name)): simulated for name, simulated in _TIME.items()
+    id(getattr(owner, name)): simulated
+    for owner, name, simulated in [
+        *((time, name, simulated) for name, simulated in _TIME.items()),
+        *((random, name, simulated) for name, simulated in _DRAWS.items()),
+        *_OTHERS,
+    ]
 }
 """The real function's id to what stands in for it; the real ones live as long as Python."""
 
@@ -103,7 +131,7 @@ _found: tuple[int, list[tuple[Any, str, Any]], list[tuple[Any, str, Any]]] | Non
 
 
 def _holders() -> tuple[list[tuple[Any, str, Any]], list[tuple[Any, str, Any]]]:
-    """Where modules of Kerolox hold a function of ``time`` by itself: (module, name, stand-in), and
+    """Where modules of Kerolox hold such a function by itself: (module, name, stand-in), and
     (keyword defaults, name, stand-in). Looked for once, and again when modules were imported."""
     global _found
     if _found is not None and _found[0] == len(sys.modules):
@@ -138,17 +166,18 @@ def install(patches: Patches) -> None:
         patches.set(module, name, simulated)
     for held, name, simulated in defaults:
         patches.set_item(held, name, simulated)
-    for name in _RANDOM:
-        patches.set(random, name, _drawn(name))
-    patches.set(os, "urandom", _urandom)
-    patches.set(uuid, "uuid4", _uuid4)
-    patches.set(secrets, "randbits", _randbits)
-    patches.set(os, "getpid", _getpid)
+    for name, simulated in _DRAWS.items():
+        patches.set(random, name, simulated)
+    for owner, name, simulated in _OTHERS:
+        patches.set(owner, name, simulated)
     _count_anew(patches)
 
 
 def _count_anew(patches: Patches) -> None:
     """Counters of the process begin where they did in the first run."""
+    import kerolox.clock
     import kerolox.remoting.server
 
+    # Read from this machine's clocks when it was imported.
+    patches.set(kerolox.clock, "_STEADY_FROM_NS", EPOCH_SECONDS * 1_000_000_000)
     patches.set(kerolox.remoting.server, "_connection_ids", itertools.count(1))

@@ -6,8 +6,10 @@ import asyncio
 import contextlib
 import contextvars
 import math
+import os
 import random
 from collections.abc import Callable
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from kerolox.errors import KeroloxError
@@ -54,7 +56,7 @@ class Faults:
             task = self._tasks.pop()
             await task
         for node in self._cluster.nodes.values():
-            if not node.is_running and node.name != "operator":
+            if not node.is_running and not node.is_retired and node.name != "operator":
                 await self._up(node)
         for node in self._cluster.nodes.values():
             await self._repair(node)
@@ -79,7 +81,7 @@ class Faults:
         self._tasks.append(self._loop.create_task(up()))
 
     async def _up(self, node: Node) -> None:
-        if node.is_running:
+        if node.is_running or node.is_retired:
             return
         cluster = self._cluster
         if node.disk is None:
@@ -195,12 +197,46 @@ class Faults:
             self._cluster.kill(node)
         self._up_later(node, 0.2)
 
+    def _tear_timer(self, node: Node, fault: Fault) -> None:
+        """The process is killed, and a file of its timer is damaged before it is started again."""
+        if not node.is_running or node.disk is None:
+            return
+        self._cluster.kill(node)
+        root = node.disk.root
+        path = root / "config" / fault.other if fault.other == "timercheck" else root / fault.other
+        if path.is_dir():
+            path = max(path.iterdir(), default=path / "none")
+        if path.is_file():
+            size = path.stat().st_size
+            self._cluster.trace.add(f"tears {path.name} of {size} bytes")
+            if fault.amount < 0.3:
+                path.unlink()
+            else:
+                os.truncate(path, round(fault.amount * self._used(path)))
+                # Of the log the rest is zeros; another length of the others is not theirs.
+                if fault.other == "timerlog":
+                    os.truncate(path, size)
+        self._up_later(node, fault.seconds / 2)
+
+    @staticmethod
+    def _used(path: Path) -> int:
+        """Bytes up to the zeros at its end."""
+        return len(path.read_bytes().rstrip(b"\0")) if path.stat().st_size < 1 << 20 else 1 << 20
+
     def _kill_client(self, node: Node, fault: Fault) -> None:
         if node.is_running and node.process is not None:
             self._cluster.trace.add(f"kill {node.name}")
             node.process.kill()
             self._run.client_of(node).died()
             self._up_later(node, fault.seconds)
+
+    def _stop_client(self, node: Node, fault: Fault) -> None:
+        """It dies, and never comes back: others get what it had."""
+        node.is_retired = True
+        if node.is_running and node.process is not None:
+            self._cluster.trace.add(f"{node.name} is gone for ever")
+            node.process.kill()
+            self._run.client_of(node).died()
 
     def _leave_client(self, node: Node, fault: Fault) -> None:
         async def again() -> None:
@@ -222,6 +258,7 @@ class Faults:
 
     def _clock(self, node: Node, fault: Fault) -> None:
         node.clock_offset_seconds += (fault.amount - 0.5) * 2 * fault.seconds
+        node.clock_offsets.append(node.clock_offset_seconds)
         self._cluster.history.clock_jumps += 1
         if node.process is not None:
             node.process.clock.offset_seconds = node.clock_offset_seconds

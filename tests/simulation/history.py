@@ -14,7 +14,8 @@ from typing import NamedTuple
 PLAIN, ORDERED, DELAYED, TRANSACTION = "plain", "ordered", "delayed", "transaction"
 SEND_OK = "SEND_OK"
 COMMIT, ROLLBACK, UNKNOWN = "commit", "rollback", "unknown"
-OK, LATER, DIED = "ok", "later", "died"
+ASKED, DONE = "asked", "done"
+OK, LATER, DIED, LOST = "ok", "later", "died", "lost"
 
 
 def is_wanted(tag: str, expression: str) -> bool:
@@ -45,6 +46,10 @@ class Sent:
     delay_ms: int = 0
     decision: str = ""
     """TRANSACTION: what its producer decides, and says again whenever a broker asks."""
+    is_timed: bool = False
+    """DELAYED: the timer counts its delay."""
+    recall: str = ""
+    """ASKED or DONE: it was taken back."""
     one_way: bool = False
     tag: str = ""
 
@@ -86,6 +91,16 @@ class Received:
     empty: the listener is at it."""
     ended: float = -1.0
     """When the listener settled it."""
+    acknowledged: float = -1.0
+    """A member that pops was answered its acknowledgement then."""
+    pop_time: int = 0
+    """Of its receipt."""
+    popped_at: float = -1.0
+    """When its broker gave it out; at the latest, where clocks jump."""
+    extended: float = -1.0
+    """It was given more time then, if it was."""
+    visible_at: float = -1.0
+    """Before then nobody else is to get what was popped; -1: its group does not pop."""
 
 
 class Subscribed(NamedTuple):
@@ -114,12 +129,16 @@ class Group:
     topics: tuple[str, ...]
     is_orderly: bool = False
     is_popped: bool = False
+    is_ordered: bool = False
+    """It pops in order."""
     is_broadcast: bool = False
     skipped: dict[tuple[str, str, int], int] = field(default_factory=dict)
     """(topic, broker, queue) to the offset below which it need not get messages: offsets were
     reset forwards."""
     takes_time: bool = False
     """Its listeners are slow, or fail."""
+    rewinds: dict[tuple[str, str], float] = field(default_factory=dict)
+    """Topic and broker to when offsets were set to the begin, where that was answered."""
     is_rewound: bool = False
     """Offsets were reset backwards: order begins anew there."""
     retries_max: int = 16
@@ -178,6 +197,12 @@ class History:
     """No fault befell anything."""
     has_failing_syncs: bool = False
     """Some disk fails to sync at some time."""
+    kinds: frozenset[str] = frozenset()
+    """Of faults that befall anything."""
+    snapshot_seconds: float = 0.0
+    """How often what is out is written."""
+    has_index: bool = False
+    """Brokers look messages up by their keys."""
     has_pool: bool = False
     """With a transient store pool a kill loses what was not committed to the page cache."""
     sent: list[Sent] = field(default_factory=list)

@@ -11,14 +11,14 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import contextvars
-import heapq
 import itertools
 import random
 import select
 from collections import deque
 from collections.abc import Callable, Coroutine, Generator
 from functools import partial
-from typing import Any, cast
+from heapq import heappop, heappush
+from typing import Any
 
 from tests.simulation.disk import Died
 from tests.simulation.network import Network
@@ -64,28 +64,49 @@ class _Numbered:
 
 
 class SimulatedFuture(_Numbered, asyncio.Future[Any]):
-    """A future of the loop."""
-
-    def __init__(self, *, loop: asyncio.AbstractEventLoop) -> None:
-        super().__init__(loop=loop)
-        self.number = next(self._numbers)
+    """A future of the loop, which numbers it."""
 
     __hash__ = _Numbered.__hash__
 
 
-class SimulatedTask(_Numbered, asyncio.Task[Any]):
-    """A task of the loop."""
+class _Handle:
+    """What asyncio's handles are, without what nobody needs here: each step makes one."""
+
+    __slots__ = ("_args", "_callback", "_cancelled", "_context", "_when", "process")
 
     def __init__(
         self,
-        coro: Coroutine[Any, Any, Any],
-        *,
-        loop: asyncio.AbstractEventLoop,
-        name: str | None = None,
-        context: contextvars.Context | None = None,
+        callback: Callable[..., object],
+        args: tuple[Any, ...],
+        context: contextvars.Context | None,
+        when: float = 0.0,
     ) -> None:
-        self.number = next(self._numbers)
-        super().__init__(coro, loop=loop, name=name or f"task-{self.number}", context=context)
+        if context is None:
+            context = contextvars.copy_context()
+        self._callback: Callable[..., object] | None = callback
+        self._args = args
+        self._context = context
+        self._cancelled = False
+        self._when = when
+        self.process: Process | None = context.get(_CURRENT)
+        """Whose step it is."""
+
+    def cancel(self) -> None:
+        """Let it not run."""
+        self._cancelled = True
+        self._callback, self._args = None, ()
+
+    def cancelled(self) -> bool:
+        """Whether it does not run."""
+        return self._cancelled
+
+    def when(self) -> float:
+        """Virtual time of a timer."""
+        return self._when
+
+
+class SimulatedTask(_Numbered, asyncio.Task[Any]):
+    """A task of the loop, which numbers it before it is known."""
 
     __hash__ = _Numbered.__hash__
 
@@ -99,14 +120,17 @@ class SimulatedLoop(asyncio.BaseEventLoop):
         _Numbered._numbers = itertools.count()
         self._random = random.Random(seed)
         self._now = START_SECONDS
-        self._timers: list[tuple[float, float, int, asyncio.TimerHandle]] = []
+        self._draw = self._random.random
+        self._steps: deque[_Handle] = deque()
+        """What is ready, in the order in which it became so."""
+        self._timers: list[tuple[float, float, int, _Handle]] = []
         self._count = itertools.count()
         self._steps_here = 0
         self.steps = 0
         """Callbacks that ran."""
-        self._readers: dict[int, asyncio.Handle] = {}
+        self._readers: dict[int, _Handle] = {}
         self._poll = select.poll()
-        self._parked: dict[Process, deque[asyncio.Handle]] = {}
+        self._parked: dict[Process, deque[_Handle]] = {}
         self._graveyard: list[object] = []
         """What belongs to dead processes: to free it would run its ``finally``."""
         self._tasks: dict[Process | None, list[SimulatedTask]] = {}
@@ -132,12 +156,13 @@ class SimulatedLoop(asyncio.BaseEventLoop):
         callback: Callable[..., object],
         *args: Any,
         context: contextvars.Context | None = None,
-    ) -> asyncio.Handle:
+    ) -> _Handle:
         """See ``AbstractEventLoop``."""
-        self._check_closed()  # type: ignore[attr-defined]
-        handle = asyncio.Handle(callback, args, self, context)
-        self._ready.append(handle)  # type: ignore[attr-defined]
+        handle = _Handle(callback, args, context)
+        self._steps.append(handle)
         return handle
+
+    call_soon_threadsafe = call_soon  # type: ignore[assignment]
 
     def call_at(  # type: ignore[override]
         self,
@@ -145,11 +170,10 @@ class SimulatedLoop(asyncio.BaseEventLoop):
         callback: Callable[..., object],
         *args: Any,
         context: contextvars.Context | None = None,
-    ) -> asyncio.TimerHandle:
+    ) -> _Handle:
         """See ``AbstractEventLoop``."""
-        timer = asyncio.TimerHandle(when, callback, args, self, context)
-        entry = (when, self._random.random(), next(self._count), timer)
-        heapq.heappush(self._timers, entry)
+        timer = _Handle(callback, args, context, when)
+        heappush(self._timers, (when, self._draw(), next(self._count), timer))
         return timer
 
     def call_later(  # type: ignore[override]
@@ -158,59 +182,76 @@ class SimulatedLoop(asyncio.BaseEventLoop):
         callback: Callable[..., object],
         *args: Any,
         context: contextvars.Context | None = None,
-    ) -> asyncio.TimerHandle:
+    ) -> _Handle:
         """See ``AbstractEventLoop``."""
-        return self.call_at(self._now + max(delay, 0.0), callback, *args, context=context)
-
-    def _timer_handle_cancelled(self, handle: asyncio.TimerHandle) -> None:
-        pass
+        when = self._now + delay if delay > 0.0 else self._now
+        timer = _Handle(callback, args, context, when)
+        heappush(self._timers, (when, self._draw(), next(self._count), timer))
+        return timer
 
     def _run_once(self) -> None:
-        ready = cast("deque[asyncio.Handle]", self._ready)  # type: ignore[attr-defined]
-        if not ready:
-            self._look_at_readers()
-        if not ready:
-            self._move_time(ready)
-        parked, get = self._parked, _CURRENT
-        for _ in range(len(ready)):
-            handle = ready.popleft()
-            if handle._cancelled:
-                continue
-            process = cast(
-                "Process | None",
-                handle._context.get(get),  # type: ignore[attr-defined]
-            )
-            if process is not None and (parked or not process.may_run(self._now)):
-                if not process.is_alive:
-                    self._graveyard.append(handle)
+        """Run all steps until the loop is stopped: each costs time, and a frame less."""
+        steps, parked = self._steps, self._parked
+        while not self._stopping:  # type: ignore[attr-defined]
+            if not steps:
+                if self._readers:
+                    self._look_at_readers()
+                if not steps:
+                    self._move_time(steps)
+            while steps:
+                handle = steps.popleft()
+                if handle._cancelled:
                     continue
-                held = parked.get(process)
-                if held is not None or not process.may_run(self._now):
-                    if held is None:
-                        held = parked[process] = deque()
-                    held.append(handle)
-                    continue
-            self.steps += 1
-            self._steps_here += 1
-            handle._run()
-        if self._steps_here > STEPS_AT_A_MOMENT_MAX:
-            raise StuckError(f"{self._steps_here} steps, and time stands still at {self._now}")
-        if self.steps > STEPS_MAX:
-            raise StuckError(f"{self.steps} steps until {self._now:.1f}, and no end")
+                process = handle.process
+                if process is not None and (
+                    parked
+                    or not process.is_alive
+                    or process.is_paused
+                    or self._now < process.stalled_until
+                ):
+                    if not process.is_alive:
+                        self._graveyard.append(handle)
+                        continue
+                    held = parked.get(process)
+                    if held is not None or not process.may_run(self._now):
+                        if held is None:
+                            held = parked[process] = deque()
+                        held.append(handle)
+                        continue
+                self.steps += 1
+                self._steps_here += 1
+                try:
+                    handle._context.run(handle._callback, *handle._args)  # type: ignore[arg-type]
+                except (SystemExit, KeyboardInterrupt):
+                    raise
+                except BaseException as error:
+                    self._failed(handle, error)
+                if self._steps_here > STEPS_AT_A_MOMENT_MAX:
+                    raise StuckError(
+                        f"{self._steps_here} steps, and time stands still at {self._now}"
+                    )
+            if self.steps > STEPS_MAX:
+                raise StuckError(f"{self.steps} steps until {self._now:.1f}, and no end")
 
-    def _move_time(self, ready: deque[asyncio.Handle]) -> None:
-        timers = self._timers
+    def _failed(self, handle: _Handle, error: BaseException) -> None:
+        name = getattr(handle._callback, "__qualname__", "a callback")
+        context = {"message": f"Exception in callback {name}", "exception": error}
+        # As the process whose step it was.
+        handle._context.run(self.call_exception_handler, context)
+
+    def _move_time(self, steps: deque[_Handle]) -> None:
+        timers, now = self._timers, self._now
         while timers and timers[0][3]._cancelled:
-            heapq.heappop(timers)
+            heappop(timers)
         if not timers:
             raise StuckError("nothing is left that could happen")
-        if timers[0][0] > self._now:
-            self._now = timers[0][0]
+        if timers[0][0] > now:
+            now = self._now = timers[0][0]
             self._steps_here = 0
-        while timers and timers[0][0] <= self._now:
-            handle = heapq.heappop(timers)[3]
+        while timers and timers[0][0] <= now:
+            handle = heappop(timers)[3]
             if not handle._cancelled:
-                ready.append(handle)
+                steps.append(handle)
 
     # -- processes ------------------------------------------------------------------------------
     def adopt(self, process: Process) -> None:
@@ -226,8 +267,7 @@ class SimulatedLoop(asyncio.BaseEventLoop):
             held = self._parked.pop(process, None)
             if held:
                 # What became ready meanwhile comes after what waits.
-                ready = cast("deque[asyncio.Handle]", self._ready)  # type: ignore[attr-defined]
-                ready.extend(held)
+                self._steps.extend(held)
         elif not process.is_paused:
             context = contextvars.Context()
             self.call_at(process.stalled_until, self._process_changed, process, context=context)
@@ -242,8 +282,10 @@ class SimulatedLoop(asyncio.BaseEventLoop):
         coro: Coroutine[Any, Any, Any] | Generator[Any, None, Any],
         context: contextvars.Context | None = None,
     ) -> SimulatedTask:
-        task = SimulatedTask(cast("Coroutine[Any, Any, Any]", coro), loop=self, context=context)
-        owner = current() if context is None else cast("Process | None", context.get(_CURRENT))
+        task = SimulatedTask.__new__(SimulatedTask)
+        number = task.number = next(_Numbered._numbers)
+        task.__init__(coro, loop=self, name=f"task-{number}", context=context)  # type: ignore[misc]
+        owner = _CURRENT.get() if context is None else context.get(_CURRENT)
         tasks = self._tasks.setdefault(owner, [])
         tasks.append(task)
         if len(tasks) > 500 and not len(tasks) % 100:
@@ -252,7 +294,9 @@ class SimulatedLoop(asyncio.BaseEventLoop):
 
     def create_future(self) -> asyncio.Future[Any]:
         """See ``AbstractEventLoop``."""
-        return SimulatedFuture(loop=self)
+        future = SimulatedFuture(loop=self)
+        future.number = next(_Numbered._numbers)
+        return future
 
     def _note_error(self, _loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
         error = context.get("exception")
@@ -267,7 +311,7 @@ class SimulatedLoop(asyncio.BaseEventLoop):
         self, fd: Any, callback: Callable[..., Any], *args: Any
     ) -> None:
         """For descriptors that are no sockets: a store's ``notify_fd``."""
-        self._readers[fd] = asyncio.Handle(callback, args, self, None)
+        self._readers[fd] = _Handle(callback, args, None)
         self._poll.register(fd, select.POLLIN)
 
     def remove_reader(self, fd: Any) -> bool:
@@ -280,17 +324,15 @@ class SimulatedLoop(asyncio.BaseEventLoop):
     def forget_readers(self, process: Process) -> None:
         """The descriptors of a dead process are about to be closed."""
         for fd, handle in list(self._readers.items()):
-            if handle._context.get(_CURRENT) is process:  # type: ignore[attr-defined]
+            if handle.process is process:
                 self.remove_reader(fd)
 
     def _look_at_readers(self) -> None:
-        if not self._readers:
-            return
         found = {fd for fd, _ in self._poll.poll(0)}
         for fd, handle in self._readers.items():
-            process = cast("Process | None", handle._context.get(_CURRENT))  # type: ignore[attr-defined]
+            process = handle.process
             if fd in found and (process is None or process.may_run(self._now)):
-                self._ready.append(handle)  # type: ignore[attr-defined]
+                self._steps.append(handle)
 
     def _process_events(self, event_list: object) -> None:
         pass
@@ -352,7 +394,7 @@ class SimulatedLoop(asyncio.BaseEventLoop):
                 if not task.done():
                     with contextlib.suppress(BaseException):
                         task.get_coro().close()
-        self._ready.clear()  # type: ignore[attr-defined]
+        self._steps.clear()
         self._timers.clear()
         self._parked.clear()
         self._readers.clear()

@@ -57,7 +57,8 @@ class Operator:
         for topic in told.topics:
             if not forward:
                 told.is_rewound = True
-            await self._run_command(
+            began = self._cluster.loop.time()
+            done = await self._run_command(
                 lambda admin, topic=topic: (  # type: ignore[misc]
                     admin.skip_backlog(group, topic)
                     if forward
@@ -67,6 +68,8 @@ class Operator:
             )
             if forward:
                 self._note_skipped(group, topic)
+            for each in done if isinstance(done, list) and not forward else ():
+                told.rewinds[topic, each.queue.broker_name] = began
 
     def _note_skipped(self, group: str, topic: str) -> None:
         """It need not get what is there now: where the command failed, it may have worked."""
@@ -120,10 +123,12 @@ class Operator:
     async def take_queues(self, topic: str, queues: int, seconds: float) -> None:
         """Take read queues away, too: what they hold is delivered when they are there again. What
         waits for one of them meanwhile comes to the others."""
-        await self._run_command(
+        changed = await self._run_command(
             lambda admin: admin.update_topic(topic, queues=queues, shrink_read_queues=True),
             tries=LOST_TRIES_MAX,
         )
+        # A broker that is being started may be left out.
+        narrowed = {each.broker_name for each in changed} if isinstance(changed, list) else set()
         begins, widened = self._log_ends(), self._widened[topic]
         await asyncio.sleep(seconds)
         # Another change, or the topic deleted or made again, may have given it queues meanwhile.
@@ -131,7 +136,7 @@ class Operator:
             self._history.narrowed.extend(
                 Narrowed(name, topic, queues, begins[name], end)
                 for name, end in self._log_ends().items()
-                if name in begins
+                if name in begins and name in narrowed
             )
         await self.change_queues(topic, self._run.scenario.topics[topic])
 
@@ -219,14 +224,15 @@ class Operator:
             note(node.broker.parts.store.max_physical_offset)
         await self._run_command(promote, tries=TRIES_MAX if is_loss else 1)
 
-    async def _run_command(self, command: Command, *, tries: int = TRIES_MAX) -> None:
-        """As a process of its own; what fails is run again."""
+    async def _run_command(self, command: Command, *, tries: int = TRIES_MAX) -> object:
+        """As a process of its own; what fails is run again. What it gave; None: nothing."""
         async with self._lock:
             process = self._cluster.new_process(self._node)
-            await self._cluster.spawn(process, self._ask(command, tries))
+            result = await self._cluster.spawn(process, self._ask(command, tries))
             process.kill()
+        return result
 
-    async def _ask(self, command: Command, tries: int) -> None:
+    async def _ask(self, command: Command, tries: int) -> object:
         settings = ClientSettings(client_ip=self._node.host)
         for number in range(tries):
             admin = Admin(
@@ -237,11 +243,12 @@ class Operator:
                     result = await command(admin)
                 except (TopicRouteNotFoundError, TopicExistsError) as error:
                     if number:
-                        return  # an earlier try did it
+                        return None  # an earlier try did it
                     self._cluster.trace.add(f"command fails: {type(error).__name__}: {error}")
                 except KeroloxError as error:
                     self._cluster.trace.add(f"command fails: {type(error).__name__}: {error}")
                 else:
                     self._cluster.trace.add(f"command: {result}")
-                    return
+                    return result
             await asyncio.sleep(RETRY_SECONDS)
+        return None

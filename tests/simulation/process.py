@@ -21,17 +21,17 @@ class ProcessClock:
 
     def __init__(self, virtual: Callable[[], float], offset_seconds: float = 0.0) -> None:
         """``virtual`` gives the loop's time."""
-        self._virtual = virtual
+        self.virtual = virtual
         self.offset_seconds = offset_seconds
         """How far the wall clock is ahead of the others; jumps when it is set."""
 
     def monotonic_ns(self) -> int:
         """Never jumps."""
-        return round(self._virtual() * 1e9)
+        return round(self.virtual() * 1e9)
 
     def time_ns(self) -> int:
         """The wall clock, since the epoch."""
-        return round((self._virtual() + self.offset_seconds) * 1e9) + EPOCH_SECONDS * 1_000_000_000
+        return round((self.virtual() + self.offset_seconds) * 1e9) + EPOCH_SECONDS * 1_000_000_000
 
 
 class Process:
@@ -99,6 +99,5 @@ class Process:
         return self.is_alive and not self.is_paused and now >= self.stalled_until
 
 
-def current() -> Process | None:
-    """The process whose code runs now; None: the test's own."""
-    return _CURRENT.get()
+current = _CURRENT.get
+"""The process whose code runs now; None: the test's own."""

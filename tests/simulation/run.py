@@ -21,10 +21,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from kerolox.broker.broker import Broker
+from kerolox.broker.tables.groups import GroupTable
 from kerolox.broker.tables.topics import TopicTable
 from kerolox.kernel.choice import KERNEL_VARIABLE
-from kerolox.protocol.bodies import TopicConfig
-from tests.simulation import checks, clocks, disk_calls
+from kerolox.protocol.bodies import SubscriptionGroupConfig, TopicConfig
+from tests.simulation import checks, clocks, disk_calls, pace
 from tests.simulation.cluster import Cluster, Node
 from tests.simulation.faults import Faults
 from tests.simulation.history import CRASHED, PROMOTED, Group, History, Subscribed
@@ -41,9 +42,9 @@ REST_SECONDS_MAX = 240.0
 """Virtual time in which a healed cluster has to come to rest."""
 FOLLOW_SECONDS = 15.0
 """A slave that does not follow its master so long after all is healed needs its operator."""
-HELD_SECONDS = 8.0
+HELD_SECONDS = 4.0
 """Longer than a broker holds a pull whose queue has other messages than it asks for."""
-POLL_SECONDS = 0.5
+POLL_SECONDS = 0.25
 QUIET_LOOKS = 3
 """Looks that find nothing to wait for, before the last one."""
 STOP_SECONDS_MAX = 20.0
@@ -79,12 +80,17 @@ class Run:
         self.history.is_quiet = not scenario.faults and scenario.latency_seconds < 0.01
         kinds = {fault.kind for fault in scenario.faults}
         self.history.has_failing_syncs = "failing_sync" in kinds
+        self.history.kinds = frozenset(kinds)
+        self.history.has_index = bool(scenario.broker_settings.get("message_index_enable", True))
+        interval_ms = scenario.broker_settings.get("flush_consumer_offset_interval", 5_000)
+        self.history.snapshot_seconds = interval_ms / 1_000
         self.history.has_pool = bool(scenario.broker_settings.get("transient_store_pool_enable"))
         self.chance = random.Random(f"run-{scenario.seed}")
         self.cluster = Cluster(loop, root, self.chance.getrandbits(64), trace, self.history)
         self.producers: list[ProducerRun] = []
         self.consumers: list[ConsumerRun] = []
         self.faults: list[str] = []
+        self.rest_seconds = REST_SECONDS_MAX
         self._rebuilt: set[str] = set()
         self._programs: set[asyncio.Task[None]] = set()
         self.operator = Operator(self, self.cluster.add_node("operator"))
@@ -124,6 +130,8 @@ class Run:
                 group.topics,
                 is_orderly=group.is_orderly,
                 is_popped=group.is_popped,
+                is_ordered=group.is_ordered,
+                retries_max=group.retries_max,
                 takes_time=bool(group.seconds or group.fails),
                 subscriptions=[Subscribed(0.0, 0.0, group.tags)],
             )
@@ -177,6 +185,7 @@ class Run:
         for node in self.cluster.nodes.values():
             if node.is_broker and not node.broker.parts.role.current.is_slave:
                 await self.cluster.call(node, self._put_topics(node.broker.parts.tables.topics))
+                await self.cluster.call(node, self._put_groups(node.broker.parts.tables.groups))
 
         # Slaves ask for them every ten seconds; a promotion before that would be without them.
         address = self.cluster.nodes["broker-0"].broker.address
@@ -193,11 +202,21 @@ class Run:
             )
         await table.persist()
 
+    async def _put_groups(self, table: GroupTable) -> None:
+        """Those whose messages die after other than the usual number of retries."""
+        for plan in self.scenario.groups:
+            if plan.is_popped and plan.retries_max != 16:
+                table.put(
+                    SubscriptionGroupConfig(group_name=plan.name, retry_max_times=plan.retries_max)
+                )
+                await table.persist()
+
     async def _rest(self) -> None:
         if self.history.deleted_topics:
             # A pull from before holds an offset of the earlier life, which looks consumed.
             await asyncio.sleep(HELD_SECONDS)
-        deadline = self.loop.time() + REST_SECONDS_MAX
+        began = self.loop.time()
+        deadline = began + self.rest_seconds
         quiet = 0
         while True:
             reason = self._unrest()
@@ -205,10 +224,10 @@ class Run:
             # Nothing happens between this check and the check.
             if quiet > QUIET_LOOKS:
                 return
-            if reason and self.loop.time() > deadline - REST_SECONDS_MAX + FOLLOW_SECONDS:
+            if reason and self.loop.time() > began + FOLLOW_SECONDS:
                 await self._rebuild_slaves()
             if self.loop.time() > deadline:
-                self.faults.append(f"no rest after {REST_SECONDS_MAX:g} s: {reason}")
+                self.faults.append(f"no rest after {self.rest_seconds:g} s: {reason}")
                 return
             await asyncio.sleep(POLL_SECONDS)
 
@@ -252,6 +271,8 @@ class Run:
     async def _stop_all(self) -> None:
         cluster = self.cluster
         for client in reversed(self.clients):
+            if client.node.is_retired:
+                continue
             process = client.node.process
             assert process is not None
             await cluster.call(client.node, client.stop())
@@ -281,6 +302,7 @@ def run_seed(
     on_patched: Callable[[Patches], None] = lambda patches: None,
     lines_max: int = LINES_MAX,
     log_level: int = logging.CRITICAL + 1,
+    rest_seconds: float = REST_SECONDS_MAX,
 ) -> Result:
     """Run a seed.
 
@@ -291,6 +313,7 @@ def run_seed(
         on_patched: called when everything is replaced, to replace more (a deliberate bug).
         lines_max: so many of the last lines of the trace are kept.
         log_level: of the lines of Kerolox's logs that stand between them.
+        rest_seconds: virtual time in which the healed cluster has to come to rest.
     """
     made = scenario(seed)
     folder = root or _BASE / f"kerolox-simulation-{os.getpid():08d}"
@@ -302,12 +325,14 @@ def run_seed(
     trace = Trace(loop.time, lines_max)
     with Patches() as patches, _own_surroundings(trace, log_level):
         run = Run(made, loop, folder, trace)
+        run.rest_seconds = rest_seconds
         disks = run.cluster.disks()
         disk_calls.install(patches, disks)
         threads = Threads(loop, disks)
         threads.install(patches)
         loop.call_in_thread = threads.call
         clocks.install(patches)
+        pace.install(patches)
         loop.network.install(patches)
         on_patched(patches)
         try:

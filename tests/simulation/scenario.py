@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from kerolox.message import ALL_TAGS
+from tests.simulation.pace import BROKER_LOCK_LIVE_MS
 
 FAULT_SECONDS = 6.0
 """Virtual time in which faults happen."""
@@ -75,6 +76,8 @@ class ProducerPlan:
     """Each message has one of `TAGS`."""
     is_timed: bool = False
     """Messages are delayed by any time, which the timer counts."""
+    recalls: float = 0.0
+    """How often a message that waits is taken back."""
 
 
 @dataclass
@@ -94,6 +97,16 @@ class GroupPlan:
     """What its members subscribe to now."""
     is_popped: bool = False
     """Its members receive and acknowledge message by message."""
+    is_ordered: bool = False
+    """They pop in order."""
+    loses: float = 0.0
+    """How often a member that pops says nothing of a message."""
+    doubles: float = 0.0
+    """How often it acknowledges twice, or much too late."""
+    extends: float = 0.0
+    """How often it asks for more time."""
+    retries_max: int = 16
+    """After so many a message is a dead letter."""
 
 
 @dataclass
@@ -198,9 +211,49 @@ def popped(seed: int) -> Scenario:
         group.members = max(group.members, chance.choice((1, 2, 3)))
         group.tags = ALL_TAGS
         group.fails = chance.choice((0.0, 0.1, 0.3))
+        group.is_ordered = chance.random() < 0.3
+        group.loses = chance.choice((0.0, 0.0, 0.1, 0.3))
+        group.doubles = chance.choice((0.0, 0.3))
+        group.extends = chance.choice((0.0, 0.3))
+        group.retries_max = chance.choice((16, 16, 2, 1, 0))
     # Members of a group that pops say with each request what they want.
     scenario.faults = [each for each in scenario.faults if each.kind not in NOT_OF_POPS]
+    _draw_pop_faults(scenario, chance)
+    if any(each.kind == "promote" for each in scenario.faults):
+        scenario.broker_settings.pop("transient_store_pool_enable", None)  # a slave has none
     return scenario
+
+
+def _draw_pop_faults(scenario: Scenario, chance: random.Random) -> None:
+    """What pops have to survive, beside what befalls all: deaths in the middle of what they write,
+    failover, clocks, resets while messages are out, members that stop for ever."""
+    names = {plan.name for plan in scenario.producers if plan.kind in ("plain", "ordered")}
+    is_plain = len(names) == len(scenario.producers)
+
+    def add(kind: str, node: str, other: str = "", seconds: float = 0.5) -> None:
+        at, amount = round(chance.uniform(0.3, 5.0), 3), round(chance.random(), 3)
+        scenario.faults.append(Fault(at, kind, node, other, seconds, amount))
+
+    if chance.random() < 0.4:
+        for _ in range(chance.choice((1, 2, 3))):
+            add("die_in_call", "broker-0")
+    if chance.random() < 0.35:
+        add(chance.choice(("kill", "crash", "crash")), "broker-0")
+        scenario.broker_settings["flush_interval_commit_log"] = chance.choice((500, 2_000))
+    if chance.random() < 0.2:
+        add("restart", "broker-0")
+    if chance.random() < 0.2:
+        add("reset_offsets", "operator", chance.choice(scenario.groups).name)
+    if chance.random() < 0.15 and is_plain:
+        # What waits for its time would wait as long as the clock was set back.
+        add("clock", "broker-0", seconds=chance.choice((5.0, 60.0, 7_200.0)))
+    if chance.random() < 0.1 and scenario.slaves:
+        add("promote", "operator")
+    large = [group for group in scenario.groups if group.members > 1]
+    if chance.random() < 0.3 and large:
+        group = chance.choice(large)
+        add("stop_client", f"{group.name}-{group.members - 1}")
+    scenario.faults.sort(key=lambda fault: fault.at)
 
 
 def timed(seed: int) -> Scenario:
@@ -210,14 +263,57 @@ def timed(seed: int) -> Scenario:
     chance = random.Random(f"timer-{seed}")
     for producer in scenario.producers:
         producer.kind, producer.is_timed = "delayed", True
+        producer.recalls = chance.choice((0.0, 0.0, 0.2))
         producer.body_bytes = min(producer.body_bytes, 300)
     scenario.broker_settings |= {
         "timer_roll_window_slot": chance.choice((2, 3, 172_800)),
         "timer_flush_interval_ms": chance.choice((100, 1_000)),
+        "timer_precision_ms": chance.choice((1_000, 1_000, 200)),
         "mapped_file_size_timer_log": 4_096,
         "message_index_enable": chance.random() < 0.7,
     }
+    _draw_timer_faults(scenario, chance)
+    if any(each.kind == "promote" for each in scenario.faults):
+        scenario.broker_settings.pop("transient_store_pool_enable", None)  # a slave has none
     return scenario
+
+
+TIMER_FILES = ("timercheck", "timerwheel", "timerlog")
+
+
+def _draw_timer_faults(scenario: Scenario, chance: random.Random) -> None:
+    """What the timer has to survive: deaths in the middle of what it writes, files that are gone or
+    torn, clocks that jump, failover, a disk that is full."""
+
+    def add(kind: str, node: str, other: str = "", seconds: float = 0.5) -> None:
+        at, amount = round(chance.uniform(0.3, 5.0), 3), round(chance.random(), 3)
+        scenario.faults.append(Fault(at, kind, node, other, seconds, amount))
+
+    if chance.random() < 0.4:
+        for _ in range(chance.choice((1, 2, 3))):
+            add("die_in_call", "broker-0")
+    if chance.random() < 0.35:
+        for _ in range(chance.choice((1, 1, 2))):
+            add("tear_timer", "broker-0", chance.choice(TIMER_FILES))
+    if chance.random() < 0.25:
+        # Back by less than the cluster has to come to rest, forth by any time.
+        for _ in range(chance.choice((1, 2))):
+            add("clock", "broker-0", seconds=chance.choice((2.0, 10.0, 40.0)))
+    if chance.random() < 0.25:
+        add("crash", "broker-0")
+        scenario.broker_settings["flush_interval_commit_log"] = chance.choice((500, 2_000))
+    if chance.random() < 0.2:
+        add("restart", "broker-0")
+    if chance.random() < 0.2:
+        add("full_disk", "broker-0", seconds=round(chance.uniform(0.3, 2.0), 3))
+    if chance.random() < 0.15 and scenario.slaves:
+        add("promote", "operator")
+    scenario.faults.sort(key=lambda fault: fault.at)
+
+
+def mixed(seed: int) -> Scenario:
+    """The scenario of a seed: of members that pull, or pop, or of messages for a moment."""
+    return random.Random(f"kind-{seed}").choice((drawn, popped, timed))(seed)
 
 
 def promoted(seed: int) -> Scenario:
@@ -243,6 +339,7 @@ def _draw_settings(scenario: Scenario, chance: random.Random) -> None:
         "flush_consume_queue_thorough_interval": chance.choice((1_000, 60_000)),
         "ha_send_heartbeat_interval": 1_000,
         "ha_housekeeping_interval": 4_000,
+        "rebalance_lock_max_live_time": BROKER_LOCK_LIVE_MS,
         "mapped_file_size_commit_log": chance.choice((8, 16, 64)) * 1024,
         "mapped_file_size_consume_queue": chance.choice((5, 20, 200)) * 20,
         "message_index_enable": chance.random() < 0.3,

@@ -18,10 +18,13 @@ from kerolox.errors import KeroloxError
 from kerolox.message import ConsumeFromWhere, Message, MessageExt, PropertyKey
 from kerolox.protocol.pop import PopReceipt
 from tests.simulation.history import (
+    ASKED,
     COMMIT,
     DELAYED,
     DIED,
+    DONE,
     LATER,
+    LOST,
     OK,
     ORDERED,
     ROLLBACK,
@@ -31,6 +34,7 @@ from tests.simulation.history import (
     Received,
     Sent,
 )
+from tests.simulation.process import EPOCH_SECONDS
 from tests.simulation.scenario import POP_SECONDS, TAGS, GroupPlan, ProducerPlan
 
 if TYPE_CHECKING:
@@ -151,6 +155,7 @@ class ProducerRun:
             message.tags = sent.tag = chance.choice(TAGS)
         if plan.kind == DELAYED:
             if plan.is_timed:
+                sent.is_timed = True
                 sent.delay_ms = chance.choice((chance.randrange(1, 2_000), chance.randrange(6_000)))
             else:
                 message.delay_level = chance.choice(list(DELAY_LEVELS))
@@ -176,6 +181,19 @@ class ProducerRun:
             self._cluster.trace.add(f"{key} fails: {sent.error}")
         else:
             self._told(sent, result, now())
+            if result.recall_handle and chance.random() < plan.recalls:
+                await self._recall(producer, sent, result.recall_handle)
+
+    async def _recall(self, producer: Producer, sent: Sent, handle: str) -> None:
+        """Take a message back; where no answer comes it may be or not."""
+        sent.recall = ASKED
+        try:
+            await producer.recall(handle)
+        except KeroloxError as error:
+            self._cluster.trace.add(f"recall of {sent.key} fails: {type(error).__name__}")
+        else:
+            sent.recall = DONE
+            self._cluster.trace.add(f"took {sent.key} back")
 
     def _told(self, sent: Sent, result: SendResult, at: float) -> None:
         queue = result.queue
@@ -224,8 +242,8 @@ class ConsumerRun:
             rebalance_interval_ms=3_000,
             persist_interval_ms=1_500,
             lock_interval_ms=3_000,
-            suspend_timeout_ms=5_000,
-            pull_timeout_ms=7_000,
+            suspend_timeout_ms=2_500,
+            pull_timeout_ms=4_500,
             pull_error_delay_ms=300,
             illegal_offset_delay_ms=500,
             suspend_current_queue_ms=200,
@@ -318,13 +336,14 @@ class PopRun(ConsumerRun):
             wait_ms=2_000,
             receive_batch_size=4,
             from_first=True,
+            is_ordered=self.plan.is_ordered,
         )
         self._is_stopping = False
         consumer = SimpleConsumer(self.plan.name, self._cluster.name_servers, settings=settings)
         self._simple = consumer
         self._cluster.clients.append(consumer)
         for topic in self.plan.topics:
-            consumer.subscribe(topic)
+            consumer.subscribe(topic, self.plan.tags)
         await consumer.start()
         while not self._is_stopping:
             try:
@@ -350,6 +369,8 @@ class PopRun(ConsumerRun):
             message.queue_offset,
             message.reconsume_times,
         )
+        received.pop_time, received.popped_at = receipt.pop_time, self._popped_at(receipt)
+        received.visible_at = received.popped_at + POP_SECONDS
         self._cluster.trace.add(
             f"gets {received.key} {received.topic} {received.queue_id}:{received.queue_offset}"
         )
@@ -357,17 +378,58 @@ class PopRun(ConsumerRun):
         self._open.append(received)
         if self.plan.seconds:
             await asyncio.sleep(self._random.random() * 2 * self.plan.seconds)
-        fails = self.may_fail and self._random.random() < self.plan.fails
-        received.result = LATER if fails else OK
-        received.ended = loop.time()
-        self._open.remove(received)
         try:
-            if fails:
-                await consumer.nack(message, after=self._random.choice((0, 0.5)))
-            else:
-                await consumer.ack(message)
+            await self._settle(consumer, message, received)
         except KeroloxError as error:
             self._cluster.trace.add(f"ack fails: {type(error).__name__}")
+            if not received.result:
+                received.result, received.ended = LOST, loop.time()
+                self._open.remove(received)
+
+    def _popped_at(self, receipt: PopReceipt) -> float:
+        """When the broker gave it out: perhaps long ago, as the consumer comes for it when it has
+        time. With a clock that jumps it is one of some moments: the first of them."""
+        now = self._cluster.loop.time()
+        offsets = {
+            offset
+            for node in self._cluster.nodes.values()
+            if node.settings.get("broker_name") == receipt.broker_name
+            for offset in node.clock_offsets
+        }
+        moments = (receipt.pop_time / 1_000 - EPOCH_SECONDS - offset for offset in offsets)
+        return min((at for at in moments if now - 2 * POP_SECONDS < at <= now), default=now)
+
+    async def _settle(
+        self, consumer: SimpleConsumer, message: MessageExt, received: Received
+    ) -> None:
+        """Say what became of it; perhaps too late, twice, or not at all."""
+        loop, plan, draw = asyncio.get_running_loop(), self.plan, self._random.random
+        if draw() < plan.extends:
+            # Both receipts count now.
+            self._cluster.trace.add(f"extends {received.key}")
+            asked = loop.time()
+            await consumer.extend(message, POP_SECONDS)
+            received.extended, received.visible_at = asked, asked + POP_SECONDS
+            await asyncio.sleep(draw() * POP_SECONDS / 2)
+        fails = self.may_fail and draw() < plan.fails
+        is_lost = self.may_fail and not fails and draw() < plan.loses
+        received.result = LATER if fails else LOST if is_lost else OK
+        received.ended = loop.time()
+        self._open.remove(received)
+        if is_lost:
+            self._cluster.trace.add(f"says nothing of {received.key}")
+            return
+        if fails:
+            received.visible_at = loop.time()
+            await consumer.nack(message, after=self._random.choice((0, 0.5)))
+            return
+        await consumer.ack(message)
+        received.acknowledged = loop.time()
+        if draw() < plan.doubles:
+            if draw() < 0.3:
+                await asyncio.sleep(draw() * 1.5 * POP_SECONDS)
+            self._cluster.trace.add(f"acknowledges {received.key} again")
+            await consumer.ack(message)
 
     async def stop(self) -> None:
         """Close it in order."""

@@ -1,0 +1,180 @@
+"""What must hold of pops: no message is given out again while somebody has it, nor when it is done,
+except for what a broker forgot in a crash: what happened since it last wrote what is out.
+
+A message that comes again after its time is another record, of a topic of retries. An ordered pop
+gives out the same record again.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from tests.simulation.history import (
+    CRASHED,
+    DIED,
+    KILLED,
+    PROMOTED,
+    STARTED,
+    STOPPED,
+    Event,
+    Group,
+    History,
+    Received,
+)
+
+if TYPE_CHECKING:
+    from tests.simulation.checks import Contents
+
+SYNC_SECONDS = 13.0
+"""A slave asks for what its master has out so often, and needs a while."""
+WRITE_SECONDS = 0.7
+"""So long may a write of what is out take, on a disk that is well."""
+EARLY_SECONDS = 0.005
+"""Receipts have milliseconds."""
+DISTURBED_WRITES = frozenset(("pause", "stall", "slow_disk", "full_disk", "failing_sync"))
+"""Faults that may keep a broker from writing what is out in time."""
+
+Place = tuple[str, str, int, int]
+
+
+def check_popped(history: History, contents: Contents) -> list[str]:
+    """See the module."""
+    faults: list[str] = []
+    for group in history.groups.values():
+        if not group.is_popped:
+            continue
+        received = [each for each in history.received if each.group == group.name]
+        received.sort(key=lambda each: each.popped_at)
+        faults += _too_often(group, received)
+        if group.is_rewound:
+            faults += _not_again(group, received, history, contents)
+        else:
+            faults += _given_twice(group, received, history)
+            faults += _came_though_done(received, history, contents)
+    return faults
+
+
+def _too_often(group: Group, received: list[Received]) -> Iterator[str]:
+    """Messages that should be dead letters."""
+    for each in received:
+        if each.reconsume_times > group.retries_max and not group.is_ordered:
+            yield (
+                f"{each.consumer} got {each.key} at {each.at:.3f} with {each.reconsume_times} "
+                f"retries, and {group.name} wants {group.retries_max} at the most"
+            )
+
+
+def _not_again(
+    group: Group, received: list[Received], history: History, contents: Contents
+) -> Iterator[str]:
+    """Messages that were there when an operator set the offsets back, and did not come again."""
+    if history.role_changes:
+        return
+    sent = {each.key: each for each in history.sent}
+    for (topic, name), at in group.rewinds.items():
+        if topic in history.deleted_topics:
+            continue
+        came = {each.key for each in received if each.at >= at}
+        for (broker, where, queue_id), records in contents.queues.items():
+            if (where, broker) != (topic, name) or _losses(history, broker):
+                continue
+            begin = group.skipped.get((topic, broker, queue_id), 0)
+            for kept in records:
+                each = sent.get(kept.key)
+                was_there = each is not None and 0 <= each.ended < at
+                if was_there and kept.queue_offset >= begin and kept.key not in came:
+                    yield f"{group.name} did not get {kept} again after {at:.3f}"
+
+
+def _place(received: Received) -> Place:
+    return received.broker, received.topic, received.queue_id, received.queue_offset
+
+
+def _given_twice(group: Group, received: list[Received], history: History) -> Iterator[str]:
+    """Records that went out while another member had them, or was done."""
+    last: dict[Place, Received] = {}
+    for each in received:
+        place = _place(each)
+        before = last.get(place)
+        last[place] = each
+        # After a crash another message may be at its place.
+        if before is None or before.key != each.key or each.topic in history.deleted_topics:
+            continue
+        if group.is_ordered and not _is_in_time(before) and _is_visible(before, each, history):
+            continue
+        # What a member asked for when it died its broker may have got.
+        if group.is_ordered and before.result == DIED:
+            continue
+        # Of one that was acknowledged the broker may have forgotten that alone.
+        moments = [before.popped_at, before.extended]
+        if group.is_ordered:
+            moments.append(before.acknowledged)
+        if history.clock_jumps:
+            moments.append(before.at)
+        if not any(
+            _forgot(history, before.broker, since, each.at) for since in moments if since >= 0
+        ):
+            yield (
+                f"{each.consumer} got {each.key} ({each.topic} {each.queue_id}:"
+                f"{each.queue_offset}) at {each.at:.3f}, which {before.consumer} had since "
+                f"{before.at:.3f}, acknowledged at {before.acknowledged:.3f}"
+            )
+
+
+def _is_visible(before: Received, each: Received, history: History) -> bool:
+    """An ordered pop may give it out again: its time is over, or it was given back."""
+    # The pop times of a clock that was set back stand still.
+    popped_at = each.at if history.clock_jumps else each.popped_at
+    return popped_at >= before.visible_at - EARLY_SECONDS
+
+
+def _came_though_done(
+    received: list[Received], history: History, contents: Contents
+) -> Iterator[str]:
+    """Messages that came again, as another record, though they were acknowledged in time."""
+    by_key: dict[str, list[Received]] = defaultdict(list)
+    for each in received:
+        by_key[each.key].append(each)
+    for key, gets in by_key.items():
+        first = gets[0]
+        copies = contents.by_topic[first.topic].get(key, []) if first.topic else []
+        is_one = len(copies) == 1 and first.topic not in history.deleted_topics
+        if not is_one or _losses(history, first.broker) or history.role_changes:
+            continue  # it was stored twice, or somebody forgot it
+        done = next((each for each in gets if _is_in_time(each)), None)
+        later = [] if done is None else [x for x in gets if x.popped_at > done.acknowledged]
+        if done is not None and later:
+            yield (
+                f"{later[0].consumer} got {key} again at {later[0].at:.3f} ({later[0].topic}), "
+                f"which {done.consumer} acknowledged at {done.acknowledged:.3f}, in time"
+            )
+
+
+def _is_in_time(received: Received) -> bool:
+    return 0 <= received.acknowledged < received.visible_at - EARLY_SECONDS
+
+
+def _losses(history: History, broker: str) -> list[Event]:
+    kinds = (KILLED, CRASHED, PROMOTED)
+    return [each for each in history.events if each.broker == broker and each.what in kinds]
+
+
+def _forgot(history: History, broker: str, since: float, until: float) -> bool:
+    """Whether a broker may have forgotten at some time what happened at another one before."""
+    if history.role_changes and broker == "broker-0":
+        return True
+    is_calm = history.kinds.isdisjoint(DISTURBED_WRITES)
+    bound = history.snapshot_seconds + WRITE_SECONDS if is_calm else 1_000.0
+    if any(since - EARLY_SECONDS <= each.at <= until for each in _losses(history, broker)):
+        return any(
+            since - EARLY_SECONDS <= each.at <= min(until, since + bound)
+            for each in _losses(history, broker)
+        )
+    # A stop in order writes what is out, unless its disk does not take it.
+    return not is_calm and any(
+        since - EARLY_SECONDS <= each.at <= until and each.what in (STARTED, STOPPED)
+        for each in history.events
+        if each.broker == broker
+    )
