@@ -34,6 +34,9 @@ from kerolox.store.timer.puts import TimerSettings
 from kerolox.store.timer.recovery import TimerFiles
 from kerolox.store.timer.wheel import PRECISIONS_MS, TimerWheel, wheel_bytes
 
+ZEROED_BYTES = 1 << 20
+"""Zeroed at a time where the log is cut off."""
+
 
 class Unsynced(NamedTuple):
     """What one flush writes, taken at a check point."""
@@ -141,8 +144,12 @@ class TimerStore:
         start = end // self._file_bytes * self._file_bytes
         descriptor = self._descriptor(start)
         if descriptor is not None:
-            os.ftruncate(descriptor, end - start)
-            os.ftruncate(descriptor, self._file_bytes)
+            # Not by its length: a kill in between would leave a file that no start takes.
+            for begin, stop in data_segments(descriptor, end - start, self._file_bytes):
+                for at in range(begin, stop, ZEROED_BYTES):
+                    count = min(ZEROED_BYTES, stop - at)
+                    if any(os.pread(descriptor, count, at)):
+                        write_all(descriptor, bytes(count), at)
             os.fdatasync(descriptor)
 
     def clean(self, min_physical_offset: int) -> int:
