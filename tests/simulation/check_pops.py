@@ -11,6 +11,7 @@ from collections import defaultdict
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from kerolox.protocol.names import DLQ_PREFIX
 from tests.simulation.history import (
     CRASHED,
     DIED,
@@ -22,10 +23,12 @@ from tests.simulation.history import (
     Group,
     History,
     Received,
+    Rewind,
 )
+from tests.simulation.process import EPOCH_SECONDS
 
 if TYPE_CHECKING:
-    from tests.simulation.checks import Contents
+    from tests.simulation.checks import Contents, Kept
 
 SYNC_SECONDS = 13.0
 """A slave asks for what its master has out so often, and needs a while."""
@@ -69,14 +72,27 @@ def _too_often(group: Group, received: list[Received]) -> Iterator[str]:
 def _not_again(
     group: Group, received: list[Received], history: History, contents: Contents
 ) -> Iterator[str]:
-    """Messages that were there when an operator set the offsets back, and did not come again."""
+    """Messages that were there when an operator set the offsets back, and did not come again.
+
+    One may have been given out again without a word of its member, whose answer was lost or late:
+    then it is a dead letter where the group wants no more retries.
+    """
     if history.role_changes:
         return
     sent = {each.key: each for each in history.sent}
-    for (topic, name), at in group.rewinds.items():
+    dead = contents.by_topic[DLQ_PREFIX + group.name]
+    for (topic, name), rewind in group.rewinds.items():
         if topic in history.deleted_topics:
             continue
+        at = rewind.at
         came = {each.key for each in received if each.at >= at}
+        came |= {
+            key
+            for key, letters in dead.items()
+            if any(
+                each.broker == name and _is_popped_since(rewind, each, history) for each in letters
+            )
+        }
         for (broker, where, queue_id), records in contents.queues.items():
             if (where, broker) != (topic, name) or _losses(history, broker):
                 continue
@@ -86,6 +102,14 @@ def _not_again(
                 was_there = each is not None and 0 <= each.ended < at
                 if was_there and kept.queue_offset >= begin and kept.key not in came:
                     yield f"{group.name} did not get {kept} again after {at:.3f}"
+
+
+def _is_popped_since(rewind: Rewind, letter: Kept, history: History) -> bool:
+    """Whether a dead letter is of a message that was popped from its queue since then; where clocks
+    jump, whether it became one since then."""
+    if history.clock_jumps:
+        return letter.physical_offset >= rewind.log_end
+    return letter.first_pop_ms / 1_000 - EPOCH_SECONDS >= rewind.at - EARLY_SECONDS
 
 
 def _place(received: Received) -> Place:

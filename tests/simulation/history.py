@@ -111,6 +111,14 @@ class Subscribed(NamedTuple):
     expression: str
 
 
+class Rewind(NamedTuple):
+    """An operator begins to set offsets of a group back."""
+
+    at: float
+    log_end: int
+    """Of the broker then; 0: it is not known."""
+
+
 class Narrowed(NamedTuple):
     """A topic had so many queues while the log of a broker came from one place to another."""
 
@@ -137,8 +145,9 @@ class Group:
     reset forwards."""
     takes_time: bool = False
     """Its listeners are slow, or fail."""
-    rewinds: dict[tuple[str, str], float] = field(default_factory=dict)
-    """Topic and broker to when offsets were set to the begin, where that was answered."""
+    rewinds: dict[tuple[str, str], Rewind] = field(default_factory=dict)
+    """Topic and broker to the last time that offsets were set to the begin and that was
+    answered."""
     is_rewound: bool = False
     """Offsets were reset backwards: order begins anew there."""
     retries_max: int = 16

@@ -15,7 +15,7 @@ from kerolox.namesrv.server import NameServer
 from kerolox.protocol.codes import MASTER_ID
 from kerolox.protocol.pop import pop_retry_topic
 from tests.simulation.cluster import BROKER_PORT, DiedError
-from tests.simulation.history import PROMOTED, Event, Narrowed
+from tests.simulation.history import PROMOTED, Event, Narrowed, Rewind
 
 if TYPE_CHECKING:
     from tests.simulation.cluster import Node
@@ -57,7 +57,7 @@ class Operator:
         for topic in told.topics:
             if not forward:
                 told.is_rewound = True
-            began = self._cluster.loop.time()
+            began, log_ends = self._cluster.loop.time(), self._log_ends()
             done = await self._run_command(
                 lambda admin, topic=topic: (  # type: ignore[misc]
                     admin.skip_backlog(group, topic)
@@ -69,7 +69,8 @@ class Operator:
             if forward:
                 self._note_skipped(group, topic)
             for each in done if isinstance(done, list) and not forward else ():
-                told.rewinds[topic, each.queue.broker_name] = began
+                name = each.queue.broker_name
+                told.rewinds[topic, name] = Rewind(began, log_ends.get(name, 0))
 
     def _note_skipped(self, group: str, topic: str) -> None:
         """It need not get what is there now: where the command failed, it may have worked."""

@@ -1,0 +1,62 @@
+"""What the checks of pops say of runs that are written down by hand."""
+
+from __future__ import annotations
+
+import pytest
+
+from kerolox.protocol.names import DLQ_PREFIX
+from tests.simulation.check_pops import check_popped
+from tests.simulation.checks import Contents, Kept
+from tests.simulation.history import PLAIN, Group, History, Received, Rewind
+from tests.simulation.process import EPOCH_SECONDS
+
+RESET_AT = 20.0
+LOG_END = 300
+
+
+def _faults(letter: Kept | None, *, clock_jumps: int = 0, came_at: float = 10.0) -> list[str]:
+    """A message of 5.0 that a member had at ``came_at``, and offsets set back at 20.0."""
+    group = Group("g", ("t",), is_popped=True, is_rewound=True, retries_max=0)
+    group.rewinds["t", "b"] = Rewind(RESET_AT, LOG_END)
+    history = History(groups={"g": group}, clock_jumps=clock_jumps)
+    history.send("k", "t", PLAIN, 5.0).told(5.0, "SEND_OK", "b", 0, 0, 100)
+    history.received.append(Received(came_at, "g", "g-0", "k", "t", "b", 0, 0, popped_at=came_at))
+    contents = Contents()
+    for kept in (Kept("k", "b", "t", 0, 0, 100, False), letter):
+        if kept is not None:
+            contents.by_topic[kept.topic][kept.key].append(kept)
+            contents.queues[kept.broker, kept.topic, kept.queue_id].append(kept)
+    return check_popped(history, contents)
+
+
+def _letter(first_pop: float, physical_offset: int = 400, broker: str = "b") -> Kept:
+    first_pop_ms = round((EPOCH_SECONDS + first_pop) * 1_000)
+    return Kept(
+        "k", broker, DLQ_PREFIX + "g", 0, 0, physical_offset, False, first_pop_ms=first_pop_ms
+    )
+
+
+@pytest.mark.parametrize(
+    "letter",
+    [None, _letter(10.0), _letter(21.0, broker="b2")],
+    ids=["none", "of-before", "of-another-broker"],
+)
+def test_a_message_that_does_not_come_again_after_a_reset_is_told(letter: Kept | None) -> None:
+    assert [fault for fault in _faults(letter) if "again after 20.000" in fault]
+
+
+def test_a_message_that_comes_again_after_a_reset_is_well() -> None:
+    assert _faults(None, came_at=21.0) == []
+
+
+def test_a_dead_letter_of_a_pop_after_a_reset_came_again() -> None:
+    assert _faults(_letter(21.0)) == []
+
+
+@pytest.mark.parametrize(("physical_offset", "is_well"), [(LOG_END, True), (200, False)])
+def test_the_log_tells_of_a_dead_letter_where_clocks_jump(
+    physical_offset: int, is_well: bool
+) -> None:
+    faults = _faults(_letter(10.0, physical_offset), clock_jumps=1)
+
+    assert (faults == []) is is_well
