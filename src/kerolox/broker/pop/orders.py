@@ -87,12 +87,12 @@ class _Block:
     visible_at: int
     """By the steady clock, unless ``changed`` has the message."""
     offsets: tuple[int, ...]
-    """Of the pop, and those before the last of them that were done already."""
+    """Of the pop, and those up to the next message that is open that were done already."""
     done: int = 0
     """Bit i: message i is done."""
     later: frozenset[int] = frozenset()
-    """Done, but behind the last message of the pop, which got fewer than the one before. The file
-    lacks them: to RocketMQ the offset behind its last message is the next."""
+    """Done, but behind an open message that the pop left out, as it got fewer than the one before.
+    The file lacks them: to RocketMQ the offset behind its last message is the next."""
     times: dict[int, int] = field(default_factory=dict)
     changed: dict[int, tuple[int, int]] = field(default_factory=dict)
     """By offset: when it is visible again, by the wall clock and by the steady one."""
@@ -184,6 +184,7 @@ class OrderTable:
         key: QueueKey,
         start: int,
         offsets: Sequence[int],
+        next_offset: int = 0,
         *,
         attempt_id: str | None,
         invisible_ms: int,
@@ -194,8 +195,9 @@ class OrderTable:
         ValueError: the offsets are none that may go out now; nothing is changed.
 
         ``start``: where it was read: the committed offset. ``offsets``: of the messages, ascending,
-        at least one, at most :meth:`capacity`, without :meth:`done_offsets`. ``invisible_ms``: how
-        long the queue is blocked at the most.
+        at least one, at most :meth:`capacity`, without :meth:`done_offsets`. ``next_offset``: the
+        first one behind all that was read, where that is not the one behind the last message.
+        ``invisible_ms``: how long the queue is blocked at the most.
         """
         if not offsets or offsets[0] < start or list(offsets) != sorted(set(offsets)):
             raise ValueError(f"offsets {offsets[:4]} of {key} do not ascend from {start} on")
@@ -212,7 +214,10 @@ class OrderTable:
             known = set(before.offsets)
             times = {each: before.times.get(each, 0) + 1 for each in offsets if each in known}
         pop_time = self.next_pop_time(key, now)
-        later = frozenset(each for each in done if each > offsets[-1])
+        end = max(next_offset, offsets[-1] + 1)
+        while end in done:
+            end += 1
+        later = frozenset(each for each in done if each >= end)
         all_offsets = tuple(sorted((done - later).union(offsets)))
         self._blocks[key] = _Block(
             attempt_id=attempt_id,

@@ -110,6 +110,7 @@ class PopState:
                 key,
                 plan.start,
                 offsets,
+                next_offset,
                 attempt_id=attempt_id,
                 invisible_ms=invisible_ms,
                 now=now,

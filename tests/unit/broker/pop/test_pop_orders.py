@@ -131,6 +131,22 @@ def test_a_pop_of_fewer_messages_loses_none_of_those_behind() -> None:
     assert table.done_offsets(KEY, 6) == {7}
 
 
+@pytest.mark.parametrize(("done", "next_offset"), [(6, 6), (6, 7), (7, 8)])
+def test_what_is_done_up_to_the_next_open_message_is_in_the_file(
+    done: int, next_offset: int
+) -> None:
+    table = OrderTable()
+    found = pop(table, [5, done])
+    table.ack(KEY, done, found.pop_time)
+    again = table.deliver(
+        KEY, 5, [5], next_offset, attempt_id=None, invisible_ms=INVISIBLE, now=later(INVISIBLE)
+    )
+    other = OrderTable()
+    other.load(decode_body(fastjson.dumps_pretty(table.snapshot()), OrderFile), NOW)
+    assert other.done_offsets(KEY, 5) == {done}
+    assert other.ack(KEY, 5, again.pop_time) == (AckOutcome.DONE, done + 1)
+
+
 def test_a_receipt_of_the_delivery_before_is_stale() -> None:
     table = OrderTable()
     old = pop(table, [5])

@@ -82,6 +82,20 @@ def test_an_ordered_pop_commits_the_first_message_that_is_not_done() -> None:
     assert state.drain_commits() == [(KEY, 7)]
 
 
+def test_an_ordered_pop_commits_what_is_done_behind_what_its_filter_leaves_out() -> None:
+    state = PopState()
+    planned = plan(state, order=True)
+    assert planned is not None
+    found = state.deliver(planned, [0, 3], 4, invisible_ms=INVISIBLE, now=later(0))
+    assert state.ack(KEY, 3, found.pop_time, is_order=True, committed=0) is AckOutcome.DONE
+    planned = plan(state, order=True, after=INVISIBLE)
+    assert planned is not None
+    again = state.deliver(planned, [0], 4, invisible_ms=INVISIBLE, now=later(INVISIBLE))
+    state.drain_commits()
+    state.ack(KEY, 0, again.pop_time, is_order=True, committed=0)
+    assert state.drain_commits() == [(KEY, 4)]
+
+
 def test_an_ordered_pop_that_the_filter_leaves_empty_moves_on() -> None:
     state = PopState()
     planned = plan(state, order=True)
