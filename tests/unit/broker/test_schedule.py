@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 
 import pytest
 
@@ -12,6 +13,7 @@ from kerolox.message import MessageId, pack_host
 from kerolox.protocol import fastjson
 from kerolox.protocol.codes import RequestCode, ResponseCode
 from kerolox.protocol.records import decode_records
+from kerolox.store.flush import CommitLogFlusher
 from tests.support.clients.peer import Peer, peer_of, small_config
 from tests.support.eventually import until
 
@@ -216,6 +218,60 @@ async def test_with_sync_flush_what_is_delivered_goes_to_the_disk_at_once(
         assert await deliver_at(broker, 3_600_000, monkeypatch) == 1
         end = broker.parts.store.max_physical_offset
         await until(lambda: broker.parts.store.flushed_offset == end)
+
+
+@pytest.fixture
+def sync_delays(tmp_path, monkeypatch):
+    """As ``long_delays``, under SYNC_FLUSH."""
+    monkeypatch.setattr("kerolox.broker.broker.DELIVER_SECONDS", 3_600.0)
+    return small_config(tmp_path, message_delay_level="1h", flush_disk_type="SYNC_FLUSH")
+
+
+async def test_no_position_is_kept_of_what_a_failed_flush_left_off_the_disk(
+    sync_delays, monkeypatch
+):
+    def fail(flusher: CommitLogFlusher, index: int) -> None:
+        raise OSError("the disk failed")
+
+    async with Broker(sync_delays, kernel="python") as broker, peer_of(broker) as peer:
+        await peer.send("T", b"later", properties="DELAY\x011")
+        with monkeypatch.context() as patches:
+            patches.setattr(CommitLogFlusher, "_sync_file", fail)
+            assert await deliver_at(broker, 3_600_000, monkeypatch) == 1
+            await until(lambda: broker.parts.store.has_failed)
+            await broker.parts.writing.schedule.persist()
+    async with Broker(sync_delays, kernel="python") as broker:
+        assert broker.parts.writing.schedule.offsets == {}
+
+
+async def test_a_position_is_kept_when_what_it_stands_for_is_on_the_disk(sync_delays, monkeypatch):
+    lets_through = threading.Event()
+    sync_file = CommitLogFlusher._sync_file
+
+    def wait(flusher: CommitLogFlusher, index: int) -> None:
+        lets_through.wait(10)
+        sync_file(flusher, index)
+
+    path = sync_delays.config_folder / "delayOffset.json"
+    async with Broker(sync_delays, kernel="python") as broker, peer_of(broker) as peer:
+        for _ in range(2):
+            await peer.send("T", b"later", properties="DELAY\x011")
+        schedule = broker.parts.writing.schedule
+        monkeypatch.setattr("kerolox.broker.services.schedule.DELIVERIES_PER_SLICE", 1)
+        monkeypatch.setattr(CommitLogFlusher, "_sync_file", wait)
+        later = broker.parts.now_ms() + 3_600_000
+        monkeypatch.setattr(schedule, "_now_ms", lambda: later)
+        schedule._deliver_slice(1)
+        writing = asyncio.create_task(schedule.persist())
+        await asyncio.sleep(0)
+        # Delivered while the first one is on its way to the disk.
+        schedule._deliver_slice(1)
+        assert not path.exists()
+        lets_through.set()
+        await writing
+        assert "1:1" in path.read_text()
+        await schedule.persist()
+        assert "1:2" in path.read_text()
 
 
 async def test_positions_are_written_as_often_as_the_settings_say(tmp_path, monkeypatch):

@@ -20,6 +20,7 @@ from kerolox.protocol.names import (
     TRANSACTION_GROUP,
 )
 from kerolox.protocol.records import decode_record
+from kerolox.store.flush import CommitLogFlusher
 from tests.support.clients.peer import peer_of, small_config
 from tests.support.eventually import until
 
@@ -204,6 +205,29 @@ async def test_an_open_half_is_asked_about_and_its_answer_counts(
         await broker.parts.writing.transactions.check()
         assert broker.parts.writing.transactions.open_halves == 0
         assert broker.parts.tables.offsets.query(TRANSACTION_GROUP, HALF_TOPIC, 0) == 2
+
+
+async def test_no_half_is_passed_for_a_copy_that_a_failed_flush_left_off_the_disk(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(flusher: CommitLogFlusher, index: int) -> None:
+        raise OSError("the disk failed")
+
+    config = small_config(
+        tmp_path, transaction_time_out=1, transaction_check_interval=3_600_000,
+        flush_disk_type="SYNC_FLUSH",
+    )  # fmt: skip
+    async with Broker(config, kernel="python") as broker, peer_of(broker) as peer:
+        await peer.create_topic("T")
+        await prepare(peer)
+        offsets, transactions = broker.parts.tables.offsets, broker.parts.writing.transactions
+        with monkeypatch.context() as patches:
+            patches.setattr(CommitLogFlusher, "_sync_file", fail)
+            await transactions.check()
+            assert broker.parts.store.queue_bounds(HALF_TOPIC, 0) == (0, 2)
+        assert offsets.query(TRANSACTION_GROUP, HALF_TOPIC, 0) <= 0
+    async with Broker(config, kernel="python") as broker:
+        assert broker.parts.writing.transactions.open_halves == 2
 
 
 async def test_an_undecided_end_is_not_answered_and_the_half_stays_open(
@@ -483,7 +507,7 @@ async def test_op_messages_behind_one_that_waits_for_its_half_take_no_room(tmp_p
             # It comes before its position does.
             ops.know(half + 1 if half % 2 == 0 else half - 1, half + 1)
             most = max(most, kept_numbers(broker)) if half % 1_000 == 0 else most
-        ops.keep_positions()
+        ops.keep_positions(ops.positions())
         assert most < 12_000
         assert broker.parts.tables.offsets.query(TRANSACTION_GROUP, HALF_TOPIC, 0) == count + 1
         assert broker.parts.tables.offsets.query(TRANSACTION_GROUP, OP_HALF_TOPIC, 0) == count + 1
@@ -496,10 +520,10 @@ async def test_runs_of_ended_halves_behind_an_open_one_take_no_room(tmp_path: Pa
         for run in range(100):
             ops.know_run(1 + 1_000 * run, 1_000, 1_000 * run)
         assert kept_numbers(broker) < 200
-        ops.keep_positions()
+        ops.keep_positions(ops.positions())
         assert broker.parts.tables.offsets.query(TRANSACTION_GROUP, OP_HALF_TOPIC, 0) in (-1, 0)
         ops.know(0, 100_000)
-        ops.keep_positions()
+        ops.keep_positions(ops.positions())
         for topic in (HALF_TOPIC, OP_HALF_TOPIC):
             assert broker.parts.tables.offsets.query(TRANSACTION_GROUP, topic, 0) == 100_001
 
@@ -510,7 +534,7 @@ async def test_the_op_position_waits_for_notes_on_their_way_but_not_for_all(tmp_
         assert broker.parts.writing.transactions.open_halves == 0
 
         def position() -> int:
-            ops.keep_positions()
+            ops.keep_positions(ops.positions())
             return broker.parts.tables.offsets.query(TRANSACTION_GROUP, OP_HALF_TOPIC, 0)
 
         ops.know(0, 0)

@@ -174,17 +174,18 @@ class OpQueue:
             self.half_position += 1
             self.pass_ended()
 
-    def keep_positions(self) -> None:
-        """Put both positions into the table of offsets, and forget halves that are gone."""
+    def positions(self) -> tuple[int, int]:
+        """Those in the queues of halves and of op messages, as far as all is passed."""
         runs = self._runs
         while runs and runs[0][1] + runs[0][2] <= self.half_position:
             heapq.heappop(runs)
         firsts = [next(iter(self._unknown_ops), self._op_end), *(run[0] for run in runs[:1])]
         self._op_position = max(self._op_position, min(firsts))
-        for topic, offset in (
-            (HALF_TOPIC, self.half_position),
-            (OP_HALF_TOPIC, self._op_position),
-        ):
+        return self.half_position, self._op_position
+
+    def keep_positions(self, positions: tuple[int, int]) -> None:
+        """Put both positions into the table of offsets, and forget halves that are gone."""
+        for topic, offset in zip((HALF_TOPIC, OP_HALF_TOPIC), positions, strict=True):
             if self._offsets.query(TRANSACTION_GROUP, topic, HALF_QUEUE) != offset:
                 self._offsets.commit(
                     TRANSACTION_GROUP, topic, HALF_QUEUE, offset, "the broker", is_own=True

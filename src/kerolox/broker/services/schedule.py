@@ -5,7 +5,8 @@ the time it is due instead of a tags code. All messages of a level wait equally 
 is in order of delivery. One position per level, kept in ``delayOffset.json``, is all the state
 there is. What is due is appended again under its real topic, where consumers find it.
 
-A crash may deliver again what was delivered since the last write of the file, as in RocketMQ.
+A crash may deliver again what was delivered since the last write of the file, as in RocketMQ. Under
+SYNC_FLUSH the file has a position only when what was delivered before it is on the disk.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from collections.abc import Callable, Mapping, Sequence
 import msgspec
 
 from kerolox.broker.base import Base
-from kerolox.broker.services.writer import WriteGate
+from kerolox.broker.services.writer import RecordWriter, WriteGate
 from kerolox.broker.tables.json_file import JsonFile
 from kerolox.broker.tables.tables import Tables
 from kerolox.errors import RemoteProtocolError
@@ -52,24 +53,28 @@ class DelaySchedule:
         base: Base,
         tables: Tables,
         gate: WriteGate,
+        writer: RecordWriter,
         *,
         on_delivered: Callable[[int, int, int], None] = lambda queue_id, count, size: None,
     ) -> None:
         """Without positions before :meth:`load`. ``tables`` say which bits a message gets, and
         where it goes when its queue is gone. While ``gate`` is closed what is due waits.
-        ``on_delivered`` is called with a schedule queue, how many of its messages were delivered,
-        and the size of their records.
+        ``writer`` says when positions may be kept. ``on_delivered`` is called with a schedule
+        queue, how many of its messages were delivered, and the size of their records.
         """
         config = base.config
         self._store = base.store
         self._filters = tables.filters
         self._former_queues = tables.former_queues
         self._gate = gate
+        self._writer = writer
         self._on_delivered = on_delivered
         self._now_ms = base.now_ms
         self._levels_ms = config.delay_levels_ms
         self._is_sync = config.flush_disk_type == "SYNC_FLUSH"
         self._offsets: dict[int, int] = {}
+        self._kept: dict[int, int] = {}
+        """Those that the file has, or may have."""
         self._logged_ms = 0
         self.file = JsonFile(config.config_folder / "delayOffset.json", self._snapshot)
 
@@ -138,8 +143,16 @@ class DelaySchedule:
         return delivered
 
     async def persist(self) -> None:
-        """Write the positions when they moved."""
+        """Write the positions when they moved, those that may be kept. OSError: see
+        :meth:`JsonFile.persist`."""
+        offsets = self.offsets
+        if not await self._writer.may_keep_positions():
+            return
+        self._kept = offsets
         await self.file.persist()
+        if self._offsets != offsets:
+            # They moved meanwhile.
+            self.file.touch()
 
     def _deliver_slice(self, level: int) -> tuple[int, bool]:
         """Deliver some of a level's messages: (how many, whether more are due)."""
@@ -157,7 +170,7 @@ class DelaySchedule:
             self._offsets[level] = offset
             self.file.touch()
             if self._is_sync:
-                # The position must not outlive a loss of power that what it stands for does not.
+                # The position is kept when what it stands for is on the disk.
                 self._store.request_flush(self._store.max_physical_offset)
         return offset - start, more and offset - start == len(due)
 
@@ -249,4 +262,4 @@ class DelaySchedule:
             _log.error("delayed message at %d: %s; tried again", physical_offset, status)
 
     def _snapshot(self) -> object:
-        return {"offsetTable": dict(self._offsets)}
+        return {"offsetTable": self._kept}

@@ -259,10 +259,16 @@ class Transactions:
             ops.pass_half(offset)
             looked_at += 1
             if looked_at % HALVES_PER_SLICE == 0:
-                ops.keep_positions()
+                await self._keep_positions()
                 await asyncio.sleep(0)
-        ops.keep_positions()
+        await self._keep_positions()
         return asked
+
+    async def _keep_positions(self) -> None:
+        positions = self.ops.positions()
+        # Another broker may have become the master meanwhile.
+        if await self._writer.may_keep_positions() and self._is_loaded:
+            self.ops.keep_positions(positions)
 
     def _is_young(self, half: MessageExt) -> bool:
         """Its producer still has time; none of those after it is older then."""

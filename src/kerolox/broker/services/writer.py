@@ -299,6 +299,12 @@ class RecordWriter:
             return done.put
         return await self._flushed(done.put, done.end_offset, done.waits)
 
+    async def may_keep_positions(self) -> bool:
+        """Wait until all that is stored now is on disk, under SYNC_FLUSH. False: it is not in time.
+        A file must not have a position then: after a loss of power it would stand for records that
+        are gone."""
+        return not self._is_sync or await self.flush_waits.wait(self._store.max_physical_offset)
+
     async def safe(self, end_offset: int) -> bool:
         """Wait until all before an offset is on disk, however the broker flushes, and on a slave,
         if one follows closely. False: it is not on disk in time. A slave that takes too long is

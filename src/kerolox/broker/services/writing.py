@@ -39,6 +39,8 @@ class Writing:
             base, tables.filters, timed, self.gate, slaves, on_delayed=on_delayed
         )
         self.timer = TimerService(base, tables, self.gate, self.writer, timed, arrivals)
-        self.schedule = DelaySchedule(base, tables, self.gate, on_delivered=on_delivered)
+        self.schedule = DelaySchedule(
+            base, tables, self.gate, self.writer, on_delivered=on_delivered
+        )
         self.transactions = Transactions(base, tables, self.writer)
         self.bulk_ends = BulkEnds(base, self.transactions, self.writer)
