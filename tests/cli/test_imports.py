@@ -82,6 +82,9 @@ def test_one_question_imports_no_client_no_server_and_no_other_loop() -> None:
     assert not below(modules, "uvloop", "http", "email", "kerolox.broker", "kerolox._pykernel")
     assert not below(modules, "kerolox.client.aio.producers", "kerolox.client.aio.consumers")
     assert not below(modules, "kerolox.admin.messages", "kerolox.admin.consumers")
+    # msgspec would take it where another package has brought it.
+    assert "msgspec" in modules
+    assert "typing_extensions" not in modules
 
 
 def test_a_send_imports_no_consumer_no_trace_no_admin_and_no_other_loop() -> None:
