@@ -144,7 +144,7 @@ class Group:
     """(topic, broker, queue) to the offset below which it need not get messages: offsets were
     reset forwards."""
     takes_time: bool = False
-    """Its listeners are slow, or fail."""
+    """Its listeners are slow, or fail; or its members extend, or acknowledge twice."""
     rewinds: dict[tuple[str, str], Rewind] = field(default_factory=dict)
     """Topic and broker to the last time that offsets were set to the begin and that was
     answered."""

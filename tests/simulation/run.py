@@ -132,7 +132,7 @@ class Run:
                 is_popped=group.is_popped,
                 is_ordered=group.is_ordered,
                 retries_max=group.retries_max,
-                takes_time=bool(group.seconds or group.fails),
+                takes_time=any((group.seconds, group.fails, group.extends, group.doubles)),
                 subscriptions=[Subscribed(0.0, 0.0, group.tags)],
             )
             for member in range(group.members):
