@@ -44,6 +44,7 @@ from kerolox.codec.sending import BatchOwner, OpenSend, QueueRotation, SendBatch
 from kerolox.kernel.choice import ColumnBuffers, OddBody, TopicChoice
 from kerolox.kernel.feed import FedMembers
 from kerolox.kernel.metrics import LatencyCounts
+from kerolox.kernel.pops import LentLease
 from kerolox.kernel.read import MasterStream
 from kerolox.kernel.settings import StoreSettings
 from kerolox.kernel.values import (
@@ -51,6 +52,8 @@ from kerolox.kernel.values import (
     Appended,
     Batch,
     BatchAppended,
+    Copied,
+    Copies,
     HalfRun,
     HalvesEnded,
     QueueBounds,

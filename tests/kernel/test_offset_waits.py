@@ -37,6 +37,18 @@ def test_a_send_ends_the_waits_for_its_offset_alone(bench: Bench) -> None:
     assert bench.store.stats()["held_pulls"] == 0
 
 
+def test_a_wait_of_no_group_is_the_brokers_own_and_no_held_pull(bench: Bench) -> None:
+    assert bench.store.wait_for_offset(1, "", "T", 0, 0, LATER)
+    assert bench.store.stats()["held_pulls"] == 0
+    assert wait(bench, 2, offset=1)
+    assert bench.store.stats()["held_pulls"] == 1
+    bench.append()
+    assert arrived(bench) == [1]
+    assert bench.store.stats()["held_pulls"] == 1
+    bench.store.cancel_wait(2)
+    assert bench.store.stats()["held_pulls"] == 0
+
+
 def test_a_wait_is_no_read_of_its_group(bench: Bench) -> None:
     wait(bench, 1)
     bench.append()

@@ -335,6 +335,7 @@ impl Store {
 
     /// Whether queues of pops may be lent at all.
     #[getter]
+    #[allow(clippy::unused_self)] // a property of the object, as the reference has it
     fn lends_pops(&self) -> bool {
         true
     }

@@ -39,9 +39,16 @@ class OffsetWaits:
         self.queues: dict[QueueKey, list[int]] = {}
         self.over: deque[int] = deque()
         """Those that are over and were not told."""
+        self._own = 0
+        """How many of ``_waits`` are of no group: the broker's own."""
 
     def __len__(self) -> int:
         return len(self._waits) + len(self.over)
+
+    @property
+    def of_groups(self) -> int:
+        """How many wait, without the broker's own."""
+        return len(self) - self._own
 
     def add(self, wait_id: int, wait: Wait, end: int) -> bool:
         """Add a wait, over at once when its offset is below ``end``. False: there are too many."""
@@ -51,6 +58,7 @@ class OffsetWaits:
             self.over.append(wait_id)
         else:
             self._waits[wait_id] = wait
+            self._own += not wait.group
             self.queues.setdefault(wait.key, []).append(wait_id)
         return True
 
@@ -86,6 +94,7 @@ class OffsetWaits:
     def _remove(self, wait_id: int) -> None:
         wait = self._waits.pop(wait_id, None)
         if wait is not None:
+            self._own -= not wait.group
             ids = self.queues[wait.key]
             ids.remove(wait_id)
             if not ids:

@@ -341,7 +341,7 @@ class Store(NothingLent, MessageStore):
         return [(*key, size) for key, size in self._fall_behind.items()]
 
     def stats(self) -> dict[str, int]:
-        return super().stats() | {"held_pulls": len(self.held) + len(self._waits)}
+        return super().stats() | {"held_pulls": len(self.held) + self._waits.of_groups}
 
     def drain_put_times(self) -> list[tuple[int, int]]:
         return self._put_durations.drain()

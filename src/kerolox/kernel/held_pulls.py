@@ -67,7 +67,8 @@ class OffsetWaits(Protocol):
         self, wait_id: int, group: str, topic: str, queue_id: int, offset: int, deadline_ms: int
     ) -> bool:
         """Wait until a queue has a record at an offset; ``drain_arrived`` gives ``wait_id`` then,
-        which is the caller's and unique.
+        which is the caller's and unique. One without a group is the broker's own, and counts for
+        no held pull.
 
         The first ``tick`` at ``deadline_ms`` or later ends a wait, too. So does the next one where
         held pulls of that group and topic would be answered. False: there are ``OFFSET_WAITS_MAX``.

@@ -61,7 +61,8 @@ class StoreMetrics(Protocol):
 
     def stats(self) -> dict[str, int]:
         """Counters since open: put_count, put_bytes, get_found, get_miss, get_count, get_bytes,
-        get_time_max_ms (the longest read), flush_count, held_pulls, index_pending,
+        get_time_max_ms (the longest read), flush_count, held_pulls (offsets that groups wait for,
+        too), index_pending,
         dispatch_behind_bytes, uncommitted_bytes (in a transient store pool) and file_wait_ms
         (how long an append has waited for a file of the log by now; else 0)."""
 

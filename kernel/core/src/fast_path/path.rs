@@ -410,7 +410,8 @@ impl FastPath {
             tables.refresh(&core);
             tables.end_of(&mut core, topic, queue_id)
         };
-        let wait = Wait { group, topic, queue_id, offset, deadline_ms };
+        let is_own = new.group.is_empty();
+        let wait = Wait { group, topic, queue_id, offset, deadline_ms, is_own };
         let is_added = state.waits.add(new.id, wait, end);
         let is_over = state.waits.has_over();
         drop(guard);
@@ -600,11 +601,11 @@ impl FastPath {
         described
     }
 
-    /// How many pulls are held, and offsets waited for.
+    /// How many pulls are held, and offsets waited for, but for the broker's own.
     #[must_use]
     pub fn held_pulls(&self) -> usize {
         let state = self.state.lock();
-        state.holds.len() + state.waits.len()
+        state.holds.len() + state.waits.of_groups()
     }
 }
 

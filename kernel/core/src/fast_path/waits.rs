@@ -16,6 +16,8 @@ pub struct Wait {
     pub queue_id: i32,
     pub offset: i64,
     pub deadline_ms: i64,
+    /// Of no group: the broker itself examines the queue, and no client waits.
+    pub is_own: bool,
 }
 
 /// A queue: slot of its topic, queue id.
@@ -30,6 +32,8 @@ pub struct Waits {
     touched: Vec<Queue>,
     /// Those that are over and were not told.
     over: VecDeque<u64>,
+    /// How many of `by_id` are the broker's own.
+    own: usize,
 }
 
 impl Waits {
@@ -37,6 +41,12 @@ impl Waits {
     #[must_use]
     pub fn len(&self) -> usize {
         self.by_id.len() + self.over.len()
+    }
+
+    /// The same, without the broker's own.
+    #[must_use]
+    pub fn of_groups(&self) -> usize {
+        self.len() - self.own
     }
 
     /// Adds a wait; false when there are too many. One for an offset below `end` is over at once.
@@ -48,6 +58,7 @@ impl Waits {
             self.over.push_back(id);
         } else if self.by_id.insert(id, wait).is_none() {
             self.by_queue.entry((wait.topic, wait.queue_id)).or_default().push(id);
+            self.own += usize::from(wait.is_own);
         }
         true
     }
@@ -130,6 +141,7 @@ impl Waits {
         let Some(wait) = self.by_id.remove(&id) else {
             return;
         };
+        self.own -= usize::from(wait.is_own);
         let queue = (wait.topic, wait.queue_id);
         if let Some(ids) = self.by_queue.get_mut(&queue) {
             ids.retain(|other| *other != id);
@@ -145,7 +157,18 @@ mod tests {
     use super::*;
 
     fn wait(queue_id: i32, offset: i64, deadline_ms: i64) -> Wait {
-        Wait { group: 0, topic: 0, queue_id, offset, deadline_ms }
+        Wait { group: 0, topic: 0, queue_id, offset, deadline_ms, is_own: false }
+    }
+
+    #[test]
+    fn the_brokers_own_waits_are_no_pulls() {
+        let mut waits = Waits::default();
+        let own = Wait { is_own: true, ..wait(0, 5, 10) };
+        assert!(waits.add(1, own, 0) && waits.add(2, wait(0, 5, 20), 0) && waits.add(3, own, 0));
+        assert_eq!((waits.len(), waits.of_groups()), (3, 1));
+        waits.cancel(1);
+        waits.end_where(|wait| wait.deadline_ms <= 10);
+        assert_eq!((waits.take(), waits.of_groups()), (vec![3], 1));
     }
 
     #[test]
