@@ -68,6 +68,9 @@ async def test_java_4_9_leaves_what_waits_as_it_is(tmp_path: Path) -> None:
         came.ready_ms = clock()
         later = came.ready_ms + moments.HOUR_MS
         await moments.send_at(peer, came, "later", moments.spread(later, COUNT))
+        service = broker.parts.writing.timer
+        await until(lambda: service.timer is not None, what="the wheel")
+        await service.turn()
     before = files(tmp_path)
     assert len(before) == 4
     lines = tuple(f"{name}={value}" for name, value in moments.SETTINGS.items())
