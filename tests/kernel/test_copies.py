@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -12,8 +11,13 @@ from kerolox.kernel.values import Copied, Copies
 from kerolox.message import decode_properties, java_hash
 from kerolox.protocol.names import HALF_TOPIC, SCHEDULE_TOPIC, TIMER_TOPIC
 from tests.kernel.test_halves import records
-from tests.support.kernels import MODULES
-from tests.support.stores.bench import Bench, files, holding_pull, messages, properties
+from tests.support.stores.bench import (
+    Bench,
+    assert_same_as_reference,
+    holding_pull,
+    messages,
+    properties,
+)
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -140,9 +144,7 @@ def test_the_properties_of_a_queue_are_read_in_bulk(bench: Bench) -> None:
 
 
 def test_every_kernel_writes_the_same_copies(tmp_path: Path, kernel: Any) -> None:
-    def play(module: Any, folder: Path) -> list[object]:
-        bench = Bench(module, folder)
-        bench.open()
+    def play(bench: Bench) -> list[object]:
         texts = [
             properties(TAGS="ä", UNIQ_KEY=f"u{number}", REAL_TOPIC="T", REAL_QID=str(number % 5))
             for number in range(40)
@@ -155,11 +157,6 @@ def test_every_kernel_writes_the_same_copies(tmp_path: Path, kernel: Any) -> Non
             seen.append(done)
             at += done.count + 1
         seen.append(bench.store.queue_properties(TIMER_TOPIC, 0, 3, 30, [b"UNIQ_KEY", b"TAGS"]))
-        seen.append(sorted(bench.store.topic_stats()))
-        bench.wait_indexed()
-        bench.store.close()
         return seen
 
-    reference = importlib.import_module(MODULES["python"])
-    assert play(kernel, tmp_path / "tested") == play(reference, tmp_path / "reference")
-    assert files(tmp_path / "tested") == files(tmp_path / "reference")
+    assert_same_as_reference(kernel, play, tmp_path)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -13,12 +12,11 @@ from kerolox.protocol.names import HALF_TOPIC, TIMER_TOPIC
 from kerolox.protocol.recall_handles import RecallHandle, decode_handle
 from kerolox.store.timer.puts import ForTimer, TimerSettings, decide_put
 from tests.kernel.test_halves import records
-from tests.support.kernels import MODULES
 from tests.support.stores.bench import (
     NOW,
     Bench,
+    assert_same_as_reference,
     commands,
-    files,
     properties,
     send,
     send_batch,
@@ -149,9 +147,7 @@ def test_a_send_for_a_moment_ends_a_wait_for_it(timed: Bench) -> None:
 
 
 def test_every_kernel_writes_the_same_timed_bytes(tmp_path: Path, kernel: Any) -> None:
-    def play(module: Any, folder: Path) -> list[object]:
-        bench = Bench(module, folder)
-        bench.open()
+    def play(bench: Bench) -> list[object]:
         with_timer(bench)
         wire = bench.connect()
         seen: list[object] = []
@@ -171,11 +167,6 @@ def test_every_kernel_writes_the_same_timed_bytes(tmp_path: Path, kernel: Any) -
             answers, cold, *_ = wire.feed(*frames)
             seen.append([(a.code, a.ext_fields) for a in commands(answers)])
             seen.append(len(cold))
-        seen.append(sorted(bench.store.topic_stats()))
-        bench.wait_indexed()
-        bench.store.close()
         return seen
 
-    reference = importlib.import_module(MODULES["python"])
-    assert play(kernel, tmp_path / "tested") == play(reference, tmp_path / "reference")
-    assert files(tmp_path / "tested") == files(tmp_path / "reference")
+    assert_same_as_reference(kernel, play, tmp_path)

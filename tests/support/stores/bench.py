@@ -6,8 +6,11 @@ import os
 import select
 import struct
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, field
+from importlib import import_module
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 from kerolox.kernel.settings import StoreSettings
@@ -17,6 +20,7 @@ from kerolox.protocol.codes import RequestCode, SerializeType
 from kerolox.protocol.command import RemotingCommand
 from kerolox.protocol.records import decode_records, encode_batch
 from tests.support.eventually import SECONDS_MAX, wait_until
+from tests.support.kernels import MODULES
 
 NOW = 1_763_715_347_123
 STORE_HOST = pack_host("10.20.30.40", 10911)
@@ -326,3 +330,19 @@ def files(path: Path) -> dict[str, list[bytes]]:
                 name = str(file.parent.relative_to(path))
                 found.setdefault(name, []).append(file.read_bytes())
     return found
+
+
+def assert_same_as_reference(
+    kernel: ModuleType, play: Callable[[Bench], list[object]], folder: Path
+) -> None:
+    """A kernel and the reference do the same from an empty store on: what ``play`` sees, the
+    metrics of topics, and the bytes of the files."""
+    seen: list[list[object]] = []
+    for module, name in ((kernel, "tested"), (import_module(MODULES["python"]), "reference")):
+        bench = Bench(module, folder / name)
+        bench.open()
+        seen.append([*play(bench), sorted(bench.store.topic_stats())])
+        bench.wait_indexed()
+        bench.store.close()
+    assert seen[0] == seen[1]
+    assert files(folder / "tested") == files(folder / "reference")
