@@ -307,13 +307,14 @@ func sql92() error {
 	return err
 }
 
-func delay() error {
-	if err := sendBodies("GoFeatDelay", "now"); err != nil {
+// inTime sends messages, of which some have a moment, to a topic that has one; none may come early.
+func inTime(feature, group, topic string, send func(due map[string]time.Time) error) error {
+	if err := sendBodies(topic, "now"); err != nil {
 		return err
 	}
 	var mutex sync.Mutex
 	arrived, due := map[string]time.Time{}, map[string]time.Time{}
-	made, err := member("feat-delay", "go-feat-delay", "GoFeatDelay", consumer.MessageSelector{}, func(message *primitive.MessageExt) consumer.ConsumeResult {
+	made, err := member(feature, group, topic, consumer.MessageSelector{}, func(message *primitive.MessageExt) consumer.ConsumeResult {
 		mutex.Lock()
 		defer mutex.Unlock()
 		arrived[string(message.Body)] = time.Now()
@@ -322,14 +323,10 @@ func delay() error {
 	if err != nil {
 		return err
 	}
-	for level, seconds := range map[int]int{1: 1, 4: 1, 18: 3} {
-		body := fmt.Sprint("level", level)
-		due[body] = time.Now().Add(time.Duration(seconds) * time.Second).Truncate(time.Millisecond)
-		if _, err = put(primitive.NewMessage("GoFeatDelay", []byte(body)).WithDelayTimeLevel(level)); err != nil {
-			return err
-		}
+	if err = send(due); err != nil {
+		return err
 	}
-	err = eventually("all delayed", func() bool {
+	err = eventually("all that wait", func() bool {
 		mutex.Lock()
 		defer mutex.Unlock()
 		return len(arrived) == 4
@@ -345,53 +342,41 @@ func delay() error {
 	return err
 }
 
+func delay() error {
+	return inTime("feat-delay", "go-feat-delay", "GoFeatDelay", func(due map[string]time.Time) error {
+		for level, seconds := range map[int]int{1: 1, 4: 1, 18: 3} {
+			body := fmt.Sprint("level", level)
+			due[body] = time.Now().Add(time.Duration(seconds) * time.Second).Truncate(time.Millisecond)
+			if _, err := put(primitive.NewMessage("GoFeatDelay", []byte(body)).WithDelayTimeLevel(level)); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+}
+
 // timed: the client knows no moments, but sends any property.
 func timed() error {
-	if err := sendBodies("GoFeatTimed", "now"); err != nil {
-		return err
-	}
-	var mutex sync.Mutex
-	arrived, due := map[string]time.Time{}, map[string]time.Time{}
-	made, err := member("feat-timed", "go-feat-timed", "GoFeatTimed", consumer.MessageSelector{}, func(message *primitive.MessageExt) consumer.ConsumeResult {
-		mutex.Lock()
-		defer mutex.Unlock()
-		arrived[string(message.Body)] = time.Now()
-		return consumer.ConsumeSuccess
-	})
-	if err != nil {
-		return err
-	}
-	now := time.Now().Truncate(time.Millisecond)
-	moment := now.Add(2300 * time.Millisecond)
-	for name, given := range map[string]struct {
-		value int64
-		at    time.Time
-	}{
-		"TIMER_DELIVER_MS": {moment.UnixMilli(), moment},
-		"TIMER_DELAY_MS":   {1700, now.Add(1700 * time.Millisecond)},
-		"TIMER_DELAY_SEC":  {2, now.Add(2 * time.Second)},
-	} {
-		due[name] = given.at
-		message := primitive.NewMessage("GoFeatTimed", []byte(name))
-		message.WithProperty(name, fmt.Sprint(given.value))
-		if _, err = put(message); err != nil {
-			return err
+	return inTime("feat-timed", "go-feat-timed", "GoFeatTimed", func(due map[string]time.Time) error {
+		now := time.Now().Truncate(time.Millisecond)
+		moment := now.Add(2300 * time.Millisecond)
+		for name, given := range map[string]struct {
+			value int64
+			at    time.Time
+		}{
+			"TIMER_DELIVER_MS": {moment.UnixMilli(), moment},
+			"TIMER_DELAY_MS":   {1700, now.Add(1700 * time.Millisecond)},
+			"TIMER_DELAY_SEC":  {2, now.Add(2 * time.Second)},
+		} {
+			due[name] = given.at
+			message := primitive.NewMessage("GoFeatTimed", []byte(name))
+			message.WithProperty(name, fmt.Sprint(given.value))
+			if _, err := put(message); err != nil {
+				return err
+			}
 		}
-	}
-	err = eventually("all for a moment", func() bool {
-		mutex.Lock()
-		defer mutex.Unlock()
-		return len(arrived) == 4
+		return nil
 	})
-	if stopped := made.Shutdown(); err == nil {
-		err = stopped
-	}
-	for body, at := range due {
-		if err == nil && arrived[body].Before(at) {
-			err = fmt.Errorf("%s came %s early", body, at.Sub(arrived[body]))
-		}
-	}
-	return err
 }
 
 func retryToDeadLetters() error {
