@@ -218,12 +218,6 @@ class GrpcConnection(ServerConnection):
         for call in list(self._calls.values()):
             call.cancelled()
 
-    def resume_writing(self) -> None:
-        """Called by the loop: the peer took enough; frames that wait go on."""
-        super().resume_writing()
-        if self._paused & PAUSED_BY_ANSWERS and not self.closed:
-            self.loop.call_soon(self._take_more)
-
     def memory_bytes(self) -> int:
         """See :class:`~kerolox.remoting.limits.memory_limiter.MemoryLimiter`."""
         unsent = 0 if self.closed else self._transport.get_write_buffer_size()
@@ -256,9 +250,9 @@ class GrpcConnection(ServerConnection):
         if has_more and not self.closed:
             self._pause(PAUSED_BY_ANSWERS)
             if not self._paused & PAUSED_BY_WRITES:
-                self.loop.call_soon(self._take_more)
+                self.loop.call_soon(self._feed_more)
 
-    def _take_more(self) -> None:
+    def _feed_more(self) -> None:
         if self.closed or self._paused & PAUSED_BY_WRITES:
             return
         self._resume(PAUSED_BY_ANSWERS)
