@@ -95,7 +95,7 @@ class MessageReader:
 
     def __init__(self, bytes_max: int) -> None:
         """``bytes_max``: of one message."""
-        self._buffer = b""
+        self._buffer = bytearray()
         self._bytes_max = bytes_max
 
     @property
@@ -105,7 +105,8 @@ class MessageReader:
 
     def feed(self, data: bytes) -> list[bytes]:
         """The messages that are whole now. CallRefusedError: one is too long, or compressed."""
-        buffer = self._buffer + data if self._buffer else data
+        buffer = self._buffer
+        buffer += data
         messages: list[bytes] = []
         at = 0
         while len(buffer) - at >= PREFIX_BYTES:
@@ -122,9 +123,9 @@ class MessageReader:
             end = at + PREFIX_BYTES + size
             if len(buffer) < end:
                 break
-            messages.append(buffer[at + PREFIX_BYTES : end])
+            messages.append(bytes(buffer[at + PREFIX_BYTES : end]))
             at = end
-        self._buffer = buffer[at:]
+        del buffer[:at]
         return messages
 
 
