@@ -9,10 +9,11 @@ client leaves, its messages come again after a second.
 from __future__ import annotations
 
 import heapq
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
 from kerolox.broker.pop.leases import QueueKey
+from kerolox.broker.requests.pop_acks import change
 from kerolox.remoting.time_slices import TimeSlices
 
 if TYPE_CHECKING:
@@ -120,18 +121,8 @@ class Renewals:
 
     def _change(self, place: _Place, receipt: PopReceipt, ms: int) -> PopReceipt | None:
         """None: the message is done, or came again."""
-        broker = self._broker
-        pops = broker.tables.pops
         key = QueueKey(place.group, place.kind.topic(place.topic, place.group), place.queue_id)
-        changed = pops.state.change(
-            key, place.offset, receipt.pop_time, ms, pops.now(), is_order=receipt.is_order
-        )
-        if changed is None:
-            return None
-        if receipt.is_order:
-            free_at = pops.state.orders.free_at(key)
-            broker.popping.held.note((place.topic, place.group), is_starved=False, free_at=free_at)
-        return replace(receipt, pop_time=changed.pop_time, invisible_time=changed.invisible_ms)
+        return change(self._broker, key, place.offset, receipt, ms)
 
     def _plan(self, place: _Place, receipt: PopReceipt) -> None:
         heapq.heappush(self._due, (_end_of(receipt), place))

@@ -6,11 +6,13 @@ Receipts are not signed, so all in them is checked: a receipt that was never giv
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from kerolox.broker.context import Context
 from kerolox.broker.errors import no_permission
 from kerolox.broker.pop.checks import check_invisible, check_queue, check_range, illegal_order
 from kerolox.broker.pop.copies import normal_topic
-from kerolox.broker.pop.leases import AckOutcome, Changed, QueueKey
+from kerolox.broker.pop.leases import AckOutcome, QueueKey
 from kerolox.broker.requests.pop import refuse
 from kerolox.errors import BrokerError
 from kerolox.protocol.codes import RequestCode, ResponseCode
@@ -112,34 +114,37 @@ async def change_invisible_time(
     bounds = broker.store.queue_bounds(key.topic, key.queue_id)
     refuse(check_range(key.topic, key.queue_id, header.offset, bounds, is_change=True))
     receipt = _receipt(header)
-    pops = broker.tables.pops
-    changed = pops.state.change(
-        key,
-        header.offset,
-        receipt.pop_time,
-        header.invisible_time,
-        pops.now(),
-        is_order=receipt.is_order,
-    )
+    changed = change(broker, key, header.offset, receipt, header.invisible_time)
     if changed is None:
         raise BrokerError(
             f"message {header.offset} of queue {key.queue_id} of {key.topic} is not out for group "
             f"{key.group} any more under that receipt: it is done, or came again",
             code=ResponseCode.NO_MESSAGE,
         )
+    answer = ChangeInvisibleTimeAnswer(
+        pop_time=changed.pop_time,
+        invisible_time=changed.invisible_time,
+        revive_qid=changed.revive_queue_id,
+    )
+    return Reply(fields=answer.encode())
+
+
+def change(
+    broker: Context, key: QueueKey, offset: int, receipt: PopReceipt, invisible_ms: int
+) -> PopReceipt | None:
+    """Let the invisible time of a message begin anew: its new receipt. None: it is not out any more
+    under this one. What the caller says was checked before."""
+    pops = broker.tables.pops
+    changed = pops.state.change(
+        key, offset, receipt.pop_time, invisible_ms, pops.now(), is_order=receipt.is_order
+    )
+    if changed is None:
+        return None
     if receipt.is_order:
         free_at = pops.state.orders.free_at(key)
         place = normal_topic(key), key.group
         broker.popping.held.note(place, is_starved=False, free_at=free_at)
-    return Reply(fields=_receipt_members(changed, receipt).encode())
-
-
-def _receipt_members(changed: Changed, receipt: PopReceipt) -> ChangeInvisibleTimeAnswer:
-    return ChangeInvisibleTimeAnswer(
-        pop_time=changed.pop_time,
-        invisible_time=changed.invisible_ms,
-        revive_qid=receipt.revive_queue_id,
-    )
+    return replace(receipt, pop_time=changed.pop_time, invisible_time=changed.invisible_ms)
 
 
 def _check_master(broker: Context) -> None:
