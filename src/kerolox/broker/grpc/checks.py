@@ -30,6 +30,12 @@ RECOVERY_MS_MAX = 3_600_000
 _NAME = re.compile(f"[{NAME_CHARACTERS}]+")
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
 
+SHARDING_KEY = "__SHARDINGKEY"
+BORN_HOST = "__BORNHOST"
+BORN_TIMESTAMP = "BORN_TIMESTAMP"
+TRACE_CONTEXT = "TRACE_CONTEXT"
+DEAD_LETTER_TOPIC, DEAD_LETTER_ID = "DLQ_ORIGIN_TOPIC", "DLQ_ORIGIN_MESSAGE_ID"
+
 SYSTEM_PROPERTIES = (
     RESERVED_PROPERTIES
     | TIMERS
@@ -41,22 +47,20 @@ SYSTEM_PROPERTIES = (
         PropertyKey.TIMER_DELETES,
         PropertyKey.POP_RECEIPT,
         PropertyKey.FIRST_POP_TIME,
-        PropertyKey.TRANSACTION_CHECK_TIMES,
         PropertyKey.TRANSACTION_PREPARED_QUEUE_OFFSET,
         PropertyKey.CHECK_IMMUNITY_TIME,
         PropertyKey.INNER_MULTI_DISPATCH,
         PropertyKey.START_DELIVER_TIME,
-        "__SHARDINGKEY",
-        "__BORNHOST",
-        "BORN_TIMESTAMP",
+        SHARDING_KEY,
+        BORN_HOST,
+        BORN_TIMESTAMP,
         "BORN_HOST",
-        "TRACE_CONTEXT",
-        "DLQ_ORIGIN_TOPIC",
-        "DLQ_ORIGIN_MESSAGE_ID",
-        "__transactionId__",
+        TRACE_CONTEXT,
+        DEAD_LETTER_TOPIC,
+        DEAD_LETTER_ID,
         "TIMER_DELAY_LEVEL",
     }
-) - {"__transactionId__", PropertyKey.TRANSACTION_CHECK_TIMES}
+)
 """Names that no user property has, and that consumers see none of."""
 
 

@@ -9,8 +9,14 @@ from collections.abc import Mapping
 
 from kerolox.broker.grpc.answers import AnswerError
 from kerolox.broker.grpc.checks import (
+    BORN_HOST,
+    BORN_TIMESTAMP,
+    DEAD_LETTER_ID,
+    DEAD_LETTER_TOPIC,
     RECOVERY_MS_MAX,
+    SHARDING_KEY,
     SYSTEM_PROPERTIES,
+    TRACE_CONTEXT,
     milliseconds,
 )
 from kerolox.errors import RemoteProtocolError
@@ -19,11 +25,6 @@ from kerolox.protocol.codes import MessageSysFlag
 from kerolox.protocol.compression import INFLATED_BYTES_MAX, inflate_body
 from kerolox.protocol.grpc import messages as pb
 
-SHARDING_KEY = "__SHARDINGKEY"
-BORN_HOST = "__BORNHOST"
-BORN_TIMESTAMP = "BORN_TIMESTAMP"
-TRACE_CONTEXT = "TRACE_CONTEXT"
-DEAD_LETTER_TOPIC, DEAD_LETTER_ID = "DLQ_ORIGIN_TOPIC", "DLQ_ORIGIN_MESSAGE_ID"
 GZIP_START = b"\x1f\x8b"
 
 
