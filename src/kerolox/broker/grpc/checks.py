@@ -103,6 +103,11 @@ def milliseconds(time: pb.Duration) -> int:
     return int(time.seconds) * 1000 + int(time.nanos) // 1_000_000
 
 
+def set_ms(time: pb.Duration | pb.Timestamp, ms: int) -> None:
+    """Make a ``Duration`` or a ``Timestamp`` so many milliseconds."""
+    time.seconds, time.nanos = ms // 1000, ms % 1000 * 1_000_000
+
+
 def receive_invisible_ms(duration: pb.Duration) -> int:
     """How long a received message is invisible; AnswerError ILLEGAL_INVISIBLE_TIME."""
     found = milliseconds(duration)

@@ -133,9 +133,7 @@ def _stream(caller: Caller, status: pb.Status, messages: list[pb.Message]) -> No
     for message in messages:
         call.send(pb.ReceiveMessageResponse(message=message).SerializeToString())
     last = pb.ReceiveMessageResponse()
-    now_ms = time.time_ns() // 1_000_000
-    last.delivery_timestamp.seconds = now_ms // 1000
-    last.delivery_timestamp.nanos = now_ms % 1000 * 1_000_000
+    checks.set_ms(last.delivery_timestamp, time.time_ns() // 1_000_000)
     call.send(last.SerializeToString())
 
 

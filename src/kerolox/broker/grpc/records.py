@@ -18,6 +18,7 @@ from kerolox.broker.grpc.checks import (
     SYSTEM_PROPERTIES,
     TRACE_CONTEXT,
     milliseconds,
+    set_ms,
 )
 from kerolox.errors import RemoteProtocolError
 from kerolox.message import MessageExt, PropertyKey, is_true
@@ -138,13 +139,13 @@ def message_of(stored: MessageExt, topic: str, receipt: str = "") -> pb.Message:
         # What nobody here can inflate goes on as it is.
         system.body_encoding = pb.GZIP
     system.message_type = _type_of_record(properties)
-    _set_time(system.born_timestamp, stored.born_timestamp)
+    set_ms(system.born_timestamp, stored.born_timestamp)
     system.born_host = properties.get(BORN_HOST) or stored.born_host[0]
-    _set_time(system.store_timestamp, stored.store_timestamp)
+    set_ms(system.store_timestamp, stored.store_timestamp)
     system.store_host = stored.store_host[0]
     deliver = properties.get(PropertyKey.TIMER_DELIVER, "")
     if deliver.isascii() and deliver.isdigit() and len(deliver) < 15:
-        _set_time(system.delivery_timestamp, int(deliver))
+        set_ms(system.delivery_timestamp, int(deliver))
     if receipt:
         system.receipt_handle = receipt
     system.queue_id, system.queue_offset = stored.queue_id, stored.queue_offset
@@ -166,10 +167,6 @@ def _type_of_record(properties: Mapping[str, str]) -> int:
     if any(name in properties for name in delays):
         return int(pb.DELAY)
     return int(pb.FIFO if SHARDING_KEY in properties else pb.NORMAL)
-
-
-def _set_time(field: pb.Timestamp, ms: int) -> None:
-    field.seconds, field.nanos = ms // 1000, ms % 1000 * 1_000_000
 
 
 def inflate(stored: MessageExt, bytes_max: int) -> None:

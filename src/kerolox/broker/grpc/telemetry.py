@@ -143,8 +143,8 @@ def _set_exponential(
     policy.Clear()
     policy.max_attempts = attempts
     backoff = policy.exponential_backoff
-    backoff.initial.seconds, backoff.initial.nanos = divmod(initial_ms * 1_000_000, 10**9)
-    backoff.max.seconds, backoff.max.nanos = divmod(max_ms * 1_000_000, 10**9)
+    checks.set_ms(backoff.initial, initial_ms)
+    checks.set_ms(backoff.max, max_ms)
     backoff.multiplier = multiplier
 
 
