@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from kerolox.errors import AccessDeniedError, BrokerError
 from kerolox.protocol.codes import ResponseCode
 from kerolox.protocol.command import RemotingCommand
@@ -48,6 +50,14 @@ def status_of(code: int, text: str) -> pb.Status:
 def ok() -> pb.Status:
     """The status of success."""
     return pb.Status(code=pb.OK, message=OK_TEXT)
+
+
+def status_of_all(statuses: Iterable[pb.Status]) -> pb.Status:
+    """The status of a call whose entries have these."""
+    found = list(statuses)
+    if len({each.code for each in found}) > 1:
+        return status_of(pb.MULTIPLE_RESULTS, "mixed results")
+    return found[0] if found else ok()
 
 
 def code_of(remoting_code: int) -> int:

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from kerolox.broker.context import Context
 from kerolox.broker.grpc import checks
-from kerolox.broker.grpc.answers import AnswerError, error_of, ok, status_of
+from kerolox.broker.grpc.answers import AnswerError, error_of, ok, status_of_all
 from kerolox.broker.grpc.asking import Caller
 from kerolox.broker.grpc.clients import GrpcClient
 from kerolox.broker.grpc.records import inflate, message_of
@@ -265,13 +265,7 @@ async def ack_message(
             entry.status.CopyFrom(ok())
         except AnswerError as error:
             entry.status.CopyFrom(error.status)
-    codes = {entry.status.code for entry in response.entries}
-    if len(codes) > 1:
-        response.status.CopyFrom(status_of(pb.MULTIPLE_RESULTS, "mixed results"))
-    elif codes:
-        response.status.CopyFrom(response.entries[0].status)
-    else:
-        response.status.CopyFrom(ok())
+    response.status.CopyFrom(status_of_all(entry.status for entry in response.entries))
     return response
 
 

@@ -6,7 +6,7 @@ import asyncio
 
 from kerolox.broker.context import Context
 from kerolox.broker.grpc import checks
-from kerolox.broker.grpc.answers import AnswerError, code_of, error_of, ok, status_of
+from kerolox.broker.grpc.answers import AnswerError, code_of, error_of, ok, status_of, status_of_all
 from kerolox.broker.grpc.asking import Caller
 from kerolox.broker.grpc.clients import half_of, transaction_id
 from kerolox.broker.grpc.records import GZIP_START, stored_body, stored_properties, type_of
@@ -60,11 +60,7 @@ async def send_message(
     for each in messages:
         await slices.checkpoint()
         response.entries.append(await _sent(broker, caller, topic, each))
-    codes = {entry.status.code for entry in response.entries}
-    if len(codes) == 1:
-        response.status.CopyFrom(response.entries[0].status)
-    else:
-        response.status.CopyFrom(status_of(pb.MULTIPLE_RESULTS, "mixed results"))
+    response.status.CopyFrom(status_of_all(entry.status for entry in response.entries))
     return response
 
 
