@@ -43,6 +43,9 @@ EXPIRED_SECONDS = EXPIRED_MS / 1000
 SETTINGS_BYTES_MAX = 64 * 1024
 """Of one client's settings."""
 
+REQUEST_TIMEOUT_MS = 3_000
+"""Of a client that names none."""
+
 CONSUMERS = frozenset((pb.PUSH_CONSUMER, pb.SIMPLE_CONSUMER))
 SERVED = CONSUMERS | {pb.PRODUCER}
 
@@ -72,7 +75,7 @@ class GrpcClient:
     """Its last stream; commands go there."""
     client_type: int = 0
     group: str = ""
-    request_timeout_ms: int = 3_000
+    request_timeout_ms: int = REQUEST_TIMEOUT_MS
     seen_at: float = 0.0
     """By the loop's clock: its last heartbeat or settings."""
     heartbeat: RemotingCommand | None = None

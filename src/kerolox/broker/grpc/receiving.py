@@ -10,12 +10,12 @@ from kerolox.broker.context import Context
 from kerolox.broker.grpc import checks
 from kerolox.broker.grpc.answers import AnswerError, error_of, ok, status_of_all
 from kerolox.broker.grpc.asking import Caller
-from kerolox.broker.grpc.clients import GrpcClient
+from kerolox.broker.grpc.clients import REQUEST_TIMEOUT_MS, GrpcClient
 from kerolox.broker.grpc.records import inflate, message_of
 from kerolox.broker.grpc.renewals import GIVEN_BACK_MS, Renewals
 from kerolox.broker.grpc.routes import ALL_QUEUES, is_fifo
 from kerolox.broker.tables.filters import compile_expression
-from kerolox.filter.sql92_error import Sql92Error
+from kerolox.filter.sql92_error import SQL92, Sql92Error
 from kerolox.filter.tags import Subscription, subscription_of
 from kerolox.message import PropertyKey
 from kerolox.protocol.codes import RequestCode, ResponseCode
@@ -49,7 +49,6 @@ client until they come again."""
 AUTO_RENEWED_MS = 60_000
 """``defaultInvisibleTimeMills``: the invisible time of a message until its first renewal."""
 
-REQUEST_TIMEOUT_MS = 3_000
 FIRST_OF_POLLING_TIME = "5.0.3"
 """Clients from this version on know ILLEGAL_POLLING_TIME; texts are compared, as in RocketMQ."""
 
@@ -59,7 +58,6 @@ INFLATED_OF_ALL_MAX = 32 * 1024 * 1024
 ENTRIES_MAX = 4_096
 """Of one AckMessage."""
 
-SQL92 = "SQL92"
 DEAD_LETTER_LEVEL = -1
 
 _EMPTY = (

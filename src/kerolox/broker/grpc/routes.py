@@ -106,9 +106,8 @@ async def query_assignment(
     if not topic.perm & broker.config.broker_permission & Perm.READ or not topic.read_queue_nums:
         raise AnswerError(pb.FORBIDDEN, f"no readable queue of topic {topic.topic_name}")
     response = pb.QueryAssignmentResponse(status=ok())
-    count = topic.read_queue_nums if is_fifo(broker, group) else 1
-    _check_endpoints(request.endpoints, count)
     ids = range(topic.read_queue_nums) if is_fifo(broker, group) else (ALL_QUEUES,)
+    _check_endpoints(request.endpoints, len(ids))
     for queue_id in ids:
         queue = response.assignments.add().message_queue
         queue.topic.CopyFrom(request.topic)

@@ -9,6 +9,7 @@ from kerolox.broker.grpc.answers import AnswerError, error_of, ok
 from kerolox.broker.grpc.asking import Caller
 from kerolox.broker.grpc.clients import (
     CONSUMERS,
+    REQUEST_TIMEOUT_MS,
     SERVED,
     SETTINGS_BYTES_MAX,
     GrpcClient,
@@ -91,7 +92,7 @@ async def _take_settings(
     if client is None:
         raise AnswerError(pb.TOO_MANY_REQUESTS, "too many clients are connected")
     client.client_type, client.group = client_type, group
-    client.request_timeout_ms = checks.milliseconds(settings.request_timeout) or 3_000
+    client.request_timeout_ms = checks.milliseconds(settings.request_timeout) or REQUEST_TIMEOUT_MS
     client.heartbeat = heartbeat_of(
         caller.client_id, client_type, group, subscriptions, sorted(set(topics))
     )
