@@ -8,7 +8,7 @@ secret here, and checked as all others are.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from typing import TYPE_CHECKING, cast
 
 from kerolox.broker.grpc.answers import AnswerError, error_of, error_of_refusal
@@ -18,14 +18,11 @@ from kerolox.protocol.codes import RequestCode, ResponseCode
 from kerolox.protocol.command import RemotingCommand
 from kerolox.protocol.grpc import messages as pb
 from kerolox.remoting.grpc.connection import Call
-from kerolox.remoting.server import ServerConnection, next_connection_id
+from kerolox.remoting.server import Handler, ServerConnection, next_connection_id
 
 if TYPE_CHECKING:
     from kerolox.broker.access.gate import AccountSigner
     from kerolox.broker.context import Context
-
-Dispatch = Callable[[RemotingCommand, ServerConnection], Awaitable[RemotingCommand | None]]
-"""Checks a request and brings it to its handler; None: the answer comes later, or never."""
 
 CLIENT_ID, LANGUAGE, VERSION = "x-mq-client-id", "x-mq-language", "x-mq-client-version"
 CLIENT_ID_BYTES_MAX = 255
@@ -36,8 +33,11 @@ class Caller:
 
     certificate_subject = None
 
-    def __init__(self, call: Call, dispatch: Dispatch, signer: AccountSigner | None) -> None:
-        """``signer``: of the account that the call proved; None: none, or nobody looked."""
+    def __init__(self, call: Call, dispatch: Handler, signer: AccountSigner | None) -> None:
+        """``dispatch``: checks a request and brings it to its handler; its None: the answer comes
+        later, or never. ``signer``: of the account that the call proved; None: none, or nobody
+        looked.
+        """
         self.call = call
         self.connection_id = next_connection_id()
         self.peer = call.connection.peer
@@ -67,9 +67,7 @@ class Caller:
             )
         if broker.guards.access.is_on:
             # What needs an account and no more; requests that a call makes need more.
-            command = RemotingCommand.request(RequestCode.GET_ROUTEINFO_BY_TOPIC)
-            if self._signer is not None:
-                self._signer.sign(command)
+            command = self._signed(RemotingCommand.request(RequestCode.GET_ROUTEINFO_BY_TOPIC))
             try:
                 broker.guards.access.admit(command, cast("ServerConnection", self))
             except BrokerError as error:
@@ -89,8 +87,7 @@ class Caller:
     async def request(self, command: RemotingCommand, connection: object) -> RemotingCommand | None:
         """Have a request of some connection handled; None: there is no answer now."""
         command.language = self.language
-        if self._signer is not None:
-            self._signer.sign(command)
+        self._signed(command)
         try:
             return await self._dispatch(command, cast("ServerConnection", connection))
         except BrokerError as error:
@@ -101,9 +98,7 @@ class Caller:
     def check_publishes(self, broker: Context, topics: list[str]) -> None:
         """AnswerError: the account may not publish to one of these, whose transactions it would be
         asked about."""
-        command = RemotingCommand.request(RequestCode.HEART_BEAT)
-        if self._signer is not None:
-            self._signer.sign(command)
+        command = self._signed(RemotingCommand.request(RequestCode.HEART_BEAT))
         try:
             for topic in topics:
                 access = broker.guards.access
@@ -122,6 +117,11 @@ class Caller:
         """An answer that came later."""
         if self._later is not None and not self._later.done():
             self._later.set_result(response)
+
+    def _signed(self, command: RemotingCommand) -> RemotingCommand:
+        if self._signer is not None:
+            self._signer.sign(command)
+        return command
 
     def _give_up(self) -> None:
         if self.on_cancelled is not None:

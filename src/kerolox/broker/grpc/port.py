@@ -3,23 +3,20 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from kerolox.addresses import network_of
 from kerolox.broker.context import Context
 from kerolox.protocol.command import RemotingCommand
 from kerolox.remoting.grpc.server import GrpcServer
-from kerolox.remoting.server import ConnectionLimits, ServerConnection
+from kerolox.remoting.server import ConnectionLimits, Handler, ServerConnection
 from kerolox.tasks import end_tasks
 
 if TYPE_CHECKING:
     from kerolox.broker.grpc.clients import GrpcClient
     from kerolox.broker.grpc.service import Service
     from kerolox.remoting.grpc.connection import Serve
-
-Dispatch = Callable[[RemotingCommand, ServerConnection], Awaitable[RemotingCommand | None]]
-"""Checks a request and brings it to its handler."""
 
 CHORES_SECONDS = 5.0
 """How often messages are renewed, and silent clients looked for."""
@@ -34,7 +31,7 @@ class GrpcPort:
     def __init__(
         self,
         broker: Context,
-        dispatch: Dispatch,
+        dispatch: Handler,
         on_client_left: Callable[[ServerConnection], None],
     ) -> None:
         """Nothing is opened before :meth:`open`. ``dispatch``: checks and handles requests;

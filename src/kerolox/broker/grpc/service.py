@@ -16,12 +16,13 @@ from google.protobuf.message import DecodeError
 from kerolox.broker.context import Context
 from kerolox.broker.grpc import receiving, routes, sending, telemetry
 from kerolox.broker.grpc.answers import AnswerError
-from kerolox.broker.grpc.asking import Caller, Dispatch
+from kerolox.broker.grpc.asking import Caller
 from kerolox.broker.grpc.clients import GrpcClient, GrpcClients
 from kerolox.broker.grpc.renewals import Renewals
 from kerolox.protocol.grpc import messages as pb
 from kerolox.remoting.grpc.connection import Call
 from kerolox.remoting.grpc.wire import CallRefusedError, GrpcStatus
+from kerolox.remoting.server import Handler
 
 if TYPE_CHECKING:
     from kerolox.broker.access.gate import AccountSigner
@@ -51,7 +52,7 @@ class Service:
     """The calls of all clients of one broker."""
 
     def __init__(
-        self, broker: Context, dispatch: Dispatch, on_client_left: Callable[[GrpcClient], None]
+        self, broker: Context, dispatch: Handler, on_client_left: Callable[[GrpcClient], None]
     ) -> None:
         """``dispatch`` checks and handles requests of remoting; ``on_client_left``: called with
         each client that leaves."""
