@@ -453,6 +453,8 @@ class RemotingServer:
         if not self._servers:
             return
         servers, self._servers = self._servers, []
+        for connection in self.connections:
+            connection.leave()
         await close_listeners(servers)
         if self._idle_watch is not None:
             self._idle_watch.stop()

@@ -61,12 +61,6 @@ class GrpcServer(RemotingServer):
         self._serve: Serve | None = None
         self.message_bytes_max = message_bytes_max
 
-    async def stop(self) -> None:
-        """As that of remoting; clients hear first that they are to go elsewhere."""
-        for connection in self.connections:
-            connection.leave()
-        await super().stop()
-
     def _make_connection(self) -> ServerConnection:
         from kerolox.remoting.grpc.connection import GrpcConnection
 
