@@ -13,7 +13,7 @@ pub(crate) struct Json<'a> {
     pub(crate) at: usize,
 }
 
-impl Json<'_> {
+impl<'a> Json<'a> {
     /// The next byte that is no white space, taken.
     #[inline]
     pub(crate) fn next(&mut self) -> Option<u8> {
@@ -69,6 +69,32 @@ impl Json<'_> {
         let end = self.at;
         self.at += 1;
         Some((start, end))
+    }
+
+    /// A text without escapes.
+    #[inline]
+    pub(crate) fn text(&mut self) -> Option<&'a [u8]> {
+        let (start, end) = self.plain_text()?;
+        Some(&self.data[start..end])
+    }
+
+    /// An object: `read` takes the value of each member, by its name; None from it ends all.
+    #[inline]
+    pub(crate) fn members(
+        &mut self,
+        mut read: impl FnMut(&mut Self, &'a [u8]) -> Option<()>,
+    ) -> Option<()> {
+        self.take(b'{')?;
+        loop {
+            let name = self.text()?;
+            self.take(b':')?;
+            read(self, name)?;
+            match self.next()? {
+                b',' => {}
+                b'}' => return Some(()),
+                _ => return None,
+            }
+        }
     }
 
     /// A text without escapes, or null.

@@ -79,17 +79,14 @@ pub fn read(header: &[u8]) -> Option<(Asked<'_>, i32)> {
     let mut json = Json { data: header, at: 0 };
     let (mut code, mut opaque, mut flag) = (None, None, 0);
     let mut fields = None;
-    json.take(b'{')?;
-    loop {
-        let (start, end) = json.plain_text()?;
-        json.take(b':')?;
-        match &header[start..end] {
+    json.members(|json, name| {
+        match name {
             b"code" if code.is_none() => code = Some(json.number()?),
             b"opaque" if opaque.is_none() => opaque = Some(json.number()?),
             b"flag" => flag = json.number()?,
-            b"extFields" if fields.is_none() => fields = Some(Fields::read(&mut json)?),
+            b"extFields" if fields.is_none() => fields = Some(Fields::read(json)?),
             b"language" | b"serializeTypeCurrentRPC" => {
-                json.plain_text()?;
+                json.text()?;
             }
             b"remark" => json.text_or_null()?,
             b"version" => {
@@ -97,12 +94,8 @@ pub fn read(header: &[u8]) -> Option<(Asked<'_>, i32)> {
             }
             _ => return None,
         }
-        match json.next()? {
-            b',' => {}
-            b'}' => break,
-            _ => return None,
-        }
-    }
+        Some(())
+    })?;
     json.end()?;
     let opaque = opaque.filter(|_| flag == 0)?;
     let asked = match code? {
@@ -135,14 +128,8 @@ struct Fields<'a> {
 impl<'a> Fields<'a> {
     fn read(json: &mut Json<'a>) -> Option<Self> {
         let mut fields = Self::default();
-        json.take(b'{')?;
-        loop {
-            let (start, end) = json.plain_text()?;
-            json.take(b':')?;
-            let data = json.data;
-            let name = &data[start..end];
-            let (start, end) = json.plain_text()?;
-            let value = &data[start..end];
+        json.members(|json, name| {
+            let value = json.text()?;
             let mut ignored: &[u8] = &[];
             let place = match name {
                 b"consumerGroup" => &mut fields.group,
@@ -169,12 +156,9 @@ impl<'a> Fields<'a> {
                 return None;
             }
             *place = value;
-            match json.next()? {
-                b',' => {}
-                b'}' => return Some(fields),
-                _ => return None,
-            }
-        }
+            Some(())
+        })?;
+        Some(fields)
     }
 
     fn names(&self) -> Option<(&'a [u8], &'a [u8])> {
@@ -244,24 +228,14 @@ fn digits(text: &[u8]) -> Option<i64> {
 pub fn read_acks(body: &[u8]) -> Option<Vec<Acks<'_>>> {
     let mut json = Json { data: body, at: 0 };
     let mut found = None;
-    json.take(b'{')?;
-    loop {
-        let (start, end) = json.plain_text()?;
-        json.take(b':')?;
-        match &body[start..end] {
-            b"acks" if found.is_none() => found = Some(read_list(&mut json)?),
-            b"brokerName" => {
-                let (start, end) = json.plain_text()?;
-                (end - start <= NAME_BYTES_MAX).then_some(())?;
-            }
+    json.members(|json, name| {
+        match name {
+            b"acks" if found.is_none() => found = Some(read_list(json)?),
+            b"brokerName" => (json.text()?.len() <= NAME_BYTES_MAX).then_some(())?,
             _ => return None,
         }
-        match json.next()? {
-            b',' => {}
-            b'}' => break,
-            _ => return None,
-        }
-    }
+        Some(())
+    })?;
     json.end()?;
     found
 }
@@ -289,20 +263,14 @@ const MEMBERS_REQUIRED: u16 = 0b0_1111_1111;
 fn read_member<'a>(json: &mut Json<'a>) -> Option<Acks<'a>> {
     let mut acks = Acks::default();
     let mut seen = 0_u16;
-    json.take(b'{')?;
-    loop {
-        let (start, end) = json.plain_text()?;
-        json.take(b':')?;
-        let data = json.data;
-        let name = &data[start..end];
+    json.members(|json, name| {
         let bit = 1 << MEMBERS.iter().position(|member| *member == name)?;
         if seen & bit != 0 {
             return None;
         }
         seen |= bit;
         if matches!(name, b"c" | b"t" | b"b" | b"r") {
-            let (start, end) = json.plain_text()?;
-            let text = &data[start..end];
+            let text = json.text()?;
             match name {
                 b"c" => acks.group = text,
                 b"t" => acks.topic = text,
@@ -319,12 +287,8 @@ fn read_member<'a>(json: &mut Json<'a>) -> Option<Acks<'a>> {
                 _ => {}
             }
         }
-        match json.next()? {
-            b',' => {}
-            b'}' => break,
-            _ => return None,
-        }
-    }
+        Some(())
+    })?;
     let are_names = [acks.group, acks.topic].iter().all(|name| name.len() <= NAME_BYTES_MAX);
     (seen & MEMBERS_REQUIRED == MEMBERS_REQUIRED && are_names).then_some(acks)
 }
