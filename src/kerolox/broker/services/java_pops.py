@@ -10,19 +10,22 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
 
 from kerolox.broker.base import Base
-from kerolox.broker.pop.java_log import REVIVE_GROUP, REVIVE_TOPIC_PREFIX
+from kerolox.broker.pop.java_log import (
+    ACK_TAG,
+    BATCH_ACK_TAG,
+    CHECKPOINT_TAG,
+    REVIVE_GROUP,
+    REVIVE_TOPIC_PREFIX,
+    JavaReviveLog,
+)
 from kerolox.broker.tables.tables import Tables
 from kerolox.kernel.status import GetMessageStatus
 from kerolox.message import PropertyKey, java_hash, property_value
 from kerolox.protocol.names import TIMER_TOPIC
 from kerolox.protocol.records import decode_record, parse_record, record_fault
 from kerolox.remoting.time_slices import TimeSlices
-
-if TYPE_CHECKING:
-    from kerolox.broker.pop.java_log import JavaReviveLog
 
 READ_COUNT = 256
 """Records that one read may give."""
@@ -70,20 +73,12 @@ class _Reading:
     """One reading of all."""
 
     def __init__(self, base: Base, tables: Tables, queues: Sequence[tuple[str, int]]) -> None:
-        # Only a store of RocketMQ 5 pays for the import.
-        from kerolox.broker.pop.java_log import (
-            ACK_TAG,
-            BATCH_ACK_TAG,
-            CHECKPOINT_TAG,
-            JavaReviveLog,
-        )
-
         self._base = base
         self._tables = tables
         self._queues = [*queues, (TIMER_TOPIC, 0)]
         self._slices = TimeSlices()
         self._passes = ((CHECKPOINT_TAG,), (ACK_TAG, BATCH_ACK_TAG))
-        self._log: JavaReviveLog = JavaReviveLog()
+        self._log = JavaReviveLog()
         self._damaged = 0
         self._delivered_ms = _timer_read_ms(base)
 
