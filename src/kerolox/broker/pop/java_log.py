@@ -123,10 +123,10 @@ class JavaReviveLog:
             elif tag in (ACK_TAG, BATCH_ACK_TAG):
                 ack = _decode_ack(body)
                 key = ack.t, ack.c, ack.q, ack.so, ack.pt
-                if key in self._checkpoints:
-                    self._acknowledged.setdefault(key, set()).update(
-                        offset for offset in (*ack.aol, ack.ao) if self._is_of(key, offset)
-                    )
+                point = self._checkpoints.get(key)
+                if point is not None:
+                    acknowledged = {*ack.aol, ack.ao}.intersection(point.offsets())
+                    self._acknowledged.setdefault(key, set()).update(acknowledged)
             else:
                 self.unread += 1
                 return False
@@ -142,9 +142,6 @@ class JavaReviveLog:
         elif point.n and point.so >= 0:
             queue = QueueKey(point.c, point.t, point.q)
             self.floors[queue] = min(point.so, self.floors.get(queue, point.so))
-
-    def _is_of(self, key: _PopKey, offset: int) -> bool:
-        return offset in self._checkpoints[key].offsets()
 
     def revivals(self) -> Iterator[JavaRevival]:
         """What is out, in the order of the pops."""
