@@ -67,6 +67,11 @@ class QueueSnapshot(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     queue_id: _Queue
     topic: TopicName
 
+    @property
+    def key(self) -> QueueKey:
+        """Of which group and queue it is."""
+        return QueueKey(self.group, self.topic, self.queue_id)
+
 
 class PopSnapshot(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """The file."""
@@ -165,7 +170,7 @@ def restore(
     passed = max(0, now.wall_ms - found.written_at)
     seen: set[QueueKey] = set()
     for each in found.queues:
-        key = QueueKey(each.group, each.topic, each.queue_id)
+        key = each.key
         stored = stored_of(key, each.next_offset - 1)
         out = _out_of(each)
         if (

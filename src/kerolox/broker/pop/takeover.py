@@ -113,10 +113,7 @@ class _Taking:
         self._now = now
         self._limits = limits
         self._stored_of = stored_of
-        self._queues = {
-            QueueKey(each.group, each.topic, each.queue_id): _aged(each, passed)
-            for each in before.queues
-        }
+        self._queues = {each.key: _aged(each, passed) for each in before.queues}
         self._left = limits.in_all - sum(_count(each) for each in self._queues.values())
         self._of_group: Counter[str] = Counter()
         self.done = Takeover(before)

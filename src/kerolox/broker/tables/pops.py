@@ -276,7 +276,7 @@ class PopTables:
             snapshot = await self._taken()
             await self._offsets.persist()
             await self._put(snapshot)
-            self._in_file = frozenset(map(_key_of, snapshot.queues))
+            self._in_file = frozenset(each.key for each in snapshot.queues)
             self._written = version
 
     async def _taken(self) -> PopSnapshot:
@@ -290,7 +290,8 @@ class PopTables:
                 queues.append(found)
             await slices.checkpoint()
         # What was forgotten meanwhile is not out.
-        kept = [each for each in queues if state.queues.has_out(_key_of(each))]
+        held = frozenset(state.queues.held_queues())
+        kept = [each for each in queues if each.key in held]
         return PopSnapshot(pop_time=state.queues.pop_time, queues=kept, written_at=begin.wall_ms)
 
     async def _put(self, snapshot: PopSnapshot) -> None:
@@ -332,10 +333,6 @@ class PopTables:
         await self._put(snapshot)
         if not snapshot.queues:
             self._written = snapshot.pop_time
-
-
-def _key_of(queue: QueueSnapshot) -> QueueKey:
-    return QueueKey(queue.group, queue.topic, queue.queue_id)
 
 
 def _loaded(file: JsonFile, decode: Callable[[bytes], _Loaded]) -> _Loaded | None:
