@@ -30,7 +30,7 @@ from kerolox.protocol.codes import (
     RequestCode,
     SerializeType,
 )
-from kerolox.protocol.framing import split_frame
+from kerolox.protocol.framing import encode_frame, split_frame
 from kerolox.protocol.names import LMQ_PREFIX, NAME_BYTES_MAX, Int32, Int64
 from kerolox.protocol.pop import (
     INVISIBLE_MS_MAX,
@@ -348,6 +348,4 @@ class FastPops:
 
 
 def _answered(opaque: int) -> bytes:
-    header = f'{{"code":0,{_LANGUAGE}{opaque}{_TAIL}'.encode()
-    size = len(header)
-    return b"".join(((size + 4).to_bytes(4, "big"), size.to_bytes(4, "big"), header))
+    return encode_frame(f'{{"code":0,{_LANGUAGE}{opaque}{_TAIL}'.encode())
