@@ -16,7 +16,7 @@ from random import random
 import msgspec
 
 from kerolox.broker.context import Context
-from kerolox.broker.pop.checks import check_group, check_topic
+from kerolox.broker.pop.checks import check_group, check_invisible, check_poll, check_topic
 from kerolox.broker.pop.leases import AckOutcome, QueueKey
 from kerolox.broker.pop.lending import Terms
 from kerolox.kernel.status import GetMessageStatus
@@ -33,9 +33,6 @@ from kerolox.protocol.codes import (
 from kerolox.protocol.framing import encode_frame, split_frame
 from kerolox.protocol.names import LMQ_PREFIX, NAME_BYTES_MAX, Int32, Int64
 from kerolox.protocol.pop import (
-    INVISIBLE_MS_MAX,
-    POLL_GRACE_MS,
-    POP_MESSAGES_MAX,
     RECEIPT_BYTES_MAX,
     BatchAckBody,
     TopicKind,
@@ -216,8 +213,7 @@ class FastPops:
             or asked.attempt_id is not None
             or asked.init_mode is None
             or asked.poll_time is None
-            or not 1 <= asked.max_msg_nums <= POP_MESSAGES_MAX
-            or not 1 <= asked.invisible_time <= INVISIBLE_MS_MAX
+            or check_invisible(asked.invisible_time, is_change=False) is not None
             or not state.orders.is_empty
             or not self._broker.config.broker_permission & Perm.READ
         ):
@@ -225,8 +221,9 @@ class FastPops:
         place = self._place(asked.topic, asked.consumer_group)
         if place is None:
             return None
-        now = self._pops.now()
-        if 0 < asked.born_time < now.wall_ms - asked.poll_time - POLL_GRACE_MS:
+        now, config = self._pops.now(), self._broker.config
+        count, born_ms, poll_ms = asked.max_msg_nums, asked.born_time, asked.poll_time
+        if check_poll(config.broker_ip1, count, born_ms, poll_ms, now.wall_ms) is not None:
             return None
         keys = place.keys
         if asked.queue_id >= 0:
@@ -234,7 +231,7 @@ class FastPops:
                 return None
             keys = [keys[asked.queue_id]]
         chance = int(random() * 100)
-        if chance < self._broker.config.pop_from_retry_probability and self._has_retry(place):
+        if chance < config.pop_from_retry_probability and self._has_retry(place):
             return None
         found = _Found(now.wall_ms)
         first = chance % len(keys) if keys else 0
