@@ -30,7 +30,7 @@ from kerolox.client.core.heartbeat import ConsumerFacts
 from kerolox.client.core.life import OFFSETS_SECONDS_MAX
 from kerolox.client.core.namespaces import with_namespace
 from kerolox.client.core.validate import check_consumer_group
-from kerolox.errors import ConfigError, KeroloxError, RemotingError
+from kerolox.errors import ConfigError, RemotingError
 from kerolox.message import ALL_TAGS, ConsumeFromWhere, MessageExt, MessageModel
 from kerolox.protocol.pop import POP_MESSAGES_MAX
 from kerolox.text import wrong_type
@@ -151,12 +151,10 @@ class SimpleConsumer(Client):
 
     async def _give_back(self, messages: list[MessageExt]) -> None:
         """Messages that nobody saw come again at once."""
-        given = (self._pops.change(each, *self._pops.leased(each), 0) for each in messages)
-        for result in await asyncio.gather(*given, return_exceptions=True):
-            if isinstance(result, KeroloxError):
-                what = "a message that nobody saw comes again later"
-                _log.info("%s: %s", what, result)
-                notify_failure(self.settings.on_failure, what, result)
+        for error in await self._pops.give_back(messages):
+            what = "a message that nobody saw comes again later"
+            _log.info("%s: %s", what, error)
+            notify_failure(self.settings.on_failure, what, error)
 
     def _give_back_late(self, poll: asyncio.Task[PoppedMessages]) -> None:
         if poll.cancelled() or poll.exception() is not None:

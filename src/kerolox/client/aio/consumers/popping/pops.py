@@ -21,7 +21,7 @@ from kerolox.client.core.consuming.popping import (
 )
 from kerolox.client.core.namespaces import with_namespace, without_namespace
 from kerolox.codec.pulling import pulled_of
-from kerolox.errors import ClientError, TopicNotFoundError
+from kerolox.errors import ClientError, KeroloxError, TopicNotFoundError
 from kerolox.message import parts_of
 from kerolox.protocol.routing.allocation import ALL_QUEUES
 
@@ -158,6 +158,12 @@ class Pops:
         )
         now = self._loop.time()
         return changed_lease(response, message, lease, offset, address=address, now=now)
+
+    async def give_back(self, messages: list[MessageExt]) -> list[KeroloxError]:
+        """Messages that nobody worked on come again at once; why some come later."""
+        given = (self.change(each, *self.leased(each), 0) for each in messages)
+        results = await asyncio.gather(*given, return_exceptions=True)
+        return [each for each in results if isinstance(each, KeroloxError)]
 
     async def _ask(self, broker_name: str, topic: str, request: RemotingCommand) -> RemotingCommand:
         address = await self._address(broker_name, topic)

@@ -260,11 +260,9 @@ class Popping:
             note_failure(settings.on_failure, _log, what, error)
 
     async def _give_back_unread(self, messages: list[MessageExt]) -> None:
-        given = (self._pops.change(each, *self._pops.leased(each), 0) for each in messages)
-        for result in await asyncio.gather(*given, return_exceptions=True):
-            if isinstance(result, KeroloxError):
-                what = "a message that nobody consumed comes again later"
-                note_failure(self._settings.on_failure, _log, what, result)
+        for error in await self._pops.give_back(messages):
+            what = "a message that nobody consumed comes again later"
+            note_failure(self._settings.on_failure, _log, what, error)
 
     def _start(self, coroutine: Coroutine[object, object, None]) -> asyncio.Task[None]:
         task = self._loop.create_task(coroutine)
