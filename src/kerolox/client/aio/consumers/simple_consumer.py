@@ -255,18 +255,17 @@ class SimpleConsumer(Client):
         """
         self._open_cluster()
         some = [messages] if isinstance(messages, MessageExt) else _listed(messages)
-        renewing, done = self._keeper.renewing, self._pops.done(some)
+        done = self._pops.done(some)
         for lease, offsets in done.items():
             self._held.remove_all(lease, offsets)
         self._receiver.capacity_freed()
-        if renewing and any(id(message) in renewing for message in some):
+        if self._keeper.is_renewing(some):
             return asyncio.ensure_future(self._ack_renewed(some))
         return self._pops.acks.add(done)
 
     async def _ack_renewed(self, messages: list[MessageExt]) -> None:
         """Acknowledge by the receipts that come with renewals that are on their way."""
-        for message in messages:
-            await self._keeper.settled(message)
+        await self._keeper.settled(*messages)
         await self._pops.acks.add(self._pops.done(messages))
 
     async def extend(self, message: MessageExt, invisible: Duration) -> None:
@@ -351,7 +350,7 @@ class SimpleConsumer(Client):
         lease, offset = self._pops.leased(message)
         self._held.remove(lease, offset)
         self._receiver.capacity_freed()
-        if id(message) in self._keeper.renewing:
+        if self._keeper.is_renewing([message]):
             await self._keeper.settled(message)
             lease, offset = self._pops.leased(message)
         await self._pops.change(message, lease, offset, milliseconds)

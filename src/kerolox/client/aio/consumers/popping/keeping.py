@@ -83,9 +83,8 @@ class Keeper:
         self._timer: asyncio.TimerHandle | None = None
         self._slots = asyncio.Semaphore(RENEWALS_AT_ONCE_MAX)
         self._tasks: set[asyncio.Task[None]] = set()
-        self.renewing: dict[int, asyncio.Future[None]] = {}
-        """By the identity of the message: ends with its renewal. Who is to say what becomes of the
-        message waits for it: a broker of RocketMQ takes the newest receipt alone."""
+        self._renewing: dict[int, asyncio.Future[None]] = {}
+        """By the identity of the message: ends with its renewal."""
         self._is_closed = False
 
     def keep(
@@ -135,15 +134,15 @@ class Keeper:
         self._arm()
 
     def _begin(self, kept: _Kept, offset: int, message: MessageExt) -> None:
-        if id(message) in self.renewing:
+        if id(message) in self._renewing:
             return
-        done = self.renewing[id(message)] = self._loop.create_future()
+        done = self._renewing[id(message)] = self._loop.create_future()
         task = self._loop.create_task(self._renewed(kept, offset, message))
         self._tasks.add(task)
 
         def ended(task: asyncio.Task[None]) -> None:
             self._tasks.discard(task)
-            del self.renewing[id(message)]
+            del self._renewing[id(message)]
             if not done.done():
                 done.set_result(None)
 
@@ -172,10 +171,17 @@ class Keeper:
         if offset in new.out:
             self._push(new, (offset,), until, keeping, new.renew_at)
 
-    async def settled(self, message: MessageExt) -> None:
-        """Wait until no renewal of a message's lease is on its way."""
-        if renewing := self.renewing.get(id(message)):
-            await asyncio.wait([renewing])
+    def is_renewing(self, messages: Iterable[MessageExt]) -> bool:
+        """Whether a renewal of one of their leases is on its way. Who is to say what becomes of
+        them waits for it: a broker of RocketMQ takes the newest receipt alone."""
+        renewing = self._renewing
+        return bool(renewing) and any(id(message) in renewing for message in messages)
+
+    async def settled(self, *messages: MessageExt) -> None:
+        """Wait until no renewal of the messages' leases is on its way."""
+        for message in messages:
+            if renewing := self._renewing.get(id(message)):
+                await asyncio.wait([renewing])
 
     async def close(self) -> None:
         """Renew no more."""

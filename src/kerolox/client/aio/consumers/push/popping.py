@@ -205,15 +205,13 @@ class Popping:
         done = self._pops.done(messages)
         for lease, offsets in done.items():
             self._held.remove_all(lease, offsets)
-        renewing = self._keeper.renewing
-        if renewing and any(id(message) in renewing for message in messages):
+        if self._keeper.is_renewing(messages):
             self._start(self._done_renewed(messages))
         elif done:
             self._acknowledge(done)
 
     async def _done_renewed(self, messages: list[MessageExt]) -> None:
-        for message in messages:
-            await self._keeper.settled(message)
+        await self._keeper.settled(*messages)
         self._acknowledge(self._pops.done(messages))
 
     def _acknowledge(self, done: Done) -> None:
