@@ -326,12 +326,7 @@ class SimpleConsumer(Client):
         """Have the time of a message begin anew; it is out of the new lease then, if it still was
         out of the old one."""
         new = await self._pops.change(message, lease, offset, milliseconds)
-        if lease.out.get(offset) is message:
-            was_held = self._held.remove(lease, offset) is not None
-            lease.out.pop(offset, None)
-            new.out[offset] = message
-            if was_held:
-                self._held.add([new], asyncio.get_running_loop().time())
+        self._held.renewed(message, lease, offset, new, asyncio.get_running_loop().time())
         return new
 
     async def nack(self, message: MessageExt, *, after: Duration = 0) -> None:

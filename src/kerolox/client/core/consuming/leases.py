@@ -210,6 +210,19 @@ class Held:
             for offset in offsets:
                 self.remove(lease, offset)
 
+    def renewed(
+        self, message: MessageExt, lease: Lease, offset: int, new: Lease, now: float
+    ) -> None:
+        """A message's time began anew: it is out of the new lease, if it still was out of the old
+        one."""
+        if lease.out.get(offset) is not message:
+            return
+        was_held = self.remove(lease, offset) is not None
+        lease.out.pop(offset, None)
+        new.out[offset] = message
+        if was_held:
+            self.add([new], now)
+
     def capacity(self, now: float) -> int:
         """How many more messages may be received now; 0: none."""
         left = self._left()

@@ -181,9 +181,7 @@ class Popping:
         self, message: MessageExt, lease: Lease, offset: int, milliseconds: int
     ) -> Lease:
         new = await self._pops.change(message, lease, offset, milliseconds)
-        if self._held.remove(lease, offset) is not None:
-            new.out[offset] = message
-            self._held.add([new], self._loop.time())
+        self._held.renewed(message, lease, offset, new, self._loop.time())
         return new
 
     # -- what becomes of messages ---------------------------------------------------------------
