@@ -104,7 +104,6 @@ async def recall(visit: Visit) -> ActionResult:
     visit.target.pop("handle")
     visit.target.update(msgId=wanted.unique_key, topic=wanted.topic, brokerName=wanted.broker_name)
     key = await visit.admin.recall_message(handle)
-    visit.console.cache.clear()
     return ActionResult(
         f"Taken back: {key} will not come to {wanted.topic}.",
         visit.path("/delayed"),
