@@ -199,9 +199,6 @@ class SimpleConsumer(Client):
         if invisible is not None:
             invisible_ms = invisible_milliseconds(seconds_of(invisible), "invisible")
         seconds = settings.wait_ms / 1000 if wait is None else seconds_of(wait)
-        return await self._receive(count, invisible_ms, seconds)
-
-    async def _receive(self, count: int, invisible_ms: int, seconds: float) -> list[MessageExt]:
         deadline = asyncio.get_running_loop().time() + seconds
         return await self._receiver.receive(ReceiveLimits(count, invisible_ms, deadline))
 
