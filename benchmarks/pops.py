@@ -40,6 +40,8 @@ from typing import NamedTuple
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
+from tests.support.clients.requests import topic_fields
+from tests.support.servers.probe import memory_mib
 from tests.support.servers.up import free_port
 
 from benchmarks.peers import READY_SECONDS_MAX, Target, cpu_seconds, our_broker
@@ -217,8 +219,8 @@ def fill(target: Target, count: int, topic: str = TOPIC, queues: int = QUEUES) -
     wire.close()
 
 
-def make_group(target: Target, group: str, topic: str = TOPIC, queues: int = QUEUES) -> None:
-    """A group as an operator makes it, and the topic of its retries."""
+def make_group(target: Target, group: str) -> None:
+    """A group as an operator makes it."""
     wire = Wire(target.address)
     body = json.dumps({"groupName": group, "consumeEnable": True, "retryMaxTimes": 16}).encode()
     code = RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP
@@ -229,16 +231,7 @@ def make_group(target: Target, group: str, topic: str = TOPIC, queues: int = QUE
 
 def make_topic(target: Target, topic: str, queues: int) -> None:
     wire = Wire(target.address)
-    fields = {
-        "topic": topic,
-        "defaultTopic": "TBW102",
-        "readQueueNums": queues,
-        "writeQueueNums": queues,
-        "perm": 6,
-        "topicFilterType": "SINGLE_TAG",
-        "topicSysFlag": 0,
-        "order": "false",
-    }
+    fields = topic_fields(topic, queues=queues)
     answer = wire.ask(RemotingCommand.request(RequestCode.UPDATE_AND_CREATE_TOPIC, fields))
     assert answer.code == 0, answer.remark
     wire.close()
@@ -522,7 +515,7 @@ def run_out(chosen: argparse.Namespace, folder: Path) -> bool:
         fill(target, 40_960, "Beside", 1)
         for group in ("hoards", "beside"):
             make_group(target, group)
-        before = memory_bytes_of(target.pid)
+        before = memory_mib(target.pid)
         slowest: list[float] = []
         stop = threading.Event()
         probe = threading.Thread(target=_probe, args=(target, stop, slowest))
@@ -531,7 +524,7 @@ def run_out(chosen: argparse.Namespace, folder: Path) -> bool:
         idle = max(slowest)
         slowest.clear()
         out, begin = _hoard(target, chosen.out, invisible_ms), time.monotonic()
-        held = memory_bytes_of(target.pid) - before
+        held = memory_mib(target.pid) - before
         probing_while_out = max(slowest)
         # What is out comes again meanwhile: each message is copied.
         while time.monotonic() < begin + invisible_ms / 1000 + chosen.seconds:
@@ -539,7 +532,7 @@ def run_out(chosen: argparse.Namespace, folder: Path) -> bool:
         stop.set()
         probe.join()
     print(
-        f"{chosen.out:,} messages asked for by one group: {out:,} are out, {held >> 20} MiB more "
+        f"{chosen.out:,} messages asked for by one group: {out:,} are out, {int(held)} MiB more "
         f"in the broker; others waited {idle * 1000:.0f} ms at most before, "
         f"{probing_while_out * 1000:.0f} ms meanwhile, "
         f"{max(slowest) * 1000:.0f} ms while all came again (floor {OTHERS_MS_MAX} ms)"
@@ -577,12 +570,6 @@ def _probe(target: Target, stop: threading.Event, seconds: list[float]) -> None:
         seconds.append(time.monotonic() - begin)
         stop.wait(0.005)
     wire.close()
-
-
-def memory_bytes_of(pid: int) -> int:
-    """Memory of a process that is no file's."""
-    text = Path(f"/proc/{pid}/status").read_text()
-    return int(text.split("RssAnon:")[1].split()[0]) << 10
 
 
 def main() -> int:
