@@ -24,7 +24,7 @@ from kerolox.broker.tables.tables import Tables
 from kerolox.kernel.status import GetMessageStatus
 from kerolox.message import PropertyKey, java_hash, property_value
 from kerolox.protocol.names import TIMER_TOPIC
-from kerolox.protocol.records import decode_record, parse_record, record_fault
+from kerolox.protocol.records import parse_record, record_fault
 from kerolox.remoting.time_slices import TimeSlices
 
 READ_COUNT = 256
@@ -147,12 +147,13 @@ class _Reading:
             if record is None:
                 self._note(place, -1, record_fault(records, at))
                 return
-            begin, at = at, at + record.size
+            at += record.size
             if record.queue_offset >= end or (is_wanted and not is_wanted(record.properties)):
                 continue
-            message, _ = decode_record(records, begin, inflate=False)
-            if not self._log.read(message.properties.get(PropertyKey.TAGS), message.body):
-                self._note(place, message.queue_offset, "its body is no checkpoint, and no ack")
+            tag = property_value(record.properties, PropertyKey.TAGS) or b""
+            body = records[record.body_start : record.body_end]
+            if not self._log.read(tag.decode(errors="replace"), body):
+                self._note(place, record.queue_offset, "its body is no checkpoint, and no ack")
                 self._damaged -= 1
 
     def _is_waiting(self, properties: bytes) -> bool:
