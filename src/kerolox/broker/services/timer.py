@@ -296,12 +296,7 @@ class TimerService:
         written.
         """
         timer.prepare(0)
-        unsynced = opened.files.take_unsynced()
-        try:
-            await asyncio.to_thread(opened.files.sync, unsynced)
-        except OSError:
-            opened.files.give_back(unsynced)
-            raise
+        await self._sync(opened.files)
         # Nothing was delivered yet that could be lost.
         checkpoint = timer.ready(0)
         if checkpoint is not None:
@@ -418,11 +413,9 @@ class TimerService:
             if self._preparing is None:
                 self._preparing = self._state(opened.timer)
             opened.timer.prepare(commit_end)
-            unsynced = opened.files.take_unsynced()
             try:
-                await asyncio.to_thread(opened.files.sync, unsynced)
+                await self._sync(opened.files)
             except OSError as error:
-                opened.files.give_back(unsynced)
                 self._log_failure("flushed", str(error))
                 return
             await self._writer.flush_waits.wait(commit_end)
@@ -438,6 +431,15 @@ class TimerService:
                 self._log_failure("flushed", "")
                 self._written, self._written_ms = self._preparing, self._base.now_ms()
             self._preparing = None
+
+    async def _sync(self, files: TimerStore) -> None:
+        """Bring units and wheel to the disk. OSError: they can't be, and are the next call's."""
+        unsynced = files.take_unsynced()
+        try:
+            await asyncio.to_thread(files.sync, unsynced)
+        except OSError:
+            files.give_back(unsynced)
+            raise
 
     def _has_news(self, timer: Timer) -> bool:
         """Not only the time went on, or much of it did."""
