@@ -6,11 +6,12 @@ from collections import Counter
 from collections.abc import Callable, Collection, Sequence
 from typing import NamedTuple
 
+from kerolox._pykernel.properties import distinct_items
 from kerolox.kernel.append import COPY_MARK
 from kerolox.kernel.status import PutMessageStatus
 from kerolox.kernel.store import RecordStore
 from kerolox.kernel.values import Copied, Copies, Record
-from kerolox.message import ITEM_END, NAME_END, PropertyKey, property_value
+from kerolox.message import ITEM_END, PropertyKey, property_value
 from kerolox.protocol.codes import HOST_V6_MASK, TRANSACTION_MASK, MessageSysFlag
 from kerolox.protocol.names import HALF_TOPIC, SCHEDULE_TOPIC, TOPIC_BYTES_MAX
 from kerolox.protocol.records import RecordView, parse_record
@@ -19,7 +20,7 @@ _PUT_OK = int(PutMessageStatus.PUT_OK)
 _ITEMS_MAX = 64
 """A record with more properties needs the handler in Python."""
 _NUMBER_DIGITS_MAX = 18
-_ITEM_END, _NAME_END = ITEM_END.encode(), NAME_END.encode()
+_ITEM_END = ITEM_END.encode()
 _REAL_TOPIC, _REAL_QUEUE_ID = PropertyKey.REAL_TOPIC.encode(), PropertyKey.REAL_QUEUE_ID.encode()
 _UNIQUE_KEY, _OUT = PropertyKey.UNIQUE_KEY.encode(), PropertyKey.TIMER_OUT.encode()
 _DISPATCH = PropertyKey.INNER_MULTI_DISPATCH.encode()
@@ -46,13 +47,8 @@ def stored_at(store: RecordStore, offset: int) -> Stored | None:
 
 def plain_properties(text: bytes, odd_names: Collection[bytes]) -> dict[bytes, bytes] | None:
     """The properties of a record; None: it needs the handler in Python."""
-    items = [item.split(_NAME_END) for item in text.split(_ITEM_END)]
-    if len(items) > _ITEMS_MAX or any(
-        len(item) != 2 or not item[0] or not item[1] for item in items
-    ):
-        return None
-    properties = {name: value for name, value in items}
-    if len(properties) != len(items) or _DISPATCH in properties:
+    properties = distinct_items(text)
+    if properties is None or len(properties) > _ITEMS_MAX or _DISPATCH in properties:
         return None
     return None if any(name in properties for name in odd_names) else properties
 
@@ -122,16 +118,35 @@ def _target(record: RecordView, copies: Copies) -> tuple[bytes, int] | None:
 
 
 def _copy(stored: Stored, target: tuple[bytes, int], added: bytes, source: int | None) -> Record:
+    record = stored.record
+    return stored_again(
+        stored,
+        target,
+        sys_flag=record.sys_flag,
+        prepared_transaction_offset=0 if source is None else source + COPY_MARK,
+        properties=record.properties + _ITEM_END + added if added else record.properties,
+    )
+
+
+def stored_again(
+    stored: Stored,
+    target: tuple[bytes, int],
+    *,
+    sys_flag: int,
+    prepared_transaction_offset: int,
+    properties: bytes,
+) -> Record:
+    """What is to be stored in another queue; all else stays."""
     record, data = stored
     return Record(
         *target,
         record.flag,
-        record.sys_flag & ~HOST_V6_MASK,
+        sys_flag & ~HOST_V6_MASK,
         record.born_timestamp,
         data[record.born_host_start : record.store_time_start],
         data[record.store_time_start + 8 : record.store_host_end],
         record.reconsume_times,
-        0 if source is None else source + COPY_MARK,
+        prepared_transaction_offset,
         data[record.body_start : record.body_end],
-        record.properties + _ITEM_END + added if added else record.properties,
+        properties,
     )

@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
-from kerolox._pykernel.copies import HasQueue, Stored, plain_properties, real_queue, stored_at
+from kerolox._pykernel.copies import (
+    HasQueue,
+    Stored,
+    plain_properties,
+    real_queue,
+    stored_again,
+    stored_at,
+)
 from kerolox.kernel.append import HALF_QUEUE, HALF_RUNS_MAX, OP_PROPERTIES, REMOVE_TAG
 from kerolox.kernel.status import PutMessageStatus
 from kerolox.kernel.store import RecordStore
 from kerolox.kernel.values import HalfRun, HalvesEnded, Record
 from kerolox.message import TIMERS, PropertyKey, property_value
-from kerolox.protocol.codes import HOST_V6_MASK, TRANSACTION_MASK, MessageSysFlag
+from kerolox.protocol.codes import TRANSACTION_MASK, MessageSysFlag
 from kerolox.protocol.names import HALF_TOPIC, OP_HALF_TOPIC
 from kerolox.protocol.records import RecordView
 
@@ -76,7 +83,7 @@ def end_halves(
             return HalvesEnded(number, first_op)
         if commit and not has_queue(*target):
             return HalvesEnded(number, first_op)
-        if commit and store.append(_final(half, *target)).status != _PUT_OK:
+        if commit and store.append(_final(half, target)).status != _PUT_OK:
             return HalvesEnded(number, first_op)
         done = store.append(
             Record(
@@ -119,18 +126,12 @@ def _target(record: RecordView) -> tuple[bytes, int] | None:
     return None if properties is None else real_queue(properties)
 
 
-def _final(half: Stored, topic: bytes, queue_id: int) -> Record:
-    record, data = half
-    return Record(
-        topic,
-        queue_id,
-        record.flag,
-        record.sys_flag & ~(TRANSACTION_MASK | HOST_V6_MASK) | _COMMIT,
-        record.born_timestamp,
-        data[record.born_host_start : record.store_time_start],
-        data[record.store_time_start + 8 : record.store_host_end],
-        record.reconsume_times,
-        record.physical_offset,
-        data[record.body_start : record.body_end],
-        record.properties,
+def _final(half: Stored, target: tuple[bytes, int]) -> Record:
+    record = half.record
+    return stored_again(
+        half,
+        target,
+        sys_flag=record.sys_flag & ~TRANSACTION_MASK | _COMMIT,
+        prepared_transaction_offset=record.physical_offset,
+        properties=record.properties,
     )

@@ -84,6 +84,16 @@ class TimerRule(NamedTuple):
         return (deliver_ms - 1) // self.precision_ms * self.precision_ms
 
 
+def distinct_items(text: bytes) -> dict[bytes, bytes] | None:
+    """Names and values of a property text without a separator at its end; None: it is malformed, or
+    names an item twice."""
+    items = [item.split(_NAME_END) for item in text.split(_ITEM_END)]
+    if any(len(item) != 2 or not item[0] or not item[1] for item in items):
+        return None
+    properties = {name: value for name, value in items}
+    return properties if len(properties) == len(items) else None
+
+
 class _Shape(NamedTuple):
     """What the names of a text decide."""
 
@@ -178,14 +188,11 @@ class PropertyRules:
         stored = text.encode()
         if stored.endswith(_ITEM_END):
             stored = stored[:-1]
-        items = [item.split(_NAME_END) for item in stored.split(_ITEM_END)]
-        if any(len(item) != 2 or not item[0] or not item[1] for item in items):
+        properties = distinct_items(stored)
+        if properties is None or not _ODD_WITH_TIMERS.isdisjoint(properties):
             return None
-        properties = {name: value for name, value in items}
         timers = _TIMERS.keys() & properties.keys()
-        if len(properties) != len(items) or len(timers) != 1:
-            return None
-        if not _ODD_WITH_TIMERS.isdisjoint(properties):
+        if len(timers) != 1:
             return None
         name = timers.pop()
         out_ms = rule.out_ms(name, properties[name], now_ms)
