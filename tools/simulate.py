@@ -108,10 +108,14 @@ def blocks(
 
 def run_many(options: argparse.Namespace) -> int:
     """Run blocks side by side; the exit status."""
-    state: dict[str, Any] = {"done": [], "failed": {}}
+    noted: dict[str, Any] = {}
     keeps = not options.seconds and not options.twice
-    if keeps and not options.anew and STATE.exists():
-        state = json.loads(STATE.read_text())
+    if keeps and STATE.exists():
+        noted = json.loads(STATE.read_text())
+    if options.anew:
+        noted.pop(options.kind, None)
+    # The same seed is another scenario in each kind.
+    state = noted.get(options.kind, {"done": [], "failed": {}})
     done = set(state["done"])
     started, count = time.time(), 0
     failed: dict[str, list[str]] = dict(state["failed"])
@@ -124,7 +128,8 @@ def run_many(options: argparse.Namespace) -> int:
             if keeps:
                 done.add(first)
                 STATE.parent.mkdir(exist_ok=True)
-                STATE.write_text(json.dumps({"done": sorted(done), "failed": failed}))
+                noted[options.kind] = {"done": sorted(done), "failed": failed}
+                STATE.write_text(json.dumps(noted))
             if len(failed) >= options.failed_max:
                 break
     seconds = time.time() - started
@@ -147,19 +152,17 @@ def find_bugs(names: list[str], options: argparse.Namespace) -> int:
 
 def find_bug(name: str, first: int, count: int) -> tuple[int, str] | None:
     """The first seed that finds a bug, and what it says."""
-    from tests.simulation.bugs import plant
+    from tests.simulation.bugs import BUGS
     from tests.simulation.pop_bugs import POP_BUGS
     from tests.simulation.run import run_seed
     from tests.simulation.scenario import drawn, popped, timed
     from tests.simulation.timer_bugs import TIMER_BUGS
 
-    kind, install = drawn, None
-    if name in POP_BUGS:
-        kind, install = popped, POP_BUGS[name].install
-    elif name in TIMER_BUGS:
-        kind, install = timed, TIMER_BUGS[name].install
+    tables = ((BUGS, drawn), (POP_BUGS, popped), (TIMER_BUGS, timed))
+    known = {each: (kind, bugs[each].install) for bugs, kind in tables for each in bugs}
+    kind, install = known[name]
     for seed in range(first, first + count):
-        faults = run_seed(seed, scenario=kind, on_patched=install or plant(name)).faults
+        faults = run_seed(seed, scenario=kind, on_patched=install).faults
         if faults and not run_seed(seed, scenario=kind).faults:
             return seed, faults[0]
     return None
