@@ -59,12 +59,26 @@ class SeededBug(NamedTuple):
     install: Install
 
 
+def seeded(bugs: dict[str, SeededBug], seed: int) -> Callable[[Install], Install]:
+    """Put a bug into a table, by the name of the function that installs it."""
+
+    def add(install: Install) -> Install:
+        bugs[_name(install)] = SeededBug(seed, install)
+        return install
+
+    return add
+
+
+def _name(install: Install) -> str:
+    return install.__name__.replace("_", "-")
+
+
 BUGS: dict[str, Bug] = {}
 
 
 def _bug(text: str) -> Callable[[Install], Install]:
     def add(install: Install) -> Install:
-        BUGS[install.__name__.replace("_", "-")] = Bug(text, install)
+        BUGS[_name(install)] = Bug(text, install)
         return install
 
     return add

@@ -5,8 +5,8 @@ Some are those of RocketMQ's own history, such as an offset that counts while me
 
 from __future__ import annotations
 
+import functools
 import heapq
-from collections.abc import Callable
 from typing import Any
 
 from kerolox.broker.pop import copies, orders, snapshot
@@ -18,18 +18,11 @@ from kerolox.broker.services.pop_reader import PopReader
 from kerolox.broker.services.pop_revival import PopRevival
 from kerolox.broker.services.writer import RecordWriter
 from kerolox.broker.tables import pops
-from tests.simulation.bugs import Install, SeededBug
+from tests.simulation.bugs import SeededBug, seeded
 from tests.simulation.patches import Patches
 
 POP_BUGS: dict[str, SeededBug] = {}
-
-
-def _bug(seed: int) -> Callable[[Install], Install]:
-    def add(install: Install) -> Install:
-        POP_BUGS[install.__name__.replace("_", "-")] = SeededBug(seed, install)
-        return install
-
-    return add
+_bug = functools.partial(seeded, POP_BUGS)
 
 
 @_bug(2)

@@ -6,6 +6,7 @@ seed run again (``tools/simulate.py --without``).
 
 from __future__ import annotations
 
+import functools
 import random
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -224,16 +225,25 @@ def popped(seed: int) -> Scenario:
     return scenario
 
 
+def _add_fault(
+    scenario: Scenario,
+    chance: random.Random,
+    kind: str,
+    node: str,
+    other: str = "",
+    seconds: float = 0.5,
+) -> None:
+    at, amount = round(chance.uniform(0.3, 5.0), 3), round(chance.random(), 3)
+    scenario.faults.append(Fault(at, kind, node, other, seconds, amount))
+
+
 def _draw_pop_faults(scenario: Scenario, chance: random.Random) -> None:
     """What pops have to survive, beside what befalls all: deaths in the middle of what they write,
     failover, clocks, resets while messages are out, members that stop for ever."""
     names = {plan.name for plan in scenario.producers if plan.kind in ("plain", "ordered")}
     is_plain = len(names) == len(scenario.producers)
 
-    def add(kind: str, node: str, other: str = "", seconds: float = 0.5) -> None:
-        at, amount = round(chance.uniform(0.3, 5.0), 3), round(chance.random(), 3)
-        scenario.faults.append(Fault(at, kind, node, other, seconds, amount))
-
+    add = functools.partial(_add_fault, scenario, chance)
     if chance.random() < 0.4:
         for _ in range(chance.choice((1, 2, 3))):
             add("die_in_call", "broker-0")
@@ -284,11 +294,7 @@ TIMER_FILES = ("timercheck", "timerwheel", "timerlog")
 def _draw_timer_faults(scenario: Scenario, chance: random.Random) -> None:
     """What the timer has to survive: deaths in the middle of what it writes, files that are gone or
     torn, clocks that jump, failover, a disk that is full."""
-
-    def add(kind: str, node: str, other: str = "", seconds: float = 0.5) -> None:
-        at, amount = round(chance.uniform(0.3, 5.0), 3), round(chance.random(), 3)
-        scenario.faults.append(Fault(at, kind, node, other, seconds, amount))
-
+    add = functools.partial(_add_fault, scenario, chance)
     if chance.random() < 0.4:
         for _ in range(chance.choice((1, 2, 3))):
             add("die_in_call", "broker-0")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable
+import functools
 from typing import Any
 
 from kerolox._pykernel.store import Store
@@ -15,18 +15,11 @@ from kerolox.store.timer.files import TimerStore
 from kerolox.store.timer.log import TimerUnit
 from kerolox.store.timer.machine import Timer
 from kerolox.store.timer.steps import PutResult
-from tests.simulation.bugs import NOT_STORED, Install, SeededBug
+from tests.simulation.bugs import NOT_STORED, SeededBug, seeded
 from tests.simulation.patches import Patches
 
 TIMER_BUGS: dict[str, SeededBug] = {}
-
-
-def _bug(seed: int) -> Callable[[Install], Install]:
-    def add(install: Install) -> Install:
-        TIMER_BUGS[install.__name__.replace("_", "-")] = SeededBug(seed, install)
-        return install
-
-    return add
+_bug = functools.partial(seeded, TIMER_BUGS)
 
 
 @_bug(0)
