@@ -85,9 +85,10 @@ def copy_records(store: RecordStore, copies: Copies, has_queue: HasQueue) -> Cop
     """See ``CopyKernel``."""
     count = size = 0
     topics: Counter[str] = Counter()
+    odd_keys = frozenset(copies.odd_keys)
     for number, offset in enumerate(copies.offsets):
         stored = stored_at(store, offset)
-        target = None if stored is None else _target(stored.record, copies)
+        target = None if stored is None else _target(stored.record, copies, odd_keys)
         if stored is None or target is None or not has_queue(*target):
             break
         added = copies.added[number] if copies.added else b""
@@ -100,12 +101,14 @@ def copy_records(store: RecordStore, copies: Copies, has_queue: HasQueue) -> Cop
     return Copied(count, size, list(topics.items()))
 
 
-def _target(record: RecordView, copies: Copies) -> tuple[bytes, int] | None:
+def _target(
+    record: RecordView, copies: Copies, odd_keys: Collection[bytes]
+) -> tuple[bytes, int] | None:
     """Topic and queue of a plain record; None: it is not plain."""
     properties = plain_properties(record.properties, copies.odd_names)
     if properties is None or record.sys_flag & TRANSACTION_MASK in _UNQUEUED:
         return None
-    if properties.get(_UNIQUE_KEY) in copies.odd_keys:
+    if properties.get(_UNIQUE_KEY) in odd_keys:
         return None
     if copies.moment_below is not None:
         moment = properties.get(_OUT, b"")

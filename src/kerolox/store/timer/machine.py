@@ -25,6 +25,7 @@ from kerolox.store.timer.puts import (
     out_ms,
     real_place,
     rolled,
+    unique_keys_of,
 )
 from kerolox.store.timer.steps import (
     Append,
@@ -499,8 +500,9 @@ class Timer:
                 properties = (yield from self._message_of(unit)) or {}
                 if PropertyKey.TIMER_DELETES in properties:
                     keys.add(properties[PropertyKey.TIMER_DELETES])
+        odd_keys = {unique_key for each in keys for unique_key in unique_keys_of(each)}
         for some in _packs(units):
-            yield from self._release_pack(slot, (yield from read_units(some)), keys)
+            yield from self._release_pack(slot, (yield from read_units(some)), keys, odd_keys)
 
     def _units_of(self, slot: Slot) -> Step[tuple[array[int], array[int]]]:
         """Positions of its commands to delete, and of its other units, each from the last one
@@ -519,12 +521,14 @@ class Timer:
         return deletes, units
 
     def _release_pack(
-        self, slot: Slot, units: Sequence[TimerUnit | None], keys: Collection[str]
+        self,
+        slot: Slot,
+        units: Sequence[TimerUnit | None],
+        keys: Collection[str],
+        odd_keys: Collection[str],
     ) -> Step[None]:
-        """Deliver units in their order: as many as can be at once, and the others one by one."""
-        # A topic may have the sign that parts it from the key.
-        parts = [each.split("+") for each in keys]
-        odd_keys = {"+".join(each[n:]) for each in parts for n in range(1, len(each))}
+        """Deliver units in their order: as many as can be at once, and the others one by one.
+        ``odd_keys``: each ``UNIQ_KEY`` that one of ``keys``, of commands to delete, may name."""
         done = 0
         while done < len(units):
             plain = self._plain(slot, units[done:])

@@ -10,7 +10,7 @@ from typing import NamedTuple
 from kerolox.message import PropertyKey
 from kerolox.protocol.codes import ResponseCode
 from kerolox.protocol.java_numbers import INT_MAX, LONG_MAX, java_long
-from kerolox.protocol.names import TIMER_TOPIC
+from kerolox.protocol.names import TIMER_TOPIC, TOPIC_BYTES_MAX
 from kerolox.store.timer.log import FILE_BYTES
 from kerolox.store.timer.wheel import SLOTS
 from kerolox.text import printable
@@ -202,6 +202,13 @@ def out_ms(properties: Mapping[str, str]) -> int | None:
 def delete_key(topic: str, unique_key: str) -> str:
     """What a command to delete a message names (``buildDeleteKey``)."""
     return f"{topic}+{unique_key}"
+
+
+def unique_keys_of(deletes: str) -> set[str]:
+    """Each ``UNIQ_KEY`` of a message that a command to delete may name: its topic may have the sign
+    that parts it from the key, within the length of a topic."""
+    signs = (at for at, each in enumerate(deletes[: TOPIC_BYTES_MAX + 1]) if each == "+")
+    return {deletes[at + 1 :] for at in signs}
 
 
 def key_of(properties: Mapping[str, str]) -> str | None:

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from kerolox.message import PropertyKey
 from kerolox.protocol.codes import ResponseCode
 from kerolox.protocol.java_numbers import LONG_MAX, LONG_MIN, java_long
-from kerolox.protocol.names import TIMER_TOPIC
+from kerolox.protocol.names import TIMER_TOPIC, TOPIC_BYTES_MAX
 from kerolox.store.timer.puts import (
     DRAWS,
     NEVER_ENQUEUED,
@@ -25,6 +25,7 @@ from kerolox.store.timer.puts import (
     out_ms,
     real_place,
     rolled,
+    unique_keys_of,
 )
 from kerolox.store.timer.wheel import PRECISIONS_MS
 
@@ -259,3 +260,14 @@ def test_a_delete_names_topic_and_unique_key() -> None:
     assert key_of(WAITING) == delete_key("T", "u") == "T+u"
     assert key_of({"REAL_TOPIC": "T"}) is None
     assert key_of({"UNIQ_KEY": "u"}) is None
+
+
+def test_what_a_delete_names_has_a_topic_with_the_sign_or_without() -> None:
+    assert unique_keys_of("T+u") == {"u"}
+    assert unique_keys_of("A+B+u") == {"B+u", "u"}
+    assert unique_keys_of("u") == set()
+    assert unique_keys_of(delete_key("T" * TOPIC_BYTES_MAX, "u")) == {"u"}
+
+
+def test_a_delete_of_many_signs_names_no_more_keys_than_topics_are_long() -> None:
+    assert len(unique_keys_of("+" * 30_000)) == TOPIC_BYTES_MAX + 1
