@@ -68,11 +68,12 @@ pub fn send(
     let awaited = if inspected.waits { state.safety.awaited(stored.end) } else { Awaited::NOTHING };
     let State { tables, batch, scratch, .. } = state;
     let pieces = &tables.identity.as_ref()?.pieces;
-    let recall_handle = match tables.timer() {
-        Some(rule) if inspected.timer != Timer::None => {
+    // The name of the timer's topic is compared for messages for a moment alone.
+    let recall_handle = match inspected.timer {
+        Timer::None => String::new(),
+        _ => tables.timer().map_or_else(String::new, |rule| {
             recall_handle(&fields, &inspected, &rule.broker_name, batch.out_ms)
-        }
-        _ => String::new(),
+        }),
     };
     let one = [stored.start];
     let offsets = if fields.batch { &batch.physical_offsets[..] } else { &one[..] };

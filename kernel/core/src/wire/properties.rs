@@ -15,6 +15,9 @@ const FEW_ITEMS: usize = 64;
 /// Digits of a moment; more may be no long.
 const NUMBER_DIGITS_MAX: usize = 18;
 
+/// Digits of a queue id.
+const QUEUE_DIGITS_MAX: usize = 5;
+
 /// What the fast path must know of a property text.
 #[derive(Clone, Copy, Debug, Default)]
 #[allow(clippy::struct_excessive_bools)] // what a text says, each by itself
@@ -57,13 +60,9 @@ const TIMER_DIGITS_MAX: usize = 15;
 impl Timer {
     /// What one more of these properties makes of it.
     fn and(self, name: &[u8], value: &[u8]) -> Self {
-        let is_plain = self == Timer::None
-            && value.len() <= TIMER_DIGITS_MAX
-            && value.iter().all(u8::is_ascii_digit);
-        if !is_plain {
+        let Some(number) = number(value, TIMER_DIGITS_MAX).filter(|_| self == Timer::None) else {
             return Timer::Odd;
-        }
-        let number = value.iter().fold(0, |sum, digit| sum * 10 + i64::from(digit - b'0'));
+        };
         match name {
             property::TIMER_DELAY_SECONDS => Timer::After(number * 1_000),
             property::TIMER_DELAY => Timer::After(number),
@@ -143,7 +142,7 @@ pub fn inspect_real(text: &[u8], is_odd: impl Fn(&[u8]) -> bool) -> RealText<'_>
             property::SINK => found.sink = value,
             property::REAL_TOPIC => topic = value,
             property::REAL_QUEUE_ID => queue = value,
-            property::TIMER_OUT => found.moment = moment(value),
+            property::TIMER_OUT => found.moment = number(value, NUMBER_DIGITS_MAX),
             property::TAGS => found.marks.tags = Some(value),
             property::KEYS => found.marks.keys = Some(value),
             property::UNIQUE_KEY => found.marks.uniq_key = Some(value),
@@ -153,21 +152,15 @@ pub fn inspect_real(text: &[u8], is_odd: impl Fn(&[u8]) -> bool) -> RealText<'_>
         is_plain = is_plain && !is_odd(name);
     }
     if is_plain && (1..=TOPIC_BYTES_MAX).contains(&topic.len()) {
-        found.target = small_number(queue).map(|queue| (topic, queue));
+        let queue = number(queue, QUEUE_DIGITS_MAX).and_then(|queue| i32::try_from(queue).ok());
+        found.target = queue.map(|queue| (topic, queue));
     }
     found
 }
 
-/// A number of up to five digits.
-fn small_number(text: &[u8]) -> Option<i32> {
-    let is_number = (1..=5).contains(&text.len()) && text.iter().all(u8::is_ascii_digit);
-    let value = || text.iter().fold(0, |value, digit| value * 10 + i32::from(digit - b'0'));
-    is_number.then(value)
-}
-
-/// A number that is surely a long.
-fn moment(text: &[u8]) -> Option<i64> {
-    let is_number = text.len() <= NUMBER_DIGITS_MAX && text.iter().all(u8::is_ascii_digit);
+/// A number in no more than so many digits, without a sign; zeros may be in front.
+fn number(text: &[u8], digits_max: usize) -> Option<i64> {
+    let is_number = (1..=digits_max).contains(&text.len()) && text.iter().all(u8::is_ascii_digit);
     let value = || text.iter().fold(0, |value, digit| value * 10 + i64::from(digit - b'0'));
     is_number.then(value)
 }
