@@ -15,7 +15,7 @@ from kerolox.client.sync import Producer
 from kerolox.message import Message
 from kerolox.protocol.bodies import SubscriptionGroupConfig
 from tests.support.eventually import wait_until
-from tests.support.programs import build_node_proxy_client, build_proxy, java_of
+from tests.support.programs import build_node_proxy_client, java_by_grpc
 from tests.support.servers.up import Up
 
 if TYPE_CHECKING:
@@ -57,15 +57,8 @@ def ran(up: Up, command: list[str]) -> list[str]:
 
 
 def java(up: Up, program: str, *arguments: str) -> list[str]:
-    """Run a Java program of the proxy's folder; the client brings classes that the proxy has, too:
-    its own come first."""
-    built = build_proxy()
-    options = (f"-Duser.home={up.data}",)
-    command = java_of(built, program, up.grpc, *arguments, options=options)
-    (own,) = (built / "target" / "lib").glob("rocketmq-client-java-*.jar")
-    at = command.index("-cp") + 1
-    command[at] = f"{own}:{command[at]}"
-    return ran(up, command)
+    """Run a Java program of the proxy's folder."""
+    return ran(up, java_by_grpc(program, up.grpc, *arguments, home=up.data))
 
 
 def bodies(admin: Admin, topic: str) -> list[bytes]:

@@ -24,6 +24,7 @@ from tests.support.programs import (
     build_node_proxy_client,
     build_proxy,
     build_proxy_53,
+    java_by_grpc,
     java_of,
 )
 from tests.support.servers.up import Up, free_port
@@ -93,15 +94,8 @@ def proxied(
 
 
 def by_grpc(program: str, proxied: Proxied, *arguments: str) -> list[str]:
-    """The command that runs a client by gRPC. It brings classes of its own that the proxy has, too:
-    its own come first."""
-    built = build_proxy()
-    options = (f"-Duser.home={proxied.home}",)
-    command = java_of(built, program, proxied.grpc, *arguments, options=options)
-    (own,) = (built / "target" / "lib").glob("rocketmq-client-java-*.jar")
-    at = command.index("-cp") + 1
-    command[at] = f"{own}:{command[at]}"
-    return command
+    """The command that runs a client by gRPC."""
+    return java_by_grpc(program, proxied.grpc, *arguments, home=proxied.home)
 
 
 def ran(command: list[str], home: Path | None = None) -> str:

@@ -47,6 +47,7 @@ __all__ = [
     "build_rust_client",
     "classes_of",
     "is_built",
+    "java_by_grpc",
     "java_command",
     "java_of",
 ]
@@ -238,6 +239,25 @@ def java_of(
     java += [f"--add-opens=java.base/{package}=ALL-UNNAMED" for package in opened]
     java.append("--add-exports=java.base/jdk.internal.ref=ALL-UNNAMED")
     return [*java, *options, "-cp", classpath, main_class, *arguments]
+
+
+def java_by_grpc(main_class: str, endpoint: str, *arguments: str, home: Path) -> list[str]:
+    """The command that runs a client of RocketMQ 5 of the proxy's folder. The client brings classes
+    that the proxy has, too: its own come first.
+
+    Args:
+        main_class: the program.
+        endpoint: ``host:port`` of a server of gRPC, its first argument.
+        arguments: the others.
+        home: below which it may write.
+    """
+    built = build_proxy()
+    options = (f"-Duser.home={home}",)
+    command = java_of(built, main_class, endpoint, *arguments, options=options)
+    (own,) = (built / "target" / "lib").glob("rocketmq-client-java-*.jar")
+    at = command.index("-cp") + 1
+    command[at] = f"{own}:{command[at]}"
+    return command
 
 
 def _jar_of(built: Path) -> Path:
