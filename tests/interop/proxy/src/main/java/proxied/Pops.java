@@ -58,7 +58,7 @@ public class Pops {
         System.exit(0);
     }
 
-    private static boolean handle(MessageView message, Set<String> failed, Set<String> done) {
+    private static synchronized boolean handle(MessageView message, Set<String> failed, Set<String> done) {
         String text = StandardCharsets.UTF_8.decode(message.getBody()).toString();
         if (failed.isEmpty() && failed.add(text)) {
             return false;
