@@ -19,6 +19,7 @@ from kerolox.console.schemas import Schemas
 from kerolox.console.static_files import version_of
 from kerolox.errors import ClientError
 from kerolox.message import MessageExt
+from kerolox.protocol.codes import GRPC, REMOTING
 from kerolox.text import duration_text, printable, time_text
 from kerolox.text.json_text import indented_json
 from kerolox.text.msgpack_text import msgpack_value
@@ -37,6 +38,8 @@ PREVIEW_CHARACTERS = 240
 """Of a body that a schema reads."""
 DECODED_PREVIEW_BYTES_MAX = 4 * 1024
 """Of a list's bodies, longer ones are not read by their schema."""
+PROTOCOLS = {REMOTING: "remoting", GRPC: "gRPC"}
+"""What clients speak, as pages say it."""
 VIEWS = ("auto", "text", "json", "msgpack", "hex")
 """Of any body."""
 
@@ -80,6 +83,7 @@ def environment() -> jinja2.Environment:
         "time": _time_of_visit,
         "preview": _preview_of_visit,
         "duration": duration_text,
+        "protocol": lambda protocol: PROTOCOLS.get(protocol, printable(protocol)),
         "safe_text": lambda text: printable(str(text), characters_max=None),
         "query": lambda values: urlencode(
             {name: value for name, value in values.items() if value not in ("", None)}

@@ -25,7 +25,7 @@ _SEVERITIES: Mapping[Severity, str] = {
         account-refused name-servers-differ no-broker no-master two-brokers-of-one-name
         not-registered address-of-another advertised-loopback vip-port-clash disk-full
         open-files-exhausted sends-not-accepted no-slave slave-not-following
-        subscriptions-differ client-ids-clash
+        subscriptions-differ client-ids-clash group-pulls-and-pops
         queue-stuck ordered-queue-stuck queue-without-owner queues-not-read messages-in-lost-queues
         setting-unknown setting-wrong
     """,

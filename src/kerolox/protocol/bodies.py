@@ -194,6 +194,10 @@ class ConnectedClient(_Struct, frozen=True, kw_only=True):
     client_id: Name
     language: Name
     version: Int32
+    protocol_type: Name | None = None
+    """Kerolox's own: what it speaks, unless that is remoting."""
+    client_version: Name | None = None
+    """Kerolox's own: the version that it names, of a client by gRPC."""
 
 
 class _QueueMember(_Struct, frozen=True, kw_only=True):

@@ -6,6 +6,7 @@ Names are RocketMQ's (``RequestCode``, ``ResponseCode``, ``MQVersion``, ``PullSy
 
 from __future__ import annotations
 
+import re
 from enum import IntEnum, IntFlag
 
 FRAME_BYTES_MAX = 16 * 1024 * 1024
@@ -45,6 +46,16 @@ VERSION_3_0_7, VERSION_3_1_8 = 28, 62
 
 
 _VERSION_4, _VERSION_HIGHER = 213, 612
+_RELEASE = re.compile(r"([45])\.([0-9])\.([0-9])(?![0-9])")
+
+VERSION_5 = 413
+"""The MQVersion ordinal of V5_0_0."""
+
+REMOTING, GRPC = "remoting", "grpc"
+"""What clients speak (``protocol_type`` of RocketMQ 5's metrics)."""
+
+PROTOCOL_TYPE = "protocolType"
+"""Kerolox's own member of answers about clients that speak something else than remoting."""
 
 
 def version_text(version: int) -> str:
@@ -58,6 +69,16 @@ def version_text(version: int) -> str:
     releases, is_release = divmod(version - _VERSION_4 + 1, 2)
     name = f"V{4 + releases // 100}_{releases // 10 % 10}_{releases % 10}"
     return name if is_release else f"{name}_SNAPSHOT"
+
+
+def version_number(text: str) -> int:
+    """The number of a version that a client of RocketMQ 5 names, as ``5.0.6``; that of V5_0_0 where
+    RocketMQ has none for it, as for ``1.0.7``."""
+    found = _RELEASE.match(text)
+    if found is None:
+        return VERSION_5
+    major, minor, patch = map(int, found.groups())
+    return _VERSION_4 + 200 * (major - 4) + 20 * minor + 2 * patch
 
 
 def software_text(kerolox_version: str, version: str) -> str:

@@ -11,6 +11,8 @@ server      ``broker`` or ``name server``
 account     access key of the account that signed; ``?key`` where its signature was not accepted
 subject     of the client's certificate
 from        address of the client
+call        of a client that speaks gRPC: the call that made the request
+client      its client id
 request     name of the request code
 code        the request code
 opaque      the request's number on its connection
@@ -95,6 +97,10 @@ class Peer(Protocol):
 
     remote_address: str
     certificate_subject: str | None
+
+    @property
+    def audited(self) -> Mapping[str, str]:
+        """More members of the line."""
 
     @property
     def peer(self) -> tuple[str, int]:
@@ -232,6 +238,7 @@ class Audit:
             "account": account or (f"?{claimed}" if claimed else "-"),
             "subject": connection.certificate_subject or "-",
             "from": connection.remote_address,
+            **connection.audited,
             "request": _code_name(command.code),
             "code": command.code,
             "opaque": command.opaque,

@@ -11,15 +11,17 @@ import contextlib
 import itertools
 import logging
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from types import MappingProxyType
+from typing import TYPE_CHECKING, ClassVar, Protocol
 
 from kerolox.addresses import join_address, network_of
 from kerolox.codec.counters import Opaques
 from kerolox.errors import ConnectionLostError, RemoteProtocolError
 from kerolox.kernel.feed import ALLOWANCE_MAX, FED_FOREIGN, FED_MORE, FED_READY, FED_WAITS
 from kerolox.message import pack_host
+from kerolox.protocol.codes import REMOTING
 from kerolox.protocol.command import RemotingCommand
 from kerolox.protocol.framing import FrameDecoder
 from kerolox.remoting.coalescing import RequestCoalescer
@@ -90,6 +92,12 @@ def _nothing(*_: object) -> None:
 
 class ServerConnection(FrameConnection):
     """The connection of one client. Made by the server; used by handlers."""
+
+    protocol_type: ClassVar[str] = REMOTING
+    client_version: str = ""
+    """As the client names it; one of remoting has a number in its frames instead."""
+    audited: Mapping[str, str] = MappingProxyType({})
+    """What audit lines tell of it besides address and certificate."""
 
     def __init__(self, server: RemotingServer, shared: Shared, connection_id: int) -> None:
         super().__init__(shared)

@@ -14,6 +14,7 @@ from kerolox.protocol.codes import (
     RequestCode,
     ResponseCode,
     SerializeType,
+    version_number,
     version_text,
 )
 from kerolox.protocol.command import RemotingCommand
@@ -277,3 +278,18 @@ def test_a_code_above_16_bits_has_a_json_header_in_either_encoding():
         sent = RemotingCommand.decode(command.encode()[4:])
         assert (sent.code, sent.ext_fields) == (RequestCode.POP_MESSAGE, {"topic": "T"})
         assert sent.serialize_type is SerializeType.JSON
+
+
+@pytest.mark.parametrize(
+    ("text", "name"),
+    [
+        ("5.0.6", "V5_0_6"),
+        ("5.1.4-rc1", "V5_1_4"),
+        ("4.9.8", "V4_9_8"),
+        ("1.0.7", "V5_0_0"),
+        ("5.0.10", "V5_0_0"),
+        ("", "V5_0_0"),
+    ],
+)
+def test_a_version_of_a_client_by_grpc_has_a_number(text: str, name: str) -> None:
+    assert version_text(version_number(text)) == name

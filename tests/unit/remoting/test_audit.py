@@ -25,6 +25,7 @@ class Client:
     remote_address: str = "10.0.0.1:40000"
     peer: tuple[str, int] = ("10.0.0.1", 40000)
     certificate_subject: str | None = None
+    audited: dict[str, str] = field(default_factory=dict)
 
 
 @dataclass

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
@@ -21,6 +21,8 @@ from kerolox.errors import (
 from kerolox.protocol.bodies import SubscriptionData
 from kerolox.protocol.codes import (
     KEROLOX_VERSION,
+    PROTOCOL_TYPE,
+    REMOTING,
     VERSION_3_1_8,
     RequestCode,
     software_text,
@@ -35,7 +37,7 @@ from kerolox.protocol.names import CONSUME_PASSIVELY
 from kerolox.text import duration_text
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Mapping
+    from collections.abc import Awaitable, Callable, Mapping, Sequence
 
     from kerolox.client.aio.network.access import Access
     from kerolox.message import MessageQueue
@@ -60,11 +62,15 @@ class ClientConnection:
     """``JAVA``, ``PYTHON`` ..."""
     version: int
     """Number of the RocketMQ version that it says it is (``MQVersion``), for example 409."""
+    protocol: str = REMOTING
+    """``remoting``, or ``grpc``: a client of RocketMQ 5 at a broker of Kerolox."""
+    client_version: str = ""
+    """As a client by gRPC names it, for example ``5.0.6``."""
 
     @property
     def version_name(self) -> str:
-        """For example ``V4_9_8``."""
-        return version_text(self.version)
+        """For example ``V4_9_8``; of a client by gRPC as it names it."""
+        return self.client_version or version_text(self.version)
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,6 +103,14 @@ class ProducerInfo:
     version: int
     heartbeat_ms: int
     """When the broker heard of it last, since the epoch."""
+    protocol: str = REMOTING
+    client_version: str = ""
+    """Both as those of :class:`ClientConnection`."""
+
+    @property
+    def version_name(self) -> str:
+        """For example ``V4_9_8``; of a client by gRPC as it names it."""
+        return self.client_version or version_text(self.version)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -159,6 +173,11 @@ class RunningInfo:
         return self.properties.get("PROP_CONSUMEORDERLY") == "true"
 
     @property
+    def protocol(self) -> str:
+        """As that of :class:`ClientConnection`."""
+        return self.properties.get(PROTOCOL_TYPE, REMOTING)
+
+    @property
     def kerolox_version(self) -> str:
         """The version of Kerolox that it runs; empty: another client, or one of ours that is too
         old to tell."""
@@ -198,8 +217,8 @@ class MemberRequests(ClusterRequests):
 
         Args:
             group: its name.
-            broker: ``host:port``; empty: those of its retry topic in turn, until one knows the
-                group.
+            broker: ``host:port``; empty: all of its retry topic. A member by gRPC may be at one of
+                them alone.
 
         Raises:
             ConsumerNotOnlineError: no broker knows a member.
@@ -207,17 +226,20 @@ class MemberRequests(ClusterRequests):
         """
         header = ConsumerGroupHeader(consumer_group=group).encode()
 
-        async def ask(address: str) -> ConsumerConnections | None:
+        async def ask(address: str) -> ConsumerConnections:
             code = RequestCode.GET_CONSUMER_CONNECTION_LIST
             response = await self.access.ask(address, code, header)
             answer = await read_object(response, "the group's members", address)
-            found = _consumer_connections(group, answer)
-            return found if found.members else None
+            return _consumer_connections(group, answer)
 
-        found = await _first(self.access, broker, partial(nodes_of_group, self, group), ask)
-        if found is None:
-            raise ConsumerNotOnlineError(f"no member of consumer group {group!r} is online")
-        return found
+        nodes = {} if broker else await nodes_of_group(self, group)
+        answers, failed = await answers_of([broker] if broker else nodes.values(), ask)
+        found = [each for each in answers.values() if each.members]
+        if found:
+            return _joined(found)
+        for error in failed.values():
+            raise error
+        raise ConsumerNotOnlineError(f"no member of consumer group {group!r} is online")
 
     async def producer_connections(
         self, group: str, *, topic: str = "", broker: str = ""
@@ -271,6 +293,8 @@ class MemberRequests(ClusterRequests):
                 each.text("language"),
                 each.number("version"),
                 each.number("lastUpdateTimestamp"),
+                each.text(PROTOCOL_TYPE, REMOTING),
+                each.text("clientVersion"),
             )
             for group, members in answer.lists("data").items()
             for each in members
@@ -378,6 +402,16 @@ def _consumer_connections(group: str, answer: Members) -> ConsumerConnections:
     )
 
 
+def _joined(answers: Sequence[ConsumerConnections]) -> ConsumerConnections:
+    """What several brokers say, the first one first: those that only another knows are added."""
+    members = list(answers[0].members)
+    known = {each.client_id for each in members}
+    for answer in answers[1:]:
+        members += [each for each in answer.members if each.client_id not in known]
+        known.update(each.client_id for each in answer.members)
+    return replace(answers[0], members=tuple(sorted(members)))
+
+
 def _connections(answer: Members) -> tuple[ClientConnection, ...]:
     return tuple(
         sorted(
@@ -386,6 +420,8 @@ def _connections(answer: Members) -> tuple[ClientConnection, ...]:
                 each.text("clientAddr"),
                 each.text("language"),
                 each.number("version"),
+                each.text(PROTOCOL_TYPE, REMOTING),
+                each.text("clientVersion"),
             )
             for each in answer.objects("connectionSet")
         )

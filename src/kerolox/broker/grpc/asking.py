@@ -8,13 +8,13 @@ secret here, and checked as all others are.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, cast
 
 from kerolox.broker.grpc.answers import AnswerError, error_of, error_of_refusal
 from kerolox.broker.grpc.clients import language_of
 from kerolox.errors import BrokerError
-from kerolox.protocol.codes import RequestCode, ResponseCode
+from kerolox.protocol.codes import GRPC, RequestCode, ResponseCode
 from kerolox.protocol.command import RemotingCommand
 from kerolox.protocol.grpc import messages as pb
 from kerolox.remoting.grpc.connection import Call
@@ -26,12 +26,15 @@ if TYPE_CHECKING:
 
 CLIENT_ID, LANGUAGE, VERSION = "x-mq-client-id", "x-mq-language", "x-mq-client-version"
 CLIENT_ID_BYTES_MAX = 255
+VERSION_CHARACTERS_MAX = 64
+"""Of a client's version; what is longer is cut."""
 
 
 class Caller:
     """Who makes a call. Stands in a connection's place for its requests."""
 
     certificate_subject = None
+    protocol_type = GRPC
 
     def __init__(self, call: Call, dispatch: Handler, signer: AccountSigner | None) -> None:
         """``dispatch``: checks a request and brings it to its handler; its None: the answer comes
@@ -45,12 +48,18 @@ class Caller:
         metadata = call.head.metadata
         self.client_id = metadata.get(CLIENT_ID, "")
         self.language = language_of(metadata.get(LANGUAGE, ""))
-        self.version = metadata.get(VERSION, "")
+        self.version = metadata.get(VERSION, "")[:VERSION_CHARACTERS_MAX]
         self._dispatch = dispatch
         self._signer = signer
         self._later: asyncio.Future[RemotingCommand] | None = None
         self.on_cancelled: Callable[[], None] | None = None
         """Called when nobody waits any more for an answer that comes later."""
+
+    @property
+    def audited(self) -> Mapping[str, str]:
+        """What audit lines tell of it."""
+        name = self.call.head.path.rpartition("/")[2]
+        return {"call": name, "client": self.client_id}
 
     @property
     def closed(self) -> bool:

@@ -9,12 +9,14 @@ calls of clients without settings are served, too.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, ClassVar, cast
 
+from kerolox.broker.grpc.questions import Questions
 from kerolox.broker.grpc.records import message_of
 from kerolox.broker.tables.clients import EXPIRED_MS
+from kerolox.clock import now_ms
 from kerolox.errors import RemotingError
 from kerolox.message import MessageExt
 from kerolox.protocol.bodies import (
@@ -24,9 +26,10 @@ from kerolox.protocol.bodies import (
     SubscriptionData,
     encode_body,
 )
-from kerolox.protocol.codes import LanguageCode, RequestCode
+from kerolox.protocol.codes import GRPC, LanguageCode, RequestCode, version_number
 from kerolox.protocol.command import RemotingCommand
 from kerolox.protocol.grpc import messages as pb
+from kerolox.protocol.names import CONSUME_ACTIVELY, CONSUME_PASSIVELY
 from kerolox.protocol.records import decode_record
 from kerolox.remoting.grpc.connection import Call
 from kerolox.remoting.server import ServerConnection, next_connection_id
@@ -63,10 +66,13 @@ def language_of(name: str) -> LanguageCode:
 class GrpcClient:
     """One client; stands where the tables have a connection."""
 
+    protocol_type: ClassVar[str] = GRPC
     client_id: str
     peer: tuple[str, int]
     remote_address: str
     language: LanguageCode
+    client_version: str
+    """As it names it."""
     on_close: Callable[[GrpcClient], None]
     connection_id: int = field(default_factory=next_connection_id)
     closed: bool = False
@@ -80,6 +86,19 @@ class GrpcClient:
     """By the loop's clock: its last heartbeat or settings."""
     heartbeat: RemotingCommand | None = None
     """What remoting would have of its settings; None: they are not known."""
+    subscriptions: list[SubscriptionData] = field(default_factory=list)
+    first_seen_ms: int = field(default_factory=now_ms)
+    questions: Questions = field(default_factory=Questions)
+
+    @property
+    def audited(self) -> Mapping[str, str]:
+        """See :class:`~kerolox.remoting.audit.Peer`."""
+        return {"call": "Telemetry", "client": self.client_id}
+
+    @property
+    def consume_type(self) -> str:
+        """CONSUME_PASSIVELY (push) or CONSUME_ACTIVELY."""
+        return CONSUME_PASSIVELY if self.client_type == pb.PUSH_CONSUMER else CONSUME_ACTIVELY
 
     @property
     def as_connection(self) -> ServerConnection:
@@ -92,8 +111,6 @@ class GrpcClient:
             self._ask_for_end(command)
 
     def _ask_for_end(self, command: RemotingCommand) -> None:
-        if self.telemetry is None or self.telemetry.is_over:
-            raise RemotingError("it has no telemetry stream now")
         half: MessageExt = decode_record(command.body)[0]
         asked = pb.TelemetryCommand()
         recover = asked.recover_orphaned_transaction_command
@@ -102,7 +119,17 @@ class GrpcClient:
         recover.transaction_id = transaction_id(
             int(fields["commitLogOffset"]), int(fields["tranStateTableOffset"])
         )
-        self.telemetry.send(asked.SerializeToString())
+        self.command(asked)
+
+    def command(self, command: pb.TelemetryCommand) -> None:
+        """Send a command. RemotingError: it has no telemetry stream."""
+        if self.telemetry is None or self.telemetry.is_over:
+            raise RemotingError(f"{self.client_id} has no telemetry stream now")
+        self.telemetry.send(command.SerializeToString())
+
+    async def request(self, command: RemotingCommand, *, timeout_seconds: float) -> RemotingCommand:
+        """See :meth:`~kerolox.broker.grpc.questions.Questions.answer`."""
+        return await self.questions.answer(self, command, timeout_seconds)
 
     def send_command(self, command: RemotingCommand) -> None:
         """No answer of remoting goes to a client."""
@@ -147,7 +174,9 @@ class GrpcClients:
         """A client that has told its settings."""
         return self._clients.get(client_id)
 
-    def known(self, client_id: str, call: Call, language: LanguageCode) -> GrpcClient | None:
+    def known(
+        self, client_id: str, call: Call, language: LanguageCode, version: str
+    ) -> GrpcClient | None:
         """A client, made where it is new; None: there are too many."""
         client = self._clients.get(client_id)
         connection = call.connection
@@ -157,7 +186,7 @@ class GrpcClients:
         if len(self._clients) >= CLIENTS_MAX:
             return None
         client = GrpcClient(
-            client_id, connection.peer, connection.remote_address, language, self._closed
+            client_id, connection.peer, connection.remote_address, language, version, self._closed
         )
         self._clients[client_id] = client
         return client
@@ -181,37 +210,34 @@ class GrpcClients:
         self._on_close(client)
 
 
-def heartbeat_of(
-    client_id: str,
-    client_type: int,
-    group: str,
-    subscriptions: list[Subscription],
-    topics: list[str],
-) -> RemotingCommand:
+def heartbeat_of(client: GrpcClient, topics: list[str]) -> RemotingCommand:
     """What a client of remoting would say of itself. Producers are in a group for each topic, of
     its name."""
     consumers: list[ConsumerData] = []
-    if client_type in CONSUMERS:
-        is_push = client_type == pb.PUSH_CONSUMER
+    if client.client_type in CONSUMERS:
         consumers.append(
             ConsumerData(
-                consume_type="CONSUME_PASSIVELY" if is_push else "CONSUME_ACTIVELY",
-                group_name=group,
-                subscription_data_set=[
-                    SubscriptionData(
-                        code_set=list(each.codes),
-                        expression_type=each.expression_type,
-                        sub_string=each.expression,
-                        tags_set=list(each.tags),
-                        topic=each.topic,
-                    )
-                    for each in subscriptions
-                ],
+                consume_type=client.consume_type,
+                group_name=client.group,
+                subscription_data_set=client.subscriptions,
             )
         )
     data = HeartbeatData(
-        client_id=client_id,
+        client_id=client.client_id,
         consumer_data_set=consumers,
         producer_data_set=[ProducerData(group_name=topic) for topic in topics],
     )
-    return RemotingCommand.request(RequestCode.HEART_BEAT, body=encode_body(data))
+    command = RemotingCommand.request(RequestCode.HEART_BEAT, body=encode_body(data))
+    command.version = version_number(client.client_version)
+    return command
+
+
+def subscription_data(subscription: Subscription) -> SubscriptionData:
+    """A subscription as heartbeats have it."""
+    return SubscriptionData(
+        code_set=list(subscription.codes),
+        expression_type=subscription.expression_type,
+        sub_string=subscription.expression,
+        tags_set=list(subscription.tags),
+        topic=subscription.topic,
+    )

@@ -15,6 +15,7 @@ from kerolox.broker.grpc.clients import (
     GrpcClient,
     GrpcClients,
     heartbeat_of,
+    subscription_data,
 )
 from kerolox.broker.grpc.receiving import subscription_to
 from kerolox.broker.grpc.routes import is_fifo
@@ -42,14 +43,17 @@ async def serve_telemetry(broker: Context, caller: Caller, clients: GrpcClients)
     call.begin()
     client: GrpcClient | None = None
     while (data := await call.message()) is not None:
-        if len(data) > SETTINGS_BYTES_MAX:
+        bytes_max = max(SETTINGS_BYTES_MAX, client.questions.bytes_max if client else 0)
+        if len(data) > bytes_max:
             raise CallRefusedError(
                 GrpcStatus.INVALID_ARGUMENT,
-                f"a command of {len(data)} bytes; at most {SETTINGS_BYTES_MAX} are taken",
+                f"a command of {len(data)} bytes; at most {bytes_max} are taken",
             )
         command = pb.TelemetryCommand.FromString(data)
         if command.WhichOneof("command") != "settings":
-            continue  # An answer to a question that is not asked here.
+            if client is not None:
+                client.questions.answered(command)
+            continue
         try:
             client = await _take_settings(broker, caller, clients, command.settings)
         except AnswerError as error:
@@ -88,14 +92,13 @@ async def _take_settings(
         for entry in settings.subscription.subscriptions:
             topic = checks.topic_name(entry.topic)
             subscriptions.append(await subscription_to(broker, topic, entry.expression))
-    client = clients.known(caller.client_id, caller.call, caller.language)
+    client = clients.known(caller.client_id, caller.call, caller.language, caller.version)
     if client is None:
         raise AnswerError(pb.TOO_MANY_REQUESTS, "too many clients are connected")
     client.client_type, client.group = client_type, group
     client.request_timeout_ms = checks.milliseconds(settings.request_timeout) or REQUEST_TIMEOUT_MS
-    client.heartbeat = heartbeat_of(
-        caller.client_id, client_type, group, subscriptions, sorted(set(topics))
-    )
+    client.subscriptions = [subscription_data(each) for each in subscriptions]
+    client.heartbeat = heartbeat_of(client, sorted(set(topics)))
     await beat(caller, client)
     return client
 

@@ -20,6 +20,7 @@ from kerolox.message import MessageId, MessageQueue
 from kerolox.protocol import fastjson
 from kerolox.protocol.bodies import TopicConfig, encode_body
 from kerolox.protocol.codes import (
+    PROTOCOL_TYPE,
     VERSION,
     VERSION_3_0_7,
     VERSION_3_1_8,
@@ -105,6 +106,8 @@ async def all_producers(broker: Context, header: EmptyHeader, request: Request) 
                 "lastUpdateTimestamp": now_ms - (steady_ms - client.last_heartbeat_ms),
                 "remoteIP": f"/{client.connection.remote_address}",
                 "version": client.version,
+                PROTOCOL_TYPE: client.other_protocol,
+                "clientVersion": client.connection.client_version or None,
             }
             for client in members
         ]

@@ -23,7 +23,7 @@ from kerolox.protocol.bodies import (
     ConsumerData,
     SubscriptionData,
 )
-from kerolox.protocol.codes import LanguageCode, RequestCode
+from kerolox.protocol.codes import REMOTING, LanguageCode, RequestCode
 from kerolox.protocol.command import RemotingCommand
 from kerolox.remoting.server import ServerConnection
 
@@ -72,7 +72,15 @@ class Client:
             client_id=self.client_id,
             language=self.language.name,
             version=self.version,
+            protocol_type=self.other_protocol,
+            client_version=self.connection.client_version or None,
         )
+
+    @property
+    def other_protocol(self) -> str | None:
+        """What it speaks; None: remoting."""
+        protocol = self.connection.protocol_type
+        return None if protocol == REMOTING else protocol
 
 
 @dataclass(slots=True)

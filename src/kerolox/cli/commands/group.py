@@ -254,6 +254,7 @@ def members_command(name: str, stacks: bool, output: str, name_server: str) -> N
         Column("address", "ADDRESS"),
         Column("language", "LANGUAGE"),
         Column("software", "VERSION"),
+        Column("protocol", "PROTOCOL"),
         number_column("queues", "QUEUES"),
         Column("subscriptions", "SUBSCRIPTIONS", text=_subscriptions_text),
     )
@@ -286,6 +287,7 @@ def _member_rows(status: ConsumerStatus, state: GroupState) -> list[dict[str, ob
                 "language": member.language,
                 "version": member.version_name,
                 "software": software[member.client_id],
+                "protocol": member.protocol,
                 "queues": len(info.queues) if info else 0,
                 "subscriptions": {
                     each.topic: each.sub_string for each in (info.subscriptions if info else ())

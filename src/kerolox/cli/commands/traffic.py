@@ -88,6 +88,7 @@ def producers(group: str, broker: str, output: str, name_server: str) -> None:
         Column("address", "ADDRESS"),
         Column("language", "LANGUAGE"),
         Column("version", "VERSION"),
+        Column("protocol", "PROTOCOL"),
         time_column("lastUpdateTimestamp", "HEARTBEAT"),
         Column("brokers", "BROKERS"),
     )
@@ -102,7 +103,6 @@ async def _producers(
 ) -> tuple[list[dict[str, object]], dict[str, KeroloxError]]:
     """A row for each member of a group, and the brokers that did not say."""
     from kerolox.admin.asking import answers_of, masters_of
-    from kerolox.protocol.codes import version_text
 
     info = await admin.cluster_info()
     names = masters_of(info.nodes(), "")
@@ -121,7 +121,8 @@ async def _producers(
             "clientId": each.client_id,
             "address": each.address,
             "language": each.language,
-            "version": version_text(each.version),
+            "version": each.version_name,
+            "protocol": each.protocol,
             "lastUpdateTimestamp": each.heartbeat_ms,
             "brokers": ", ".join(brokers[key]),
         }

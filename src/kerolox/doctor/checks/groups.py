@@ -9,6 +9,7 @@ from kerolox.admin import ConsumerStatus, GroupProgress
 from kerolox.doctor.checks.queues import Reading, is_lost, reading_of
 from kerolox.doctor.facts import ClusterSnapshot, GroupFacts
 from kerolox.doctor.findings import Finding
+from kerolox.protocol.codes import GRPC
 from kerolox.protocol.names import RETRY_PREFIX
 from kerolox.text import duration_text
 
@@ -186,6 +187,7 @@ def _members(where: str, status: ConsumerStatus) -> Iterator[Finding]:
             "have all members subscribe to the same topics with the same expressions, or give each"
             " kind a group of its own",
         )
+    yield from _pulls_and_pops(where, status)
     counts = Counter(member.client_id for member in status.connections.members)
     for client_id, count in counts.items():
         if count > 1:
@@ -196,6 +198,22 @@ def _members(where: str, status: ConsumerStatus) -> Iterator[Finding]:
                 " leave others to nobody",
                 "give each process an instance name of its own (instanceName)",
             )
+
+
+def _pulls_and_pops(where: str, status: ConsumerStatus) -> Iterator[Finding]:
+    """Members that own queues beside members that pop from all queues."""
+    popping = [each.client_id for each in status.connections.members if each.protocol == GRPC]
+    pulling = [each.client_id for each in status.members if each.queues]
+    if popping and pulling:
+        yield Finding(
+            "group-pulls-and-pops",
+            where,
+            f"members by gRPC pop from all queues ({', '.join(popping[:NAMED_MAX])}), and others"
+            f" have queues of their own ({', '.join(pulling[:NAMED_MAX])}): each message comes to"
+            " both",
+            "give the clients by gRPC a group of their own, or move all members of the group to one"
+            " kind of client; while they are moved messages come twice",
+        )
 
 
 def _queues(

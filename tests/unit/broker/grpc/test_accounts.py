@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import hmac
+import json
+import logging
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -19,6 +21,7 @@ from tests.unit.broker.grpc.test_receives import acked, answer_of, one, receive
 
 from kerolox.broker.broker import Broker
 from kerolox.protocol.grpc import messages as pb
+from kerolox.remoting import AUDIT_LOGGER
 from kerolox.security.access.accounts import Account, Accounts, Permission
 from kerolox.security.time_signature import (
     TimeSignatureError,
@@ -163,3 +166,21 @@ def test_signatures_are_compared_whatever_their_letters_case() -> None:
         assert (key, is_signed_by(SECRET, TIME, signature)) == ("worker", True)
         assert not is_signed_by("other", TIME, signature)
     assert not is_signed_by(SECRET, "", hmac.digest(SECRET.encode(), b"", "sha1"))
+
+
+async def test_a_denied_call_is_in_the_audit_log_with_its_name_and_client(
+    worker: GrpcPeer, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, logger=AUDIT_LOGGER)
+    assert (await sent(worker, message("Any"))).status.code == pb.UNAUTHORIZED
+    worker.metadata |= signed("stranger")
+    assert (await worker.settled(**publishing("T")))[1].status.code == pb.UNAUTHORIZED
+    lines = [json.loads(each.getMessage()) for each in caplog.records if each.name == AUDIT_LOGGER]
+    assert [
+        [line[name] for name in ("outcome", "account", "request", "call", "client")]
+        for line in lines
+    ] == [
+        ["denied", "worker", "SEND_MESSAGE", "SendMessage", "client"],
+        ["denied", "?stranger", "GET_ROUTEINFO_BY_TOPIC", "Telemetry", "client"],
+    ]
+    assert all(line["from"].startswith("127.0.0.1:") for line in lines)
