@@ -7,6 +7,7 @@ import shutil
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from errno import ENOSPC
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,7 @@ from kerolox.message import MessageExt, encode_properties
 from kerolox.protocol.codes import RequestCode, ResponseCode
 from kerolox.protocol.names import TIMER_TOPIC
 from kerolox.protocol.records import encode_batch
+from kerolox.store.timer.files import TimerStore
 from kerolox.testing import Clock
 from tests.support.clients.peer import Peer, peer_of, small_config
 from tests.support.eventually import SECONDS_MAX, until
@@ -317,6 +319,39 @@ async def test_a_restart_keeps_all_that_waits_whatever_index_is_lost(
         assert sorted(int(each.body) for each in found) == list(range(20))
         assert timer.waiting == {}
         assert ("the timer's wheel was built again in" in caplog.text) is bool(lost)
+
+
+@pytest.mark.parametrize("has_check_point", [False, True])
+async def test_a_stop_that_wrote_no_check_point_has_nothing_come_twice(
+    tmp_path: Path, kernel: str, has_check_point: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = Clock()
+
+    async def send(peer: Peer, key: str) -> None:
+        given = text(TIMER_DELIVER_MS=clock() + 5_000, UNIQ_KEY=key)
+        await peer.send("T", key.encode(), properties=given)
+
+    if has_check_point:
+        async with running(tmp_path, kernel, clock) as (broker, peer):
+            await send(peer, "first")
+            await enqueued(broker, 1)
+    with monkeypatch.context() as patched:
+
+        def fails(*given: object) -> None:
+            raise OSError(ENOSPC, "the disk is full")
+
+        async with running(tmp_path, kernel, clock) as (broker, peer):
+            patched.setattr(TimerStore, "write_checkpoint", fails)
+            await send(peer, "second")
+            await enqueued(broker, 1 + has_check_point)
+            clock.ahead_ms += 9_000
+            came = [message.body for message in await comes(peer, 1 + has_check_point)]
+    async with running(tmp_path, kernel, clock) as (broker, peer):
+        await send(peer, "last")
+        clock.ahead_ms += 9_000
+        await comes(peer, len(came) + 1)
+        await broker.parts.writing.timer.turn()
+        assert await bodies(peer) == [*came, b"last"]
 
 
 async def test_the_files_are_rocketmq_s_and_made_with_the_first_message(

@@ -171,6 +171,9 @@ class TimerService:
             _log.warning("the timer stops amid a slot")
         if opened is not None and opened.timer is not None:
             await self.flush(is_last=True)
+            if self._written != self._state(opened.timer):
+                # It was one that was under way.
+                await self.flush(is_last=True)
 
     def close(self) -> None:
         """Close the files; a step under way is over."""
@@ -245,10 +248,14 @@ class TimerService:
         from kerolox.store.timer.recovery import recover
 
         began = time.monotonic()
+        opened.files.open_checkpoint()
+        found = opened.files.found
         steps = recover(
             opened.files.wheel,
             self._base.config.timer_settings,
-            opened.files.found._replace(is_clean=self._is_clean, has_messages=self._had_messages),
+            found._replace(
+                is_clean=self._is_clean and found.is_clean, has_messages=self._had_messages
+            ),
             now_ms=self._base.now_ms(),
             is_active=self._is_active,
         )
@@ -300,6 +307,7 @@ class TimerService:
         # Nothing was delivered yet that could be lost.
         checkpoint = timer.ready(0)
         if checkpoint is not None:
+            checkpoint = checkpoint._replace(is_open=True)
             metrics = timer.metrics(self._base.now_ms())
             await asyncio.to_thread(opened.files.write_checkpoint, checkpoint, metrics)
 
@@ -422,6 +430,8 @@ class TimerService:
             checkpoint = opened.timer.ready(self._store.flushed_offset)
             if checkpoint is None:
                 return
+            is_all = is_last and self._preparing == self._state(opened.timer)
+            checkpoint = checkpoint._replace(is_open=not is_all)
             metrics = opened.timer.metrics(self._base.now_ms())
             try:
                 await asyncio.to_thread(opened.files.write_checkpoint, checkpoint, metrics)

@@ -12,6 +12,10 @@ that are read twice, since the clock was set back. It counts while the numbers b
 same::
 
     "KXTP" | number of pairs 4 | the seven longs again | moment, position of each pair
+
+So does the end of the page, which says that the run that wrote it went on::
+
+    "KXTO" | the seven longs again
 """
 
 from __future__ import annotations
@@ -27,7 +31,9 @@ _PASSED_HEAD = struct.Struct(">4si")
 _PASSED_MAGIC = b"KXTP"
 _PAIR = struct.Struct(">qq")
 _PAIRS_AT = _PASSED_AT + _PASSED_HEAD.size + _WHOLE.size
-PASSED_MAX = (FILE_BYTES - _PAIRS_AT) // _PAIR.size
+_OPEN_MAGIC = b"KXTO"
+_OPEN_AT = FILE_BYTES - len(_OPEN_MAGIC) - _WHOLE.size
+PASSED_MAX = (_OPEN_AT - _PAIRS_AT) // _PAIR.size
 """Pairs that the file has space for."""
 
 
@@ -48,6 +54,8 @@ class TimerCheckpoint(NamedTuple):
     passed: tuple[tuple[int, int], ...] = ()
     """Slots before a moment are delivered up to a position of the timer log; the last pair has the
     first moment. Of the file alone."""
+    is_open: bool = False
+    """More may be delivered than it says: the run that wrote it went on. Of the file alone."""
 
     def encode(self) -> bytes:
         """As the wire has it; struct.error: a number is no long."""
@@ -58,7 +66,8 @@ class TimerCheckpoint(NamedTuple):
         numbers, passed = self.encode(), self.passed[-PASSED_MAX:]
         own = _PASSED_HEAD.pack(_PASSED_MAGIC, len(passed)) + numbers if passed else b""
         pairs = b"".join(_PAIR.pack(*pair) for pair in passed)
-        return (numbers.ljust(_PASSED_AT, b"\0") + own + pairs).ljust(FILE_BYTES, b"\0")
+        page = (numbers.ljust(_PASSED_AT, b"\0") + own + pairs).ljust(_OPEN_AT, b"\0")
+        return (page + (_OPEN_MAGIC + numbers if self.is_open else b"")).ljust(FILE_BYTES, b"\0")
 
 
 def decode_checkpoint(data: bytes | memoryview) -> TimerCheckpoint:
@@ -74,7 +83,8 @@ def decode_checkpoint(data: bytes | memoryview) -> TimerCheckpoint:
     found = TimerCheckpoint(*layout.unpack_from(data))
     if min(found[:7]) < 0:
         raise ValueError(f"a timer checkpoint has a negative number: {found}")
-    return found._replace(passed=_passed(data))
+    is_open = data[_OPEN_AT:FILE_BYTES] == _OPEN_MAGIC + data[: _WHOLE.size]
+    return found._replace(passed=_passed(data), is_open=is_open)
 
 
 def _passed(data: bytes | memoryview) -> tuple[tuple[int, int], ...]:

@@ -89,6 +89,7 @@ class TimerStore:
             min(self._starts, default=0),
             commit_end,
             has_wheel,
+            is_clean=checkpoint is not None and not checkpoint.is_open,
             former_precision_ms=former_ms,
         )
 
@@ -226,11 +227,20 @@ class TimerStore:
             if is_new:
                 sync_path(str(self._wheel_path.parent))
 
+    def open_checkpoint(self) -> None:
+        """Have the check point that was found say that a run goes on, before that delivers
+        anything. OSError: it can't be written."""
+        if self.found.checkpoint is not None and not self.found.checkpoint.is_open:
+            self._write(self.found.checkpoint._replace(is_open=True))
+
     def write_checkpoint(self, checkpoint: TimerCheckpoint, metrics: TimerMetrics) -> None:
         """Write both, and wait for the disk. For a thread of its own. OSError: one can't be
         written.
         """
         replace_file(self._metrics_path, lambda file: file.write(metrics.encode()))
+        self._write(checkpoint)
+
+    def _write(self, checkpoint: TimerCheckpoint) -> None:
         with opened(str(self._checkpoint_path), os.O_RDWR | os.O_CREAT) as descriptor:
             write_all(descriptor, checkpoint.file(), 0)
             os.fdatasync(descriptor)

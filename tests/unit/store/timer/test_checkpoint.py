@@ -19,7 +19,7 @@ from kerolox.store.timer.metrics import TimerMetrics, TimerVersion, TopicWaiting
 
 _LONGS = st.integers(0, (1 << 63) - 1)
 _PASSED = st.lists(st.tuples(_LONGS, _LONGS), max_size=PASSED_MAX).map(tuple)
-_CHECKPOINTS = st.builds(TimerCheckpoint, *[_LONGS] * 7, passed=_PASSED)
+_CHECKPOINTS = st.builds(TimerCheckpoint, *[_LONGS] * 7, passed=_PASSED, is_open=st.booleans())
 METRICS = (
     b'{"dataVersion":{"counter":2,"stateVersion":0,"timestamp":3},'
     b'"timingCount":{"T":{"count":1,"timeStamp":4}}}'
@@ -35,15 +35,15 @@ def test_a_check_point_has_the_layout_of_rocketmq() -> None:
 
 @given(_CHECKPOINTS)
 def test_a_check_point_is_read_as_it_was_written(point: TimerCheckpoint) -> None:
-    assert decode_checkpoint(point.encode()) == point._replace(passed=())
+    assert decode_checkpoint(point.encode()) == point._replace(passed=(), is_open=False)
     assert decode_checkpoint(point.file()) == point
 
 
 def test_what_is_ours_counts_until_rocketmq_writes_the_file() -> None:
-    point = TimerCheckpoint(1, 2, 3, 4, 5, 6, 7, passed=((9, 8),))
+    point = TimerCheckpoint(1, 2, 3, 4, 5, 6, 7, passed=((9, 8),), is_open=True)
     data = bytearray(point.file())
     assert bytes(data[:56]) == point.encode()
-    later = point._replace(last_read_ms=2, passed=())
+    later = point._replace(last_read_ms=2, passed=(), is_open=False)
     data[:56] = later.encode()
     assert decode_checkpoint(data) == later
 
