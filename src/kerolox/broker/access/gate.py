@@ -17,7 +17,7 @@ from kerolox.kernel.store import StoreKernel
 from kerolox.kernel.tables import AccessTables
 from kerolox.kernel.values import AccountRules
 from kerolox.protocol.command import RemotingCommand
-from kerolox.protocol.names import ACCESS_KEY_FIELD, SIGNATURE_FIELD
+from kerolox.protocol.names import ACCESS_KEY_FIELD, RETRY_PREFIX, SIGNATURE_FIELD
 from kerolox.remoting.audit import Audit
 from kerolox.remoting.server import ServerConnection
 from kerolox.remoting.time_slices import TimeSlices
@@ -225,11 +225,37 @@ class AccessGate:
         """To be called by a handler whose request writes to a topic that it does not name itself.
         AccessDeniedError: ``aclStrict``, and the account may not publish to it.
         """
-        if self.is_on and self._control.is_strict:
-            need = Need(topic, Permission.PUB)
-            refusal = self._control.refusal_of(command, connection.peer[0], (need,))
-            if refusal is not None:
-                raise self._denied(refusal, command, connection)
+        if self._control.is_strict:
+            self._check_any([Need(topic, Permission.PUB)], command, connection)
+
+    def check_shown(
+        self, topic: str, command: RemotingCommand, connection: ServerConnection
+    ) -> None:
+        """To be called before an answer tells of a topic's queues (``Permission.ANY``).
+        AccessDeniedError: the account may neither publish to it nor read it.
+        """
+        needs = [Need(topic, Permission.PUB), Need(topic, Permission.SUB)]
+        self._check_any(needs, command, connection)
+
+    def check_read(
+        self, topic: str, group: str, command: RemotingCommand, connection: ServerConnection
+    ) -> None:
+        """To be called before an answer tells a member what it reads. AccessDeniedError: the
+        account may not read the topic, or not in that group.
+        """
+        for resource in (topic, RETRY_PREFIX + group):
+            self._check_any([Need(resource, Permission.SUB)], command, connection)
+
+    def _check_any(
+        self, needs: list[Need], command: RemotingCommand, connection: ServerConnection
+    ) -> None:
+        """One of these is enough; the first one's refusal counts."""
+        if not self.is_on:
+            return
+        host = connection.peer[0]
+        refusals = [self._control.refusal_of(command, host, (need,)) for need in needs]
+        if all(refusals) and (first := refusals[0]) is not None:
+            raise self._denied(first, command, connection)
 
     def refuse_slave(self, proof: bytes, nonce: str) -> str:
         """Why a slave's answer to a number proves no administrator; empty: it does."""

@@ -8,7 +8,8 @@ secret here, and checked as all others are.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
+import contextlib
+from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, cast
 
 from kerolox.broker.grpc.answers import AnswerError, error_of, error_of_refusal
@@ -28,6 +29,15 @@ CLIENT_ID, LANGUAGE, VERSION = "x-mq-client-id", "x-mq-language", "x-mq-client-v
 CLIENT_ID_BYTES_MAX = 255
 VERSION_CHARACTERS_MAX = 64
 """Of a client's version; what is longer is cut."""
+
+
+@contextlib.contextmanager
+def _refusals() -> Iterator[None]:
+    """What the broker refuses becomes an answer."""
+    try:
+        yield
+    except BrokerError as error:
+        raise error_of_refusal(error) from None
 
 
 class Caller:
@@ -76,11 +86,9 @@ class Caller:
             )
         if broker.guards.access.is_on:
             # What needs an account and no more; requests that a call makes need more.
-            command = self._signed(RemotingCommand.request(RequestCode.GET_ROUTEINFO_BY_TOPIC))
-            try:
+            command = self._unsent(RequestCode.GET_ROUTEINFO_BY_TOPIC)
+            with _refusals():
                 broker.guards.access.admit(command, cast("ServerConnection", self))
-            except BrokerError as error:
-                raise error_of_refusal(error) from None
 
     async def ask(self, command: RemotingCommand) -> RemotingCommand:
         """The answer to a request, whatever its code. AnswerError: it was refused."""
@@ -107,13 +115,22 @@ class Caller:
     def check_publishes(self, broker: Context, topics: list[str]) -> None:
         """AnswerError: the account may not publish to one of these, whose transactions it would be
         asked about."""
-        command = self._signed(RemotingCommand.request(RequestCode.HEART_BEAT))
-        try:
+        command, access = self._unsent(RequestCode.HEART_BEAT), broker.guards.access
+        with _refusals():
             for topic in topics:
-                access = broker.guards.access
                 access.check_write(topic, command, cast("ServerConnection", self))
-        except BrokerError as error:
-            raise error_of_refusal(error) from None
+
+    def check_shown(self, broker: Context, topic: str) -> None:
+        """AnswerError: the account may neither publish to a topic nor read it."""
+        command, access = self._unsent(RequestCode.GET_ROUTEINFO_BY_TOPIC), broker.guards.access
+        with _refusals():
+            access.check_shown(topic, command, cast("ServerConnection", self))
+
+    def check_read(self, broker: Context, topic: str, group: str) -> None:
+        """AnswerError: the account may not read a topic in a group."""
+        command, access = self._unsent(RequestCode.QUERY_ASSIGNMENT), broker.guards.access
+        with _refusals():
+            access.check_read(topic, group, command, cast("ServerConnection", self))
 
     async def done(self, command: RemotingCommand) -> RemotingCommand:
         """The answer to a request that succeeded; AnswerError: it did not."""
@@ -126,6 +143,10 @@ class Caller:
         """An answer that came later."""
         if self._later is not None and not self._later.done():
             self._later.set_result(response)
+
+    def _unsent(self, code: int) -> RemotingCommand:
+        """What stands for the call where access is checked without a request."""
+        return self._signed(RemotingCommand.request(code))
 
     def _signed(self, command: RemotingCommand) -> RemotingCommand:
         if self._signer is not None:

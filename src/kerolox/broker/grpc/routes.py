@@ -49,7 +49,9 @@ async def query_route(
     broker: Context, caller: Caller, request: pb.QueryRouteRequest
 ) -> pb.QueryRouteResponse:
     """All queues of a topic."""
-    topic = known_topic(broker, checks.topic_name(request.topic))
+    name = checks.topic_name(request.topic)
+    caller.check_shown(broker, name)
+    topic = known_topic(broker, name)
     permissions = _permissions(broker, topic)
     _check_endpoints(request.endpoints, len(permissions))
     model = pb.MessageQueue(topic=request.topic, accept_message_types=types_of(topic))
@@ -101,8 +103,9 @@ async def query_assignment(
 ) -> pb.QueryAssignmentResponse:
     """What a member of a group receives from: all queues at once, or each one where it is
     ordered."""
-    topic = known_topic(broker, checks.topic_name(request.topic))
-    group = checks.group_name(request.group)
+    name, group = checks.topic_name(request.topic), checks.group_name(request.group)
+    caller.check_read(broker, name, group)
+    topic = known_topic(broker, name)
     if not topic.perm & broker.config.broker_permission & Perm.READ or not topic.read_queue_nums:
         raise AnswerError(pb.FORBIDDEN, f"no readable queue of topic {topic.topic_name}")
     response = pb.QueryAssignmentResponse(status=ok())

@@ -126,6 +126,28 @@ async def test_what_an_account_may_not_do_is_unauthorized(worker: GrpcPeer) -> N
         assert answer.status.code == pb.UNAUTHORIZED
 
 
+@pytest.mark.parametrize(
+    ("permission", "route", "assignment"),
+    [
+        (Permission.DENY, pb.UNAUTHORIZED, pb.UNAUTHORIZED),
+        (Permission.PUB, pb.OK, pb.UNAUTHORIZED),
+        (Permission.SUB, pb.OK, pb.OK),
+    ],
+)
+async def test_a_topic_is_shown_to_who_publishes_or_reads(
+    worker: GrpcPeer, guarded: Broker, permission: Permission, route: int, assignment: int
+) -> None:
+    """A start that is refused at its route fails at once; clients wait for refused settings."""
+    guarded.parts.guards.access.use(account(T=permission, RETRY_readers=Permission.SUB))
+    asked = {"topic": resource("T"), "endpoints": ENDPOINTS}
+    answer = await worker.ask("QueryRoute", **asked)
+    assert (answer.status.code, bool(answer.message_queues)) == (route, route == pb.OK)
+    answer = await worker.ask("QueryAssignment", group=resource("readers"), **asked)
+    assert answer.status.code == assignment
+    answer = await worker.ask("QueryAssignment", group=resource("others"), **asked)
+    assert answer.status.code == pb.UNAUTHORIZED
+
+
 async def test_a_receive_that_waits_is_checked_again(worker: GrpcPeer, guarded: Broker) -> None:
     stream = receive(worker)
     await until(lambda: len(guarded.parts.popping.held) == 1, what="the wait")
