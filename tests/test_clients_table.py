@@ -16,6 +16,7 @@ from tests.interop import (
     test_node_clients,
     test_spring,
 )
+from tests.interop.grpc5.scenarios import SCENARIOS as GRPC_SCENARIOS
 from tests.support.programs import JAVA_VERSIONS, SPRING_STARTERS
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -27,13 +28,14 @@ SCENARIOS = (
     set(test_node_clients.SCENARIOS),
 )
 TEXT, _, VERSIONS_TEXT = (ROOT / "docs" / "clients.md").read_text().partition("## Other versions")
+TEXT, _, GRPC_TEXT = TEXT.partition("## Clients of 5.x")
 VERSIONS_TEXT, _, FURTHER_TEXT = VERSIONS_TEXT.partition("## Further software")
 FURTHER_TEXT, _, OWN_TEXT = FURTHER_TEXT.partition("## Kerolox's own clients")
 FURTHER = {
     "rocketmq-tools": ("test_mqadmin_55.py", r'\nVERSIONS = \("([\d.]+)"'),
     "rocketmq-proxy": ("proxy/pom.xml", r"rocketmq-proxy</artifactId>\s*<version>([\d.]+)<"),
     "rocketmq-client-java": (
-        "proxy/pom.xml",
+        "javagrpc/pom.xml",
         r"rocketmq-client-java</artifactId>\s*<version>([\d.]+)<",
     ),
     "rocketmq-client-nodejs": ("nodegrpc/package.json", r'"rocketmq-client-nodejs": "([\d.]+)"'),
@@ -84,6 +86,31 @@ def test_no_cell_is_empty_and_what_a_client_cannot_is_proved() -> None:
         assert re.search(r"`\w", cell) or re.fullmatch(r"— \(\d\)", cell), cell
         for number in re.findall(r"\((\d)\)", cell):
             assert re.search(rf"^{number}\. ", TEXT, re.MULTILINE)
+
+
+def grpc_columns() -> dict[str, list[str]]:
+    """The cells of each client by gRPC, without those that name programs and tests."""
+    lines = [line for line in GRPC_TEXT.splitlines() if line.startswith("| ")]
+    cells = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines]
+    return {head: list(column[3:]) for head, *column in list(zip(*cells, strict=True))[1:]}
+
+
+@pytest.mark.parametrize("client", ["Java", "Node.js", "Python"])
+def test_scenarios_by_grpc_and_names_in_the_table_are_the_same(client: str) -> None:
+    [column] = [cells for head, cells in grpc_columns().items() if head.startswith(client)]
+    named = [name for cell in column for name in re.findall(r"`(\w+)`", cell)]
+    tests = {name for name in named if name.startswith("test_")}
+    assert sorted(set(named) - tests) == sorted(GRPC_SCENARIOS)
+    text = (INTEROP / "test_grpc_clients.py").read_text()
+    assert [name for name in tests if f"def {name}(" not in text] == []
+
+
+def test_no_cell_of_a_client_by_grpc_is_empty() -> None:
+    for cells in grpc_columns().values():
+        for cell in cells:
+            assert re.search(r"`\w", cell) or re.fullmatch(r"— \(\d\)", cell), cell
+            for number in re.findall(r"\((\d)\)", cell):
+                assert re.search(rf"^{number}\. ", GRPC_TEXT, re.MULTILINE)
 
 
 def test_the_table_of_versions_says_what_runs_and_what_a_broker_of_4_9_lacks() -> None:

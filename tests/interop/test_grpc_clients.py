@@ -1,112 +1,195 @@
-"""The official Java and Node.js clients of RocketMQ 5 by gRPC, to our own port; with
-``KEROLOX_SOFTWARE=all``. The programs are those of ``test_proxy.py``.
+"""The official clients of RocketMQ 5 in Java, Node.js and Python, unmodified, at our port for gRPC.
+
+All scenarios of a client run at once, in one process. What takes long needs
+``KEROLOX_SOFTWARE=all``.
 """
 
 from __future__ import annotations
 
 import os
 import subprocess
+import sys
 from typing import TYPE_CHECKING
 
 import pytest
 
 from kerolox.admin.sync import Admin
-from kerolox.client.sync import Producer
-from kerolox.message import Message
+from kerolox.client import ClientSettings
 from kerolox.protocol.bodies import SubscriptionGroupConfig
+from tests.docs.examples import ROOT, blocks_of
+from tests.interop.grpc5.driver import CLIENTS, Client, ClientError, Driver
+from tests.interop.grpc5.scenarios import SCENARIOS, begun
+from tests.interop.grpc5.servers import Served, our_server
+from tests.interop.secured import OPERATOR, WORKER, accounts_file
 from tests.support.eventually import wait_until
-from tests.support.programs import build_node_proxy_client, java_by_grpc
+from tests.support.programs import RUNS_ALL, build_python_grpc_client
 from tests.support.servers.up import Up
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from concurrent.futures import Future
 
-pytestmark = [
-    pytest.mark.software,
-    pytest.mark.timeout(600),
-    pytest.mark.xdist_group("proxy"),
+pytestmark = [pytest.mark.timeout(300), pytest.mark.xdist_group("grpc-clients")]
+
+GUIDE = ROOT / "docs" / "guides" / "rocketmq5.md"
+SECONDS_MAX = 200
+DEAR = ("leaves",)
+"""A client in Node.js waits for its last receive, up to 20 s."""
+
+ALLOWED, FORBIDDEN = "Allowed", "Forbidden"
+PARAMS = [
+    pytest.param(kind, marks=[getattr(pytest.mark, kind)] if kind != "python" else [])
+    for kind in CLIENTS
 ]
-
-RUN_SECONDS_MAX = 120
-MESSAGES = 8
+CASES = [
+    pytest.param(name, marks=[pytest.mark.software] if name in DEAR else []) for name in SCENARIOS
+]
 
 
 @pytest.fixture(scope="module")
-def up(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Up]:
-    with Up(tmp_path_factory.mktemp("grpc"), grpc=True) as started:
+def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+    with our_server(tmp_path_factory.mktemp("grpc")) as started:
         yield started
 
 
-@pytest.fixture
-def admin(up: Up) -> Iterator[Admin]:
-    with Admin(up.namesrv) as made:
+@pytest.fixture(scope="module", params=PARAMS)
+def driver(request: pytest.FixtureRequest, served: Served) -> Iterator[Driver]:
+    with Driver(request.param, served.folder, served.authority.ca) as made:
         yield made
 
 
-def ran(up: Up, command: list[str]) -> list[str]:
-    """The lines that a program prints; it may write below the servers' folder."""
+@pytest.fixture(scope="module")
+def outcomes(driver: Driver, served: Served) -> Iterator[dict[str, Future[list[object]]]]:
+    """What scenarios give, all begun at once."""
+    names = [name for name in SCENARIOS if RUNS_ALL or name not in DEAR]
+    with Admin(served.namesrv) as admin:
+        yield begun(driver, served.server, admin, names)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_a_client_does(outcomes: dict[str, Future[list[object]]], name: str) -> None:
+    assert outcomes[name].result(SECONDS_MAX) == SCENARIOS[name].facts
+
+
+def test_what_is_acknowledged_is_done(
+    outcomes: dict[str, Future[list[object]]], driver: Driver, served: Served
+) -> None:
+    with Admin(served.namesrv) as admin:
+        for name in ("normal", "simple_consumer", "push_consumer"):
+            outcomes[name].result(SECONDS_MAX)
+
+            def is_done(group: str = f"{driver.kind}-{name}") -> bool:
+                progress = admin.group_progress(group)
+                return not progress.lag and not progress.in_flight
+
+            wait_until(is_done, what=f"the last acknowledgement of {name}")
+
+
+def test_a_killed_broker_that_starts_again_is_served(driver: Driver, served: Served) -> None:
+    """Clients have streams, receives and settings at the one that dies."""
+    folder = served.folder / f"killed-{driver.kind}"
+    folder.mkdir()
+    with our_server(folder) as mortal:
+        assert mortal.up is not None
+        topic = "Killed"
+        with Admin(mortal.namesrv) as admin:
+            admin.create_topic(topic, queues=2)
+            admin.put_group(SubscriptionGroupConfig(group_name=topic))
+        client = Client(driver, mortal.server, topic)
+        producer, consumer = client.producer(), client.push()
+        before, after = {f"before {n}" for n in range(5)}, {f"after {n}" for n in range(5)}
+        for body in before:
+            client.send(producer, body)
+        client.consumed_until(consumer, before)
+        mortal.up.kill()
+        mortal.up.start()
+        for body in after:
+            _send_in_the_end(client, producer, body)
+        client.consumed_until(consumer, after)
+
+
+def _send_in_the_end(client: Client, producer: str, body: str) -> None:
+    def is_sent() -> bool:
+        try:
+            client.send(producer, body)
+        except ClientError:
+            return False
+        return True
+
+    wait_until(is_sent, what=f"the send of {body}")
+
+
+@pytest.fixture(scope="module")
+def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+    folder = tmp_path_factory.mktemp("guarded")
+    accounts = folder / "plain_acl.yml"
+    topics = [f"{ALLOWED}-{kind}=PUB|SUB" for kind in CLIENTS]
+    groups = [f"{ALLOWED}-{kind}=SUB" for kind in CLIENTS]
+    accounts.write_text(accounts_file(topics, groups))
+    settings = {"aclEnable": "true", "aclFile": accounts}
+    operator = ClientSettings(credentials=OPERATOR)
+    with our_server(folder, **settings) as started:
+        with Admin(started.namesrv, settings=operator) as admin:
+            for kind in CLIENTS:
+                admin.create_topic(f"{ALLOWED}-{kind}", queues=2)
+                admin.create_topic(f"{FORBIDDEN}-{kind}", queues=2)
+                admin.put_group(SubscriptionGroupConfig(group_name=f"{ALLOWED}-{kind}"))
+        yield started
+
+
+def test_an_account_does_what_it_may_and_no_more(driver: Driver, guarded: Served) -> None:
+    key, secret = WORKER.access_key, WORKER.secret_key
+    worker = guarded.server._replace(key=key, secret=secret)
+    allowed = Client(driver, worker, f"{ALLOWED}-{driver.kind}")
+    producer, consumer = allowed.producer(), allowed.simple()
+    allowed.send(producer, "mine")
+    assert [each["body"] for each in allowed.receive(consumer, 1)] == ["mine"]
+    nobody, stranger = guarded.server, worker._replace(key="stranger")
+    refused = (nobody, stranger, worker._replace(secret="another-secret"))
+    forbidden = Client(driver, worker, f"{FORBIDDEN}-{driver.kind}")
+    clients = [(allowed, server) for server in refused] + [(forbidden, worker)]
+    for client, server in clients:
+        before = _denials(guarded)
+        with pytest.raises(ClientError, match=REFUSED):
+            client.send(client.producer(server), "refused")
+        assert _denials(guarded) > before
+
+
+def _denials(guarded: Served) -> int:
+    assert guarded.up is not None
+    return guarded.up.log.read_text().count('"outcome":"denied"')
+
+
+REFUSED = r"(?i)unauthorized|\[FAILED\]|failed to fetch topic"
+"""Some libraries hide why they can't start."""
+
+
+def test_up_says_where_it_listens_for_grpc(served: Served) -> None:
+    assert isinstance(served.up, Up)
+    said = f"             listens for gRPC on {served.up.grpc} (this machine only)"
+    assert said in served.up.log.read_text()
+
+
+def test_the_first_message_of_the_guide_is_sent_and_received(served: Served) -> None:
+    [example] = [each.code for each in blocks_of(GUIDE) if each.needs == "rocketmq"]
+    with Admin(served.namesrv) as admin:
+        admin.create_topic("Orders", queues=4)
+        admin.put_group(SubscriptionGroupConfig(group_name="billing"))
+    assert "127.0.0.1:8081" in example
     done = subprocess.run(
-        command,
+        [sys.executable, "-c", example.replace("127.0.0.1:8081", served.server.endpoint)],
+        env={
+            **os.environ,
+            "HOME": str(served.folder),
+            "PYTHONPATH": str(build_python_grpc_client().parent),
+        },
+        stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,
-        timeout=RUN_SECONDS_MAX,
-        env={**os.environ, "HOME": str(up.data)},
+        timeout=SECONDS_MAX,
     )
     assert done.returncode == 0, f"{done.stdout}\n{done.stderr}"
-    return done.stdout.splitlines()
-
-
-def java(up: Up, program: str, *arguments: str) -> list[str]:
-    """Run a Java program of the proxy's folder."""
-    return ran(up, java_by_grpc(program, up.grpc, *arguments, home=up.data))
-
-
-def bodies(admin: Admin, topic: str) -> list[bytes]:
-    return [bytes(each.body) for each in admin.read_messages(topic)]
-
-
-@pytest.mark.java
-def test_transactions_of_a_java_client_are_committed_and_rolled_back(up: Up, admin: Admin) -> None:
-    admin.create_topic("Decided", queues=1, attributes={"message.type": "TRANSACTION"})
-    assert java(up, "proxied.Transactions", "Decided")[-1] == "ended"
-    assert bodies(admin, "Decided") == [b"commit"]
-
-
-@pytest.mark.java
-@pytest.mark.parametrize("kind", ["simple", "push"])
-def test_a_java_client_receives_and_acknowledges(up: Up, admin: Admin, kind: str) -> None:
-    topic, group = f"Popped-{kind}", f"popped-{kind}"
-    admin.create_topic(topic, queues=4)
-    admin.put_group(SubscriptionGroupConfig(group_name=group))
-    with Producer("popped-producer", up.namesrv) as producer:
-        for number in range(MESSAGES):
-            producer.send(Message(topic, b"%d" % number))
-    assert java(up, "proxied.Pops", kind, topic, group, str(MESSAGES)) == [
-        "again 2",
-        f"received {MESSAGES}",
-    ]
-
-    def is_done() -> bool:
-        progress = admin.group_progress(group)
-        return not progress.lag and not progress.in_flight
-
-    wait_until(is_done, what="the last acknowledgement")
-
-
-@pytest.mark.node
-def test_a_node_client_sends_and_ends_transactions(up: Up, admin: Admin) -> None:
-    topics = {"NodePlain": "NORMAL", "NodeOrdered": "FIFO", "NodeDecided": "TRANSACTION"}
-    for topic, kind in topics.items():
-        admin.create_topic(topic, queues=2, attributes={"message.type": kind})
-    said = ran(up, ["node", str(build_node_proxy_client()), up.grpc, *topics])
-    assert said[-1] == "ended"
-    [plain] = admin.read_messages("NodePlain")
-    assert (plain.body, plain.properties["KEYS"], plain.properties["TAGS"]) == (
-        b"plain",
-        "key",
-        "node",
-    )
-    ordered = list(admin.read_messages("NodeOrdered"))
-    assert len({each.queue_id for each in ordered}) == 1
-    assert [bytes(each.body) for each in ordered] == [b"ordered %d" % n for n in range(4)]
-    assert bodies(admin, "NodeDecided") == [b"commit"]
+    sent, got = done.stdout.splitlines()
+    assert sent.startswith("sent 01")
+    assert got.startswith("got hello ")
+    assert "order-1" in got

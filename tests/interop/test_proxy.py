@@ -1,36 +1,28 @@
 """A proxy of RocketMQ 5.5.0, and of 5.3.3, in cluster mode before our servers, with
 ``KEROLOX_SOFTWARE=all``.
 
-Its clients are Java's of 4.9.7 and, by gRPC, ``rocketmq-client-java`` 5.2.0 of Maven and
-``rocketmq-client-nodejs`` 1.0.8 of npm.
+Its clients are Java's of 4.9.7 and, by gRPC, the official ones in Java, Node.js and Python.
 """
 
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 from typing import TYPE_CHECKING, NamedTuple
 
 import pytest
 
 from kerolox.admin.sync import Admin
-from kerolox.client.sync import Producer
-from kerolox.message import Message
-from kerolox.protocol.bodies import SubscriptionGroupConfig
+from tests.interop.grpc5.driver import CLIENTS, Client, ClientError, Driver, Server
+from tests.interop.grpc5.scenarios import SCENARIOS, begun
+from tests.interop.grpc5.servers import PROXY_STARTED
 from tests.support.eventually import wait_until
-from tests.support.programs import (
-    build_java,
-    build_node_proxy_client,
-    build_proxy,
-    build_proxy_53,
-    java_by_grpc,
-    java_of,
-)
+from tests.support.programs import build_java, build_proxy, build_proxy_53, java_of
 from tests.support.servers.up import Up, free_port
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from concurrent.futures import Future
     from pathlib import Path
 
 pytestmark = [
@@ -40,9 +32,9 @@ pytestmark = [
     pytest.mark.xdist_group("proxy"),
 ]
 
-STARTED = "rocketmq-proxy startup successfully"
 START_SECONDS_MAX, RUN_SECONDS_MAX = 180.0, 180
 MESSAGES = 8
+NAMES = ("normal", "fifo", "transactions", "simple_consumer", "push_consumer")
 PROXIES = {"5.5.0": build_proxy, "5.3.3": build_proxy_53}
 
 
@@ -82,7 +74,7 @@ def proxied(
             process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=out, stderr=out)
         try:
             wait_until(
-                lambda: STARTED in log.read_text() or process.poll() is not None,
+                lambda: PROXY_STARTED in log.read_text() or process.poll() is not None,
                 what="the start of the proxy",
                 seconds=START_SECONDS_MAX,
             )
@@ -93,121 +85,46 @@ def proxied(
             process.wait()
 
 
-def by_grpc(program: str, proxied: Proxied, *arguments: str) -> list[str]:
-    """The command that runs a client by gRPC."""
-    return java_by_grpc(program, proxied.grpc, *arguments, home=proxied.home)
-
-
-def ran(command: list[str], home: Path | None = None) -> str:
-    """What a program prints; it may write below a home."""
-    environment = None if home is None else {**os.environ, "HOME": str(home)}
-    done = subprocess.run(
-        command, capture_output=True, text=True, timeout=RUN_SECONDS_MAX, env=environment
-    )
-    assert done.returncode == 0, f"{done.stdout}\n{done.stderr}"
-    return done.stdout
-
-
 def test_a_group_that_is_new_receives_through_the_proxy(proxied: Proxied) -> None:
     with Admin(proxied.up.namesrv) as admin:
         admin.create_topic("Through", queues=4)
-    said = ran(
-        java_of(
-            build_java(),
-            "interop.Through",
-            *(proxied.remoting, "Through", "new-group", str(MESSAGES), "120"),
-            options=(f"-Duser.home={proxied.home}",),
-        )
+    command = java_of(
+        build_java(),
+        "interop.Through",
+        *(proxied.remoting, "Through", "new-group", str(MESSAGES), "120"),
+        options=(f"-Duser.home={proxied.home}",),
     )
-    assert f"received {MESSAGES}\n" in said
+    done = subprocess.run(command, capture_output=True, text=True, timeout=RUN_SECONDS_MAX)
+    assert f"received {MESSAGES}\n" in done.stdout, f"{done.stdout}\n{done.stderr}"
 
 
-def decided(admin: Admin, topic: str, ends: int) -> None:
-    """Wait until two transactions have ended, and only one is seen; ``ends``: of all so far."""
-    found: list[bytes] = []
-
-    def is_delivered() -> bool:
-        found[:] = [bytes(each.body) for each in admin.read_messages(topic)]
-        return bool(found)
-
-    # The proxy passes the end on without waiting for an answer.
-    wait_until(is_delivered, what="the message of the transaction that was committed")
-    assert found == [b"commit"]
-    wait_until(
-        lambda: len(list(admin.read_messages("RMQ_SYS_TRANS_OP_HALF_TOPIC"))) == ends,
-        what="the ends of both transactions",
-    )
-    assert [bytes(each.body) for each in admin.read_messages(topic)] == [b"commit"]
+@pytest.fixture(scope="module", params=CLIENTS)
+def driver(request: pytest.FixtureRequest, proxied: Proxied) -> Iterator[Driver]:
+    with Driver(request.param, proxied.home) as made:
+        yield made
 
 
-def ended(admin: Admin) -> int:
-    """How many transactions have ended so far."""
-    topic = "RMQ_SYS_TRANS_OP_HALF_TOPIC"
-    return len(list(admin.read_messages(topic))) if topic in admin.list_topics() else 0
-
-
-def test_transactions_by_grpc_are_committed_and_rolled_back(proxied: Proxied) -> None:
+@pytest.fixture(scope="module")
+def outcomes(driver: Driver, proxied: Proxied) -> Iterator[dict[str, Future[list[object]]]]:
     with Admin(proxied.up.namesrv) as admin:
-        admin.create_topic("Decided", queues=1, attributes={"message.type": "TRANSACTION"})
-        before = ended(admin)
-        assert "ended\n" in ran(by_grpc("proxied.Transactions", proxied, "Decided"))
-        decided(admin, "Decided", before + 2)
-
-
-def test_a_proxy_learns_from_the_broker_what_a_topic_takes(proxied: Proxied) -> None:
-    """One without a type is NORMAL to it."""
-    with Admin(proxied.up.namesrv) as admin:
-        admin.create_topic("Plain", queues=1)
-        done = subprocess.run(
-            by_grpc("proxied.Transactions", proxied, "Plain"),
-            capture_output=True,
-            text=True,
-            timeout=RUN_SECONDS_MAX,
-        )
-        assert done.returncode != 0
-        assert "TRANSACTION" in done.stdout + done.stderr
-        assert list(admin.read_messages("Plain")) == []
-
-
-@pytest.mark.parametrize("kind", ["simple", "push"])
-def test_a_client_by_grpc_receives_and_acknowledges_messages(proxied: Proxied, kind: str) -> None:
-    topic, group = f"Popped-{kind}", f"popped-{kind}"
-    with Admin(proxied.up.namesrv) as admin:
-        admin.create_topic(topic, queues=4)
-        admin.put_group(SubscriptionGroupConfig(group_name=group))
-        with Producer("popped-producer", proxied.up.namesrv) as producer:
-            for number in range(MESSAGES):
-                producer.send(Message(topic, b"%d" % number))
-        said = ran(by_grpc("proxied.Pops", proxied, kind, topic, group, str(MESSAGES)))
-        assert said.splitlines() == ["again 2", f"received {MESSAGES}"]
-
-        def is_done() -> bool:
-            progress = admin.group_progress(group)
-            return not progress.lag and not progress.in_flight
-
-        wait_until(is_done, what="the last acknowledgement")
+        yield begun(driver, Server(proxied.grpc), admin, NAMES)
 
 
 @pytest.mark.node
-def test_a_node_client_by_grpc_sends_and_ends_transactions(proxied: Proxied) -> None:
+@pytest.mark.parametrize("name", NAMES)
+def test_a_client_by_grpc_does(outcomes: dict[str, Future[list[object]]], name: str) -> None:
+    assert outcomes[name].result(RUN_SECONDS_MAX) == SCENARIOS[name].facts
+
+
+@pytest.mark.node
+def test_a_proxy_learns_from_the_broker_what_a_topic_takes(
+    driver: Driver, proxied: Proxied
+) -> None:
+    """One without a type is NORMAL to it."""
+    client = Client(driver, Server(proxied.grpc), f"Plain-{driver.kind}")
     with Admin(proxied.up.namesrv) as admin:
-        topics = {"NodePlain": "NORMAL", "NodeOrdered": "FIFO", "NodeDecided": "TRANSACTION"}
-        for topic, kind in topics.items():
-            admin.create_topic(topic, queues=2, attributes={"message.type": kind})
-        before = ended(admin)
-        said = ran(
-            ["node", str(build_node_proxy_client()), proxied.grpc, *topics], proxied.home
-        ).splitlines()
-        assert said[-1] == "ended"
-        assert [line for line in said if line.startswith("check ")] == []
-        [plain] = admin.read_messages("NodePlain")
-        assert (plain.body, plain.properties["KEYS"], plain.properties["TAGS"]) == (
-            b"plain",
-            "key",
-            "node",
-        )
-        assert plain.properties["kind"] == "plain"
-        ordered = list(admin.read_messages("NodeOrdered"))
-        assert len({each.queue_id for each in ordered}) == 1
-        assert [bytes(each.body) for each in ordered] == [b"ordered %d" % n for n in range(4)]
-        decided(admin, "NodeDecided", before + 2)
+        admin.create_topic(client.topic, queues=1)
+        producer = client.producer()
+        with pytest.raises(ClientError, match=r"(?i)transaction|message.?type"):
+            client.send(producer, "no", transaction=True)
+        assert list(admin.read_messages(client.topic)) == []

@@ -36,9 +36,10 @@ __all__ = [
     "build_go_clients",
     "build_go_tls_clients",
     "build_java",
+    "build_java_grpc_client",
     "build_mqadmin_46",
     "build_node_clients",
-    "build_node_proxy_client",
+    "build_node_grpc_client",
     "build_oidc_provider",
     "build_proxy",
     "build_proxy_53",
@@ -241,23 +242,9 @@ def java_of(
     return [*java, *options, "-cp", classpath, main_class, *arguments]
 
 
-def java_by_grpc(main_class: str, endpoint: str, *arguments: str, home: Path) -> list[str]:
-    """The command that runs a client of RocketMQ 5 of the proxy's folder. The client brings classes
-    that the proxy has, too: its own come first.
-
-    Args:
-        main_class: the program.
-        endpoint: ``host:port`` of a server of gRPC, its first argument.
-        arguments: the others.
-        home: below which it may write.
-    """
-    built = build_proxy()
-    options = (f"-Duser.home={home}",)
-    command = java_of(built, main_class, endpoint, *arguments, options=options)
-    (own,) = (built / "target" / "lib").glob("rocketmq-client-java-*.jar")
-    at = command.index("-cp") + 1
-    command[at] = f"{own}:{command[at]}"
-    return command
+def java_by_grpc(*, home: Path) -> list[str]:
+    """The command that drives the Java client of RocketMQ 5; ``home``: below which it may write."""
+    return java_of(build_java_grpc_client(), "grpc5.Driver", options=(f"-Duser.home={home}",))
 
 
 def _jar_of(built: Path) -> Path:
@@ -297,8 +284,14 @@ def build_broker_53() -> Path:
     return _build("broker53", *MAVEN, MAVEN_OPTS=MAVEN_OPTIONS)
 
 
+def build_java_grpc_client() -> Path:
+    """Folder with ``target/classes`` and ``target/lib`` of the official Java client of RocketMQ 5,
+    and of what drives it."""
+    return _build("javagrpc", *MAVEN, MAVEN_OPTS=MAVEN_OPTIONS)
+
+
 def build_proxy() -> Path:
-    """Folder with ``target/classes`` and ``target/lib`` of the proxy of 5.x and a client of it."""
+    """Folder with ``target/lib`` of the proxy of 5.5.0."""
     return _build("proxy", *MAVEN, MAVEN_OPTS=MAVEN_OPTIONS)
 
 
@@ -331,10 +324,10 @@ def build_rust_client() -> Path:
     return target / "debug" / "interop"
 
 
-def build_node_proxy_client() -> Path:
+def build_node_grpc_client() -> Path:
     """The Node.js program by gRPC, with the client that its lock file names beside it."""
     npm = ("npm", "ci", "--silent", "--no-audit", "--no-fund", "--ignore-scripts")
-    return _build("nodegrpc", *npm) / "main.mjs"
+    return _build("nodegrpc", *npm) / "driver.mjs"
 
 
 def build_python_clients() -> Path:
@@ -344,7 +337,7 @@ def build_python_clients() -> Path:
 
 def build_python_grpc_client() -> Path:
     """The program of the official Python client of RocketMQ 5, with the client beside it."""
-    return _build("pythongrpc", *PIP) / "cases.py"
+    return _build("pythongrpc", *PIP) / "driver.py"
 
 
 def build_cpp_client() -> Path:

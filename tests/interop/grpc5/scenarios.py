@@ -1,0 +1,271 @@
+"""What clients of RocketMQ 5 do, each with a topic and a group of its own. A scenario gives what
+came of it, which is the same for all clients and servers; what differs stands with the tests.
+"""
+
+from __future__ import annotations
+
+import time
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import TYPE_CHECKING, NamedTuple
+
+from kerolox.admin.sync import Admin
+from kerolox.errors import BrokerError
+from kerolox.protocol.bodies import SubscriptionGroupConfig
+from tests.interop.grpc5.driver import Client, Driver, Server
+from tests.support.eventually import wait_until
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection
+
+__all__ = ["SCENARIOS", "Scenario", "begun", "prepared"]
+
+Facts = list[object]
+
+
+PARTS = ("topic", "body", "tag", "keys", "properties", "group", "at", "attempt")
+KEYS, PROPERTIES = ["one", "two"], {"name": "value", "ü": "ä b"}
+NORMAL_FACTS: Facts = [True, "TOPIC", "bödy", "tag", KEYS, PROPERTIES, "", 0, 1]
+
+
+class Scenario(NamedTuple):
+    """One of them, its topic and its group."""
+
+    run: Callable[[Client, Admin], Facts]
+    facts: Facts
+    """What comes of it."""
+    kind: str = "NORMAL"
+    is_ordered: bool = False
+    retries: int = 16
+    tls: bool = False
+
+
+def normal(client: Client, admin: Admin) -> Facts:
+    producer = client.producer()
+    sent = client.send(producer, "bödy", tag="tag", keys=KEYS, properties=PROPERTIES)
+    consumer = client.simple()
+    [found] = client.receive(consumer, 1)
+    client.close(consumer, producer)
+    return [found["id"] == sent["id"], *(found[name] for name in PARTS)]
+
+
+def fifo(client: Client, admin: Admin) -> Facts:
+    producer, consumer = client.producer(), client.simple()
+    for number in range(6):
+        client.send(producer, str(number), group=f"g{number % 2}")
+    found = client.receive(consumer, 6)
+    of_group = {name: [m["body"] for m in found if m["group"] == name] for name in ("g0", "g1")}
+    return [of_group["g0"], of_group["g1"]]
+
+
+def delay(client: Client, admin: Admin) -> Facts:
+    producer, consumer = client.producer(), client.simple()
+    at = (int(time.time()) + 3) * 1000
+    client.send(producer, "later", at=at)
+    [found] = client.receive(consumer, 1)
+    # A second is how exact the timer is.
+    return [found["body"], found["at"] == at, time.time() * 1000 >= at - 1000]
+
+
+def recall(client: Client, admin: Admin) -> Facts:
+    producer, consumer = client.producer(), client.simple()
+    now = int(time.time()) * 1000
+    never = client.send(producer, "never", at=now + 4_000)
+    client.send(producer, "kept", at=now + 6_000)
+    handle = never["recall"]
+    recalled = client.driver.ask("recall", name=producer, topic=client.topic, handle=handle)
+    bodies = [each["body"] for each in client.receive(consumer, 1)]
+    return [recalled == never["id"], bodies]
+
+
+def transactions(client: Client, admin: Admin) -> Facts:
+    producer, consumer = client.producer(), client.simple()
+    for body, how in (
+        ("first", "commit"),
+        ("second", "rollback"),
+        ("commit", ""),
+        ("rollback", ""),
+    ):
+        client.send(producer, body, transaction=True)
+        if how:
+            client.driver.ask("end", name=producer, body=body, how=how)
+    asked = {"commit", "rollback"}
+    wait_until(lambda: asked <= client.checked(producer), what="both checks")
+    found = sorted(each["body"] for each in client.receive(consumer, 2))
+    # One that is not decided within a second is asked about, too.
+    return [found, sorted(client.checked(producer) & asked)]
+
+
+def simple_consumer(client: Client, admin: Admin) -> Facts:
+    """With a changed invisible time."""
+    producer, consumer = client.producer(), client.simple()
+    for body in ("one", "two"):
+        client.send(producer, body)
+    facts: Facts = []
+    for each in client.receive(consumer, 2, ack=False):
+        if each["body"] == "two":
+            client.change(consumer, each, 1)
+        else:
+            client.driver.ask("ack", name=consumer, n=each["n"])
+            facts.append([each["body"], each["attempt"]])
+    [again] = client.receive(consumer, 1)
+    return [*facts, [again["body"], again["attempt"], again["topic"] == client.topic]]
+
+
+def push_consumer(client: Client, admin: Admin) -> Facts:
+    producer, consumer = client.producer(), client.push(failures=1)
+    for body in ("0", "1", "fail", "2"):
+        client.send(producer, body)
+    found = client.consumed(consumer, 5)
+    return [*sorted([each["body"], each["attempt"]] for each in found)]
+
+
+def fifo_push(client: Client, admin: Admin) -> Facts:
+    producer = client.producer()
+    for number in range(3):
+        for name in ("a", "b"):
+            client.send(producer, f"{'fail ' if not number else ''}{name}{number}", group=name)
+    found = client.consumed_until(client.push(failures=1), {"a2", "b2"})
+    # It is tried again by the client, which may count no attempt.
+    return [[each["body"] for each in found if each["group"] == name] for name in ("a", "b")]
+
+
+def tags(client: Client, admin: Admin) -> Facts:
+    producer, simple, push = client.producer(), "", ""
+    for tag in ("c", "a", "d", "b"):
+        client.send(producer, tag, tag=tag)
+    simple = client.simple("a || b")
+    found = [sorted(each["tag"] for each in client.receive(simple, 2))]
+    push = Client(client.driver, client.server, client.topic, f"{client.group}-push").push("c||d")
+    return [*found, sorted(each["tag"] for each in client.consumed(push, 2))]
+
+
+def sql92(client: Client, admin: Admin) -> Facts:
+    producer = client.producer()
+    for number in range(5):
+        kind = "even" if number % 2 == 0 else "odd"
+        client.send(producer, str(number), properties={"n": str(number), "kind": kind})
+    simple = client.simple("n > 1 AND kind = 'even'", sql=True)
+    found = [sorted(each["body"] for each in client.receive(simple, 2))]
+    other = Client(client.driver, client.server, client.topic, f"{client.group}-push")
+    push = other.push("n BETWEEN 2 AND 3", sql=True)
+    return [*found, sorted(each["body"] for each in client.consumed(push, 2))]
+
+
+def _dead(admin: Admin, group: str) -> list[str]:
+    topic = f"%DLQ%{group}"
+
+    def bodies() -> list[str]:
+        if topic not in admin.list_topics():
+            return []
+        return [bytes(each.body).decode() for each in admin.read_messages(topic)]
+
+    wait_until(bodies, what=f"a dead letter of {group}")
+    return bodies()
+
+
+def dead_letters(client: Client, admin: Admin) -> Facts:
+    """Its group tries a message again once."""
+    producer, consumer = client.producer(), client.push(failures=99)
+    for body in ("fail", "good"):
+        client.send(producer, body)
+    dead = _dead(admin, client.group)
+    return [sorted([m["body"], m["attempt"]] for m in client.seen(consumer)), dead]
+
+
+def fifo_dead_letters(client: Client, admin: Admin) -> Facts:
+    producer = client.producer()
+    for body in ("fail", "good"):
+        client.send(producer, body, group="g")
+    consumer = client.push(failures=99)
+    found = [each["body"] for each in client.consumed_until(consumer, {"good"})]
+    return [found, _dead(admin, client.group)]
+
+
+def leaves(client: Client, admin: Admin) -> Facts:
+    """A push consumer is in its group, and closed it is not."""
+    producer, consumer = client.producer(), client.push()
+    client.send(producer, "one")
+    client.consumed(consumer, 1)
+    before = _members(admin, client.group)
+    client.close(consumer)
+    return [before, _members(admin, client.group)]
+
+
+def _members(admin: Admin, group: str) -> int:
+    try:
+        return len(admin.consumer_connections(group).members)
+    except BrokerError:
+        return 0
+
+
+SCENARIOS = {
+    "normal": Scenario(normal, NORMAL_FACTS),
+    "tls": Scenario(normal, NORMAL_FACTS, tls=True),
+    "fifo": Scenario(fifo, [["0", "2", "4"], ["1", "3", "5"]], kind="FIFO", is_ordered=True),
+    "delay": Scenario(delay, ["later", True, True], kind="DELAY"),
+    "recall": Scenario(recall, [True, ["kept"]], kind="DELAY"),
+    "transactions": Scenario(
+        transactions, [["commit", "first"], ["commit", "rollback"]], kind="TRANSACTION"
+    ),
+    "simple_consumer": Scenario(simple_consumer, [["one", 1], ["two", 2, True]]),
+    "push_consumer": Scenario(
+        push_consumer, [["0", 1], ["1", 1], ["2", 1], ["fail", 1], ["fail", 2]]
+    ),
+    "fifo_push": Scenario(
+        fifo_push,
+        [["fail a0", "fail a0", "a1", "a2"], ["fail b0", "fail b0", "b1", "b2"]],
+        kind="FIFO",
+        is_ordered=True,
+    ),
+    "tags": Scenario(tags, [["a", "b"], ["c", "d"]]),
+    "sql92": Scenario(sql92, [["2", "4"], ["2", "3"]]),
+    "dead_letters": Scenario(
+        dead_letters, [[["fail", 1], ["fail", 2], ["good", 1]], ["fail"]], retries=1
+    ),
+    "fifo_dead_letters": Scenario(
+        fifo_dead_letters,
+        [["fail", "fail", "good"], ["fail"]],
+        kind="FIFO",
+        is_ordered=True,
+        retries=1,
+    ),
+    "leaves": Scenario(leaves, [1, 0]),
+}
+
+
+def topic_of(kind: str, name: str) -> str:
+    """The topic of a scenario, which has its group's name, too."""
+    return f"{kind}-{name}"
+
+
+def prepared(admin: Admin, kind: str, names: Collection[str] = tuple(SCENARIOS)) -> None:
+    """Make the topics and groups of scenarios."""
+    for name in names:
+        scenario, topic = SCENARIOS[name], topic_of(kind, name)
+        admin.create_topic(topic, queues=2, attributes={"message.type": scenario.kind})
+        for group in (topic, f"{topic}-push") if name in ("tags", "sql92") else (topic,):
+            admin.put_group(
+                SubscriptionGroupConfig(
+                    group_name=group,
+                    consume_message_orderly=scenario.is_ordered,
+                    retry_max_times=scenario.retries,
+                )
+            )
+
+
+def begun(
+    driver: Driver, server: Server, admin: Admin, names: Collection[str] = tuple(SCENARIOS)
+) -> dict[str, Future[Facts]]:
+    """Begin scenarios, all at once: most of their time is waiting."""
+    prepared(admin, driver.kind, names)
+    pool = ThreadPoolExecutor(len(names))
+
+    def run(name: str) -> Facts:
+        scenario, topic = SCENARIOS[name], topic_of(driver.kind, name)
+        client = Client(driver, server._replace(tls=scenario.tls), topic)
+        facts = scenario.run(client, admin)
+        return ["TOPIC" if fact == topic else fact for fact in facts]
+
+    started = {name: pool.submit(run, name) for name in names}
+    pool.shutdown(wait=False)
+    return started
