@@ -150,13 +150,14 @@ def check_message(message: pb.Message, *, body_bytes_max: int) -> None:
     for what, text in (("trace context", system.trace_context), ("host", system.born_host)):
         if _CONTROL.search(text):
             raise AnswerError(pb.BAD_REQUEST, f"{what} cannot contain control character")
-    if system.HasField("tag"):
+    # What is empty is as what is not there.
+    if system.tag:
         _check_text(system.tag, "tag", pb.ILLEGAL_MESSAGE_TAG)
         if "|" in system.tag:
             raise AnswerError(pb.ILLEGAL_MESSAGE_TAG, "tag cannot contain '|'")
-    for key in system.keys:
+    for key in filter(None, system.keys):
         _check_text(key, "key", pb.ILLEGAL_MESSAGE_KEY)
-    if system.HasField("message_group"):
+    if system.message_group:
         _check_text(system.message_group, "message group", pb.ILLEGAL_MESSAGE_GROUP)
         if len(system.message_group.encode()) > MESSAGE_GROUP_BYTES_MAX:
             raise AnswerError(

@@ -42,8 +42,8 @@ def stored_properties(
     found[PropertyKey.UNIQUE_KEY] = system.message_id
     if system.tag:
         found[PropertyKey.TAGS] = system.tag
-    if system.keys:
-        found[PropertyKey.KEYS] = " ".join(system.keys)
+    if keys := " ".join(filter(None, system.keys)):
+        found[PropertyKey.KEYS] = keys
     if system.message_group:
         found[SHARDING_KEY] = system.message_group
     if system.trace_context:
@@ -108,9 +108,10 @@ def _gunzip(body: bytes, bytes_max: int = INFLATED_BYTES_MAX) -> bytes:
 
 
 def type_of(message: pb.Message) -> int:
-    """Which type a message is of: what it says, or else what it has."""
+    """Which type a message is of: what it has says so, and not what it says
+    (``TopicMessageType.parseFromMessageProperty``). Those that nothing else tells say it."""
     system = message.system_properties
-    if system.message_type:
+    if system.message_type in (pb.TRANSACTION, pb.LITE, pb.PRIORITY):
         return int(system.message_type)
     if system.HasField("delivery_timestamp"):
         return int(pb.DELAY)

@@ -158,7 +158,7 @@ WRONG = [
     (message(tag=" "), pb.ILLEGAL_MESSAGE_TAG),
     (message(tag="a|b"), pb.ILLEGAL_MESSAGE_TAG),
     (message(tag="a\nb"), pb.ILLEGAL_MESSAGE_TAG),
-    (message(keys=[""]), pb.ILLEGAL_MESSAGE_KEY),
+    (message(keys=[" "]), pb.ILLEGAL_MESSAGE_KEY),
     (message(keys=["a\x02b"]), pb.ILLEGAL_MESSAGE_KEY),
     (message("F", kind=pb.FIFO, message_group=" "), pb.ILLEGAL_MESSAGE_GROUP),
     (message("F", kind=pb.FIFO, message_group="x" * 64), pb.ILLEGAL_MESSAGE_GROUP),
@@ -172,6 +172,9 @@ WRONG = [
     (message(properties={"a": "x" * 16_384}), pb.MESSAGE_PROPERTIES_TOO_LARGE),
     (message("D", kind=pb.NORMAL), pb.MESSAGE_PROPERTY_CONFLICT_WITH_TYPE),
     (message("T", kind=pb.TRANSACTION), pb.MESSAGE_PROPERTY_CONFLICT_WITH_TYPE),
+    (message("T", kind=pb.PRIORITY), pb.MESSAGE_PROPERTY_CONFLICT_WITH_TYPE),
+    (message("F", kind=pb.FIFO), pb.MESSAGE_PROPERTY_CONFLICT_WITH_TYPE),
+    (message("D", kind=pb.DELAY), pb.MESSAGE_PROPERTY_CONFLICT_WITH_TYPE),
     (message("Missing"), pb.MESSAGE_PROPERTY_CONFLICT_WITH_TYPE),
     (message("D", kind=pb.DELAY, delivery_seconds=0), pb.ILLEGAL_DELIVERY_TIME),
     (message("D", kind=pb.DELAY, delivery_seconds=1 << 40), pb.ILLEGAL_DELIVERY_TIME),
@@ -188,6 +191,28 @@ async def test_a_message_that_is_wrong_is_refused(
     answer = await sent(client, wrong)
     assert answer.status.code == code
     assert grpc_broker.parts.store.stats()["put_count"] == 0
+
+
+async def test_an_empty_tag_key_or_group_is_none(client: GrpcPeer, grpc_broker: Broker) -> None:
+    made = message(tag="", keys=["", "key"], message_group="")
+    assert (await sent(client, made, message(keys=[""]))).status.code == pb.OK
+    async with peer_of(grpc_broker) as peer:
+        stored = [m.properties for queue in (0, 1) for m in await peer.messages("T", queue)]
+    assert sorted(each.get(PropertyKey.KEYS, "") for each in stored) == ["", "key"]
+    assert [name in each for each in stored for name in (PropertyKey.TAGS, "__SHARDINGKEY")] == [
+        False
+    ] * 4
+
+
+@pytest.mark.parametrize(
+    ("topic", "parts"),
+    [("F", {"message_group": "group"}), ("D", {"delivery_seconds": int(time.time()) + 60})],
+)
+async def test_a_message_is_of_the_type_that_its_parts_make_it(
+    client: GrpcPeer, topic: str, parts: dict[str, Any]
+) -> None:
+    for said in (pb.NORMAL, pb.FIFO, pb.MESSAGE_TYPE_UNSPECIFIED):
+        assert (await sent(client, message(topic, kind=said, **parts))).status.code == pb.OK
 
 
 async def test_messages_of_several_topics_or_none_are_refused(client: GrpcPeer) -> None:
