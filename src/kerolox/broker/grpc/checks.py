@@ -10,14 +10,17 @@ from kerolox.protocol.grpc import messages as pb
 from kerolox.protocol.names import (
     NAME_BYTES_MAX,
     NAME_CHARACTERS,
+    RETRY_PREFIX,
+    TOPIC_BYTES_MAX,
     TOPIC_CHARACTERS_MAX,
     is_reserved_group,
     is_system_topic,
 )
 from kerolox.text import printable
 
-GROUP_CHARACTERS_MAX = 120
-"""``Validators.CHARACTER_MAX_LENGTH`` of groups in RocketMQ 5."""
+GROUP_CHARACTERS_MAX = TOPIC_BYTES_MAX - len(RETRY_PREFIX)
+"""A group that is longer could receive nothing: its topic of retries is too long for a record.
+RocketMQ 5.3.3 has records with longer topics, and takes 255."""
 
 PROPERTIES_MAX = 128
 PROPERTIES_BYTES_MAX = 16 * 1024

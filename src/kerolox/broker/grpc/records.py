@@ -48,8 +48,6 @@ def stored_properties(
         found[SHARDING_KEY] = system.message_group
     if system.trace_context:
         found[TRACE_CONTEXT] = system.trace_context
-    if system.delivery_attempt:
-        found[PropertyKey.RECONSUME_TIME] = str(system.delivery_attempt)
     found[PropertyKey.PRODUCER_GROUP] = topic
     found[BORN_HOST] = system.born_host or host
     found[BORN_TIMESTAMP] = str(milliseconds(system.born_timestamp) or now_ms)

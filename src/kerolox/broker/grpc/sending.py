@@ -105,7 +105,6 @@ async def _sent(
             born_timestamp=checks.milliseconds(system.born_timestamp) or broker.now_ms(),
             flag=0,
             properties=encode_properties(properties),
-            reconsume_times=max(system.delivery_attempt - 1, 0),
         )
         command = RemotingCommand.request(RequestCode.SEND_MESSAGE, header.encode(), body=body)
         answer = await caller.ask(command)
