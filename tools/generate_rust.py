@@ -4,7 +4,8 @@
     python tools/generate_rust.py --check    exits 1 when that file would change
 
 Codes, flags, limits, property keys and header fields are stated once, in ``kerolox.protocol``,
-``kerolox.message`` and ``kerolox.kernel``; the engine in Rust takes them from the generated file.
+``kerolox.message``, ``kerolox.kernel``, ``kerolox.remoting`` and ``kerolox.broker.grpc``; the
+engine in Rust takes them from the generated file.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from pathlib import Path
 import msgspec
 
 from kerolox._pykernel import headers as fast_headers
+from kerolox.broker.grpc import answers, asking, checks, service
 from kerolox.filter import tags
 from kerolox.kernel import append, held_pulls, metrics, read, tables
 from kerolox.kernel import pops as kernel_pops
@@ -33,7 +35,10 @@ from kerolox.protocol.codes import (
     ResponseCode,
     SerializeType,
 )
+from kerolox.protocol.grpc import messages as pb
 from kerolox.protocol.headers import SEND_LONG_NAMES
+from kerolox.remoting.grpc import wire
+from kerolox.remoting.http2 import frames, server_side
 from kerolox.security.access.accounts import Permission
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -195,6 +200,68 @@ def of_halves() -> Iterator[tuple[str, str, str]]:
     yield "REMOVE_TAG", "&[u8]", f'b"{append.REMOVE_TAG}"'
 
 
+def of_http2() -> Iterator[str]:
+    """What HTTP/2 and the limits of its connections are made of."""
+    flags = ("ACK", "END_STREAM", "END_HEADERS", "PADDED", "PRIORITIZED")
+    sizes = ("HEAD_BYTES", "FRAME_BYTES_MAX")
+    counts = ("CONTINUATIONS_MAX", "IDLE_FRAMES_MAX", "RESETS_MAX")
+    limits = ("STREAMS_MAX", "HEADER_BYTES_MAX", "SLICE_FRAMES")
+    windows = ("WINDOW_MAX", "DEFAULT_WINDOW", "CONNECTION_WINDOW", "STREAM_WINDOW")
+    preface = frames.PREFACE.decode().replace("\r", r"\r").replace("\n", r"\n")
+    constants = [
+        ("PREFACE", "&[u8]", f'b"{preface}"'),
+        *((name, "u8", str(getattr(frames, name))) for name in flags),
+        *((each.name, "u8", str(int(each))) for each in frames.FrameType),
+        *((each.name, "u16", str(int(each))) for each in frames.Setting),
+        *((each.name, "u32", str(int(each))) for each in frames.ErrorCode),
+        *((name, "usize", grouped(getattr(frames, name))) for name in sizes),
+        *((name, "usize", grouped(getattr(server_side, name))) for name in counts),
+        *((name, "u32", grouped(getattr(server_side, name))) for name in limits),
+        *((name, "i64", grouped(getattr(server_side, name))) for name in windows),
+    ]
+    return (constant(*each) for each in constants)
+
+
+def of_grpc() -> Iterator[str]:
+    """What calls of gRPC are made of."""
+    for name, value in (
+        ("SEND_MESSAGE", f"{service.PATH}SendMessage".encode()),
+        ("CLIENT_ID", asking.CLIENT_ID.encode()),
+        ("RESPONSE_HEADERS", wire.RESPONSE_HEADERS),
+        ("OK_TRAILERS", wire.OK_TRAILERS),
+        ("USED_BORN_HOST", checks.BORN_HOST.encode()),
+        ("USED_BORN_TIMESTAMP", checks.BORN_TIMESTAMP.encode()),
+        ("USED_TRACE_CONTEXT", checks.TRACE_CONTEXT.encode()),
+    ):
+        yield from constant(name, "&[u8]", f'b"{"".join(map(escaped, value))}"').splitlines()
+    yield constant("CLIENT_ID_BYTES_MAX", "usize", str(asking.CLIENT_ID_BYTES_MAX))
+    yield constant("PREFIX_BYTES", "usize", str(wire.PREFIX_BYTES))
+    yield constant("PROPERTIES_MAX", "usize", str(checks.PROPERTIES_MAX))
+    yield constant("PROPERTIES_BYTES_MAX", "usize", grouped(checks.PROPERTIES_BYTES_MAX))
+    yield constant("OK", "u64", grouped(answers.code_of(ResponseCode.SUCCESS)))
+    yield "/// Names that no user property has, sorted."
+    yield f"pub const SYSTEM_PROPERTIES: [&[u8]; {len(checks.SYSTEM_PROPERTIES)}] = ["
+    yield from (f'    b"{name}",' for name in sorted(checks.SYSTEM_PROPERTIES))
+    yield "];"
+    yield ""
+    yield "/// The code that stands for one of remoting."
+    yield "#[must_use]"
+    yield "pub const fn code_of(code: u8) -> u64 {"
+    yield "    match code {"
+    for code in RESPONSES:
+        if int(code) < 256 and answers.code_of(code) != pb.INTERNAL_SERVER_ERROR:
+            yield f"        {int(code)} => {grouped(answers.code_of(code))},"
+    yield f"        _ => {grouped(pb.INTERNAL_SERVER_ERROR)},"
+    yield "    }"
+    yield "}"
+
+
+def escaped(byte: int) -> str:
+    """A byte inside a text of Rust."""
+    is_plain = 32 <= byte < 127 and chr(byte) not in '"\\'
+    return chr(byte) if is_plain else f"\\x{byte:02x}"
+
+
 def constant(name: str, kind: str, value: str) -> str:
     """A constant as rustfmt has it."""
     line = f"pub const {name}: {kind} = {value};"
@@ -213,7 +280,8 @@ def signed(value: int) -> str:
 
 def module(name: str, text: str, lines: Iterable[str]) -> str:
     """A module of constants."""
-    return f"/// {text}\npub mod {name} {{\n" + "".join(f"    {line}\n" for line in lines) + "}\n"
+    inside = "".join(f"    {line}\n" if line else "\n" for line in lines)
+    return f"/// {text}\npub mod {name} {{\n{inside}}}\n"
 
 
 def screaming(name: str) -> str:
@@ -275,8 +343,7 @@ def fields() -> str:
         "    (name == text).then_some(field)",
         "}",
     ]
-    text = "Fields of the send and pull requests by number."
-    return re.sub(r"^ +$", "", module("field", text, lines), flags=re.MULTILINE)
+    return module("field", "Fields of the send and pull requests by number.", lines)
 
 
 def match_arms(numbers: Iterable[str]) -> Iterator[str]:
@@ -304,6 +371,10 @@ def text() -> str:
                 module("request", "Request codes that the fast path answers.", of_requests),
                 module("response", "Response codes that the fast path gives.", of_responses),
                 module("property", "Keys of properties.", of_keys),
+                re.sub(
+                    r"^ +$", "", module("grpc", "Calls of gRPC.", of_grpc()), flags=re.MULTILINE
+                ),
+                module("http2", "HTTP/2: frames, errors, limits.", of_http2()),
                 fields(),
             )
         ).rstrip("\n")

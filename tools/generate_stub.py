@@ -23,6 +23,7 @@ from kerolox.codec.pulling import MessageCodec
 from kerolox.codec.rows import RowCodec
 from kerolox.kernel.choice import Kernel
 from kerolox.kernel.feed import ConnectionKernel
+from kerolox.kernel.http2 import Http2ServerSide
 from kerolox.kernel.store import StoreKernel
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -43,6 +44,7 @@ from kerolox.codec.python_rows import RowColumns, RowIds, RowRules, TextColumn
 from kerolox.codec.sending import BatchOwner, OpenSend, QueueRotation, SendBatch, SendFuture
 from kerolox.kernel.choice import ColumnBuffers, OddBody, TopicChoice
 from kerolox.kernel.feed import FedMembers
+from kerolox.kernel.http2 import Http2Event
 from kerolox.kernel.metrics import LatencyCounts
 from kerolox.kernel.pops import LentLease
 from kerolox.kernel.read import MasterStream
@@ -73,6 +75,7 @@ __version__: str
 CLASSES = (
     ("Store", StoreKernel, "settings: StoreSettings"),
     ("Connection", ConnectionKernel, "store: Store, connection_id: int, born_host: bytes"),
+    ("Http2ServerSide", Http2ServerSide, ""),
     ("MessageIds", sending.MessageIds, ""),
     ("Opaques", sending.Opaques, ""),
     ("Sender", sending.Sender, ""),

@@ -21,11 +21,11 @@ KERNEL = Path(__file__).resolve().parent.parent / "kernel"
 CRATES = {
     KERNEL / "core" / "src": (
         "protocol error settings record files index shared log queues state flush recovery replica"
-        " store wire client columns access fast_path lib"
+        " store wire client columns access http2 fast_path lib"
     ).split(),
     KERNEL / "py" / "src": (
-        "buffer errors shapes slots settings records following messages rows columns sending store"
-        " connection lib"
+        "buffer errors shapes slots settings records following messages rows columns http2 sending"
+        " store connection lib"
     ).split(),
 }
 """The source of each crate, and the order of its layers."""

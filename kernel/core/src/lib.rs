@@ -2,6 +2,7 @@
 //!
 //! - [`store`]: commit log, consume queues, index, flush and recovery, behind [`Store`];
 //! - [`record`]: the stored record, encoded and decoded;
+//! - [`http2`]: the server's end of HTTP/2;
 //! - [`fast_path`]: frames, headers, policy tables and held pulls on top of the store.
 //!
 //! Nothing here panics on what a file or a peer says; failures are [`StoreError`]s or the statuses
@@ -14,6 +15,7 @@ pub mod error;
 pub mod fast_path;
 mod files;
 mod flush;
+pub mod http2;
 mod index;
 mod log;
 pub mod protocol;

@@ -129,6 +129,140 @@ pub mod property {
     pub const TRANSACTION_PREPARED_QUEUE_OFFSET: &[u8] = b"TRAN_PREPARED_QUEUE_OFFSET";
 }
 
+/// Calls of gRPC.
+pub mod grpc {
+    pub const SEND_MESSAGE: &[u8] = b"/apache.rocketmq.v2.MessagingService/SendMessage";
+    pub const CLIENT_ID: &[u8] = b"x-mq-client-id";
+    pub const RESPONSE_HEADERS: &[u8] =
+        b"\x88\x00\x0ccontent-type\x10application/grpc\x00\x14grpc-accept-encoding\x08identity";
+    pub const OK_TRAILERS: &[u8] = b"\x00\x0bgrpc-status\x010";
+    pub const USED_BORN_HOST: &[u8] = b"__BORNHOST";
+    pub const USED_BORN_TIMESTAMP: &[u8] = b"BORN_TIMESTAMP";
+    pub const USED_TRACE_CONTEXT: &[u8] = b"TRACE_CONTEXT";
+    pub const CLIENT_ID_BYTES_MAX: usize = 255;
+    pub const PREFIX_BYTES: usize = 5;
+    pub const PROPERTIES_MAX: usize = 128;
+    pub const PROPERTIES_BYTES_MAX: usize = 16_384;
+    pub const OK: u64 = 20_000;
+    /// Names that no user property has, sorted.
+    pub const SYSTEM_PROPERTIES: [&[u8]; 54] = [
+        b"1ST_POP_TIME",
+        b"ARRIVE_TIME",
+        b"BORN_HOST",
+        b"BORN_TIMESTAMP",
+        b"BUYER_ID",
+        b"CHECK_IMMUNITY_TIME_IN_SECONDS",
+        b"CLUSTER",
+        b"CONSUME_START_TIME",
+        b"CORRECTION_FLAG",
+        b"CORRELATION_ID",
+        b"DELAY",
+        b"DLQ_ORIGIN_MESSAGE_ID",
+        b"DLQ_ORIGIN_TOPIC",
+        b"EXTEND_UNIQ_INFO",
+        b"INNER_MULTI_DISPATCH",
+        b"INNER_MULTI_QUEUE_OFFSET",
+        b"INSTANCE_ID",
+        b"KEYS",
+        b"MAX_OFFSET",
+        b"MAX_RECONSUME_TIMES",
+        b"MIN_OFFSET",
+        b"MQ2_FLAG",
+        b"MSG_REGION",
+        b"MSG_TYPE",
+        b"ORIGIN_MESSAGE_ID",
+        b"PGROUP",
+        b"POP_CK",
+        b"PUSH_REPLY_TIME",
+        b"REAL_QID",
+        b"REAL_TOPIC",
+        b"RECONSUME_TIME",
+        b"REPLY_TO_CLIENT",
+        b"RETRY_TOPIC",
+        b"TAGS",
+        b"TIMER_DELAY_LEVEL",
+        b"TIMER_DELAY_MS",
+        b"TIMER_DELAY_SEC",
+        b"TIMER_DELIVER_MS",
+        b"TIMER_DEL_UNIQKEY",
+        b"TIMER_DEQUEUE_MS",
+        b"TIMER_ENQUEUE_MS",
+        b"TIMER_OUT_MS",
+        b"TIMER_ROLL_TIMES",
+        b"TRACE_CONTEXT",
+        b"TRACE_ON",
+        b"TRANSFER_FLAG",
+        b"TRAN_MSG",
+        b"TRAN_PREPARED_QUEUE_OFFSET",
+        b"TTL",
+        b"UNIQ_KEY",
+        b"WAIT",
+        b"__BORNHOST",
+        b"__SHARDINGKEY",
+        b"__STARTDELIVERTIME",
+    ];
+
+    /// The code that stands for one of remoting.
+    #[must_use]
+    pub const fn code_of(code: u8) -> u64 {
+        match code {
+            0 => 20_000,
+            10 => 50_401,
+            11 => 50_002,
+            12 => 50_402,
+            _ => 50_001,
+        }
+    }
+}
+
+/// HTTP/2: frames, errors, limits.
+pub mod http2 {
+    pub const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
+    pub const ACK: u8 = 1;
+    pub const END_STREAM: u8 = 1;
+    pub const END_HEADERS: u8 = 4;
+    pub const PADDED: u8 = 8;
+    pub const PRIORITIZED: u8 = 32;
+    pub const DATA: u8 = 0;
+    pub const HEADERS: u8 = 1;
+    pub const PRIORITY: u8 = 2;
+    pub const RST_STREAM: u8 = 3;
+    pub const SETTINGS: u8 = 4;
+    pub const PUSH_PROMISE: u8 = 5;
+    pub const PING: u8 = 6;
+    pub const GOAWAY: u8 = 7;
+    pub const WINDOW_UPDATE: u8 = 8;
+    pub const CONTINUATION: u8 = 9;
+    pub const HEADER_TABLE_SIZE: u16 = 1;
+    pub const ENABLE_PUSH: u16 = 2;
+    pub const MAX_CONCURRENT_STREAMS: u16 = 3;
+    pub const INITIAL_WINDOW_SIZE: u16 = 4;
+    pub const MAX_FRAME_SIZE: u16 = 5;
+    pub const MAX_HEADER_LIST_SIZE: u16 = 6;
+    pub const NO_ERROR: u32 = 0;
+    pub const PROTOCOL_ERROR: u32 = 1;
+    pub const INTERNAL_ERROR: u32 = 2;
+    pub const FLOW_CONTROL_ERROR: u32 = 3;
+    pub const STREAM_CLOSED: u32 = 5;
+    pub const FRAME_SIZE_ERROR: u32 = 6;
+    pub const REFUSED_STREAM: u32 = 7;
+    pub const CANCEL: u32 = 8;
+    pub const COMPRESSION_ERROR: u32 = 9;
+    pub const ENHANCE_YOUR_CALM: u32 = 11;
+    pub const HEAD_BYTES: usize = 9;
+    pub const FRAME_BYTES_MAX: usize = 16_384;
+    pub const CONTINUATIONS_MAX: usize = 8;
+    pub const IDLE_FRAMES_MAX: usize = 2000;
+    pub const RESETS_MAX: usize = 1000;
+    pub const STREAMS_MAX: u32 = 1024;
+    pub const HEADER_BYTES_MAX: u32 = 32_768;
+    pub const SLICE_FRAMES: u32 = 512;
+    pub const WINDOW_MAX: i64 = 2_147_483_647;
+    pub const DEFAULT_WINDOW: i64 = 65_535;
+    pub const CONNECTION_WINDOW: i64 = 16_777_216;
+    pub const STREAM_WINDOW: i64 = 1_048_576;
+}
+
 /// Fields of the send and pull requests by number.
 pub mod field {
     pub const PRODUCER_GROUP: u8 = 0;

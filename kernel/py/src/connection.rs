@@ -8,6 +8,7 @@ use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyList};
 
 use crate::buffer::with_bytes;
+use crate::http2::{Http2ServerSide, events_to_python, to_python};
 use crate::records::checked_host;
 use crate::store::Store;
 
@@ -27,6 +28,15 @@ thread_local! {
 
 /// What `feed` returns: the fields of `Fed`.
 type Fed<'py> = (Bound<'py, PyBytes>, Option<Bound<'py, PyList>>, u8, Option<String>);
+
+/// The flags of `Fed`.
+fn flags_of(fed: &fast_path::Fed) -> u8 {
+    let flag = |is_set: bool, flag: u8| if is_set { flag } else { 0 };
+    flag(fed.ready, FED_READY)
+        | flag(fed.more, FED_MORE)
+        | flag(fed.waits, FED_WAITS)
+        | flag(fed.is_foreign(), FED_FOREIGN)
+}
 
 /// The fast path of one connection.
 #[pyclass(module = "kerolox_kernel")]
@@ -67,12 +77,30 @@ impl Connection {
             ANSWERS.set(answers);
         }
         let slow = if slow.is_empty() { None } else { Some(PyList::new(py, slow)?) };
-        let flag = |is_set: bool, flag: u8| if is_set { flag } else { 0 };
-        let flags = flag(fed.ready, FED_READY)
-            | flag(fed.more, FED_MORE)
-            | flag(fed.waits, FED_WAITS)
-            | flag(fed.is_foreign(), FED_FOREIGN);
-        Ok((frames, slow, flags, fed.error.map(|error| error.to_string())))
+        Ok((frames, slow, flags_of(&fed), fed.error.map(|error| error.to_string())))
+    }
+
+    /// Take a chunk of HTTP/2: the calls that are answered here, and events of the others.
+    fn feed_calls<'py>(
+        &mut self,
+        py: Python<'py>,
+        http2: &Bound<'py, Http2ServerSide>,
+        data: &Bound<'py, PyAny>,
+    ) -> PyResult<(Bound<'py, PyList>, u8)> {
+        let mut events = Vec::new();
+        let mut http2 = http2.try_borrow_mut()?;
+        let Self { fast, connection } = self;
+        let fed = with_bytes(data, None, |data| {
+            connection.feed_calls(fast, &mut http2.0, data, &mut events)
+        })?;
+        let fed = fed.map_err(|error| to_python(py, error))?;
+        Ok((events_to_python(py, events)?, flags_of(&fed)))
+    }
+
+    /// Answer calls by what became ready later.
+    fn answer_calls(&mut self, http2: &Bound<'_, Http2ServerSide>, answers: &[u8]) -> PyResult<()> {
+        self.connection.answer_calls(&mut http2.try_borrow_mut()?.0, answers);
+        Ok(())
     }
 
     /// Say which white lists have the peer's address: the global one, and those of these accounts.

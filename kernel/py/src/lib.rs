@@ -8,6 +8,7 @@ mod columns;
 mod connection;
 mod errors;
 mod following;
+mod http2;
 mod messages;
 mod records;
 mod rows;
@@ -30,6 +31,8 @@ mod _kernel {
     use crate::columns::scan_columns;
     #[pymodule_export]
     use crate::connection::Connection;
+    #[pymodule_export]
+    use crate::http2::Http2ServerSide;
     #[pymodule_export]
     use crate::messages::{cut_messages, decode_properties, pull_answer};
     #[pymodule_export]

@@ -1,36 +1,42 @@
-//! The named tuples that the store returns, which are classes of `kerolox.kernel`.
+//! The named tuples that are returned, and an error: classes of `kerolox.kernel`.
 
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyDict, PyTuple};
 
-/// The module that states them.
+/// The modules that state them.
 const VALUES: &str = "kerolox.kernel.values";
+const HTTP2: &str = "kerolox.kernel.http2";
 
 /// One kind of named tuple.
 pub struct Shape {
+    module: &'static str,
     name: &'static str,
     class: PyOnceLock<Py<PyAny>>,
 }
 
-pub static APPENDED: Shape = Shape::new("Appended");
-pub static BATCH_APPENDED: Shape = Shape::new("BatchAppended");
-pub static READ: Shape = Shape::new("Read");
-pub static QUEUE_BOUNDS: Shape = Shape::new("QueueBounds");
-pub static COPIED: Shape = Shape::new("Copied");
-pub static HALF_RUN: Shape = Shape::new("HalfRun");
-pub static HALVES_ENDED: Shape = Shape::new("HalvesEnded");
-pub static STREAM_POSITION: Shape = Shape::new("StreamPosition");
-pub static RECOVERY_REPORT: Shape = Shape::new("RecoveryReport");
+pub static APPENDED: Shape = Shape::new(VALUES, "Appended");
+pub static BATCH_APPENDED: Shape = Shape::new(VALUES, "BatchAppended");
+pub static READ: Shape = Shape::new(VALUES, "Read");
+pub static QUEUE_BOUNDS: Shape = Shape::new(VALUES, "QueueBounds");
+pub static COPIED: Shape = Shape::new(VALUES, "Copied");
+pub static HALF_RUN: Shape = Shape::new(VALUES, "HalfRun");
+pub static HALVES_ENDED: Shape = Shape::new(VALUES, "HalvesEnded");
+pub static STREAM_POSITION: Shape = Shape::new(VALUES, "StreamPosition");
+pub static RECOVERY_REPORT: Shape = Shape::new(VALUES, "RecoveryReport");
+pub static OPENED: Shape = Shape::new(HTTP2, "Opened");
+pub static RECEIVED: Shape = Shape::new(HTTP2, "Received");
+pub static WAS_RESET: Shape = Shape::new(HTTP2, "WasReset");
+pub static HTTP2_ERROR: Shape = Shape::new(HTTP2, "Http2Error");
 
 impl Shape {
-    const fn new(name: &'static str) -> Self {
-        Self { name, class: PyOnceLock::new() }
+    const fn new(module: &'static str, name: &'static str) -> Self {
+        Self { module, name, class: PyOnceLock::new() }
     }
 
     fn class<'py>(&self, py: Python<'py>) -> PyResult<&Bound<'py, PyAny>> {
         let class = self.class.get_or_try_init(py, || -> PyResult<_> {
-            Ok(py.import(VALUES)?.getattr(self.name)?.unbind())
+            Ok(py.import(self.module)?.getattr(self.name)?.unbind())
         })?;
         Ok(class.bind(py))
     }

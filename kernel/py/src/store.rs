@@ -197,6 +197,11 @@ impl Store {
         self.fast.set_topic(topic, read_queues, write_queues, perm, fast);
     }
 
+    /// Say whether plain messages that come by gRPC are fast.
+    fn set_fast_calls(&self, topic: &str, fast: bool) {
+        self.fast.set_fast_calls(topic, fast);
+    }
+
     /// Take a topic out of the table; its files stay.
     fn delete_topic(&self, topic: &str) {
         self.fast.delete_topic(topic);

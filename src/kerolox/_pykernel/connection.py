@@ -63,6 +63,8 @@ if TYPE_CHECKING:
 
     from typing_extensions import Buffer
 
+    from kerolox.kernel.http2 import Http2Event, Http2ServerSide
+
 
 ANSWER_BYTES_MAX = 1024 * 1024
 """When one feed has that many bytes of answers, further frames wait for the next feed."""
@@ -156,6 +158,14 @@ class Connection:
         """See ``ConnectionAccess``."""
         if self._access.set_white(is_white, access_keys) and not self._error:
             self._store.ended.connections.add(self._connection_id)
+
+    def feed_calls(self, http2: Http2ServerSide, data: Buffer) -> tuple[list[Http2Event], int]:
+        """See :class:`~kerolox.kernel.feed.ConnectionKernel`. No call is answered here."""
+        events, has_more = http2.receive(data)
+        return events, FED_MORE if has_more else 0
+
+    def answer_calls(self, http2: Http2ServerSide, answers: bytes) -> None:
+        """There are none."""
 
     @property
     def unfinished_bytes(self) -> int:

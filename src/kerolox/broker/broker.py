@@ -282,7 +282,12 @@ class Broker:
                 await self.parts.writing.transactions.recover(self.recovery)
             self._cleanup.callback(self.parts.audit.close)
             feeder = partial(kernel.Connection, store)
-            self._ports = Ports(self.parts, feeder, may_lack_grpc=self._may_lack_grpc)
+            self._ports = Ports(
+                self.parts,
+                feeder,
+                kernel=self._kernel_name,
+                may_lack_grpc=self._may_lack_grpc,
+            )
             # After the ports: what they still take is for slaves, too.
             self._cleanup.push_async_callback(self.parts.peers.replication.stop)
             self._cleanup.push_async_callback(self._ports.close)

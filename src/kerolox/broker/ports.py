@@ -59,10 +59,19 @@ def _has_package(name: str) -> bool:
 class Ports:
     """Listens for one broker and brings each request to its handler."""
 
-    def __init__(self, broker: Context, feeder: Feeder, *, may_lack_grpc: bool = False) -> None:
-        """Nothing is opened before :meth:`open`. ``may_lack_grpc``: where the port for gRPC can't
-        be opened, the others are all the same.
+    def __init__(
+        self,
+        broker: Context,
+        feeder: Feeder,
+        *,
+        kernel: str | None = None,
+        may_lack_grpc: bool = False,
+    ) -> None:
+        """Nothing is opened before :meth:`open`. ``kernel``: the name of that which the feeder
+        is of. ``may_lack_grpc``: where the port for gRPC can't be opened, the others are all the
+        same.
         """
+        self._kernel = kernel
         self._may_lack_grpc = may_lack_grpc
         self.why_no_grpc = ""
         """Why that is so."""
@@ -133,7 +142,9 @@ class Ports:
         if self._main is None:
             return
         for connection_id, data in self._broker.store.drain_ready():
-            self._main.deliver(connection_id, data)
+            # Their ids are of one row.
+            for server in self._servers:
+                server.deliver(connection_id, data)
         self._broker.arrivals.wake_arrived()
 
     def _kernel_of(self, connection_id: int, host: bytes) -> ConnectionKernel:
@@ -180,7 +191,12 @@ class Ports:
         # Few brokers have it.
         from kerolox.broker.grpc.port import GrpcPort
 
-        port = GrpcPort(self._broker, self._handle, self._client_left)
+        # Without what the kernel knows of a peer by access control: with accounts no call is fast.
+        waits = self._broker.peers.replication.waits
+        fast_path = FastPath(self._feeder, self.deliver_ready, waits.request_flush)
+        port = GrpcPort(
+            self._broker, self._handle, self._client_left, fast_path, kernel=self._kernel
+        )
         self._cleanup.push_async_callback(port.close)
         server = await port.open()
         self.grpc = port

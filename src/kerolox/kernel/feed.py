@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol, runtime_checkable
 if TYPE_CHECKING:
     from typing_extensions import Buffer
 
+    from kerolox.kernel.http2 import Http2Event, Http2ServerSide
+
 FED_READY = 1
 """``Fed`` flag: ``Store.drain_ready`` has answers for other connections (held pulls woken)."""
 
@@ -63,6 +65,17 @@ class ConnectionKernel(ConnectionAccess, Protocol):
     def feed(self, data: Buffer, size: int) -> FedMembers:
         """Take ``data[:size]``, all complete frames of it and of what was left before. See
         ``Fed``."""
+
+    def feed_calls(self, http2: Http2ServerSide, data: Buffer) -> tuple[list[Http2Event], int]:
+        """Take a chunk of HTTP/2, of a side that this kernel's module made. Calls of gRPC that it
+        knows for certain are answered, and nobody sees them; the rest are events for Python.
+        Flags: as those of ``Fed``, of which FED_MORE asks for a call with nothing. Http2Error: see
+        :meth:`~kerolox.kernel.http2.Http2ServerSide.receive`.
+        """
+
+    def answer_calls(self, http2: Http2ServerSide, answers: bytes) -> None:
+        """Send answers of such calls that became ready later: what ``Store.drain_ready`` has for
+        this connection."""
 
     @property
     def unfinished_bytes(self) -> int:

@@ -29,6 +29,10 @@ class FastPathTables(Protocol):
         Without read permission (4 of ``perm``) its held pulls are answered with the next tick.
         """
 
+    def set_fast_calls(self, topic: str, fast: bool) -> None:
+        """Say whether a SendMessage of gRPC with one plain message may be fast, too. False at
+        first, and where the topic has no place in the table."""
+
     def delete_topic(self, topic: str) -> None:
         """Take a topic out of the table, and what groups got of it out of ``group_stats`` and
         ``lag``; its files stay. The next tick answers its held pulls as if nothing had come. They

@@ -176,6 +176,10 @@ class ServerConnection(FrameConnection):
         busy = server.limits.refuse_address(command, self._network, self.remote_address)
         return busy or await server.handler(command, self)
 
+    def answered(self, data: bytes) -> None:
+        """Called by the server: answers of the kernel became ready."""
+        self.send(data)
+
     def leave(self) -> None:
         """Called before the server stops: where the protocol has a word for it, say so."""
 
@@ -416,7 +420,7 @@ class RemotingServer:
         """Write answers that became ready later; dropped when the connection is gone."""
         connection = self._connections.get(connection_id)
         if connection is not None:
-            connection.send(data)
+            connection.answered(data)
 
     def opened(self, connection: ServerConnection, descriptor: int) -> Feeder | None:
         """A connection is open: its kernel; None when it is not served."""

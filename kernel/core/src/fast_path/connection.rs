@@ -3,6 +3,9 @@
 use std::net::{Ipv6Addr, SocketAddr};
 use std::sync::Arc;
 
+use hashbrown::HashMap;
+use parking_lot::MutexGuard;
+
 use super::access::{Access, Request};
 use super::ahead::Ahead;
 use super::path::FastPath;
@@ -12,7 +15,9 @@ use super::pull::{self, Puller};
 use super::reading::AnswerHeader;
 use super::send::{self, Sender};
 use super::state::{ANSWER_BYTES_MAX, State};
+use crate::settings::FlushDiskType;
 use crate::state::Core;
+use crate::store::Guard;
 use crate::wire::frame::{self, Cut, Frame, FrameError};
 
 /// A buffer for unfinished frames above this is given back when it has become empty.
@@ -45,19 +50,20 @@ impl Fed {
 /// One connection. Closing is the caller's duty: [`Connection::close`].
 #[derive(Debug)]
 pub struct Connection {
-    id: u64,
-    born_host: Box<[u8]>,
+    pub(super) id: u64,
+    pub(super) born_host: Box<[u8]>,
     /// Bytes that are not answered yet: an unfinished frame, or frames above the answer budget.
     kept: Vec<u8>,
     /// Bytes of `kept` that are done.
     done: usize,
     /// Set once the peer broke the framing.
     error: Option<FrameError>,
-    closed: bool,
+    pub(super) closed: bool,
     /// Frames that may still be answered here; at 0 all are slow.
     pub allowance: u64,
-    access: Access,
-    memory: Memory,
+    pub(super) access: Access,
+    pub(super) memory: Memory,
+    pub(super) calls: Calls,
 }
 
 /// What all frames of a feed are taken with.
@@ -69,13 +75,26 @@ struct Feeding<'a> {
 
 /// What is remembered from frame to frame, because the next one is mostly alike.
 #[derive(Debug, Default)]
-struct Memory {
-    last_topic: u32,
+pub(super) struct Memory {
+    pub(super) last_topic: u32,
     last_group: u32,
     tag_codes: Vec<i32>,
     answer_header: AnswerHeader,
     /// The peer's address as operators see it.
     owner: Option<Arc<str>>,
+}
+
+/// What is kept of the calls of gRPC on a connection.
+#[derive(Debug, Default)]
+pub(super) struct Calls {
+    /// Ids of the messages whose answers wait, by stream.
+    pub(super) waiting: HashMap<u32, Box<[u8]>>,
+    /// Counts the messages, which get the queues in turn.
+    pub(super) turn: u32,
+    /// Properties of a message, what stands for answers, and an answer; used again.
+    pub(super) text: Vec<u8>,
+    pub(super) answers: Vec<u8>,
+    pub(super) answer: Vec<u8>,
 }
 
 impl Connection {
@@ -93,6 +112,7 @@ impl Connection {
             allowance: ALLOWANCE_MAX,
             access: Access::default(),
             memory: Memory { last_topic: NO_SLOT, last_group: NO_SLOT, ..Memory::default() },
+            calls: Calls::default(),
         }
     }
 
@@ -128,22 +148,7 @@ impl Connection {
         let mut feeding = Feeding { state: &mut state, core: &mut core, ahead: &mut ahead };
         let error = self.take_frames(&mut feeding, data, answers, slow).err();
         state.ahead = ahead;
-        if state.has_arrivals() {
-            state.answer_arrivals(&mut core, Some((self.id, answers)));
-        }
-        if state.answered_puts > 0 {
-            state.note_puts(core.elapsed_ms());
-        }
-        let flush_wanted = std::mem::take(&mut state.flush_wanted);
-        let waits = std::mem::take(&mut state.safety.slave_wanted);
-        let ready = state.has_ready();
-        drop(core);
-        drop(state);
-        if flush_wanted > 0
-            && fast.store.settings().flush_disk_type == crate::settings::FlushDiskType::Sync
-        {
-            fast.store.request_flush(flush_wanted);
-        }
+        let (ready, waits) = end_feed(fast, state, core, Some((self.id, answers)));
         if error.is_some() {
             self.error = error;
             self.kept = Vec::new();
@@ -306,6 +311,31 @@ impl Connection {
         }
         self.done = 0;
     }
+}
+
+/// Ends a feed: answers what it woke, gives the locks back, and has the log flushed where senders
+/// wait for it. Whether answers for others are ready, and whether a slave is waited for.
+pub(super) fn end_feed(
+    fast: &FastPath,
+    mut state: MutexGuard<'_, State>,
+    mut core: Guard<'_>,
+    own: Option<(u64, &mut Vec<u8>)>,
+) -> (bool, bool) {
+    if state.has_arrivals() {
+        state.answer_arrivals(&mut core, own);
+    }
+    if state.answered_puts > 0 {
+        state.note_puts(core.elapsed_ms());
+    }
+    let flush_wanted = std::mem::take(&mut state.flush_wanted);
+    let waits = std::mem::take(&mut state.safety.slave_wanted);
+    let ready = state.has_ready();
+    drop(core);
+    drop(state);
+    if flush_wanted > 0 && fast.store.settings().flush_disk_type == FlushDiskType::Sync {
+        fast.store.request_flush(flush_wanted);
+    }
+    (ready, waits)
 }
 
 /// `ip:port` of a host as records store it.

@@ -8,6 +8,7 @@
 
 mod access;
 mod ahead;
+mod calls;
 mod connection;
 mod copies;
 mod following;

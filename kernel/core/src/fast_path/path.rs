@@ -217,6 +217,11 @@ impl FastPath {
         drop(replaced);
     }
 
+    /// Whether plain messages that come by gRPC are fast.
+    pub fn set_fast_calls(&self, topic: &str, fast: bool) {
+        self.state.lock().tables.set_fast_calls(topic.as_bytes(), fast);
+    }
+
     /// `maxMessageSize` from now on.
     pub fn set_max_message_size(&self, size: usize) {
         let mut state = self.state.lock();

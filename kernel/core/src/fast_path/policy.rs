@@ -49,6 +49,8 @@ pub struct Topic {
     pub name: Box<[u8]>,
     pub present: bool,
     pub fast: bool,
+    /// Whether plain messages that come by gRPC are fast, too.
+    pub fast_calls: bool,
     pub perm: i32,
     pub read_queues: i32,
     pub write_queues: i32,
@@ -398,12 +400,20 @@ impl Tables {
         }
     }
 
+    /// Says whether plain messages that come by gRPC are fast; of a topic without a slot nothing is.
+    pub fn set_fast_calls(&mut self, name: &[u8], fast: bool) {
+        if let Some(slot) = self.topics.find(name, NO_SLOT) {
+            self.topics[slot as usize].fast_calls = fast;
+        }
+    }
+
     /// Takes a topic out of the table, with what groups got of it.
     pub fn delete_topic(&mut self, name: &[u8]) {
         if let Some(slot) = self.topics.find(name, NO_SLOT) {
             let topic = &mut self.topics[slot as usize];
             topic.present = false;
             topic.fast = false;
+            topic.fast_calls = false;
             topic.drop_queues();
             self.topics.changes += 1;
             let has_readers = |group: &&mut Group| !group.got.is_empty();

@@ -12,7 +12,8 @@ use crate::protocol::{
 use crate::record::Text;
 use crate::state::Core;
 use crate::state::types::{BatchItem, NewBatch};
-use crate::wire::answer::{SendAnswer, base64_url, push_decimal};
+use crate::wire::answer::{SendAnswer, base64_url, push_call_answer, push_decimal};
+use crate::wire::grpc::Sent;
 use crate::wire::header::SendFields;
 use crate::wire::properties::{self, Inspected, Timer};
 
@@ -38,30 +39,15 @@ pub fn send(
 ) -> Option<()> {
     let Request { header, header_bytes, body, .. } = request;
     let fields = header.send_fields(header_bytes)?;
-    let slot = state.tables.topics.find(fields.topic, *sender.last_topic)?;
-    *sender.last_topic = slot;
-    let topic = &state.tables.topics[slot as usize];
-    if header.flag & FLAG_RESPONSE != 0
-        || header.flag & !(FLAG_RESPONSE | FLAG_ONEWAY) != 0
-        || !topic.fast
-        || topic.perm & PERM_WRITE == 0
-        || !(0..topic.write_queues).contains(&fields.queue_id)
-        || fields.sys_flag < 0
-        || !(1..=state.max_message_bytes).contains(&body.len())
-        || !state.tables.writable
-        || !core.is_writable()
-        || core.free_buffers() == Some(0)
-    {
+    if header.flag & FLAG_RESPONSE != 0 || header.flag & !(FLAG_RESPONSE | FLAG_ONEWAY) != 0 {
         return None;
     }
+    let slot = open_topic(state, core, sender, &fields, body)?;
     let inspected = properties::inspect(fields.properties)?;
     if !sender.access.may_send(state.accounts.as_ref(), request, &fields) {
         return None;
     }
-    let place = place(state, core.now_ms(), slot, &fields, &inspected)?;
-    let stored = append(state, core, sender, place, &fields, &inspected, body)?;
-    state.flush_wanted = state.flush_wanted.max(stored.end);
-    state.answered_puts += 1;
+    let stored = store(state, core, sender, slot, &fields, &inspected, body)?;
     if header.flag & FLAG_ONEWAY != 0 {
         return Some(());
     }
@@ -92,6 +78,85 @@ pub fn send(
     }
     scratch.clear();
     render(scratch);
+    state.answer_when_safe(sender.connection, stored.end, core.now_ms(), awaited, answers);
+    Some(())
+}
+
+/// The slot of the topic of a send, if messages may be stored in that queue now.
+fn open_topic(
+    state: &State,
+    core: &Core,
+    sender: &mut Sender<'_>,
+    fields: &SendFields<'_>,
+    body: &[u8],
+) -> Option<u32> {
+    let slot = state.tables.topics.find(fields.topic, *sender.last_topic)?;
+    *sender.last_topic = slot;
+    let topic = &state.tables.topics[slot as usize];
+    let is_open = topic.fast
+        && topic.perm & PERM_WRITE != 0
+        && (0..topic.write_queues).contains(&fields.queue_id)
+        && fields.sys_flag >= 0
+        && (1..=state.max_message_bytes).contains(&body.len())
+        && state.tables.writable
+        && core.is_writable()
+        && core.free_buffers() != Some(0);
+    is_open.then_some(slot)
+}
+
+/// Stores what a send brought.
+fn store(
+    state: &mut State,
+    core: &mut Core,
+    sender: &Sender<'_>,
+    slot: u32,
+    fields: &SendFields<'_>,
+    inspected: &Inspected<'_>,
+    body: &[u8],
+) -> Option<Stored> {
+    let place = place(state, core.now_ms(), slot, fields, inspected)?;
+    let stored = append(state, core, sender, place, fields, inspected, body)?;
+    state.flush_wanted = state.flush_wanted.max(stored.end);
+    state.answered_puts += 1;
+    Some(stored)
+}
+
+/// Takes one plain message that came by gRPC; None when it is not for the fast path. `text`: its
+/// properties. `turn`: which of the topic's queues it gets.
+pub fn send_by_call(
+    state: &mut State,
+    core: &mut Core,
+    sender: &mut Sender<'_>,
+    stream_id: u32,
+    (sent, text, turn): (&Sent<'_>, &[u8], u32),
+    answers: &mut Vec<u8>,
+) -> Option<()> {
+    let slot = state.tables.topics.find(sent.topic, *sender.last_topic)?;
+    let topic = &state.tables.topics[slot as usize];
+    if state.accounts.is_some() || !topic.fast_calls || topic.write_queues <= 0 {
+        return None;
+    }
+    let fields = SendFields {
+        group: sent.topic,
+        topic: sent.topic,
+        queue_id: (turn % topic.write_queues as u32) as i32,
+        sys_flag: 0,
+        born_timestamp: sent.born_timestamp,
+        flag: 0,
+        properties: text,
+        reconsume_times: 0,
+        batch: false,
+    };
+    let slot = open_topic(state, core, sender, &fields, sent.body)?;
+    let inspected = properties::inspect(text)?;
+    let stored = store(state, core, sender, slot, &fields, &inspected, sent.body)?;
+    let awaited = state.safety.awaited(stored.end);
+    if awaited == Awaited::NOTHING {
+        push_call_answer(answers, stream_id, stored.queue_offset);
+        return Some(());
+    }
+    state.scratch.clear();
+    push_call_answer(&mut state.scratch, stream_id, stored.queue_offset);
     state.answer_when_safe(sender.connection, stored.end, core.now_ms(), awaited, answers);
     Some(())
 }

@@ -283,6 +283,28 @@ pub fn push_with_code(out: &mut Vec<u8>, frame: &[u8], code: u8) {
     }
 }
 
+/// Bytes of what stands for the answer to a call of gRPC.
+const CALL_ANSWER_BYTES: usize = PREFIX_BYTES + BINARY_FIXED_BYTES - 8 + 8;
+
+/// Writes what stands for the answer to a send by gRPC until it is made, with the code of success:
+/// `push_with_code` changes that, as of a frame.
+pub fn push_call_answer(out: &mut Vec<u8>, stream_id: u32, queue_offset: i64) {
+    let start = out.len();
+    start_binary(out, code::SUCCESS, stream_id as i32);
+    out.extend_from_slice(&queue_offset.to_be_bytes());
+    end_header(out, start, Encoding::Binary, 0);
+}
+
+/// Stream, code and queue offset of what `push_call_answer` wrote.
+pub fn call_answers(data: &[u8]) -> impl Iterator<Item = (u32, u8, i64)> {
+    data.as_chunks::<CALL_ANSWER_BYTES>().0.iter().map(|answer| {
+        let stream_at = PREFIX_BYTES + 5;
+        let stream = [0, 1, 2, 3].map(|place| answer[stream_at + place]);
+        let (_, offset) = answer.split_last_chunk::<8>().unwrap_or((&[], &[0; 8]));
+        (u32::from_be_bytes(stream), answer[PREFIX_BYTES + 1], i64::from_be_bytes(*offset))
+    })
+}
+
 /// The prefix and a binary header up to its remark.
 fn start_binary(out: &mut Vec<u8>, code: u8, opaque: i32) {
     let [version_high, version_low] = VERSION.to_be_bytes();

@@ -2,6 +2,7 @@
 
 pub(crate) mod answer;
 pub(crate) mod frame;
+pub(crate) mod grpc;
 pub(crate) mod header;
 #[cfg(test)]
 mod header_tests;
@@ -9,5 +10,6 @@ pub(crate) mod json;
 pub(crate) mod numbers;
 pub(crate) mod pops;
 pub(crate) mod properties;
+pub(crate) mod protobuf;
 pub(crate) mod swar;
 pub(crate) mod tags;

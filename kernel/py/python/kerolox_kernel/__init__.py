@@ -3,6 +3,7 @@
 from kerolox_kernel._kernel import VERSION as __version__
 from kerolox_kernel._kernel import (
     Connection,
+    Http2ServerSide,
     MessageIds,
     Opaques,
     SendChannel,
@@ -21,6 +22,7 @@ from kerolox_kernel._kernel import (
 
 __all__ = [
     "Connection",
+    "Http2ServerSide",
     "MessageIds",
     "Opaques",
     "SendChannel",

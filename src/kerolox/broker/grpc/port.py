@@ -10,7 +10,7 @@ from kerolox.addresses import network_of
 from kerolox.broker.context import Context
 from kerolox.protocol.command import RemotingCommand
 from kerolox.remoting.grpc.server import GrpcServer
-from kerolox.remoting.server import ConnectionLimits, Handler, ServerConnection
+from kerolox.remoting.server import ConnectionLimits, FastPath, Handler, ServerConnection
 from kerolox.tasks import end_tasks
 
 if TYPE_CHECKING:
@@ -33,9 +33,14 @@ class GrpcPort:
         broker: Context,
         dispatch: Handler,
         on_client_left: Callable[[ServerConnection], None],
+        fast_path: FastPath,
+        *,
+        kernel: str | None = None,
     ) -> None:
         """Nothing is opened before :meth:`open`. ``dispatch``: checks and handles requests;
-        ``on_client_left``: called with what stands for the connection of a client that leaves."""
+        ``on_client_left``: called with what stands for the connection of a client that leaves;
+        ``fast_path``: answers frequent calls; ``kernel``: the name of the broker's."""
+        self._fast_path, self._kernel = fast_path, kernel
         self._broker = broker
         self._dispatch = dispatch
         self._on_client_left = on_client_left
@@ -52,6 +57,8 @@ class GrpcPort:
             port=config.grpc_server_port,
             # Such a limit may be changed while it runs; a body is held to it, too.
             message_bytes_max=(16 << 20) + MESSAGE_EXTRA_BYTES,
+            kernel=self._kernel,
+            fast_path=self._fast_path,
             connection_limits=ConnectionLimits.of(config),
             tls=guards.tls,
             limits=guards.limits,

@@ -38,7 +38,8 @@ def stored_properties(
     ``host``: of the peer. ``delay_ms_max``: how far away a moment may be.
     """
     system = message.system_properties
-    found: dict[str, str] = dict(message.user_properties)
+    # In an order of their own, which the kernel has, too; a map of gRPC has none.
+    found: dict[str, str] = dict(sorted(message.user_properties.items()))
     found[PropertyKey.UNIQUE_KEY] = system.message_id
     if system.tag:
         found[PropertyKey.TAGS] = system.tag

@@ -1,8 +1,7 @@
 """One client that speaks gRPC: its connection, and its calls.
 
-HTTP/2 is decided in ``remoting/http2``; here are
-sockets, turns and calls. A unary call is run on the spot up to its first wait, as requests of
-remoting are.
+HTTP/2 is decided in ``remoting/http2``, or in the native kernel; here are sockets, turns and calls.
+A unary call is run on the spot up to its first wait, as requests of remoting are.
 """
 
 from __future__ import annotations
@@ -12,8 +11,10 @@ import logging
 from collections import deque
 from collections.abc import Awaitable, Callable, Coroutine
 from time import monotonic
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
+from kerolox.kernel.feed import FED_MORE, FED_READY, FED_WAITS
+from kerolox.kernel.http2 import Http2Error, Http2Event, Opened, Received
 from kerolox.remoting.connection import (
     IN_FLIGHT_BYTES_MAX,
     PAUSED_BY_ANSWERS,
@@ -36,13 +37,7 @@ from kerolox.remoting.grpc.wire import (
     with_prefix,
 )
 from kerolox.remoting.http2.frames import ErrorCode
-from kerolox.remoting.http2.server_side import (
-    Event,
-    Http2Error,
-    Http2ServerSide,
-    Opened,
-    Received,
-)
+from kerolox.remoting.limits.requests import LimitedFeeder
 from kerolox.remoting.server import (
     BIG_CHUNK_BYTES,
     ServerConnection,
@@ -55,6 +50,8 @@ MESSAGES_WAITING_MAX = 64
 """Messages of one stream that wait for their turn; the call ends then."""
 
 if TYPE_CHECKING:
+    from kerolox.kernel.feed import ConnectionKernel
+    from kerolox.kernel.http2 import Http2ServerSide
     from kerolox.remoting.connection import Shared
     from kerolox.remoting.server import RemotingServer
 
@@ -189,9 +186,10 @@ class GrpcConnection(ServerConnection):
         connection_id: int,
         serve: Serve,
         message_bytes_max: int,
+        http2: Http2ServerSide,
     ) -> None:
         super().__init__(server, shared, connection_id)
-        self.http2 = Http2ServerSide()
+        self.http2 = http2
         self.message_bytes_max = message_bytes_max
         self._serve = serve
         self._calls: dict[int, Call] = {}
@@ -218,6 +216,13 @@ class GrpcConnection(ServerConnection):
         for call in list(self._calls.values()):
             call.cancelled()
 
+    @property
+    def _kernel_itself(self) -> ConnectionKernel:
+        kernel = self._kernel
+        if isinstance(kernel, LimitedFeeder):
+            kernel = kernel.kernel
+        return cast("ConnectionKernel", kernel)
+
     def memory_bytes(self) -> int:
         """See :class:`~kerolox.remoting.limits.memory_limiter.MemoryLimiter`."""
         unsent = 0 if self.closed else self._transport.get_write_buffer_size()
@@ -233,10 +238,23 @@ class GrpcConnection(ServerConnection):
         self.flush_soon()
         return False
 
+    def answered(self, data: bytes) -> None:
+        """Called by the server: answers of the kernel became ready."""
+        if not self.closed:
+            self._kernel_itself.answer_calls(self.http2, data)
+            self.flush_soon()
+
     # -- frames -------------------------------------------------------------------------------
+    def _receive(self, data: memoryview | bytes) -> tuple[list[Http2Event], int]:
+        if self._server.limits.is_on:
+            # They count requests, which the kernel would answer by itself.
+            events, has_more = self.http2.receive(data)
+            return events, FED_MORE if has_more else 0
+        return self._kernel_itself.feed_calls(self.http2, data)
+
     def _take(self, data: memoryview | bytes) -> None:
         try:
-            events, has_more = self.http2.receive(data)
+            events, flags = self._receive(data)
         except Http2Error as error:
             self.http2.leave(error.code, str(error))
             self._flush()
@@ -247,7 +265,11 @@ class GrpcConnection(ServerConnection):
         if self._unserved and not self._serves_soon:
             self._serve_calls()
         self._flush()
-        if has_more and not self.closed:
+        if flags & FED_READY:
+            self._server.fast_path.on_ready()
+        if flags & FED_WAITS:
+            self._server.fast_path.on_waits()
+        if flags & FED_MORE and not self.closed:
             self._pause(PAUSED_BY_ANSWERS)
             if not self._paused & PAUSED_BY_WRITES:
                 self.loop.call_soon(self._feed_more)
@@ -258,7 +280,7 @@ class GrpcConnection(ServerConnection):
         self._resume(PAUSED_BY_ANSWERS)
         self._take(b"")
 
-    def _take_event(self, event: Event) -> None:
+    def _take_event(self, event: Http2Event) -> None:
         if isinstance(event, Opened):
             self._open(event)
             return

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from kerolox.remoting.server import (
     ConnectionLimits,
+    FastPath,
     RemotingServer,
     ServerConnection,
     next_connection_id,
@@ -37,6 +38,8 @@ class GrpcServer(RemotingServer):
         host: str,
         port: int,
         message_bytes_max: int,
+        kernel: str | None = None,
+        fast_path: FastPath | None = None,
         connection_limits: ConnectionLimits | None = None,
         tls: ServerTls | None = None,
         limits: RequestLimits | None = None,
@@ -45,27 +48,36 @@ class GrpcServer(RemotingServer):
 
         Args:
             load: gives what serves each call, when the first client is here.
-            host, port, connection_limits, tls, limits: as those of
+            host, port, fast_path, connection_limits, tls, limits: as those of
                 :class:`~kerolox.remoting.server.RemotingServer`.
             message_bytes_max: of one message that a client sends.
+            kernel: whose HTTP/2 it is; None: that of the process.
         """
         super().__init__(
             _no_frames,
             host=host,
             port=port,
+            fast_path=fast_path,
             connection_limits=connection_limits,
             tls=tls,
             limits=limits,
         )
         self._load = load
         self._serve: Serve | None = None
+        self._kernel = kernel
         self.message_bytes_max = message_bytes_max
 
     def _make_connection(self) -> ServerConnection:
         from kerolox.remoting.grpc.connection import GrpcConnection
+        from kerolox.remoting.http2.choice import http2_of
 
         if self._serve is None:
             self._serve = self._load()
         return GrpcConnection(
-            self, self._shared, next_connection_id(), self._serve, self.message_bytes_max
+            self,
+            self._shared,
+            next_connection_id(),
+            self._serve,
+            self.message_bytes_max,
+            http2_of(self._kernel)(),
         )

@@ -85,12 +85,12 @@ def window_update(stream_id: int, size: int) -> bytes:
     return frame(FrameType.WINDOW_UPDATE, 0, stream_id, size.to_bytes(4, "big"))
 
 
-def reset(stream_id: int, code: ErrorCode) -> bytes:
+def reset(stream_id: int, code: int) -> bytes:
     """A stream ends at once."""
     return frame(FrameType.RST_STREAM, 0, stream_id, code.to_bytes(4, "big"))
 
 
-def goaway(last_stream_id: int, code: ErrorCode, text: str = "") -> bytes:
+def goaway(last_stream_id: int, code: int, text: str = "") -> bytes:
     """The connection takes no streams behind ``last_stream_id``."""
     payload = last_stream_id.to_bytes(4, "big") + code.to_bytes(4, "big") + text.encode()
     return frame(FrameType.GOAWAY, 0, 0, payload)

@@ -1,4 +1,4 @@
-"""The server's end of one HTTP/2 connection: bytes in, events out, bytes out. No I/O, no clock.
+"""The server's end of one HTTP/2 connection in Python: ``kernel/http2.py`` states what it does.
 
 What a peer can make it do and keep is bounded: header blocks, their frames, open streams, bytes of
 unfinished requests, resets, and frames that bring nothing. It grants the peer's bytes as they come;
@@ -11,10 +11,11 @@ import struct
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import NamedTuple, cast
+from typing import TYPE_CHECKING, cast
 
 from hpack import Decoder, HPACKError, OversizedHeaderListError
 
+from kerolox.kernel.http2 import Http2Error, Http2Event, Opened, Received, WasReset
 from kerolox.remoting.http2.frames import (
     ACK,
     DEFAULT_WINDOW,
@@ -35,6 +36,9 @@ from kerolox.remoting.http2.frames import (
     settings_frame,
     window_update,
 )
+
+if TYPE_CHECKING:
+    from typing_extensions import Buffer
 
 STREAMS_MAX = 1_024
 """Open streams of a connection; a client opens one for each queue that it receives from."""
@@ -60,38 +64,7 @@ SLICE_FRAMES = 512
 """Frames that one call handles before others get their turn."""
 
 
-class Http2Error(Exception):
-    """The peer broke the protocol or a limit: the connection ends."""
-
-    def __init__(self, code: ErrorCode, text: str) -> None:
-        super().__init__(text)
-        self.code = code
-
-
-class Opened(NamedTuple):
-    """A stream began."""
-
-    stream_id: int
-    headers: list[tuple[bytes, bytes]]
-    is_ended: bool
-    """The peer sends nothing more on it."""
-
-
-class Received(NamedTuple):
-    """Bytes of a stream came; ``data`` may be empty."""
-
-    stream_id: int
-    data: bytes
-    is_ended: bool
-
-
-class WasReset(NamedTuple):
-    """The peer ended a stream: nobody wants what is left of its answer."""
-
-    stream_id: int
-
-
-Event = Opened | Received | WasReset
+_Events = list[Http2Event]
 
 
 @dataclass(slots=True)
@@ -183,7 +156,7 @@ class Http2ServerSide:
         return data
 
     # -- the peer's bytes ---------------------------------------------------------------------
-    def receive(self, data: bytes | bytearray | memoryview) -> tuple[list[Event], bool]:
+    def receive(self, data: Buffer) -> tuple[_Events, bool]:
         """What came means; True: there are more whole frames, call again with nothing. Http2Error:
         the connection ends, after what is to be sent.
         """
@@ -191,7 +164,7 @@ class Http2ServerSide:
             del self._buffer[: self._at]
             self._at = 0
         self._buffer += data
-        events: list[Event] = []
+        events: _Events = []
         if not self._is_greeted and not self._take_preface():
             return events, False
         for _ in range(self._slice_frames):
@@ -209,7 +182,7 @@ class Http2ServerSide:
         self._at = len(PREFACE)
         return True
 
-    def _take_frame(self, events: list[Event]) -> bool:
+    def _take_frame(self, events: _Events) -> bool:
         buffer, at = self._buffer, self._at
         if len(buffer) - at < HEAD_BYTES:
             return False
@@ -238,7 +211,7 @@ class Http2ServerSide:
         return True
 
     # -- frames of streams --------------------------------------------------------------------
-    def _on_headers(self, flags: int, stream_id: int, payload: bytes, events: list[Event]) -> None:
+    def _on_headers(self, flags: int, stream_id: int, payload: bytes, events: _Events) -> None:
         if not stream_id % 2:
             raise Http2Error(ErrorCode.PROTOCOL_ERROR, f"headers of stream {stream_id}")
         block = _unpadded(payload, flags)
@@ -250,9 +223,7 @@ class Http2ServerSide:
         if flags & END_HEADERS:
             self._end_block(events)
 
-    def _on_continuation(
-        self, flags: int, stream_id: int, payload: bytes, events: list[Event]
-    ) -> None:
+    def _on_continuation(self, flags: int, stream_id: int, payload: bytes, events: _Events) -> None:
         if self._block is None or self._block[0] != stream_id:
             raise Http2Error(ErrorCode.PROTOCOL_ERROR, "a continuation of no header block")
         first, first_flags, block, count = self._block
@@ -267,7 +238,7 @@ class Http2ServerSide:
         if flags & END_HEADERS:
             self._end_block(events)
 
-    def _end_block(self, events: list[Event]) -> None:
+    def _end_block(self, events: _Events) -> None:
         assert self._block is not None
         stream_id, flags, block, _ = self._block
         self._block = None
@@ -278,8 +249,9 @@ class Http2ServerSide:
             raise Http2Error(
                 ErrorCode.ENHANCE_YOUR_CALM, f"headers of more than {self._header_bytes_max} bytes"
             ) from None
-        except (HPACKError, ValueError) as error:
-            raise Http2Error(ErrorCode.COMPRESSION_ERROR, f"headers: {error}") from None
+        except (HPACKError, ValueError):
+            text = "headers that can't be read"
+            raise Http2Error(ErrorCode.COMPRESSION_ERROR, text) from None
         is_ended = bool(flags & END_STREAM)
         self._idle_frames = 0
         if stream_id <= self._last_id:
@@ -293,7 +265,7 @@ class Http2ServerSide:
         self._streams[stream_id] = _Stream(self._peer_stream_window, is_ended=is_ended)
         events.append(Opened(stream_id, headers, is_ended))
 
-    def _on_trailers(self, stream_id: int, is_ended: bool, events: list[Event]) -> None:
+    def _on_trailers(self, stream_id: int, is_ended: bool, events: _Events) -> None:
         stream = self._streams.get(stream_id)
         if stream is None:
             return  # We ended it, and the peer did not know.
@@ -302,7 +274,7 @@ class Http2ServerSide:
         stream.is_ended = True
         events.append(Received(stream_id, b"", True))
 
-    def _on_data(self, flags: int, stream_id: int, payload: bytes, events: list[Event]) -> None:
+    def _on_data(self, flags: int, stream_id: int, payload: bytes, events: _Events) -> None:
         size = len(payload)
         self._granted -= size
         if self._granted < CONNECTION_WINDOW // 2:
@@ -329,7 +301,7 @@ class Http2ServerSide:
         else:
             self._count_idle()
 
-    def _on_reset(self, flags: int, stream_id: int, payload: bytes, events: list[Event]) -> None:
+    def _on_reset(self, flags: int, stream_id: int, payload: bytes, events: _Events) -> None:
         _check_size(payload, 4, "RST_STREAM")
         if not 0 < stream_id <= self._last_id:
             raise Http2Error(ErrorCode.PROTOCOL_ERROR, f"a reset of stream {stream_id}")
@@ -338,10 +310,10 @@ class Http2ServerSide:
             events.append(WasReset(stream_id))
 
     # -- frames of the connection -------------------------------------------------------------
-    def _on_priority(self, flags: int, stream_id: int, payload: bytes, events: list[Event]) -> None:
+    def _on_priority(self, flags: int, stream_id: int, payload: bytes, events: _Events) -> None:
         self._count_idle()
 
-    def _on_settings(self, flags: int, stream_id: int, payload: bytes, events: list[Event]) -> None:
+    def _on_settings(self, flags: int, stream_id: int, payload: bytes, events: _Events) -> None:
         self._count_idle()
         if stream_id:
             raise Http2Error(ErrorCode.PROTOCOL_ERROR, "settings of a stream")
@@ -370,10 +342,10 @@ class Http2ServerSide:
             if stream.send_window > WINDOW_MAX:
                 raise Http2Error(ErrorCode.FLOW_CONTROL_ERROR, "a window grew too large")
 
-    def _on_push(self, flags: int, stream_id: int, payload: bytes, events: list[Event]) -> None:
+    def _on_push(self, flags: int, stream_id: int, payload: bytes, events: _Events) -> None:
         raise Http2Error(ErrorCode.PROTOCOL_ERROR, "a client pushes nothing")
 
-    def _on_ping(self, flags: int, stream_id: int, payload: bytes, events: list[Event]) -> None:
+    def _on_ping(self, flags: int, stream_id: int, payload: bytes, events: _Events) -> None:
         _check_size(payload, 8, "PING")
         if stream_id:
             raise Http2Error(ErrorCode.PROTOCOL_ERROR, "a ping of a stream")
@@ -383,10 +355,10 @@ class Http2ServerSide:
         else:
             self._out.append(frame(FrameType.PING, ACK, 0, payload))
 
-    def _on_goaway(self, flags: int, stream_id: int, payload: bytes, events: list[Event]) -> None:
+    def _on_goaway(self, flags: int, stream_id: int, payload: bytes, events: _Events) -> None:
         self._count_idle()  # It opens no more streams; those that there are go on.
 
-    def _on_window(self, flags: int, stream_id: int, payload: bytes, events: list[Event]) -> None:
+    def _on_window(self, flags: int, stream_id: int, payload: bytes, events: _Events) -> None:
         _check_size(payload, 4, "WINDOW_UPDATE")
         size = int.from_bytes(payload, "big") & WINDOW_MAX
         if not size:
@@ -459,7 +431,7 @@ class Http2ServerSide:
         stream.trailers = block
         self._flush(stream_id, stream)
 
-    def reset(self, stream_id: int, code: ErrorCode) -> None:
+    def reset(self, stream_id: int, code: int) -> None:
         """End a stream at once."""
         if self._forget(stream_id):
             self._out.append(reset(stream_id, code))
@@ -469,7 +441,7 @@ class Http2ServerSide:
         self._pings += 1
         self._out.append(frame(FrameType.PING, 0, 0, b"kerolox!"))
 
-    def leave(self, code: ErrorCode = ErrorCode.NO_ERROR, text: str = "") -> None:
+    def leave(self, code: int = ErrorCode.NO_ERROR, text: str = "") -> None:
         """Take no more streams; those that there are go on. Idempotent, but for an error."""
         if not self._is_leaving or code:
             self._is_leaving = True
@@ -535,7 +507,7 @@ def _check_size(payload: bytes, size: int, name: str) -> None:
         )
 
 
-_HANDLERS: dict[int, Callable[[Http2ServerSide, int, int, bytes, list[Event]], None]] = {
+_HANDLERS: dict[int, Callable[[Http2ServerSide, int, int, bytes, _Events], None]] = {
     FrameType.DATA: Http2ServerSide._on_data,
     FrameType.HEADERS: Http2ServerSide._on_headers,
     FrameType.PRIORITY: Http2ServerSide._on_priority,
@@ -548,4 +520,4 @@ _HANDLERS: dict[int, Callable[[Http2ServerSide, int, int, bytes, list[Event]], N
     FrameType.CONTINUATION: Http2ServerSide._on_continuation,
 }
 
-__all__ = ["Event", "Http2Error", "Http2ServerSide", "Opened", "Received", "WasReset"]
+__all__ = ["Http2ServerSide"]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -22,6 +23,7 @@ from kerolox.errors import ConfigError
 from kerolox.protocol.grpc import messages as pb
 from kerolox.remoting import connection as remoting_connection
 from kerolox.remoting.grpc import connection as grpc_connection
+from kerolox.remoting.http2 import choice
 from kerolox.remoting.http2.frames import END_HEADERS, PREFACE, FrameType, frame, settings_frame
 
 GREETING = PREFACE + settings_frame(())
@@ -65,20 +67,24 @@ async def test_a_message_too_long_is_refused_before_it_is_read(client: GrpcPeer)
 
 
 async def test_calls_too_many_are_refused_and_the_others_go_on(
-    client: GrpcPeer, grpc_broker: Broker
+    grpc_broker: Broker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    streams = [receive(client) for _ in range(20)]
-    held = grpc_broker.parts.popping.held
-    await until(lambda: len(held) == 20, what="the waits")
-    http2 = server_of(grpc_broker).http2
-    http2._streams_max = 20
-    refused = receive(client)
-    assert await refused.messages() == []
-    assert refused.status is None
-    for stream in streams:
-        stream.cancel()
-    await until(lambda: not len(held), what="their end")
-    assert (await sent(client, message())).status.code == pb.OK
+    limited = partial(choice.http2_of(), streams_max=20)
+    monkeypatch.setattr(choice, "http2_of", lambda _kernel: limited)
+    async with grpc_peer(grpc_broker.config.grpc_server_port) as client:
+        streams = [receive(client) for _ in range(20)]
+        held = grpc_broker.parts.popping.held
+        await until(lambda: len(held) == 20, what="the waits")
+        # It was told, and does not keep to it.
+        client.http2.remote_settings.max_concurrent_streams = 100
+        client.http2.remote_settings.acknowledge()
+        refused = receive(client)
+        assert await refused.messages() == []
+        assert refused.status is None
+        for stream in streams:
+            stream.cancel()
+        await until(lambda: not len(held), what="their end")
+        assert (await sent(client, message())).status.code == pb.OK
 
 
 async def test_a_client_that_reads_nothing_loses_its_call(

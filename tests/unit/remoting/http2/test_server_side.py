@@ -1,6 +1,8 @@
-"""The server's end of HTTP/2, with bytes; its peer is the package ``h2``, or frames by hand."""
+"""The server's end of HTTP/2 of each kernel; its peer: the package ``h2``, or frames by hand."""
 
 from __future__ import annotations
+
+from typing import Any
 
 import h2.config
 import h2.connection
@@ -9,8 +11,11 @@ import h2.settings
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.support.kernels import KERNELS
 
+from kerolox.kernel.http2 import Http2Error, Opened, Received, WasReset
 from kerolox.remoting.http2 import server_side
+from kerolox.remoting.http2.choice import http2_of
 from kerolox.remoting.http2.frames import (
     ACK,
     END_HEADERS,
@@ -25,18 +30,20 @@ from kerolox.remoting.http2.frames import (
     settings_frame,
     window_update,
 )
-from kerolox.remoting.http2.server_side import (
-    Http2Error,
-    Http2ServerSide,
-    Opened,
-    Received,
-    WasReset,
-)
 
 HEADERS = [(":method", "POST"), (":path", "/a"), (":scheme", "http"), (":authority", "b")]
 BLOCK = header_block([(name.encode(), value.encode()) for name, value in HEADERS])
 ANSWER = b"\x88"
 GREETING = PREFACE + settings_frame(())
+
+Http2ServerSide: Any
+"""That of the kernel whose turn it is."""
+
+
+@pytest.fixture(autouse=True, scope="module", params=KERNELS)
+def use_kernel(request: pytest.FixtureRequest) -> None:
+    global Http2ServerSide
+    Http2ServerSide = http2_of(request.param)
 
 
 class Pair:
@@ -97,7 +104,7 @@ def headers(stream_id: int, flags: int = END_HEADERS | END_STREAM, block: bytes 
 def refused(*frames: bytes, **limits: int) -> ErrorCode:
     with pytest.raises(Http2Error) as error:
         by_hand(*frames, **limits)
-    return error.value.code
+    return ErrorCode(error.value.code)
 
 
 def test_a_call_goes_up_and_its_answer_comes_down() -> None:

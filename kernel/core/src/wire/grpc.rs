@@ -1,0 +1,284 @@
+//! The frequent calls of clients of RocketMQ 5, as far as they are usual.
+//!
+//! Whatever is not is declined: `broker/grpc` is complete by itself, and explains what is wrong.
+
+use super::protobuf::{Fields, Value, push_bytes, push_message, push_number};
+use crate::protocol::grpc::{
+    CLIENT_ID, CLIENT_ID_BYTES_MAX, OK, PREFIX_BYTES, PROPERTIES_BYTES_MAX, PROPERTIES_MAX,
+    SEND_MESSAGE, SYSTEM_PROPERTIES, USED_BORN_HOST, USED_BORN_TIMESTAMP, USED_TRACE_CONTEXT,
+    code_of,
+};
+use crate::protocol::{ITEM_END, NAME_BYTES_MAX, NAME_END, property};
+use crate::wire::answer::push_decimal;
+
+/// Digits of a deadline, and the letters of its unit.
+const TIMEOUT_DIGITS_MAX: usize = 8;
+const TIMEOUT_UNITS: &[u8] = b"HMSmun";
+
+/// Numbers of `MessageType` that need nothing special.
+const TYPE_UNSPECIFIED: i64 = 0;
+const TYPE_NORMAL: i64 = 1;
+
+/// The numbers of `Encoding` of a body that is stored as it is.
+const ENCODING_IDENTITY_MAX: i64 = 1;
+
+/// What the text of the status of success says.
+const OK_TEXT: &[u8] = b"OK";
+
+/// What that of a message says which is stored, but not as it should be.
+const STORED_TEXT: &[u8] = b"stored";
+
+/// Whether headers are those of a usual `SendMessage`.
+#[must_use]
+pub fn is_send<'a>(headers: impl Iterator<Item = (&'a [u8], &'a [u8])>) -> bool {
+    let (mut method, mut path, mut kind, mut client, mut timeout): (_, _, _, _, Option<&[u8]>) =
+        (&b""[..], &b""[..], &b""[..], &b""[..], None);
+    for (name, value) in headers {
+        match name {
+            b":method" => method = value,
+            b":path" => path = value,
+            b"content-type" => kind = value,
+            b"grpc-timeout" => timeout = Some(value),
+            CLIENT_ID => client = value,
+            _ => {}
+        }
+    }
+    path == SEND_MESSAGE
+        && method == b"POST"
+        && kind.starts_with(b"application/grpc")
+        && client.len() <= CLIENT_ID_BYTES_MAX
+        && client.is_ascii()
+        && is_shown(client)
+        && timeout.is_none_or(is_timeout)
+}
+
+fn is_timeout(text: &[u8]) -> bool {
+    text.split_last().is_some_and(|(unit, digits)| {
+        TIMEOUT_UNITS.contains(unit)
+            && (1..=TIMEOUT_DIGITS_MAX).contains(&digits.len())
+            && digits.iter().all(u8::is_ascii_digit)
+    })
+}
+
+/// Whether a text has something other than blanks for certain.
+fn is_shown(text: &[u8]) -> bool {
+    text.iter().any(u8::is_ascii_graphic)
+}
+
+/// Whether a text has no control characters, those above U+007F neither.
+fn is_plain(text: &[u8]) -> bool {
+    !text.iter().any(u8::is_ascii_control)
+        && !text.windows(2).any(|pair| pair[0] == 0xC2 && (0x80..0xA0).contains(&pair[1]))
+}
+
+/// The one message of a stream that has no more; None: it is not whole, or compressed.
+#[must_use]
+pub fn only_message(data: &[u8]) -> Option<&[u8]> {
+    let (prefix, message) = data.split_first_chunk::<PREFIX_BYTES>()?;
+    let [0, size @ ..] = *prefix else {
+        return None;
+    };
+    (u32::from_be_bytes(size) as usize == message.len()).then_some(message)
+}
+
+/// One plain message that is sent.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub struct Sent<'a> {
+    pub topic: &'a [u8],
+    pub message_id: &'a [u8],
+    pub body: &'a [u8],
+    pub born_timestamp: i64,
+    tag: Option<&'a [u8]>,
+    keys: Vec<&'a [u8]>,
+    born_host: &'a [u8],
+    trace_context: &'a [u8],
+    user_properties: Vec<(&'a [u8], &'a [u8])>,
+}
+
+/// Fields that came already; one that comes again is declined.
+#[derive(Default)]
+struct Once(u64);
+
+impl Once {
+    fn take(&mut self, field: u64) -> Option<()> {
+        let bit = 1_u64.checked_shl(u32::try_from(field).ok()?)?;
+        let is_first = self.0 & bit == 0;
+        self.0 |= bit;
+        is_first.then_some(())
+    }
+}
+
+/// Reads a `SendMessageRequest` of one message; None: it is not usual.
+#[must_use]
+pub fn read_send(request: &[u8]) -> Option<Sent<'_>> {
+    let mut fields = Fields(request);
+    let (1, Value::Bytes(message)) = fields.next()?? else {
+        return None;
+    };
+    if fields.next()?.is_some() {
+        return None;
+    }
+    let mut sent = Sent::default();
+    let (mut fields, mut once) = (Fields(message), Once::default());
+    while let Some((field, value)) = fields.next()? {
+        let bytes = value.bytes()?;
+        if field == 2 {
+            sent.user_properties.push(read_property(bytes)?);
+            continue;
+        }
+        once.take(field)?;
+        match field {
+            1 => sent.topic = read_topic(bytes)?,
+            3 => read_system(bytes, &mut sent)?,
+            4 => sent.body = bytes,
+            _ => return None,
+        }
+    }
+    sent.is_usual().then_some(sent)
+}
+
+/// The name of a resource without a namespace.
+fn read_topic(resource: &[u8]) -> Option<&[u8]> {
+    let mut fields = Fields(resource);
+    let (2, Value::Bytes(name)) = fields.next()?? else {
+        return None;
+    };
+    fields.next()?.is_none().then_some(name)
+}
+
+fn read_property(entry: &[u8]) -> Option<(&[u8], &[u8])> {
+    let mut fields = Fields(entry);
+    let (1, Value::Bytes(name)) = fields.next()?? else {
+        return None;
+    };
+    let (2, Value::Bytes(value)) = fields.next()?? else {
+        return None;
+    };
+    fields.next()?.is_none().then_some((name, value))
+}
+
+fn read_system<'a>(system: &'a [u8], sent: &mut Sent<'a>) -> Option<()> {
+    let (mut fields, mut once) = (Fields(system), Once::default());
+    while let Some((field, value)) = fields.next()? {
+        if field == 2 {
+            sent.keys.push(value.bytes()?);
+            continue;
+        }
+        once.take(field)?;
+        match field {
+            1 => sent.tag = Some(value.bytes()?),
+            3 => sent.message_id = value.bytes()?,
+            // What the body's digest is nobody asks here.
+            4 => drop(value.bytes()?),
+            5 if value.number()? <= ENCODING_IDENTITY_MAX => {}
+            6 if matches!(value.number()?, TYPE_UNSPECIFIED | TYPE_NORMAL) => {}
+            7 => sent.born_timestamp = read_ms(value.bytes()?)?,
+            8 => sent.born_host = value.bytes()?,
+            // The queue is the broker's choice.
+            13 => drop(value.number()?),
+            18 => sent.trace_context = value.bytes()?,
+            _ => return None,
+        }
+    }
+    Some(())
+}
+
+/// The milliseconds of a `Timestamp`.
+fn read_ms(time: &[u8]) -> Option<i64> {
+    let (mut fields, mut once) = (Fields(time), Once::default());
+    let mut ms = 0_i64;
+    while let Some((field, value)) = fields.next()? {
+        once.take(field)?;
+        let number = value.number().filter(|number| *number >= 0)?;
+        ms = ms.checked_add(match field {
+            1 => number.checked_mul(1_000)?,
+            2 if number < 1_000_000_000 => number / 1_000_000,
+            _ => return None,
+        })?;
+    }
+    Some(ms)
+}
+
+impl Sent<'_> {
+    /// Whether its texts are as clients write them (`GrpcValidator`); it sorts the properties.
+    fn is_usual(&mut self) -> bool {
+        let Self { message_id, tag, keys, user_properties, .. } = self;
+        user_properties.sort_unstable();
+        let is_repeated = user_properties.windows(2).any(|pair| pair[0].0 == pair[1].0);
+        let is_text = |text: &[u8]| is_shown(text) && is_plain(text);
+        let mut size = tag.map_or(0, <[u8]>::len) + keys.iter().map(|key| key.len()).sum::<usize>();
+        size += user_properties.iter().map(|(name, value)| name.len() + value.len()).sum::<usize>();
+        !is_repeated
+            && self.born_timestamp > 0
+            && message_id.len() <= NAME_BYTES_MAX
+            && is_text(message_id)
+            && tag.is_none_or(|tag| is_text(tag) && !tag.contains(&b'|'))
+            && keys.iter().all(|key| is_text(key))
+            && !self.born_host.is_empty()
+            && is_plain(self.born_host)
+            && is_plain(self.trace_context)
+            && user_properties.len() <= PROPERTIES_MAX
+            && size <= PROPERTIES_BYTES_MAX
+            && user_properties.iter().all(|(name, value)| {
+                !name.is_empty()
+                    && !value.is_empty()
+                    && is_plain(name)
+                    && is_plain(value)
+                    && SYSTEM_PROPERTIES.binary_search(name).is_err()
+            })
+    }
+
+    /// Writes the properties of the record (`stored_properties` of `broker/grpc/records.py`).
+    pub fn property_text(&self, out: &mut Vec<u8>) {
+        out.clear();
+        let mut item = |name: &[u8], values: &[&[u8]]| {
+            if !out.is_empty() {
+                out.push(ITEM_END);
+            }
+            out.extend_from_slice(name);
+            out.push(NAME_END);
+            for (number, value) in values.iter().enumerate() {
+                if number > 0 {
+                    out.push(b' ');
+                }
+                out.extend_from_slice(value);
+            }
+        };
+        for (name, value) in &self.user_properties {
+            item(name, &[value]);
+        }
+        item(property::UNIQUE_KEY, &[self.message_id]);
+        if let Some(tag) = self.tag {
+            item(property::TAGS, &[tag]);
+        }
+        if !self.keys.is_empty() {
+            item(property::KEYS, &self.keys);
+        }
+        if !self.trace_context.is_empty() {
+            item(USED_TRACE_CONTEXT, &[self.trace_context]);
+        }
+        item(property::PRODUCER_GROUP, &[self.topic]);
+        item(USED_BORN_HOST, &[self.born_host]);
+        item(USED_BORN_TIMESTAMP, &[]);
+        push_decimal(out, self.born_timestamp);
+    }
+}
+
+/// Writes the answer to a message that is stored, with its prefix: a `SendMessageResponse`. `code`
+/// is that of remoting.
+pub fn push_sent(out: &mut Vec<u8>, code: u8, message_id: &[u8], offset: i64) {
+    let mut status = Vec::with_capacity(16);
+    push_number(&mut status, 1, code_of(code));
+    let text = if code_of(code) == OK { OK_TEXT } else { STORED_TEXT };
+    push_bytes(&mut status, 2, text);
+    let mut entry = Vec::with_capacity(64);
+    push_message(&mut entry, 1, &status);
+    push_bytes(&mut entry, 2, message_id);
+    push_number(&mut entry, 4, offset as u64);
+    let start = out.len();
+    out.extend_from_slice(&[0; PREFIX_BYTES]);
+    push_message(out, 1, &status);
+    push_message(out, 2, &entry);
+    let size = out.len() - start - PREFIX_BYTES;
+    out[start + 1..start + PREFIX_BYTES].copy_from_slice(&(size as u32).to_be_bytes());
+}
