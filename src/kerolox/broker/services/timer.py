@@ -261,14 +261,14 @@ class TimerService:
         )
         recovered = await self._drive(steps)
         timer = recovered.timer
-        if recovered.waiting:
-            names = {java_hash(topic): topic for topic in self._tables.topics.names}
-            for hash_code, number in recovered.waiting.items():
-                timer.count(names.get(hash_code, ""), number)
-        if not recovered.why:
+        if recovered.waiting is None:
             for topic, number in opened.files.read_metrics().items():
                 timer.count(topic, number)
         else:
+            names = {java_hash(topic): topic for topic in self._tables.topics.names}
+            for hash_code, number in recovered.waiting.items():
+                timer.count(names.get(hash_code, ""), number)
+        if recovered.why:
             await self._keep(opened, timer)
             await self._enqueue(timer)
             _log.warning(

@@ -25,9 +25,9 @@ class Recovered(NamedTuple):
     """Units that were read."""
     why: str
     """Why more was read than after any stop, as part of a sentence; empty: it was not."""
-    waiting: Counter[int]
-    """By the hash of their topics, how many messages of the units wait: of those behind the last
-    check point, or with ``why`` of all that were read."""
+    waiting: Counter[int] | None
+    """By the hash of their topics, how many messages of the units wait. None: as many as at the
+    check point."""
 
 
 class TimerFiles(NamedTuple):
@@ -60,22 +60,20 @@ def recover(
 ) -> Step[Recovered]:
     """Make the timer.
 
-    Units that lead behind the end of the commit log are cut off with all behind them: a power
-    failure took their records, and others will be written there.
+    Units behind the check point are cut off, and their messages come from the queue again: between
+    them may be messages that were delivered at once, without a unit, and a power failure takes
+    those copies, and not the units. So are units that lead behind the end of the commit log, and
+    all without a usable check point.
     """
-    checkpoint = found.checkpoint or TimerCheckpoint()
-    read_ms = _read_ms(checkpoint, settings, now_ms)
-    # Without a usable check point any unit may not be delivered, on a slave none.
-    is_known = read_ms == settings.step(checkpoint.last_read_ms)
-    checked_end = (checkpoint.log_end if is_known else 0) if is_active else None
-    units = _Units(wheel, settings, found, read_ms, checked_end)
+    read_ms = _read_ms(found.checkpoint, settings, now_ms)
+    checkpoint = found.checkpoint
+    if checkpoint is None or read_ms != settings.step(checkpoint.last_read_ms):
+        checkpoint = TimerCheckpoint(log_end=found.log_begin)
+    units = _Units(wheel, settings, found.commit_end, read_ms, checkpoint.log_end)
     end = yield from _read(units, found, settings)
     yield Truncate(end)
     # Lost units come again, at positions from the end on.
     passed = [(until_ms, min(log_end, end)) for until_ms, log_end in checkpoint.passed]
-    if checked_end is not None and units.earliest < read_ms:
-        passed.append((read_ms, min(checked_end, end)))
-    read_ms = min(read_ms, units.earliest)
     lost = wheel.forget_lost(end)
     if lost is not None and lost < end:
         yield from units.read(max(found.log_begin, lost - lost % settings.log_file_bytes))
@@ -104,22 +102,22 @@ def recover(
     why = _why(found, checkpoint, end, lost)
     if units.has_shorter_steps:
         why = "its steps were shorter (timerPrecisionMs)"
-    return Recovered(timer, units.number, why, units.waiting)
+    is_known = is_whole and found.has_wheel and found.checkpoint is checkpoint
+    return Recovered(timer, units.number, why, None if is_known else units.waiting)
 
 
 def _read(units: _Units, found: TimerFiles, settings: TimerSettings) -> Step[int]:
     """Read the units that may not be in the wheel. Gives the end of the log."""
     begin = end = found.log_begin
     if found.has_wheel and found.checkpoint is not None:
-        units.count_from = found.checkpoint.log_end
         # What was flushed last may be torn, whatever the check point says of it.
         file_bytes = settings.log_file_bytes
-        begin = max(begin, units.count_from // file_bytes * file_bytes - file_bytes)
+        begin = max(begin, units.log_end // file_bytes * file_bytes - file_bytes)
     if not found.former_precision_ms:
         end = yield from units.read(begin)
         if units.last is None and begin > found.log_begin:
             end = yield from units.read(found.log_begin)
-    if found.former_precision_ms or units.has_shorter_steps:
+    if found.former_precision_ms or units.has_shorter_steps or units.last is None:
         # Units of a longer step are no chain: all comes from the queue.
         units.forget()
         end = found.log_begin
@@ -134,11 +132,11 @@ def _queue_offset(last: TimerUnit | None) -> Step[int]:
     return 0 if offset is None else offset + 1
 
 
-def _read_ms(checkpoint: TimerCheckpoint, settings: TimerSettings, now_ms: int) -> int:
+def _read_ms(checkpoint: TimerCheckpoint | None, settings: TimerSettings, now_ms: int) -> int:
     """The first slot that may hold something to deliver. Without one, or with one that no clock can
     have been at, half a wheel ago: rather twice than never."""
     half = settings.slots * settings.precision_ms
-    if 0 < checkpoint.last_read_ms <= now_ms + 2 * half:
+    if checkpoint is not None and 0 < checkpoint.last_read_ms <= now_ms + 2 * half:
         return settings.step(checkpoint.last_read_ms)
     return max(0, settings.step(now_ms) - half + BLANK_SLOTS * settings.precision_ms)
 
@@ -147,13 +145,15 @@ def _why(found: TimerFiles, checkpoint: TimerCheckpoint, end: int, lost: int | N
     if found.checkpoint is None:
         is_new = end == found.log_begin and not found.has_messages
         return "" if is_new else "there is no check point"
+    if found.checkpoint is not checkpoint:
+        return "no clock had the time of its check point"
     if found.former_precision_ms:
         return f"its steps had {found.former_precision_ms} ms (timerPrecisionMs)"
     if not found.has_wheel:
         return "there is no wheel, or it has another length"
     if end < checkpoint.log_end:
         return f"the timer log ends at {end}, and the check point says {checkpoint.log_end}"
-    return "" if lost is None else f"the wheel knows units behind the end of the timer log, {end}"
+    return "" if lost is None else f"the wheel knows units behind its check point, {end}"
 
 
 class _Units:
@@ -163,38 +163,33 @@ class _Units:
         self,
         wheel: TimerWheel,
         settings: TimerSettings,
-        found: TimerFiles,
+        commit_end: int,
         read_ms: int,
-        checked_end: int | None,
+        log_end: int,
     ) -> None:
-        """``checked_end``: the check point's end of the log. A unit behind it was not delivered
-        before, though its slot was: the clock was set back, and the process killed after that."""
+        """``read_ms``: the first slot that is to be read; ``log_end``: units count up to there."""
         self.last: TimerUnit | None = None
         """The last one of all."""
         self.number = 0
         self.has_shorter_steps = False
         """A moment is none of a step: ``timerPrecisionMs`` was less."""
         self.waiting: Counter[int] = Counter()
-        self.count_from = 0
-        """Position of the first unit that :attr:`waiting` has."""
-        self.earliest = read_ms
-        """The first slot that is to be read."""
+        self.log_end = log_end
         self._wheel = wheel
         self._settings = settings
-        self._commit_end = found.commit_end
-        self._from_ms = read_ms
-        self._checked_end = checked_end
+        self._commit_end = commit_end
+        self._read_ms = read_ms
 
     def read(self, begin: int) -> Step[int]:
         """Read from a file on. Gives the end of the log."""
         position = begin
         while True:
             data: bytes | memoryview | None = yield ReadFile(position)
-            if data is None:
+            if data is None or position >= self.log_end:
                 return position
             units = TimerLogFile(data, position, self._settings.log_file_bytes)
             for at, unit in units:
-                if unit.offset + unit.size > self._commit_end:
+                if at >= self.log_end or unit.offset + unit.size > self._commit_end:
                     return at
                 self._take(at, unit)
                 if self.number % UNITS_PER_SLICE == 0:
@@ -215,22 +210,7 @@ class _Units:
         moment = self._settings.step(unit.time_ms)
         if unit.time_ms != moment:
             self.has_shorter_steps = True
-        if self._from_ms <= moment:
-            from_ms = self._from_ms
-        elif self._is_unread(position, moment):
-            from_ms = moment
-            self.earliest = min(self.earliest, moment)
-        else:
-            return
-        if position >= self.count_from:
-            self.count_from = position + 1
+        if self._read_ms <= moment:
             self.waiting[unit.topic_hash] += unit.weight
-        if self._wheel.is_free(moment, from_ms):
-            self._wheel.revise(moment, position, unit.weight)
-
-    def _is_unread(self, position: int, moment: int) -> bool:
-        turn = 2 * self._settings.slots * self._settings.precision_ms
-        checked_end = self._checked_end
-        return (
-            checked_end is not None and position >= checked_end and moment >= self._from_ms - turn
-        )
+            if self._wheel.is_free(moment, self._read_ms):
+                self._wheel.revise(moment, position, unit.weight)

@@ -136,6 +136,10 @@ class Disk:
         assert found is not None
         self._write(lambda: setattr(self, "checkpoint", found.file()))
 
+    def sync(self) -> None:
+        """Bring the commit log to the disk."""
+        self._flush(records=True)
+
     def _flush(self, *, log: bool = False, wheel: bool = False, records: bool = False) -> None:
         old_records, old_log, old_wheel = self.flushed
         self.flushed = (

@@ -436,7 +436,9 @@ def test_a_check_point_no_clock_can_have_been_at_counts_as_none() -> None:
     disk, _ = waiting()
     checkpoint = decode_checkpoint(disk.checkpoint or b"")
     disk.checkpoint = checkpoint._replace(last_read_ms=1 << 62).file()
-    assert set(all_keys(disk, disk.start().timer)) == set(EACH_ONCE)
+    found = disk.start()
+    assert found.why == "no clock had the time of its check point"
+    assert all_keys(disk, found.timer) == EACH_ONCE
 
 
 def test_a_unit_whose_record_a_power_failure_took_leads_to_no_other() -> None:

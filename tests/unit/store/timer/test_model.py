@@ -106,6 +106,9 @@ class Run:
     def flush(self) -> None:
         self.disk.flush(self.timer)
 
+    def sync(self) -> None:
+        self.disk.sync()
+
     def kill(self, writes: int) -> None:
         self.disk.crash_in = writes
 
@@ -171,6 +174,7 @@ CALM = (
     | st.tuples(st.just("mix"), st.integers(0, 12), st.integers(0, 9_000))
     | st.tuples(st.just("refuse"), st.integers(1, 4))
     | st.tuples(st.just("flush"))
+    | st.tuples(st.just("sync"))
 )
 JUMPS = st.tuples(st.just("jump"), st.integers(-30_000, 30_000) | st.integers(-400_000, 400_000))
 KILLS = st.tuples(st.just("kill"), st.integers(0, 20))
@@ -219,6 +223,19 @@ def test_what_no_check_point_knows_comes_after_a_jump_ahead() -> None:
 
 def test_a_kill_between_a_jump_back_and_its_check_point_loses_nothing() -> None:
     run([("send", 3_000), ("flush",), ("kill", 1), ("jump", -6_001)])  # type: ignore[list-item]
+
+
+def test_a_copy_stored_at_once_is_not_taken_for_done_where_the_power_failed_since() -> None:
+    all_kept = (1 << 61) - 1
+    run(
+        [
+            *(("send", delay) for delay in (1_500, 30_000)),
+            ("sync",),  # type: ignore[list-item]
+            ("tear", 0, 0, 4_000),  # type: ignore[list-item]
+            ("tick", 0),
+            ("cut_power", all_kept, all_kept),  # type: ignore[list-item]
+        ]
+    )
 
 
 @pytest.mark.parametrize("writes", range(60))
