@@ -46,6 +46,8 @@ class Operator:
         self._run = run
         self._widened: Counter[str] = Counter()
         """Of each topic: how many changes that may give it queues began and ended."""
+        self._taken: set[str] = set()
+        """Topics whose read queues were taken away, and not given back yet."""
         self._cluster = run.cluster
         self._history = run.history
         self._node = node
@@ -116,14 +118,17 @@ class Operator:
         known = self._run.scenario.topics
         known[topic] = max(known[topic], queues)
         self._widened[topic] += 1
-        await self._run_command(
+        changed = await self._run_command(
             lambda admin: admin.update_topic(topic, queues=queues), tries=LOST_TRIES_MAX
         )
         self._widened[topic] += 1
+        if changed is not None and queues >= known[topic]:
+            self._taken.discard(topic)
 
     async def take_queues(self, topic: str, queues: int, seconds: float) -> None:
         """Take read queues away, too: what they hold is delivered when they are there again. What
         waits for one of them meanwhile comes to the others."""
+        self._taken.add(topic)
         changed = await self._run_command(
             lambda admin: admin.update_topic(topic, queues=queues, shrink_read_queues=True),
             tries=LOST_TRIES_MAX,
@@ -140,6 +145,11 @@ class Operator:
                 if name in begins and name in narrowed
             )
         await self.change_queues(topic, self._run.scenario.topics[topic])
+
+    async def give_back_queues(self) -> None:
+        """Do what a command could not, since no broker was there."""
+        for topic in sorted(self._taken - self._history.gone_topics):
+            await self.change_queues(topic, self._run.scenario.topics[topic])
 
     def _log_ends(self) -> dict[str, int]:
         """Of the masters that run."""

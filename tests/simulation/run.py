@@ -164,6 +164,7 @@ class Run:
         self.trace.add("heal")
         await faults.heal()
         await self.operator.ensure_master()
+        await self.operator.give_back_queues()
         for client in self.clients:
             client.calm()
         await self._rest()
