@@ -22,6 +22,7 @@ class Identity:
     Attributes:
         port: ``listenPort``; with 0 the port that the system gave, once it listens.
         ha_port: where slaves connect; 0: nowhere, or not yet.
+        grpc_address: where clients reach the port for gRPC; empty: it is not open.
         store_host: the host that new records name, packed.
     """
 
@@ -36,6 +37,7 @@ class Identity:
         self._store = store
         self._store_address = store_address
         self.ha_port = 0
+        self.grpc_address = ""
         self.listens_on(port)
         settings.subscribe(self._settings_changed)
 

@@ -49,6 +49,7 @@ from kerolox.broker.services.timer import AGAIN_SECONDS as TIMER_AGAIN_SECONDS
 from kerolox.broker.services.timer import CLEAN_SECONDS as TIMER_CLEAN_SECONDS
 from kerolox.broker.services.writing import Writing
 from kerolox.broker.tables.assignments import Assignments
+from kerolox.broker.tables.routes import TopicRoutes
 from kerolox.broker.tables.tables import Tables
 from kerolox.dynamic_config import DynamicConfig
 from kerolox.errors import ConfigError, KeroloxError, StoreError
@@ -378,6 +379,7 @@ class Broker:
             on_delivered=broker_stats.note_delivered,
         )
         peers = Peers(base, guards, tables, writing, waits, self._cut)
+        routes = TopicRoutes(settings, peers.registration.route)
         return Context(
             settings=settings,
             role=role,
@@ -396,9 +398,8 @@ class Broker:
             store_stats=StoreStats(store, now_ms, writing.writer),
             audit=audit,
             unserved=UnservedCodes("broker"),
-            assignments=Assignments(
-                settings, tables.topics, tables.clients, peers.registration.route
-            ),
+            routes=routes,
+            assignments=Assignments(settings, tables.topics, tables.clients, routes),
             arrivals=arrivals,
             popping=Popping(base, tables, writing, arrivals),
             replies=RepliesInFlight(self.config.reply_thread_pool_queue_capacity),

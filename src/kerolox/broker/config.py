@@ -6,9 +6,10 @@ warning. A key that nobody knows is a :class:`ConfigError` that names the neares
 that would silently mean something else than it says (a controller, DLedger ...).
 
 Keys of our own, which RocketMQ ignores: ``listenHost`` (addresses to listen on),
-``advertisedAddress`` (what name servers tell clients), ``vipPortEnable`` (listen on
-``listenPort - 2`` too, as RocketMQ always does), ``gatherTimeMicros`` (how long requests may come
-together while many small ones come in), ``maxConnections``, ``maxConnectionsPerAddress``,
+``advertisedAddress`` (what name servers tell clients), ``grpcAdvertisedAddress`` (the same of
+gRPC), ``vipPortEnable`` (listen on ``listenPort - 2`` too, as RocketMQ always does),
+``gatherTimeMicros`` (how long requests may come together while many small ones come in),
+``maxConnections``, ``maxConnectionsPerAddress``,
 ``maxRequestsPerSecondPerAddress``, ``maxRequestsPerSecondPerAccount``, ``requestBurstMillis``,
 ``updateNamesrvAddrEnable`` (requests may change ``namesrvAddr``), ``aclFile`` (accounts; a system
 property of RocketMQ), ``aclStrict`` (access control without the gaps of RocketMQ 4.9.8) and some of
@@ -35,6 +36,7 @@ from typing import ClassVar
 from kerolox.addresses import (
     ALL_HOSTS,
     is_host,
+    join_address,
     own_host,
     split_address,
 )
@@ -117,6 +119,9 @@ class BrokerConfig(TimerKeys):
     vip_port_enable: bool = True
     grpc_server_port: int = field(default=0, metadata=_PORT)
     """Where clients of RocketMQ 5 come in, by gRPC; 0: nowhere. Needs the extra ``grpc``."""
+    grpc_advertised_address: str = ""
+    """``host:port`` that routes name for clients by gRPC, where they come another way (NAT). Empty:
+    the host of ``advertisedAddress`` or ``brokerIP1``, with ``grpcServerPort``."""
     gather_time_micros: int = field(default=250, metadata=LATER | {"min": 0, "max": 10_000})
     """Microseconds that the loop rests between turns while it is busy with small requests and loses
     none by it (see ``kerolox.remoting.coalescing``); 0: never."""
@@ -396,6 +401,14 @@ class BrokerConfig(TimerKeys):
             return split_address(self.advertised_address)
         return self.broker_ip1, port
 
+    def grpc_advertised(self) -> str:
+        """``host:port`` under which clients reach the port for gRPC; empty: there is none."""
+        if not self.grpc_server_port:
+            return ""
+        return self.grpc_advertised_address or join_address(
+            self.advertised(0)[0], self.grpc_server_port
+        )
+
     def store_address(self) -> str:
         """The IP address that clients reach, for the records; ConfigError: a host name that nobody
         knows.
@@ -516,6 +529,7 @@ def _check_addresses(config: BrokerConfig) -> None:
     for key, addresses in (
         ("namesrvAddr", config.name_servers),
         ("advertisedAddress", filter(None, (config.advertised_address,))),
+        ("grpcAdvertisedAddress", filter(None, (config.grpc_advertised_address,))),
         ("haMasterAddress", filter(None, (config.ha_master_address,))),
     ):
         for address in addresses:

@@ -17,6 +17,7 @@ from kerolox.broker.services.replies import RepliesInFlight
 from kerolox.broker.services.writing import Writing
 from kerolox.broker.tables.assignments import Assignments
 from kerolox.broker.tables.json_file import KeptTable
+from kerolox.broker.tables.routes import TopicRoutes
 from kerolox.broker.tables.tables import Tables
 from kerolox.dynamic_config import DynamicConfig
 from kerolox.kernel.choice import KernelInUse
@@ -42,6 +43,7 @@ class Context(Base):
     store_stats: StoreStats
     audit: Audit
     unserved: UnservedCodes
+    routes: TopicRoutes
     assignments: Assignments
     arrivals: Arrivals
     popping: Popping

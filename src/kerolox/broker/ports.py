@@ -202,6 +202,7 @@ class Ports:
         self.grpc = port
         self._servers.append(server)
         self.grpc_addresses = server.addresses
+        self._broker.identity.grpc_address = self._broker.config.grpc_advertised()
 
     @property
     def kept_bytes(self) -> int:

@@ -50,7 +50,7 @@ def queues(answer: RemotingCommand) -> list[tuple[str, int]] | None:
 async def test_members_share_the_queues_of_all_brokers(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("kerolox.broker.tables.assignments.FRESH_SECONDS", 0.0)
+    monkeypatch.setattr("kerolox.broker.tables.routes.FRESH_SECONDS", 0.0)
     async with AsyncExitStack() as stack:
         enter = stack.enter_async_context
         settings = NamesrvConfig(

@@ -104,7 +104,7 @@ class Caller:
     async def request(self, command: RemotingCommand, connection: object) -> RemotingCommand | None:
         """Have a request of some connection handled; None: there is no answer now."""
         command.language = self.language
-        self._signed(command)
+        self.signed(command)
         try:
             return await self._dispatch(command, cast("ServerConnection", connection))
         except BrokerError as error:
@@ -146,9 +146,10 @@ class Caller:
 
     def _unsent(self, code: int) -> RemotingCommand:
         """What stands for the call where access is checked without a request."""
-        return self._signed(RemotingCommand.request(code))
+        return self.signed(RemotingCommand.request(code))
 
-    def _signed(self, command: RemotingCommand) -> RemotingCommand:
+    def signed(self, command: RemotingCommand) -> RemotingCommand:
+        """The request, with the account that the call proved."""
         if self._signer is not None:
             self._signer.sign(command)
         return command

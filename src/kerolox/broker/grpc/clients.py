@@ -11,7 +11,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, ClassVar, cast
+from typing import TYPE_CHECKING, ClassVar, NamedTuple, cast
 
 from kerolox.broker.grpc.questions import Questions
 from kerolox.broker.grpc.records import message_of
@@ -52,6 +52,8 @@ REQUEST_TIMEOUT_MS = 3_000
 CONSUMERS = frozenset((pb.PUSH_CONSUMER, pb.SIMPLE_CONSUMER))
 SERVED = CONSUMERS | {pb.PRODUCER}
 
+_AT = "@"
+
 _LANGUAGES = {"DOT_NET": "DOTNET", "GOLANG": "GO", "NODE_JS": "HTTP"}
 
 _log = logging.getLogger(__name__)
@@ -74,6 +76,8 @@ class GrpcClient:
     client_version: str
     """As it names it."""
     on_close: Callable[[GrpcClient], None]
+    broker_name: str
+    """Of the broker that it is connected to."""
     connection_id: int = field(default_factory=next_connection_id)
     closed: bool = False
     certificate_subject: str | None = None
@@ -116,9 +120,9 @@ class GrpcClient:
         recover = asked.recover_orphaned_transaction_command
         recover.message.CopyFrom(message_of(half, half.topic))
         fields = command.ext_fields
-        recover.transaction_id = transaction_id(
-            int(fields["commitLogOffset"]), int(fields["tranStateTableOffset"])
-        )
+        recover.transaction_id = HalfPlace(
+            int(fields["commitLogOffset"]), int(fields["tranStateTableOffset"]), self.broker_name
+        ).transaction_id
         self.command(asked)
 
     def command(self, command: pb.TelemetryCommand) -> None:
@@ -143,18 +147,33 @@ class GrpcClient:
             self.on_close(self)
 
 
-def transaction_id(physical_offset: int, half_offset: int) -> str:
-    """Where a half message is: what ends it has to say no more, also to a broker that was started
-    again."""
-    return f"{physical_offset:016X}{half_offset:016X}"
+class HalfPlace(NamedTuple):
+    """Where a half message is. A transaction's id says that alone, so its end finds the half from
+    any broker, also after a restart."""
+
+    physical_offset: int
+    half_offset: int
+    broker_name: str = ""
+    """Empty: ids of earlier versions do not say it, and mean the broker that gets them."""
+
+    @property
+    def transaction_id(self) -> str:
+        """The id."""
+        return f"{self.physical_offset:016X}{self.half_offset:016X}{_AT}{self.broker_name}"
 
 
-def half_of(text: str) -> tuple[int, int] | None:
-    """The two offsets of such an id; None: it is none."""
-    if len(text) != 32 or not text.isascii() or not text.isalnum():
+def half_of(text: str) -> HalfPlace | None:
+    """The place that such an id names; None: it is none."""
+    digits, at, broker_name = text.partition(_AT)
+    if (
+        len(digits) != 32
+        or not digits.isascii()
+        or not digits.isalnum()
+        or bool(at) != bool(broker_name)
+    ):
         return None
     try:
-        return int(text[:16], 16), int(text[16:], 16)
+        return HalfPlace(int(digits[:16], 16), int(digits[16:], 16), broker_name)
     except ValueError:
         return None
 
@@ -162,8 +181,9 @@ def half_of(text: str) -> tuple[int, int] | None:
 class GrpcClients:
     """All of them."""
 
-    def __init__(self, on_close: Callable[[GrpcClient], None]) -> None:
+    def __init__(self, on_close: Callable[[GrpcClient], None], broker_name: str) -> None:
         """Nobody is here. ``on_close``: called with each client that leaves."""
+        self._broker_name = broker_name
         self._clients: dict[str, GrpcClient] = {}
         self._on_close = on_close
 
@@ -186,7 +206,13 @@ class GrpcClients:
         if len(self._clients) >= CLIENTS_MAX:
             return None
         client = GrpcClient(
-            client_id, connection.peer, connection.remote_address, language, version, self._closed
+            client_id,
+            connection.peer,
+            connection.remote_address,
+            language,
+            version,
+            self._closed,
+            self._broker_name,
         )
         self._clients[client_id] = client
         return client

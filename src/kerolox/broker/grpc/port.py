@@ -75,6 +75,8 @@ class GrpcPort:
             self._service.clients.end_streams()
         if self.server is not None:
             await self.server.stop()
+        if self._service is not None:
+            await self._service.others.close()
 
     async def _do_chores(self) -> None:
         loop = asyncio.get_running_loop()

@@ -231,7 +231,9 @@ def checked_receipt(
         raise AnswerError(pb.INVALID_RECEIPT_HANDLE, f"receipt handle: {error}") from None
     if receipt.broker_name != broker.config.broker_name:
         raise AnswerError(
-            pb.INVALID_RECEIPT_HANDLE, f"this broker is none of the receipt: {receipt.broker_name}"
+            pb.INVALID_RECEIPT_HANDLE,
+            f"the message is at broker {receipt.broker_name}, and this is "
+            f"{broker.config.broker_name}: send the receipt where the message came from",
         )
     newest = renewals.newest(group, topic, receipt)
     if newest is not None:

@@ -8,9 +8,10 @@ from kerolox.broker.context import Context
 from kerolox.broker.grpc import checks
 from kerolox.broker.grpc.answers import AnswerError, code_of, error_of, ok, status_of, status_of_all
 from kerolox.broker.grpc.asking import Caller
-from kerolox.broker.grpc.clients import half_of, transaction_id
+from kerolox.broker.grpc.clients import HalfPlace, half_of
+from kerolox.broker.grpc.elsewhere import OtherBrokers
 from kerolox.broker.grpc.records import GZIP_START, stored_body, stored_properties, type_of
-from kerolox.broker.grpc.routes import known_topic, types_of
+from kerolox.broker.grpc.routes import known_topic, types_of, unknown_topic
 from kerolox.message import MessageId, encode_properties, java_hash
 from kerolox.protocol.bodies import TopicConfig
 from kerolox.protocol.codes import MessageSysFlag, RequestCode, ResponseCode
@@ -18,7 +19,7 @@ from kerolox.protocol.command import RemotingCommand
 from kerolox.protocol.grpc import messages as pb
 from kerolox.protocol.headers import EndTransactionHeader, RecallMessageHeader, SendMessageHeader
 from kerolox.protocol.names import AUTO_CREATE_TOPIC
-from kerolox.protocol.recall_handles import RECALL_HANDLE_FIELD
+from kerolox.protocol.recall_handles import RECALL_HANDLE_FIELD, RecallError, decode_handle
 from kerolox.remoting.time_slices import TimeSlices
 
 MESSAGES_MAX = 1_024
@@ -112,7 +113,7 @@ async def _sent(
             raise error_of(answer)
     except AnswerError as error:
         return pb.SendResultEntry(status=error.status)
-    return _entry(message, answer)
+    return _entry(broker.config.broker_name, message, answer)
 
 
 async def _body(message: pb.Message) -> tuple[bytes, int]:
@@ -122,7 +123,7 @@ async def _body(message: pb.Message) -> tuple[bytes, int]:
     return stored_body(message)
 
 
-def _entry(message: pb.Message, answer: RemotingCommand) -> pb.SendResultEntry:
+def _entry(broker_name: str, message: pb.Message, answer: RemotingCommand) -> pb.SendResultEntry:
     system, fields = message.system_properties, answer.ext_fields
     is_stored = answer.code == ResponseCode.SUCCESS
     entry = pb.SendResultEntry(
@@ -132,7 +133,7 @@ def _entry(message: pb.Message, answer: RemotingCommand) -> pb.SendResultEntry:
     )
     if system.message_type == pb.TRANSACTION:
         physical = MessageId.parse(fields["msgId"]).physical_offset
-        entry.transaction_id = transaction_id(physical, entry.offset)
+        entry.transaction_id = HalfPlace(physical, entry.offset, broker_name).transaction_id
     handle = fields.get(RECALL_HANDLE_FIELD)
     if handle:
         entry.recall_handle = handle
@@ -158,48 +159,62 @@ def consistent_hash(key: int, buckets: int) -> int:
 
 
 async def end_transaction(
-    broker: Context, caller: Caller, request: pb.EndTransactionRequest
+    broker: Context, caller: Caller, request: pb.EndTransactionRequest, others: OtherBrokers
 ) -> pb.EndTransactionResponse:
-    """Commit or roll back; who has not decided is asked again later."""
+    """Commit or roll back; who has not decided is asked again later. The client in Rust asks its
+    access point, whichever broker has the half."""
     topic = checks.topic_name(request.topic)
     if not request.transaction_id.strip():
         raise AnswerError(pb.INVALID_TRANSACTION_ID, "transaction id cannot be empty")
-    offsets = half_of(request.transaction_id)
-    if offsets is None:
-        raise AnswerError(
-            pb.INVALID_TRANSACTION_ID, "transaction id is none that this broker has given"
-        )
+    place = half_of(request.transaction_id)
+    if place is None:
+        raise AnswerError(pb.INVALID_TRANSACTION_ID, "transaction id is none that a broker gives")
     decided = {
         pb.COMMIT: MessageSysFlag.TRANSACTION_COMMIT,
         pb.ROLLBACK: MessageSysFlag.TRANSACTION_ROLLBACK,
     }.get(request.resolution)
     if decided is None:
         return pb.EndTransactionResponse(status=ok())
-    half = broker.writing.transactions.half_at(offsets[0])
-    if half is not None and request.message_id and half.unique_key != request.message_id:
-        raise AnswerError(
-            pb.INVALID_TRANSACTION_ID, "the transaction is of another message than the id names"
-        )
     header = EndTransactionHeader(
         producer_group=topic,
-        tran_state_table_offset=offsets[1],
-        commit_log_offset=offsets[0],
+        tran_state_table_offset=place.half_offset,
+        commit_log_offset=place.physical_offset,
         commit_or_rollback=decided,
         from_transaction_check=request.source == pb.SOURCE_SERVER_CHECK,
         msg_id=request.message_id,
         transaction_id=request.message_id,
     )
-    await caller.done(RemotingCommand.request(RequestCode.END_TRANSACTION, header.encode()))
+    command = RemotingCommand.request(RequestCode.END_TRANSACTION, header.encode())
+    if place.broker_name in ("", broker.config.broker_name):
+        half = broker.writing.transactions.half_at(place.physical_offset)
+        if half is not None and request.message_id and half.unique_key != request.message_id:
+            raise AnswerError(
+                pb.INVALID_TRANSACTION_ID, "the transaction is of another message than the id names"
+            )
+        await caller.done(command)
+        return pb.EndTransactionResponse(status=ok())
+    elsewhere = await others.master(topic, place.broker_name)
+    if elsewhere is None:
+        raise AnswerError(
+            pb.INVALID_TRANSACTION_ID,
+            f"the transaction is at broker {place.broker_name}, of which no name server knows a "
+            "master",
+        )
+    await others.done(caller, elsewhere, command)
     return pb.EndTransactionResponse(status=ok())
 
 
 async def recall_message(
-    broker: Context, caller: Caller, request: pb.RecallMessageRequest
+    broker: Context, caller: Caller, request: pb.RecallMessageRequest, others: OtherBrokers
 ) -> pb.RecallMessageResponse:
-    """Take back a message that waits for its moment."""
+    """Take back a message that waits for its moment. Clients ask their access point, whichever
+    broker has the message."""
     name = checks.topic_name(request.topic)
-    topic = known_topic(broker, name)
-    if pb.DELAY not in types_of(topic):
+    elsewhere = await _recalled_at(request.recall_handle, name, others)
+    topic = broker.tables.topics.get(name)
+    if topic is None and elsewhere is None:
+        raise unknown_topic(name)
+    if topic is not None and pb.DELAY not in types_of(topic):
         raise AnswerError(
             pb.MESSAGE_PROPERTY_CONFLICT_WITH_TYPE,
             f"TopicMessageType validate failed, the topic takes {_types_text(topic)}",
@@ -207,5 +222,18 @@ async def recall_message(
     header = RecallMessageHeader(
         producer_group=name, topic=name, recall_handle=request.recall_handle
     )
-    answer = await caller.done(RemotingCommand.request(RequestCode.RECALL_MESSAGE, header.encode()))
+    command = RemotingCommand.request(RequestCode.RECALL_MESSAGE, header.encode())
+    if elsewhere is None:
+        answer = await caller.done(command)
+    else:
+        answer = await others.done(caller, elsewhere, command)
     return pb.RecallMessageResponse(status=ok(), message_id=answer.ext_fields.get("msgId", ""))
+
+
+async def _recalled_at(handle: str, topic: str, others: OtherBrokers) -> str | None:
+    """The address of another broker that has the message; None: this one is to answer."""
+    try:
+        found = decode_handle(handle)
+    except RecallError:
+        return None
+    return await others.master(topic, found.broker_name) if found.topic == topic else None

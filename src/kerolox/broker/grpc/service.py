@@ -14,11 +14,13 @@ from typing import TYPE_CHECKING, Protocol
 from google.protobuf.message import DecodeError
 
 from kerolox.broker.context import Context
-from kerolox.broker.grpc import receiving, routes, sending, telemetry
+from kerolox.broker.grpc import receiving, sending, telemetry
 from kerolox.broker.grpc.answers import AnswerError
 from kerolox.broker.grpc.asking import Caller
 from kerolox.broker.grpc.clients import GrpcClient, GrpcClients
+from kerolox.broker.grpc.elsewhere import OtherBrokers
 from kerolox.broker.grpc.renewals import Renewals
+from kerolox.broker.grpc.routes import RouteCalls
 from kerolox.protocol.grpc import messages as pb
 from kerolox.remoting.grpc.connection import Call
 from kerolox.remoting.grpc.wire import CallRefusedError, GrpcStatus
@@ -59,36 +61,41 @@ class Service:
         self._broker = broker
         self._dispatch = dispatch
         self.renewals = Renewals(broker)
-        self.clients = GrpcClients(on_client_left)
+        self.clients = GrpcClients(on_client_left, broker.config.broker_name)
+        self.others = OtherBrokers(broker)
         self._unary = self._table()
 
     def _table(self) -> dict[str, _Unary]:
-        broker, renewals = self._broker, self.renewals
+        broker, routes = self._broker, RouteCalls(self._broker)
 
-        def plain(serve: Callable[..., Awaitable[_Message]]) -> Callable[..., Awaitable[_Message]]:
-            return lambda caller, request, client: serve(broker, caller, request)
+        def plain(
+            serve: Callable[..., Awaitable[_Message]], *more: object
+        ) -> Callable[..., Awaitable[_Message]]:
+            return lambda caller, request, client: serve(broker, caller, request, *more)
 
         def of_client(
             serve: Callable[..., Awaitable[_Message]],
         ) -> Callable[..., Awaitable[_Message]]:
             return partial(serve, broker)
 
-        def of_receipts(
+        def of_route(
             serve: Callable[..., Awaitable[_Message]],
         ) -> Callable[..., Awaitable[_Message]]:
-            return lambda caller, request, client: serve(broker, caller, request, renewals)
+            return lambda caller, request, client: serve(caller, request)
 
         handlers = {
-            "QueryRoute": plain(routes.query_route),
-            "QueryAssignment": plain(routes.query_assignment),
+            "QueryRoute": of_route(routes.query_route),
+            "QueryAssignment": of_route(routes.query_assignment),
             "SendMessage": plain(sending.send_message),
-            "EndTransaction": plain(sending.end_transaction),
-            "RecallMessage": plain(sending.recall_message),
+            "EndTransaction": plain(sending.end_transaction, self.others),
+            "RecallMessage": plain(sending.recall_message, self.others),
             "Heartbeat": of_client(telemetry.heartbeat),
             "NotifyClientTermination": of_client(telemetry.notify_client_termination),
-            "AckMessage": of_receipts(receiving.ack_message),
-            "ChangeInvisibleDuration": of_receipts(receiving.change_invisible_duration),
-            "ForwardMessageToDeadLetterQueue": of_receipts(receiving.forward_to_dead_letters),
+            "AckMessage": plain(receiving.ack_message, self.renewals),
+            "ChangeInvisibleDuration": plain(receiving.change_invisible_duration, self.renewals),
+            "ForwardMessageToDeadLetterQueue": plain(
+                receiving.forward_to_dead_letters, self.renewals
+            ),
         }
         return {
             PATH + name: _Unary(

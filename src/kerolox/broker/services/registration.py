@@ -34,6 +34,7 @@ from kerolox.errors import BrokerError, ConnectionLostError, KeroloxError
 from kerolox.protocol import fastjson
 from kerolox.protocol.codes import RequestCode, ResponseCode
 from kerolox.protocol.command import RemotingCommand
+from kerolox.protocol.extensions.grpc_addresses import grpc_entry
 from kerolox.protocol.extensions.roles import NEWEST_EPOCH, ROLE_EPOCH, SUCCESSOR
 from kerolox.protocol.namesrv import CHALLENGED_BY, CONFLICTS_WITH
 from kerolox.protocol.records import body_crc
@@ -324,8 +325,12 @@ class Registration:
         return known is not None and known[0] is self._client.connection(server)
 
     def _request(self, topics: TopicConfigTable) -> RemotingCommand:
+        grpc = self._identity.grpc_address
         body, is_compressed = _encoded(
-            RegisterBody(topic_config_serialize_wrapper=topics),
+            RegisterBody(
+                topic_config_serialize_wrapper=topics,
+                filter_server_list=[grpc_entry(grpc)] if grpc else [],
+            ),
             self._settings.current.compressed_register,
         )
         header = {

@@ -7,13 +7,9 @@ their heartbeats.
 
 from __future__ import annotations
 
-import asyncio
-import logging
-from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from kerolox.errors import KeroloxError
 from kerolox.message import MessageQueue
 from kerolox.protocol.codes import Perm
 from kerolox.protocol.names import LMQ_PREFIX
@@ -29,6 +25,7 @@ from kerolox.protocol.routing.routes import subscribe_queues
 if TYPE_CHECKING:
     from kerolox.broker.config import BrokerSettings
     from kerolox.broker.tables.clients import ClientTable
+    from kerolox.broker.tables.routes import TopicRoutes
     from kerolox.broker.tables.topics import TopicTable
     from kerolox.protocol.routing.routes import TopicRoute
 
@@ -38,61 +35,44 @@ STRATEGIES: dict[str, AllocationStrategy] = {
 }
 """Those of RocketMQ 5; the work of others grows with queues times members."""
 
-FRESH_SECONDS = 5.0
-"""How long queues are taken from memory: members of a group ask together, and again."""
-
 TOPICS_MAX = 4_096
-"""Topics whose queues are remembered; beyond it the memory starts anew."""
-
-_log = logging.getLogger(__name__)
-
-
-@dataclass(slots=True)
-class _Snapshot:
-    """The queues of a topic as they were last."""
-
-    queues: Sequence[MessageQueue] | None = None
-    fresh_until: float = 0.0
-    lock: asyncio.Lock = field(default_factory=asyncio.Lock)
-    """Who waits for it finds the answer of who asked."""
+"""Topics whose sorted queues are remembered; beyond it the memory starts anew."""
 
 
 class Assignments:
-    """Answers members of groups; remembers what name servers say of topics."""
+    """Answers members of groups; remembers what follows from routes."""
 
     def __init__(
         self,
         settings: BrokerSettings,
         topics: TopicTable,
         clients: ClientTable,
-        route: Callable[[str], Awaitable[TopicRoute | None]],
+        routes: TopicRoutes,
     ) -> None:
-        """Nobody was asked yet. ``topics``: all there are where the broker has no name server.
-        ``route`` asks the name servers; None: they know no such topic.
-        """
+        """``topics``: all there are where the broker has no name server."""
         self._settings = settings
         self._topics = topics
         self._clients = clients
-        self._route = route
-        self._snapshots: dict[str, _Snapshot] = {}
+        self._routes = routes
+        self._queues: dict[str, tuple[TopicRoute, Sequence[MessageQueue]]] = {}
+        """Topic → its route when it was last asked for, and the queues that follow from it."""
 
     async def queues(self, topic: str) -> Sequence[MessageQueue] | None:
         """The queues that consumers may read, sorted; None: nobody knows the topic."""
         if topic.startswith(LMQ_PREFIX):
             return [MessageQueue(topic, self._settings.current.broker_name, 0)]
-        if not self._settings.current.name_servers:
+        if not self._routes.has_name_server:
             return self._own_queues(topic)
-        loop = asyncio.get_running_loop()
-        snapshot = self._snapshots.get(topic)
-        if snapshot is None:
-            if len(self._snapshots) >= TOPICS_MAX:
-                self._snapshots.clear()
-            snapshot = self._snapshots[topic] = _Snapshot()
-        async with snapshot.lock:
-            if loop.time() >= snapshot.fresh_until:
-                snapshot.queues = await self._asked(topic, snapshot.queues)
-                snapshot.fresh_until = loop.time() + FRESH_SECONDS
-            return snapshot.queues
+        route = await self._routes.of(topic)
+        if route is None:
+            self._queues.pop(topic, None)
+            return None
+        known = self._queues.get(topic)
+        if known is None or known[0] is not route:
+            if len(self._queues) >= TOPICS_MAX:
+                self._queues.clear()
+            known = self._queues[topic] = route, sorted(set(subscribe_queues(topic, route)))
+        return known[1]
 
     async def share(
         self,
@@ -124,13 +104,3 @@ class Assignments:
             MessageQueue(topic, self._settings.current.broker_name, number)
             for number in range(count)
         ]
-
-    async def _asked(
-        self, topic: str, known: Sequence[MessageQueue] | None
-    ) -> Sequence[MessageQueue] | None:
-        try:
-            route = await self._route(topic)
-        except KeroloxError as error:
-            _log.warning("the queues of %s stay as they were last known: %s", topic, error)
-            return known
-        return None if route is None else sorted(set(subscribe_queues(topic, route)))

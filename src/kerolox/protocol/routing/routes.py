@@ -17,6 +17,7 @@ from kerolox.errors import RemoteProtocolError
 from kerolox.message import MessageQueue
 from kerolox.protocol.codes import Perm, RequestCode, ResponseCode
 from kerolox.protocol.command import RemotingCommand
+from kerolox.protocol.extensions.grpc_addresses import grpc_address, is_grpc_entry
 from kerolox.protocol.fastjson import FastjsonError, items_of, loads, members_of
 from kerolox.protocol.routing.name_servers import raise_for_name_server
 
@@ -62,6 +63,8 @@ class TopicRoute:
     order_topic_conf: str = ""
     filter_servers: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     """Addresses of filter servers by that of their broker (``filterServerTable``)."""
+    grpc_addresses: Mapping[str, str] = field(default_factory=dict)
+    """Where brokers take clients of RocketMQ 5, by their address; unchecked."""
 
     @classmethod
     def parse(cls, data: bytes) -> TopicRoute:
@@ -79,15 +82,29 @@ class TopicRoute:
             ]
             queues = [_queue(members_of(q)) for q in items_of(value.get("queueDatas") or [])]
             order_topic_conf = str(value.get("orderTopicConf") or "")
-            filter_servers = {
-                str(broker): tuple(map(str, items_of(servers)))
+            listed = {
+                str(broker): tuple(map(str, items_of([] if servers is None else servers)))
                 for broker, servers in members_of(value.get("filterServerTable") or {}).items()
             }
         except (KeyError, ValueError) as error:
             raise RemoteProtocolError(f"route has an unknown shape: {error!r}") from None
         brokers.sort(key=lambda broker: broker.broker_name)
         queues.sort(key=lambda queue: queue.broker_name)
-        return cls(tuple(brokers), tuple(queues), order_topic_conf, filter_servers)
+        return cls(
+            tuple(brokers),
+            tuple(queues),
+            order_topic_conf,
+            {
+                broker: servers
+                for broker, entries in listed.items()
+                if (servers := tuple(each for each in entries if not is_grpc_entry(each)))
+            },
+            {
+                broker: address
+                for broker, entries in listed.items()
+                if (address := grpc_address(entries)) is not None
+            },
+        )
 
     def broker(self, broker_name: str) -> BrokerAddresses | None:
         """The addresses of a broker; None when the route does not have it."""
