@@ -105,7 +105,7 @@ lock: $(VENV)/.installed
 	  pyproject.toml -o constraints.txt
 	$(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes \
 	  --no-emit-index-url --no-emit-find-links --no-header --no-annotate --constraint constraints.txt \
-	  --extra compression --extra console --extra oidc --extra otel --extra schemas --extra tls pyproject.toml -o deploy/docker/requirements.txt
+	  --extra compression --extra console --extra grpc --extra oidc --extra otel --extra schemas --extra tls pyproject.toml -o deploy/docker/requirements.txt
 
 clean:
 	rm -rf $(VENV) .cache kernel/target demo-output dist site

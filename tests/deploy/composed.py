@@ -47,7 +47,7 @@ FIGURES_PORT = {"broker": 5557, "namesrv": 5558}
 NAMESRV_PORT, CONSOLE_PORT = 9876, 8089
 
 _VARIABLE = re.compile(r"\$\{(\w+)(?::(-|\?)([^}]*))?\}")
-_PORT = re.compile(r"\b(9876|8089|555[78]|109\d\d)\b")
+_PORT = re.compile(r"\b(9876|808\d|555[78]|109\d\d)\b")
 
 
 def loopback_hosts(names: Iterable[str], first: int = 1) -> dict[str, str]:

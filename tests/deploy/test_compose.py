@@ -97,9 +97,11 @@ def test_clients_are_led_to_each_broker_under_the_port_that_is_published() -> No
         command = services[name]["command"]
         advertised = command[command.index("--advertise") + 1]
         port = advertised.removeprefix("mq.example.com:")
-        assert services[name]["ports"] == [f"0.0.0.0:{port}:{port}"]
         conf = (COMPOSE.parent / f"{name}.conf").read_text().splitlines()
         assert {f"listenPort={port}", f"brokerIP2={name}"} <= set(conf)
+        [grpc] = [line.partition("=")[2] for line in conf if line.startswith("grpcServerPort=")]
+        published = [f"0.0.0.0:{each}:{each}" for each in (port, grpc)]
+        assert services[name]["ports"] == published
 
 
 def test_a_message_goes_through_the_composed_cluster(composed: Composed, admin: Admin) -> None:

@@ -74,7 +74,7 @@ def test_the_packages_of_the_image_are_those_that_the_tests_have() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     extras = project["optional-dependencies"]
     wanted = [*project["dependencies"], *extras["console"], *extras["tls"], *extras["otel"]]
-    wanted += [*extras["oidc"], *extras["schemas"]]
+    wanted += [*extras["oidc"], *extras["schemas"], *extras["grpc"]]
     names = {re.split(r"[^\w.-]", each)[0].lower() for each in wanted}
     assert names <= image.keys()
     assert not {"pyspark", "pytest"} & image.keys()

@@ -35,6 +35,7 @@ EVERYTHING: dict[str, Any] = {
                 for group in ("a", "b", "payments")
                 for index in range(3)
             },
+            "grpcAddresses": {"a-0": "a-0.example.com:8081"},
         },
     },
     "antiAffinity": "hard",
@@ -174,7 +175,7 @@ def test_config_check_has_nothing_against_the_rendered_settings(
 @pytest.mark.parametrize("values", CASES)
 def test_each_broker_has_a_place_and_an_address_of_its_own(values: dict[str, Any]) -> None:
     objects = render(**values)
-    places, addresses = set(), set()
+    places, addresses, grpc = set(), set(), set()
     for each in of_kind(objects, "StatefulSet"):
         if "broker" not in each["metadata"]["name"]:
             continue
@@ -189,7 +190,8 @@ def test_each_broker_has_a_place_and_an_address_of_its_own(values: dict[str, Any
             assert (lines["brokerRole"] == "SLAVE") is (index > 0)
             assert lines["brokerIP1"] == f"{name}-{index}.{service}.messaging.svc.cluster.local"
             assert lines["brokerIP2"] == lines["brokerIP1"]
-    assert len(places) == len(addresses) > 0
+            grpc.add(lines["grpcAdvertisedAddress"])
+    assert len(places) == len(addresses) == len(grpc) > 0
 
 
 def test_large_numbers_of_settings_stay_as_they_are() -> None:
@@ -197,18 +199,22 @@ def test_large_numbers_of_settings_stay_as_they_are() -> None:
     lines = text["mq-kerolox-broker-a-0.conf"].splitlines()
     assert {"mappedFileSizeCommitLog=1073741824", "diskSpaceWarningLevelRatio=0.95"} <= set(lines)
     assert "advertisedAddress=a-0.example.com:10911" in lines
+    assert "grpcAdvertisedAddress=a-0.example.com:8081" in lines
 
 
 @pytest.mark.parametrize("values", CASES)
 def test_services_budgets_and_claims_fit_the_pods(values: dict[str, Any]) -> None:
     objects = render(**values)
+    brokers = {each for kind, each in objects if kind == "StatefulSet" and "-broker-" in each}
     for each in of_kind(objects, "Service", "PodDisruptionBudget"):
         spec = each["spec"]
         wanted = spec["selector"].get("matchLabels", spec["selector"])
         own = dict(wanted)
         own.pop("statefulset.kubernetes.io/pod-name", None)
         chosen = [pod for pod in pods(objects) if own.items() <= pod["metadata"]["labels"].items()]
-        assert len(chosen) == 1, each["metadata"]["name"]
+        name = each["metadata"]["name"]
+        # Any broker is where a client by gRPC may begin.
+        assert len(chosen) == (len(brokers) if name.endswith("-grpc") else 1), name
         named = {port["name"] for port in chosen[0]["spec"]["containers"][0]["ports"]}
         assert {port["targetPort"] for port in spec.get("ports", ())} <= named
     for each in of_kind(objects, "StatefulSet", "Deployment"):

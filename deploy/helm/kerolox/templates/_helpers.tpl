@@ -75,10 +75,15 @@ brokerRole={{ if eq .index 0 }}{{ $brokers.replication }}{{ else }}SLAVE{{ end }
 namesrvAddr={{ include "kerolox.nameServers" $root }}
 brokerIP1={{ $host }}
 brokerIP2={{ $host }}
-{{- if $brokers.external.enabled }}
+grpcServerPort=8081
 {{- $pod := printf "%s-%d" .group .index }}
+{{- /* Named, since a Service stands before all brokers. */}}
+{{- $grpc := printf "%s:8081" $host }}
+{{- if $brokers.external.enabled }}
+{{- $grpc = get $brokers.external.grpcAddresses $pod | default $grpc }}
 advertisedAddress={{ required (printf "brokers.external.addresses needs host:port of %s" $pod) (get $brokers.external.addresses $pod) }}
 {{- end }}
+grpcAdvertisedAddress={{ $grpc }}
 metricsExporterType=PROM
 metricsPromExporterHost=*
 {{- if $root.Values.accounts.existingSecret }}
