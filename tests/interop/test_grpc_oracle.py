@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.interop.grpc5.driver import CLIENTS, Driver
-from tests.interop.grpc5.scenarios import SCENARIOS, begun
+from tests.interop.grpc5.scenarios import SCENARIOS, begun, facts_of
 from tests.interop.grpc5.servers import Served, admin_of, java_proxy
 
 if TYPE_CHECKING:
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 pytestmark = [
     pytest.mark.java,
     pytest.mark.node,
+    pytest.mark.go,
     pytest.mark.software,
     pytest.mark.timeout(600),
     pytest.mark.xdist_group("grpc-oracle"),
@@ -55,10 +56,10 @@ def outcomes(driver: Driver, served: Served) -> Iterator[dict[str, Future[list[o
 def test_the_proxy_of_java_does_the_same(
     outcomes: dict[str, Future[list[object]]], driver: Driver, name: str
 ) -> None:
-    facts = SCENARIOS[name].facts
+    facts = facts_of(driver.kind, name)
     assert outcomes[name].result(SECONDS_MAX) == DIFFERENCES.get((driver.kind, name), facts)
 
 
 def test_a_difference_is_one() -> None:
-    for (_kind, name), facts in DIFFERENCES.items():
-        assert facts != SCENARIOS[name].facts
+    for (kind, name), facts in DIFFERENCES.items():
+        assert facts != facts_of(kind, name)

@@ -85,6 +85,7 @@ BUILDS = (
     Build("Node.js programs", "node", programs.build_node_clients, "node"),
     Build("Node.js client by gRPC", "node", programs.build_node_grpc_client, "nodegrpc"),
     Build("Java client by gRPC", "java", programs.build_java_grpc_client, "javagrpc"),
+    Build("Go client by gRPC", "go", programs.build_go_grpc_client, "gogrpc"),
     Build("provider of OpenID Connect", "node", programs.build_oidc_provider, "oidc"),
     Build("mqadmin 4.6", "java", programs.build_mqadmin_46, "mqadmin46"),
     Build("broker 5.3.3", "java", programs.build_broker_53, "broker53"),

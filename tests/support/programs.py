@@ -34,6 +34,7 @@ __all__ = [
     "build_cpp_client",
     "build_frameworks",
     "build_go_clients",
+    "build_go_grpc_client",
     "build_go_tls_clients",
     "build_java",
     "build_java_grpc_client",
@@ -46,6 +47,7 @@ __all__ = [
     "build_python_clients",
     "build_python_grpc_client",
     "build_rust_client",
+    "build_rust_grpc_client",
     "classes_of",
     "is_built",
     "java_by_grpc",
@@ -311,17 +313,32 @@ def build_go_clients() -> Path:
     return _build("go", "go", "build", "-o", "interop", ".") / "interop"
 
 
+def build_go_grpc_client() -> Path:
+    """The binary of the Go program by gRPC."""
+    return _build("gogrpc", "go", "build", "-o", "gogrpc", ".") / "gogrpc"
+
+
 def build_go_tls_clients() -> Path:
     """The binary of the Go program whose client speaks TLS."""
     return _build("gotls", "go", "build", "-o", "gotls", ".") / "gotls"
 
 
-def build_rust_client() -> Path:
-    """The Rust program's binary. The crates that it needs stay built when the program changes."""
-    target = CACHE / "rust-target"
+def _build_rust(name: str, program: str) -> Path:
+    """A Rust program's binary. The crates that it needs stay built when the program changes."""
+    target = CACHE / f"{name}-target"
     cargo = ("cargo", "build", "--locked", "--quiet")
-    _build("rust", *cargo, seconds=RUST_SECONDS_MAX, CARGO_TARGET_DIR=str(target))
-    return target / "debug" / "interop"
+    _build(name, *cargo, seconds=RUST_SECONDS_MAX, CARGO_TARGET_DIR=str(target))
+    return target / "debug" / program
+
+
+def build_rust_client() -> Path:
+    """The Rust program's binary."""
+    return _build_rust("rust", "interop")
+
+
+def build_rust_grpc_client() -> Path:
+    """The binary of the Rust program by gRPC."""
+    return _build_rust("rustgrpc", "rustgrpc")
 
 
 def build_node_grpc_client() -> Path:

@@ -32,8 +32,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tests.support.eventually import wait_until
 from tests.support.programs import (
+    RUNS_ALL,
+    build_go_grpc_client,
     build_node_grpc_client,
     build_python_grpc_client,
+    build_rust_grpc_client,
     java_by_grpc,
 )
 
@@ -42,9 +45,14 @@ if TYPE_CHECKING:
     from pathlib import Path
     from typing import Self
 
-__all__ = ["CLIENTS", "Client", "ClientError", "Driver", "Server"]
+__all__ = ["CLIENTS", "WITHOUT_PUSH", "Client", "ClientError", "Driver", "Server"]
 
-CLIENTS = ("java", "node", "python")
+CLIENTS = ("java", "node", "python", "go", *(["rust"] if RUNS_ALL else []))
+"""That in Rust runs with ``KEROLOX_SOFTWARE=all``: its build is dear."""
+
+WITHOUT_PUSH = ("rust",)
+"""Clients that have no push consumer."""
+
 ANSWER_SECONDS_MAX = 90
 RECEIVED_TOO_EARLY = '"settings" is null'
 """A client may receive before RocketMQ's proxy has its settings, and is answered so."""
@@ -83,9 +91,12 @@ class Driver:
         command = {
             "java": lambda: java_by_grpc(home=self.home),
             "node": lambda: ["node", str(build_node_grpc_client())],
+            "go": lambda: [str(build_go_grpc_client())],
+            "rust": lambda: [str(build_rust_grpc_client())],
             "python": lambda: [sys.executable, str(build_python_grpc_client())],
         }[self.kind]()
         environment = {**os.environ, "HOME": str(self.home)}
+        environment["rocketmq.client.logRoot"] = str(self.home)  # of that in Go
         if self._authority is not None:
             environment["GRPC_DEFAULT_SSL_ROOTS_FILE_PATH"] = str(self._authority)
         self._log = self.home / f"{self.kind}.log"
@@ -225,6 +236,19 @@ class Client:
     def change(self, consumer: str, message: dict[str, Any], seconds: int) -> None:
         """Change the invisible time of a message."""
         self.driver.ask("change", name=consumer, n=message["n"], seconds=seconds)
+
+    def listener(self) -> str:
+        """Start a push consumer; a simple one of a library that has no other."""
+        return self.simple() if self.kind in WITHOUT_PUSH else self.push()
+
+    def taken_until(self, consumer: str, bodies: set[str]) -> None:
+        """Wait until a :meth:`listener` had messages with these bodies, among others."""
+        if self.kind not in WITHOUT_PUSH:
+            self.consumed_until(consumer, bodies)
+            return
+        missing = set(bodies)
+        while missing:
+            missing -= {each["body"] for each in self.receive(consumer, 1)}
 
     def seen(self, consumer: str) -> list[dict[str, Any]]:
         """What the listener of a push consumer got so far."""

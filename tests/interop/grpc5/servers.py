@@ -113,7 +113,13 @@ def java_proxy(folder: Path) -> Iterator[Served]:
         "tlsKeyPath": str(authority.readable_key(key)),
         "tlsCertPath": str(certificate),
     }
-    settings = {**SETTINGS, "recallMessageEnable": "true", "timerPrecisionMs": 1000}
+    settings = {
+        **SETTINGS,
+        "recallMessageEnable": "true",
+        "timerPrecisionMs": 1000,
+        # A transaction that is asked about again before its end is written is delivered twice.
+        "transactionOpBatchInterval": 100,
+    }
     lines = tuple(f"{name}={value}" for name, value in settings.items())
     peer = _Proxy(folder / "java", lines, tls)
     server = Server(f"127.0.0.1:{peer.grpc_port}")
