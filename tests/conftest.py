@@ -161,15 +161,20 @@ def part_of(nodeid: str) -> str:
 
 @pytest.hookimpl(trylast=True)
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """Print the seconds and the number of tests of each part, of all workers together."""
+    """Print the number of tests of each part, their seconds of all workers together, and those of a
+    processor: of a worker and of what it has waited for, so a server counts where it ends."""
     seconds: dict[str, float] = defaultdict(float)
+    used: dict[str, float] = defaultdict(float)
     tests: dict[str, int] = defaultdict(int)
     for reports in terminalreporter.stats.values():
         for report in reports:
             if isinstance(report, pytest.TestReport):
                 part = part_of(report.nodeid)
                 seconds[part] += report.duration
+                used[part] += getattr(report, "used", 0.0)
                 tests[part] += report.when == "call"
-    terminalreporter.section("time of each part, in seconds of a worker")
+    terminalreporter.section("seconds of each part, of a worker and of a processor")
     for part in sorted(seconds, key=lambda each: -seconds[each]):
-        terminalreporter.line(f"{part:<16}{tests[part]:>6} tests{seconds[part]:>9.1f} s")
+        terminalreporter.line(
+            f"{part:<16}{tests[part]:>6} tests{seconds[part]:>9.1f} s{used[part]:>9.1f} s"
+        )

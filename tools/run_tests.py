@@ -33,6 +33,7 @@ from kerolox.errors import ConfigError
 from kerolox.spark.java import require_java
 from passed import Passed, compiler, kernel_files, state_of
 from prepare import prepared
+from processors import Processors
 from run_lint import (
     built_checks,
     kernel_checks,
@@ -50,7 +51,7 @@ from tests.support.kept import kept_folder
 from tests.support.prepared import FIRST_BUILDS, LATE_VARIABLE, late_builds
 from tests.support.programs import RUN_VARIABLE
 from tests.support.stores.golden import copy_golden
-from tests.support.workers import MULTIPLE
+from tests.support.workers import MULTIPLE, used_so_far
 
 WORKERS = (MULTIPLE, str((os.cpu_count() or 2) + 3))
 """Some more than there are processors: tests wait for timers, disks and other processes. With many
@@ -204,7 +205,7 @@ def judged(run: Run | None, outcomes: list[StepOutcome]) -> Result:
     failed = "\n".join(f"{each.name}: {each.text}"[:FAILED_COLUMNS] for each in verdict.failed)
     if len(verdict.flaky) > FLAKY_MAX:
         failed += f"\nmore than {FLAKY_MAX} tests are flaky"
-    pytest = StepOutcome("pytest", verdict.is_good, run.seconds, failed.strip())
+    pytest = StepOutcome("pytest", verdict.is_good, run.seconds, failed.strip(), run.used)
     return Result([*outcomes, pytest], verdict)
 
 
@@ -256,7 +257,7 @@ def options_given() -> list[str]:
 
 
 def main() -> int:
-    started = time.time()
+    started, processors = time.time(), Processors()
     os.environ[RUN_VARIABLE] = f"{started:.0f}-{os.getpid()}"
     before = max(0.0, started - float(os.environ.get(STARTED_VARIABLE, started)))
     missing = [] if QUICK in sys.argv else missing_tools()
@@ -275,6 +276,11 @@ def main() -> int:
     outcomes += result.outcomes
     for outcome in outcomes:
         print(f"tests: {outcome}")
+    counted = sum(outcome.used for outcome in outcomes)
+    used = used_so_far()
+    print(f"tests: {used:.0f} s of a processor, {used - counted:.0f} of them in builds")
+    if line := processors.line():
+        print(f"tests: {line}")
     seconds = before + time.time() - started
     failed = [outcome.name for outcome in outcomes if not outcome.succeeded]
     if QUICK not in sys.argv:

@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from failures import DIED, TEST, VARIABLE
+from processors import wait_used
 from steps import ROOT
 
 __all__ = [
@@ -55,12 +56,14 @@ class Failure:
 
 @dataclass(frozen=True)
 class Run:
-    """How pytest went: ``status`` of its process, ``passed`` tests, each failure once."""
+    """How pytest went: ``status`` of its process, ``passed`` tests, each failure once, ``used``
+    seconds of a processor."""
 
     status: int
     passed: int
     failures: tuple[Failure, ...]
     seconds: float
+    used: float = 0.0
 
     @property
     def is_good(self) -> bool:
@@ -117,11 +120,12 @@ def run_pytest(*options: str, folder: Path = ROOT, report: Callable[[str], None]
         ) as process:
             for line in process.stdout or ():
                 report(line)
+            used = wait_used(process)
         failures, status, passed = read(path)
     if process.returncode != 0 and (status is None or not failures):
         text = f"it ended with status {process.returncode}"
         failures.append(Failure("pytest", "pytest", text))
-    return Run(process.returncode, passed, tuple(failures), time.monotonic() - started)
+    return Run(process.returncode, passed, tuple(failures), time.monotonic() - started, used)
 
 
 def again(

@@ -12,6 +12,8 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from processors import wait_used
+
 __all__ = ["BIN", "ROOT", "Step", "StepOutcome", "has_rust", "run_step", "sequence"]
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -36,15 +38,18 @@ class Step:
 
 @dataclass(frozen=True)
 class StepOutcome:
-    """How a step went."""
+    """How a step went; ``used`` are seconds of a processor, 0 where nobody counted them."""
 
     name: str
     succeeded: bool
     seconds: float
     output: str
+    used: float = 0.0
 
     def __str__(self) -> str:
         line = f"{self.name:<28} {'ok' if self.succeeded else 'FAILED':<7}{self.seconds:6.1f} s"
+        if self.used:
+            line += f"{self.used:9.1f} s of a processor"
         return line if self.succeeded else f"{line}\n{self.output[-OUTPUT_CHARACTERS_MAX:]}"
 
 
@@ -52,7 +57,7 @@ def run_step(step: Step) -> StepOutcome:
     """Run a step to its end."""
     environment = {**os.environ, "PYTHONPATH": str(ROOT / "src"), **step.environment}
     started = time.monotonic()
-    done = subprocess.run(
+    with subprocess.Popen(
         step.command,
         cwd=step.folder,
         env=environment,
@@ -61,9 +66,12 @@ def run_step(step: Step) -> StepOutcome:
         stderr=subprocess.STDOUT,
         text=True,
         errors="replace",
-    )
+    ) as process:
+        assert process.stdout is not None
+        output = process.stdout.read()
+        used = wait_used(process)
     seconds = time.monotonic() - started
-    return StepOutcome(step.name, done.returncode == 0, seconds, done.stdout)
+    return StepOutcome(step.name, process.returncode == 0, seconds, output, used)
 
 
 def sequence(

@@ -17,6 +17,7 @@ import multiprocessing
 import multiprocessing.connection
 import os
 import pickle
+import resource
 import signal
 import sys
 import threading
@@ -29,7 +30,7 @@ from typing import Any, Literal, NoReturn
 
 import pytest
 
-__all__ = ["MULTIPLE", "RunInWorkers", "scope_of"]
+__all__ = ["MULTIPLE", "RunInWorkers", "scope_of", "used_so_far"]
 
 MULTIPLE = "--workers"
 """The option: how many."""
@@ -173,17 +174,20 @@ class RunInWorkers:
             if is_over(worker.pid) and not worker.connection.poll():
                 self._bury(worker)
 
-    def _hear_test(self, worker: Worker, index: int, phases: list[tuple[Any, ...]]) -> None:
+    def _hear_test(
+        self, worker: Worker, index: int, phases: list[tuple[Any, ...]], used: float
+    ) -> None:
         """A test has ended."""
         worker.left.remove(index)
         worker.last = index
         item, hook = self._session.items[index], self._config.hook
         hook.pytest_runtest_logstart(nodeid=item.nodeid, location=item.location)
-        for when, duration, start, stop, data in phases:
+        for place, (when, duration, start, stop, data) in enumerate(phases):
             if data is None:
                 report = passed_report(item, when, duration, start, stop)
             else:
                 report = hook.pytest_report_from_serializable(config=self._config, data=data)
+            report.used = 0.0 if place else used
             hook.pytest_runtest_logreport(report=report)
         hook.pytest_runtest_logfinish(nodeid=item.nodeid, location=item.location)
         self._give(worker)
@@ -286,6 +290,12 @@ class Terminal:
         self._tw = writer
 
 
+def used_so_far() -> float:
+    """Seconds of a processor of this process, and of those that it has waited for."""
+    every = map(resource.getrusage, (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
+    return sum(used.ru_utime + used.ru_stime for used in every)
+
+
 class RunTests:
     """A plugin of a worker: tells the controller what becomes of its tests."""
 
@@ -301,10 +311,12 @@ class RunTests:
         while place is not None:
             following = next(asked, None)
             self._phases = []
+            before = used_so_far()
             session.config.hook.pytest_runtest_protocol(
                 item=items[place], nextitem=None if following is None else items[following]
             )
-            self._connection.send(("test", place, self._phases))
+            used = used_so_far() - before
+            self._connection.send(("test", place, self._phases, used))
             place = None if session.shouldfail or session.shouldstop else following
 
     def _asked(self) -> Iterator[int]:
