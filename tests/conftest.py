@@ -16,7 +16,7 @@ from _pytest.nodeid import NodeId
 
 from tests.support import prepared, spark_versions
 from tests.support.programs import RUNS_ALL
-from tests.support.workers import MULTIPLE, scope_of
+from tests.support.workers import MULTIPLE, USED, scope_of
 
 # Compiled modules are kept, here and by all processes that tests start, even where the environment
 # forbids it: otherwise each of some hundred processes compiles the whole package again.
@@ -171,7 +171,7 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
             if isinstance(report, pytest.TestReport):
                 part = part_of(report.nodeid)
                 seconds[part] += report.duration
-                used[part] += getattr(report, "used", 0.0)
+                used[part] += sum(value for name, value in report.user_properties if name == USED)
                 tests[part] += report.when == "call"
     terminalreporter.section("seconds of each part, of a worker and of a processor")
     for part in sorted(seconds, key=lambda each: -seconds[each]):

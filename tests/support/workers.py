@@ -30,13 +30,16 @@ from typing import Any, Literal, NoReturn
 
 import pytest
 
-__all__ = ["MULTIPLE", "RunInWorkers", "scope_of", "used_so_far"]
+__all__ = ["MULTIPLE", "USED", "RunInWorkers", "scope_of", "used_so_far"]
 
 MULTIPLE = "--workers"
 """The option: how many."""
 
 AHEAD = 2
 """So many tests a worker has at least: it ends what a test used by what the next one needs."""
+
+USED = "used"
+"""A property of a test's first report: seconds of a processor of the whole test, `used_so_far`."""
 
 LISTEN_SECONDS = 1.0
 """After so long without a word, who has died without one is looked for."""
@@ -182,12 +185,13 @@ class RunInWorkers:
         worker.last = index
         item, hook = self._session.items[index], self._config.hook
         hook.pytest_runtest_logstart(nodeid=item.nodeid, location=item.location)
-        for place, (when, duration, start, stop, data) in enumerate(phases):
+        for when, duration, start, stop, data in phases:
             if data is None:
                 report = passed_report(item, when, duration, start, stop)
             else:
                 report = hook.pytest_report_from_serializable(config=self._config, data=data)
-            report.used = 0.0 if place else used
+            if when == "setup":
+                report.user_properties.append((USED, used))
             hook.pytest_runtest_logreport(report=report)
         hook.pytest_runtest_logfinish(nodeid=item.nodeid, location=item.location)
         self._give(worker)

@@ -258,10 +258,13 @@ class RemotingClient:
         """Close all connections, in about two seconds at most; open requests end with an error."""
         if self._closed:
             return
+        connecting = list(self._connecting.values())
         self._shut()
         connections = list(self._connections.values())
         for connection in connections:
             connection.close()
+        if connecting:
+            await asyncio.wait(connecting, timeout=GONE_SECONDS_MAX)
         if connections:
             gone = [connection.gone for connection in connections]
             await asyncio.wait(gone, timeout=CLOSE_SECONDS_MAX)
@@ -342,19 +345,20 @@ class RemotingClient:
             raise ConnectError(str(error)) from None
         seconds = self._connect_timeout_seconds
         secure = self._tls.current()
+        connection = ClientConnection(
+            self._shared,
+            address,
+            self._on_request,
+            self._forget,
+            self._open_calls_max,
+            codec=self.codec,
+            opaques=self._opaques,
+            seal=None if self._signer is None else self._signer.sign_frames,
+        )
         try:
             async with asyncio.timeout(seconds):
-                _transport, connection = await self._loop.create_connection(
-                    lambda: ClientConnection(
-                        self._shared,
-                        address,
-                        self._on_request,
-                        self._forget,
-                        self._open_calls_max,
-                        codec=self.codec,
-                        opaques=self._opaques,
-                        seal=None if self._signer is None else self._signer.sign_frames,
-                    ),
+                await self._loop.create_connection(
+                    lambda: connection,
                     host,
                     port,
                     ssl=secure,
@@ -362,6 +366,10 @@ class RemotingClient:
                     # The time limit above ends a handshake; its own would be a minute.
                     ssl_shutdown_timeout=None if secure is None else CLOSE_SECONDS_MAX,
                 )
+        except asyncio.CancelledError:
+            # Where the handshake has just ended TLS would wait for the peer's last word.
+            connection.abort()
+            raise
         except TimeoutError:
             raise ConnectError(_late(address, seconds, is_secure=secure is not None)) from None
         except OSError as error:

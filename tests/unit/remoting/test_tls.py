@@ -23,6 +23,7 @@ from kerolox.errors import ClientClosedError, ConfigError, ConnectError, Connect
 from kerolox.protocol.command import RemotingCommand
 from kerolox.remoting.blocking import BlockingConnection
 from kerolox.remoting.client import RemotingClient
+from kerolox.remoting.client_connection import ClientConnection
 from kerolox.remoting.server import RemotingServer, ServerConnection
 from kerolox.security.contexts import TlsContexts
 from kerolox.security.tls import ResumingContext, Tls, TlsSettings
@@ -361,6 +362,32 @@ def test_a_request_that_is_cancelled_anywhere_leaves_a_working_client(
 
     run_on(make_loop, main())
     wait_closed(proxy)
+
+
+@pytest.mark.parametrize("make_loop", LOOPS)
+def test_a_client_closed_as_a_handshake_ends_leaves_no_open_socket(
+    authority: Authority, proxy: TlsProxy, make_loop: MakeLoop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """TLS would wait for the peer's last word, for which no loop runs any more."""
+
+    async def main() -> None:
+        client = RemotingClient(tls=TlsSettings(ca=authority.ca))
+        made: list[ClientConnection] = []
+        closing: list[asyncio.Task[None]] = []
+
+        class Connection(ClientConnection):
+            def connection_made(self, transport: asyncio.BaseTransport) -> None:
+                super().connection_made(transport)
+                made.append(self)
+                closing.append(self.loop.create_task(client.close()))
+
+        monkeypatch.setattr("kerolox.remoting.client.ClientConnection", Connection)
+        with pytest.raises(ClientClosedError):
+            await ask(client, proxy.address)
+        await closing[0]
+        assert made[0].gone.done()
+
+    run_on(make_loop, main())
 
 
 async def test_one_who_gives_up_does_not_end_the_handshake_of_others(
