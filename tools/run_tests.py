@@ -46,7 +46,7 @@ from steps import ROOT, Step, StepOutcome, has_rust, run_step, sequence
 
 sys.path.insert(0, str(ROOT))
 
-from tests.support.browser import chromium
+from tests.support.browser import HEADLESS, chromium
 from tests.support.kept import kept_folder
 from tests.support.prepared import FIRST_BUILDS, LATE_VARIABLE, late_builds
 from tests.support.programs import RUN_VARIABLE
@@ -68,7 +68,7 @@ SIMULATION_SECONDS = "15"
 QUICK, ANEW = "--quick", "--anew"
 
 INSTALLS_VARIABLE = "KEROLOX_INSTALL_CHROMIUM"
-"""1: a browser that the tests need is installed, as root, where it is not there."""
+"""1: the browser that costs the tests least is installed, as root, where it is not there."""
 
 STARTED_VARIABLE = "KEROLOX_STARTED"
 """Unix seconds at which ``make`` began, so that the set-up is in the summary, too."""
@@ -96,22 +96,22 @@ def missing_tools() -> list[tuple[str, str]]:
         missing += [("go", "no go on the PATH; install Go 1.20 or newer")]
     if shutil.which("node") is None or shutil.which("npm") is None:
         missing += [("node", "no node and npm on the PATH; install Node.js 18 or newer")]
-    if chromium() is None and os.environ.get(INSTALLS_VARIABLE) == "1":
+    if shutil.which(HEADLESS) is None and os.environ.get(INSTALLS_VARIABLE) == "1":
         install_chromium()
     if chromium() is None:
-        missing += [("browser", "no chromium on the PATH; install Debian's package chromium")]
+        missing += [("browser", f"no chromium on the PATH; install Debian's package {HEADLESS}")]
     elif shutil.which("npm") is None:
         missing += [("browser", "no npm on the PATH; install Node.js 18 or newer")]
     return missing
 
 
 def install_chromium() -> None:
-    """Debian's package, where this is such a machine and we may; else nothing happens."""
+    """Debian's package without windows, where this is such a machine and we may."""
     if shutil.which("apt-get") is None or os.geteuid() != 0:
         return
-    print("tests: installing Debian's package chromium", flush=True)
+    print(f"tests: installing Debian's package {HEADLESS}", flush=True)
     environment = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
-    for command in (("update",), ("install", "-y", "--no-install-recommends", "chromium")):
+    for command in (("update",), ("install", "-y", "--no-install-recommends", HEADLESS)):
         done = subprocess.run(
             ("apt-get", "-qq", *command), env=environment, capture_output=True, text=True
         )
