@@ -191,14 +191,17 @@ NOT_RUN = {
 }
 
 
-def of_versions(commands: Iterable[str]) -> list[tuple[str, str]]:
-    """Each of the commands in each version that has it."""
-    return [
+def of_versions(commands: Iterable[str]) -> pytest.MarkDecorator:
+    """A test with each of the commands in each version that has it."""
+    pairs = [
         (version, command)
         for version in VERSIONS
         for command in commands
         if version != "5.3.3" or command not in SINCE_5_5
     ]
+    # The scope of a parameter is stronger than that of a fixture which it is meant for: without it
+    # each command would have servers and a Java process of its own.
+    return pytest.mark.parametrize(("asked", "command"), pairs, indirect=["asked"], scope="module")
 
 
 READING = PushConsumerSettings(
@@ -284,7 +287,7 @@ def documented() -> dict[str, set[int]]:
     return found
 
 
-@pytest.mark.parametrize(("asked", "command"), of_versions(WORKS), indirect=["asked"])
+@of_versions(WORKS)
 def test_a_command_of_5_5_works(command: str, asked: Asked) -> None:
     arguments, pattern = WORKS[command]
     said = asked(command, arguments)
@@ -311,7 +314,7 @@ def test_the_permission_to_write_is_wiped_and_given_back(asked: Asked) -> None:
     assert re.search(r"add write perm of broker\[broker-a\] .* OK, \d", said), said
 
 
-@pytest.mark.parametrize(("asked", "command"), of_versions(REFUSED), indirect=["asked"])
+@of_versions(REFUSED)
 def test_a_command_of_5_5_that_is_not_served_says_so(command: str, asked: Asked) -> None:
     arguments, code = REFUSED[command]
     said = asked(command, arguments)
