@@ -59,7 +59,9 @@ async def fill(name_server: str) -> None:
         with contextlib.suppress(TopicExistsError):
             await admin.create_topic("Shown", queues=2)
         for number in range(4):
-            await admin.send_message(Message("Shown", b'{"a": %d}' % number, tags="t", keys="k"))
+            # Each of both queues has a first one with another one behind it.
+            message = Message("Shown", b'{"a": %d}' % number, tags="t", keys="k")
+            await admin.send_message(message, queue_id=number % 2)
         await admin.send_message(Message("Shown", b"later", delay_level=18))
         async with Producer("later", name_server) as later:
             await later.send(Message("Shown", b"timed", keys="k"), deliver_after=7_000)
