@@ -6,6 +6,9 @@ One process collects, shares the tests out, and reports; it runs none. Tests of 
 in one worker, which shares their servers. Collecting costs ten seconds of a processor, and workers
 that each do so (pytest-xdist's) send three reports of each test besides: what passed is a few
 numbers here. A test whose worker dies has failed, and no other worker runs it.
+
+With ``--spare-worker`` there is one more, which begins with the last tests and yields to all other
+processes: it uses processors that are idle while all others wait.
 """
 
 from __future__ import annotations
@@ -30,10 +33,16 @@ from typing import Any, Literal, NoReturn
 
 import pytest
 
-__all__ = ["MULTIPLE", "USED", "RunInWorkers", "scope_of", "used_so_far"]
+__all__ = ["MULTIPLE", "SPARE", "USED", "RunInWorkers", "scope_of", "used_so_far"]
 
 MULTIPLE = "--workers"
 """The option: how many."""
+
+SPARE = "--spare-worker"
+"""The option for one more."""
+
+SPARE_NICENESS = 5
+"""Of the spare worker: beside five that compute it has some 6 per cent of the processors."""
 
 AHEAD = 2
 """So many tests a worker has at least: it ends what a test used by what the next one needs."""
@@ -63,6 +72,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group.addoption(
         MULTIPLE, type=int, default=0, help="processes that run tests; 0: this one does"
     )
+    group.addoption(
+        SPARE, action="store_true", help="one more, for the last tests, while processors are idle"
+    )
 
 
 @pytest.hookimpl(trylast=True)
@@ -70,7 +82,8 @@ def pytest_configure(config: pytest.Config) -> None:
     """Take over the loop where workers are asked for."""
     count = config.getoption(MULTIPLE.removeprefix("--"))
     if count > 0 and not config.option.collectonly:
-        config.pluginmanager.register(RunInWorkers(config, count))
+        spare = config.getoption(SPARE.removeprefix("--").replace("-", "_"))
+        config.pluginmanager.register(RunInWorkers(config, count, has_spare=spare))
 
 
 @dataclass
@@ -80,6 +93,7 @@ class Worker:
     name: str
     pid: int
     connection: Connection
+    is_spare: bool
     left: collections.deque[int] = field(default_factory=collections.deque)
     last: int | None = None
     is_told: bool = False
@@ -94,9 +108,9 @@ class RunInWorkers:
 
     IS_OF_CONTROLLER = True
 
-    def __init__(self, config: pytest.Config, count: int) -> None:
-        """``count``: of workers at a time."""
-        self._config, self._count = config, count
+    def __init__(self, config: pytest.Config, count: int, *, has_spare: bool) -> None:
+        """``count``: of workers at a time, without the spare one."""
+        self._config, self._count, self._has_spare = config, count, has_spare
         self._begun = 0
         self._workers: list[Worker] = []
         self._units: collections.deque[list[int]] = collections.deque()
@@ -116,6 +130,8 @@ class RunInWorkers:
         try:
             while len(self._workers) < self._count and self._units:
                 self._begin()
+            if self._has_spare and self._units:
+                self._begin(is_spare=True)
             while self._workers:
                 self._listen()
                 if session.shouldfail:
@@ -129,7 +145,7 @@ class RunInWorkers:
                 wait_for(worker.pid)
         return True
 
-    def _begin(self) -> None:
+    def _begin(self, *, is_spare: bool = False) -> None:
         """Fork a worker and give it its first tests."""
         name = f"gw{self._begun}"
         self._begun += 1
@@ -141,9 +157,11 @@ class RunInWorkers:
             ours.close()
             for other in self._workers:
                 other.connection.close()
+            if is_spare:
+                os.nice(SPARE_NICENESS)
             serve(self._session, name, self._count, theirs)
         theirs.close()
-        worker = Worker(name, pid, ours)
+        worker = Worker(name, pid, ours, is_spare)
         self._workers.append(worker)
         self._give(worker)
 
@@ -151,7 +169,7 @@ class RunInWorkers:
         """See that a worker has what it does next, or knows that nothing follows."""
         given: list[int] = []
         while self._units and len(worker.left) + len(given) < AHEAD:
-            given += self._units.popleft()
+            given += self._units.pop() if worker.is_spare else self._units.popleft()
         worker.left.extend(given)
         with contextlib.suppress(OSError):  # it is dead, as its other end will say
             if given:
@@ -235,7 +253,7 @@ class RunInWorkers:
         )
         self._config.hook.pytest_runtest_logreport(report=report)
         if self._units:
-            self._begin()
+            self._begin(is_spare=worker.is_spare)
 
 
 def units_of(scopes: Sequence[str], places: Iterable[int]) -> list[list[int]]:
