@@ -31,8 +31,8 @@ DESK = {"width": 1200, "height": 800}
 def chromium() -> str | None:
     """The path of the browser; None: it is not on this machine.
 
-    One without windows comes first: the other draws its own tabs and bars as pages, too, which
-    costs half as much again.
+    One without windows comes first: the other draws its own tabs and bars as pages, too, at twice
+    the cost.
     """
     names = (HEADLESS, "chromium", "chromium-browser", "google-chrome")
     return next(filter(None, map(shutil.which, names)), None)
