@@ -14,6 +14,8 @@ from kerolox.broker.grpc.clients import REQUEST_TIMEOUT_MS, GrpcClient
 from kerolox.broker.grpc.records import inflate, message_of
 from kerolox.broker.grpc.renewals import GIVEN_BACK_MS, Renewals
 from kerolox.broker.grpc.routes import ALL_QUEUES, is_fifo
+from kerolox.broker.pop.leases import QueueKey
+from kerolox.broker.requests.pop_fast import FastPops
 from kerolox.broker.tables.filters import compile_expression
 from kerolox.filter.sql92_error import SQL92, Sql92Error
 from kerolox.filter.tags import Subscription, subscription_of
@@ -253,14 +255,16 @@ async def ack_message(
             pb.BAD_REQUEST, f"{len(request.entries)} entries; at most {ENTRIES_MAX} are taken"
         )
     response = pb.AckMessageResponse()
-    slices = TimeSlices()
+    slices, fast = TimeSlices(), FastPops(broker)
     for each in request.entries:
         await slices.checkpoint()
         entry = response.entries.add()
         entry.message_id, entry.receipt_handle = each.message_id, each.receipt_handle
         try:
             receipt = checked_receipt(broker, renewals, group, topic, each.receipt_handle)
-            await _acked(caller, group, topic, receipt)
+            key = QueueKey(group, receipt.kind.topic(topic, group), receipt.queue_id)
+            if not fast.acknowledge(key, receipt):
+                await _acked(caller, group, topic, receipt)
             renewals.remove(group, topic, receipt)
             entry.status.CopyFrom(ok())
         except AnswerError as error:

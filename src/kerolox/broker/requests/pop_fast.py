@@ -35,6 +35,7 @@ from kerolox.protocol.names import LMQ_PREFIX, NAME_BYTES_MAX, Int32, Int64
 from kerolox.protocol.pop import (
     RECEIPT_BYTES_MAX,
     BatchAckBody,
+    PopReceipt,
     TopicKind,
 )
 from kerolox.protocol.serialize import decode_plain_header
@@ -160,9 +161,7 @@ class FastPops:
             kind != SerializeType.JSON
             or len(header) > HEADER_BYTES_MAX
             or len(body) > BODY_BYTES_MAX
-            or broker.guards.access.is_on
-            or broker.roles.forwarder.is_on
-            or broker.role.current.is_slave
+            or not self._is_common
         ):
             return None
         try:
@@ -182,6 +181,16 @@ class FastPops:
         except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
             pass
         return None
+
+    @property
+    def _is_common(self) -> bool:
+        """Nobody but the broker itself has a say in requests."""
+        broker = self._broker
+        return not (
+            broker.guards.access.is_on
+            or broker.roles.forwarder.is_on
+            or broker.role.current.is_slave
+        )
 
     # -- pops -----------------------------------------------------------------------------------
     def _place(self, topic: str, group: str) -> _Place | None:
@@ -303,22 +312,34 @@ class FastPops:
 
     # -- acknowledgements -----------------------------------------------------------------------
     def _ack(self, opaque: int, asked: _Fields) -> bytes | None:
-        table = self._pops.state.queues
         key = QueueKey(asked.consumer_group, asked.topic, asked.queue_id)
         found = _RECEIPT.fullmatch(asked.extra_info)
         if found is None or len(asked.extra_info) > RECEIPT_BYTES_MAX:
             return None
         offset = asked.offset
-        if int(found[2]) != key.queue_id or int(found[3]) != offset or not table.has_out(key):
+        if int(found[2]) != key.queue_id or int(found[3]) != offset:
             return None
+        return _answered(opaque) if self._is_done(key, offset, int(found[1])) else None
+
+    def _is_done(self, key: QueueKey, offset: int, pop_time: int) -> bool:
+        table = self._pops.state.queues
+        if key.topic not in self._topics or not table.has_out(key):
+            return False
         low, _ = self._store.queue_bounds(key.topic, key.queue_id)
-        if offset < low or key.topic not in self._topics:
-            return None
-        if table.ack(key, offset, int(found[1])) is not AckOutcome.DONE:
-            return None
+        if offset < low or table.ack(key, offset, pop_time) is not AckOutcome.DONE:
+            return False
         self._pops.commit()
         self._broker.popping.is_done(key)
-        return _answered(opaque)
+        return True
+
+    def acknowledge(self, key: QueueKey, receipt: PopReceipt) -> bool:
+        """A message is done that a call of gRPC received; False: that is not common."""
+        return (
+            self._is_common
+            and not self._broker.guards.limits.is_on
+            and not receipt.is_order
+            and self._is_done(key, receipt.queue_offset, receipt.pop_time)
+        )
 
     def _ack_batch(self, opaque: int, body: bytes | memoryview) -> bytes | None:
         table = self._pops.state.queues

@@ -14,6 +14,7 @@ from tests.unit.broker.grpc.test_calls import ID, message, resource, sent
 from kerolox.broker.broker import Broker
 from kerolox.broker.grpc import receiving
 from kerolox.broker.pop.leases import QueueKey
+from kerolox.broker.requests.pop_fast import FastPops
 from kerolox.message import PropertyKey
 from kerolox.protocol.grpc import messages as pb
 from kerolox.protocol.pop import PopReceipt
@@ -189,10 +190,25 @@ async def acked(client: GrpcPeer, found: Any, topic: str = "T", group: str = GRO
     return answer.status.code
 
 
-async def test_what_is_acknowledged_is_done(client: GrpcPeer, grpc_broker: Broker) -> None:
+@pytest.mark.parametrize("by_request", [False, True])
+async def test_what_is_acknowledged_is_done(
+    client: GrpcPeer, grpc_broker: Broker, monkeypatch: pytest.MonkeyPatch, *, by_request: bool
+) -> None:
+    if by_request:
+        monkeypatch.setattr(FastPops, "acknowledge", lambda *_: False)
     await sent(client, message())
     found = await one(client)
     assert await acked(client, found) == pb.OK
+    assert await acked(client, found) == pb.OK
+    assert not is_out(grpc_broker)
+
+
+async def test_a_usual_acknowledgement_needs_no_request(
+    client: GrpcPeer, grpc_broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await sent(client, message())
+    found = await one(client)
+    monkeypatch.delattr(receiving, "_acked")
     assert await acked(client, found) == pb.OK
     assert not is_out(grpc_broker)
 
