@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from tests.interop.grpc5.driver import Drivers
 from tests.interop.mqadmin import MqAdmin, MqAdminProcess
 from tests.support.programs import RUNS_ALL
 from tests.support.servers.software import Servers, servers_of
@@ -19,6 +20,13 @@ def servers(
     """A name server and a broker: ours, and with ``KEROLOX_SOFTWARE=all`` Java's in turn."""
     with servers_of(request.param, tmp_path_factory.mktemp(request.param)) as started:
         yield started
+
+
+@pytest.fixture(scope="module")
+def grpc_drivers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Drivers]:
+    """Programs of clients of RocketMQ 5: one process of each kind for a module."""
+    with Drivers(tmp_path_factory.mktemp("grpc-clients")) as drivers:
+        yield drivers
 
 
 @pytest.fixture(scope="package")

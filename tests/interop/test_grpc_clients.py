@@ -2,7 +2,7 @@
 for gRPC.
 
 All scenarios of a client run at once, in one process. What takes long needs
-``KEROLOX_SOFTWARE=all``.
+``KEROLOX_SOFTWARE=all``, and so do the clients of 4.x in Java and Node.js, whose messages cross.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from functools import partial
 from typing import TYPE_CHECKING
 
 import pytest
@@ -18,7 +19,15 @@ from kerolox.admin.sync import Admin
 from kerolox.client import ClientSettings
 from kerolox.protocol.bodies import SubscriptionGroupConfig
 from tests.docs.examples import ROOT, blocks_of
-from tests.interop.grpc5.driver import CLIENTS, Client, ClientError, Driver
+from tests.interop.grpc5.crossing import check_from_4_x, check_to_4_x
+from tests.interop.grpc5.driver import (
+    CLIENTS,
+    OLD_CLIENTS,
+    Client,
+    ClientError,
+    Driver,
+    Drivers,
+)
 from tests.interop.grpc5.scenarios import OWN_FACTS, SCENARIOS, begun, facts_of
 from tests.interop.grpc5.servers import Served, our_server
 from tests.interop.secured import OPERATOR, WORKER, accounts_file
@@ -27,8 +36,9 @@ from tests.support.programs import RUNS_ALL, build_python_grpc_client
 from tests.support.servers.up import Up
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
     from concurrent.futures import Future
+    from pathlib import Path
 
 pytestmark = [pytest.mark.timeout(300), pytest.mark.xdist_group("grpc-clients")]
 
@@ -41,21 +51,36 @@ MARKS = {"java": [pytest.mark.java], "node": [pytest.mark.node], "go": [pytest.m
 
 ALLOWED, FORBIDDEN = "Allowed", "Forbidden"
 PARAMS = [pytest.param(kind, marks=MARKS.get(kind, [])) for kind in CLIENTS]
+OLD = [
+    pytest.param(kind, marks=[pytest.mark.software] if kind != "kerolox" else [])
+    for kind in OLD_CLIENTS
+]
+SOFTWARE_OF_JAVA = pytest.mark.parametrize(
+    "driver",
+    [
+        pytest.param("java", marks=[pytest.mark.java, pytest.mark.software]),
+        *PARAMS[1:],
+    ],
+    indirect=True,
+    scope="module",
+)
+"""A Java client that has no server tries so often that it costs seconds of a processor."""
+
 CASES = [
     pytest.param(name, marks=[pytest.mark.software] if name in DEAR else []) for name in SCENARIOS
 ]
 
 
 @pytest.fixture(scope="module")
-def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
-    with our_server(tmp_path_factory.mktemp("grpc")) as started:
+def served(tmp_path_factory: pytest.TempPathFactory, grpc_drivers: Drivers) -> Iterator[Served]:
+    folder = tmp_path_factory.mktemp("grpc")
+    with our_server(folder, grpc_drivers.authority, messageDelayLevel="1s 2s") as started:
         yield started
 
 
 @pytest.fixture(scope="module", params=PARAMS)
-def driver(request: pytest.FixtureRequest, served: Served) -> Iterator[Driver]:
-    with Driver(request.param, served.folder, served.authority.ca) as made:
-        yield made
+def driver(request: pytest.FixtureRequest, grpc_drivers: Drivers) -> Driver:
+    return grpc_drivers(request.param)
 
 
 @pytest.fixture(scope="module")
@@ -89,11 +114,12 @@ def test_what_is_acknowledged_is_done(
             wait_until(is_done, what=f"the last acknowledgement of {name}")
 
 
-def test_a_killed_broker_that_starts_again_is_served(driver: Driver, served: Served) -> None:
-    """Clients have streams, receives and settings at the one that dies."""
-    folder = served.folder / f"killed-{driver.kind}"
-    folder.mkdir()
-    with our_server(folder) as mortal:
+@SOFTWARE_OF_JAVA
+def test_a_killed_broker_that_starts_again_is_served(
+    driver: Driver, grpc_drivers: Drivers, tmp_path: Path
+) -> None:
+    """Clients have streams, receives, settings and an open transaction at the one that dies."""
+    with our_server(tmp_path, grpc_drivers.authority) as mortal:
         assert mortal.up is not None
         topic = "Killed"
         with Admin(mortal.namesrv) as admin:
@@ -105,26 +131,30 @@ def test_a_killed_broker_that_starts_again_is_served(driver: Driver, served: Ser
         for body in before:
             client.send(producer, body)
         client.taken_until(consumer, before)
+        client.send(producer, "half", transaction=True)
         mortal.up.kill()
         mortal.up.start()
+        _in_the_end(lambda: driver.ask("end", name=producer, body="half", how="commit"))
         for body in after:
-            _send_in_the_end(client, producer, body)
-        client.taken_until(consumer, after)
+            _in_the_end(partial(client.send, producer, body))
+        client.taken_until(consumer, {*after, "half"})
 
 
-def _send_in_the_end(client: Client, producer: str, body: str) -> None:
-    def is_sent() -> bool:
+def _in_the_end(act: Callable[[], object]) -> None:
+    """Do what a broker that starts may refuse, until it is done."""
+
+    def is_done() -> bool:
         try:
-            client.send(producer, body)
+            act()
         except ClientError:
             return False
         return True
 
-    wait_until(is_sent, what=f"the send of {body}")
+    wait_until(is_done, what=f"the end of {act}")
 
 
 @pytest.fixture(scope="module")
-def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+def guarded(tmp_path_factory: pytest.TempPathFactory, grpc_drivers: Drivers) -> Iterator[Served]:
     folder = tmp_path_factory.mktemp("guarded")
     accounts = folder / "plain_acl.yml"
     topics = [f"{ALLOWED}-{kind}=PUB|SUB" for kind in CLIENTS]
@@ -132,7 +162,7 @@ def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
     accounts.write_text(accounts_file(topics, groups))
     settings = {"aclEnable": "true", "aclFile": accounts}
     operator = ClientSettings(credentials=OPERATOR)
-    with our_server(folder, **settings) as started:
+    with our_server(folder, grpc_drivers.authority, **settings) as started:
         with Admin(started.namesrv, settings=operator) as admin:
             for kind in CLIENTS:
                 admin.create_topic(f"{ALLOWED}-{kind}", queues=2)
@@ -141,6 +171,7 @@ def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
         yield started
 
 
+@SOFTWARE_OF_JAVA
 def test_an_account_does_what_it_may_and_no_more(driver: Driver, guarded: Served) -> None:
     key, secret = WORKER.access_key, WORKER.secret_key
     worker = guarded.server._replace(key=key, secret=secret)
@@ -168,13 +199,35 @@ REFUSED = r"(?i)unauthorized|\[FAILED\]|failed to fetch topic"
 """Some libraries hide why they can't start."""
 
 
+@pytest.mark.java
+@pytest.mark.node
+@pytest.mark.go
+@pytest.mark.parametrize("old", OLD)
+def test_messages_of_4_x_are_received_by_5_x(
+    served: Served, grpc_drivers: Drivers, old: str
+) -> None:
+    check_from_4_x(served, grpc_drivers, old)
+
+
+@pytest.mark.java
+@pytest.mark.node
+@pytest.mark.go
+@pytest.mark.parametrize("old", OLD)
+def test_messages_of_5_x_are_received_by_4_x(
+    served: Served, grpc_drivers: Drivers, old: str
+) -> None:
+    check_to_4_x(served, grpc_drivers, old)
+
+
 def test_up_says_where_it_listens_for_grpc(served: Served) -> None:
     assert isinstance(served.up, Up)
     said = f"             listens for gRPC on {served.up.grpc} (this machine only)"
     assert said in served.up.log.read_text()
 
 
-def test_the_first_message_of_the_guide_is_sent_and_received(served: Served) -> None:
+def test_the_first_message_of_the_guide_is_sent_and_received(
+    served: Served, tmp_path: Path
+) -> None:
     [example] = [each.code for each in blocks_of(GUIDE) if each.needs == "rocketmq"]
     with Admin(served.namesrv) as admin:
         admin.create_topic("Orders", queues=4)
@@ -184,7 +237,7 @@ def test_the_first_message_of_the_guide_is_sent_and_received(served: Served) -> 
         [sys.executable, "-c", example.replace("127.0.0.1:8081", served.server.endpoint)],
         env={
             **os.environ,
-            "HOME": str(served.folder),
+            "HOME": str(tmp_path),
             "PYTHONPATH": str(build_python_grpc_client().parent),
         },
         stdin=subprocess.DEVNULL,

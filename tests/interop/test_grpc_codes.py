@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.interop.grpc5.calls import CASES, DIFFERENCES, Caller, prepared_for_calls
+from tests.interop.grpc5.driver import Drivers
 from tests.interop.grpc5.servers import Served, admin_of, java_proxy, our_server
 
 if TYPE_CHECKING:
@@ -38,10 +39,13 @@ def answers(served: Served) -> dict[str, tuple[str, str]]:
     params=["ours", pytest.param("java", marks=[pytest.mark.java, pytest.mark.software])],
 )
 def answered(
-    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+    request: pytest.FixtureRequest,
+    tmp_path_factory: pytest.TempPathFactory,
+    grpc_drivers: Drivers,
 ) -> Iterator[tuple[str, dict[str, tuple[str, str]]]]:
     """Whose answers, and the answers."""
-    with SERVERS[request.param](tmp_path_factory.mktemp("codes")) as served:
+    folder = tmp_path_factory.mktemp("codes")
+    with SERVERS[request.param](folder, grpc_drivers.authority) as served:
         yield request.param, answers(served)
 
 

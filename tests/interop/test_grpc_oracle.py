@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.interop.grpc5.driver import CLIENTS, Driver
+from tests.interop.grpc5.driver import CLIENTS, Driver, Drivers
 from tests.interop.grpc5.scenarios import SCENARIOS, begun, facts_of
 from tests.interop.grpc5.servers import Served, admin_of, java_proxy
 
@@ -35,15 +35,14 @@ DIFFERENCES: dict[tuple[str, str], list[object]] = {
 
 
 @pytest.fixture(scope="module")
-def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
-    with java_proxy(tmp_path_factory.mktemp("oracle")) as started:
+def served(tmp_path_factory: pytest.TempPathFactory, grpc_drivers: Drivers) -> Iterator[Served]:
+    with java_proxy(tmp_path_factory.mktemp("oracle"), grpc_drivers.authority) as started:
         yield started
 
 
 @pytest.fixture(scope="module", params=CLIENTS)
-def driver(request: pytest.FixtureRequest, served: Served) -> Iterator[Driver]:
-    with Driver(request.param, served.folder, served.authority.ca) as made:
-        yield made
+def driver(request: pytest.FixtureRequest, grpc_drivers: Drivers) -> Driver:
+    return grpc_drivers(request.param)
 
 
 @pytest.fixture(scope="module")

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import pytest
 
 from kerolox.admin.sync import Admin
-from tests.interop.grpc5.driver import CLIENTS, Client, ClientError, Driver, Server
+from tests.interop.grpc5.driver import CLIENTS, Client, ClientError, Driver, Drivers, Server
 from tests.interop.grpc5.scenarios import begun, facts_of
 from tests.interop.grpc5.servers import PROXY_STARTED
 from tests.support.eventually import wait_until
@@ -99,9 +99,8 @@ def test_a_group_that_is_new_receives_through_the_proxy(proxied: Proxied) -> Non
 
 
 @pytest.fixture(scope="module", params=CLIENTS)
-def driver(request: pytest.FixtureRequest, proxied: Proxied) -> Iterator[Driver]:
-    with Driver(request.param, proxied.home) as made:
-        yield made
+def driver(request: pytest.FixtureRequest, grpc_drivers: Drivers) -> Driver:
+    return grpc_drivers(request.param)
 
 
 @pytest.fixture(scope="module")

@@ -103,7 +103,7 @@ func factsOf(message *rmq.MessageView) facts {
 	}
 	return facts{
 		"n": number, "id": message.GetMessageId(), "topic": message.GetTopic(),
-		"body": string(message.GetBody()), "tag": tag, "keys": slices.Sorted(slices.Values(message.GetKeys())),
+		"body": string(message.GetBody()), "tag": tag, "keys": append([]string{}, slices.Sorted(slices.Values(message.GetKeys()))...),
 		"properties": message.GetProperties(), "group": group, "at": at,
 		"attempt": message.GetDeliveryAttempt(),
 	}

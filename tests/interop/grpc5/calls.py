@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from kerolox.admin.sync import Admin
 
-__all__ = ["CASES", "DIFFERENCES", "Call", "Caller", "prepared_for_calls"]
+__all__ = ["CASES", "DIFFERENCES", "Call", "Caller", "Telemetry", "prepared_for_calls"]
 
 SERVICE = "/apache.rocketmq.v2.MessagingService/"
 SECONDS_MAX = 30
@@ -514,50 +514,64 @@ class Caller:
     def close(self) -> None:
         self._channel.close()
 
-    def answer(self, call: Call) -> tuple[str, str]:
-        """Code and text of the answer to a call."""
-        metadata = {
+    def metadata(self) -> dict[str, str]:
+        """That of a new client."""
+        return {
             "x-mq-client-id": f"case-{next(self._ids)}",
             "x-mq-language": "PYTHON",
             "x-mq-client-version": "5.0.2",
-            **dict(call.metadata),
         }
+
+    def answer(self, call: Call) -> tuple[str, str]:
+        """Code and text of the answer to a call."""
+        metadata = self.metadata() | dict(call.metadata)
         held = None
         try:
             if call.settings:
                 told = publishing("T") if call.settings == "producer" else subscribing()
-                held = _Telemetry(self._channel, told, metadata)
-                assert held.status().code == pb.OK
-            return self._answered(call, metadata)
+                held = self.settled(told, metadata)
+            if call.name == "Telemetry":
+                stream = Telemetry(self._channel, call.request, metadata)
+                try:
+                    status = stream.answer().status
+                finally:
+                    stream.close()
+            else:
+                [first, *_] = self.ask(call.name, call.request, metadata, call.seconds)
+                status = first.status
         except grpc.RpcError as error:
             return error.code().name.lower(), error.details() or ""
         finally:
             if held is not None:
                 held.close()
-
-    def _answered(self, call: Call, metadata: dict[str, str]) -> tuple[str, str]:
-        if call.name == "Telemetry":
-            stream = _Telemetry(self._channel, call.request, metadata)
-            try:
-                status = stream.status()
-            finally:
-                stream.close()
-        else:
-            request = call.request
-            data = request if isinstance(request, bytes) else request.SerializeToString()
-            answers = getattr(pb, f"{call.name}Response", pb.QueryRouteResponse)
-            many = call.name in ("ReceiveMessage", "PullMessage")
-            make = self._channel.unary_stream if many else self._channel.unary_unary
-            made = make(SERVICE + call.name, None, answers.FromString)
-            answer = made(data, timeout=call.seconds, metadata=tuple(metadata.items()))
-            status = next(iter(answer)).status if many else answer.status
         return pb.Code.Name(status.code), status.message
 
+    def settled(self, command: Any, metadata: dict[str, str]) -> Telemetry:
+        """A stream whose settings were taken: ``settings`` is the answer."""
+        stream = Telemetry(self._channel, command, metadata)
+        answer = stream.answer()
+        assert answer.status.code == pb.OK, answer.status.message
+        stream.settings = answer.settings
+        return stream
 
-class _Telemetry:
+    def ask(
+        self, name: str, request: Any, metadata: dict[str, str], seconds: float = SECONDS_MAX
+    ) -> list[Any]:
+        """All that a call is answered with."""
+        data = request if isinstance(request, bytes) else request.SerializeToString()
+        answers = getattr(pb, f"{name}Response", pb.QueryRouteResponse)
+        many = name in ("ReceiveMessage", "PullMessage")
+        make = self._channel.unary_stream if many else self._channel.unary_unary
+        made = make(SERVICE + name, None, answers.FromString)
+        answer = made(data, timeout=seconds, metadata=tuple(metadata.items()))
+        return list(answer) if many else [answer]
+
+
+class Telemetry:
     """A stream that is open until it is closed."""
 
     def __init__(self, channel: grpc.Channel, command: Any, metadata: dict[str, str]) -> None:
+        self.settings: Any = None
         self._commands: queue.SimpleQueue[Any] = queue.SimpleQueue()
         self._commands.put(command)
         make = channel.stream_stream(
@@ -568,8 +582,9 @@ class _Telemetry:
         requests = iter(self._commands.get, None)
         self._stream = make(requests, timeout=SECONDS_MAX, metadata=tuple(metadata.items()))
 
-    def status(self) -> Any:
-        return next(self._stream).status
+    def answer(self) -> Any:
+        """The next command of the server."""
+        return next(self._stream)
 
     def close(self) -> None:
         self._commands.put(None)

@@ -4,7 +4,8 @@ answer and for what its listeners see.
 =============  ====================================================================================
 ``producer``   ``topics``; bodies of open transactions say how a check ends: commit, rollback
 ``send``       ``topic``, ``body``, ``tag``, ``keys``, ``properties``, ``group``, ``at`` (ms, 0: at
-               once), ``transaction``; its answer: ``id``, ``recall`` (a handle)
+               once), ``level`` (of delay, clients of 4.x), ``transaction``; its answer: ``id``,
+               ``recall`` (a handle)
 ``end``        ``body`` of a transaction, ``how``: commit, rollback
 ``recall``     ``topic``, ``handle``; its answer: the id
 ``simple``     ``group``, ``topic``, ``expression``, ``sql``; it waits 5 s for messages
@@ -28,30 +29,47 @@ import subprocess
 import sys
 import threading
 from concurrent.futures import Future
+from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tests.support.eventually import wait_until
 from tests.support.programs import (
     RUNS_ALL,
     build_go_grpc_client,
+    build_node_clients,
     build_node_grpc_client,
     build_python_grpc_client,
     build_rust_grpc_client,
     java_by_grpc,
+    java_command,
 )
+from tests.support.servers.tls import Authority
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
     from typing import Self
 
-__all__ = ["CLIENTS", "WITHOUT_PUSH", "Client", "ClientError", "Driver", "Server"]
+__all__ = [
+    "CLIENTS",
+    "OLD_CLIENTS",
+    "WITHOUT_PUSH",
+    "Client",
+    "ClientError",
+    "Driver",
+    "Drivers",
+    "Server",
+]
 
 CLIENTS = ("java", "node", "python", "go", *(["rust"] if RUNS_ALL else []))
 """That in Rust runs with ``KEROLOX_SOFTWARE=all``: its build is dear."""
 
 WITHOUT_PUSH = ("rust",)
 """Clients that have no push consumer."""
+
+OLD_CLIENTS = ("kerolox", "java4", "node4")
+"""Clients of remoting: ``producer``, ``send`` and ``push`` alone; their endpoint is that of a name
+server."""
 
 ANSWER_SECONDS_MAX = 90
 RECEIVED_TOO_EARLY = '"settings" is null'
@@ -75,12 +93,12 @@ class Driver:
     """The process of one kind of client.
 
     Args:
-        kind: one of :data:`CLIENTS`.
+        kind: one of :data:`CLIENTS` or :data:`OLD_CLIENTS`.
         home: below which it may write.
         authority: a file of certificates that it trusts.
     """
 
-    def __init__(self, kind: str, home: Path, authority: Path | None = None) -> None:
+    def __init__(self, kind: str, home: Path, authority: Path) -> None:
         self.kind, self.home, self._authority = kind, home, authority
         self.events: list[dict[str, Any]] = []
         self._numbers = itertools.count(1)
@@ -94,11 +112,16 @@ class Driver:
             "go": lambda: [str(build_go_grpc_client())],
             "rust": lambda: [str(build_rust_grpc_client())],
             "python": lambda: [sys.executable, str(build_python_grpc_client())],
+            "kerolox": lambda: [sys.executable, "-m", "tests.interop.grpc5.kerolox_driver"],
+            "java4": lambda: java_command("interop.Driver", options=(f"-Duser.home={self.home}",)),
+            "node4": lambda: ["node", str(build_node_clients().with_name("driver.js"))],
         }[self.kind]()
-        environment = {**os.environ, "HOME": str(self.home)}
-        environment["rocketmq.client.logRoot"] = str(self.home)  # of that in Go
-        if self._authority is not None:
-            environment["GRPC_DEFAULT_SSL_ROOTS_FILE_PATH"] = str(self._authority)
+        environment = {
+            **os.environ,
+            "HOME": str(self.home),
+            "rocketmq.client.logRoot": str(self.home),  # of that in Go
+            "GRPC_DEFAULT_SSL_ROOTS_FILE_PATH": str(self._authority),
+        }
         self._log = self.home / f"{self.kind}.log"
         with self._log.open("ab") as log:
             self._process = subprocess.Popen(
@@ -148,6 +171,33 @@ class Driver:
         return answer.result(ANSWER_SECONDS_MAX)
 
 
+class Drivers:
+    """A process of each kind of client, begun when it is needed, and the authority that all trust.
+
+    Args:
+        folder: below which they may write.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self.authority = Authority(folder)
+        self._begun: dict[str, Driver] = {}
+        self._stack = ExitStack()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stack.close()
+
+    def __call__(self, kind: str) -> Driver:
+        """The one of a kind."""
+        if kind not in self._begun:
+            driver = Driver(kind, self._folder, self.authority.ca)
+            self._begun[kind] = self._stack.enter_context(driver)
+        return self._begun[kind]
+
+
 class Client:
     """Clients of one kind at one server, with a topic and a group."""
 
@@ -177,6 +227,7 @@ class Client:
         properties: dict[str, str] | None = None,
         group: str = "",
         at: int = 0,
+        level: int = 0,
         transaction: bool = False,
     ) -> dict[str, Any]:
         """Send a message: ``id`` and ``recall``."""
@@ -190,6 +241,7 @@ class Client:
             properties=properties or {},
             group=group,
             at=at,
+            level=level,
             transaction=transaction,
         )
         return sent

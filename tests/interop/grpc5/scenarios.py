@@ -5,6 +5,7 @@ differs stands with the tests.
 
 from __future__ import annotations
 
+import contextlib
 import time
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import TYPE_CHECKING, NamedTuple
@@ -27,6 +28,7 @@ LACKS = "the client has no "
 """A program says so where its library has no means for something."""
 
 PARTS = ("topic", "body", "tag", "keys", "properties", "group", "at", "attempt")
+LARGE_BYTES = 3 << 20
 KEYS, PROPERTIES = ["one", "two"], {"name": "value", "ü": "ä b"}
 NORMAL_FACTS: Facts = [True, "TOPIC", "bödy", "tag", KEYS, PROPERTIES, "", 0, 1]
 
@@ -50,6 +52,15 @@ def normal(client: Client, admin: Admin) -> Facts:
     [found] = client.receive(consumer, 1)
     client.close(consumer, producer)
     return [found["id"] == sent["id"], *(found[name] for name in PARTS)]
+
+
+def large(client: Client, admin: Admin) -> Facts:
+    """Many windows of HTTP/2, both ways; what Node.js receives ends at 4 MiB."""
+    producer, consumer = client.producer(), client.simple()
+    body = "large body " * (LARGE_BYTES // 11)
+    client.send(producer, body)
+    [found] = client.receive(consumer, 1)
+    return [found["body"] == body]
 
 
 def fifo(client: Client, admin: Admin) -> Facts:
@@ -189,6 +200,29 @@ def fifo_dead_letters(client: Client, admin: Admin) -> Facts:
     return [found, _dead(admin, client.group)]
 
 
+def mistakes(client: Client, admin: Admin) -> Facts:
+    """Each is an error for the application, and what follows is served."""
+    producer, consumer = client.producer(), client.simple()
+    at = (int(time.time()) + 60) * 1000
+    ask = client.driver.ask
+    wrong: dict[str, Callable[[], object]] = {
+        "no such topic": lambda: client.send(producer, "no", topic="Missing"),
+        "in order": lambda: client.send(producer, "no", group="g"),
+        "for a moment": lambda: client.send(producer, "no", at=at),
+        "transaction": lambda: client.send(producer, "no", transaction=True),
+        "no handle": lambda: ask("recall", name=producer, topic=client.topic, handle="x"),
+        "a second": lambda: ask("receive", name=consumer, count=1, invisible=1),
+        "for long": lambda: ask("receive", name=consumer, count=1, invisible=50_000),
+    }
+    taken = []
+    for name, act in wrong.items():
+        with contextlib.suppress(ClientError):
+            act()
+            taken.append(name)
+    client.send(producer, "good")
+    return [taken, [each["body"] for each in client.receive(consumer, 1)]]
+
+
 def leaves(client: Client, admin: Admin) -> Facts:
     """A consumer is in its group, and closed it is not."""
     producer, consumer = client.producer(), client.listener()
@@ -208,6 +242,7 @@ def _members(admin: Admin, group: str) -> int:
 
 SCENARIOS = {
     "normal": Scenario(normal, NORMAL_FACTS),
+    "large": Scenario(large, [True]),
     "tls": Scenario(normal, NORMAL_FACTS, tls=True),
     "fifo": Scenario(fifo, [["0", "2", "4"], ["1", "3", "5"]], kind="FIFO", is_ordered=True),
     "delay": Scenario(delay, ["later", True, True], kind="DELAY"),
@@ -237,6 +272,7 @@ SCENARIOS = {
         is_ordered=True,
         retries=1,
     ),
+    "mistakes": Scenario(mistakes, [[], ["good"]]),
     "leaves": Scenario(leaves, [1, 0]),
 }
 

@@ -1,5 +1,5 @@
 """Servers for clients of RocketMQ 5: ours, and RocketMQ's proxy 5.3.3 in local mode, with the
-broker in its process. Both speak TLS with a certificate of one authority."""
+broker in its process. Both speak TLS."""
 
 from __future__ import annotations
 
@@ -13,7 +13,6 @@ from tests.interop.grpc5.driver import Server
 from tests.support.eventually import wait_until
 from tests.support.programs import build_broker_53, build_proxy_53, java_of
 from tests.support.servers.clusters import JavaPeer
-from tests.support.servers.tls import Authority
 from tests.support.servers.up import Up, free_port
 
 if TYPE_CHECKING:
@@ -21,6 +20,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from kerolox.client import ClientSettings
+    from tests.support.servers.tls import Authority
 
 __all__ = ["PROXY_STARTED", "Served", "java_proxy", "our_server"]
 
@@ -40,16 +40,13 @@ class Served(NamedTuple):
 
     namesrv: str
     server: Server
-    authority: Authority
-    folder: Path
     up: Up | None = None
     """Ours; None: it is Java's."""
 
 
 @contextlib.contextmanager
-def our_server(folder: Path, **settings: object) -> Iterator[Served]:
+def our_server(folder: Path, authority: Authority, **settings: object) -> Iterator[Served]:
     """``kerolox up`` with a port for gRPC."""
-    authority = Authority(folder)
     certificate, key = authority.files("127.0.0.1")
     tls = {
         "tls.test.mode.enable": "false",
@@ -57,7 +54,7 @@ def our_server(folder: Path, **settings: object) -> Iterator[Served]:
         "tls.server.keyPath": key,
     }
     with Up(folder / "up", settings={**SETTINGS, **tls, **settings}, grpc=True) as up:
-        yield Served(up.namesrv, Server(up.grpc), authority, folder, up)
+        yield Served(up.namesrv, Server(up.grpc), up)
 
 
 class _Proxy(JavaPeer):
@@ -104,9 +101,8 @@ class _Proxy(JavaPeer):
 
 
 @contextlib.contextmanager
-def java_proxy(folder: Path) -> Iterator[Served]:
+def java_proxy(folder: Path, authority: Authority) -> Iterator[Served]:
     """The proxy of 5.3.3 with its broker, and a name server."""
-    authority = Authority(folder)
     certificate, key = authority.files("127.0.0.1")
     tls = {
         "tlsTestModeEnable": False,
@@ -124,7 +120,7 @@ def java_proxy(folder: Path) -> Iterator[Served]:
     peer = _Proxy(folder / "java", lines, tls)
     server = Server(f"127.0.0.1:{peer.grpc_port}")
     with peer:
-        yield Served(f"127.0.0.1:{peer.namesrv_port}", server, authority, folder)
+        yield Served(f"127.0.0.1:{peer.namesrv_port}", server)
 
 
 @contextlib.contextmanager

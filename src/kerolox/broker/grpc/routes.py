@@ -126,7 +126,7 @@ class RouteCalls:
         caller.check_read(self._broker, name, group)
         _check_endpoints(request.endpoints)
         shares = await self._shares(name, request.endpoints, is_assignment=True)
-        model = pb.MessageQueue(topic=request.topic, accept_message_types=self._types(name))
+        model = pb.MessageQueue(topic=request.topic)
         response = pb.QueryAssignmentResponse(status=ok())
         queues = _Queues(model, lambda: response.assignments.add().message_queue)
         is_ordered = is_fifo(self._broker, group)
