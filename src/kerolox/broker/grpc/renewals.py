@@ -85,8 +85,9 @@ class Renewals:
         return found.receipt
 
     def remove(self, group: str, topic: str, receipt: PopReceipt) -> None:
-        """A message is done, or its client has named a time."""
-        self._drop(_place(group, topic, receipt))
+        """A message is done, or its client has named a time. A later delivery stays."""
+        if self.newest(group, topic, receipt) is not None:
+            self._drop(_place(group, topic, receipt))
 
     async def run(self) -> None:
         """Renew what is due."""

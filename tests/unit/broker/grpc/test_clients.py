@@ -14,6 +14,7 @@ from tests.unit.broker.grpc.test_receives import GROUP, acked, answer_of, one, r
 from kerolox.broker.broker import Broker
 from kerolox.broker.grpc import renewals
 from kerolox.protocol.grpc import messages as pb
+from kerolox.protocol.pop import PopReceipt
 
 
 def publishing(*topics: str) -> dict[str, Any]:
@@ -187,6 +188,22 @@ async def test_a_message_without_a_time_is_renewed_and_its_first_receipt_counts(
     assert entry.times == 1
     assert entry.receipt.text != found.system_properties.receipt_handle
     assert await acked(client, found) == pb.OK
+    assert len(table) == 0
+
+
+async def test_an_end_of_one_delivery_leaves_the_next_one_renewed(
+    client: GrpcPeer, grpc_broker: Broker
+) -> None:
+    """A message that is given back for a moment may be out again before its handler goes on."""
+    await client.settled(**subscribing())
+    service = grpc_broker._ports.grpc._service
+    member, table = service.clients.get("client"), service.renewals
+    first, second = (PopReceipt.parse(f"0 {ms} 60000 0 0 broker-t 0 0 0") for ms in (1_000, 2_000))
+    for receipt in (first, second):
+        table.add(member, GROUP, "T", receipt)
+    table.remove(GROUP, "T", first)
+    assert table.newest(GROUP, "T", second) == second
+    table.remove(GROUP, "T", second)
     assert len(table) == 0
 
 
