@@ -21,7 +21,7 @@ from kerolox.client import (
 )
 from kerolox.client import sync as blocking
 from kerolox.client.core.hooks import RpcHook
-from kerolox.errors import BrokerError, ConfigError
+from kerolox.errors import BrokerError, ConfigError, TopicRouteNotFoundError
 from kerolox.message import Message
 from kerolox.protocol.codes import RequestCode, ResponseCode
 from kerolox.testing import LocalBroker
@@ -377,6 +377,26 @@ async def test_a_topic_that_is_made_again_is_received_again(
         await consumer.ack(old)
         (new,) = await received(consumer, 1)
         assert new.body == b"new"
+
+
+async def test_a_topic_that_is_gone_keeps_no_message_of_another_back(
+    broker: LocalBroker, producer: Producer, topic: str
+) -> None:
+    noted: list[tuple[str, BaseException]] = []
+    gone = broker.create_topic(queues=1)
+    settings = {"on_failure": lambda *failure: noted.append(failure)}
+    async with simple(broker, topic, **settings) as consumer, Admin(broker.name_server) as admin:
+        consumer.subscribe(gone)
+        await admin.delete_topic(gone)
+        await send(producer, topic, 2)
+        assert len(await received(consumer, 1)) == 1
+        assert len(await received(consumer, 1)) == 1
+        ((what, error),) = noted
+        assert what == f"nothing is received from topic {gone}, and from others as before"
+        assert isinstance(error, TopicRouteNotFoundError)
+        await asyncio.to_thread(broker.create_topic, gone, queues=1)
+        await send(producer, gone, 1)
+        assert (await received(consumer, 1))[0].topic == gone
 
 
 def test_a_blocking_consumer_keeps_and_acknowledges_without_waiting(broker: LocalBroker) -> None:

@@ -186,7 +186,8 @@ class SimpleConsumer(Client):
         Raises:
             ConfigError: no topic is subscribed, or an argument is out of range.
             ClientError: a broker is too old to serve pops.
-            TopicRouteNotFoundError: no name server knows a topic.
+            TopicRouteNotFoundError: no name server knows any of the topics. One that is unknown
+                beside others is noted (``on_failure``).
             BrokerError: a broker refused.
             RemotingError: no broker answers.
         """

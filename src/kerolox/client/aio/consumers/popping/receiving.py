@@ -8,12 +8,13 @@ whose receive was cancelled goes on: the next receive gets what it brings.
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections import deque
 from typing import TYPE_CHECKING, NamedTuple
 
 from kerolox.client.core.consuming.popping import PopTerms
-from kerolox.client.core.failures import notify_failure
-from kerolox.errors import ClientError, ConfigError
+from kerolox.client.core.failures import note_failure, notify_failure
+from kerolox.errors import ClientError, ConfigError, TopicRouteNotFoundError
 from kerolox.protocol.codes import Perm
 
 if TYPE_CHECKING:
@@ -26,6 +27,8 @@ if TYPE_CHECKING:
     from kerolox.client.core.consuming.popping import PoppedMessages
     from kerolox.filter.tags import Subscription
     from kerolox.message import MessageExt
+
+_log = logging.getLogger(__name__)
 
 PAUSE_SECONDS, PAUSE_SECONDS_MAX = 0.05, 1.0
 """Between two requests to a broker that has nothing and does not hold them; the pause doubles."""
@@ -87,6 +90,8 @@ class Receiver:
         self._without_capacity = 0
         """How many of them wait for capacity."""
         self._turn = 0
+        self._unknown: set[str] = set()
+        """Topics that no name server knew when they were looked up last."""
         self._is_closed = False
 
     # -- what came ------------------------------------------------------------------------------
@@ -286,9 +291,19 @@ class Receiver:
         """The topics and brokers to ask, from another one on each time."""
         if not self._subscriptions:
             raise ConfigError("no topic is subscribed; call subscribe before receive")
+        unknown: dict[str, TopicRouteNotFoundError] = {}
         for topic in list(self._subscriptions):
-            await self._cluster.route(topic)
-        places = self._known_places()
+            try:
+                await self._cluster.route(topic)
+            except TopicRouteNotFoundError as error:
+                unknown[topic] = error
+        places = [place for place in self._known_places() if place.topic not in unknown]
+        if unknown and not places:
+            raise next(iter(unknown.values()))
+        for topic in unknown.keys() - self._unknown:
+            what = f"nothing is received from topic {topic}, and from others as before"
+            note_failure(self._settings.on_failure, _log, what, unknown[topic])
+        self._unknown = set(unknown)
         if not places:
             raise ClientError(f"no broker lets {', '.join(self._subscriptions)} be read")
         self._turn += 1
