@@ -268,6 +268,7 @@ class OrderTable:
             return None
         visible_wall = now.wall_ms + invisible_ms
         block.changed[offset] = visible_wall, now.steady_ms + invisible_ms
+        block.touched_ms = now.wall_ms
         self.is_touched = True
         return Changed(pop_time, max(0, visible_wall - pop_time))
 
@@ -371,8 +372,10 @@ def _block_of(info: OrderInfo, now: Instant) -> _Block | None:
         return None
     invisible = min(max(info.invisible_time or 0, 0), INVISIBLE_MS_MAX)
     left = min(max(info.pop_time + invisible - now.wall_ms, 0), invisible)
+    # A clock that was set back since must not prolong a time.
+    since = max(now.wall_ms, info.last_consumed)
     changed = {
-        offset: (wall, now.steady_ms + min(max(wall - now.wall_ms, 0), INVISIBLE_MS_MAX))
+        offset: (wall, now.steady_ms + min(max(wall - since, 0), INVISIBLE_MS_MAX))
         for offset, wall in (info.visible_at or {}).items()
         if offset in offsets
     }

@@ -207,7 +207,7 @@ def test_the_table_is_bounded() -> None:
 def test_the_file_of_rocketmq_is_read_and_written_byte_for_byte() -> None:
     table = OrderTable()
     file = decode_body(JAVA_FILE.encode(), OrderFile)
-    assert table.load(file, NOW) == 0
+    assert table.load(file, later(77)) == 0
     assert fastjson.dumps_pretty(table.snapshot()).decode() == JAVA_FILE
     assert table.done_offsets(KEY, 0) == {6}
     assert table.is_blocked(KEY, None, later(INVISIBLE))
@@ -233,6 +233,16 @@ def test_a_file_of_a_clock_that_was_ahead_blocks_no_longer_than_an_invisible_tim
     assert table.load(decode_body(text.encode(), OrderFile), NOW) == 0
     assert table.is_blocked(KEY, None, later(INVISIBLE - 1))
     assert not table.is_blocked(KEY, None, later(INVISIBLE))
+
+
+def test_a_clock_set_back_before_a_start_prolongs_no_time_that_was_changed() -> None:
+    table, other = OrderTable(), OrderTable()
+    found = pop(table, [5])
+    table.change(KEY, 5, found.pop_time, 3 * INVISIBLE, later(INVISIBLE // 2))
+    back = NOW._replace(wall_ms=NOW.wall_ms - 3_600_000)
+    other.load(decode_body(fastjson.dumps_pretty(table.snapshot()), OrderFile), back)
+    assert other.is_blocked(KEY, None, later(3 * INVISIBLE - 1))
+    assert not other.is_blocked(KEY, None, later(3 * INVISIBLE))
 
 
 def test_a_file_survives_with_all_bits_set() -> None:
