@@ -172,7 +172,7 @@ def _came_though_done(
         later = [] if done is None else [x for x in gets if x.popped_at > done.acknowledged]
         if done is None or not later:
             continue
-        if not _forgot(history, done.broker, done.acknowledged, later[0].at):
+        if not _forgot(history, done.broker, first.popped_at, later[0].at):
             yield (
                 f"{later[0].consumer} got {key} again at {later[0].at:.3f} ({later[0].topic}), "
                 f"which {done.consumer} acknowledged at {done.acknowledged:.3f}, in time"

@@ -96,15 +96,17 @@ class Operator:
         """Delete a topic, and make it again or not."""
         now = self._cluster.loop.time
         self._deleted(topic, now())
-        (self._history.gone_topics.discard if again else self._history.gone_topics.add)(topic)
         # A broker that has the topic no more takes what waits for any queue of it.
         self._widened[topic] += 1
         await self._run_command(lambda admin: admin.delete_topic(topic))
+        # Commands run one after the other, and another one may make it again.
+        self._history.gone_topics.add(topic)
         self._widened[topic] += 1
         self._deleted(topic, now())
         if again:
             queues = self._run.scenario.topics[topic]
             await self._run_command(lambda admin: admin.create_topic(topic, queues=queues))
+            self._history.gone_topics.discard(topic)
             self._widened[topic] += 1
             self._deleted(topic, now())
 
@@ -122,8 +124,10 @@ class Operator:
             lambda admin: admin.update_topic(topic, queues=queues), tries=LOST_TRIES_MAX
         )
         self._widened[topic] += 1
-        if changed is not None and queues >= known[topic]:
-            self._taken.discard(topic)
+        if changed is not None:
+            self._history.gone_topics.discard(topic)
+            if queues >= known[topic]:
+                self._taken.discard(topic)
 
     async def take_queues(self, topic: str, queues: int, seconds: float) -> None:
         """Take read queues away, too: what they hold is delivered when they are there again. What
