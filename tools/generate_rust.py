@@ -231,10 +231,12 @@ def of_grpc() -> Iterator[str]:
         ("OK_TRAILERS", wire.OK_TRAILERS),
         ("USED_BORN_HOST", checks.BORN_HOST.encode()),
         ("USED_BORN_TIMESTAMP", checks.BORN_TIMESTAMP.encode()),
+        ("USED_SHARDING_KEY", checks.SHARDING_KEY.encode()),
         ("USED_TRACE_CONTEXT", checks.TRACE_CONTEXT.encode()),
     ):
         yield from constant(name, "&[u8]", f'b"{"".join(map(escaped, value))}"').splitlines()
     yield constant("CLIENT_ID_BYTES_MAX", "usize", str(asking.CLIENT_ID_BYTES_MAX))
+    yield constant("MESSAGE_GROUP_BYTES_MAX", "usize", str(checks.MESSAGE_GROUP_BYTES_MAX))
     yield constant("PREFIX_BYTES", "usize", str(wire.PREFIX_BYTES))
     yield constant("PROPERTIES_MAX", "usize", str(checks.PROPERTIES_MAX))
     yield constant("PROPERTIES_BYTES_MAX", "usize", grouped(checks.PROPERTIES_BYTES_MAX))

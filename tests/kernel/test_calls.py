@@ -6,14 +6,17 @@ import random
 from pathlib import Path
 from typing import Any
 
-from kerolox.kernel.feed import FED_MORE
+import pytest
+
+from kerolox.kernel.feed import FED_MORE, FED_WAITS
 from kerolox.kernel.http2 import Http2Error, Opened, Received
 from kerolox.protocol.grpc import messages as pb
-from kerolox.remoting.grpc.wire import OK_TRAILERS, with_prefix
+from kerolox.remoting.grpc.wire import OK_TRAILERS, PREFIX_BYTES, with_prefix
 from kerolox.remoting.http2.choice import http2_of
 from kerolox.remoting.http2.frames import (
     END_HEADERS,
     END_STREAM,
+    HEAD_BYTES,
     PREFACE,
     FrameType,
     frame,
@@ -21,7 +24,7 @@ from kerolox.remoting.http2.frames import (
     settings_frame,
 )
 from tests.support.kernels import MODULES
-from tests.support.stores.bench import Bench
+from tests.support.stores.bench import NOW, Bench
 
 HEADERS = (
     (b":method", b"POST"),
@@ -55,15 +58,28 @@ def bodies_of(bench: Bench) -> list[bytes]:
     return [body for queue_id in range(4) for body in bench.bodies(queue_id)]
 
 
+def frames_of(output: bytes) -> list[tuple[int, int, bytes]]:
+    """Kind, stream and payload of each."""
+    found, at = [], 0
+    while at < len(output):
+        end = at + HEAD_BYTES + int.from_bytes(output[at : at + 3], "big")
+        stream_id = int.from_bytes(output[at + 5 : at + 9], "big")
+        found.append((output[at + 3], stream_id, output[at + HEAD_BYTES : end]))
+        at = end
+    return found
+
+
 class Client:
     """One connection of a kernel, and what became of what it got."""
 
     def __init__(self, bench: Bench) -> None:
         names = {module: name for name, module in MODULES.items()}
         self.http2 = http2_of(names[bench.kernel.__name__])()
+        self.store = bench.store
         self.connection = bench.connect().connection
         self.events: list[Any] = []
         self.output = b""
+        self.flags = 0
 
     def feed(self, data: bytes) -> None:
         flags = FED_MORE
@@ -71,7 +87,22 @@ class Client:
             events, flags = self.connection.feed_calls(self.http2, data)
             self.events += events
             self.output += self.http2.take_output()
+            self.flags |= flags
             data = b""
+
+    def drain(self) -> None:
+        """Send what became ready; it is the only connection."""
+        for _, answers in self.store.drain_ready():
+            self.connection.answer_calls(self.http2, answers)
+        self.output += self.http2.take_output()
+
+    def answers(self) -> dict[int, Any]:
+        """The answer of each stream."""
+        return {
+            stream_id: pb.SendMessageResponse.FromString(payload[PREFIX_BYTES:])
+            for kind, stream_id, payload in frames_of(self.output)
+            if kind == FrameType.DATA
+        }
 
     def handed_on(self) -> dict[int, bytes]:
         """The data of each call that Python is to answer."""
@@ -85,7 +116,7 @@ class Client:
 def test_each_call_is_answered_or_handed_on_whole(kernel: Any, tmp_path: Path) -> None:
     bench = Bench(kernel, tmp_path)
     bench.open()
-    bench.store.set_fast_calls("T", True)
+    bench.store.set_fast_calls("T", normal=True, fifo=True)
     source = random.Random(7)
     stored: list[bytes] = []
     try:
@@ -116,8 +147,11 @@ def test_calls_of_a_topic_that_is_not_for_them_are_handed_on(kernel: Any, tmp_pa
     try:
         for change in (
             lambda: None,
-            lambda: bench.store.set_fast_calls("T", False),
-            lambda: (bench.store.set_fast_calls("T", True), bench.store.set_writable(False)),
+            lambda: bench.store.set_fast_calls("T", normal=False, fifo=True),
+            lambda: (
+                bench.store.set_fast_calls("T", normal=True, fifo=True),
+                bench.store.set_writable(False),
+            ),
             lambda: (bench.store.set_writable(True), bench.store.set_accounts([])),
             lambda: (bench.store.set_accounts(None), bench.store.set_topic("T", 4, 4, 4, True)),
             lambda: (bench.store.set_topic("T", 4, 4, 6, True), bench.store.delete_topic("T")),
@@ -134,7 +168,7 @@ def test_calls_of_a_topic_that_is_not_for_them_are_handed_on(kernel: Any, tmp_pa
 def test_requests_that_are_torn_or_lie_are_handed_on(kernel: Any, tmp_path: Path) -> None:
     bench = Bench(kernel, tmp_path)
     bench.open()
-    bench.store.set_fast_calls("T", True)
+    bench.store.set_fast_calls("T", normal=True, fifo=True)
     source, usual = random.Random(3), request(b"body")
     try:
         for _ in range(600):
@@ -157,3 +191,36 @@ def test_requests_that_are_torn_or_lie_are_handed_on(kernel: Any, tmp_path: Path
                 assert message.body in bodies_of(bench)
     finally:
         bench.store.close()
+
+
+def test_answers_wait_for_a_slave_and_say_what_did_not_come(closed_bench: Bench) -> None:
+    if closed_bench.kernel.__name__ != MODULES["native"]:
+        pytest.skip("no call waits in Python's")
+    bench, far, timeout = closed_bench, 1 << 40, 3_000
+    bench.open()
+    bench.store.set_fast_calls("T", normal=True, fifo=True)
+    bench.store.set_slave_timeout(timeout)
+    bench.store.set_replicated(0, far)
+    client = Client(bench)
+    client.feed(PREFACE + settings_frame(()) + call(1, request(b"one")) + call(3, request(b"two")))
+    assert (client.answers(), client.handed_on()) == ({}, {})
+    assert client.flags & FED_WAITS
+    bench.store.set_replicated(bench.store.max_physical_offset, far)
+    client.drain()
+    statuses = {number: each.status.code for number, each in client.answers().items()}
+    assert statuses == {1: pb.OK, 3: pb.OK}
+    # One is given up, of one the slave is late, and of one there is no slave.
+    client.feed(call(5, request(b"three")) + call(7, request(b"four")))
+    client.feed(frame(FrameType.RST_STREAM, 0, 5, bytes(4)))
+    bench.store.tick(NOW + timeout)
+    client.drain()
+    bench.store.set_replicated(0, 0)
+    client.feed(call(9, request(b"five")))
+    found = client.answers()
+    assert sorted(found) == [1, 3, 7, 9]
+    assert client.events == []
+    for number, code in ((7, pb.SLAVE_PERSISTENCE_TIMEOUT), (9, pb.HA_NOT_AVAILABLE)):
+        [entry] = found[number].entries
+        assert (entry.status.code, entry.status.message) == (code, "stored")
+        assert entry.message_id == "01AB"
+    assert len(bodies_of(bench)) == 5

@@ -138,8 +138,10 @@ pub mod grpc {
     pub const OK_TRAILERS: &[u8] = b"\x00\x0bgrpc-status\x010";
     pub const USED_BORN_HOST: &[u8] = b"__BORNHOST";
     pub const USED_BORN_TIMESTAMP: &[u8] = b"BORN_TIMESTAMP";
+    pub const USED_SHARDING_KEY: &[u8] = b"__SHARDINGKEY";
     pub const USED_TRACE_CONTEXT: &[u8] = b"TRACE_CONTEXT";
     pub const CLIENT_ID_BYTES_MAX: usize = 255;
+    pub const MESSAGE_GROUP_BYTES_MAX: usize = 63;
     pub const PREFIX_BYTES: usize = 5;
     pub const PROPERTIES_MAX: usize = 128;
     pub const PROPERTIES_BYTES_MAX: usize = 16_384;

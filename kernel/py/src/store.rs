@@ -4,8 +4,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use kerolox_core::fast_path::{
-    AccountRules, Commit, CopyRule, Encoding, FastPath, GroupStats, Identity, Lag, Lease,
-    LentCount, NO_SLOT, NewHold, NewLent, NewWait, Subscription, TimerRule,
+    AccountRules, Commit, CopyRule, Encoding, FastCalls, FastPath, GroupStats, Identity, Lag,
+    Lease, LentCount, NO_SLOT, NewHold, NewLent, NewWait, Subscription, TimerRule,
 };
 use kerolox_core::{BitFilter, Filter, QueuedValues, RecoveryReport};
 use pyo3::exceptions::{PyOverflowError, PyValueError};
@@ -197,9 +197,10 @@ impl Store {
         self.fast.set_topic(topic, read_queues, write_queues, perm, fast);
     }
 
-    /// Say whether plain messages that come by gRPC are fast.
-    fn set_fast_calls(&self, topic: &str, fast: bool) {
-        self.fast.set_fast_calls(topic, fast);
+    /// Say which messages that come by gRPC are fast.
+    #[pyo3(signature = (topic, *, normal, fifo))]
+    fn set_fast_calls(&self, topic: &str, normal: bool, fifo: bool) {
+        self.fast.set_fast_calls(topic, FastCalls { normal, fifo });
     }
 
     /// Take a topic out of the table; its files stay.

@@ -134,7 +134,7 @@ class Store(NothingLent, MessageStore):
         if not perm & Perm.READ:
             self.ended.topics.add(topic)
 
-    def set_fast_calls(self, topic: str, fast: bool) -> None:
+    def set_fast_calls(self, topic: str, *, normal: bool, fifo: bool) -> None:
         """No call of gRPC is fast here."""
 
     def delete_topic(self, topic: str) -> None:

@@ -29,9 +29,9 @@ class FastPathTables(Protocol):
         Without read permission (4 of ``perm``) its held pulls are answered with the next tick.
         """
 
-    def set_fast_calls(self, topic: str, fast: bool) -> None:
-        """Say whether a SendMessage of gRPC with one plain message may be fast, too. False at
-        first, and where the topic has no place in the table."""
+    def set_fast_calls(self, topic: str, *, normal: bool, fifo: bool) -> None:
+        """Say whether a SendMessage of gRPC with one message may be fast, too: a plain one, one of
+        a group of messages. Not so at first, nor where the topic has no place in the table."""
 
     def delete_topic(self, topic: str) -> None:
         """Take a topic out of the table, and what groups got of it out of ``group_stats`` and

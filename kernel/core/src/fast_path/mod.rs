@@ -37,7 +37,7 @@ pub use self::lent::{Lease, Queue as LentQueue};
 pub use self::path::{Commit, FastPath, GroupStats, Lag, LentCount, NewHold, NewLent, NewWait};
 pub use self::peers::READY_BYTES_MAX;
 pub use self::pending::PENDING_ANSWERS_MAX;
-pub use self::policy::{Identity, NO_SLOT, Subscription, TimerRule};
+pub use self::policy::{FastCalls, Identity, NO_SLOT, Subscription, TimerRule};
 pub use self::state::ANSWER_BYTES_MAX;
 pub use crate::access::AccountRules;
 pub use crate::protocol::{FRAME_BYTES_MAX, HELD_OF_CONNECTION_MAX, HELD_PULLS_MAX};

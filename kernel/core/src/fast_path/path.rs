@@ -5,7 +5,7 @@ use parking_lot::{Mutex, MutexGuard};
 
 use super::hold::{Asked, HeldPull};
 use super::lent::{Lease, Queue, monotonic_ms};
-use super::policy::{self, Got, Identity, Subscription, Tables};
+use super::policy::{self, FastCalls, Got, Identity, Subscription, Tables};
 use super::state::State;
 use super::waits::Wait;
 use crate::access::{AccountRules, Accounts};
@@ -217,8 +217,8 @@ impl FastPath {
         drop(replaced);
     }
 
-    /// Whether plain messages that come by gRPC are fast.
-    pub fn set_fast_calls(&self, topic: &str, fast: bool) {
+    /// Which messages that come by gRPC are fast.
+    pub fn set_fast_calls(&self, topic: &str, fast: FastCalls) {
         self.state.lock().tables.set_fast_calls(topic.as_bytes(), fast);
     }
 

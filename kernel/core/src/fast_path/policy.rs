@@ -43,14 +43,22 @@ pub struct QueueSlot {
     pub arrived: u32,
 }
 
+/// Which messages that come by gRPC are fast, too.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct FastCalls {
+    /// Plain ones.
+    pub normal: bool,
+    /// Those of a group of messages, which has a queue.
+    pub fifo: bool,
+}
+
 /// One topic.
 #[derive(Debug, Default)]
 pub struct Topic {
     pub name: Box<[u8]>,
     pub present: bool,
     pub fast: bool,
-    /// Whether plain messages that come by gRPC are fast, too.
-    pub fast_calls: bool,
+    pub fast_calls: FastCalls,
     pub perm: i32,
     pub read_queues: i32,
     pub write_queues: i32,
@@ -400,8 +408,8 @@ impl Tables {
         }
     }
 
-    /// Says whether plain messages that come by gRPC are fast; of a topic without a slot nothing is.
-    pub fn set_fast_calls(&mut self, name: &[u8], fast: bool) {
+    /// Says which messages that come by gRPC are fast; of a topic without a slot none are.
+    pub fn set_fast_calls(&mut self, name: &[u8], fast: FastCalls) {
         if let Some(slot) = self.topics.find(name, NO_SLOT) {
             self.topics[slot as usize].fast_calls = fast;
         }
@@ -413,7 +421,7 @@ impl Tables {
             let topic = &mut self.topics[slot as usize];
             topic.present = false;
             topic.fast = false;
-            topic.fast_calls = false;
+            topic.fast_calls = FastCalls::default();
             topic.drop_queues();
             self.topics.changes += 1;
             let has_readers = |group: &&mut Group| !group.got.is_empty();

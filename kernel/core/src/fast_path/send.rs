@@ -121,8 +121,8 @@ fn store(
     Some(stored)
 }
 
-/// Takes one plain message that came by gRPC; None when it is not for the fast path. `text`: its
-/// properties. `turn`: which of the topic's queues it gets.
+/// Takes one message that came by gRPC; None when it is not for the fast path. `text`: its
+/// properties. `turn`: which of the topic's queues it gets, unless its group has one.
 pub fn send_by_call(
     state: &mut State,
     core: &mut Core,
@@ -133,13 +133,17 @@ pub fn send_by_call(
 ) -> Option<()> {
     let slot = state.tables.topics.find(sent.topic, *sender.last_topic)?;
     let topic = &state.tables.topics[slot as usize];
-    if state.accounts.is_some() || !topic.fast_calls || topic.write_queues <= 0 {
+    let calls = topic.fast_calls;
+    let is_fast = if sent.group.is_empty() { calls.normal } else { calls.fifo };
+    if state.accounts.is_some() || !is_fast || topic.write_queues <= 0 {
         return None;
     }
+    let queues = topic.write_queues as u32;
+    let queue = if sent.group.is_empty() { turn % queues } else { sent.queue_of_group(queues) };
     let fields = SendFields {
         group: sent.topic,
         topic: sent.topic,
-        queue_id: (turn % topic.write_queues as u32) as i32,
+        queue_id: queue as i32,
         sys_flag: 0,
         born_timestamp: sent.born_timestamp,
         flag: 0,

@@ -4,9 +4,9 @@
 
 use super::protobuf::{Fields, Value, push_bytes, push_message, push_number};
 use crate::protocol::grpc::{
-    CLIENT_ID, CLIENT_ID_BYTES_MAX, OK, PREFIX_BYTES, PROPERTIES_BYTES_MAX, PROPERTIES_MAX,
-    SEND_MESSAGE, SYSTEM_PROPERTIES, USED_BORN_HOST, USED_BORN_TIMESTAMP, USED_TRACE_CONTEXT,
-    code_of,
+    CLIENT_ID, CLIENT_ID_BYTES_MAX, MESSAGE_GROUP_BYTES_MAX, OK, PREFIX_BYTES,
+    PROPERTIES_BYTES_MAX, PROPERTIES_MAX, SEND_MESSAGE, SYSTEM_PROPERTIES, USED_BORN_HOST,
+    USED_BORN_TIMESTAMP, USED_SHARDING_KEY, USED_TRACE_CONTEXT, code_of,
 };
 use crate::protocol::{ITEM_END, NAME_BYTES_MAX, NAME_END, property};
 use crate::wire::answer::push_decimal;
@@ -15,9 +15,9 @@ use crate::wire::answer::push_decimal;
 const TIMEOUT_DIGITS_MAX: usize = 8;
 const TIMEOUT_UNITS: &[u8] = b"HMSmun";
 
-/// Numbers of `MessageType` that need nothing special.
+/// Numbers of `MessageType` that need nothing special; what a message has says which it is.
 const TYPE_UNSPECIFIED: i64 = 0;
-const TYPE_NORMAL: i64 = 1;
+const TYPE_FIFO: i64 = 2;
 
 /// The numbers of `Encoding` of a body that is stored as it is.
 const ENCODING_IDENTITY_MAX: i64 = 1;
@@ -81,13 +81,15 @@ pub fn only_message(data: &[u8]) -> Option<&[u8]> {
     (u32::from_be_bytes(size) as usize == message.len()).then_some(message)
 }
 
-/// One plain message that is sent.
+/// One message that is sent, of no moment and no transaction.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Sent<'a> {
     pub topic: &'a [u8],
     pub message_id: &'a [u8],
     pub body: &'a [u8],
     pub born_timestamp: i64,
+    /// Of messages that are received in order; empty: none.
+    pub group: &'a [u8],
     tag: Option<&'a [u8]>,
     keys: Vec<&'a [u8]>,
     born_host: &'a [u8],
@@ -171,11 +173,12 @@ fn read_system<'a>(system: &'a [u8], sent: &mut Sent<'a>) -> Option<()> {
             // What the body's digest is nobody asks here.
             4 => drop(value.bytes()?),
             5 if value.number()? <= ENCODING_IDENTITY_MAX => {}
-            6 if matches!(value.number()?, TYPE_UNSPECIFIED | TYPE_NORMAL) => {}
+            6 if (TYPE_UNSPECIFIED..=TYPE_FIFO).contains(&value.number()?) => {}
             7 => sent.born_timestamp = read_ms(value.bytes()?)?,
             8 => sent.born_host = value.bytes()?,
             // The queue is the broker's choice.
             13 => drop(value.number()?),
+            17 => sent.group = value.bytes()?,
             18 => sent.trace_context = value.bytes()?,
             _ => return None,
         }
@@ -214,6 +217,9 @@ impl Sent<'_> {
             && is_text(message_id)
             && tag.is_none_or(|tag| is_text(tag) && !tag.contains(&b'|'))
             && keys.iter().all(|key| is_text(key))
+            && self.group.len() <= MESSAGE_GROUP_BYTES_MAX
+            && self.group.is_ascii()
+            && (self.group.is_empty() || is_text(self.group))
             && !self.born_host.is_empty()
             && is_plain(self.born_host)
             && is_plain(self.trace_context)
@@ -226,6 +232,24 @@ impl Sent<'_> {
                     && is_plain(value)
                     && SYSTEM_PROPERTIES.binary_search(name).is_err()
             })
+    }
+
+    /// The queue of a topic that the message's group has: `Hashing.consistentHash` of Guava, of the
+    /// group's `String.hashCode`.
+    #[must_use]
+    pub fn queue_of_group(&self, queues: u32) -> u32 {
+        let hash = |sum: i32, byte: &u8| sum.wrapping_mul(31).wrapping_add(i32::from(*byte));
+        let mut state = i64::from(self.group.iter().fold(0, hash)) as u64;
+        let mut candidate = 0;
+        loop {
+            state = state.wrapping_mul(2_862_933_555_777_941_757).wrapping_add(1);
+            let part = f64::from((state >> 33) as u32 + 1) / f64::from(1_u32 << 31);
+            let next = f64::from(candidate + 1) / part;
+            if next >= f64::from(queues) {
+                return candidate;
+            }
+            candidate = next as u32;
+        }
     }
 
     /// Writes the properties of the record (`stored_properties` of `broker/grpc/records.py`).
@@ -253,6 +277,9 @@ impl Sent<'_> {
         }
         if !self.keys.is_empty() {
             item(property::KEYS, &self.keys);
+        }
+        if !self.group.is_empty() {
+            item(USED_SHARDING_KEY, &[self.group]);
         }
         if !self.trace_context.is_empty() {
             item(USED_TRACE_CONTEXT, &[self.trace_context]);

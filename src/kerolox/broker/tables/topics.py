@@ -423,8 +423,13 @@ class TopicTable:
         )
         self._store.set_topic(name, topic.read_queue_nums, topic.write_queue_nums, topic.perm, fast)
         # By gRPC a message has a type, which the topic's must be.
-        kind = (topic.attributes or {}).get(MESSAGE_TYPE)
-        self._store.set_fast_calls(name, fast and kind not in _TYPED and not is_system_topic(name))
+        kind = (topic.attributes or {}).get(MESSAGE_TYPE, TopicMessageType.MIXED)
+        is_fast = fast and not is_system_topic(name)
+        self._store.set_fast_calls(
+            name,
+            normal=is_fast and kind not in _TYPED,
+            fifo=is_fast and kind in (TopicMessageType.FIFO, TopicMessageType.MIXED),
+        )
         if name == HALF_TOPIC:
             self.push_halves()
         if name == TIMER_TOPIC:

@@ -32,6 +32,9 @@ UNKNOWN = b"\xf8\x3f\x01"
 ODD: dict[str, dict[str, Any]] = {
     "another type": {"message_type": pb.FIFO, "message_group": "g"},
     "a group of messages": {"message_group": "g"},
+    "a group of other characters": {"message_group": "ä"},
+    "a long group": {"message_group": "g" * 64},
+    "a blank group": {"message_group": " "},
     "a delay": {"delivery_timestamp": {"seconds": NOW}},
     "a body of gzip": {"body_encoding": pb.GZIP},
     "no id": {"message_id": ""},
@@ -129,9 +132,9 @@ async def answer_of(peer: GrpcPeer, made: Any) -> Any:
     return answer
 
 
-def records(broker: Broker, topic: str = "T") -> list[Any]:
+def records(broker: Broker, topic: str = "T", queue_id: int = 0) -> list[Any]:
     """What is stored, but for what no two records have in common."""
-    read = broker.parts.store.read(topic, 0, 0, 1_000, None)
+    read = broker.parts.store.read(topic, queue_id, 0, 1_000, None)
     return [
         replace(each, queue_offset=0, commit_log_offset=0, store_timestamp=0)
         for each in decode_records(read.records)
@@ -159,6 +162,26 @@ async def test_a_message_is_stored_and_answered_alike_on_both_paths(
             assert stored[0::2] == stored[1::2] != []
             texts = [list(each.properties.items()) for each in stored]
             assert texts[0::2] == texts[1::2]
+
+
+async def test_a_group_of_messages_has_its_queue_on_both_paths(tmp_path: Path, seen: Seen) -> None:
+    groups = [f"group {number}" * (1 + number % 5) for number in range(60)]
+    async with served(tmp_path) as (broker, peer):
+        topic = TopicConfig(topic_name="Many", read_queue_nums=11, write_queue_nums=11)
+        broker.parts.tables.topics.put(topic)
+        for group in groups:
+            made = request(topic="Many", message_type=pb.FIFO, message_group=group)
+            fast = await answer_of(peer, made)
+            assert await answer_of(peer, by_python(made)) == fast
+            assert fast.status.code == pb.OK
+        assert seen.count == len(groups)
+        used = [stored for queue in range(11) if (stored := records(broker, "Many", queue))]
+        assert len(used) > 5
+        for stored in used:
+            assert stored[0::2] == stored[1::2]
+        made = request(topic="F", message_group="g", message_type=pb.FIFO)
+        assert (await answer_of(peer, made)).status.code == pb.OK
+        assert seen.count == len(groups)
 
 
 async def test_what_is_not_usual_is_answered_by_python(tmp_path: Path, seen: Seen) -> None:
