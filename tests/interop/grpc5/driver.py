@@ -6,6 +6,7 @@ answer and for what its listeners see.
 ``send``       ``topic``, ``body``, ``tag``, ``keys``, ``properties``, ``group``, ``at`` (ms, 0: at
                once), ``level`` (of delay, clients of 4.x), ``transaction``; its answer: ``id``,
                ``recall`` (a handle)
+``sends``      ``topic``, ``bodies``: all in one call, in Rust alone; its answer: the ids
 ``end``        ``body`` of a transaction, ``how``: commit, rollback
 ``recall``     ``topic``, ``handle``; its answer: the id
 ``simple``     ``group``, ``topic``, ``expression``, ``sql``; it waits 5 s for messages
@@ -52,8 +53,10 @@ if TYPE_CHECKING:
 
 __all__ = [
     "CLIENTS",
+    "LACKS",
     "OLD_CLIENTS",
     "WITHOUT_PUSH",
+    "WITH_BATCH",
     "Client",
     "ClientError",
     "Driver",
@@ -67,6 +70,9 @@ CLIENTS = ("java", "node", "python", "go", *(["rust"] if RUNS_ALL else []))
 WITHOUT_PUSH = ("rust",)
 """Clients that have no push consumer."""
 
+WITH_BATCH = ("rust",)
+"""Clients that send several messages in one call."""
+
 OLD_CLIENTS = ("kerolox", "java4", "node4")
 """Clients of remoting: ``producer``, ``send`` and ``push`` alone; their endpoint is that of a name
 server."""
@@ -74,6 +80,10 @@ server."""
 ANSWER_SECONDS_MAX = 90
 RECEIVED_TOO_EARLY = '"settings" is null'
 """A client may receive before RocketMQ's proxy has its settings, and is answered so."""
+
+
+LACKS = "the client has no "
+"""A program says so where its library has no means for something."""
 
 
 class ClientError(Exception):
@@ -245,6 +255,13 @@ class Client:
             transaction=transaction,
         )
         return sent
+
+    def sends(self, producer: str, bodies: list[str]) -> list[str]:
+        """Send several messages in one call: their ids."""
+        if self.kind not in WITH_BATCH:
+            raise ClientError(f"{LACKS}batch")
+        ids: list[str] = self.driver.ask("sends", name=producer, topic=self.topic, bodies=bodies)
+        return ids
 
     def simple(
         self, expression: str = "*", *, sql: bool = False, server: Server | None = None

@@ -13,19 +13,25 @@ from typing import TYPE_CHECKING, NamedTuple
 from kerolox.admin.sync import Admin
 from kerolox.errors import BrokerError
 from kerolox.protocol.bodies import SubscriptionGroupConfig
-from tests.interop.grpc5.driver import WITHOUT_PUSH, Client, ClientError, Driver, Server
+from tests.interop.grpc5.driver import (
+    CLIENTS,
+    LACKS,
+    WITH_BATCH,
+    WITHOUT_PUSH,
+    Client,
+    ClientError,
+    Driver,
+    Server,
+)
 from tests.support.eventually import wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection
 
-__all__ = ["LACKS", "OWN_FACTS", "SCENARIOS", "Scenario", "begun", "facts_of", "prepared"]
+__all__ = ["OWN_FACTS", "SCENARIOS", "Scenario", "begun", "facts_of", "prepared"]
 
 Facts = list[object]
 
-
-LACKS = "the client has no "
-"""A program says so where its library has no means for something."""
 
 PARTS = ("topic", "body", "tag", "keys", "properties", "group", "at", "attempt")
 LARGE_BYTES = 3 << 20
@@ -61,6 +67,16 @@ def large(client: Client, admin: Admin) -> Facts:
     client.send(producer, body)
     [found] = client.receive(consumer, 1)
     return [found["body"] == body]
+
+
+def batch(client: Client, admin: Admin) -> Facts:
+    """Several messages in one call."""
+    producer, consumer = client.producer(), client.simple()
+    bodies = [str(number) for number in range(5)]
+    ids = client.sends(producer, bodies)
+    found = client.receive(consumer, len(bodies))
+    client.close(consumer, producer)
+    return [{each["id"]: each["body"] for each in found} == dict(zip(ids, bodies, strict=True))]
 
 
 def fifo(client: Client, admin: Admin) -> Facts:
@@ -244,6 +260,7 @@ SCENARIOS = {
     "normal": Scenario(normal, NORMAL_FACTS),
     "large": Scenario(large, [True]),
     "tls": Scenario(normal, NORMAL_FACTS, tls=True),
+    "batch": Scenario(batch, [True]),
     "fifo": Scenario(fifo, [["0", "2", "4"], ["1", "3", "5"]], kind="FIFO", is_ordered=True),
     "delay": Scenario(delay, ["later", True, True], kind="DELAY"),
     "recall": Scenario(recall, [True, ["kept"]], kind="DELAY"),
@@ -278,6 +295,7 @@ SCENARIOS = {
 
 
 OWN_FACTS: dict[tuple[str, str], Facts] = {
+    **{(kind, "batch"): [f"{LACKS}batch"] for kind in CLIENTS if kind not in WITH_BATCH},
     ("go", "recall"): [f"{LACKS}recall"],
     # It takes the next messages of a group before it tries one again that failed.
     ("go", "fifo_push"): [["fail a0", "a1", "a2"], ["fail b0", "b1", "b2"]],

@@ -129,6 +129,27 @@ impl Named {
         Ok(json!({"id": id, "recall": ""}))
     }
 
+    /// Several messages in one call.
+    async fn sends(&self, said: &Value) -> Result<Value, ClientError> {
+        let sender = self.producers.lock().unwrap()[&text(said, "name")].clone();
+        let built: Result<Vec<_>, ClientError> = said["bodies"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .map(|body| {
+                MessageBuilder::builder()
+                    .set_topic(text(said, "topic"))
+                    .set_body(body.as_str().unwrap().as_bytes().to_vec())
+                    .build()
+            })
+            .collect();
+        let receipts = sender.batch_send(built?).await?;
+        Ok(receipts
+            .iter()
+            .map(|each| json!(each.message_id()))
+            .collect())
+    }
+
     async fn end(&self, said: &Value) -> Result<Value, ClientError> {
         let body = text(said, "body");
         let how = self.transactions.lock().unwrap().remove(&body).unwrap();
@@ -226,6 +247,7 @@ impl Named {
             _ if said["tls"] == true => Err("the client has no TLS".to_string()),
             "producer" => told(self.producer(&said).await),
             "send" => told(self.send(&said).await),
+            "sends" => told(self.sends(&said).await),
             "end" => told(self.end(&said).await),
             "simple" => told(self.simple(&said).await),
             "receive" => told(self.receive(&said).await),
