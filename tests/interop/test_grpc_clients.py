@@ -2,7 +2,8 @@
 for gRPC.
 
 All scenarios of a client run at once, in one process. What takes long needs
-``KEROLOX_SOFTWARE=all``, and so do the clients of 4.x in Java and Node.js, whose messages cross.
+``KEROLOX_SOFTWARE=all``, and so do the clients of 4.x in Java, Node.js and Go, whose messages
+cross.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
 // What a Go application does with the v2.1.2 client: interop NAMESRV BROKER runs sending and reading, one scenario
 // after another, interop NAMESRV BROKER BROKERNAME all else (features.go).
-// interop NAMESRV rolling TOPIC FILE is for brokers that are replaced (rolling.go).
+// interop NAMESRV rolling TOPIC FILE is for brokers that are replaced (rolling.go), interop drive for messages that go
+// to clients by gRPC and come from them (driver.go).
 // Prints one line per scenario: "scenario", its name, "ok" or what went wrong, separated by tabs.
 // INTEROP_ACCOUNT has the access key and the secret key that all requests are signed with, separated by a colon, and
 // INTEROP_SCENARIOS the names of those that run.
@@ -32,6 +33,10 @@ var (
 
 func main() {
 	rlog.SetLogLevel("error")
+	if os.Args[1] == "drive" {
+		drive()
+		return
+	}
 	namesrv = strings.Split(os.Args[1], ";")
 	account.AccessKey, account.SecretKey, _ = strings.Cut(os.Getenv("INTEROP_ACCOUNT"), ":")
 	var err error
