@@ -12,6 +12,7 @@ from kerolox.message import decode_properties, java_hash
 from kerolox.protocol.names import HALF_TOPIC, SCHEDULE_TOPIC, TIMER_TOPIC
 from tests.kernel.test_halves import records
 from tests.support.stores.bench import (
+    NOW,
     Bench,
     assert_same_as_reference,
     holding_pull,
@@ -160,3 +161,27 @@ def test_every_kernel_writes_the_same_copies(tmp_path: Path, kernel: Any) -> Non
         return seen
 
     assert_same_as_reference(kernel, play, tmp_path)
+
+
+MOMENTS: dict[str, tuple[dict[str, str], int | None]] = {
+    "absolute": ({"TIMER_DELIVER_MS": "1234"}, 1_234),
+    "milliseconds": ({"TIMER_DELAY_MS": "12"}, NOW + 12),
+    "seconds": ({"TAGS": "t", "TIMER_DELAY_SEC": "0012", **REAL}, NOW + 12_000),
+    "as long as may be": ({"TIMER_DELIVER_MS": "9" * 15}, 10**15 - 1),
+    "too long": ({"TIMER_DELIVER_MS": "9" * 16}, None),
+    "two": ({"TIMER_DELIVER_MS": "1", "TIMER_DELAY_MS": "1"}, None),
+    "signed": ({"TIMER_DELAY_MS": "+1"}, None),
+    "empty": ({"TIMER_DELAY_MS": ""}, None),
+    "none": (REAL, None),
+}
+
+
+@pytest.mark.parametrize(("given", "moment"), MOMENTS.values(), ids=MOMENTS)
+def test_a_record_says_when_its_message_is_due(
+    bench: Bench, given: dict[str, str], moment: int | None
+) -> None:
+    [offset] = fill(bench, properties(**given))
+    assert bench.store.moments([offset, offset + 1, offset, -5, 1 << 62]) == [
+        moment, None, moment, None, None
+    ]  # fmt: skip
+    assert bench.store.moments([]) == []

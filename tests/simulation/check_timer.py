@@ -1,5 +1,6 @@
 """What must hold of messages for a moment, beside that none is lost: no copy is stored before its
-moment by its broker's clock, and none twice unless a broker or its files lost something.
+moment by its broker's clock, none much later while all is well, and none twice unless a broker or
+its files lost something.
 """
 
 from __future__ import annotations
@@ -7,8 +8,17 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from kerolox.broker.services.timer import GATHER_SECONDS
 from kerolox.protocol.names import TIMER_TOPIC
-from tests.simulation.history import CRASHED, DONE, PROMOTED, History
+from kerolox.store.timer.open_slot import GROUP_MS
+from tests.simulation.history import CRASHED, DONE, PROMOTED, History, Sent
+
+LATE_MS_MAX = round(GATHER_SECONDS * 1_000) + 2 * GROUP_MS
+"""So late a message may come: those of one group come together, and what is new gathers before."""
+STEP_MS_MAX = 1_000
+"""``timerPrecisionMs`` of the scenarios, at most."""
+HARMLESS = frozenset(("kill_client", "leave_client", "kill_name_server", "partition", "reset"))
+"""Faults that hold no broker up."""
 
 if TYPE_CHECKING:
     from tests.simulation.checks import Contents, Kept
@@ -17,6 +27,8 @@ if TYPE_CHECKING:
 def check_timer(history: History, contents: Contents) -> list[str]:
     """See the module."""
     faults = [*_early(history, contents)]
+    if history.kinds <= HARMLESS:
+        faults += _late(history, contents)
     losses = (CRASHED, PROMOTED)
     is_lost = any(event.what in losses for event in history.events) or history.has_pool
     if is_lost or history.role_changes or "tear_timer" in history.kinds:
@@ -28,23 +40,45 @@ def check_timer(history: History, contents: Contents) -> list[str]:
     return faults
 
 
-def _delivered(history: History, contents: Contents) -> Iterator[list[Kept]]:
+def _delivered(history: History, contents: Contents) -> Iterator[tuple[Sent, list[Kept]]]:
     """The copies of each message that waited."""
     for sent in history.sent:
         found = contents.by_topic[sent.topic].get(sent.key, []) if sent.topic else []
-        if found := [each for each in found if each.moment_ms]:
-            yield found
+        if found := [each for each in found if each.out_ms]:
+            yield sent, found
+
+
+def _moment(sent: Sent, copy: Kept, waited: list[Kept]) -> int:
+    """When a copy was due, by its broker's clock; where it was stored again on its way, or sent
+    again, the begin of its step."""
+    if len(waited) != 1:
+        return copy.out_ms
+    moment = waited[0].stored_ms + sent.delay_ms
+    return moment if copy.out_ms < moment <= copy.out_ms + STEP_MS_MAX else copy.out_ms
 
 
 def _early(history: History, contents: Contents) -> Iterator[str]:
-    for copies in _delivered(history, contents):
+    for sent, copies in _delivered(history, contents):
+        waited = contents.by_topic[TIMER_TOPIC].get(sent.key, [])
         for each in copies:
-            if each.stored_ms < each.moment_ms:
-                yield f"{each} was stored {each.moment_ms - each.stored_ms} ms before its moment"
+            moment = _moment(sent, each, waited)
+            if each.stored_ms < moment:
+                yield f"{each} was stored {moment - each.stored_ms} ms before its moment"
+
+
+def _late(history: History, contents: Contents) -> Iterator[str]:
+    for sent, copies in _delivered(history, contents):
+        waited = contents.by_topic[TIMER_TOPIC].get(sent.key, [])
+        if len(waited) > 1:
+            continue  # It was stored again on its way, or sent again.
+        for each in copies:
+            late_ms = each.stored_ms - _moment(sent, each, waited)
+            if late_ms > LATE_MS_MAX:
+                yield f"{each} was stored {late_ms} ms behind its moment"
 
 
 def _twice(history: History, contents: Contents) -> Iterator[str]:
-    for copies in _delivered(history, contents):
+    for _, copies in _delivered(history, contents):
         # A send whose answer was lost is sent again, and waits twice.
         waited = contents.by_topic[TIMER_TOPIC].get(copies[0].key, [])
         if len(copies) > len(waited):

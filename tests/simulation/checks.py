@@ -71,8 +71,8 @@ class Kept(NamedTuple):
     physical_offset: int
     is_copy: bool
     """Of a half message that was stored again when its producer was asked."""
-    moment_ms: int = 0
-    """What the timer says of it: it waited for this moment; 0: it did not wait."""
+    out_ms: int = 0
+    """What the timer says of it: begin of the step that it waited for; 0: it did not wait."""
     stored_ms: int = 0
     """By its broker's clock."""
     first_pop_ms: int = 0

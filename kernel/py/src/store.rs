@@ -307,6 +307,11 @@ impl Store {
         COPIED.make(py, (done.count, done.size, topics.collect::<Vec<_>>()))
     }
 
+    /// When the messages of records are due, as their properties say.
+    fn moments(&self, offsets: Vec<i64>) -> Vec<Option<i64>> {
+        self.fast.moments(&offsets)
+    }
+
     /// Put a consumer group into the table.
     fn set_group(&self, group: &str, fast: bool, slow_broker_id: i64) {
         self.fast.set_group(group, fast, slow_broker_id);

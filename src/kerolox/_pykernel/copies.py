@@ -6,12 +6,12 @@ from collections import Counter
 from collections.abc import Callable, Collection, Sequence
 from typing import NamedTuple
 
-from kerolox._pykernel.properties import distinct_items
+from kerolox._pykernel.properties import TIMER_UNITS, distinct_items, moment
 from kerolox.kernel.append import COPY_MARK
 from kerolox.kernel.status import PutMessageStatus
 from kerolox.kernel.store import RecordStore
 from kerolox.kernel.values import Copied, Copies, Record
-from kerolox.message import ITEM_END, PropertyKey, property_value
+from kerolox.message import ITEM_END, NAME_END, PropertyKey, property_value
 from kerolox.protocol.codes import HOST_V6_MASK, TRANSACTION_MASK, MessageSysFlag
 from kerolox.protocol.names import HALF_TOPIC, SCHEDULE_TOPIC, TOPIC_BYTES_MAX
 from kerolox.protocol.records import RecordView, parse_record
@@ -20,7 +20,7 @@ _PUT_OK = int(PutMessageStatus.PUT_OK)
 _ITEMS_MAX = 64
 """A record with more properties needs the handler in Python."""
 _NUMBER_DIGITS_MAX = 18
-_ITEM_END = ITEM_END.encode()
+_NAME_END, _ITEM_END = NAME_END.encode(), ITEM_END.encode()
 _REAL_TOPIC, _REAL_QUEUE_ID = PropertyKey.REAL_TOPIC.encode(), PropertyKey.REAL_QUEUE_ID.encode()
 _UNIQUE_KEY, _OUT = PropertyKey.UNIQUE_KEY.encode(), PropertyKey.TIMER_OUT.encode()
 _DISPATCH = PropertyKey.INNER_MULTI_DISPATCH.encode()
@@ -79,6 +79,21 @@ def queue_properties(
             values = tuple(property_value(stored.record.properties, key) for key in keys)
         found.append((each, entry[0], entry[1], values))
     return found
+
+
+def moments(store: RecordStore, offsets: Sequence[int]) -> list[int | None]:
+    """See ``CopyKernel``."""
+    return [_moment(stored_at(store, offset)) for offset in offsets]
+
+
+def _moment(stored: Stored | None) -> int | None:
+    if stored is None:
+        return None
+    items = (item.partition(_NAME_END) for item in stored.record.properties.split(_ITEM_END))
+    found = [(name, value) for name, _, value in items if name in TIMER_UNITS and value]
+    if len(found) != 1:
+        return None
+    return moment(*found[0], stored.record.store_timestamp)
 
 
 def copy_records(store: RecordStore, copies: Copies, has_queue: HasQueue) -> Copied:

@@ -53,7 +53,7 @@ _TRUE = b"true"
 _NOT_SEPARATORS = bytes(byte for byte in range(256) if byte not in _NAME_END + _ITEM_END)
 
 
-_TIMERS = {
+TIMER_UNITS = {
     PropertyKey.TIMER_DELAY_SECONDS.encode(): (1_000, True),
     PropertyKey.TIMER_DELAY.encode(): (1, True),
     PropertyKey.TIMER_DELIVER.encode(): (1, False),
@@ -62,7 +62,7 @@ _TIMERS = {
 _ODD_WITH_TIMERS = (SLOW_NAMES | _REAL_NAMES | {
     PropertyKey.TIMER_OUT.encode(),
     PropertyKey.TIMER_DELETES.encode(),
-}) - set(_TIMERS)  # fmt: skip
+}) - set(TIMER_UNITS)  # fmt: skip
 _TIMER_DIGITS_MAX = 15
 
 
@@ -75,13 +75,19 @@ class TimerRule(NamedTuple):
 
     def out_ms(self, name: bytes, value: bytes, now_ms: int) -> int | None:
         """``TIMER_OUT_MS`` of a message with this property; None: it is not fast."""
-        if not value.isdigit() or len(value) > _TIMER_DIGITS_MAX:
-            return None
-        unit_ms, is_delay = _TIMERS[name]
-        deliver_ms = int(value) * unit_ms + is_delay * now_ms
-        if not 0 < deliver_ms - now_ms <= self.max_delay_ms:
+        deliver_ms = moment(name, value, now_ms)
+        if deliver_ms is None or not 0 < deliver_ms - now_ms <= self.max_delay_ms:
             return None
         return (deliver_ms - 1) // self.precision_ms * self.precision_ms
+
+
+def moment(name: bytes, value: bytes, now_ms: int) -> int | None:
+    """When a message with this property, of :data:`TIMER_UNITS`, is due; None: it is no plain
+    number."""
+    if not value.isdigit() or len(value) > _TIMER_DIGITS_MAX:
+        return None
+    unit_ms, is_delay = TIMER_UNITS[name]
+    return int(value) * unit_ms + is_delay * now_ms
 
 
 def distinct_items(text: bytes) -> dict[bytes, bytes] | None:
@@ -191,7 +197,7 @@ class PropertyRules:
         properties = distinct_items(stored)
         if properties is None or not _ODD_WITH_TIMERS.isdisjoint(properties):
             return None
-        timers = _TIMERS.keys() & properties.keys()
+        timers = TIMER_UNITS.keys() & properties.keys()
         if len(timers) != 1:
             return None
         name = timers.pop()

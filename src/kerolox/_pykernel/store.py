@@ -172,6 +172,9 @@ class Store(NothingLent, MessageStore):
     def copy_records(self, copies: Copies) -> Copied:
         return copying.copy_records(self, copies, self.tables.has_read_queue)
 
+    def moments(self, offsets: Sequence[int]) -> list[int | None]:
+        return copying.moments(self, offsets)
+
     def set_group(self, group: str, fast: bool, slow_broker_id: int) -> None:
         self.tables.set_group(group, fast, slow_broker_id)
         if not fast:

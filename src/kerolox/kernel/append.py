@@ -160,3 +160,8 @@ class CopyKernel(Protocol):
         for several queues, one that would be in no queue, and one for the half topic or the
         schedule topic.
         """
+
+    def moments(self, offsets: Sequence[int]) -> list[int | None]:
+        """When the message of the record at each physical offset is due, in milliseconds since the
+        epoch: by its one property for that, in at most 15 plain digits. A delay counts from the
+        time when the record was stored. None: it has none, or several, or there is no record."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import shutil
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from errno import ENOSPC
 from pathlib import Path
@@ -35,7 +35,7 @@ SERVED_SECONDS_MAX = 0.1
 
 @asynccontextmanager
 async def running(
-    folder: Path, kernel: str, clock: Clock, **settings: Any
+    folder: Path, kernel: str, clock: Callable[[], int], **settings: Any
 ) -> AsyncIterator[tuple[Broker, Peer]]:
     config = small_config(folder, **settings)
     async with Broker(config, kernel=kernel, clock_ms=clock) as broker, peer_of(broker) as peer:

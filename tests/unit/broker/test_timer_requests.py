@@ -26,7 +26,8 @@ async def recall(peer: Peer, handle: str, topic: str = "T", **more: Any) -> Remo
 
 
 async def sent(peer: Peer, key: str, delay_ms: int = HOUR_MS, **more: Any) -> str:
-    answer = await peer.send("T", key.encode(), properties=text(TIMER_DELAY_MS=delay_ms, **more))
+    moment = {} if "TIMER_DELIVER_MS" in more else {"TIMER_DELAY_MS": delay_ms}
+    answer = await peer.send("T", key.encode(), properties=text(**moment, **more))
     assert answer.code == ResponseCode.SUCCESS
     return answer.ext_fields.get("recallHandle", "")
 
@@ -51,6 +52,28 @@ async def test_a_message_is_taken_back_by_the_handle_of_its_send(
         await comes(peer)
         await broker.parts.writing.timer.turn()
         assert await bodies(peer) == [b"b"]
+
+
+async def test_a_message_is_taken_back_within_its_step_until_it_comes(
+    tmp_path: Path, kernel: str
+) -> None:
+    now_ms = begin_ms = 1_700_000_000_000
+    async with running(tmp_path, kernel, lambda: now_ms) as (broker, peer):
+        handles = [
+            await sent(peer, key, TIMER_DELIVER_MS=begin_ms + at_ms, UNIQ_KEY=key)
+            for key, at_ms in (("a", 100), ("b", 1_000))
+        ]
+        await enqueued(broker, 2)
+        now_ms += 200
+        await broker.parts.writing.timer.turn()
+        assert await bodies(peer) == [b"a"]
+        answers = [await recall(peer, handle) for handle in handles]
+        assert [each.code for each in answers] == [ResponseCode.ILLEGAL_OPERATION, 0]
+        assert "no message of this handle waits" in (answers[0].remark or "")
+        now_ms += 800
+        await broker.parts.writing.timer.turn()
+        assert await bodies(peer) == [b"a"]
+        assert "moment is over" in ((await recall(peer, handles[1])).remark or "")
 
 
 @pytest.mark.parametrize("delay_ms", [50 * HOUR_MS, 60 * HOUR_MS])
@@ -82,7 +105,7 @@ async def test_what_cannot_be_taken_back_is_told_apart(tmp_path: Path, kernel: s
             (handle[:-9], "recall handle is invalid"),
             (RecallHandle("U", "broker-t", now + 9_000, "a").encode(), "topic not match"),
             (RecallHandle("T", "other", now + 9_000, "a").encode(), "service not available"),
-            (RecallHandle("T", "broker-t", now - 1, "a").encode(), "its moment is over"),
+            (RecallHandle("T", "broker-t", now - 1_001, "a").encode(), "its moment is over"),
             (RecallHandle("T", "broker-t", now + 99 * HOUR_MS, "a").encode(), "waits for so long"),
             (RecallHandle("T", "broker-t", now + 9_000, "a").encode(), "no message of this handle"),
             (RecallHandle("T", "broker-t", now + 9_000, "z").encode(), "no message of this handle"),

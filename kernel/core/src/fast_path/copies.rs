@@ -9,7 +9,7 @@ use super::path::FastPath;
 use super::state::State;
 use crate::record::{self, NewRecord, RecordView, Text, is_queued};
 use crate::state::Core;
-use crate::wire::properties::{RealText, inspect_real};
+use crate::wire::properties::{RealText, Timer, inspect_real};
 
 /// Which records are copied, and what of.
 #[derive(Debug, Default)]
@@ -47,6 +47,22 @@ impl FastPath {
         let done = copy_records(state, &mut core, offsets, added, rule);
         self.end_append(guard, core);
         done
+    }
+
+    /// When the message of each record is due, as its one plain property says; a delay counts from
+    /// the time when the record was stored. None: it says nothing, or no record is there.
+    #[must_use]
+    pub fn moments(&self, offsets: &[i64]) -> Vec<Option<i64>> {
+        let core = self.store.lock();
+        let moment = |offset: &i64| {
+            let record = core.record(*offset)?;
+            match Timer::of(record.properties) {
+                Timer::After(delay_ms) => record.store_timestamp.checked_add(delay_ms),
+                Timer::At(time_ms) => Some(time_ms),
+                Timer::None | Timer::Odd => None,
+            }
+        };
+        offsets.iter().map(moment).collect()
     }
 }
 

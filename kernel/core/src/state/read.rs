@@ -181,6 +181,12 @@ impl Core {
         found
     }
 
+    /// The record that starts at a physical offset.
+    #[must_use]
+    pub fn record(&self, physical_offset: i64) -> Option<RecordView<'_>> {
+        self.log.record(physical_offset).map(|(view, _)| view)
+    }
+
     /// The record that starts at a physical offset, appended to `answer`; false when none does.
     pub fn lookup_into(&mut self, physical_offset: i64, answer: &mut Vec<u8>) -> bool {
         match self.log.record(physical_offset) {

@@ -7,7 +7,7 @@ use hashbrown::HashSet;
 
 use super::answer::push_decimal;
 use super::swar;
-use crate::record::{Marks, Text};
+use crate::record::{self, Marks, Text};
 
 /// Up to this many items, a name is compared with those before it; then with a set, at the end.
 const FEW_ITEMS: usize = 64;
@@ -68,6 +68,19 @@ impl Timer {
             property::TIMER_DELAY => Timer::After(number),
             _ => Timer::At(number),
         }
+    }
+
+    /// What a whole text makes of it.
+    #[must_use]
+    pub fn of(text: &[u8]) -> Self {
+        record::properties(text)
+            .filter(|(name, _)| {
+                matches!(
+                    *name,
+                    property::TIMER_DELAY_SECONDS | property::TIMER_DELAY | property::TIMER_DELIVER
+                )
+            })
+            .fold(Timer::None, |found, (name, value)| found.and(name, value))
     }
 }
 

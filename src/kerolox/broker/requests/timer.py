@@ -3,17 +3,23 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from kerolox.broker.context import Context
 from kerolox.broker.errors import no_permission, system_error
 from kerolox.broker.requests.send import code_of
 from kerolox.broker.services.keyed_records import records_of_key
 from kerolox.broker.services.writer import NewRecord
 from kerolox.errors import BrokerError
+from kerolox.kernel.append import COPY_MARK
 from kerolox.message import PropertyKey, decode_properties
 from kerolox.protocol.codes import Perm, RequestCode, ResponseCode
 from kerolox.protocol.headers import EmptyHeader, RecallMessageHeader
 from kerolox.protocol.names import TIMER_TOPIC
 from kerolox.remoting.router import Reply, Request, Router
+
+if TYPE_CHECKING:
+    from kerolox.store.timer.recall import Recall
 
 router: Router[Context] = Router()
 
@@ -83,7 +89,7 @@ async def _recalled(broker: Context, header: RecallMessageHeader, request: Reque
             topic=header.topic,
             queue_id=0,
             body=RECALL_BODY,
-            properties=found,
+            properties=found.properties,
             born_timestamp=broker.now_ms(),
             born_host=request.born_host,
             store_host=host,
@@ -94,7 +100,7 @@ async def _recalled(broker: Context, header: RecallMessageHeader, request: Reque
             code_of(broker, put)
         except BrokerError as error:
             raise system_error(f"recall failed, execute error: {error.remark}") from None
-    return found[PropertyKey.UNIQUE_KEY]
+    return found.properties[PropertyKey.UNIQUE_KEY]
 
 
 def _check_open(broker: Context) -> None:
@@ -112,13 +118,22 @@ def _check_open(broker: Context) -> None:
         raise BrokerError(closed, code=ResponseCode.SERVICE_NOT_AVAILABLE)
 
 
-def _waits(broker: Context, topic: str, command: dict[str, str]) -> bool:
-    """Whether there was a message that a command would delete."""
-    out_text = str(int(command[PropertyKey.TIMER_DELIVER]) - 1)
-    records = records_of_key(broker.store, TIMER_TOPIC, command[PropertyKey.UNIQUE_KEY])
+def _waits(broker: Context, topic: str, command: Recall) -> bool:
+    """Whether there is a message that a command would delete."""
+    out_text, unique_key = str(command.out_ms), command.properties[PropertyKey.UNIQUE_KEY]
+    waiting = records_of_key(broker.store, TIMER_TOPIC, unique_key)
+    copies = [*waiting, *records_of_key(broker.store, topic, unique_key)]
+    done = {each.prepared_transaction_offset - COPY_MARK for each in copies}
     return any(
-        each.get(PropertyKey.REAL_TOPIC) == topic
-        and each.get(PropertyKey.TIMER_OUT) == out_text
-        and PropertyKey.TIMER_DELETES not in each
-        for each in (decode_properties(str(one.properties, errors="replace")) for one in records)
+        _is_of(decode_properties(str(each.properties, errors="replace")), topic, out_text)
+        for each in waiting
+        if each.physical_offset not in done
+    )
+
+
+def _is_of(properties: dict[str, str], topic: str, out_text: str) -> bool:
+    return (
+        properties.get(PropertyKey.REAL_TOPIC) == topic
+        and properties.get(PropertyKey.TIMER_OUT) == out_text
+        and PropertyKey.TIMER_DELETES not in properties
     )

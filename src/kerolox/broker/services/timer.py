@@ -166,7 +166,12 @@ class TimerService:
         opened = self._opened
         try:
             async with asyncio.timeout(STOP_SECONDS_MAX), self._is_working:
-                pass
+                if self.timer is not None:
+                    await self._end_step(self.timer)
+        except _RoleChanged:
+            pass
+        except (OSError, StoreError) as error:
+            self._log_failure("written or read", str(error))
         except TimeoutError:
             _log.warning("the timer stops amid a slot")
         if opened is not None and opened.timer is not None:
@@ -174,6 +179,20 @@ class TimerService:
             if self._written != self._state(opened.timer):
                 # It was one that was under way.
                 await self.flush(is_last=True)
+
+    async def _end_step(self, timer: Timer) -> None:
+        """Deliver what is left of a step of which some is delivered. Another run would deliver that
+        again, where no index knows it."""
+        while self._is_active and not self._base.config.timer_stop_dequeue:
+            timer.move(self._base.now_ms())
+            while await self._drive(timer.enqueue()):
+                pass
+            left_ms = timer.end_ms - self._base.now_ms()
+            if timer.end_step() or left_ms > STOP_SECONDS_MAX * 1_000:
+                return
+            await asyncio.sleep(max(0, left_ms) / 1_000)
+            timer.move(self._base.now_ms())
+            await self._drive(timer.dequeue(is_exact=False))
 
     def close(self) -> None:
         """Close the files; a step under way is over."""
@@ -237,8 +256,14 @@ class TimerService:
             return AGAIN_SECONDS
         if timer is None or not timer.is_active or timer.is_empty:
             return None
-        step_ms = self._base.config.timer_settings.precision_ms
-        return (step_ms - self._base.now_ms() % step_ms) / 1_000
+        left_ms = timer.next_ms(is_exact=self._is_exact) - self._base.now_ms()
+        return max(1, left_ms) / 1_000
+
+    @property
+    def _is_exact(self) -> bool:
+        """Messages may come before the end of their step: a command to delete one would be
+        known."""
+        return not self._base.config.timer_stop_enqueue
 
     @property
     def _has_failed(self) -> bool:
@@ -325,7 +350,9 @@ class TimerService:
             timer.move(self._base.now_ms())
             await self._enqueue(timer)
             timer.move(self._base.now_ms())
-            more = not self._base.config.timer_stop_dequeue and await self._drive(timer.dequeue())
+            more = not self._base.config.timer_stop_dequeue and await self._drive(
+                timer.dequeue(is_exact=self._is_exact)
+            )
             if time.monotonic() >= self._slice_end:
                 # Passing slots without messages asks for nothing.
                 await self._let_others_run(0)

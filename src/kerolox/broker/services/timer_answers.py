@@ -70,6 +70,7 @@ class TimerAnswers:
             steps.ReadQueueOffset: self._queue_offset,
             steps.ReadUnits: lambda request: [*map(files.unit, request.positions)],
             steps.ReadChain: lambda request: files.chain(*request),
+            steps.ReadMoments: lambda request: base.store.moments(request.offsets),
             steps.ReadFile: lambda request: files.file(request.position),
             steps.Append: lambda request: files.append(request.position, request.data),
             steps.Truncate: lambda request: files.truncate(request.end),
@@ -132,6 +133,8 @@ class TimerAnswers:
 
     # -- what is stored again ---------------------------------------------------------------------
     def _deliver(self, request: steps.Deliver) -> steps.Delivered:
+        if self._store.queue_bounds(TIMER_TOPIC, 0)[1] > request.queue_end:
+            return steps.Delivered(0, {}, has_news=True)
         if self._filters.makes_bit_maps:
             return steps.Delivered(0, {})
         now_ms = request.now_ms

@@ -34,6 +34,8 @@ from kerolox.store.timer.puts import TimerSettings
 from kerolox.store.timer.recovery import TimerFiles
 from kerolox.store.timer.wheel import PRECISIONS_MS, TimerWheel, wheel_bytes
 
+READ_BYTES = 64 * UNIT.size
+"""Read at a time: units of one moment often stand beside each other."""
 ZEROED_BYTES = 1 << 20
 """Zeroed at a time where the log is cut off."""
 
@@ -65,6 +67,8 @@ class TimerStore:
         self._metrics_path = root / "config" / "timermetrics"
         self._file_bytes = settings.log_file_bytes
         self._descriptors: dict[int, int] = {}
+        self._last_read = (0, b"")
+        """Position and bytes of what was read last of the timer log, until that changes."""
         self._unsynced: set[int] = set()
         sizes, _ = list_sizes(str(self._folder))
         for start, size in sizes.items():
@@ -113,11 +117,16 @@ class TimerStore:
 
     def unit(self, position: int) -> TimerUnit | None:
         """The unit at a position; None: there is none."""
-        at = position % self._file_bytes
-        descriptor = self._descriptor(position - at)
-        if descriptor is None:
-            return None
-        return unit_at(os.pread(descriptor, UNIT.size, at), 0, position)
+        begin, data = self._last_read
+        if not begin <= position < begin + len(data):
+            at = position % self._file_bytes
+            descriptor = self._descriptor(position - at)
+            if descriptor is None:
+                return None
+            begin = position - at % READ_BYTES
+            data = os.pread(descriptor, READ_BYTES, at - at % READ_BYTES)
+            self._last_read = begin, data
+        return unit_at(data, position - begin, position)
 
     def file(self, position: int) -> memoryview | None:
         """The file that begins at a position, mapped up to the hole at its end; None: there is
@@ -130,6 +139,7 @@ class TimerStore:
 
     def append(self, position: int, data: bytes) -> None:
         """Write to the end of the log; OSError: it can't be written."""
+        self._last_read = (0, b"")
         at = position % self._file_bytes
         start = position - at
         descriptor = self._descriptor(start)
@@ -140,6 +150,7 @@ class TimerStore:
 
     def truncate(self, end: int) -> None:
         """Cut the log off: zeros follow, on the disk."""
+        self._last_read = (0, b"")
         for start in [each for each in self._starts if each >= end]:
             self._remove(start)
         start = end // self._file_bytes * self._file_bytes
@@ -187,6 +198,7 @@ class TimerStore:
         return descriptor
 
     def _remove(self, start: int) -> None:
+        self._last_read = (0, b"")
         self._starts.remove(start)
         self._unsynced.discard(start)
         descriptor = self._descriptors.pop(start, None)

@@ -5,9 +5,8 @@
 from __future__ import annotations
 
 import functools
-from array import array
 from collections import Counter
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -17,6 +16,7 @@ from kerolox.protocol.names import TIMER_TOPIC
 from kerolox.store.timer.checkpoint import TimerCheckpoint
 from kerolox.store.timer.log import DEFAULT, DELETE, ROLL, TimerUnit, place
 from kerolox.store.timer.metrics import TimerMetrics, TimerVersion, TopicWaiting
+from kerolox.store.timer.open_slot import OpenSlot
 from kerolox.store.timer.puts import (
     NEVER_ENQUEUED,
     TimerSettings,
@@ -25,7 +25,6 @@ from kerolox.store.timer.puts import (
     out_ms,
     real_place,
     rolled,
-    unique_keys_of,
 )
 from kerolox.store.timer.steps import (
     Append,
@@ -42,9 +41,10 @@ from kerolox.store.timer.steps import (
     read_deletes,
     read_entries,
     read_message,
+    read_moments,
     read_units,
 )
-from kerolox.store.timer.wheel import Slot, TimerWheel
+from kerolox.store.timer.wheel import NO_POSITION, Slot, TimerWheel
 
 EMPTY_SLOTS_MAX = 10_000
 """Slots without messages that one step passes."""
@@ -54,6 +54,13 @@ PACK_UNITS = 256
 """Units that are read, and messages that are delivered, at once."""
 DELIVER_BYTES_MAX = 1 << 20
 """Of the records that are delivered at once, but for the first."""
+AHEAD_MS = 200
+"""For so long before its step a slot is read."""
+EXACT_UNITS_MAX = 100_000
+"""Units of a slot up to which each message comes at its own moment. All of a larger one wait for
+the end of the step."""
+EXACT_SLOTS_MAX = 8
+"""Slots that are read before their ends. A clock that is set back leaves one amid that."""
 ENTRIES_MAX = 256
 """Entries of the queue that one step takes."""
 
@@ -104,12 +111,6 @@ class _Pack:
         self.units: list[tuple[int, int, int, str]] = []
         self.last: dict[int, int] = {}
         self.queue_offset = -1
-
-
-def _packs(positions: array[int]) -> Iterator[list[int]]:
-    """The positions from the last one on, some at a time."""
-    for end in range(len(positions), 0, -PACK_UNITS):
-        yield positions[max(0, end - PACK_UNITS) : end].tolist()[::-1]
 
 
 _topic_hash = functools.lru_cache(maxsize=1_024)(java_hash)
@@ -171,6 +172,7 @@ class Timer:
         self._version = checkpoint
         self._done = (checkpoint.queue_offset, done_ms)
         self._is_reading = False
+        self._opened: dict[int, OpenSlot] = {}
         self._doubt_ms = self._doubt_end = 0
         self._passed = [_Passed(*each) for each in passed]
         self._prepared: tuple[TimerCheckpoint, int] | None = None
@@ -194,6 +196,7 @@ class Timer:
             return
         self.write_ms = write_ms
         if write_ms < self.read_ms and self.is_active:
+            self._opened = {at: each for at, each in self._opened.items() if each.is_begun}
             later = [each for each in self._passed if each.until_ms > self.read_ms]
             self._passed = [*later, _Passed(self.read_ms, self.log_end)]
             self.read_ms = write_ms
@@ -216,6 +219,7 @@ class Timer:
         """Become the timer of a master, which delivers, or of a slave. Steps under way are to be
         closed before. ``commit_end``: where the commit log ends."""
         self.is_active = is_active
+        self._opened.clear()
         if is_active:
             self.doubt(commit_end=commit_end)
 
@@ -458,23 +462,53 @@ class Timer:
             del self.waiting[topic]
 
     # -- from the wheel to the real topics ------------------------------------------------------
-    def dequeue(self) -> Step[bool]:
-        """Deliver the next slot that is due, or pass slots that are empty. True: there may be
-        another one, after :meth:`move`; False: nothing is due.
-
-        A slot takes 8 bytes of memory for each of its units, and the key of each command to delete.
+    def dequeue(self, *, is_exact: bool = True) -> Step[bool]:
+        """Deliver the next slot that is due, or pass slots that are empty; else, with ``is_exact``,
+        some of what is due of the slot of now. True: there may be more to do, after :meth:`enqueue`
+        and :meth:`move`; False: nothing is due.
         """
         if not self.is_active:
             return False
         slot = self._next_slot()
         if slot is None:
-            return self.lag_ms > 0
+            return self.lag_ms > 0 or (is_exact and (yield from self._deliver_exactly()))
         self._is_reading = True
         try:
-            yield from self._deliver(slot)
-            self._read(slot.time_ms + self._settings.precision_ms)
+            opened = self._opened.get(slot.time_ms) or self._open(slot)
+            while (yield from self._read_some(opened)):
+                pass
+            while (yield from self._release_some(opened, LONG_MAX)):
+                pass
+            self._read(opened.end_ms)
         finally:
             self._is_reading = False
+        return True
+
+    @property
+    def end_ms(self) -> int:
+        """The end of the step that is read next."""
+        return self.read_ms + self._settings.precision_ms
+
+    def next_ms(self, *, is_exact: bool = True) -> int:
+        """When there is something to be delivered or read, if no message comes before."""
+        end_ms, opened = self.end_ms, self._opened.get(self.read_ms)
+        times = [end_ms]
+        if is_exact and opened is not None and opened.number <= EXACT_UNITS_MAX:
+            times.append(end_ms if opened.next_ms is None else opened.next_ms)
+        if is_exact and self._now_ms < end_ms - AHEAD_MS and self._wheel.slot(end_ms) is not None:
+            times.append(end_ms - AHEAD_MS)
+        return min(times)
+
+    def end_step(self) -> bool:
+        """Pass the slot of now, if all its messages are delivered before its end: for a stop, so
+        that the next run does not read it again. False: some are, and others wait for their
+        moments."""
+        opened = self._opened.get(self.read_ms)
+        if opened is None or not opened.is_begun:
+            return True
+        if not opened.is_done(self._wheel.slot(self.read_ms)):
+            return False
+        self._read(opened.end_ms)
         return True
 
     def _next_slot(self) -> Slot | None:
@@ -491,65 +525,131 @@ class Timer:
         self.read_ms = read_ms
         while self._passed and self._passed[-1].until_ms <= read_ms:
             self._passed.pop()
+        for time_ms in [each for each in self._opened if each < read_ms]:
+            del self._opened[time_ms]
 
-    def _deliver(self, slot: Slot) -> Step[None]:
-        deletes, units = yield from self._units_of(slot)
-        keys: set[str] = set()
-        for some in _packs(deletes):
-            for unit in (yield from read_units(some)):
-                properties = (yield from self._message_of(unit)) or {}
-                if PropertyKey.TIMER_DELETES in properties:
-                    keys.add(properties[PropertyKey.TIMER_DELETES])
-        odd_keys = {unique_key for each in keys for unique_key in unique_keys_of(each)}
-        for some in _packs(units):
-            yield from self._release_pack(slot, (yield from read_units(some)), keys, odd_keys)
+    def _open(self, slot: Slot) -> OpenSlot:
+        """Begin to read a slot."""
+        passed = (each.log_end for each in reversed(self._passed) if each.until_ms > slot.time_ms)
+        opened = self._opened[slot.time_ms] = OpenSlot(
+            slot.time_ms, slot.time_ms + self._settings.precision_ms, next(passed, 0)
+        )
+        return opened
 
-    def _units_of(self, slot: Slot) -> Step[tuple[array[int], array[int]]]:
-        """Positions of its commands to delete, and of its other units, each from the last one
-        on."""
-        deletes, units = array("q"), array("q")
-        begin = self._passed[-1].log_end if self._passed else 0
-        position = slot.last
-        while position >= begin:
-            for at, unit in (yield from read_chain(position, begin, PACK_UNITS)):
-                if unit is None or self._settings.step(unit.time_ms) != slot.time_ms:
-                    self.counts.broken_chains += 1
-                    return deletes, units
-                is_delete = unit.magic & (DELETE | ROLL) == DELETE
-                (deletes if is_delete else units).append(at)
-                position = unit.previous
-        return deletes, units
+    def _deliver_exactly(self) -> Step[bool]:
+        """Read the slot of now, or deliver some messages of it whose moments are there, or read
+        some of the next slot. True: it did something."""
+        if self.read_ms != self.write_ms:
+            return False
+        opened = self._exact(self.read_ms)
+        if opened is not None:
+            # All of it, since a command to delete comes behind its message.
+            if (yield from self._read_some(opened)):
+                return True
+            if opened.next_ms is not None and opened.next_ms <= self._now_ms:
+                yield from self._release_some(opened, self.queue_offset)
+                return True
+        is_ahead = self._now_ms >= self.end_ms - AHEAD_MS
+        opened = self._exact(self.end_ms) if is_ahead else None
+        return opened is not None and (yield from self._read_some(opened))
 
-    def _release_pack(
-        self,
-        slot: Slot,
-        units: Sequence[TimerUnit | None],
-        keys: Collection[str],
-        odd_keys: Collection[str],
-    ) -> Step[None]:
-        """Deliver units in their order: as many as can be at once, and the others one by one.
-        ``odd_keys``: each ``UNIQ_KEY`` that one of ``keys``, of commands to delete, may name."""
+    def _exact(self, time_ms: int) -> OpenSlot | None:
+        """The slot, to be read before its end; None: it has no messages, or so many that they wait
+        for that."""
+        slot, opened = self._wheel.slot(time_ms), self._opened.get(time_ms)
+        if slot is None:
+            return None
+        if opened is None:
+            if slot.number > EXACT_UNITS_MAX or len(self._opened) >= EXACT_SLOTS_MAX:
+                return None
+            opened = self._open(slot)
+        return opened if opened.number <= EXACT_UNITS_MAX else None
+
+    def _read_some(self, opened: OpenSlot) -> Step[bool]:
+        """Take some units of a slot. False: all are taken."""
+        if not opened.follow(self._wheel.slot(opened.time_ms)):
+            return False
+        chain = yield from read_chain(opened.position, opened.begin, PACK_UNITS)
+        sound = self._sound(opened, chain)
+        moments: Sequence[int | None] = [None] * len(sound)
+        if not self._is_reading:
+            moments = yield from read_moments([unit.offset for _, unit in sound])
+        deletes: dict[int, Mapping[str, str] | None] = {}
+        for at, unit in sound:
+            if unit.magic & (DELETE | ROLL) == DELETE:
+                deletes[at] = yield from read_message(unit.offset, unit.size)
+        for (at, unit), moment in zip(sound, moments, strict=True):
+            if at in deletes:
+                self._take_delete(opened, unit, deletes[at])
+            else:
+                opened.add(at, None if unit.magic & ROLL else moment)
+        opened.number += len(sound)
+        opened.position = sound[-1][1].previous if sound else NO_POSITION
+        if len(sound) < len(chain):
+            self.counts.broken_chains += 1
+            opened.position = NO_POSITION
+        return True
+
+    def _sound(
+        self, opened: OpenSlot, chain: Sequence[tuple[int, TimerUnit | None]]
+    ) -> list[tuple[int, TimerUnit]]:
+        """The units of a chain up to one that is not of the slot, or is none."""
+        sound: list[tuple[int, TimerUnit]] = []
+        for at, unit in chain:
+            if unit is None or not opened.time_ms <= unit.time_ms < opened.end_ms:
+                break
+            sound.append((at, unit))
+        return sound
+
+    def _take_delete(
+        self, opened: OpenSlot, unit: TimerUnit, properties: Mapping[str, str] | None
+    ) -> None:
+        if properties is None:
+            self.counts.gone += 1
+            return
+        self.count(properties.get(PropertyKey.REAL_TOPIC, ""), -unit.weight)
+        if PropertyKey.TIMER_DELETES in properties:
+            opened.delete(properties[PropertyKey.TIMER_DELETES])
+
+    def _release_some(self, opened: OpenSlot, queue_end: int) -> Step[bool]:
+        """Deliver the first units of a slot in their order: as many as can be at once, and the
+        others one by one. False: none is left. ``queue_end``: while the queue is longer, nothing is
+        delivered at once."""
+        positions = opened.first(PACK_UNITS)
+        if not positions:
+            return False
+        units = yield from read_units(positions)
         done = 0
         while done < len(units):
-            plain = self._plain(slot, units[done:])
+            plain = self._plain(opened, units[done:])
             if plain:
                 found: Delivered = yield Deliver(
                     [unit.offset for unit in plain],
                     [unit.write_ms for unit in plain],
                     self._now_ms,
-                    self.write_ms,
-                    odd_keys,
+                    self._due_end_ms(opened),
+                    opened.odd_keys,
+                    queue_end,
                 )
                 self.counts.delivered += found.count
                 for topic, number in found.topics.items():
                     self.count(topic, -number)
+                opened.drop(found.count)
                 done += found.count
+                if found.has_news:
+                    break
                 if found.count == len(plain):
                     continue
-            yield from self._release(slot, units[done], keys)
+            yield from self._release(opened, units[done])
+            opened.drop(1)
             done += 1
+        return True
 
-    def _plain(self, slot: Slot, units: Sequence[TimerUnit | None]) -> list[TimerUnit]:
+    def _due_end_ms(self, opened: OpenSlot) -> int:
+        """What is before it is due, when a message of a slot is delivered."""
+        return max(self.write_ms, opened.end_ms)
+
+    def _plain(self, opened: OpenSlot, units: Sequence[TimerUnit | None]) -> list[TimerUnit]:
         """The first ones, as far as they say nothing unusual; their records may."""
         plain: list[TimerUnit] = []
         size = 0
@@ -557,7 +657,7 @@ class Timer:
             if (
                 unit is None
                 or unit.magic & (DELETE | ROLL)
-                or self._is_doubtful(slot.time_ms, unit.offset)
+                or self._is_doubtful(opened.time_ms, unit.offset)
             ):
                 break
             size += unit.size
@@ -578,27 +678,27 @@ class Timer:
         self.count(properties.get(PropertyKey.REAL_TOPIC, ""), -unit.weight)
         return properties
 
-    def _release(self, slot: Slot, unit: TimerUnit | None, keys: Collection[str]) -> Step[None]:
+    def _release(self, opened: OpenSlot, unit: TimerUnit | None) -> Step[None]:
         properties = yield from self._message_of(unit)
         if unit is None or properties is None:
             return
-        if key_of(properties) in keys:
+        if key_of(properties) in opened.keys:
             self.counts.deleted += 1
             return
         moment, real = out_ms(properties), real_place(properties)
         record = ReadMessage(unit.offset, unit.size)
         if moment is None or real is None:
             self.counts.unusable += 1
-        elif unit.magic & ROLL or moment >= self.write_ms:
+        elif unit.magic & ROLL or moment >= self._due_end_ms(opened):
             again = rolled(properties, unit.write_ms, self._now_ms)
-            yield from self._put(Put(record, TIMER_TOPIC, 0, again), slot.time_ms)
+            yield from self._put(Put(record, TIMER_TOPIC, 0, again), opened.time_ms)
         elif PropertyKey.TIMER_DELETES in properties:
             pass  # It was rolled, and its slot is its message's.
         elif (yield from self._is_deleted_elsewhere(properties)):
             self.counts.deleted += 1
         else:
             changed = delivered(properties, unit.write_ms, self._now_ms)
-            yield from self._put(Put(record, real.topic, real.queue_id, changed), slot.time_ms)
+            yield from self._put(Put(record, real.topic, real.queue_id, changed), opened.time_ms)
 
     def _is_deleted_elsewhere(self, properties: Mapping[str, str]) -> Step[bool]:
         """Whether a command to delete names a message that was rolled: the command may be in

@@ -4,6 +4,7 @@ deletes the message (``RecallMessageProcessor``)."""
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import NamedTuple
 
 from kerolox.message import PropertyKey
 from kerolox.protocol.codes import ResponseCode
@@ -15,6 +16,14 @@ RECALL_TAG = "_RECALL_TAG_"
 """Tag of a command to delete."""
 RECALL_BODY = b"0"
 """Its body."""
+
+
+class Recall(NamedTuple):
+    """A command to delete."""
+
+    properties: dict[str, str]
+    out_ms: int
+    """``TIMER_OUT_MS`` of the message."""
 
 
 def handle_of(properties: Mapping[str, str], broker_name: str) -> RecallHandle | None:
@@ -36,12 +45,13 @@ def decide_recall(
     broker_name: str,
     group: str,
     now_ms: int,
-) -> Refused | dict[str, str]:
-    """The properties of the command, which is sent to ``topic``, the one that the request names,
+) -> Refused | Recall:
+    """The command, which is sent to ``topic``, the one that the request names,
     with :data:`RECALL_BODY`, and which :func:`~kerolox.store.timer.puts.decide_put` puts into the
     timer's topic. ``group``: the producer's.
 
-    That it is stored does not say that there was such a message.
+    That it is stored does not say that there was such a message. Within the step that the message
+    comes in, which RocketMQ calls too late, the command names the step's end.
     """
     try:
         found = decode_handle(handle)
@@ -51,18 +61,19 @@ def decide_recall(
         return _refused("recall failed, topic not match")
     if found.broker_name != broker_name:
         return _refused("recall failed, broker service not available")
-    left_ms = found.time_ms - now_ms
-    if left_ms <= 0:
+    end_ms = settings.step(found.time_ms - 1) + settings.precision_ms
+    if end_ms <= now_ms:
         return _refused("recall failed, timestamp invalid: its moment is over")
-    if left_ms >= settings.max_delay_sec * 1_000:
+    if found.time_ms - now_ms >= settings.max_delay_sec * 1_000:
         return _refused("recall failed, timestamp invalid: no message waits for so long")
-    return {
+    properties = {
         PropertyKey.TAGS: RECALL_TAG,
         PropertyKey.TIMER_DELETES: delete_key(found.topic, found.unique_key),
         PropertyKey.UNIQUE_KEY: found.unique_key,
-        PropertyKey.TIMER_DELIVER: str(found.time_ms),
+        PropertyKey.TIMER_DELIVER: str(found.time_ms if found.time_ms > now_ms else end_ms),
         PropertyKey.PRODUCER_GROUP: group,
     }
+    return Recall(properties, found.time_ms - 1)
 
 
 def _refused(text: str) -> Refused:

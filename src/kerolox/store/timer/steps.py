@@ -72,6 +72,13 @@ class ReadChain(NamedTuple):
     count: int  # type: ignore[assignment]  # hides tuple.count, which nobody calls on it
 
 
+class ReadMoments(NamedTuple):
+    """Answer: when the message of each of these records is due, in milliseconds since the epoch;
+    None: its record does not say (``CopyKernel.moments``)."""
+
+    offsets: Sequence[int]
+
+
 class ReadFile(NamedTuple):
     """Answer: the file of the timer log that begins at a position, as bytes; None: there is
     none."""
@@ -106,6 +113,9 @@ class Deliver(NamedTuple):
     """One whose moment is not before it is not plain."""
     odd_keys: Collection[str]
     """Nor is one with one of these as its ``UNIQ_KEY``."""
+    queue_end: int
+    """Nothing is stored when the queue of the timer's topic ends behind it: a command to delete may
+    be there."""
 
 
 class Delivered(NamedTuple):
@@ -114,6 +124,8 @@ class Delivered(NamedTuple):
     count: int  # type: ignore[assignment]  # hides tuple.count, which nobody calls on it
     topics: Mapping[str, int]
     """How many each topic got."""
+    has_news: bool = False
+    """The queue ends behind ``queue_end``."""
 
 
 class Put(NamedTuple):
@@ -165,6 +177,7 @@ Request = (
     | ReadQueueOffset
     | ReadUnits
     | ReadChain
+    | ReadMoments
     | ReadFile
     | Append
     | Truncate
@@ -194,6 +207,12 @@ def read_chain(
     """The units of a slot, from one on backwards."""
     chain: Sequence[tuple[int, TimerUnit | None]] = yield ReadChain(position, begin, count)
     return chain
+
+
+def read_moments(offsets: Sequence[int]) -> Step[Sequence[int | None]]:
+    """When the messages of records are due."""
+    moments: Sequence[int | None] = (yield ReadMoments(offsets)) if offsets else ()
+    return moments
 
 
 def read_message(offset: int, size: int) -> Step[Mapping[str, str] | None]:

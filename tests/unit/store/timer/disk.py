@@ -40,6 +40,7 @@ from kerolox.store.timer.steps import (
     ReadEntries,
     ReadFile,
     ReadMessage,
+    ReadMoments,
     ReadQueueOffset,
     ReadUnits,
     Request,
@@ -64,6 +65,7 @@ class Record(NamedTuple):
     topic: str
     queue_offset: int
     properties: dict[str, str]
+    stored_ms: int
     source: int = -1
     """Offset of the record that it is a copy of."""
 
@@ -175,7 +177,7 @@ class Disk:
 
     def store(self, topic: str, properties: dict[str, str], source: int = -1) -> None:
         queue_offset = sum(record.topic == topic for record in self.records)
-        self.records.append(Record(topic, queue_offset, properties, source))
+        self.records.append(Record(topic, queue_offset, properties, self.now_ms, source))
 
     # -- requests -------------------------------------------------------------------------------
     def _write(self, write: Callable[[], object]) -> None:
@@ -202,6 +204,8 @@ class Disk:
                 return [*map(self._unit, positions)]
             case ReadChain(position, begin, count):
                 return self._chain(position, begin, min(count, self.at_once))
+            case ReadMoments(offsets):
+                return [*map(self._moment, offsets)]
             case ReadFile(position):
                 return self.log.get(position)
             case Append(position, data):
@@ -246,6 +250,15 @@ class Disk:
             and record.queue_offset >= queue_offset
         ]
 
+    def _moment(self, offset: int) -> int | None:
+        record = self._record(offset)
+        if record is None:
+            return None
+        if found := record.properties.get(PropertyKey.TIMER_DELIVER):
+            return int(found)
+        found = record.properties.get(PropertyKey.TIMER_DELAY)
+        return None if found is None else record.stored_ms + int(found)
+
     def _unit(self, position: int) -> TimerUnit | None:
         at = position % self.settings.log_file_bytes
         data = self.log.get(position - at)
@@ -262,6 +275,8 @@ class Disk:
     def _deliver(self, request: Deliver) -> Delivered:
         """As the kernel copies records: up to one that is not plain."""
         topics: Counter[str] = Counter()
+        if self._entries(request.queue_end):
+            return Delivered(0, topics, has_news=True)
         for offset, enqueued_ms in zip(request.offsets, request.enqueued_ms, strict=True):
             record = self._record(offset)
             if record is None or not set(ODD_NAMES).isdisjoint(record.properties):

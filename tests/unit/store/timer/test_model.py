@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from kerolox.protocol.names import TIMER_TOPIC
 from kerolox.store.timer.machine import Timer
+from kerolox.store.timer.open_slot import GROUP_MS
 from kerolox.store.timer.puts import AsItIs, ForTimer
 from kerolox.store.timer.steps import PutResult
 from tests.unit.store.timer.disk import SETTINGS, Crash, Disk
@@ -70,6 +71,8 @@ class Run:
     def tick(self, milliseconds: int) -> None:
         self.disk.now_ms += milliseconds
         self.disk.work(self.timer)
+        if not self.crashes and not self.jumps:
+            self.check_late()
 
     def jump(self, milliseconds: int) -> None:
         self.jumps += 1
@@ -139,6 +142,16 @@ class Run:
         self.disk.crash_in = -1
         self.crashes += 1
         self.timer = self.disk.start().timer
+
+    def check_late(self) -> None:
+        """All whose moments are over are there."""
+        came = {properties["UNIQ_KEY"] for _, _, properties in self.disk.puts}
+        for key, found in self.owed.items():
+            # What was rolled is no more known to the millisecond.
+            step_ms = SETTINGS.precision_ms if found.delay_ms >= WINDOW_MS else GROUP_MS
+            due_ms = -(-found.deliver_ms // step_ms) * step_ms
+            if due_ms <= self.disk.now_ms and not found.is_deleted:
+                assert key in came, f"{key} is late"
 
     # -- what was owed --------------------------------------------------------------------------
     def check(self) -> None:

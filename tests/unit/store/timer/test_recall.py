@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from kerolox.protocol.codes import ResponseCode
 from kerolox.protocol.recall_handles import RecallError, RecallHandle, decode_handle
 from kerolox.store.timer.puts import ForTimer, Refused, TimerSettings, decide_put
-from kerolox.store.timer.recall import decide_recall, handle_of
+from kerolox.store.timer.recall import Recall, decide_recall, handle_of
 
 NOW = 1_700_000_000_123
 SETTINGS = TimerSettings()
@@ -20,7 +20,7 @@ OF_ROCKETMQ = "djEgVCBicm9rZXItYSAxNzAwMDAwMDA1MTIzIDdGMDAwMDAxMDAwMQ=="
 """``HandleV1.buildHandle`` of the same."""
 
 
-def recall(handle: str, **more: str) -> Refused | dict[str, str]:
+def recall(handle: str, **more: str) -> Refused | Recall:
     given = {"topic": "T", "broker_name": "broker-a", "group": "G", **more}
     return decide_recall(handle, SETTINGS, now_ms=NOW, **given)
 
@@ -71,7 +71,7 @@ def test_what_is_no_handle_is_refused(text: str) -> None:
     [
         (HANDLE._replace(topic="U"), "recall failed, topic not match"),
         (HANDLE._replace(broker_name="b"), "recall failed, broker service not available"),
-        (HANDLE._replace(time_ms=NOW), "its moment is over"),
+        (HANDLE._replace(time_ms=NOW - 123), "its moment is over"),
         (HANDLE._replace(time_ms=-1), "its moment is over"),
         (HANDLE._replace(time_ms=NOW + 259_200_000), "no message waits for so long"),
     ],
@@ -92,12 +92,28 @@ def test_a_command_comes_into_the_slot_of_its_message(delay_ms: int) -> None:
     assert isinstance(message, ForTimer)
     handle = handle_of({**sent, **message.properties}, "broker-a")
     assert handle is not None
-    properties = recall(handle.encode())
-    assert isinstance(properties, dict)
+    found = recall(handle.encode())
+    assert isinstance(found, Recall)
+    properties = found.properties
     assert properties["TIMER_DEL_UNIQKEY"] == "T+k"
     command = decide_put(properties, SETTINGS, topic="T", queue_id=0, now_ms=NOW)
     assert isinstance(command, ForTimer)
     assert command.out_ms == message.out_ms
+
+
+@given(st.integers(1, 1_000), st.integers(1, 999))
+def test_a_command_within_the_step_of_its_message_comes_into_its_slot(late: int, on: int) -> None:
+    out_ms = NOW // 1_000 * 1_000
+    handle = HANDLE._replace(time_ms=out_ms + 1).encode()
+    given = {"topic": "T", "broker_name": "broker-a", "group": "G"}
+    found = decide_recall(handle, SETTINGS, now_ms=out_ms + on, **given)
+    assert isinstance(found, Recall)
+    properties = found.properties
+    command = decide_put(properties, SETTINGS, topic="T", queue_id=0, now_ms=out_ms + on)
+    assert isinstance(command, ForTimer)
+    assert command.out_ms == out_ms
+    now_ms = out_ms + 999 + late
+    assert isinstance(decide_recall(handle, SETTINGS, now_ms=now_ms, **given), Refused)
 
 
 def test_what_waits_for_no_moment_has_no_handle() -> None:
