@@ -2,7 +2,8 @@
 
 The wheel stays in ``$XDG_CACHE_HOME/kerolox/kernels`` (``~/.cache``), under a hash of the sources,
 of the compiler and of its flags. Another checkout of the same sources takes it from there, and
-`build_dist.py` publishes it: a build costs minutes of a processor.
+`build_dist.py` publishes it: a build costs minutes of a processor. Where it has to be built, what
+cargo made of the crates of others is taken over and kept (`kept_crates.py`).
 
 It is for every CPython from 3.11 on (abi3); its tag names the oldest glibc that its symbols allow.
 
@@ -18,6 +19,7 @@ import sys
 import tempfile
 from pathlib import Path
 
+from kept_crates import TARGET, bring, keep, place
 from passed import compiler, kernel_files, state_of
 from steps import ROOT
 
@@ -44,12 +46,14 @@ def build(folder: Path) -> None:
     """Make the wheel; nobody finds a folder without one."""
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
     environment = {**os.environ, "PATH": path, "MATURIN_PEP517_ARGS": FLAGS}
+    bring(place(), TARGET)
     with tempfile.TemporaryDirectory(dir=folder.parent) as made:
         options = ("--quiet", "--no-deps", "--no-build-isolation", "--wheel-dir", made)
         subprocess.run((*PIP, "wheel", *options, str(ROOT / "kernel")), check=True, env=environment)
         if not folder.exists():  # another checkout may have made it meanwhile
             shutil.copytree(made, f"{made}.whole")
             Path(f"{made}.whole").rename(folder)
+    keep(place(), TARGET)
     forget_old(folder.parent.iterdir(), WHEELS_MAX)
 
 

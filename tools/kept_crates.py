@@ -23,17 +23,18 @@ sys.path.insert(0, str(ROOT))
 
 from tests.support.kept import digest_of, forget_old, kept_folder
 
-__all__ = ["bring", "keep"]
+__all__ = ["TARGET", "bring", "keep", "place"]
 
 KERNEL = ROOT / "kernel"
-PROFILES = ("debug", "suite")
-"""Folders of ``kernel/target``, by clippy and by the kernel's tests."""
+TARGET = KERNEL / "target"
+PROFILES = ("debug", "suite", "release")
+"""Folders of ``kernel/target``: by clippy, by the kernel's tests and by `install_kernel.py`."""
 
 OWN = "kerolox"
 """What is in the name of all that is built of our own crates: their paths are the checkout's."""
 
 KEPT_MAX = 2
-"""Of lock files, each some 300 MB."""
+"""Of lock files, each some 450 MB."""
 
 
 def place() -> Path:
@@ -75,4 +76,4 @@ def keep(kept: Path, target: Path) -> None:
 
 
 if __name__ == "__main__":
-    {"bring": bring, "keep": keep}[sys.argv[1]](place(), KERNEL / "target")
+    {"bring": bring, "keep": keep}[sys.argv[1]](place(), TARGET)
