@@ -77,6 +77,7 @@ class TimerAnswers:
             steps.Deliver: self._deliver,
             steps.Put: self._put,
             steps.ReadCopies: self._copies,
+            steps.ReadCopied: self._copied,
             steps.ReadDeletes: self._deletes,
         }
 
@@ -123,6 +124,19 @@ class TimerAnswers:
             each.prepared_transaction_offset - COPY_MARK
             for each in records_of_key(self._store, request.topic, request.unique_key)
         }
+
+    def _copied(self, request: steps.ReadCopied) -> set[int]:
+        return {offset for offset in request.offsets if self._is_copied(offset)}
+
+    def _is_copied(self, offset: int) -> bool:
+        found = self._record(offset)
+        if found is None:
+            return False
+        topic, key = (
+            (property_value(found.record.properties, name) or b"").decode(errors="replace")
+            for name in (PropertyKey.REAL_TOPIC, PropertyKey.UNIQUE_KEY)
+        )
+        return bool(topic and key) and offset in self._copies(steps.ReadCopies(topic, key))
 
     def _deletes(self, request: steps.ReadDeletes) -> set[str]:
         found = [

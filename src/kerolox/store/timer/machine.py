@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import functools
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -37,6 +37,7 @@ from kerolox.store.timer.steps import (
     ReadMessage,
     Step,
     read_chain,
+    read_copied,
     read_copies,
     read_deletes,
     read_entries,
@@ -61,6 +62,8 @@ EXACT_UNITS_MAX = 100_000
 the end of the step."""
 EXACT_SLOTS_MAX = 8
 """Slots that are read before their ends. A clock that is set back leaves one amid that."""
+LOOKUPS_MAX = 32
+"""Records that are looked up in the index at once."""
 ENTRIES_MAX = 256
 """Entries of the queue that one step takes."""
 
@@ -620,8 +623,9 @@ class Timer:
             return False
         units = yield from read_units(positions)
         done = 0
+        copied = yield from self._copied(opened, units)
         while done < len(units):
-            plain = self._plain(opened, units[done:])
+            plain = self._plain(units[done:], copied)
             if plain:
                 found: Delivered = yield Deliver(
                     [unit.offset for unit in plain],
@@ -649,16 +653,25 @@ class Timer:
         """What is before it is due, when a message of a slot is delivered."""
         return max(self.write_ms, opened.end_ms)
 
-    def _plain(self, opened: OpenSlot, units: Sequence[TimerUnit | None]) -> list[TimerUnit]:
-        """The first ones, as far as they say nothing unusual; their records may."""
+    def _copied(self, opened: OpenSlot, units: Sequence[TimerUnit | None]) -> Step[Collection[int]]:
+        """The records of units that another run has delivered."""
+        doubtful = [
+            each.offset
+            for each in units
+            if each is not None and self._is_doubtful(opened.time_ms, each.offset)
+        ]
+        copied: set[int] = set()
+        for at in range(0, len(doubtful), LOOKUPS_MAX):
+            copied.update((yield from read_copied(doubtful[at : at + LOOKUPS_MAX])))
+        return copied
+
+    def _plain(self, units: Sequence[TimerUnit | None], copied: Collection[int]) -> list[TimerUnit]:
+        """The first ones, as far as they say nothing unusual; their records may. ``copied``: whose
+        records are delivered."""
         plain: list[TimerUnit] = []
         size = 0
         for unit in units:
-            if (
-                unit is None
-                or unit.magic & (DELETE | ROLL)
-                or self._is_doubtful(opened.time_ms, unit.offset)
-            ):
+            if unit is None or unit.magic & (DELETE | ROLL) or unit.offset in copied:
                 break
             size += unit.size
             if plain and size > DELIVER_BYTES_MAX:

@@ -157,6 +157,13 @@ class ReadCopies(NamedTuple):
     unique_key: str
 
 
+class ReadCopied(NamedTuple):
+    """Answer: which of these records have copies in their real topics, as far as the index
+    knows."""
+
+    offsets: Sequence[int]
+
+
 class ReadDeletes(NamedTuple):
     """Answer: what commands to delete with a ``UNIQ_KEY`` name, as far as the index knows."""
 
@@ -184,6 +191,7 @@ Request = (
     | Deliver
     | Put
     | ReadCopies
+    | ReadCopied
     | ReadDeletes
     | Hold
     | Pause
@@ -231,6 +239,12 @@ def read_copies(topic: str, unique_key: str) -> Step[Collection[int]]:
     """The records that have copies."""
     offsets: Collection[int] = yield ReadCopies(topic, unique_key)
     return offsets
+
+
+def read_copied(offsets: Sequence[int]) -> Step[Collection[int]]:
+    """Which records have copies."""
+    found: Collection[int] = yield ReadCopied(offsets)
+    return found
 
 
 def read_deletes(unique_key: str) -> Step[Collection[str]]:

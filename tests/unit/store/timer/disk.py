@@ -35,6 +35,7 @@ from kerolox.store.timer.steps import (
     Put,
     PutResult,
     ReadChain,
+    ReadCopied,
     ReadCopies,
     ReadDeletes,
     ReadEntries,
@@ -218,12 +219,22 @@ class Disk:
                 return self._put(request)
             case ReadCopies(topic, unique_key):
                 return {each.source for each in self._indexed(topic, unique_key)}
+            case ReadCopied(offsets):
+                return {offset for offset in offsets if self._is_copied(offset)}
             case ReadDeletes(unique_key):
                 found = self._indexed(TIMER_TOPIC, unique_key)
                 return {each.properties.get(PropertyKey.TIMER_DELETES) for each in found}
             case Hold() | Pause():
                 pass
         return None
+
+    def _is_copied(self, offset: int) -> bool:
+        record = self._record(offset)
+        real = None if record is None else real_place(record.properties)
+        if record is None or real is None:
+            return False
+        copies = self._indexed(real.topic, record.properties.get(PropertyKey.UNIQUE_KEY, ""))
+        return any(each.source == offset for each in copies)
 
     def _record(self, offset: int) -> Record | None:
         index = offset // RECORD_BYTES

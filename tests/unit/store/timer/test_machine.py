@@ -11,7 +11,16 @@ from kerolox.store.timer.checkpoint import TimerCheckpoint, decode_checkpoint
 from kerolox.store.timer.log import UnitMagic, unit_at
 from kerolox.store.timer.machine import Timer
 from kerolox.store.timer.puts import ForTimer
-from kerolox.store.timer.steps import Append, Hold, Put, PutResult, ReadChain, ReadEntries
+from kerolox.store.timer.steps import (
+    Append,
+    Deliver,
+    Hold,
+    Put,
+    PutResult,
+    ReadChain,
+    ReadEntries,
+    Request,
+)
 from tests.unit.store.timer.disk import NOW, SETTINGS, Crash, Disk
 
 
@@ -560,3 +569,31 @@ def test_the_wheel_knows_a_unit_after_the_log_has_it() -> None:
     assert not any(disk.wheel)
     steps.close()
     assert (timer.queue_offset, timer.log_end) == (0, 0)
+
+
+def test_after_a_kill_what_waits_comes_at_once_but_for_what_was_delivered() -> None:
+    disk, timer = begin()
+    for number in range(9):
+        send(disk, str(number), 4_500)
+    disk.work(timer)
+    disk.flush(timer)
+    disk.now_ms += 5_000
+    disk.crash_in = 6  # Of the copies three are made.
+    with pytest.raises(Crash):
+        disk.work(timer)
+    came = keys(disk)
+    assert 0 < len(came) < 9
+    disk.crash_in = -1
+    timer = disk.start().timer
+    ways: list[type] = []
+    answer = disk.answer
+
+    def noted(request: Request) -> object:
+        ways.append(type(request))
+        return answer(request)
+
+    disk.answer = noted  # type: ignore[method-assign]
+    disk.work(timer)
+    assert sorted(keys(disk)) == [str(number) for number in range(9)]
+    assert timer.counts.known == len(came)
+    assert (ways.count(Deliver), ways.count(Put)) == (1, 0)
