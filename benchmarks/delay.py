@@ -13,18 +13,28 @@ ends of their steps (``timerPrecisionMs``), the broker's memory before and after
 for each of both, and what a send for a moment costs beside a plain one.
 
     python benchmarks/delay.py --waiting 1000000 [--due 20000] [--seconds 60] [--sends 20000]
+
+Claim: none of very many messages for one moment is lost, and others are served meanwhile.
+
+With ``--at-once`` so many are sent for one moment. Another process sends and pulls a message of
+another topic again and again: told is how long that took before, while they were sent, and while
+they were delivered.
+
+    python benchmarks/delay.py --at-once 2000000
 """
 
 from __future__ import annotations
 
 import argparse
 import asyncio
+import multiprocessing
 import random
 import sys
 import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import AsyncExitStack
+from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import NamedTuple
 
@@ -33,6 +43,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 from tests.support.clients import delays
 from tests.support.servers.up import Up
 
+from benchmarks import pops
 from benchmarks.peers import Target, cpu_seconds, our_broker
 from kerolox.client import PullConsumer
 from kerolox.message import PropertyKey, encode_properties
@@ -51,6 +62,12 @@ DAY_MS = 86_400_000
 STEP_MS = 1_000
 LATE_MS = 1_000
 """Later than this behind the end of its step no more than one message in a hundred may come."""
+
+OTHERS_MS_MAX = 100
+"""So long others may wait for a send and a pull, 99 times of a hundred."""
+BESIDE, PROBE_SECONDS = "Beside", 0.01
+TRIED = 20_000
+"""Messages that are sent for another day, so that it is known how long the others take."""
 
 
 def report(found: delays.Delays) -> int:
@@ -235,11 +252,93 @@ def report_arrivals(came: list[tuple[int, int]], due: int) -> int:
     return 1 if len(came) != due or early or behind[int(len(behind) * 0.99)] > LATE_MS else 0
 
 
+# -- many at once ---------------------------------------------------------------------------------
+def probe(address: str, ending: Connection) -> None:
+    """Send and pull a message until told to end; then give when each round was, and how long it
+    took, in seconds."""
+    wire, rounds, offset = pops.Wire(address), [], 0
+    while not ending.poll(PROBE_SECONDS):
+        begin = time.monotonic()
+        fields = {
+            "a": "beside", "b": BESIDE, "c": "TBW102", "d": "1", "e": "0", "f": "0",
+            "g": str(now_ms()), "h": "0", "i": "", "j": "0", "k": "false", "m": "false",
+        }  # fmt: skip
+        send = RemotingCommand.request(RequestCode.SEND_MESSAGE_V2, fields, body=BODY)
+        assert wire.ask(send).code == 0
+        pulled = {
+            "consumerGroup": "beside", "topic": BESIDE, "queueId": 0, "queueOffset": offset,
+            "maxMsgNums": 1, "sysFlag": 4, "commitOffset": 0, "suspendTimeoutMillis": 0,
+            "subscription": "*", "subVersion": 0, "expressionType": "TAG",
+        }  # fmt: skip
+        assert wire.ask(RemotingCommand.request(RequestCode.PULL_MESSAGE, pulled)).code == 0
+        offset += 1
+        rounds.append((begin, time.monotonic() - begin))
+    ending.send(rounds)
+    wire.close()
+
+
+def stored(wire: pops.Wire) -> int:
+    """How many messages the topic has."""
+    fields = [{"topic": TOPIC, "queueId": queue_id} for queue_id in range(QUEUES)]
+    asked = (RemotingCommand.request(RequestCode.GET_MAX_OFFSET, each) for each in fields)
+    return sum(int(wire.ask(each).ext_fields["offset"]) for each in asked)
+
+
+async def send_at_once(target: Target, count: int, moment_ms: int) -> None:
+    host, port = target.address.split(":")
+    _, wire = await asyncio.get_running_loop().create_connection(Wire, host, int(port))
+    given = {PropertyKey.TIMER_DELIVER: str(moment_ms)}
+    frames = [frame(queue_id, given, IN_BATCH) for queue_id in range(QUEUES)]
+    await give(wire, (frames[number % QUEUES] for number in range(count // IN_BATCH)))
+    wire.transport.close()
+
+
+def deliver_at_once(target: Target, chosen: argparse.Namespace) -> int:
+    count = chosen.at_once // IN_BATCH * IN_BATCH
+    for topic, queues in ((TOPIC, QUEUES), (BESIDE, 1)):
+        pops.make_topic(target, topic, queues)
+    pops.make_group(target, "beside")
+    ours, theirs = multiprocessing.get_context("spawn").Pipe()
+    process = multiprocessing.get_context("spawn").Process(
+        target=probe, args=(target.address, theirs)
+    )
+    process.start()
+    time.sleep(3)
+    began = time.monotonic()
+    asyncio.run(send_at_once(target, TRIED, now_ms() + DAY_MS))
+    seconds = (time.monotonic() - began) / TRIED * count
+    moment_ms = now_ms() + 10_000 + round(2_000 * seconds)
+    began = time.monotonic()
+    asyncio.run(send_at_once(target, count, moment_ms))
+    sent = time.monotonic()
+    assert now_ms() < moment_ms, "they could not be sent before they are due"
+    time.sleep((moment_ms - now_ms()) / 1_000)
+    due, wire, came = time.monotonic(), pops.Wire(target.address), 0
+    while came < count and time.monotonic() < due + 2 * seconds + 30:
+        time.sleep(0.2)
+        came = stored(wire)
+    done = time.monotonic()
+    ours.send(None)
+    rounds: list[tuple[float, float]] = ours.recv()
+    process.join()
+    print(f"{count} for one moment: sent in {sent - began:.1f} s, came {came}", end="")
+    print(f" in {done - due:.1f} s, {memory_mb(target):.1f} MB of memory then")
+    is_well = came == count
+    for name, begin, end in (("before", 0.0, began), ("while sent", began, sent),
+                             ("while delivered", due, done)):  # fmt: skip
+        found = sorted(round(each * 1_000) for at, each in rounds if begin <= at < end)
+        print(f"others' sends and pulls {name}: {len(found)}, {places(found)}")
+        is_well &= found[int(len(found) * 0.99)] <= OTHERS_MS_MAX
+    return 0 if is_well else 1
+
+
 def wait_and_tell(chosen: argparse.Namespace) -> int:
     with (
         tempfile.TemporaryDirectory(prefix="kerolox-delay-") as folder,
         our_broker(Path(folder), chosen.kernel) as target,
     ):
+        if chosen.at_once:
+            return deliver_at_once(target, chosen)
         lines = (Path(folder) / "ready").read_text().splitlines()
         namesrv = dict(line.split("=") for line in lines)["namesrv"]
         return asyncio.run(keep_waiting(target, namesrv, chosen))
@@ -251,11 +350,12 @@ def main() -> int:
     parser.add_argument("--rate", type=int, default=2_000)
     parser.add_argument("--kernel", default="native")
     parser.add_argument("--waiting", type=int, default=0)
+    parser.add_argument("--at-once", type=int, default=0)
     parser.add_argument("--due", type=int, default=20_000)
     parser.add_argument("--seconds", type=int, default=60)
     parser.add_argument("--sends", type=int, default=30_000)
     chosen = parser.parse_args()
-    if chosen.waiting:
+    if chosen.waiting or chosen.at_once:
         return wait_and_tell(chosen)
     return report(asyncio.run(measure(chosen.count, chosen.rate, chosen.kernel)))
 
