@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
 import functools
+import itertools
 from typing import Any
 
 from kerolox._pykernel.store import Store
@@ -107,9 +107,9 @@ def chain_is_cut(patches: Patches) -> None:
     patches.set(TimerUnit, "pack", lambda self: real(self._replace(previous=-1)))
 
 
-@_bug(NOT_STORED)
+@_bug(0)
 def without_check_point_nothing_is_due(patches: Patches) -> None:
-    """A start without a check point begins with what is to come."""
+    """A start without a check point begins with what is to come, whatever the units say."""
     real = recovery._read_ms
 
     def read_ms(checkpoint: Any, settings: Any, now_ms: int) -> int:
@@ -118,30 +118,38 @@ def without_check_point_nothing_is_due(patches: Patches) -> None:
         return real(checkpoint, settings, now_ms)
 
     patches.set(recovery, "_read_ms", read_ms)
+    patches.set(recovery._Units, "_is_unread", lambda self, position, moment: False)
 
 
-@_bug(NOT_STORED)
+@_bug(1)
 def failed_unit_counts(patches: Patches) -> None:
-    """A unit that a full disk did not take counts as written."""
+    """A unit that could not be written counts as written."""
     real = TimerStore.append
+    calls = itertools.count(1)
 
     def append(self: Any, position: int, data: bytes) -> None:
-        with contextlib.suppress(OSError):
+        if next(calls) % 5:
             real(self, position, data)
 
     patches.set(TimerStore, "append", append)
 
 
-@_bug(NOT_STORED)
+@_bug(34)
 def nothing_is_in_doubt(patches: Patches) -> None:
     """After a kill nobody looks for what was delivered since the check point."""
     patches.set(Timer, "doubt", lambda self, **_: None)
 
 
-@_bug(NOT_STORED)
+@_bug(2)
 def rolled_message_is_delivered(patches: Patches) -> None:
     """At the end of its window a message counts as due."""
     patches.set(machine, "ROLL", 0)
+    real = TimerAnswers._deliver
+
+    def deliver(self: Any, request: Any) -> Any:
+        return real(self, request._replace(before_ms=1 << 62))
+
+    patches.set(TimerAnswers, "_deliver", deliver)
 
 
 @_bug(9)
