@@ -7,7 +7,7 @@ for such that needs the libraries of that extra too, ``<!-- test: pytest -->`` f
 for the cells of a notebook, ``<!-- test: shell -->`` for commands that share one shell
 (:mod:`tests.docs.shell`) with a test of their own, ``<!-- test: printed -->`` for lines that the
 block before it prints, the name of a library for what needs it, and ``<!-- test: rocketmq -->`` for
-what needs the official client of RocketMQ 5 (``tests/interop/test_grpc_python.py``).
+what needs the official client of RocketMQ 5 (``tests/interop/test_grpc_clients.py``).
 """
 
 from __future__ import annotations

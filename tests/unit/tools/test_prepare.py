@@ -112,7 +112,7 @@ def test_each_program_that_has_a_source_is_prepared() -> None:
     # Built in a second, and without a marker of its own.
     quick = {"python", "pythongrpc", "cpp"}
     # Built by the tests that run with KEROLOX_SOFTWARE=all alone.
-    late = {"frameworks", "proxy", "proxy53", "rust"}
+    late = {"frameworks", "proxy", "proxy53", "rust", "rustgrpc"}
     assert sources - listed - {"grpc5", "parity", "__pycache__"} == quick | late
 
 
