@@ -46,8 +46,8 @@ def ack(start: int, offset: int, **more: object) -> dict[str, object]:
 class Left:
     """A store that a broker of 5.x stopped with."""
 
-    def __init__(self, config: BrokerConfig, broker: Broker) -> None:
-        self._config, self._broker = config, broker
+    def __init__(self, broker: Broker) -> None:
+        self._broker = broker
 
     def put(
         self,
@@ -110,7 +110,7 @@ async def test_what_is_out_in_the_log_and_in_timers_is_out_here_once(
     caplog.set_level(logging.WARNING)
     config = small_config(tmp_path, timer_wheel_enable=False)
     broker = await left(config)
-    store, now_ms = Left(config, broker), broker.parts.now_ms()
+    store, now_ms = Left(broker), broker.parts.now_ms()
     pop_time = now_ms - 1_000
     # Dealt with, by the offset of the revive group, and by the check point of the timer.
     store.put(CHECKPOINT_TAG, checkpoint(0, 1, pt=1))
@@ -142,7 +142,7 @@ async def test_what_is_out_in_the_log_and_in_timers_is_out_here_once(
         member = Member(peer)
         assert [each.text for each in await member.pop()] == ["7", "8", "9"]
         # What the timer brings later is of pops that were taken over.
-        Left(config, ours).put(CHECKPOINT_TAG, later, queue_id=2)
+        Left(ours).put(CHECKPOINT_TAG, later, queue_id=2)
 
     caplog.clear()
     async with Broker(config) as ours:
@@ -156,7 +156,7 @@ async def test_what_is_out_in_the_log_and_in_timers_is_out_here_once(
 async def test_a_crash_before_the_offsets_are_written_takes_over_again(tmp_path: Path):
     config = small_config(tmp_path, timer_wheel_enable=False, flush_consumer_offset_interval=60_000)
     broker = await left(config)
-    store = Left(config, broker)
+    store = Left(broker)
     store.put(CHECKPOINT_TAG, checkpoint(1, 2, pt=broker.parts.now_ms()))
     store.commit(7)
     await broker.stop()
@@ -191,7 +191,7 @@ async def test_what_a_java_broker_has_in_rocksdb_is_told_of(
 async def test_records_of_a_java_broker_are_read_as_it_writes_them(tmp_path: Path):
     config = small_config(tmp_path, timer_wheel_enable=False)
     broker = await left(config)
-    store = Left(config, broker)
+    store = Left(broker)
     store.put(CHECKPOINT_TAG, CHECKPOINT)
     store.put(ACK_TAG, ACK)
     store.put(BATCH_ACK_TAG, BATCH_ACK)
