@@ -48,6 +48,8 @@ fn text(said: &Value, name: &str) -> String {
 fn options(said: &Value) -> ClientOption {
     let mut option = ClientOption::default();
     option.set_access_url(text(said, "endpoint"));
+    // A machine that is busy with other tests may answer late.
+    option.set_timeout(Duration::from_secs(10));
     if !text(said, "key").is_empty() {
         option.set_access_key(text(said, "key"));
         option.set_secret_key(text(said, "secret"));
