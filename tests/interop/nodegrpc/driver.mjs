@@ -18,7 +18,9 @@ function say(said) {
 function options(said) {
   const { key, secret } = said;
   const sessionCredentials = key ? { accessKey: key, accessSecret: secret } : undefined;
-  return { endpoints: said.endpoint, namespace: '', sslEnabled: said.tls, sessionCredentials, logger: silent };
+  // On a busy machine the 3 s of the default are not enough for a start.
+  const patient = { requestTimeout: 10_000, logger: silent };
+  return { endpoints: said.endpoint, namespace: '', sslEnabled: said.tls, sessionCredentials, ...patient };
 }
 
 function consumerOptions(said) {

@@ -47,7 +47,9 @@ def say(**said: object) -> None:
 
 
 def configuration(said: Said) -> ClientConfiguration:
-    return ClientConfiguration(said["endpoint"], Credentials(said["key"], said["secret"]))
+    # On a busy machine the 3 s of the default are not enough for a start.
+    account = Credentials(said["key"], said["secret"])
+    return ClientConfiguration(said["endpoint"], account, request_timeout=10)
 
 
 def facts(message: Message) -> Said:
