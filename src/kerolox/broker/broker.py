@@ -349,7 +349,8 @@ class Broker:
         """Its metrics, for who asks for them."""
         from kerolox.broker.exposition import BrokerExposition
 
-        return BrokerExposition(self.parts, lambda: self._ports.kept_bytes)
+        ports = self._ports
+        return BrokerExposition(self.parts, lambda: ports.kept_bytes, lambda: ports.grpc)
 
     # -- starting -----------------------------------------------------------------------------
     def _made_parts(self, store: StoreKernel, start: StartingRole, address: str) -> Context:

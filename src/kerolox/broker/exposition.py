@@ -16,7 +16,7 @@ from kerolox.broker.metrics.broker_stats import (
     SEND_BACK_DROPS,
     TOPIC_PUT_SIZE,
 )
-from kerolox.kernel.metrics import LATENCY_ENDS_MS
+from kerolox.kernel.metrics import LATENCY_ENDS_MS, Latencies
 from kerolox.metrics.requests import measure_requests
 from kerolox.protocol.codes import version_text
 from kerolox.protocol.extensions.dead_letter_marks import DoneOffsets, is_marks_group
@@ -29,11 +29,15 @@ from kerolox.protocol.names import (
     is_system_group,
 )
 from kerolox.remoting.time_slices import TimeSlices
+from kerolox.store.timer.machine import DELAY_ENDS_MS
 
 if TYPE_CHECKING:
     from kerolox.broker.context import Context
+    from kerolox.broker.grpc.port import GrpcPort
+    from kerolox.broker.tables.clients import Client
     from kerolox.metrics.families import Families
 
+_CLIENT_LABELS = ("language", "version", "protocol_type")
 _TOPIC_LABELS = ("topic", "is_system")
 _GROUP_LABELS = ("topic", "consumer_group", "is_retry", "is_system")
 _QUEUE_LABELS = (*_GROUP_LABELS, "queue_id")
@@ -45,10 +49,17 @@ LATENCY_ENDS_SECONDS = tuple(end / 1000 for end in LATENCY_ENDS_MS)
 class BrokerExposition:
     """The metrics of a broker, from those of its parts that have some."""
 
-    def __init__(self, parts: Context, kept_bytes: Callable[[], int]) -> None:
-        """``kept_bytes``: of connections (:attr:`~kerolox.broker.ports.Ports.kept_bytes`)."""
+    def __init__(
+        self,
+        parts: Context,
+        kept_bytes: Callable[[], int],
+        grpc: Callable[[], GrpcPort | None] = lambda: None,
+    ) -> None:
+        """``kept_bytes``: of connections (:attr:`~kerolox.broker.ports.Ports.kept_bytes`);
+        ``grpc``: the port for gRPC, if it is open."""
         self._parts = parts
         self._kept_bytes = kept_bytes
+        self._grpc = grpc
 
     @property
     def shared_labels(self) -> Mapping[str, str]:
@@ -112,6 +123,9 @@ class BrokerExposition:
             self._parts.audit,
             self._kept_bytes(),
         )
+        port = self._grpc()
+        if port is not None:
+            port.measure(families)
         replication = self._parts.peers.replication
         if self._parts.role.current.is_slave:
             is_following = replication.follower is not None and replication.follower.is_following
@@ -143,6 +157,7 @@ class BrokerExposition:
         families.gauge(
             "kerolox_timer_lag_seconds", "How far delivery is behind", timer.lag_ms / 1000
         )
+        self._measure_delays(families, timer.counts.delays)
         counts = timer.counts
         families.counter(
             "rocketmq_timer_enqueue_total", "Messages taken into the wheel", counts.enqueued
@@ -164,6 +179,21 @@ class BrokerExposition:
         bounds_ms = [bound * 1_000 for bound in TIMER_BOUNDS_SECONDS]
         for bound, count in zip(TIMER_BOUNDS_SECONDS, timer.ahead(bounds_ms), strict=True):
             snapshot.add((str(bound),), count)
+
+    def _measure_delays(self, families: Families, delays: dict[str, Latencies]) -> None:
+        for topic, found in list(delays.items()):
+            if topic not in self._parts.tables.topics:
+                del delays[topic]
+                continue
+            counts, total_us = found.get()
+            families.histogram(
+                "rocketmq_delay_message_latency",
+                "How long it was until their moment when messages were taken, in seconds",
+                [end / 1_000 for end in DELAY_ENDS_MS],
+                counts,
+                total_us / 1_000_000,
+                {"topic": topic},
+            )
 
     def _measure_store(self, families: Families) -> None:
         store, stats = self._parts.store, self._parts.store.stats()
@@ -265,36 +295,29 @@ class BrokerExposition:
 
     async def _measure_connections(self, families: Families, slices: TimeSlices) -> None:
         clients = self._parts.tables.clients
-        producers: Counter[tuple[str, int]] = Counter()
+        producers: Counter[tuple[str, str, str]] = Counter()
         seen = set()
         for members in list(clients.producer_groups.values()):
             await slices.checkpoint()
             for member in members:
                 if member.client_id not in seen:
                     seen.add(member.client_id)
-                    producers[member.language.name, member.version] += 1
-        for (language, version), count in sorted(producers.items()):
-            families.gauge(
-                "rocketmq_producer_connections",
-                "Producers that are online",
-                count,
-                {"language": language.lower(), "version": version_text(version)},
-            )
+                    producers[_kind(member)] += 1
+        online = families.gauges(
+            "rocketmq_producer_connections", "Producers that are online", _CLIENT_LABELS
+        )
+        for kind, count in sorted(producers.items()):
+            online.add(kind, count)
+        online = families.gauges(
+            "rocketmq_consumer_connections",
+            "Consumers that are online",
+            ("consumer_group", *_CLIENT_LABELS, "consume_mode"),
+        )
         for group in clients.groups():
             await slices.checkpoint()
-            kinds = Counter((m.language.name, m.version) for m in group.members.values())
-            for (language, version), count in sorted(kinds.items()):
-                families.gauge(
-                    "rocketmq_consumer_connections",
-                    "Consumers that are online",
-                    count,
-                    {
-                        "consumer_group": group.name,
-                        "language": language.lower(),
-                        "version": version_text(version),
-                        "consume_mode": _mode(group.consume_type),
-                    },
-                )
+            mode = _mode(group.consume_type)
+            for kind, count in sorted(Counter(map(_kind, group.members.values())).items()):
+                online.add((group.name, *kind, mode), count)
 
     async def _measure_lag(self, families: Families, slices: TimeSlices) -> None:
         """Of each group and topic, and of each queue. What is deleted meanwhile is left out."""
@@ -439,6 +462,12 @@ class BrokerExposition:
 
 def _flag(value: bool) -> str:
     return "true" if value else "false"
+
+
+def _kind(client: Client) -> tuple[str, str, str]:
+    """Values of ``_CLIENT_LABELS``."""
+    version = client.connection.client_version or version_text(client.version)
+    return client.language.name.lower(), version, client.connection.protocol_type
 
 
 def _mode(consume_type: str) -> str:

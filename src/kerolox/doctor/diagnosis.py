@@ -9,6 +9,7 @@ from kerolox.admin import Admin
 from kerolox.doctor.checks.brokers import (
     check_clocks,
     check_disks,
+    check_grpc,
     check_load,
     check_machines,
     check_replication,
@@ -36,6 +37,7 @@ CHECKS: tuple[Check, ...] = (
     check_clocks,
     check_disks,
     check_load,
+    check_grpc,
     check_timers,
     check_replication,
     check_machines,

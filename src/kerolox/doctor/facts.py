@@ -142,6 +142,8 @@ class BrokerFacts:
     """Of masters that have one: Kerolox and RocketMQ 5."""
     dropping: tuple[str, ...] = ()
     """Groups without retry queues, of a master."""
+    grpc_path: PathFacts | None = None
+    """The way to its port for gRPC (``grpcServerPort``); None: it has none."""
     vip_path: PathFacts | None = None
     """The way to ``port - 2``; None: it was not tried."""
     vip_name: str | None = None

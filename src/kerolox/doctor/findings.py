@@ -36,7 +36,7 @@ _SEVERITIES: Mapping[Severity, str] = {
         ha-heartbeats-rare settings-differ slave-behind group-offline group-paused dead-letters
         popped-for-long pops-behind fifo-not-in-order retries-dropped timer-behind timer-ahead
         setting-without-effect setting-not-in-force setting-twice settings-contradict
-        account-doubtful secret-readable check-failed
+        account-doubtful secret-readable check-failed grpc-unreachable grpc-clients-denied
     """,
     Severity.NOTE: "not-looked-at no-name-server",
 }

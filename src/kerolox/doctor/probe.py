@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, TypeVar
 
-from kerolox.addresses import split_address
+from kerolox.addresses import join_address, split_address
 from kerolox.admin import Access, Admin, BrokerRuntime, GroupState
 from kerolox.admin.asking import answers_of
 from kerolox.clock import now_ms
@@ -265,7 +265,7 @@ async def _probe_broker(admin: Admin, node: Node, options: ProbeOptions) -> Brok
         role = await _tried(admin.broker_role(node.address))
         if not isinstance(role, KeroloxError):
             facts = replace(facts, role=role)
-    facts = await _with_vip_port(admin, facts, options)
+    facts = await _with_vip_port(admin, await _with_grpc_port(admin, facts, options), options)
     _, port = split_address(node.address)
     if is_of_this_machine(path.reached[0]):
         facts = replace(facts, machine=await asyncio.to_thread(machine_facts, port))
@@ -291,6 +291,17 @@ async def _metrics(
         _tried(admin.broker_runtime(address)), _tried(admin.broker_settings(address))
     )
     return runtime, settings, (asked_ms, now_ms())
+
+
+async def _with_grpc_port(admin: Admin, facts: BrokerFacts, options: ProbeOptions) -> BrokerFacts:
+    port = (facts.settings or {}).get("grpcServerPort", "0")
+    if not port.isdecimal() or not int(port):
+        return facts
+    host, _ = split_address(facts.node.address)
+    path = await try_path(
+        join_address(host, int(port)), options.tls, timeout_seconds=admin.timeout_seconds
+    )
+    return replace(facts, grpc_path=path)
 
 
 async def _with_vip_port(admin: Admin, facts: BrokerFacts, options: ProbeOptions) -> BrokerFacts:

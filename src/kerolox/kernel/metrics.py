@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections import Counter
+from collections.abc import Sequence
 from typing import Protocol
 
 GROUP_READS_MAX = 200_000
@@ -25,13 +26,15 @@ LatencyCounts = tuple[list[int], int]
 class Latencies:
     """Counts of one kind. Of several threads one at a time may add to them."""
 
-    def __init__(self) -> None:
-        self._counts = [0] * (len(LATENCY_ENDS_MS) + 1)
+    def __init__(self, ends_ms: Sequence[int] = LATENCY_ENDS_MS) -> None:
+        """``ends_ms``: upper ends of the buckets."""
+        self._ends_ms = ends_ms
+        self._counts = [0] * (len(ends_ms) + 1)
         self._total_us = 0
 
     def note(self, microseconds: int, count: int = 1) -> None:
         """Count so many that took so long each."""
-        self._counts[bisect_left(LATENCY_ENDS_MS, microseconds / 1_000)] += count
+        self._counts[bisect_left(self._ends_ms, microseconds / 1_000)] += count
         self._total_us += microseconds * count
 
     def get(self) -> LatencyCounts:

@@ -70,6 +70,7 @@ class Families:
         self._names = tuple(shared)
         self._series_max = series_max
         self._families: dict[str, Family | HistogramMetricFamily] = {}
+        self._histograms_left_out = 0
 
     def gauge(
         self, name: str, text: str, value: _Value, labels: Mapping[str, str] | None = None
@@ -100,9 +101,15 @@ class Families:
         return family
 
     def histogram(
-        self, name: str, text: str, ends: Sequence[float], counts: Sequence[int], total: float
+        self,
+        name: str,
+        text: str,
+        ends: Sequence[float],
+        counts: Sequence[int],
+        total: float,
+        labels: Mapping[str, str] | None = None,
     ) -> None:
-        """Add a histogram without labels of its own.
+        """Add a histogram; the first one of a name makes the family.
 
         Args:
             name: of the family.
@@ -110,15 +117,21 @@ class Families:
             ends: upper ends of the buckets; one more follows without end.
             counts: how many are in each bucket, the last one included.
             total: the sum of all values.
+            labels: of its own.
         """
+        family = self._families.get(name)
+        if not isinstance(family, HistogramMetricFamily):
+            family = HistogramMetricFamily(name, text, labels=(*self._names, *(labels or ())))
+            self._families[name] = family
+        if len(family.samples) >= self._series_max:
+            self._histograms_left_out += 1
+            return
         buckets: list[tuple[str, float]] = []
         seen = 0
         for end, count in zip((*map(repr, ends), "+Inf"), counts, strict=True):
             seen += count
             buckets.append((end, seen))
-        family = HistogramMetricFamily(name, text, labels=self._names)
-        family.add_metric(self.shared, buckets, total)
-        self._families[name] = family
+        family.add_metric((*self.shared, *(labels or {}).values()), buckets, total)
 
     @property
     def series(self) -> int:
@@ -128,7 +141,8 @@ class Families:
     @property
     def left_out(self) -> int:
         """Series beyond the limit."""
-        return sum(each.left_out for each in self._families.values() if isinstance(each, Family))
+        families = (each for each in self._families.values() if isinstance(each, Family))
+        return sum(each.left_out for each in families) + self._histograms_left_out
 
     def columns(self) -> list[Family | HistogramMetricFamily]:
         """All families that have series, in the order in which they were made."""

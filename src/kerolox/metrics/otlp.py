@@ -11,7 +11,7 @@ import asyncio
 import contextlib
 import logging
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
@@ -45,6 +45,7 @@ from kerolox.text import printable
 
 if TYPE_CHECKING:
     from prometheus_client import Metric as Family
+    from prometheus_client.samples import Sample
 
     from kerolox.metrics.families import Families
     from kerolox.metrics.role import MeasuredRole
@@ -178,7 +179,7 @@ def metrics_data(families: Families, began_ns: int, now_ns: int) -> MetricsData:
 def _metrics(family: Family, began_ns: int, now_ns: int) -> Iterable[Metric]:
     if family.type == "histogram":
         data: Histogram | Sum | Gauge = Histogram(
-            [_histogram_point(family, began_ns, now_ns)], AggregationTemporality.CUMULATIVE
+            list(_histogram_points(family, began_ns, now_ns)), AggregationTemporality.CUMULATIVE
         )
         yield Metric(family.name, family.documentation, "", data)
         return
@@ -192,9 +193,18 @@ def _metrics(family: Family, began_ns: int, now_ns: int) -> Iterable[Metric]:
     yield Metric(family.samples[0].name, family.documentation, "", data)
 
 
-def _histogram_point(family: Family, began_ns: int, now_ns: int) -> HistogramDataPoint:
-    """The one series of a family (:meth:`~kerolox.metrics.families.Families.histogram`)."""
-    *buckets, count, total = family.samples
+def _histogram_points(family: Family, began_ns: int, now_ns: int) -> Iterable[HistogramDataPoint]:
+    """Those of a family (:meth:`~kerolox.metrics.families.Families.histogram`)."""
+    samples: list[Sample] = []
+    for sample in family.samples:
+        samples.append(sample)
+        if sample.name.endswith("_sum"):
+            yield _histogram_point(samples, began_ns, now_ns)
+            samples = []
+
+
+def _histogram_point(samples: Sequence[Sample], began_ns: int, now_ns: int) -> HistogramDataPoint:
+    *buckets, count, total = samples
     seen = [int(bucket.value) for bucket in buckets]
     return HistogramDataPoint(
         attributes=count.labels,

@@ -57,7 +57,7 @@ class TextEncoder:
             if isinstance(family, Family):
                 yield from self._series(family, families.shared, is_open=is_open)
             else:
-                yield _histogram(family, is_open=is_open)
+                yield from _histogram(family, is_open=is_open)
         if is_open:
             yield b"# EOF\n"
 
@@ -110,13 +110,15 @@ def content_type_of(accept: str) -> tuple[str, bool]:
     return content_type, content_type.startswith("application/openmetrics-text")
 
 
-def _histogram(family: HistogramMetricFamily, *, is_open: bool) -> bytes:
+def _histogram(family: HistogramMetricFamily, *, is_open: bool) -> Iterator[bytes]:
     lines = [_head(family.name, family.documentation, "histogram", is_open=is_open)]
-    lines += [
-        f"{each.name}{_labels_text(each.labels.items())}{_number(each.value)}\n"
-        for each in family.samples
-    ]
-    return "".join(lines).encode()
+    for start in range(0, len(family.samples), LINES_PER_PART):
+        lines += [
+            f"{each.name}{_labels_text(each.labels.items())}{_number(each.value)}\n"
+            for each in family.samples[start : start + LINES_PER_PART]
+        ]
+        yield "".join(lines).encode()
+        lines.clear()
 
 
 def _head(name: str, text: str, kind: str, *, is_open: bool) -> str:

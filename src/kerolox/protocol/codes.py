@@ -41,6 +41,10 @@ KEROLOX_VERSION, KEROLOX_KERNEL = "keroloxVersion", "keroloxKernel"
 """Members of Kerolox's own in the answer to GET_BROKER_RUNTIME_INFO; the first is a property of a
 consumer in its answer to GET_CONSUMER_RUNNING_INFO, too."""
 
+GRPC_DENIED, GRPC_DENIED_MS = "grpcDenied", "grpcDeniedTimestamp"
+"""Members of Kerolox's own in the answer to GET_BROKER_RUNTIME_INFO: whose call by gRPC access
+control denied last, and when."""
+
 VERSION_3_0_7, VERSION_3_1_8 = 28, 62
 """Oldest clients that can reset offsets, and that can be asked for their state."""
 

@@ -362,3 +362,12 @@ async def test_metrics_of_messages_for_a_moment_come_with_the_first(served: Serv
         assert found[f"rocketmq_timer_{name}", ()] == 0
     assert found["kerolox_timer_lag_seconds", ()] == 0
     assert found["kerolox_timer_lost_total", ()] == 0
+    counted = {
+        dict(labels)["le"]: value
+        for (name, labels), value in found.items()
+        if name == "rocketmq_delay_message_latency_bucket" and ("topic", "Timed") in labels
+    }
+    assert (counted["60.0"], counted["600.0"], counted["+Inf"]) == (0, 3, 3)
+    assert 330 < found["rocketmq_delay_message_latency_sum", (("topic", "Timed"),)] <= 360
+    served.broker.parts.tables.topics.delete("Timed")
+    assert not [name for name, _ in await served.figures() if "delay_message" in name]

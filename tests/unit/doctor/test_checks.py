@@ -179,6 +179,27 @@ def test_a_timer_that_is_off_its_clock_is_told_while_messages_wait(
     assert codes(broker(timer=timer)) == found
 
 
+def test_a_port_for_grpc_that_leads_nowhere_is_told() -> None:
+    closed = PathFacts(address="10.0.0.1:8081", unreached={"10.0.0.1": "Connection refused"})
+    [finding] = checked(snapshot_of(replace(broker(), grpc_path=closed)))
+    assert (finding.code, finding.where) == ("grpc-unreachable", "10.0.0.1:8081")
+    assert "Connection refused" in finding.what
+    reached = PathFacts(address="10.0.0.1:8081", reached=("10.0.0.1",))
+    assert not checked(snapshot_of(replace(broker(), grpc_path=reached)))
+
+
+@pytest.mark.parametrize(("ago_ms", "is_told"), [(1_000, True), (700_000, False)])
+def test_a_client_by_grpc_that_was_denied_lately_is_told(ago_ms: int, is_told: bool) -> None:
+    values = {
+        "grpcDeniedTimestamp": "1000000",
+        "grpcDenied": "worker at 10.0.0.7:4: No default permission for Orders",
+    }
+    ill = broker(runtime=replace(RUNTIME, values=values))
+    found = checked(replace(snapshot_of(ill), now_ms=1_000_000 + ago_ms))
+    assert [each.code for each in found] == ["grpc-clients-denied"] * is_told
+    assert all("worker at 10.0.0.7:4" in each.what for each in found)
+
+
 def test_a_timer_that_is_stopped_by_its_settings_is_told_so() -> None:
     facts = broker(timer=TimerFacts(waiting=3, behind_ms=99_000))
     [finding] = checked(snapshot_of(replace(facts, settings={"timerStopDequeue": "true"})))

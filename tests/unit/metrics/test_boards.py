@@ -20,9 +20,12 @@ from kerolox.namesrv.config import NamesrvConfig
 from kerolox.namesrv.server import NameServer
 from kerolox.protocol.codes import RequestCode
 from kerolox.protocol.names import DLQ_PREFIX, GROUP_GET_NUMS, TOPIC_PUT_NUMS
+from tests.support.clients.grpc_peer import grpc_peer
 from tests.support.clients.peer import peer_of
 from tests.support.clients.requests import heartbeat_body
 from tests.support.kernels import KERNELS
+from tests.support.servers.up import free_port
+from tests.unit.broker.grpc.test_calls import message, sent
 from tests.unit.broker.replication.pairs import fill, pair
 from tests.unit.broker.test_exposition import HOST, PROM, fetch
 
@@ -82,7 +85,9 @@ async def scraped(folder: Path) -> Labels:
     )
     async with (
         NameServer(settings) as names,
-        pair(folder, KERNELS[-1], of_master=PROM, of_slave=PROM) as (master, slave),
+        pair(
+            folder, KERNELS[-1], of_master={**PROM, "grpc_server_port": free_port()}, of_slave=PROM
+        ) as (master, slave),
     ):
         await fill(master, 1)
         parts = master.parts
@@ -96,6 +101,8 @@ async def scraped(folder: Path) -> Labels:
         async with peer_of(master) as peer:
             body = heartbeat_body("c", group="g", topics={"T": "*"}, producers=["p"])
             assert (await peer.ask(RequestCode.HEART_BEAT, body=body)).code == 0
+            async with grpc_peer(master.config.grpc_server_port) as client:
+                await sent(client, message())
             texts = [
                 (await fetch(port, "/metrics"))[1]
                 for port in (master.metrics_port, slave.metrics_port, names.metrics_port)

@@ -11,11 +11,13 @@ from collections import Counter
 from typing import Protocol
 
 from kerolox.broker.config import BrokerConfig
+from kerolox.clock import now_ms
 from kerolox.errors import ACL_EXCEPTION, AccessDeniedError
 from kerolox.kernel.feed import ConnectionAccess
 from kerolox.kernel.store import StoreKernel
 from kerolox.kernel.tables import AccessTables
 from kerolox.kernel.values import AccountRules
+from kerolox.protocol.codes import GRPC
 from kerolox.protocol.command import RemotingCommand
 from kerolox.protocol.names import ACCESS_KEY_FIELD, RETRY_PREFIX, SIGNATURE_FIELD
 from kerolox.remoting.audit import Audit
@@ -31,6 +33,7 @@ from kerolox.security.time_signature import (
     is_signed_by,
     parse_authorization,
 )
+from kerolox.text import printable
 
 
 class FastAccess:
@@ -143,6 +146,8 @@ class AccessGate:
         """None: nothing is checked."""
         self.denied: Counter[str] = Counter()
         """Requests that were refused, by the kind of their refusal."""
+        self.last_denied_by_grpc: tuple[int, str] | None = None
+        """When a call of a client by gRPC was denied last, and whose it was."""
         self._audit = audit
         self._control = AccessControl(Accounts(), is_strict=config.acl_strict)
         self._signers: dict[str, Signer] = {}
@@ -268,4 +273,8 @@ class AccessGate:
         self.denied[refusal.reason.value] += 1
         proven = refusal.access_key if refusal.reason.is_of_known else ""
         self._audit.denied(command, connection, refusal.text, account=proven)
+        if connection.protocol_type == GRPC:
+            whose = refusal.access_key or "no account"
+            text = f"{whose} at {connection.remote_address}: {refusal.text}"
+            self.last_denied_by_grpc = now_ms(), printable(text)
         return AccessDeniedError(f"{ACL_EXCEPTION}: {refusal.text}")

@@ -8,7 +8,9 @@ from typing import TYPE_CHECKING
 
 from kerolox.addresses import network_of
 from kerolox.broker.context import Context
+from kerolox.broker.grpc.stats import GrpcStats, measure
 from kerolox.protocol.command import RemotingCommand
+from kerolox.remoting.grpc.counts import GrpcCounts
 from kerolox.remoting.grpc.server import GrpcServer
 from kerolox.remoting.server import ConnectionLimits, FastPath, Handler, ServerConnection
 from kerolox.tasks import end_tasks
@@ -16,6 +18,7 @@ from kerolox.tasks import end_tasks
 if TYPE_CHECKING:
     from kerolox.broker.grpc.clients import GrpcClient
     from kerolox.broker.grpc.service import Service
+    from kerolox.metrics.families import Families
     from kerolox.remoting.grpc.connection import Serve
 
 CHORES_SECONDS = 5.0
@@ -47,6 +50,7 @@ class GrpcPort:
         self._service: Service | None = None
         self.server: GrpcServer | None = None
         self._chores: asyncio.Task[None] | None = None
+        self.stats = GrpcStats()
 
     async def open(self) -> GrpcServer:
         """Listen; ConfigError: the port can't be opened."""
@@ -68,6 +72,32 @@ class GrpcPort:
         self._chores = asyncio.get_running_loop().create_task(self._do_chores())
         return server
 
+    # -- as metrics need it -------------------------------------------------------------------
+    @property
+    def counts(self) -> GrpcCounts:
+        """What its connections count."""
+        return GrpcCounts() if self.server is None else self.server.counts
+
+    @property
+    def connections(self) -> int:
+        """Open ones."""
+        return 0 if self.server is None else len(self.server.connections)
+
+    @property
+    def clients(self) -> int:
+        """Those that have told their settings."""
+        return 0 if self._service is None else len(self._service.clients)
+
+    @property
+    def renewed(self) -> int:
+        """Messages whose invisible time is renewed."""
+        return 0 if self._service is None else len(self._service.renewals)
+
+    def measure(self, families: Families) -> None:
+        """Add its metrics."""
+        measure(families, self)
+
+    # -- its end --------------------------------------------------------------------------------
     async def close(self) -> None:
         """End streams, take no calls, close, in bounded time."""
         await end_tasks(self._chores)
@@ -89,7 +119,7 @@ class GrpcPort:
     def _load(self) -> Serve:
         from kerolox.broker.grpc.service import Service
 
-        self._service = Service(self._broker, self._limited, self._client_left)
+        self._service = Service(self._broker, self._limited, self._client_left, self.stats)
         return self._service.serve
 
     async def _limited(

@@ -19,6 +19,7 @@ from kerolox.remoting.time_slices import TimeSlices
 if TYPE_CHECKING:
     from kerolox.broker.context import Context
     from kerolox.broker.grpc.clients import GrpcClient
+    from kerolox.broker.grpc.stats import GrpcStats
     from kerolox.protocol.pop import PopReceipt, TopicKind
 
 AHEAD_MS = 10_000
@@ -58,9 +59,9 @@ def _place(group: str, topic: str, receipt: PopReceipt) -> _Place:
 class Renewals:
     """Those of one broker."""
 
-    def __init__(self, broker: Context) -> None:
-        """Nothing is renewed."""
-        self._broker = broker
+    def __init__(self, broker: Context, stats: GrpcStats) -> None:
+        """Nothing is renewed. ``stats`` count renewals."""
+        self._broker, self._stats = broker, stats
         self._all: dict[_Place, _Renewed] = {}
         self._of_client: dict[GrpcClient, set[_Place]] = {}
         self._due: list[tuple[int, _Place]] = []
@@ -117,6 +118,7 @@ class Renewals:
         if changed is None:
             self._drop(place)
             return
+        self._stats.renewals += 1
         renewed.receipt, renewed.times = changed, renewed.times + 1
         self._plan(place, changed)
 

@@ -7,8 +7,10 @@ request of this service, and for a broker that fails.
 from __future__ import annotations
 
 import logging
+import re
 from collections.abc import Awaitable, Callable
-from functools import partial
+from functools import cache, partial
+from time import monotonic
 from typing import TYPE_CHECKING, Protocol
 
 from google.protobuf.message import DecodeError
@@ -21,6 +23,7 @@ from kerolox.broker.grpc.clients import GrpcClient, GrpcClients
 from kerolox.broker.grpc.elsewhere import OtherBrokers
 from kerolox.broker.grpc.renewals import Renewals
 from kerolox.broker.grpc.routes import RouteCalls
+from kerolox.broker.grpc.stats import CANCELLED, SUCCESS, GrpcStats
 from kerolox.protocol.grpc import messages as pb
 from kerolox.remoting.grpc.connection import Call
 from kerolox.remoting.grpc.wire import CallRefusedError, GrpcStatus
@@ -30,8 +33,17 @@ if TYPE_CHECKING:
     from kerolox.broker.access.gate import AccountSigner
 
 PATH = "/apache.rocketmq.v2.MessagingService/"
+RECEIVE, TELEMETRY = PATH + "ReceiveMessage", PATH + "Telemetry"
+
+_CODES = {number: name.lower() for name, number in pb.Code.items()}
 
 _log = logging.getLogger(__name__)
+
+
+@cache
+def _name(path: str) -> str:
+    """What metrics call a call that is served: ``send_message``."""
+    return re.sub(r"(?<!^)(?=[A-Z])", "_", path.removeprefix(PATH)).lower()
 
 
 class _Message(Protocol):
@@ -54,13 +66,18 @@ class Service:
     """The calls of all clients of one broker."""
 
     def __init__(
-        self, broker: Context, dispatch: Handler, on_client_left: Callable[[GrpcClient], None]
+        self,
+        broker: Context,
+        dispatch: Handler,
+        on_client_left: Callable[[GrpcClient], None],
+        stats: GrpcStats,
     ) -> None:
         """``dispatch`` checks and handles requests of remoting; ``on_client_left``: called with
-        each client that leaves."""
+        each client that leaves. ``stats`` count the calls."""
         self._broker = broker
         self._dispatch = dispatch
-        self.renewals = Renewals(broker)
+        self._stats = stats
+        self.renewals = Renewals(broker, stats)
         self.clients = GrpcClients(on_client_left, broker.config.broker_name)
         self.others = OtherBrokers(broker)
         self._unary = self._table()
@@ -106,18 +123,18 @@ class Service:
 
     async def serve(self, call: Call) -> None:
         """Serve one call."""
+        path, begun = call.head.path, monotonic()
         try:
-            unary = self._unary.get(call.head.path)
+            unary = self._unary.get(path)
             if unary is not None:
-                await self._serve_unary(call, unary)
-            elif call.head.path == PATH + "ReceiveMessage":
-                await self._serve_receive(call)
-            elif call.head.path == PATH + "Telemetry":
+                code = await self._serve_unary(call, unary)
+                self._note(call, code, begun)
+            elif path == RECEIVE:
+                self._note(call, await self._serve_receive(call), begun)
+            elif path == TELEMETRY:
                 await self._serve_telemetry(call)
             else:
-                raise CallRefusedError(
-                    GrpcStatus.UNIMPLEMENTED, f"{call.head.path[:200]} is not served here"
-                )
+                raise CallRefusedError(GrpcStatus.UNIMPLEMENTED, f"{path[:200]} is not served here")
         except DecodeError:
             call.finish(GrpcStatus.INTERNAL, "the request is no message of its type")
         except CallRefusedError as error:
@@ -125,7 +142,13 @@ class Service:
         else:
             call.finish()
 
-    async def _serve_unary(self, call: Call, unary: _Unary) -> None:
+    def _note(self, call: Call, code: int, begun: float) -> None:
+        """Count an answer; calls that were refused are counted by their connections."""
+        result = CANCELLED if call.is_over else SUCCESS
+        name, seconds = _name(call.head.path), monotonic() - begun
+        self._stats.note(name, _CODES.get(code, "unknown"), result, seconds)
+
+    async def _serve_unary(self, call: Call, unary: _Unary) -> int:
         try:
             data = await self._only_message(call)
             caller = self._caller(call)
@@ -135,8 +158,10 @@ class Service:
         except AnswerError as error:
             answer = unary.response(status=error.status)  # type: ignore[call-arg]
         call.send(answer.SerializeToString())
+        code: int = answer.status.code  # type: ignore[attr-defined]
+        return code
 
-    async def _serve_receive(self, call: Call) -> None:
+    async def _serve_receive(self, call: Call) -> int:
         data = await self._only_message(call)
         caller = Caller(call, self._dispatch, None)
         try:
@@ -144,9 +169,17 @@ class Service:
             request = pb.ReceiveMessageRequest.FromString(data)
             client = self.clients.get(caller.client_id)
             caller.on_cancelled = partial(self._receive_over, caller)
-            await receiving.receive_message(self._broker, caller, request, client, self.renewals)
+            self._stats.waiting_receives += 1
+            try:
+                await receiving.receive_message(
+                    self._broker, caller, request, client, self.renewals
+                )
+            finally:
+                self._stats.waiting_receives -= 1
         except AnswerError as error:
             receiving.stream_error(caller, error)
+            return error.code
+        return int(pb.OK)
 
     async def _serve_telemetry(self, call: Call) -> None:
         try:

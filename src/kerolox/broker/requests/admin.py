@@ -47,6 +47,8 @@ from kerolox.protocol.bodies import (
     encode_body,
 )
 from kerolox.protocol.codes import (
+    GRPC_DENIED,
+    GRPC_DENIED_MS,
     KEROLOX_KERNEL,
     KEROLOX_VERSION,
     VERSION,
@@ -450,6 +452,9 @@ async def runtime_info(broker: Context, header: EmptyHeader, request: Request) -
         values[f"scheduleMessageOffset_{level}"] = f"{offset},{high}"
     if broker.guards.access.is_on:
         values["aclDenied"] = broker.guards.access.denied.total()
+        last = broker.guards.access.last_denied_by_grpc
+        if last is not None:
+            values[GRPC_DENIED_MS], values[GRPC_DENIED] = last
     if broker.guards.accounts is not None:
         files = broker.guards.accounts.files
         values["aclAccounts"] = len(files.accounts.by_key)

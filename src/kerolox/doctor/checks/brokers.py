@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping
 from kerolox.admin import BrokerRuntime
 from kerolox.doctor.facts import BrokerFacts, ClusterSnapshot
 from kerolox.doctor.findings import Finding
+from kerolox.protocol.codes import GRPC_DENIED, GRPC_DENIED_MS
 from kerolox.text import counted, duration_text
 
 CLOCK_OFF_MS = 5_000
@@ -16,6 +17,9 @@ CLOCK_OFF_MS = 5_000
 
 TIMER_OFF_MS = 10_000
 """A timer may be off its clock by so much: a step, a flush, and what a busy machine adds."""
+
+DENIED_MS_MAX = 600_000
+"""A denial that is older may be over."""
 
 DISK_WARNING_RATIO, DISK_CLEAN_RATIO, DISK_USED_PERCENT = 0.90, 0.85, 75.0
 """Of RocketMQ (``DefaultMessageStore``), where the settings don't say others: takes no messages
@@ -90,6 +94,35 @@ def check_clocks(snapshot: ClusterSnapshot) -> Iterator[Finding]:
                 f"its clock is {duration_text(abs(ahead))} {way} that of this machine",
                 "have both synchronised (chrony, systemd-timesyncd): delays, retention and searches"
                 " by time go by the broker's",
+            )
+
+
+def check_grpc(snapshot: ClusterSnapshot) -> Iterator[Finding]:
+    """The port for clients of RocketMQ 5, and whether accounts let them in."""
+    for each in snapshot.brokers:
+        path = each.grpc_path
+        if path is not None and not path.reached:
+            tried = path.name_fault or "; ".join(
+                f"{ip}: {fault}" for ip, fault in path.unreached.items()
+            )
+            yield Finding(
+                "grpc-unreachable",
+                path.address,
+                f"its port for gRPC (grpcServerPort) can't be reached from here ({tried})",
+                "open it in firewalls and port mappings; clients of RocketMQ 5 need no other port"
+                " of the broker",
+            )
+        values = {} if each.runtime is None else each.runtime.values
+        denied_ms = int(values.get(GRPC_DENIED_MS, "0"))
+        age_ms = snapshot.now_ms + (each.clock_ahead_ms or 0) - denied_ms
+        if denied_ms and age_ms < DENIED_MS_MAX:
+            yield Finding(
+                "grpc-clients-denied",
+                each.node.address,
+                f"{duration_text(max(age_ms, 0))} ago access control denied a client by gRPC:"
+                f" {values.get(GRPC_DENIED, '')}",
+                "give the client the account's keys (Credentials), or let the account do it"
+                " (kerolox acl); the audit log has each denial",
             )
 
 

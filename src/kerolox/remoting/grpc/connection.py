@@ -25,6 +25,7 @@ from kerolox.remoting.connection import (
     WRITE_BYTES_MAX,
     go_on,
 )
+from kerolox.remoting.grpc.counts import GrpcCounts
 from kerolox.remoting.grpc.wire import (
     RESPONSE_HEADERS,
     CallHead,
@@ -146,6 +147,7 @@ class Call:
                 self.connection.remote_address,
                 http2.waiting_bytes(self._stream_id),
             )
+            self.connection.counts.calls_refused["UNREAD"] += 1
             http2.reset(self._stream_id, ErrorCode.ENHANCE_YOUR_CALM)
             self.cancelled()
 
@@ -153,6 +155,8 @@ class Call:
         """End it."""
         if self.is_over:
             return
+        if status is not GrpcStatus.OK:
+            self.connection.counts.calls_refused[status.name] += 1
         http2 = self.connection.http2
         if self._has_headers:
             http2.send_trailers(self._stream_id, trailers(status, text))
@@ -187,11 +191,13 @@ class GrpcConnection(ServerConnection):
         serve: Serve,
         message_bytes_max: int,
         http2: Http2ServerSide,
+        counts: GrpcCounts,
     ) -> None:
         super().__init__(server, shared, connection_id)
         self.http2 = http2
         self.message_bytes_max = message_bytes_max
         self._serve = serve
+        self.counts = counts
         self._calls: dict[int, Call] = {}
         self._unserved: deque[Call] = deque()
         """Whose message is there, and whose turn is not."""
@@ -256,6 +262,7 @@ class GrpcConnection(ServerConnection):
         try:
             events, flags = self._receive(data)
         except Http2Error as error:
+            self.counts.connections_closed[error.code.name] += 1
             self.http2.leave(error.code, str(error))
             self._flush()
             self._refuse(str(error))
@@ -301,11 +308,13 @@ class GrpcConnection(ServerConnection):
         try:
             head = parse_head(event.headers)
         except CallRefusedError as error:
+            self.counts.calls_refused[error.status.name] += 1
             block = trailers_alone(error.status, str(error))
             self.http2.send_headers(event.stream_id, block, end=True)
             return
         call = Call(self, event.stream_id, head)
         self._calls[event.stream_id] = call
+        self.counts.streams += 1
         if event.is_ended:
             call.take([], is_ended=True)
         self._unserved.append(call)
@@ -323,6 +332,7 @@ class GrpcConnection(ServerConnection):
         """Called by a call: it is over."""
         call = self._calls.pop(stream_id, None)
         if call is not None:
+            self.counts.streams -= 1
             self.keeps(-call.kept_bytes)
             call.kept_bytes = 0
 

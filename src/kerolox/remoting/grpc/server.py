@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from kerolox.remoting.grpc.counts import GrpcCounts
 from kerolox.remoting.server import (
     ConnectionLimits,
     FastPath,
@@ -66,6 +67,7 @@ class GrpcServer(RemotingServer):
         self._serve: Serve | None = None
         self._kernel = kernel
         self.message_bytes_max = message_bytes_max
+        self.counts = GrpcCounts()
 
     def _make_connection(self) -> ServerConnection:
         from kerolox.remoting.grpc.connection import GrpcConnection
@@ -80,4 +82,5 @@ class GrpcServer(RemotingServer):
             self._serve,
             self.message_bytes_max,
             http2_of(self._kernel)(),
+            self.counts,
         )

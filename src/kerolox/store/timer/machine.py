@@ -7,9 +7,10 @@ from __future__ import annotations
 import functools
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from kerolox.kernel.metrics import Latencies
 from kerolox.message import PropertyKey, java_hash
 from kerolox.protocol.java_numbers import LONG_MAX
 from kerolox.protocol.names import TIMER_TOPIC
@@ -64,6 +65,8 @@ EXACT_SLOTS_MAX = 8
 """Slots that are read before their ends. A clock that is set back leaves one amid that."""
 LOOKUPS_MAX = 32
 """Records that are looked up in the index at once."""
+DELAY_ENDS_MS = tuple(60_000 * minutes for minutes in (1, 10, 60, 720, 1_440, 4_320))
+"""Upper ends of the buckets of ``rocketmq_delay_message_latency``."""
 ENTRIES_MAX = 256
 """Entries of the queue that one step takes."""
 
@@ -73,6 +76,8 @@ class TimerCounts:
     """What became of messages, since the start."""
 
     enqueued: int = 0
+    delays: dict[str, Latencies] = field(default_factory=dict)
+    """How long it was until their moment when they were taken, by topic."""
     delivered: int = 0
     rolled: int = 0
     deleted: int = 0
@@ -88,6 +93,13 @@ class TimerCounts:
     """Slots whose chain of units ends before its first one."""
     known: int = 0
     """Messages that a run before had delivered or rolled, after its last check point."""
+
+    def note_delay(self, topic: str, delay_ms: int) -> None:
+        """A message was taken that is for so much later."""
+        found = self.delays.get(topic)
+        if found is None:
+            found = self.delays[topic] = Latencies(DELAY_ENDS_MS)
+        found.note(max(delay_ms, 0) * 1_000)
 
     @property
     def lost(self) -> int:
@@ -407,6 +419,7 @@ class Timer:
         settings, write_ms = self._settings, self.write_ms
         is_delete = entry.properties is not None and PropertyKey.TIMER_DELETES in entry.properties
         magic = DEFAULT | (DELETE if is_delete else 0)
+        delay_ms = moment - self._now_ms
         beyond = moment - write_ms - settings.window * settings.precision_ms
         if beyond >= 0:
             magic |= ROLL
@@ -420,6 +433,8 @@ class Timer:
         while not is_free:
             moment += settings.precision_ms
             is_free = self._wheel.is_free(moment, self.read_ms)
+        if not is_delete:
+            self.counts.note_delay(real_topic, delay_ms)
         if blank:
             pack.blank, pack.begin = blank, position
         slot = settings.step(moment)
