@@ -58,6 +58,26 @@ def test_what_acts_at_once_can_be_tried_out(name_server: str) -> None:
     assert (row["old"]["consumeEnable"], row["done"]) == (True, True)
 
 
+def test_a_group_consumes_in_order_by_grpc_when_it_is_told_to(
+    name_server: str, broker: str
+) -> None:
+    at = ("-n", name_server)
+    made = kerolox("group", "create", "in-order", "--orderly", *at)
+    assert made.stdout == f"group in-order on {broker}: made, 16 retries, in order\n"
+    kerolox("topic", "create", "InOrder", "--queues", "1", *at)
+    reset = ("group", "reset", "in-order", "InOrder", "--to", "beginning", "--yes", "--new-group")
+    assert kerolox(*reset, *at).returncode == 0
+    told = "clients by gRPC get the messages of a queue in order (consumeMessageOrderly) on "
+    assert told in kerolox("group", "describe", "in-order", *at).stdout
+    [row] = json.loads(kerolox("group", "describe", "in-order", "-o", "json", *at).stdout)
+    assert row["orderly"] is True
+    changed = kerolox("group", "update", "in-order", "--no-orderly", *at)
+    assert changed.stdout == f"group in-order on {broker}: not in order any more\n"
+    assert told not in kerolox("group", "describe", "in-order", *at).stdout
+    done = kerolox("group", "update", "in-order", "--retries", "3", "-o", "json", *at)
+    assert json.loads(done.stdout)[0]["new"]["consumeMessageOrderly"] is False
+
+
 def test_a_group_is_told_to_pop(name_server: str, broker: str) -> None:
     at = ("-n", name_server)
     kerolox("group", "create", "poppers", *at)

@@ -118,7 +118,7 @@ def change_a_topic(page: Page, scene: Scene) -> None:
     page.get_by_text("Change queues or permission").click()
     page.get_by_label("Queues on each broker").fill("5")
     page.get_by_label("Permission").select_option("4")
-    press(page, "Change it", "Topic Changed is changed on 1 brokers.")
+    press(page, "Change it", "Topic Changed is changed on 1 broker.")
     settings = scene.admin.topic_settings(scene.broker, "Changed")
     assert settings is not None
     assert (settings.write_queue_nums, settings.perm) == (5, 4)
@@ -162,7 +162,7 @@ def make_a_group(page: Page, scene: Scene) -> None:
 def change_the_retries_of_a_group(page: Page, scene: Scene) -> None:
     scene.admin.update_group("changed")
     page.goto(f"{scene.base}/group?name=changed")
-    page.get_by_text("Change its retries").click()
+    page.get_by_text("Change its retries, or its order").click()
     page.get_by_label("Retries before a message is a dead letter").fill("7")
     press(page, "Change them", "Group changed")
     assert retries_of(scene, "changed") == 7
@@ -190,7 +190,7 @@ def release_what_a_member_holds(page: Page, scene: Scene) -> None:
         page.goto(f"{scene.base}/group?name=holds")
         page.get_by_text("Release messages that are out").click()
         page.get_by_role("button", name="Show what would come again").click()
-        page.get_by_text("1 messages would come again at once").wait_for()
+        page.get_by_text("1 message would come again at once").wait_for()
         press(page, "Release them", "1 message of group holds come again.")
         assert consumer.receive(4, wait=10)
 
@@ -282,7 +282,7 @@ def send_an_edited_dead_letter_again(page: Page, scene: Scene) -> None:
     page.get_by_label("With the body below instead of the stored one").check()
     page.get_by_label("Body", exact=True).fill("mended")
     page.get_by_label("Also if it was sent again before").check()
-    press(page, "Send a copy", "1 of 1 dead letters were sent again.")
+    press(page, "Send a copy", "1 of 1 dead letter was sent again.")
     queue = MessageQueue(f"%RETRY%{GROUP}", NAME, 0)
     assert scene.admin.message_at(queue, before).body == b"mended"
 

@@ -69,7 +69,7 @@ def test_sending_all_again_goes_on_until_nothing_waits(base: str, browser: Brows
         log_in(page, base, "operator")
         page.route(f"**/dead-letter?group={GROUP}", as_if_begun, times=1)
         page.goto(f"{base}/dead-letter?group={GROUP}")
-        page.get_by_text("1 dead letters were sent again.").wait_for()
+        page.get_by_text("1 dead letter was sent again.").wait_for()
         assert page.locator("form[data-goes-on]").count() == 0
         page.get_by_text("0 of 1 wait.").wait_for()
 

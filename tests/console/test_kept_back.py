@@ -136,7 +136,7 @@ async def test_sending_all_again_goes_on_by_itself_on_the_page_that_began_it(
     assert await goes_on(await operator.client.get(location)) is None
     # It was begun before that, so what waits is the third of three.
     monkeypatch.setattr(dead_letters, "RESENT_SECONDS_MAX", 60)
-    assert "1 dead letters were sent again." in await operator.act(
+    assert "1 dead letter was sent again." in await operator.act(
         "/dead-letter/resend-all", group=group
     )
     await letters_of(console, f"{group}-b", 3)

@@ -418,3 +418,16 @@ async def test_what_goes_through_a_form_is_stored_as_it_was_typed(
 
 async def _has_link(page: Callable[[], Awaitable[str]]) -> bool:
     return "/message?" in await page()
+
+
+async def test_a_group_is_made_to_consume_in_order_and_not_any_more(console: Console) -> None:
+    admin, group = Visitor(console, "admin"), "in-order-by-page"
+    told = await admin.act("/group/update", name=group, retries=1, orderly="1")
+    assert told.endswith("with 1 retry, in order by gRPC.")
+    shown = "Clients by gRPC get the messages of a queue in order."
+    assert shown in (await admin.look("/group", name=group)).text
+    # The form of another page says nothing of it.
+    await admin.act("/group/update", name=group, retries=2)
+    assert shown in (await admin.look("/group", name=group)).text
+    await admin.act("/group/update", name=group, retries=2, was_orderly="1")
+    assert shown not in (await admin.look("/group", name=group)).text

@@ -41,7 +41,7 @@ async def test_messages_that_are_out_are_shown_and_released_as_the_plan_says(
         assert "worker-1 has 1, for " in page
         asked = {"name": group, "owner": "worker-1", "minutes": "0"}
         plan = (await viewer.look("/group/release", **asked)).text
-        assert "1 messages would come again at once, that worker-1 has." in plan
+        assert "1 message would come again at once, that worker-1 has." in plan
         assert "Release them" not in plan
         assert "0 messages" in (await viewer.look("/group/release", **{**asked, "minutes": 9})).text
         assert (await viewer.post("/group/release", **asked)).status_code == 403

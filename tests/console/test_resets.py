@@ -113,7 +113,7 @@ async def test_a_topic_that_is_gone_is_told_and_the_others_are_moved(
     assert f"It would not be moved in {topics[0]}" in plan
     told = await operator.act("/group/reset", **asked)
     assert (
-        f"in 1 queues of 1 topics: 0 messages come again, 2 are skipped. Not in {topics[0]}" in told
+        f"in 1 queue of 1 topic: 0 messages come again, 2 are skipped. Not in {topics[0]}" in told
     )
     monkeypatch.undo()
     assert (await console.admin.group_progress(group)).lag == 2

@@ -78,6 +78,8 @@ def environment() -> jinja2.Environment:
     made.globals |= {"version_of": version_of, "disk_used": disk_used, "disk_tone": disk_tone}
     made.filters |= {
         "count": count_text,
+        "counted": counted_text,
+        "one_or": lambda value, one, several: one if value == 1 else several,
         "rate": rate_text,
         "size": size_text,
         "time": _time_of_visit,
@@ -107,6 +109,11 @@ def _preview_of_visit(context: jinja2.runtime.Context, message: MessageExt) -> s
 def count_text(value: float) -> str:
     """A number with its thousands apart."""
     return f"{value:,.0f}".replace(",", "\u202f")
+
+
+def counted_text(value: float, noun: str, plural: str = "") -> str:
+    """``1 message``, ``2 messages``; ``plural``: where it is not the noun with an s."""
+    return f"{count_text(value)} {noun if value == 1 else plural or noun + 's'}"
 
 
 def rate_text(value: float) -> str:

@@ -68,6 +68,8 @@ class GroupState:
     """Names of the brokers that deliver to it."""
     paused: tuple[str, ...] = ()
     """Names of those that do not (``consumeEnable`` is false)."""
+    ordered: tuple[str, ...] = ()
+    """Names of those where clients by gRPC get messages in order (``consumeMessageOrderly``)."""
 
     @property
     def has_settings(self) -> bool:
@@ -142,11 +144,14 @@ class GroupRequests(TopicDeletionRequests):
             [name for name, address in masters.items() if address],
             lambda name: self.group_settings(str(masters[name]), group),
         )
-        names = sorted(name for name, settings in found.items() if settings is not None)
-        paused = tuple(
-            name for name in names if (each := found[name]) is not None and not each.consume_enable
+        known = {name: found[name] for name in sorted(found)}
+        settings = {name: each for name, each in known.items() if each is not None}
+        return GroupState(
+            group,
+            delivering=tuple(name for name, each in settings.items() if each.consume_enable),
+            paused=tuple(name for name, each in settings.items() if not each.consume_enable),
+            ordered=tuple(name for name, each in settings.items() if each.consume_message_orderly),
         )
-        return GroupState(group, tuple(name for name in names if name not in paused), paused)
 
     async def group_exists(self, group: str) -> bool:
         """Whether a cluster knows a group: it has settings, offsets or a topic of its retries or
@@ -214,6 +219,7 @@ class GroupRequests(TopicDeletionRequests):
         consume_enable: bool | None = None,
         consume_from_min_enable: bool | None = None,
         consume_broadcast_enable: bool | None = None,
+        consume_message_orderly: bool | None = None,
         retry_queue_nums: int | None = None,
         retry_max_times: int | None = None,
         broker_id: int | None = None,
@@ -234,6 +240,8 @@ class GroupRequests(TopicDeletionRequests):
             consume_enable: its members get messages.
             consume_from_min_enable: members may start at the first message of a queue.
             consume_broadcast_enable: members may broadcast.
+            consume_message_orderly: clients of RocketMQ 5, by gRPC, get the messages of a queue in
+                order.
             retry_queue_nums: queues of its retry topic, 1 to 65,535. Those there are still read.
             retry_max_times: tries before a message goes to the dead letters, of clients that do not
                 say it themselves (``maxReconsumeTimes``): those of Java from 3.4.9 on, and
@@ -255,6 +263,7 @@ class GroupRequests(TopicDeletionRequests):
             "consume_enable": consume_enable,
             "consume_from_min_enable": consume_from_min_enable,
             "consume_broadcast_enable": consume_broadcast_enable,
+            "consume_message_orderly": consume_message_orderly,
             "retry_queue_nums": retry_queue_nums,
             "retry_max_times": retry_max_times,
             "broker_id": broker_id,

@@ -177,6 +177,7 @@ class AdminRequests:
         consume_enable: bool | None = None,
         consume_from_min_enable: bool | None = None,
         consume_broadcast_enable: bool | None = None,
+        consume_message_orderly: bool | None = None,
         retry_queue_nums: int | None = None,
         retry_max_times: int | None = None,
         broker_id: int | None = None,

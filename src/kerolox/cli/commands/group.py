@@ -173,6 +173,11 @@ def describe_command(name: str, topic: str, output: str, name_server: str) -> No
             )
         if out is not None:
             print_owners(out)
+        if state.ordered:
+            print_line(
+                "clients by gRPC get the messages of a queue in order (consumeMessageOrderly) on "
+                f"{', '.join(state.ordered)}"
+            )
         _print_paused(state)
 
 
@@ -232,6 +237,7 @@ async def _described(
                 "clientId": queue.client_id,
                 **out_row(popped.get(queue.queue), queue.in_flight, queue.in_flight_ms),
                 "paused": queue.queue.broker_name in state.paused,
+                "orderly": queue.queue.broker_name in state.ordered,
             }
         )
     return rows, progress, state, out
@@ -399,6 +405,7 @@ class _Settings(TypedDict, total=False):
     retry_max_times: int | None
     retry_queue_nums: int | None
     consume_broadcast_enable: bool | None
+    consume_message_orderly: bool | None
     consume_enable: bool | None
     dry_run: bool
     drop_retries: bool
@@ -412,6 +419,12 @@ def _settings_options(command: Callable[..., object]) -> Callable[..., object]:
             "consume_broadcast_enable",
             default=None,
             help="Members may consume by broadcasting.",
+        ),
+        click.option(
+            "--orderly/--no-orderly",
+            "consume_message_orderly",
+            default=None,
+            help="Clients by gRPC get messages of a queue in order (consumeMessageOrderly).",
         ),
         click.option(
             "--retry-queues",
@@ -466,7 +479,9 @@ def update_command(
     """Change a group; what is not named stays as it is."""
     flags = ("drop_retries", "dry_run")
     if all(value is None for name, value in settings.items() if name not in flags):
-        raise click.UsageError("Give what to change: --retries, --retry-queues or --broadcast.")
+        raise click.UsageError(
+            "Give what to change: --retries, --retry-queues, --broadcast or --orderly."
+        )
     _check_settings(name, name_server)
     _update(name_server, name, place, output, **settings)
 
@@ -595,6 +610,7 @@ def _settings_row(settings: SubscriptionGroupConfig) -> dict[str, object]:
         "retryQueueNums": settings.retry_queue_nums,
         "consumeBroadcastEnable": settings.consume_broadcast_enable,
         "consumeEnable": settings.consume_enable,
+        "consumeMessageOrderly": bool(settings.consume_message_orderly),
     }
 
 
@@ -602,7 +618,8 @@ def _change_text(change: GroupChange) -> str:
     old, new = change.old, change.new
     if old is None:
         paused = "" if new.consume_enable else ", paused"
-        return f"made, {new.retry_max_times} retries{paused}"
+        orderly = ", in order" if new.consume_message_orderly else ""
+        return f"made, {new.retry_max_times} retries{orderly}{paused}"
     parts = []
     for what, field in (
         ("retries", "retry_max_times"),
@@ -612,6 +629,8 @@ def _change_text(change: GroupChange) -> str:
         before, after = getattr(old, field), getattr(new, field)
         if before != after:
             parts.append(f"{what} {before} → {after}")
+    if bool(old.consume_message_orderly) != bool(new.consume_message_orderly):
+        parts.append("in order" if new.consume_message_orderly else "not in order any more")
     if old.consume_enable != new.consume_enable:
         parts.append("resumed" if new.consume_enable else "paused")
     unchanged = "nothing changes" if new.consume_enable else "nothing changes, it is paused"

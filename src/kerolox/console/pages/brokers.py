@@ -16,6 +16,7 @@ from kerolox.console.pages.overview import HOURS, hours_of
 from kerolox.console.visit import ActionResult, Visit
 from kerolox.errors import BrokerError, ClientError
 from kerolox.remoting.audit import HIDDEN, is_secret
+from kerolox.text import counted
 
 __all__ = [
     "bring_back",
@@ -141,10 +142,11 @@ async def retire(visit: Visit) -> ActionResult:
     lag = sum(left.lag.values())
     parts = [f"{address} gets no new messages."]
     if alone:
-        parts.append(f"Nobody can send to {len(alone)} topics that are nowhere else.")
+        are = "is" if len(alone) == 1 else "are"
+        parts.append(f"Nobody can send to {counted(len(alone), 'topic')} that {are} nowhere else.")
     parts.append(
-        f"Left: {lag} messages for groups, {left.delayed} delayed, "
-        f"{left.transactions} open transactions."
+        f"Left: {counted(lag, 'message')} for groups, {left.delayed} delayed, "
+        f"{counted(left.transactions, 'open transaction')}."
     )
     return ActionResult(
         " ".join(parts),

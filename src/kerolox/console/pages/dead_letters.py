@@ -18,6 +18,7 @@ from kerolox.console.visit import ActionResult, Visit
 from kerolox.errors import ClientError, KeroloxError, TopicRouteNotFoundError
 from kerolox.message import DEAD_LETTER_REASON, MessageExt, MessageQueue
 from kerolox.protocol.names import DLQ_PREFIX
+from kerolox.text import counted
 
 __all__ = ["browse", "export", "listed", "purge", "resend", "resend_all"]
 
@@ -122,7 +123,8 @@ async def resend(visit: Visit) -> ActionResult:
     for place in told:
         visit.session.note(f"{place}: {results[place]}")
     return ActionResult(
-        f"{len(results) - len(failed)} of {len(results)} dead letters were sent again.",
+        f"{len(results) - len(failed)} of {counted(len(results), 'dead letter')}"
+        f" {'was' if len(results) - len(failed) == 1 else 'were'} sent again.",
         visit.path("/dead-letter", group=group),
         {"group": group, "edited": typed is not None},
         new=results,
@@ -145,17 +147,19 @@ async def resend_all(visit: Visit) -> ActionResult:
     for each in failed[:FAILURES_SHOWN_MAX]:
         visit.session.note(f"{_place(each.message)}: {each.error}")
     left = sum(each.waiting for each in await visit.admin.dead_letter_queues(group))
-    text = f"{sent} dead letters were sent again."
-    mark = ""
+    text = f"{counted(sent, 'dead letter')} {'was' if sent == 1 else 'were'} sent again."
+    mark, wait = "", "waits" if left == 1 else "wait"
     if left and sent and len(failed) <= RESENT_AT_ONCE_MAX:
         # The page that comes next sends the form again: it alone has the mark, so no link does.
         begun = visit.given("begun")
         total = int(begun) if begun.isascii() and begun.isdigit() and len(begun) < 19 else 0
         mark = new_key()
         visit.session.under_way[group] = mark, max(total, sent + left)
-        text += f" {left} still wait."
+        text += f" {left} still {wait}."
     elif left:
-        text += f" {left} still wait: look why, then send all once more."
+        text += (
+            f" {left} still {'waits' if left == 1 else 'wait'}: look why, then send all once more."
+        )
     return ActionResult(
         text,
         visit.path("/dead-letter", group=group, on=mark),
@@ -172,7 +176,8 @@ async def purge(visit: Visit) -> ActionResult:
     queues = await visit.admin.purge_dead_letters(group)
     count = sum(each.marked for each in queues)
     return ActionResult(
-        f"{count} dead letters of {group} are marked as done.",
+        f"{counted(count, 'dead letter')} of {group} {'is' if count == 1 else 'are'} marked as"
+        " done.",
         visit.path("/dead-letter", group=group),
         {"group": group},
         old={"waiting": count},

@@ -27,7 +27,7 @@ from kerolox.console.visit import ActionResult, Visit
 from kerolox.errors import ClientError, ConsumerNotOnlineError, KeroloxError, NotFoundError
 from kerolox.message import MessageQueue
 from kerolox.protocol.names import RETRY_PREFIX
-from kerolox.text import printable
+from kerolox.text import counted, printable
 
 __all__ = [
     *("clone", "delete", "described", "listed", "member", "pause", "resume", "update"),
@@ -132,6 +132,7 @@ async def described(visit: Visit) -> Response:
         letters=letters,
         status=status,
         paused=sorted(b for b, each in settings.items() if each and not each.consume_enable),
+        ordered=sorted(b for b, each in settings.items() if each and each.consume_message_orderly),
         delivering=sorted(b for b, each in settings.items() if each and each.consume_enable),
         group_settings={broker: each for broker, each in settings.items() if each is not None},
         ALL_TOPICS=ALL_TOPICS,
@@ -216,19 +217,31 @@ async def member(visit: Visit) -> Response:
 
 
 async def update(visit: Visit) -> ActionResult:
-    """Make a group, or change the retries of one."""
+    """Make a group, or change the retries of one and whether it consumes in order."""
     name = visit.required("name")
     retries = visit.given_number("retries", 0, RETRIES_MAX)
-    changes = await _change(visit, name, retry_max_times=retries)
+    orderly = True if visit.given("orderly") == "1" else None
+    if orderly is None and visit.given("was_orderly") == "1":
+        orderly = False
+    changes = await _change(visit, name, retry_max_times=retries, consume_message_orderly=orderly)
     made = [each.address for each in changes if each.old is None]
     what = f"is made on {', '.join(made)}, with" if made else "has"
     return ActionResult(
-        f"Group {name} {what} {retries} retries.",
+        f"Group {name} {what} {counted(retries, 'retry', plural='retries')}"
+        f"{', in order by gRPC' if orderly else ''}.",
         visit.path("/group", name=name),
         {"group": name},
-        old={each.address: each.old.retry_max_times if each.old else None for each in changes},
-        new={each.address: each.new.retry_max_times for each in changes},
+        old={each.address: _audited(each.old) for each in changes},
+        new={each.address: _audited(each.new) for each in changes},
     )
+
+
+def _audited(settings: SubscriptionGroupConfig | None) -> int | str | None:
+    """Its retries, and whether it consumes in order."""
+    if settings is None:
+        return None
+    retries = settings.retry_max_times
+    return f"{retries}, in order" if settings.consume_message_orderly else retries
 
 
 async def clone(visit: Visit) -> ActionResult:
@@ -298,6 +311,7 @@ async def _change(
     *,
     consume_enable: bool | None = None,
     retry_max_times: int | None = None,
+    consume_message_orderly: bool | None = None,
 ) -> list[GroupChange]:
     """Of a group on all clusters; None: stays. To pause one makes none."""
     clusters = sorted((await visit.console.cluster.info()).clusters)
@@ -311,7 +325,11 @@ async def _change(
     changes: list[GroupChange] = []
     for cluster in clusters:
         changes += await visit.admin.update_group(
-            name, cluster=cluster, consume_enable=consume_enable, retry_max_times=retry_max_times
+            name,
+            cluster=cluster,
+            consume_enable=consume_enable,
+            retry_max_times=retry_max_times,
+            consume_message_orderly=consume_message_orderly,
         )
     return changes
 

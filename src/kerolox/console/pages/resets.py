@@ -12,6 +12,7 @@ from kerolox.console.scan import position_in, queue_of
 from kerolox.console.visit import ActionResult, Visit
 from kerolox.errors import ClientError, KeroloxError
 from kerolox.protocol.names import RETRY_PREFIX
+from kerolox.text import counted
 
 __all__ = ["ALL_TOPICS", "plan", "reset"]
 
@@ -66,10 +67,11 @@ async def reset(visit: Visit) -> ActionResult:
     position = position_in(to, visit.zone)
     queues = visit.form.get("queue", [])
     done = await _moves(visit, name, topic, position, queues, dry_run=False)
+    of = topic if topic != ALL_TOPICS else counted(len(done.by_topic), "topic")
     text = (
-        f"Group {name} goes on at {to} in {len(done.all)} queues of "
-        f"{topic if topic != ALL_TOPICS else f'{len(done.by_topic)} topics'}: "
-        f"{done.again} messages come again, {done.skipped} are skipped."
+        f"Group {name} goes on at {to} in {counted(len(done.all), 'queue')} of {of}: "
+        f"{counted(done.again, 'message')} {'comes' if done.again == 1 else 'come'} again, "
+        f"{done.skipped} {'is' if done.skipped == 1 else 'are'} skipped."
     )
     for failed, error in done.failed.items():
         text += f" Not in {failed}: {error}."

@@ -19,6 +19,7 @@ from kerolox.errors import ClientError
 from kerolox.message import Message
 from kerolox.protocol.codes import Perm
 from kerolox.protocol.names import DLQ_PREFIX, RETRY_PREFIX
+from kerolox.text import counted
 
 __all__ = ["create", "delete", "described", "listed", "send", "update"]
 
@@ -187,7 +188,7 @@ async def create(visit: Visit) -> ActionResult:
         topic, cluster=visit.given("cluster"), queues=queues, perm=perm
     )
     return ActionResult(
-        f"Topic {topic} has {queues} queues on {', '.join(done)}.",
+        f"Topic {topic} has {counted(queues, 'queue')} on {', '.join(done)}.",
         visit.path("/topic", name=topic),
         {"topic": topic},
         new={"queues": queues, "perm": perm},
@@ -200,7 +201,7 @@ async def update(visit: Visit) -> ActionResult:
     queues = visit.given_number("queues", 1, QUEUES_MAX)
     changes = await visit.admin.update_topic(topic, queues=queues, perm=_perm(visit))
     return ActionResult(
-        f"Topic {topic} is changed on {len(changes)} brokers.",
+        f"Topic {topic} is changed on {counted(len(changes), 'broker')}.",
         visit.path("/topic", name=topic),
         {"topic": topic},
         old={each.address: _text(each.old) for each in changes},
