@@ -7,7 +7,8 @@ for such that needs the libraries of that extra too, ``<!-- test: pytest -->`` f
 for the cells of a notebook, ``<!-- test: shell -->`` for commands that share one shell
 (:mod:`tests.docs.shell`) with a test of their own, ``<!-- test: printed -->`` for lines that the
 block before it prints, the name of a library for what needs it, and ``<!-- test: rocketmq -->`` for
-what needs the official client of RocketMQ 5 (``tests/interop/test_grpc_clients.py``).
+what needs an official client of RocketMQ 5 (``tests/interop/test_grpc_clients.py``
+and ``test_grpc_guide.py``).
 """
 
 from __future__ import annotations
@@ -20,7 +21,18 @@ __all__ = ["LANGUAGES", "LIBRARIES", "PAGES", "ROOT", "Block", "blocks_of"]
 
 ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
-LANGUAGES = {"python", "sh", "properties", "json", "text", "mermaid", ""}
+LANGUAGES = {
+    "python",
+    "sh",
+    "java",
+    "go",
+    "javascript",
+    "properties",
+    "json",
+    "text",
+    "mermaid",
+    "",
+}
 """Of blocks; those of the last four are shown and not run."""
 
 LIBRARIES = frozenset(("celery", "django", "fastapi", "opentelemetry"))

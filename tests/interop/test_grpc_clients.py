@@ -229,7 +229,11 @@ def test_up_says_where_it_listens_for_grpc(served: Served) -> None:
 def test_the_first_message_of_the_guide_is_sent_and_received(
     served: Served, tmp_path: Path
 ) -> None:
-    [example] = [each.code for each in blocks_of(GUIDE) if each.needs == "rocketmq"]
+    [example] = [
+        each.code
+        for each in blocks_of(GUIDE)
+        if (each.language, each.needs) == ("python", "rocketmq")
+    ]
     with Admin(served.namesrv) as admin:
         admin.create_topic("Orders", queues=4)
         admin.put_group(SubscriptionGroupConfig(group_name="billing"))

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import pytest
 
 from kerolox.admin.sync import Admin
+from kerolox.protocol.bodies import SubscriptionGroupConfig
 from tests.interop.grpc5.driver import CLIENTS, Client, ClientError, Driver, Drivers, Server
 from tests.interop.grpc5.scenarios import begun, facts_of
 from tests.interop.grpc5.servers import PROXY_STARTED
@@ -53,7 +54,7 @@ def proxied(
 ) -> Iterator[Proxied]:
     home = tmp_path_factory.mktemp("proxy")
     remoting, grpc = free_port(), free_port()
-    with Up(home / "up") as up:
+    with Up(home / "up", grpc=True) as up:
         settings = {
             "rocketMQClusterName": "DefaultCluster",
             "namesrvAddr": up.namesrv,
@@ -107,6 +108,32 @@ def driver(request: pytest.FixtureRequest, grpc_drivers: Drivers) -> Driver:
 def outcomes(driver: Driver, proxied: Proxied) -> Iterator[dict[str, Future[list[object]]]]:
     with Admin(proxied.up.namesrv) as admin:
         yield begun(driver, Server(proxied.grpc), admin, NAMES)
+
+
+@pytest.mark.node
+@pytest.mark.go
+def test_a_group_moves_to_the_broker_s_own_port_and_back(driver: Driver, proxied: Proxied) -> None:
+    """Each place goes on where the other one stopped: nothing comes twice, nothing is lost."""
+    topic = f"Moves-{driver.kind}"
+    with Admin(proxied.up.namesrv) as admin:
+        admin.create_topic(topic, queues=4)
+        admin.put_group(SubscriptionGroupConfig(group_name=topic))
+        for turn, endpoint in enumerate((proxied.grpc, proxied.up.grpc, proxied.grpc)):
+            client = Client(driver, Server(endpoint), topic)
+            producer, consumer = client.producer(), client.simple()
+            sent = [f"{turn}-{number}" for number in range(MESSAGES)]
+            for body in sent:
+                client.send(producer, body)
+            got = client.receive(consumer, MESSAGES)
+            assert sorted(each["body"] for each in got) == sent
+
+            def is_done() -> bool:
+                progress = admin.group_progress(topic)
+                return not progress.lag and not progress.in_flight
+
+            wait_until(is_done, what="the last acknowledgement")
+            for name in (producer, consumer):
+                driver.ask("close", name=name)
 
 
 @pytest.mark.node

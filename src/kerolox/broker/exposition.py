@@ -29,7 +29,6 @@ from kerolox.protocol.names import (
     is_system_group,
 )
 from kerolox.remoting.time_slices import TimeSlices
-from kerolox.store.timer.machine import DELAY_ENDS_MS
 
 if TYPE_CHECKING:
     from kerolox.broker.context import Context
@@ -181,6 +180,8 @@ class BrokerExposition:
             snapshot.add((str(bound),), count)
 
     def _measure_delays(self, families: Families, delays: dict[str, Latencies]) -> None:
+        from kerolox.store.timer.machine import DELAY_ENDS_MS
+
         for topic, found in list(delays.items()):
             if topic not in self._parts.tables.topics:
                 del delays[topic]

@@ -235,17 +235,14 @@ class GroupRequests(TopicDeletionRequests):
 
         Args:
             group: its name.
-            cluster: on all masters of this one; empty: of the only one there is.
-            broker: ``host:port`` of one broker; it alone then.
+            cluster, broker: as those of :meth:`put_group`.
             consume_enable: its members get messages.
             consume_from_min_enable: members may start at the first message of a queue.
             consume_broadcast_enable: members may broadcast.
-            consume_message_orderly: clients of RocketMQ 5, by gRPC, get the messages of a queue in
-                order.
+            consume_message_orderly: clients by gRPC get the messages of a queue in order.
             retry_queue_nums: queues of its retry topic, 1 to 65,535. Those there are still read.
-            retry_max_times: tries before a message goes to the dead letters, of clients that do not
-                say it themselves (``maxReconsumeTimes``): those of Java from 3.4.9 on, and
-                Kerolox's, do.
+            retry_max_times: tries before a message is a dead letter, of clients that do not say it
+                themselves (``maxReconsumeTimes``): Java's from 3.4.9 on, and Kerolox's, do.
             broker_id: the node that members read from.
             which_broker_when_consume_slowly: the node for members that are far behind.
             notify_consumer_ids_changed_enable: members hear of those that come and go.

@@ -450,16 +450,7 @@ async def runtime_info(broker: Context, header: EmptyHeader, request: Request) -
     for level, offset in broker.writing.schedule.offsets.items():
         high = store.queue_bounds(SCHEDULE_TOPIC, level - 1)[1]
         values[f"scheduleMessageOffset_{level}"] = f"{offset},{high}"
-    if broker.guards.access.is_on:
-        values["aclDenied"] = broker.guards.access.denied.total()
-        last = broker.guards.access.last_denied_by_grpc
-        if last is not None:
-            values[GRPC_DENIED_MS], values[GRPC_DENIED] = last
-    if broker.guards.accounts is not None:
-        files = broker.guards.accounts.files
-        values["aclAccounts"] = len(files.accounts.by_key)
-        values["aclReloads"] = files.reloads
-        values["aclWrongFiles"] = len(files.wrong)
+    values |= _access_values(broker)
     values[KEROLOX_VERSION] = __version__
     values[KEROLOX_KERNEL] = broker.kernel.text
     values["brokerVersionDesc"] = VERSION_TEXT
@@ -498,6 +489,22 @@ async def runtime_info(broker: Context, header: EmptyHeader, request: Request) -
     if broker.guards.tls is not None:
         values.update(broker.guards.tls.handshake_counts())
     return Reply(body=encode_body({"table": {name: str(each) for name, each in values.items()}}))
+
+
+def _access_values(broker: Context) -> dict[str, object]:
+    """What access control counts."""
+    values: dict[str, object] = {}
+    if broker.guards.access.is_on:
+        values["aclDenied"] = broker.guards.access.denied.total()
+        last = broker.guards.access.last_denied_by_grpc
+        if last is not None:
+            values[GRPC_DENIED_MS], values[GRPC_DENIED] = last
+    if broker.guards.accounts is not None:
+        files = broker.guards.accounts.files
+        values["aclAccounts"] = len(files.accounts.by_key)
+        values["aclReloads"] = files.reloads
+        values["aclWrongFiles"] = len(files.wrong)
+    return values
 
 
 @router.on(RequestCode.GET_BROKER_HA_STATUS, EmptyHeader.decode)
