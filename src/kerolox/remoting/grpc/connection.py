@@ -262,7 +262,7 @@ class GrpcConnection(ServerConnection):
         try:
             events, flags = self._receive(data)
         except Http2Error as error:
-            self.counts.connections_closed[error.code.name] += 1
+            self.counts.connections_closed[ErrorCode(error.code).name] += 1
             self.http2.leave(error.code, str(error))
             self._flush()
             self._refuse(str(error))
