@@ -20,7 +20,7 @@ from tests.interop.mqadmin import MqAdminProcess
 from tests.support.clients.grpc_peer import GrpcPeer, Stream, grpc_peer
 from tests.support.eventually import until
 from tests.support.servers.command import kerolox
-from tests.support.servers.up import Up
+from tests.support.servers.up import Up, free_port
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -144,6 +144,14 @@ async def test_the_doctor_finds_a_group_that_pulls_and_pops(up: Up) -> None:
             await asyncio.to_thread(consumer.close)
     assert finding["where"] == "group mixed"
     assert CLIENT in finding["what"]
+
+
+def test_the_doctor_finds_a_port_that_leads_nowhere_as_clients_are_told_it(tmp_path: Path) -> None:
+    nowhere = f"127.0.0.1:{free_port()}"
+    with Up(tmp_path, settings={"grpcAdvertisedAddress": nowhere}, grpc=True) as other:
+        arguments = ("doctor", "-o", "json", "--between-looks", "0.1", "-n", other.namesrv)
+        found = json.loads(kerolox(*arguments).stdout)
+    assert [each["where"] for each in found if each["code"] == "grpc-unreachable"] == [nowhere]
 
 
 @pytest.mark.java

@@ -143,7 +143,8 @@ class BrokerFacts:
     dropping: tuple[str, ...] = ()
     """Groups without retry queues, of a master."""
     grpc_path: PathFacts | None = None
-    """The way to its port for gRPC (``grpcServerPort``); None: it has none."""
+    """The way to its port for gRPC, as clients are told it (``grpcAdvertisedAddress``, else
+    ``grpcServerPort`` of its host); None: it has none."""
     vip_path: PathFacts | None = None
     """The way to ``port - 2``; None: it was not tried."""
     vip_name: str | None = None

@@ -294,13 +294,13 @@ async def _metrics(
 
 
 async def _with_grpc_port(admin: Admin, facts: BrokerFacts, options: ProbeOptions) -> BrokerFacts:
-    port = (facts.settings or {}).get("grpcServerPort", "0")
+    settings = facts.settings or {}
+    port = settings.get("grpcServerPort", "0")
     if not port.isdecimal() or not int(port):
         return facts
     host, _ = split_address(facts.node.address)
-    path = await try_path(
-        join_address(host, int(port)), options.tls, timeout_seconds=admin.timeout_seconds
-    )
+    address = settings.get("grpcAdvertisedAddress") or join_address(host, int(port))
+    path = await try_path(address, options.tls, timeout_seconds=admin.timeout_seconds)
     return replace(facts, grpc_path=path)
 
 

@@ -109,8 +109,8 @@ def check_grpc(snapshot: ClusterSnapshot) -> Iterator[Finding]:
                 "grpc-unreachable",
                 path.address,
                 f"its port for gRPC (grpcServerPort) can't be reached from here ({tried})",
-                "open it in firewalls and port mappings; clients of RocketMQ 5 need no other port"
-                " of the broker",
+                "open it in firewalls and port mappings, or name the address that clients reach"
+                " (grpcAdvertisedAddress)",
             )
         values = {} if each.runtime is None else each.runtime.values
         denied_ms = int(values.get(GRPC_DENIED_MS, "0"))
