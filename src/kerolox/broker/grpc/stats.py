@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 RPC_ENDS_MS = (1, 3, 5, 7, 10, 100, 1_000, 2_000, 3_000)
 """Upper ends of the buckets of ``rocketmq_rpc_latency``, as RocketMQ has them."""
 
-SUCCESS, CANCELLED, FAILED = "success", "cancelled", "process_request_failed"
+SUCCESS, CANCELLED = "success", "cancelled"
 """``result``."""
 
 

@@ -157,9 +157,7 @@ async def resend_all(visit: Visit) -> ActionResult:
         visit.session.under_way[group] = mark, max(total, sent + left)
         text += f" {left} still {wait}."
     elif left:
-        text += (
-            f" {left} still {'waits' if left == 1 else 'wait'}: look why, then send all once more."
-        )
+        text += f" {left} still {wait}: look why, then send all once more."
     return ActionResult(
         text,
         visit.path("/dead-letter", group=group, on=mark),
