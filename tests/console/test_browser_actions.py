@@ -305,7 +305,7 @@ def mark_dead_letters_as_done(page: Page, scene: Scene) -> None:
     page.goto(f"{scene.base}/dead-letter?group={group}")
     page.get_by_text("Mark all that wait as done").click()
     page.get_by_label("Type the group’s name once more").fill(group)
-    press(page, "Mark them", f"1 dead letters of {group} are marked as done.")
+    press(page, "Mark them", f"1 dead letter of {group} is marked as done.")
     [queue] = scene.admin.dead_letter_queues(group)
     assert (queue.waiting, queue.messages) == (0, 1)
 
