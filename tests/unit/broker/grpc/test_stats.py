@@ -14,7 +14,7 @@ from tests.support.servers.up import free_port
 from tests.unit.broker.grpc.conftest import prepared
 from tests.unit.broker.grpc.test_calls import message, sent
 from tests.unit.broker.grpc.test_clients import publishing, subscribing
-from tests.unit.broker.grpc.test_receives import one, receive
+from tests.unit.broker.grpc.test_receives import answer_of, one, receive
 from tests.unit.broker.test_exposition import PROM, Served
 
 from kerolox.broker.broker import Broker
@@ -56,15 +56,15 @@ def calls(found: Figures, name: str = "count") -> dict[tuple[str, str, str], flo
 async def test_calls_are_counted_by_name_and_code_with_the_time_that_they_took(
     measured: MeasuredBroker, client: GrpcPeer
 ) -> None:
-    # A call of one plain message is the native kernel's.
-    for kind in ("T", "T", "F"):
-        await sent(client, message(kind), message(kind))
-    await one(client, batch=1)
+    # Calls of plain messages are the native kernel's.
+    for topic in ("X", "X", "F"):
+        await sent(client, message(topic, kind=pb.TRANSACTION))
+    assert (await answer_of(receive(client, poll_seconds=5)))[0] == pb.MESSAGE_NOT_FOUND
     found = await measured.figures()
     assert calls(found) == {
         ("send_message", "ok", "success"): 2,
         ("send_message", "message_property_conflict_with_type", "success"): 1,
-        ("receive_message", "ok", "success"): 1,
+        ("receive_message", "message_not_found", "success"): 1,
     }
     labels = (
         ("le", "+Inf"),
