@@ -204,7 +204,15 @@ def of_http2() -> Iterator[str]:
     """What HTTP/2 and the limits of its connections are made of."""
     flags = ("ACK", "END_STREAM", "END_HEADERS", "PADDED", "PRIORITIZED")
     sizes = ("HEAD_BYTES", "FRAME_BYTES_MAX")
-    counts = ("CONTINUATIONS_MAX", "IDLE_FRAMES_MAX", "RESETS_MAX")
+    counts = (
+        "CONTINUATIONS_MAX",
+        "HEADER_EXTRA_BYTES",
+        "IDLE_FRAMES_MAX",
+        "RESETS_MAX",
+        "SETTINGS_MAX",
+        "SLICE_WORK",
+        "TABLE_UPDATES_MAX",
+    )
     limits = ("STREAMS_MAX", "HEADER_BYTES_MAX", "SLICE_FRAMES")
     windows = ("WINDOW_MAX", "DEFAULT_WINDOW", "CONNECTION_WINDOW", "STREAM_WINDOW")
     preface = frames.PREFACE.decode().replace("\r", r"\r").replace("\n", r"\n")

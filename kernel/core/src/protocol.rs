@@ -254,10 +254,14 @@ pub mod http2 {
     pub const HEAD_BYTES: usize = 9;
     pub const FRAME_BYTES_MAX: usize = 16_384;
     pub const CONTINUATIONS_MAX: usize = 8;
+    pub const HEADER_EXTRA_BYTES: usize = 32;
     pub const IDLE_FRAMES_MAX: usize = 2000;
     pub const RESETS_MAX: usize = 1000;
+    pub const SETTINGS_MAX: usize = 32;
+    pub const SLICE_WORK: usize = 16_384;
+    pub const TABLE_UPDATES_MAX: usize = 2;
     pub const STREAMS_MAX: u32 = 1024;
-    pub const HEADER_BYTES_MAX: u32 = 32_768;
+    pub const HEADER_BYTES_MAX: u32 = 8192;
     pub const SLICE_FRAMES: u32 = 512;
     pub const WINDOW_MAX: i64 = 2_147_483_647;
     pub const DEFAULT_WINDOW: i64 = 65_535;

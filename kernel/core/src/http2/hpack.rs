@@ -3,12 +3,10 @@
 use std::collections::VecDeque;
 
 use super::huffman;
+use crate::protocol::http2::{HEADER_EXTRA_BYTES as ENTRY_BYTES, TABLE_UPDATES_MAX};
 
 /// Bytes of the dynamic table, which we ask nobody to change.
 const TABLE_BYTES_MAX: usize = 4_096;
-
-/// What an entry of the table counts besides its texts.
-const ENTRY_BYTES: usize = 32;
 
 /// Bytes of one number behind its first.
 const NUMBER_BYTES_MAX: usize = 5;
@@ -95,6 +93,12 @@ pub struct Headers {
 }
 
 impl Headers {
+    /// As RFC 7541 counts them.
+    #[must_use]
+    pub fn size(&self) -> usize {
+        self.texts.len() + self.ends.len() * ENTRY_BYTES
+    }
+
     /// Names and values.
     pub fn iter(&self) -> impl Iterator<Item = (&[u8], &[u8])> {
         let mut start = 0;
@@ -141,9 +145,14 @@ impl Decoder {
         let mut headers = Headers::default();
         let mut rest = block;
         let mut size = 0;
+        let mut table_updates = 0;
         while let Some(&first) = rest.first() {
             let start = headers.texts.len();
             if first & 0xE0 == 0x20 {
+                table_updates += 1;
+                if table_updates > TABLE_UPDATES_MAX {
+                    return Err(Fault::Malformed);
+                }
                 let wanted = number(&mut rest, 5)?;
                 if !headers.ends.is_empty() || wanted > TABLE_BYTES_MAX {
                     return Err(Fault::Malformed);

@@ -10,7 +10,7 @@ use crate::protocol::http2::{
     FRAME_BYTES_MAX, FRAME_SIZE_ERROR, HEAD_BYTES, HEADERS, IDLE_FRAMES_MAX, INITIAL_WINDOW_SIZE,
     MAX_CONCURRENT_STREAMS, MAX_FRAME_SIZE, MAX_HEADER_LIST_SIZE, NO_ERROR, PADDED, PING, PREFACE,
     PRIORITIZED, PROTOCOL_ERROR, PUSH_PROMISE, REFUSED_STREAM, RESETS_MAX, RST_STREAM, SETTINGS,
-    STREAM_CLOSED, STREAM_WINDOW, WINDOW_MAX, WINDOW_UPDATE,
+    SETTINGS_MAX, SLICE_WORK, STREAM_CLOSED, STREAM_WINDOW, WINDOW_MAX, WINDOW_UPDATE,
 };
 
 /// An empty buffer above this is given back.
@@ -89,6 +89,8 @@ pub struct ServerSide {
     at: usize,
     is_greeted: bool,
     has_settings: bool,
+    /// Of this call: see `SLICE_WORK`.
+    work: usize,
     streams: BTreeMap<u32, Stream>,
     last_id: u32,
     block: Option<Block>,
@@ -123,6 +125,7 @@ impl ServerSide {
             at: 0,
             is_greeted: false,
             has_settings: false,
+            work: 0,
             streams: BTreeMap::new(),
             last_id: 0,
             block: None,
@@ -206,6 +209,7 @@ impl ServerSide {
     }
 
     fn take_frames(&mut self, buffer: &[u8], events: &mut Vec<Event>) -> Result<bool, Http2Error> {
+        self.work = 0;
         for _ in 0..self.limits.slice_frames {
             let rest = &buffer[self.at..];
             let Some((head, rest)) = rest.split_first_chunk::<HEAD_BYTES>() else {
@@ -224,6 +228,9 @@ impl ServerSide {
             let stream_id = u32::from_be_bytes([head[5], head[6], head[7], head[8]]);
             self.at += HEAD_BYTES + size;
             self.take_frame(head[3], head[4], stream_id & WINDOW_MAX as u32, payload, events)?;
+            if self.work >= SLICE_WORK {
+                break;
+            }
         }
         Ok(true)
     }
@@ -326,11 +333,12 @@ impl ServerSide {
             }
             Err(Fault::Malformed) => return fault(COMPRESSION_ERROR, "headers that can't be read"),
         };
+        self.work += headers.size();
         let is_ended = flags & END_STREAM != 0;
-        self.idle_frames = 0;
         if stream_id <= self.last_id {
             return self.on_trailers(stream_id, is_ended, events);
         }
+        self.idle_frames = 0;
         self.last_id = stream_id;
         if self.is_leaving || self.streams.len() >= self.limits.streams_max as usize {
             self.count_reset()?;
@@ -358,12 +366,13 @@ impl ServerSide {
         events: &mut Vec<Event>,
     ) -> Result<(), Http2Error> {
         let Some(stream) = self.streams.get_mut(&stream_id) else {
-            return Ok(()); // We ended it, and the peer did not know.
+            return self.count_idle(); // We ended it, and the peer did not know.
         };
         if stream.is_ended || !is_ended {
             return fault(PROTOCOL_ERROR, format!("headers again on stream {stream_id}"));
         }
         stream.is_ended = true;
+        self.idle_frames = 0;
         events.push(Event::Received { stream_id, data: Vec::new(), is_ended: true });
         Ok(())
     }
@@ -436,6 +445,13 @@ impl ServerSide {
         let (settings, []) = payload.as_chunks::<6>() else {
             return fault(FRAME_SIZE_ERROR, format!("settings of {} bytes", payload.len()));
         };
+        if settings.len() > SETTINGS_MAX {
+            let count = settings.len();
+            return fault(
+                ENHANCE_YOUR_CALM,
+                format!("{count} settings in a frame; at most {SETTINGS_MAX} are taken"),
+            );
+        }
         self.has_settings = true;
         for setting in settings {
             let [name_high, name_low, value @ ..] = *setting;
@@ -463,6 +479,7 @@ impl ServerSide {
         }
         let change = value - self.peer_stream_window;
         self.peer_stream_window = value;
+        self.work += self.streams.len();
         for stream in self.streams.values_mut() {
             stream.send_window += change;
             if stream.send_window > WINDOW_MAX {
@@ -500,8 +517,9 @@ impl ServerSide {
             if self.window > WINDOW_MAX {
                 return fault(FLOW_CONTROL_ERROR, "the window grew too large");
             }
-            has_use = self.waiting_bytes > 0;
+            let waiting_bytes = self.waiting_bytes;
             self.flush_all();
+            has_use = self.waiting_bytes < waiting_bytes;
         } else {
             let Some(stream) = self.streams.get_mut(&stream_id) else {
                 if stream_id > self.last_id {
@@ -604,6 +622,7 @@ impl ServerSide {
         if self.waiting_bytes == 0 {
             return;
         }
+        self.work += self.streams.len();
         let waits = |(stream_id, stream): (&u32, &Stream)| {
             (!stream.waiting.is_empty()).then_some(*stream_id)
         };

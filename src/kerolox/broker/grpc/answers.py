@@ -4,11 +4,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import TYPE_CHECKING
 
 from kerolox.errors import AccessDeniedError, BrokerError
 from kerolox.protocol.codes import ResponseCode
 from kerolox.protocol.command import RemotingCommand
 from kerolox.protocol.grpc import messages as pb
+
+if TYPE_CHECKING:
+    from google.protobuf.internal.enum_type_wrapper import EnumTypeWrapper
 
 OK_TEXT = "OK"
 
@@ -58,6 +62,11 @@ def status_of_all(statuses: Iterable[pb.Status]) -> pb.Status:
     if len({each.code for each in found}) > 1:
         return status_of(pb.MULTIPLE_RESULTS, "mixed results")
     return found[0] if found else ok()
+
+
+def enum_text(kind: EnumTypeWrapper, number: int) -> str:
+    """The name of a value that a client sent, or its number: it may be none that is known."""
+    return str(kind.Name(number)) if number in kind.values() else str(number)
 
 
 def code_of(remoting_code: int) -> int:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Callable, Iterator, Mapping
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, TypeVar, cast
 
 from kerolox.broker.grpc.answers import AnswerError, error_of, error_of_refusal
 from kerolox.broker.grpc.clients import language_of
@@ -18,10 +18,14 @@ from kerolox.errors import BrokerError
 from kerolox.protocol.codes import GRPC, RequestCode, ResponseCode
 from kerolox.protocol.command import RemotingCommand
 from kerolox.protocol.grpc import messages as pb
+from kerolox.protocol.grpc.parsing import count_fields
 from kerolox.remoting.grpc.connection import Call
 from kerolox.remoting.server import Handler, ServerConnection, next_connection_id
+from kerolox.remoting.time_slices import TimeSlices
 
 if TYPE_CHECKING:
+    from google.protobuf.message import Message
+
     from kerolox.broker.access.gate import AccountSigner
     from kerolox.broker.context import Context
 
@@ -29,6 +33,22 @@ CLIENT_ID, LANGUAGE, VERSION = "x-mq-client-id", "x-mq-language", "x-mq-client-v
 CLIENT_ID_BYTES_MAX = 255
 VERSION_CHARACTERS_MAX = 64
 """Of a client's version; what is longer is cut."""
+
+
+_Message = TypeVar("_Message", bound="Message")
+
+
+async def parsed(kind: type[_Message], data: bytes) -> _Message:
+    """A client's message, without the fields that nobody knows, which answers would repeat.
+
+    TooManyFieldsError, DecodeError: it is none that is taken.
+    """
+    slices = TimeSlices()
+    for _ in count_fields(data, kind.DESCRIPTOR):
+        await slices.checkpoint()
+    message: _Message = kind.FromString(data)
+    message.DiscardUnknownFields()
+    return message
 
 
 @contextlib.contextmanager

@@ -158,6 +158,11 @@ def check_message(message: pb.Message, *, body_bytes_max: int) -> None:
         _check_text(system.tag, "tag", pb.ILLEGAL_MESSAGE_TAG)
         if "|" in system.tag:
             raise AnswerError(pb.ILLEGAL_MESSAGE_TAG, "tag cannot contain '|'")
+    if sum(map(len, system.keys)) > PROPERTIES_BYTES_MAX:
+        raise AnswerError(
+            pb.MESSAGE_PROPERTIES_TOO_LARGE,
+            f"the total size of the keys is too large, max: {PROPERTIES_BYTES_MAX}",
+        )
     for key in filter(None, system.keys):
         _check_text(key, "key", pb.ILLEGAL_MESSAGE_KEY)
     if system.message_group:

@@ -13,6 +13,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, ClassVar, NamedTuple, cast
 
+import msgspec
+
 from kerolox.broker.grpc.questions import Questions
 from kerolox.broker.grpc.records import message_of
 from kerolox.broker.tables.clients import EXPIRED_MS
@@ -24,11 +26,11 @@ from kerolox.protocol.bodies import (
     HeartbeatData,
     ProducerData,
     SubscriptionData,
-    encode_body,
 )
 from kerolox.protocol.codes import GRPC, LanguageCode, RequestCode, version_number
 from kerolox.protocol.command import RemotingCommand
 from kerolox.protocol.grpc import messages as pb
+from kerolox.protocol.java_numbers import LONG_MAX
 from kerolox.protocol.names import CONSUME_ACTIVELY, CONSUME_PASSIVELY
 from kerolox.protocol.records import decode_record
 from kerolox.remoting.grpc.connection import Call
@@ -173,9 +175,10 @@ def half_of(text: str) -> HalfPlace | None:
     ):
         return None
     try:
-        return HalfPlace(int(digits[:16], 16), int(digits[16:], 16), broker_name)
+        found = HalfPlace(int(digits[:16], 16), int(digits[16:], 16), broker_name)
     except ValueError:
         return None
+    return found if max(found.physical_offset, found.half_offset) <= LONG_MAX else None
 
 
 class GrpcClients:
@@ -253,7 +256,8 @@ def heartbeat_of(client: GrpcClient, topics: list[str]) -> RemotingCommand:
         consumer_data_set=consumers,
         producer_data_set=[ProducerData(group_name=topic) for topic in topics],
     )
-    command = RemotingCommand.request(RequestCode.HEART_BEAT, body=encode_body(data))
+    # It comes back to this broker alone. Java's way to write JSON would take long.
+    command = RemotingCommand.request(RequestCode.HEART_BEAT, body=msgspec.json.encode(data))
     command.version = version_number(client.client_version)
     return command
 

@@ -24,9 +24,6 @@ if TYPE_CHECKING:
 CHORES_SECONDS = 5.0
 """How often messages are renewed, and silent clients looked for."""
 
-MESSAGE_EXTRA_BYTES = 256 * 1024
-"""What a message of a client may have besides the body of one record."""
-
 
 class GrpcPort:
     """Listens for gRPC clients of one broker."""
@@ -59,8 +56,6 @@ class GrpcPort:
             self._load,
             host=config.listen_host,
             port=config.grpc_server_port,
-            # Such a limit may be changed while it runs; a body is held to it, too.
-            message_bytes_max=(16 << 20) + MESSAGE_EXTRA_BYTES,
             kernel=self._kernel,
             fast_path=self._fast_path,
             connection_limits=ConnectionLimits.of(config),
@@ -120,7 +115,7 @@ class GrpcPort:
         from kerolox.broker.grpc.service import Service
 
         self._service = Service(self._broker, self._limited, self._client_left, self.stats)
-        return self._service.serve
+        return self._service
 
     async def _limited(
         self, command: RemotingCommand, connection: ServerConnection

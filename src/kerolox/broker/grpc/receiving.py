@@ -3,6 +3,7 @@ queues, and what becomes of their messages (``ReceiveMessageActivity``, ``AckMes
 
 from __future__ import annotations
 
+import asyncio
 import time
 from dataclasses import replace
 
@@ -20,7 +21,7 @@ from kerolox.broker.tables.filters import compile_expression
 from kerolox.filter.sql92_error import SQL92, Sql92Error
 from kerolox.filter.tags import Subscription, subscription_of
 from kerolox.message import PropertyKey
-from kerolox.protocol.codes import RequestCode, ResponseCode
+from kerolox.protocol.codes import MessageSysFlag, RequestCode, ResponseCode
 from kerolox.protocol.command import RemotingCommand
 from kerolox.protocol.grpc import messages as pb
 from kerolox.protocol.headers import (
@@ -56,6 +57,14 @@ FIRST_OF_POLLING_TIME = "5.0.3"
 
 INFLATED_OF_ALL_MAX = 32 * 1024 * 1024
 """To so much the compressed bodies of one answer are inflated; others go on as they are stored."""
+
+ON_THE_SPOT_BYTES_MAX = 4 * 1024
+"""A compressed body of more is inflated in a thread: each byte may become a thousand."""
+
+EXPRESSION_CHARACTERS_MAX = 16 * 1024
+"""Of a filter: each costs a microsecond. The tags of a message have no more."""
+
+COMPRESSED = MessageSysFlag.COMPRESSED
 
 ENTRIES_MAX = 4_096
 """Of one AckMessage."""
@@ -170,6 +179,11 @@ async def subscription_to(
 ) -> Subscription:
     """What a filter means; AnswerError ILLEGAL_FILTER_EXPRESSION."""
     text = expression.expression
+    if len(text) > EXPRESSION_CHARACTERS_MAX:
+        raise AnswerError(
+            pb.ILLEGAL_FILTER_EXPRESSION,
+            f"a filter of {len(text)} characters; at most {EXPRESSION_CHARACTERS_MAX} are taken",
+        )
     try:
         if expression.type != pb.SQL:
             return subscription_of(topic, text)
@@ -211,7 +225,10 @@ async def _messages(
             commit_log_offset=stored.commit_log_offset,
         )
         if subscription.matches(stored.properties.get(PropertyKey.TAGS)):
-            inflate(stored, left)
+            if len(stored.body) > ON_THE_SPOT_BYTES_MAX and stored.sys_flag & COMPRESSED:
+                await asyncio.to_thread(inflate, stored, left)
+            else:
+                inflate(stored, left)
             left = max(left - len(stored.body), 1)
             message = message_of(stored, subscription.topic, receipt.text)
             messages.append((message, receipt))
@@ -258,6 +275,8 @@ async def ack_message(
     slices, fast = TimeSlices(), FastPops(broker)
     for each in request.entries:
         await slices.checkpoint()
+        if caller.closed:
+            break
         entry = response.entries.add()
         entry.message_id, entry.receipt_handle = each.message_id, each.receipt_handle
         try:

@@ -28,6 +28,9 @@ from kerolox.protocol.grpc import messages as pb
 
 GZIP_START = b"\x1f\x8b"
 
+PIECE_BYTES = 256 * 1024
+"""Of a body that is inflated and compressed anew."""
+
 
 # -- a message that is sent -----------------------------------------------------------------------
 def stored_properties(
@@ -88,21 +91,48 @@ def stored_body(message: pb.Message) -> tuple[bytes, int]:
     if message.system_properties.body_encoding != pb.GZIP:
         return body, 0
     if body.startswith(GZIP_START):
-        body = zlib.compress(_gunzip(body), 5)
+        body = _zlib_of_gzip(body)
     return body, int(MessageSysFlag.COMPRESSED)
 
 
-def _gunzip(body: bytes, bytes_max: int = INFLATED_BYTES_MAX) -> bytes:
+def _zlib_of_gzip(body: bytes) -> bytes:
+    """Piece by piece: nothing holds all that it inflates to."""
+    made, packing = bytearray(), zlib.compressobj(5)
+    stream, size = zlib.decompressobj(wbits=31), 0
+    while not stream.eof and size <= INFLATED_BYTES_MAX:
+        try:
+            piece = stream.decompress(body, PIECE_BYTES)
+        except zlib.error as error:
+            raise _no_gzip(error) from None
+        body = stream.unconsumed_tail
+        if not piece and not body:
+            break
+        size += len(piece)
+        made += packing.compress(piece)
+    if not stream.eof or size > INFLATED_BYTES_MAX:
+        raise _too_large(INFLATED_BYTES_MAX)
+    return bytes(made + packing.flush())
+
+
+def _no_gzip(error: zlib.error) -> AnswerError:
+    return AnswerError(pb.MESSAGE_CORRUPTED, f"the body is no gzip: {error}")
+
+
+def _too_large(bytes_max: int) -> AnswerError:
+    return AnswerError(
+        pb.MESSAGE_CORRUPTED,
+        f"the body of gzip is torn, or inflates to more than {bytes_max} bytes",
+    )
+
+
+def _gunzip(body: bytes, bytes_max: int) -> bytes:
     stream = zlib.decompressobj(wbits=31)
     try:
         data = stream.decompress(body, bytes_max)
     except zlib.error as error:
-        raise AnswerError(pb.MESSAGE_CORRUPTED, f"the body is no gzip: {error}") from None
+        raise _no_gzip(error) from None
     if not stream.eof:
-        raise AnswerError(
-            pb.MESSAGE_CORRUPTED,
-            f"the body of gzip is torn, or inflates to more than {bytes_max} bytes",
-        )
+        raise _too_large(bytes_max)
     return data
 
 

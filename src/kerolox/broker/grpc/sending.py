@@ -6,7 +6,15 @@ import asyncio
 
 from kerolox.broker.context import Context
 from kerolox.broker.grpc import checks
-from kerolox.broker.grpc.answers import AnswerError, code_of, error_of, ok, status_of, status_of_all
+from kerolox.broker.grpc.answers import (
+    AnswerError,
+    code_of,
+    enum_text,
+    error_of,
+    ok,
+    status_of,
+    status_of_all,
+)
 from kerolox.broker.grpc.asking import Caller
 from kerolox.broker.grpc.clients import HalfPlace, half_of
 from kerolox.broker.grpc.elsewhere import OtherBrokers
@@ -25,6 +33,10 @@ from kerolox.remoting.time_slices import TimeSlices
 MESSAGES_MAX = 1_024
 """Of one call; the Rust client alone sends several."""
 
+INFLATING_MAX = 2
+"""Bodies of gzip that threads inflate at the same time, each to 16 MiB at the most; others wait as
+they came."""
+
 DEFAULT_QUEUES = 4
 ANY_QUEUE = -1
 
@@ -33,9 +45,10 @@ OFFSET_FIELD = "queueOffset"
 
 
 async def send_message(
-    broker: Context, caller: Caller, request: pb.SendMessageRequest
+    broker: Context, caller: Caller, request: pb.SendMessageRequest, inflating: asyncio.Semaphore
 ) -> pb.SendMessageResponse:
-    """Store messages of one topic, one after the other: one entry for each."""
+    """Store messages of one topic, one after the other: one entry for each. ``inflating``: of the
+    broker's INFLATING_MAX."""
     messages = request.messages
     if not messages:
         raise AnswerError(pb.MESSAGE_CORRUPTED, "no message to send")
@@ -48,19 +61,23 @@ async def send_message(
     name = checks.topic_name(messages[0].topic)
     topic = _topic(broker, name)
     body_bytes_max = broker.config.max_message_size
-    for each in messages:
-        checks.check_message(each, body_bytes_max=body_bytes_max)
-        if type_of(each) not in types_of(topic):
-            raise AnswerError(
-                pb.MESSAGE_PROPERTY_CONFLICT_WITH_TYPE,
-                "TopicMessageType validate failed, the expected type is "
-                f"{_types_text(topic)}, but actual type is {pb.MessageType.Name(type_of(each))}",
-            )
-    response = pb.SendMessageResponse()
     slices = TimeSlices()
     for each in messages:
         await slices.checkpoint()
-        response.entries.append(await _sent(broker, caller, topic, each))
+        checks.check_message(each, body_bytes_max=body_bytes_max)
+        kind = type_of(each)
+        if kind not in types_of(topic):
+            raise AnswerError(
+                pb.MESSAGE_PROPERTY_CONFLICT_WITH_TYPE,
+                "TopicMessageType validate failed, the expected type is "
+                f"{_types_text(topic)}, but actual type is {enum_text(pb.MessageType, kind)}",
+            )
+    response = pb.SendMessageResponse()
+    for each in messages:
+        await slices.checkpoint()
+        if caller.closed:
+            break  # What is appended stays; what is not would come as a surprise.
+        response.entries.append(await _sent(broker, caller, topic, each, inflating))
     response.status.CopyFrom(status_of_all(entry.status for entry in response.entries))
     return response
 
@@ -77,11 +94,15 @@ def _topic(broker: Context, name: str) -> TopicConfig:
 
 
 def _types_text(topic: TopicConfig) -> str:
-    return ", ".join(pb.MessageType.Name(each) for each in types_of(topic))
+    return ", ".join(enum_text(pb.MessageType, each) for each in types_of(topic))
 
 
 async def _sent(
-    broker: Context, caller: Caller, topic: TopicConfig, message: pb.Message
+    broker: Context,
+    caller: Caller,
+    topic: TopicConfig,
+    message: pb.Message,
+    inflating: asyncio.Semaphore,
 ) -> pb.SendResultEntry:
     system = message.system_properties
     name = topic.topic_name
@@ -93,7 +114,7 @@ async def _sent(
             host=caller.remote_address,
             delay_ms_max=broker.config.timer_max_delay_sec * 1000,
         )
-        body, sys_flag = await _body(message)
+        body, sys_flag = await _body(message, inflating)
         if system.message_type == pb.TRANSACTION:
             sys_flag |= MessageSysFlag.TRANSACTION_PREPARED
         header = SendMessageHeader(
@@ -116,10 +137,11 @@ async def _sent(
     return _entry(broker.config.broker_name, message, answer)
 
 
-async def _body(message: pb.Message) -> tuple[bytes, int]:
+async def _body(message: pb.Message, inflating: asyncio.Semaphore) -> tuple[bytes, int]:
     if message.system_properties.body_encoding == pb.GZIP and message.body.startswith(GZIP_START):
-        # A body of megabytes takes long.
-        return await asyncio.to_thread(stored_body, message)
+        # A body of megabytes takes long, and one of kilobytes may become one of megabytes.
+        async with inflating:
+            return await asyncio.to_thread(stored_body, message)
     return stored_body(message)
 
 

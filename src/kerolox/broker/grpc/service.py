@@ -6,6 +6,7 @@ request of this service, and for a broker that fails.
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import re
 from collections.abc import Awaitable, Callable
@@ -18,13 +19,14 @@ from google.protobuf.message import DecodeError
 from kerolox.broker.context import Context
 from kerolox.broker.grpc import receiving, sending, telemetry
 from kerolox.broker.grpc.answers import AnswerError
-from kerolox.broker.grpc.asking import Caller
+from kerolox.broker.grpc.asking import Caller, parsed
 from kerolox.broker.grpc.clients import GrpcClient, GrpcClients
 from kerolox.broker.grpc.elsewhere import OtherBrokers
 from kerolox.broker.grpc.renewals import Renewals
 from kerolox.broker.grpc.routes import RouteCalls
 from kerolox.broker.grpc.stats import CANCELLED, SUCCESS, GrpcStats
 from kerolox.protocol.grpc import messages as pb
+from kerolox.protocol.grpc.parsing import TooManyFieldsError
 from kerolox.remoting.grpc.connection import Call
 from kerolox.remoting.grpc.wire import CallRefusedError, GrpcStatus
 from kerolox.remoting.server import Handler
@@ -36,6 +38,13 @@ PATH = "/apache.rocketmq.v2.MessagingService/"
 RECEIVE, TELEMETRY = PATH + "ReceiveMessage", PATH + "Telemetry"
 
 _CODES = {number: name.lower() for name, number in pb.Code.items()}
+
+REQUEST_BYTES_MAX = 1024 * 1024
+"""Of a request that brings no bodies; an AckMessage of 4,096 entries has some 600 KB."""
+
+SEND_BYTES_MAX = (16 << 20) + 256 * 1024
+"""Of a request that does. The setting ``maxMessageSize`` may change while the broker runs; each
+body is held to it, too."""
 
 _log = logging.getLogger(__name__)
 
@@ -84,6 +93,7 @@ class Service:
 
     def _table(self) -> dict[str, _Unary]:
         broker, routes = self._broker, RouteCalls(self._broker)
+        inflating = asyncio.Semaphore(sending.INFLATING_MAX)
 
         def plain(
             serve: Callable[..., Awaitable[_Message]], *more: object
@@ -103,7 +113,7 @@ class Service:
         handlers = {
             "QueryRoute": of_route(routes.query_route),
             "QueryAssignment": of_route(routes.query_assignment),
-            "SendMessage": plain(sending.send_message),
+            "SendMessage": plain(sending.send_message, inflating),
             "EndTransaction": plain(sending.end_transaction, self.others),
             "RecallMessage": plain(sending.recall_message, self.others),
             "Heartbeat": of_client(telemetry.heartbeat),
@@ -121,7 +131,11 @@ class Service:
             for name, serve in handlers.items()
         }
 
-    async def serve(self, call: Call) -> None:
+    def message_bytes_max(self, path: str) -> int:
+        """See :class:`~kerolox.remoting.grpc.connection.Serve`."""
+        return SEND_BYTES_MAX if path == PATH + "SendMessage" else REQUEST_BYTES_MAX
+
+    async def __call__(self, call: Call) -> None:
         """Serve one call."""
         path, begun = call.head.path, monotonic()
         try:
@@ -137,6 +151,8 @@ class Service:
                 raise CallRefusedError(GrpcStatus.UNIMPLEMENTED, f"{path[:200]} is not served here")
         except DecodeError:
             call.finish(GrpcStatus.INTERNAL, "the request is no message of its type")
+        except TooManyFieldsError as error:
+            call.finish(GrpcStatus.RESOURCE_EXHAUSTED, str(error))
         except CallRefusedError as error:
             call.finish(error.status, str(error))
         else:
@@ -152,7 +168,7 @@ class Service:
         try:
             data = await self._only_message(call)
             caller = self._caller(call)
-            request = unary.request.FromString(data)  # type: ignore[attr-defined]
+            request = await parsed(unary.request, data)
             client = self.clients.get(caller.client_id)
             answer = await unary.serve(caller, request, client)
         except AnswerError as error:
@@ -166,7 +182,7 @@ class Service:
         caller = Caller(call, self._dispatch, None)
         try:
             caller = self._caller(call)
-            request = pb.ReceiveMessageRequest.FromString(data)
+            request = await parsed(pb.ReceiveMessageRequest, data)
             client = self.clients.get(caller.client_id)
             caller.on_cancelled = partial(self._receive_over, caller)
             self._stats.waiting_receives += 1

@@ -5,8 +5,8 @@ from __future__ import annotations
 
 from kerolox.broker.context import Context
 from kerolox.broker.grpc import checks
-from kerolox.broker.grpc.answers import AnswerError, error_of, ok
-from kerolox.broker.grpc.asking import Caller
+from kerolox.broker.grpc.answers import AnswerError, enum_text, error_of, ok
+from kerolox.broker.grpc.asking import Caller, parsed
 from kerolox.broker.grpc.clients import (
     CONSUMERS,
     REQUEST_TIMEOUT_MS,
@@ -23,6 +23,7 @@ from kerolox.protocol.bodies import HEARTBEAT_GROUPS_MAX
 from kerolox.protocol.codes import ResponseCode
 from kerolox.protocol.grpc import messages as pb
 from kerolox.remoting.grpc.wire import CallRefusedError, GrpcStatus
+from kerolox.remoting.time_slices import TimeSlices
 
 PRODUCER_ATTEMPTS = 3
 RECEIVE_BATCH = 32
@@ -42,6 +43,7 @@ async def serve_telemetry(broker: Context, caller: Caller, clients: GrpcClients)
     call = caller.call
     call.begin()
     client: GrpcClient | None = None
+    slices = TimeSlices()
     while (data := await call.message()) is not None:
         bytes_max = max(SETTINGS_BYTES_MAX, client.questions.bytes_max if client else 0)
         if len(data) > bytes_max:
@@ -49,7 +51,8 @@ async def serve_telemetry(broker: Context, caller: Caller, clients: GrpcClients)
                 GrpcStatus.INVALID_ARGUMENT,
                 f"a command of {len(data)} bytes; at most {bytes_max} are taken",
             )
-        command = pb.TelemetryCommand.FromString(data)
+        await slices.checkpoint()
+        command = await parsed(pb.TelemetryCommand, data)
         if command.WhichOneof("command") != "settings":
             if client is not None:
                 client.questions.answered(command)
@@ -77,19 +80,19 @@ async def _take_settings(
             GrpcStatus.INVALID_ARGUMENT, "there is no publishing or subscription data in settings"
         )
     group, subscriptions, topics = "", [], []
+    slices = TimeSlices()
     if kind == "publishing":
         client_type = int(pb.PRODUCER)
+        _check_count(len(settings.publishing.topics), "topics")
         topics = [checks.topic_name(each) for each in settings.publishing.topics]
-        if len(topics) > HEARTBEAT_GROUPS_MAX:
-            raise AnswerError(
-                pb.BAD_REQUEST, f"{len(topics)} topics; at most {HEARTBEAT_GROUPS_MAX} are taken"
-            )
         caller.check_publishes(broker, topics)
     else:
         client_type = int(settings.client_type) or int(pb.SIMPLE_CONSUMER)
         _check_type(client_type)
         group = checks.group_name(settings.subscription.group)
+        _check_count(len(settings.subscription.subscriptions), "subscriptions")
         for entry in settings.subscription.subscriptions:
+            await slices.checkpoint()
             topic = checks.topic_name(entry.topic)
             subscriptions.append(await subscription_to(broker, topic, entry.expression))
     client = clients.known(caller.client_id, caller.call, caller.language, caller.version)
@@ -101,6 +104,13 @@ async def _take_settings(
     client.heartbeat = heartbeat_of(client, sorted(set(topics)))
     await beat(caller, client)
     return client
+
+
+def _check_count(count: int, what: str) -> None:
+    if count > HEARTBEAT_GROUPS_MAX:
+        raise AnswerError(
+            pb.BAD_REQUEST, f"{count} {what}; at most {HEARTBEAT_GROUPS_MAX} are taken"
+        )
 
 
 async def beat(caller: Caller, client: GrpcClient) -> None:
@@ -154,10 +164,8 @@ def _set_exponential(
 
 def _check_type(client_type: int) -> None:
     if client_type not in SERVED:
-        name = pb.ClientType.Name(client_type) if client_type in pb.ClientType.values() else ""
-        raise AnswerError(
-            pb.UNRECOGNIZED_CLIENT_TYPE, f"clients of type {name or client_type} are not served"
-        )
+        name = enum_text(pb.ClientType, client_type)
+        raise AnswerError(pb.UNRECOGNIZED_CLIENT_TYPE, f"clients of type {name} are not served")
 
 
 async def heartbeat(

@@ -11,7 +11,7 @@ import logging
 from collections import deque
 from collections.abc import Awaitable, Callable, Coroutine
 from time import monotonic
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Protocol, cast
 
 from kerolox.kernel.feed import FED_MORE, FED_READY, FED_WAITS
 from kerolox.kernel.http2 import Http2Error, Http2Event, Opened, Received
@@ -50,6 +50,10 @@ WAITING_BYTES_MAX = WRITE_BYTES_MAX
 MESSAGES_WAITING_MAX = 64
 """Messages of one stream that wait for their turn; the call ends then."""
 
+CALL_BYTES = 8 * 1024
+"""What a call keeps besides its messages, until its handler is done: also when the peer has reset
+it."""
+
 if TYPE_CHECKING:
     from kerolox.kernel.feed import ConnectionKernel
     from kerolox.kernel.http2 import Http2ServerSide
@@ -58,8 +62,15 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger(__name__)
 
-Serve = Callable[["Call"], Coroutine[object, None, None]]
-"""Serves one call; it runs up to its first wait outside of any task."""
+
+class Serve(Protocol):
+    """What serves the calls of a server."""
+
+    def message_bytes_max(self, path: str) -> int:
+        """Of one message of a call."""
+
+    def __call__(self, call: Call) -> Coroutine[object, None, None]:
+        """Serve one call; it runs up to its first wait outside of any task."""
 
 
 class Call:
@@ -76,15 +87,19 @@ class Call:
         """Nobody wants its answer: it is answered, cancelled, or its connection is gone."""
         self.on_over: Callable[[], None] | None = None
         """Called once when that is so, unless it was answered by its own handler."""
+        self.timer: asyncio.TimerHandle | None = None
+        """Ends it at its deadline."""
         self._stream_id = stream_id
         self._has_headers = False
         self._messages: deque[bytes] = deque()
         self._waiter: asyncio.Future[None] | None = None
         self._is_ended = False
-        self.kept_bytes = 0
-        """Of messages that wait, and of the one whose handling goes on."""
-        self._handed_bytes = 0
-        self.reader = MessageReader(connection.message_bytes_max)
+        self._waiting_bytes = 0
+        """Of messages that wait for their turn."""
+        self._handed_bytes = CALL_BYTES
+        """Kept until the handler is done, with the message that it handles."""
+        connection.keeps(CALL_BYTES)
+        self.reader = MessageReader(connection.message_bytes_max(head.path))
 
     @property
     def seconds_left(self) -> float | None:
@@ -96,30 +111,36 @@ class Call:
         """Called by the connection: so much came."""
         self._messages += messages
         size = sum(map(len, messages))
-        self.kept_bytes += size
+        self._waiting_bytes += size
         self.connection.keeps(size)
         self._is_ended = self._is_ended or is_ended
         if len(self._messages) > MESSAGES_WAITING_MAX:
-            self.finish(GrpcStatus.RESOURCE_EXHAUSTED, "too many messages of one call wait")
+            self.end(GrpcStatus.RESOURCE_EXHAUSTED, "too many messages of one call wait")
         self._wake()
 
     async def message(self) -> bytes | None:
         """The next message; None: the peer sends no more, or the call is over."""
-        self._release(self._handed_bytes)
-        self._handed_bytes = 0
+        self._hold(CALL_BYTES)
         while not self._messages:
             if self._is_ended or self.is_over:
                 return None
             self._waiter = self.connection.loop.create_future()
             await self._waiter
         message = self._messages.popleft()
-        self._handed_bytes = len(message)
+        self._waiting_bytes -= len(message)
+        self.connection.keeps(-len(message))
+        self._hold(CALL_BYTES + len(message))
         return message
 
-    def _release(self, size: int) -> None:
-        if not self.is_over:
-            self.kept_bytes -= size
-            self.connection.keeps(-size)
+    def _hold(self, size: int) -> None:
+        self.connection.keeps(size - self._handed_bytes)
+        self._handed_bytes = size
+
+    def handled(self) -> None:
+        """Called by the connection: its handler is done, whoever ended the call."""
+        self._hold(0)
+        if self.timer is not None:
+            self.timer.cancel()
 
     def _wake(self) -> None:
         if self._waiter is not None and not self._waiter.done():
@@ -165,17 +186,31 @@ class Call:
         self.connection.flush_soon()
         self._end()
 
+    def end(self, status: GrpcStatus, text: str) -> None:
+        """End it from outside of its handler, which gives up what it waits for."""
+        if not self.is_over:
+            self.finish(status, text)
+            self._give_up()
+
     def cancelled(self) -> None:
         """Called by the connection: nobody wants the answer any more."""
-        if self.is_over:
-            return
-        self._end()
+        if not self.is_over:
+            self._end()
+            self._give_up()
+
+    def expired(self) -> None:
+        """Called at its deadline."""
+        self.end(GrpcStatus.DEADLINE_EXCEEDED, "the deadline of the call is over (grpc-timeout)")
+
+    def _give_up(self) -> None:
         if self.on_over is not None:
             self.on_over()
 
     def _end(self) -> None:
         self.is_over = True
         self._messages.clear()
+        self.connection.keeps(-self._waiting_bytes)
+        self._waiting_bytes = 0
         self.connection.ended(self._stream_id)
         self._wake()
 
@@ -189,15 +224,14 @@ class GrpcConnection(ServerConnection):
         shared: Shared,
         connection_id: int,
         serve: Serve,
-        message_bytes_max: int,
         http2: Http2ServerSide,
         counts: GrpcCounts,
     ) -> None:
         super().__init__(server, shared, connection_id)
         self.http2 = http2
-        self.message_bytes_max = message_bytes_max
         self._serve = serve
         self.counts = counts
+        self.message_bytes_max = serve.message_bytes_max
         self._calls: dict[int, Call] = {}
         self._unserved: deque[Call] = deque()
         """Whose message is there, and whose turn is not."""
@@ -300,7 +334,7 @@ class GrpcConnection(ServerConnection):
         try:
             messages = call.reader.feed(event.data)
         except CallRefusedError as error:
-            call.finish(error.status, str(error))
+            call.end(error.status, str(error))
             return
         call.take(messages, is_ended=event.is_ended)
 
@@ -330,11 +364,8 @@ class GrpcConnection(ServerConnection):
 
     def ended(self, stream_id: int) -> None:
         """Called by a call: it is over."""
-        call = self._calls.pop(stream_id, None)
-        if call is not None:
+        if self._calls.pop(stream_id, None) is not None:
             self.counts.streams -= 1
-            self.keeps(-call.kept_bytes)
-            call.kept_bytes = 0
 
     # -- calls --------------------------------------------------------------------------------
     def _serve_calls(self) -> None:
@@ -353,16 +384,22 @@ class GrpcConnection(ServerConnection):
         self._flush()
 
     def _start(self, call: Call) -> None:
+        if call.deadline is not None and call.deadline <= self.loop.time():
+            call.expired()
         if call.is_over:
+            call.handled()
             return
         coroutine = self._serve(call)
         try:
             awaited = coroutine.send(None)
         except StopIteration:
-            return
+            call.handled()
         except Exception:
             self._failed(call)
+            call.handled()
         else:
+            if call.deadline is not None:
+                call.timer = self.loop.call_at(call.deadline, call.expired)
             task = self.loop.create_task(self._finish_call(call, go_on(coroutine, awaited)))
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)
@@ -376,6 +413,8 @@ class GrpcConnection(ServerConnection):
             raise
         except Exception:
             self._failed(call)
+        finally:
+            call.handled()
 
     def _failed(self, call: Call) -> None:
         _log.exception("call %s of %s failed", call.head.path, self.remote_address)

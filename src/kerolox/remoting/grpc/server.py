@@ -38,7 +38,6 @@ class GrpcServer(RemotingServer):
         *,
         host: str,
         port: int,
-        message_bytes_max: int,
         kernel: str | None = None,
         fast_path: FastPath | None = None,
         connection_limits: ConnectionLimits | None = None,
@@ -51,7 +50,6 @@ class GrpcServer(RemotingServer):
             load: gives what serves each call, when the first client is here.
             host, port, fast_path, connection_limits, tls, limits: as those of
                 :class:`~kerolox.remoting.server.RemotingServer`.
-            message_bytes_max: of one message that a client sends.
             kernel: whose HTTP/2 it is; None: that of the process.
         """
         super().__init__(
@@ -66,7 +64,6 @@ class GrpcServer(RemotingServer):
         self._load = load
         self._serve: Serve | None = None
         self._kernel = kernel
-        self.message_bytes_max = message_bytes_max
         self.counts = GrpcCounts()
 
     def _make_connection(self) -> ServerConnection:
@@ -80,7 +77,6 @@ class GrpcServer(RemotingServer):
             self._shared,
             next_connection_id(),
             self._serve,
-            self.message_bytes_max,
             http2_of(self._kernel)(),
             self.counts,
         )

@@ -21,6 +21,9 @@ TIMEOUT_SECONDS_MAX = 366 * 24 * 3600.0
 
 STATUS_TEXT_CHARACTERS_MAX = 1_024
 
+MESSAGES_OF_FEED_MAX = 64
+"""Of one stream that come with one frame; the call ends then."""
+
 _TIMEOUT = re.compile(r"(\d{1,8})([HMSmun])")
 _UNIT_SECONDS = {"H": 3600.0, "M": 60.0, "S": 1.0, "m": 1e-3, "u": 1e-6, "n": 1e-9}
 
@@ -104,7 +107,8 @@ class MessageReader:
         return len(self._buffer)
 
     def feed(self, data: bytes) -> list[bytes]:
-        """The messages that are whole now. CallRefusedError: one is too long, or compressed."""
+        """The messages that are whole now. CallRefusedError: one is too long or compressed, or
+        there are too many."""
         buffer = self._buffer
         buffer += data
         messages: list[bytes] = []
@@ -123,6 +127,10 @@ class MessageReader:
             end = at + PREFIX_BYTES + size
             if len(buffer) < end:
                 break
+            if len(messages) >= MESSAGES_OF_FEED_MAX:
+                raise CallRefusedError(
+                    GrpcStatus.RESOURCE_EXHAUSTED, "too many messages of one call come at once"
+                )
             messages.append(bytes(buffer[at + PREFIX_BYTES : end]))
             at = end
         del buffer[:at]

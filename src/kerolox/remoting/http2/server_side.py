@@ -43,8 +43,12 @@ if TYPE_CHECKING:
 STREAMS_MAX = 1_024
 """Open streams of a connection; a client opens one for each queue that it receives from."""
 
-HEADER_BYTES_MAX = 32 * 1024
-"""Bytes of one header block, as they come; and of its headers, as RFC 7541 counts them."""
+HEADER_BYTES_MAX = 8 * 1024
+"""Bytes of one header block, as they come; and of its headers, as RFC 7541 counts them. So much
+RocketMQ's proxy takes (``DEFAULT_MAX_HEADER_LIST_SIZE`` of grpc-java)."""
+
+TABLE_UPDATES_MAX = 2
+"""Changes of the table's size that a header block begins with (RFC 7541, 4.2)."""
 
 CONTINUATIONS_MAX = 8
 """Frames of a header block behind its first."""
@@ -63,6 +67,17 @@ RESETS_MAX = 1_000
 SLICE_FRAMES = 512
 """Frames that one call handles before others get their turn."""
 
+SLICE_WORK = 16 * 1024
+"""Work that one call does before that, some two ms: bytes of headers, as RFC 7541 counts them, and
+streams whose windows change. A byte may stand for a whole header, a setting for all streams."""
+
+SETTINGS_MAX = 32
+"""Values of one frame of settings."""
+
+UNREADABLE = "headers that can't be read"
+
+HEADER_EXTRA_BYTES = 32
+"""That RFC 7541 counts for each header."""
 
 _Events = list[Http2Event]
 
@@ -111,6 +126,7 @@ class Http2ServerSide:
         self._granted = CONNECTION_WINDOW
         self._idle_frames = 0
         self._resets = 0
+        self._work = 0
         self._waiting_bytes = 0
         self._is_leaving = False
         self._pings = 0
@@ -167,9 +183,12 @@ class Http2ServerSide:
         events: _Events = []
         if not self._is_greeted and not self._take_preface():
             return events, False
+        self._work = 0
         for _ in range(self._slice_frames):
             if not self._take_frame(events):
                 return events, False
+            if self._work >= SLICE_WORK:
+                break
         return events, True
 
     def _take_preface(self) -> bool:
@@ -242,6 +261,7 @@ class Http2ServerSide:
         assert self._block is not None
         stream_id, flags, block, _ = self._block
         self._block = None
+        _check_table_updates(block)
         try:
             decoded = self._decoder.decode(bytes(block), raw=True)
             headers = cast("list[tuple[bytes, bytes]]", decoded)
@@ -250,13 +270,14 @@ class Http2ServerSide:
                 ErrorCode.ENHANCE_YOUR_CALM, f"headers of more than {self._header_bytes_max} bytes"
             ) from None
         except (HPACKError, ValueError):
-            text = "headers that can't be read"
-            raise Http2Error(ErrorCode.COMPRESSION_ERROR, text) from None
+            raise Http2Error(ErrorCode.COMPRESSION_ERROR, UNREADABLE) from None
+        sizes = (len(name) + len(value) + HEADER_EXTRA_BYTES for name, value in headers)
+        self._work += sum(sizes)
         is_ended = bool(flags & END_STREAM)
-        self._idle_frames = 0
         if stream_id <= self._last_id:
             self._on_trailers(stream_id, is_ended, events)
             return
+        self._idle_frames = 0
         self._last_id = stream_id
         if self._is_leaving or len(self._streams) >= self._streams_max:
             self._count_reset()
@@ -268,10 +289,12 @@ class Http2ServerSide:
     def _on_trailers(self, stream_id: int, is_ended: bool, events: _Events) -> None:
         stream = self._streams.get(stream_id)
         if stream is None:
-            return  # We ended it, and the peer did not know.
+            self._count_idle()  # We ended it, and the peer did not know.
+            return
         if stream.is_ended or not is_ended:
             raise Http2Error(ErrorCode.PROTOCOL_ERROR, f"headers again on stream {stream_id}")
         stream.is_ended = True
+        self._idle_frames = 0
         events.append(Received(stream_id, b"", True))
 
     def _on_data(self, flags: int, stream_id: int, payload: bytes, events: _Events) -> None:
@@ -321,6 +344,11 @@ class Http2ServerSide:
             return
         if len(payload) % 6:
             raise Http2Error(ErrorCode.FRAME_SIZE_ERROR, f"settings of {len(payload)} bytes")
+        if len(payload) // 6 > SETTINGS_MAX:
+            raise Http2Error(
+                ErrorCode.ENHANCE_YOUR_CALM,
+                f"{len(payload) // 6} settings in a frame; at most {SETTINGS_MAX} are taken",
+            )
         self._has_settings = True
         for name, value in struct.iter_unpack(">HI", payload):
             if name == Setting.INITIAL_WINDOW_SIZE:
@@ -337,6 +365,7 @@ class Http2ServerSide:
             raise Http2Error(ErrorCode.FLOW_CONTROL_ERROR, f"a window of {value} bytes")
         change = value - self._peer_stream_window
         self._peer_stream_window = value
+        self._work += len(self._streams)
         for stream in self._streams.values():
             stream.send_window += change
             if stream.send_window > WINDOW_MAX:
@@ -367,8 +396,9 @@ class Http2ServerSide:
             self._window += size
             if self._window > WINDOW_MAX:
                 raise Http2Error(ErrorCode.FLOW_CONTROL_ERROR, "the window grew too large")
-            has_use = self._waiting_bytes > 0
+            waiting_bytes = self._waiting_bytes
             self._flush_all()
+            has_use = self._waiting_bytes < waiting_bytes
         else:
             stream = self._streams.get(stream_id)
             if stream is None:
@@ -449,6 +479,7 @@ class Http2ServerSide:
 
     def _flush_all(self) -> None:
         if self._waiting_bytes:
+            self._work += len(self._streams)
             for stream_id, stream in list(self._streams.items()):
                 if stream.waiting:
                     self._flush(stream_id, stream)
@@ -498,6 +529,21 @@ def _unpadded(payload: bytes, flags: int) -> bytes:
     if not payload or payload[0] >= len(payload):
         raise Http2Error(ErrorCode.PROTOCOL_ERROR, "a frame of padding alone")
     return payload[1 : len(payload) - payload[0]]
+
+
+def _check_table_updates(block: bytearray) -> None:
+    if len(block) <= TABLE_UPDATES_MAX:
+        return
+    at = 0
+    for _ in range(TABLE_UPDATES_MAX + 1):
+        if at >= len(block) or block[at] & 0xE0 != 0x20:
+            return
+        is_long = block[at] & 0x1F == 0x1F
+        at += 1
+        while is_long and at < len(block):
+            is_long = bool(block[at] & 0x80)
+            at += 1
+    raise Http2Error(ErrorCode.COMPRESSION_ERROR, UNREADABLE)
 
 
 def _check_size(payload: bytes, size: int, name: str) -> None:

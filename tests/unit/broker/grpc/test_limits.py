@@ -19,10 +19,12 @@ from tests.unit.broker.grpc.test_receives import GROUP, receive
 
 from kerolox.broker import ports
 from kerolox.broker.broker import Broker
+from kerolox.broker.grpc.port import GrpcPort
 from kerolox.errors import ConfigError
 from kerolox.protocol.grpc import messages as pb
 from kerolox.remoting import connection as remoting_connection
 from kerolox.remoting.grpc import connection as grpc_connection
+from kerolox.remoting.grpc.wire import with_prefix
 from kerolox.remoting.http2 import choice
 from kerolox.remoting.http2.frames import END_HEADERS, PREFACE, FrameType, frame, settings_frame
 
@@ -33,6 +35,31 @@ def server_of(broker: Broker) -> grpc_connection.GrpcConnection:
     [connection] = broker._ports.grpc.server.connections
     assert isinstance(connection, grpc_connection.GrpcConnection)
     return connection
+
+
+def encoded(number: int, data: bytes) -> bytes:
+    """A field of bytes."""
+    head = bytearray()
+    for left in (number << 3 | 2, len(data)):
+        while left > 0x7F:
+            head.append(left & 0x7F | 0x80)
+            left >>= 7
+        head.append(left)
+    return bytes(head) + data
+
+
+@pytest.fixture
+def gate(grpc_broker: Broker, monkeypatch: pytest.MonkeyPatch) -> asyncio.Event:
+    """Requests of calls wait until it is set; to be asked for before the client."""
+    opened = asyncio.Event()
+    handler = GrpcPort._limited
+
+    async def slow(*arguments: object) -> object:
+        await opened.wait()
+        return await handler(*arguments)
+
+    monkeypatch.setattr(GrpcPort, "_limited", slow)
+    return opened
 
 
 @pytest.mark.parametrize(
@@ -105,10 +132,10 @@ async def test_a_client_that_reads_nothing_loses_its_call(
 async def test_a_connection_with_too_much_in_flight_is_not_read(
     client: GrpcPeer, grpc_broker: Broker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(grpc_connection, "IN_FLIGHT_BYTES_MAX", 1_000)
+    monkeypatch.setattr(grpc_connection, "IN_FLIGHT_BYTES_MAX", 10_000)
     stream = client.open("Telemetry")
     settings = pb.Settings(**subscribing())
-    settings.user_agent.hostname = "x" * 2_000
+    settings.user_agent.hostname = "x" * 12_000
     gate = asyncio.Event()
     handler = grpc_broker._ports.grpc._service._dispatch
 
@@ -122,7 +149,7 @@ async def test_a_connection_with_too_much_in_flight_is_not_read(
     await until(
         lambda: connection._paused & remoting_connection.PAUSED_BY_HANDLERS, what="the pause"
     )
-    assert connection.memory_bytes() > 2_000
+    assert connection.memory_bytes() > 12_000
     gate.set()
     assert (await stream.message()).status.code == pb.OK
     stream.send(pb.TelemetryCommand(settings=pb.Settings(**subscribing())))
@@ -137,6 +164,133 @@ async def test_a_command_of_telemetry_too_long_ends_the_stream(client: GrpcPeer)
     stream.send(pb.TelemetryCommand(settings=settings))
     assert await stream.messages() == []
     assert stream.status == 3
+
+
+async def test_a_call_that_breaks_a_rule_gives_up_what_it_waits_for(
+    client: GrpcPeer, grpc_broker: Broker
+) -> None:
+    held = grpc_broker.parts.popping.held
+    for lie in (b"\1\0\0\0\0", b"\0\x7f\xff\xff\xff", with_prefix(b"") * 65):
+        stream = receive(client, end=False)
+        await until(lambda: len(held) == 1, what="the wait")
+        client.send_data(stream.stream_id, lie)
+        assert await stream.messages() == []
+        assert stream.status in (8, 12)
+        await until(lambda: not len(held), what="its end")
+
+
+async def test_a_call_that_was_reset_is_counted_until_it_is_handled(
+    gate: asyncio.Event, client: GrpcPeer, grpc_broker: Broker
+) -> None:
+    stream = client.call("SendMessage", pb.SendMessageRequest(messages=[message(body=bytes(9999))]))
+    await until(lambda: server_of(grpc_broker).memory_bytes() > 9_999, what="the request")
+    connection = server_of(grpc_broker)
+    stream.cancel()
+    await until(lambda: not connection.http2.stream_count, what="the reset")
+    assert connection.memory_bytes() > 9_999
+    gate.set()
+    await until(lambda: not connection.memory_bytes(), what="the end of its handler")
+
+
+async def test_what_calls_keep_is_nothing_when_they_are_over(
+    client: GrpcPeer, grpc_broker: Broker
+) -> None:
+    stream, _ = await client.settled(**subscribing())
+    waiting = receive(client)
+    await until(lambda: len(grpc_broker.parts.popping.held) == 1, what="the wait")
+    connection = server_of(grpc_broker)
+    assert connection._in_flight_bytes >= 2 * grpc_connection.CALL_BYTES
+    stream.cancel()
+    waiting.cancel()
+    await until(lambda: not connection._in_flight_bytes, what="their end")
+
+
+@pytest.mark.parametrize(
+    ("name", "data", "status"),
+    [
+        ("AckMessage", b"\x1a\0" * 100_000, 8),
+        ("AckMessage", b"\x1a\0" * 600_000, 8),
+        ("SendMessage", b"\x0a\0" * 2_000_000, 8),
+        # A message with keys of one letter.
+        ("SendMessage", encoded(1, encoded(3, b"\x12\1k" * 700_000)), 8),
+        ("SendMessage", encoded(1, encoded(2, b"") * 700_000), 8),
+        ("QueryRoute", b"\x0a\xff\xff\xff\x07" + bytes(20_000), 13),
+        ("QueryRoute", b"\x80" * 20_000, 13),
+        ("QueryRoute", b"\x0f" * 20_000, 13),
+    ],
+)
+async def test_a_message_of_too_many_fields_is_refused_before_it_is_one(
+    client: GrpcPeer, name: str, data: bytes, status: int
+) -> None:
+    stream = client.open(name)
+    client.send_data(stream.stream_id, with_prefix(data), end=True)
+    assert await stream.messages() == []
+    assert stream.status == status
+
+
+async def test_keys_too_many_are_refused_before_they_are_examined(client: GrpcPeer) -> None:
+    answer = await sent(client, message(keys=["k"] * 20_000))
+    assert answer.status.code == pb.MESSAGE_PROPERTIES_TOO_LARGE
+
+
+async def test_fields_that_nobody_knows_are_not_repeated(client: GrpcPeer) -> None:
+    topic = pb.Resource.FromString(resource("T").SerializeToString() + encoded(99, b"unknown"))
+    answer = await client.ask("QueryRoute", topic=topic, endpoints=ENDPOINTS)
+    assert len(answer.message_queues) == 2
+    assert b"unknown" not in answer.SerializeToString()
+
+
+# -- deadlines --------------------------------------------------------------------------------
+async def test_a_call_whose_request_does_not_come_ends_at_its_deadline(client: GrpcPeer) -> None:
+    stream = client.open("QueryRoute", {"grpc-timeout": "20m"})
+    client.flush()
+    assert await stream.messages() == []
+    assert stream.status == 4
+
+
+async def test_a_call_that_comes_too_late_does_nothing(
+    client: GrpcPeer, grpc_broker: Broker
+) -> None:
+    stream = client.call(
+        "SendMessage", pb.SendMessageRequest(messages=[message()]), grpc_timeout="0n"
+    )
+    assert await stream.messages() == []
+    assert stream.status == 4
+    stream = receive(client, poll_seconds=None, metadata={"grpc-timeout": "8S"})
+    held = grpc_broker.parts.popping.held
+    await until(lambda: len(held) == 1, what="a receive that finds nothing")
+
+
+async def test_a_deadline_ends_a_send_between_two_messages(
+    gate: asyncio.Event, client: GrpcPeer, grpc_broker: Broker
+) -> None:
+    request = pb.SendMessageRequest(messages=[message(body=b"first"), message(body=b"second")])
+    stream = client.call("SendMessage", request, grpc_timeout="50m")
+    assert await stream.messages() == []
+    assert stream.status == 4
+    gate.set()
+    connection = server_of(grpc_broker)
+    await until(lambda: not connection.memory_bytes(), what="the end of its handler")
+    received = [each.message.body for each in await receive(client).messages()]
+    assert received.count(b"first") == 1
+    assert b"second" not in received
+
+
+async def test_a_deadline_ends_a_telemetry_stream_too(client: GrpcPeer) -> None:
+    stream = client.open("Telemetry", {"grpc-timeout": "30m"})
+    stream.send(pb.TelemetryCommand(settings=pb.Settings(**subscribing())))
+    assert (await stream.message()).status.code == pb.OK
+    assert await stream.messages() == []
+    assert stream.status == 4
+
+
+async def test_calls_that_end_leave_no_timer(client: GrpcPeer, grpc_broker: Broker) -> None:
+    stream = receive(client)
+    await until(lambda: len(grpc_broker.parts.popping.held) == 1, what="the wait")
+    [call] = server_of(grpc_broker)._calls.values()
+    assert call.timer is not None
+    stream.cancel()
+    await until(call.timer.cancelled, what="its end")
 
 
 async def test_an_idle_connection_is_asked_first_while_it_has_calls(

@@ -33,6 +33,7 @@ def receive(
     invisible_seconds: int | None = 30,
     poll_seconds: int | None = 20,
     metadata: dict[str, str] | None = None,
+    end: bool = True,
     **more: Any,
 ) -> Stream:
     request = pb.ReceiveMessageRequest(group=resource(group), batch_size=batch, **more)
@@ -44,7 +45,7 @@ def receive(
     if poll_seconds is not None:
         request.long_polling_timeout.seconds = poll_seconds
     stream = client.open("ReceiveMessage", metadata)
-    stream.send(request, end=True)
+    stream.send(request, end=end)
     return stream
 
 

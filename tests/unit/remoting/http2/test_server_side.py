@@ -283,6 +283,67 @@ def test_many_frames_take_several_turns() -> None:
     assert (len(events), has_more) == (4, True)
 
 
+def slices_of(server: Http2ServerSide, data: bytes) -> list[int]:
+    """How many events come with each call until all is taken."""
+    events, has_more = server.receive(data)
+    counts = [len(events)]
+    while has_more:
+        events, has_more = server.receive(b"")
+        counts.append(len(events))
+    return counts
+
+
+@pytest.mark.parametrize(
+    "block",
+    [
+        pytest.param(b"\x82" * 180, id="a byte for each header"),
+        pytest.param(header_block([(b"x", b"y" * 7_000)]), id="a long header"),
+        pytest.param(b"\x40\x01a\x01b" * 220, id="headers to remember"),
+    ],
+)
+def test_large_headers_take_several_turns(block: bytes) -> None:
+    data = b"".join(headers(number, block=block) for number in range(1, 80, 2))
+    counts = slices_of(Http2ServerSide(), GREETING + data)
+    assert sum(counts) == 40
+    assert max(counts) <= 3
+
+
+def test_windows_of_many_streams_take_several_turns() -> None:
+    server = Http2ServerSide()
+    streams = range(1, 2 * server_side.STREAMS_MAX, 2)
+    slices_of(server, GREETING + settings_frame([(Setting.INITIAL_WINDOW_SIZE, 0)]))
+    slices_of(server, b"".join(headers(number) for number in streams))
+    for number in streams:
+        server.send_headers(number, ANSWER)
+        server.send_data(number, b"answer")
+    for flood in (window_update(0, 1), settings_frame([(Setting.INITIAL_WINDOW_SIZE, 0)])):
+        assert len(slices_of(server, flood * 500)) > 20
+
+
+def test_windows_of_a_connection_that_send_nothing_end_it() -> None:
+    server = Http2ServerSide()
+    server.receive(GREETING + settings_frame([(Setting.INITIAL_WINDOW_SIZE, 0)]) + headers(1))
+    server.send_headers(1, ANSWER)
+    server.send_data(1, b"answer")
+    with pytest.raises(Http2Error) as error:
+        slices_of(server, window_update(0, 1) * (server_side.IDLE_FRAMES_MAX + 1))
+    assert error.value.code == ErrorCode.ENHANCE_YOUR_CALM
+
+
+def test_a_window_that_shrinks_below_zero_holds_the_answer_until_it_grows() -> None:
+    server = Http2ServerSide()
+    server.receive(GREETING + headers(1))
+    server.send_headers(1, ANSWER)
+    server.send_data(1, bytes(65_530))
+    server.receive(settings_frame([(Setting.INITIAL_WINDOW_SIZE, 0)]))
+    server.send_data(1, b"more")
+    server.take_output()
+    server.receive(window_update(1, 65_530))
+    assert server.take_output() == b""
+    server.receive(window_update(1, 1))
+    assert server.take_output() == frame(FrameType.DATA, 0, 1, b"m")
+
+
 WRONG = {
     "another protocol": (b"GET / HTTP/1.1\r\n\r\n", ErrorCode.PROTOCOL_ERROR),
     "no settings first": (PREFACE + headers(1), ErrorCode.PROTOCOL_ERROR),
@@ -355,6 +416,17 @@ WRONG = {
         GREETING + headers(1, END_HEADERS, b"\xff\xff\xff\xff\xff\xff"),
         ErrorCode.COMPRESSION_ERROR,
     ),
+    "a table that changes its size again and again": (
+        GREETING + headers(1, END_HEADERS, b"\x20\x3f\xe1\x1f\x20" + BLOCK),
+        ErrorCode.COMPRESSION_ERROR,
+    ),
+    "a window that settings make too large": (
+        GREETING
+        + headers(1, END_HEADERS)
+        + window_update(1, 1 << 30)
+        + settings_frame([(Setting.INITIAL_WINDOW_SIZE, 1 << 30)]),
+        ErrorCode.FLOW_CONTROL_ERROR,
+    ),
     "a table too large": (
         GREETING + headers(1, END_HEADERS, b"\x3f\xe1\xff\x03"),
         ErrorCode.COMPRESSION_ERROR,
@@ -384,6 +456,9 @@ CALM = {
     "continuations": [headers(1, 0)]
     + [frame(FrameType.CONTINUATION, 0, 1)] * (server_side.CONTINUATIONS_MAX + 1),
     "long headers": [headers(1, 0)] + [frame(FrameType.CONTINUATION, 0, 1, bytes(16_000))] * 3,
+    "headers of streams that are over": [headers(1), frame(FrameType.RST_STREAM, 0, 1, bytes(4))]
+    + [headers(1)] * (server_side.IDLE_FRAMES_MAX + 1),
+    "many settings": [settings_frame([(Setting.INITIAL_WINDOW_SIZE, 1)] * 33)],
     # One header of 4 KB, which the peer has us remember, and a byte for each time more.
     "headers that grow": [
         headers(1, END_HEADERS, b"\x40\x01x\x7f\x81\x1e" + b"y" * 3_968 + b"\xbe" * 1_000)
