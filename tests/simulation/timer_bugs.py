@@ -193,7 +193,7 @@ def queue_is_not_read_again(patches: Patches) -> None:
     patches.set(recovery, "recover", recover)
 
 
-@_bug(432)
+@_bug(163)
 def pool_is_not_waited_for(patches: Patches) -> None:
     """The check point waits for what readers see, and not for a transient store pool."""
     real = Store.stats
