@@ -57,9 +57,6 @@ LONG_FIRST = (
 """Groups of xdist and folders whose tests take longest: begun last, one of them would keep a single
 worker busy when all others are done. The order of those that follow does not matter."""
 
-QUICK = len(LONG_FIRST)
-"""The place of all others."""
-
 
 def pytest_configure() -> None:
     """Hypothesis's profile, and interrupts.
@@ -92,8 +89,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             if item.get_closest_marker("xdist_group") is None and (place := shared_by(item)):
                 item.add_marker(pytest.mark.xdist_group(place))
         late = late_scopes(items) if os.environ.get(prepared.LATE_VARIABLE) == "1" else ()
-        # Last come those that a spare worker begins with.
-        items.sort(key=lambda item: (is_quick(item), scope_of(item) in late, place_of(item)))
+        items.sort(key=lambda item: (scope_of(item) in late, place_of(item)))
     if is_of_xdist:
         for item in items:
             if (scope := scope_of(item)) != item.nodeid:
@@ -136,12 +132,7 @@ def place_of(item: pytest.Item) -> int:
     """Where in the order of a run with workers a test belongs: its first place in `LONG_FIRST`."""
     names = [mark.args[0] for mark in item.iter_markers("xdist_group")]
     names += [name for name in LONG_FIRST if item.nodeid.startswith(name)]
-    return min((LONG_FIRST.index(name) for name in names if name in LONG_FIRST), default=QUICK)
-
-
-def is_quick(item: pytest.Item) -> bool:
-    """Whether a test is of the many that take some milliseconds each, and need no build."""
-    return place_of(item) == QUICK and not prepared.needs_build(item)
+    return min((LONG_FIRST.index(name) for name in names if name in LONG_FIRST), default=10_000)
 
 
 @pytest.hookimpl(wrapper=True)

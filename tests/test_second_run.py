@@ -1,4 +1,4 @@
-"""Runs of small suites: what `tools/second_run.py` says of them, and workers that die or yield."""
+"""`tools/second_run.py` on small suites: what is flaky, what has failed, and when it is told."""
 
 from __future__ import annotations
 
@@ -47,17 +47,6 @@ def test_dies():
     os._exit(9)
 def test_fine_one(): pass
 def test_fine_two(): pass
-"""
-
-WAITS = """
-import os
-from pathlib import Path
-import pytest
-from tests.support.eventually import wait_until
-def test_waits(): wait_until(Path("niceness").exists, what="the last test")
-@pytest.mark.parametrize("number", range(7))
-def test_between(number): pass
-def test_last(): Path("niceness").write_text(str(os.nice(0)))
 """
 
 
@@ -140,16 +129,6 @@ def test_a_test_whose_worker_dies_has_failed_and_runs_no_second_time(
     assert "died, with status 9" in verdict.failed[0].text
     assert suite.first.passed == 2
     assert (tmp_path / "runs").read_text() == "x"
-
-
-def test_a_spare_worker_begins_with_the_last_tests_and_yields_to_the_others(
-    tool: ModuleType, tmp_path: Path
-) -> None:
-    suite = Suite(tool, tmp_path, test_waits=WAITS)
-    verdict = suite.judged("--spare-worker", workers=1)
-    assert verdict.is_good, suite.lines
-    assert suite.first.passed == 9
-    assert int((tmp_path / "niceness").read_text()) > os.nice(0)
 
 
 @pytest.mark.parametrize(

@@ -6,9 +6,6 @@ One process collects, shares the tests out, and reports; it runs none. Tests of 
 in one worker, which shares their servers. Collecting costs ten seconds of a processor, and workers
 that each do so (pytest-xdist's) send three reports of each test besides: what passed is a few
 numbers here. A test whose worker dies has failed, and no other worker runs it.
-
-With ``--spare-worker`` there is one more, which begins with the last tests and yields to all other
-processes: it uses processors that are idle while all others wait.
 """
 
 from __future__ import annotations
@@ -33,16 +30,10 @@ from typing import Any, Literal, NoReturn
 
 import pytest
 
-__all__ = ["MULTIPLE", "SPARE", "USED", "RunInWorkers", "scope_of", "used_so_far"]
+__all__ = ["MULTIPLE", "USED", "RunInWorkers", "scope_of", "used_so_far"]
 
 MULTIPLE = "--workers"
 """The option: how many."""
-
-SPARE = "--spare-worker"
-"""The option for one more."""
-
-SPARE_NICENESS = 5
-"""Of the spare worker: beside five that compute it has some 6 per cent of the processors."""
 
 AHEAD = 2
 """So many tests a worker has at least: it ends what a test used by what the next one needs."""
@@ -72,9 +63,6 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group.addoption(
         MULTIPLE, type=int, default=0, help="processes that run tests; 0: this one does"
     )
-    group.addoption(
-        SPARE, action="store_true", help="one more, for the last tests, while processors are idle"
-    )
 
 
 @pytest.hookimpl(trylast=True)
@@ -82,8 +70,7 @@ def pytest_configure(config: pytest.Config) -> None:
     """Take over the loop where workers are asked for."""
     count = config.getoption(MULTIPLE.removeprefix("--"))
     if count > 0 and not config.option.collectonly:
-        spare = config.getoption(SPARE.removeprefix("--").replace("-", "_"))
-        config.pluginmanager.register(RunInWorkers(config, count, has_spare=spare))
+        config.pluginmanager.register(RunInWorkers(config, count))
 
 
 @dataclass
@@ -93,7 +80,6 @@ class Worker:
     name: str
     pid: int
     connection: Connection
-    is_spare: bool
     left: collections.deque[int] = field(default_factory=collections.deque)
     last: int | None = None
     is_told: bool = False
@@ -108,9 +94,9 @@ class RunInWorkers:
 
     IS_OF_CONTROLLER = True
 
-    def __init__(self, config: pytest.Config, count: int, *, has_spare: bool) -> None:
-        """``count``: of workers at a time, without the spare one."""
-        self._config, self._count, self._has_spare = config, count, has_spare
+    def __init__(self, config: pytest.Config, count: int) -> None:
+        """``count``: of workers at a time."""
+        self._config, self._count = config, count
         self._begun = 0
         self._workers: list[Worker] = []
         self._units: collections.deque[list[int]] = collections.deque()
@@ -130,8 +116,6 @@ class RunInWorkers:
         try:
             while len(self._workers) < self._count and self._units:
                 self._begin()
-            if self._has_spare and self._units:
-                self._begin(is_spare=True)
             while self._workers:
                 self._listen()
                 if session.shouldfail:
@@ -145,7 +129,7 @@ class RunInWorkers:
                 wait_for(worker.pid)
         return True
 
-    def _begin(self, *, is_spare: bool = False) -> None:
+    def _begin(self) -> None:
         """Fork a worker and give it its first tests."""
         name = f"gw{self._begun}"
         self._begun += 1
@@ -157,11 +141,9 @@ class RunInWorkers:
             ours.close()
             for other in self._workers:
                 other.connection.close()
-            if is_spare:
-                os.nice(SPARE_NICENESS)
             serve(self._session, name, self._count, theirs)
         theirs.close()
-        worker = Worker(name, pid, ours, is_spare)
+        worker = Worker(name, pid, ours)
         self._workers.append(worker)
         self._give(worker)
 
@@ -169,7 +151,7 @@ class RunInWorkers:
         """See that a worker has what it does next, or knows that nothing follows."""
         given: list[int] = []
         while self._units and len(worker.left) + len(given) < AHEAD:
-            given += self._units.pop() if worker.is_spare else self._units.popleft()
+            given += self._units.popleft()
         worker.left.extend(given)
         with contextlib.suppress(OSError):  # it is dead, as its other end will say
             if given:
@@ -253,7 +235,7 @@ class RunInWorkers:
         )
         self._config.hook.pytest_runtest_logreport(report=report)
         if self._units:
-            self._begin(is_spare=worker.is_spare)
+            self._begin()
 
 
 def units_of(scopes: Sequence[str], places: Iterable[int]) -> list[list[int]]:
