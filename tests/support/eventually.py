@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 __all__ = ["SECONDS_MAX", "until", "wait_until"]
 
-SECONDS_MAX = 20.0
+SECONDS_MAX = 120.0
 """A deadline for whatever comes in the end; no judgement of how soon it does."""
 
 PAUSE_SECONDS, PAUSE_SECONDS_MAX = 0.002, 0.05
