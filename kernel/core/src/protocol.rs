@@ -117,6 +117,7 @@ pub mod property {
     pub const TIMER_DELIVER: &[u8] = b"TIMER_DELIVER_MS";
     pub const TIMER_DELAY: &[u8] = b"TIMER_DELAY_MS";
     pub const TIMER_DELAY_SECONDS: &[u8] = b"TIMER_DELAY_SEC";
+    pub const TIMER_ROLL_TIMES: &[u8] = b"TIMER_ROLL_TIMES";
     pub const INNER_MULTI_DISPATCH: &[u8] = b"INNER_MULTI_DISPATCH";
     pub const INNER_MULTI_QUEUE_OFFSET: &[u8] = b"INNER_MULTI_QUEUE_OFFSET";
     pub const MSG_REGION: &[u8] = b"MSG_REGION";

@@ -24,6 +24,7 @@ _NAME_END, _ITEM_END = NAME_END.encode(), ITEM_END.encode()
 _REAL_TOPIC, _REAL_QUEUE_ID = PropertyKey.REAL_TOPIC.encode(), PropertyKey.REAL_QUEUE_ID.encode()
 _UNIQUE_KEY, _OUT = PropertyKey.UNIQUE_KEY.encode(), PropertyKey.TIMER_OUT.encode()
 _DISPATCH = PropertyKey.INNER_MULTI_DISPATCH.encode()
+_ROLL_TIMES, _DELIVER = PropertyKey.TIMER_ROLL_TIMES.encode(), PropertyKey.TIMER_DELIVER.encode()
 _NOT_TARGETS = (HALF_TOPIC.encode(), SCHEDULE_TOPIC.encode())
 _UNQUEUED = (MessageSysFlag.TRANSACTION_PREPARED, MessageSysFlag.TRANSACTION_ROLLBACK)
 
@@ -89,10 +90,13 @@ def moments(store: RecordStore, offsets: Sequence[int]) -> list[int | None]:
 def _moment(stored: Stored | None) -> int | None:
     if stored is None:
         return None
-    items = (item.partition(_NAME_END) for item in stored.record.properties.split(_ITEM_END))
+    items = [item.partition(_NAME_END) for item in stored.record.properties.split(_ITEM_END)]
     found = [(name, value) for name, _, value in items if name in TIMER_UNITS and value]
     if len(found) != 1:
         return None
+    is_rolled = any(name == _ROLL_TIMES for name, _, _ in items)
+    if is_rolled and found[0][0] != _DELIVER:
+        return None  # One that was stored again does not tell when its delay began.
     return moment(*found[0], stored.record.store_timestamp)
 
 

@@ -2,7 +2,7 @@
 
 use hashbrown::{HashMap, HashSet};
 
-use crate::protocol::{COPY_MARK, HALF_TOPIC, ITEM_END, SCHEDULE_TOPIC};
+use crate::protocol::{COPY_MARK, HALF_TOPIC, ITEM_END, SCHEDULE_TOPIC, property};
 
 use super::halves::{Target, target_of};
 use super::path::FastPath;
@@ -56,7 +56,14 @@ impl FastPath {
         let core = self.store.lock();
         let moment = |offset: &i64| {
             let record = core.record(*offset)?;
+            let mut properties = record::properties(record.properties);
             match Timer::of(record.properties) {
+                // One that was stored again does not tell when its delay began.
+                Timer::After(_)
+                    if properties.any(|(name, _)| name == property::TIMER_ROLL_TIMES) =>
+                {
+                    None
+                }
                 Timer::After(delay_ms) => record.store_timestamp.checked_add(delay_ms),
                 Timer::At(time_ms) => Some(time_ms),
                 Timer::None | Timer::Odd => None,

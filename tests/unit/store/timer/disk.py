@@ -268,6 +268,9 @@ class Disk:
         if found := record.properties.get(PropertyKey.TIMER_DELIVER):
             return int(found)
         found = record.properties.get(PropertyKey.TIMER_DELAY)
+        # One that was stored again does not tell when its delay began.
+        if PropertyKey.TIMER_ROLL_TIMES in record.properties:
+            return None
         return None if found is None else record.stored_ms + int(found)
 
     def _unit(self, position: int) -> TimerUnit | None:

@@ -230,6 +230,10 @@ def test_with_all_faults_nothing_is_lost_or_early(events: Events) -> None:
     run(events)
 
 
+def test_a_delay_that_is_rolled_since_the_clock_jumped_back_ends_not_early() -> None:
+    run([("send", 3_000), ("jump", -10_301)])
+
+
 def test_what_no_check_point_knows_comes_after_a_jump_ahead() -> None:
     run([("send", 3_000), ("tick", 0), ("kill", 0), ("jump", 23_000)])
 
