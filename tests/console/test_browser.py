@@ -156,7 +156,7 @@ def test_an_admin_makes_a_topic_sends_follows_and_deletes(base: str, browser: Br
         page.get_by_label("Name", exact=True).fill("Clicked")
         page.get_by_label("Queues on each broker").fill("1")
         page.get_by_role("button", name="Make it").click()
-        page.get_by_role("status").get_by_text("Topic Clicked has 1 queues").wait_for()
+        page.get_by_role("status").get_by_text("Topic Clicked has 1 queue").wait_for()
         log_in(other, base, "viewer", "/messages/tail?topic=Clicked")
         page.get_by_text("Send a test message").click()
         page.get_by_label("Body").fill("<b>said</b>")

@@ -114,7 +114,7 @@ async def test_a_search_ends_in_its_time_and_with_a_request_that_is_given_up(
     assert (searching.cancelled(), ended) == (True, 1)
     monkeypatch.setattr(search, "SEARCH_SECONDS_MAX", 0.05)
     page = (await viewer.look("/search/inside", q="x", topic=topic_of_console)).text
-    assert "0 of 1 topics were searched" in page
+    assert "0 of 1 topic were searched" in page
     assert (asked, ended) == (2, 2)
 
 

@@ -107,7 +107,7 @@ class ResendDead(Task):
         place = f"{of.broker_name}/{of.queue_id}:{of.queue_offset}"
         assert len(form.choices["place"]) == 2
         told = await case.send_form(form, place=[place])
-        assert "1 of 1 dead letters were sent again." in told
+        assert "1 of 1 dead letter was sent again." in told
         assert f"{place}: sent, SEND_OK" in told
 
     async def check(self, case: Case) -> None:

@@ -123,7 +123,7 @@ class OneQueue(Task):
     async def console(self, case: Case) -> None:
         of = {"name": case.group, "topic": case.topic, "to": 2, "queue": f"{BROKER_NAME}/0"}
         told = await case.send_form(await case.form("/group/reset", "/group/reset", **of))
-        assert f"goes on at 2 in 1 queues of {case.topic}" in told
+        assert f"goes on at 2 in 1 queue of {case.topic}" in told
 
     async def check(self, case: Case) -> None:
         assert await case.offsets() == [2, 0]

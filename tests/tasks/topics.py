@@ -101,7 +101,7 @@ class AddQueues(Task):
 
     async def console(self, case: Case) -> None:
         form = await case.form("/topic/update", "/topic", name=case.topic)
-        assert "is changed on 1 brokers" in await case.send_form(form, queues=5)
+        assert "is changed on 1 broker" in await case.send_form(form, queues=5)
 
     async def check(self, case: Case) -> None:
         found = await settings_of(case)
@@ -120,7 +120,7 @@ class ChangePermission(Task):
 
     async def console(self, case: Case) -> None:
         form = await case.form("/topic/update", "/topic", name=case.topic)
-        assert "is changed on 1 brokers" in await case.send_form(form, perm=4)
+        assert "is changed on 1 broker" in await case.send_form(form, perm=4)
 
     async def check(self, case: Case) -> None:
         found = await settings_of(case)

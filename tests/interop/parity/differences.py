@@ -24,6 +24,7 @@ SETTINGS_OF_5 = (
     *(
         r"pop[A-Z]\w+",
         "grpcServerPort",
+        "grpcAdvertisedAddress",
         "recallMessageEnable",
         "retrieveMessageFromPopRetryTopicV1",
         r"timer[A-Z]\w+",

@@ -37,6 +37,9 @@ class RecordingStore:
     def set_topic(self, topic: str, read: int, write: int, perm: int, fast: bool) -> None:
         self.topics[topic] = (read, write, perm, fast)
 
+    def set_fast_calls(self, topic: str, *, normal: bool, fifo: bool) -> None:
+        pass
+
     def delete_topic(self, topic: str) -> None:
         del self.topics[topic]
 

@@ -223,8 +223,13 @@ async def test_no_half_is_passed_for_a_copy_that_a_failed_flush_left_off_the_dis
         offsets, transactions = broker.parts.tables.offsets, broker.parts.writing.transactions
         with monkeypatch.context() as patches:
             patches.setattr(CommitLogFlusher, "_sync_file", fail)
-            await transactions.check()
-            assert broker.parts.store.queue_bounds(HALF_TOPIC, 0) == (0, 2)
+
+            async def is_copied() -> bool:
+                # The half has to be older than a millisecond.
+                await transactions.check()
+                return broker.parts.store.queue_bounds(HALF_TOPIC, 0) == (0, 2)
+
+            await until(is_copied, what="the copy of a half")
         assert offsets.query(TRANSACTION_GROUP, HALF_TOPIC, 0) <= 0
     async with Broker(config, kernel="python") as broker:
         assert broker.parts.writing.transactions.open_halves == 2

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import logging
+from collections.abc import Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import pytest
@@ -203,6 +205,7 @@ class WithSubject:
 
     peer = ("127.0.0.1", 1)
     remote_address = "127.0.0.1:1"
+    audited: Mapping[str, str] = MappingProxyType({})
 
     def __init__(self, subject: str | None) -> None:
         self.certificate_subject = subject

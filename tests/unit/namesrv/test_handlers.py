@@ -29,6 +29,7 @@ class FakeConnection:
         self.peer = (host, 40_000)
         self.remote_address = f"{host}:40000"
         self.certificate_subject: str | None = None
+        self.audited: dict[str, str] = {}
         self.closed = False
 
 
