@@ -41,7 +41,7 @@ NO_WINDOWS = PREFACE + settings_frame([(Setting.INITIAL_WINDOW_SIZE, 0)])
 RECEIVE_SECONDS = "6S"
 """A receive that is not refused waits for almost as long, all of them at once."""
 
-EVERY_FIELD_MEMORY_MIB_MAX = 160
+EVERY_FIELD_MEMORY_MIB_MAX = 256
 """Requests of a MiB that are under way, as bytes and as objects."""
 
 UNREAD_MEMORY_MIB_MAX = 128
