@@ -150,7 +150,7 @@ class Run:
             # What was rolled is no more known to the millisecond.
             step_ms = SETTINGS.precision_ms if found.delay_ms >= WINDOW_MS else GROUP_MS
             due_ms = -(-found.deliver_ms // step_ms) * step_ms
-            if due_ms <= self.disk.now_ms and not found.is_deleted:
+            if due_ms + SETTINGS.precision_ms <= self.disk.now_ms and not found.is_deleted:
                 assert key in came, f"{key} is late"
 
     # -- what was owed --------------------------------------------------------------------------
