@@ -17,7 +17,8 @@ from kerolox.store.timer.puts import AsItIs, ForTimer
 from kerolox.store.timer.steps import PutResult
 from tests.unit.store.timer.disk import SETTINGS, Crash, Disk
 
-WINDOW_MS = SETTINGS.window * SETTINGS.precision_ms
+ROLLED_MS = (SETTINGS.window - 1) * SETTINGS.precision_ms
+"""A longer delay may be rolled: the window begins with the step of now."""
 
 
 @dataclass
@@ -35,8 +36,6 @@ class Run:
     owed: dict[str, Waiting] = field(default_factory=dict)
     crashes: int = 0
     jumps: int = 0
-    is_rolled: bool = False
-    """A delay was long enough to be rolled."""
 
     def __post_init__(self) -> None:
         self.timer: Timer = self.disk.start().timer
@@ -54,7 +53,6 @@ class Run:
         self.owed[key] = Waiting(disk.now_ms + delay_ms, delay_ms)
         found = disk.send({"UNIQ_KEY": key, "TIMER_DELAY_MS": str(delay_ms)})
         assert isinstance(found, ForTimer)
-        self.is_rolled |= delay_ms >= WINDOW_MS
 
     def delete(self, which: int) -> None:
         if not self.owed:
@@ -148,9 +146,9 @@ class Run:
         came = {properties["UNIQ_KEY"] for _, _, properties in self.disk.puts}
         for key, found in self.owed.items():
             # What was rolled is no more known to the millisecond.
-            step_ms = SETTINGS.precision_ms if found.delay_ms >= WINDOW_MS else GROUP_MS
+            step_ms = SETTINGS.precision_ms if found.delay_ms > ROLLED_MS else GROUP_MS
             due_ms = -(-found.deliver_ms // step_ms) * step_ms
-            if due_ms + SETTINGS.precision_ms <= self.disk.now_ms and not found.is_deleted:
+            if due_ms <= self.disk.now_ms and not found.is_deleted:
                 assert key in came, f"{key} is late"
 
     # -- what was owed --------------------------------------------------------------------------
@@ -232,6 +230,10 @@ def test_with_all_faults_nothing_is_lost_or_early(events: Events) -> None:
 
 def test_a_delay_that_is_rolled_since_the_clock_jumped_back_ends_not_early() -> None:
     run([("send", 3_000), ("jump", -10_301)])
+
+
+def test_a_delay_a_millisecond_shorter_than_the_window_comes_in_its_step() -> None:
+    run([("tick", 2), ("send", 8_999)])
 
 
 def test_what_no_check_point_knows_comes_after_a_jump_ahead() -> None:
