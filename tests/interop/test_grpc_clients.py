@@ -8,8 +8,6 @@ cross.
 
 from __future__ import annotations
 
-import os
-import subprocess
 import sys
 from functools import partial
 from typing import TYPE_CHECKING
@@ -19,7 +17,6 @@ import pytest
 from kerolox.admin.sync import Admin
 from kerolox.client import ClientSettings
 from kerolox.protocol.bodies import SubscriptionGroupConfig
-from tests.docs.examples import ROOT, blocks_of
 from tests.interop.grpc5.crossing import check_from_4_x, check_to_4_x
 from tests.interop.grpc5.driver import (
     CLIENTS,
@@ -29,6 +26,7 @@ from tests.interop.grpc5.driver import (
     Driver,
     Drivers,
 )
+from tests.interop.grpc5.guide import check_first_message, example
 from tests.interop.grpc5.scenarios import OWN_FACTS, SCENARIOS, begun, facts_of
 from tests.interop.grpc5.servers import Served, our_server
 from tests.interop.secured import OPERATOR, WORKER, accounts_file
@@ -43,7 +41,6 @@ if TYPE_CHECKING:
 
 pytestmark = [pytest.mark.timeout(300), pytest.mark.xdist_group("grpc-clients")]
 
-GUIDE = ROOT / "docs" / "guides" / "rocketmq5.md"
 SECONDS_MAX = 200
 DEAR = ("leaves",)
 """A client in Node.js waits for its last receive, up to 20 s."""
@@ -229,29 +226,12 @@ def test_up_says_where_it_listens_for_grpc(served: Served) -> None:
 def test_the_first_message_of_the_guide_is_sent_and_received(
     served: Served, tmp_path: Path
 ) -> None:
-    [example] = [
-        each.code
-        for each in blocks_of(GUIDE)
-        if (each.language, each.needs) == ("python", "rocketmq")
-    ]
     with Admin(served.namesrv) as admin:
         admin.create_topic("Orders", queues=4)
         admin.put_group(SubscriptionGroupConfig(group_name="billing"))
-    assert "127.0.0.1:8081" in example
-    done = subprocess.run(
-        [sys.executable, "-c", example.replace("127.0.0.1:8081", served.server.endpoint)],
-        env={
-            **os.environ,
-            "HOME": str(tmp_path),
-            "PYTHONPATH": str(build_python_grpc_client().parent),
-        },
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        timeout=SECONDS_MAX,
+    check_first_message(
+        [sys.executable, "-c", example("python", served.server.endpoint)],
+        tmp_path,
+        SECONDS_MAX,
+        PYTHONPATH=str(build_python_grpc_client().parent),
     )
-    assert done.returncode == 0, f"{done.stdout}\n{done.stderr}"
-    sent, got = done.stdout.splitlines()
-    assert sent.startswith("sent 01")
-    assert got.startswith("got hello ")
-    assert "order-1" in got

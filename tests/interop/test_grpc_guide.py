@@ -4,7 +4,6 @@ With ``KEROLOX_SOFTWARE=all``: ``test_grpc_clients.py`` runs these clients, too.
 
 from __future__ import annotations
 
-import os
 import shutil
 import subprocess
 from typing import TYPE_CHECKING
@@ -13,7 +12,8 @@ import pytest
 
 from kerolox.admin.sync import Admin
 from kerolox.protocol.bodies import SubscriptionGroupConfig
-from tests.docs.examples import ROOT, blocks_of
+from tests.docs.examples import ROOT
+from tests.interop.grpc5.guide import check_first_message, example
 from tests.support.eventually import wait_until
 from tests.support.programs import build_java_grpc_client, build_node_grpc_client
 from tests.support.servers.up import Up
@@ -24,7 +24,6 @@ if TYPE_CHECKING:
 
 pytestmark = [pytest.mark.software, pytest.mark.timeout(600), pytest.mark.xdist_group("proxy")]
 
-GUIDE = ROOT / "docs" / "guides" / "rocketmq5.md"
 GO_MODULE = ROOT / "tests" / "interop" / "gogrpc"
 LINES_MAX = 39
 RUN_SECONDS_MAX = 300
@@ -72,26 +71,9 @@ def javascript(folder: Path, code: str) -> list[str]:
 def test_a_program_of_the_guide_sends_receives_and_acknowledges(
     up: Up, tmp_path: Path, made: Callable[[Path, str], list[str]]
 ) -> None:
-    [code] = [
-        each.code
-        for each in blocks_of(GUIDE)
-        if (each.language, each.needs) == (made.__name__, "rocketmq")
-    ]
+    code = example(made.__name__, up.grpc)
     assert len(code.splitlines()) <= LINES_MAX
-    assert "127.0.0.1:8081" in code
-    done = subprocess.run(
-        made(tmp_path, code.replace("127.0.0.1:8081", up.grpc)),
-        cwd=tmp_path,
-        env={**os.environ, "HOME": str(tmp_path)},
-        capture_output=True,
-        text=True,
-        timeout=RUN_SECONDS_MAX,
-    )
-    assert done.returncode == 0, f"{done.stdout}\n{done.stderr}"
-    sent, got = done.stdout.splitlines()
-    assert sent.startswith("sent 01")
-    assert got.startswith("got hello ")
-    assert "order-1" in got
+    check_first_message(made(tmp_path, code), tmp_path, RUN_SECONDS_MAX)
     with Admin(up.namesrv) as admin:
 
         def is_done() -> bool:

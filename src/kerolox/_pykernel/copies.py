@@ -94,10 +94,10 @@ def _moment(stored: Stored | None) -> int | None:
     found = [(name, value) for name, _, value in items if name in TIMER_UNITS and value]
     if len(found) != 1:
         return None
-    is_rolled = any(name == _ROLL_TIMES for name, _, _ in items)
-    if is_rolled and found[0][0] != _DELIVER:
+    [(unit, value)] = found
+    if unit != _DELIVER and any(name == _ROLL_TIMES for name, _, _ in items):
         return None  # One that was stored again does not tell when its delay began.
-    return moment(*found[0], stored.record.store_timestamp)
+    return moment(unit, value, stored.record.store_timestamp)
 
 
 def copy_records(store: RecordStore, copies: Copies, has_queue: HasQueue) -> Copied:

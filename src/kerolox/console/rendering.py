@@ -20,7 +20,7 @@ from kerolox.console.static_files import version_of
 from kerolox.errors import ClientError
 from kerolox.message import MessageExt
 from kerolox.protocol.codes import GRPC, REMOTING
-from kerolox.text import duration_text, printable, time_text
+from kerolox.text import duration_text, noun_for, printable, time_text
 from kerolox.text.json_text import indented_json
 from kerolox.text.msgpack_text import msgpack_value
 
@@ -113,7 +113,7 @@ def count_text(value: float) -> str:
 
 def counted_text(value: float, noun: str, plural: str = "") -> str:
     """``1 message``, ``2 messages``; ``plural``: where it is not the noun with an s."""
-    return f"{count_text(value)} {noun if value == 1 else plural or noun + 's'}"
+    return f"{count_text(value)} {noun_for(value, noun, plural)}"
 
 
 def rate_text(value: float) -> str:

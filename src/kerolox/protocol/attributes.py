@@ -41,6 +41,23 @@ class TopicMessageType(StrEnum):
     NORMAL = "NORMAL"
 
 
+_TYPES = (
+    TopicMessageType.NORMAL,
+    TopicMessageType.FIFO,
+    TopicMessageType.DELAY,
+    TopicMessageType.TRANSACTION,
+)
+
+
+def types_taken(attributes: Mapping[str, str] | None) -> tuple[TopicMessageType, ...]:
+    """The types of messages that a topic takes from clients by gRPC; without the attribute all, as
+    by remoting."""
+    kind = (attributes or {}).get(MESSAGE_TYPE, TopicMessageType.MIXED)
+    if kind == TopicMessageType.MIXED:
+        return _TYPES
+    return tuple(each for each in _TYPES if each == kind) or (TopicMessageType.NORMAL,)
+
+
 class AttributesError(ValueError):
     """Attributes can't be changed in that way; the text says why."""
 

@@ -15,6 +15,7 @@ __all__ = [
     "duration_text",
     "looks_like_seconds",
     "milliseconds_of",
+    "noun_for",
     "printable",
     "quoted",
     "seconds_text",
@@ -133,7 +134,12 @@ def _article(name: str) -> str:
 
 def counted(number: int, noun: str, *, plural: str = "") -> str:
     """``1 message``, ``2 messages``; ``plural``: where it is not the noun with an s."""
-    return f"{number} {noun if number == 1 else plural or noun + 's'}"
+    return f"{number} {noun_for(number, noun, plural)}"
+
+
+def noun_for(number: float, noun: str, plural: str = "") -> str:
+    """The noun behind a number, one or several; ``plural``: as that of :func:`counted`."""
+    return noun if number == 1 else plural or f"{noun}s"
 
 
 _UNITS = (("d", 86_400), ("h", 3_600), ("min", 60), ("s", 1))

@@ -504,10 +504,9 @@ impl ServerSide {
     }
 
     fn on_window(&mut self, stream_id: u32, payload: &[u8]) -> Result<(), Http2Error> {
-        let size = i64::from(
-            check_size(payload, 4, "WINDOW_UPDATE")
-                .map(|()| u32::from_be_bytes([payload[0], payload[1], payload[2], payload[3]]))?,
-        ) & WINDOW_MAX;
+        check_size(payload, 4, "WINDOW_UPDATE")?;
+        let size = u32::from_be_bytes([payload[0], payload[1], payload[2], payload[3]]);
+        let size = i64::from(size) & WINDOW_MAX;
         if size == 0 {
             return fault(PROTOCOL_ERROR, "a window update of nothing");
         }
@@ -560,22 +559,26 @@ impl ServerSide {
     }
 
     // -- our own
+    fn unfinished(&mut self, stream_id: u32) -> Option<&mut Stream> {
+        self.streams.get_mut(&stream_id).filter(|each| !each.is_finished)
+    }
+
     /// Sends a made block. A stream that is gone is passed over; `end`: nothing follows.
     pub fn send_headers(&mut self, stream_id: u32, block: &[u8], end: bool) {
-        let Some(stream) = self.streams.get_mut(&stream_id).filter(|each| !each.is_finished) else {
+        let Some(stream) = self.unfinished(stream_id) else {
             return;
         };
+        stream.is_finished = end;
         let flags = if end { END_HEADERS | END_STREAM } else { END_HEADERS };
         push(&mut self.out, HEADERS, flags, stream_id, block);
         if end {
-            stream.is_finished = true;
             self.sent_all(stream_id);
         }
     }
 
     /// Sends what the peer's windows allow; the rest waits for them.
     pub fn send_data(&mut self, stream_id: u32, data: &[u8]) {
-        let Some(stream) = self.streams.get_mut(&stream_id).filter(|each| !each.is_finished) else {
+        let Some(stream) = self.unfinished(stream_id) else {
             return;
         };
         if data.is_empty() {
@@ -589,7 +592,7 @@ impl ServerSide {
 
     /// Ends a stream by a made block, behind all that waits.
     pub fn send_trailers(&mut self, stream_id: u32, block: &[u8]) {
-        let Some(stream) = self.streams.get_mut(&stream_id).filter(|each| !each.is_finished) else {
+        let Some(stream) = self.unfinished(stream_id) else {
             return;
         };
         stream.is_finished = true;

@@ -19,7 +19,7 @@ from kerolox.broker.context import Context
 from kerolox.broker.grpc import checks
 from kerolox.broker.grpc.answers import AnswerError, ok
 from kerolox.broker.grpc.asking import Caller
-from kerolox.protocol.attributes import MESSAGE_TYPE, TopicMessageType
+from kerolox.protocol.attributes import TopicMessageType, types_taken
 from kerolox.protocol.bodies import TopicConfig
 from kerolox.protocol.codes import MASTER_ID, Perm
 from kerolox.protocol.grpc import messages as pb
@@ -38,13 +38,11 @@ ROUTE_BYTES_MAX = 8 * 1024 * 1024
 LEFT_OUT_MAX = 1_024
 """Brokers without a port for gRPC that are remembered, since each is logged once."""
 
-_ANY_TYPE = (pb.NORMAL, pb.FIFO, pb.DELAY, pb.TRANSACTION)
-_TYPES: dict[str, tuple[int, ...]] = {
-    TopicMessageType.NORMAL: (pb.NORMAL,),
-    TopicMessageType.FIFO: (pb.FIFO,),
-    TopicMessageType.DELAY: (pb.DELAY,),
-    TopicMessageType.TRANSACTION: (pb.TRANSACTION,),
-    TopicMessageType.MIXED: _ANY_TYPE,
+_NUMBERS: dict[TopicMessageType, int] = {
+    TopicMessageType.NORMAL: pb.NORMAL,
+    TopicMessageType.FIFO: pb.FIFO,
+    TopicMessageType.DELAY: pb.DELAY,
+    TopicMessageType.TRANSACTION: pb.TRANSACTION,
 }
 
 _log = logging.getLogger(__name__)
@@ -59,10 +57,11 @@ class _Share(NamedTuple):
     writes: int
 
 
-def types_of(topic: TopicConfig) -> tuple[int, ...]:
-    """The types of messages that a topic takes; without the attribute: all, as by remoting."""
-    kind = (topic.attributes or {}).get(MESSAGE_TYPE, TopicMessageType.MIXED)
-    return _TYPES.get(kind, (pb.NORMAL,))
+def types_of(topic: TopicConfig | None) -> tuple[int, ...]:
+    """The types of messages that a topic takes, as gRPC numbers them; None: all, since the broker
+    that has the topic checks each message."""
+    attributes = None if topic is None else topic.attributes
+    return tuple(_NUMBERS[each] for each in types_taken(attributes))
 
 
 def unknown_topic(name: str) -> AnswerError:
@@ -104,7 +103,8 @@ class RouteCalls:
         caller.check_shown(self._broker, name)
         _check_endpoints(request.endpoints)
         shares = await self._shares(name, request.endpoints, is_assignment=False)
-        model = pb.MessageQueue(topic=request.topic, accept_message_types=self._types(name))
+        types = types_of(self._broker.tables.topics.get(name))
+        model = pb.MessageQueue(topic=request.topic, accept_message_types=types)
         response = pb.QueryRouteResponse(status=ok())
         queues = _Queues(model, response.message_queues.add)
         by_broker = [
@@ -137,11 +137,6 @@ class RouteCalls:
         if not response.assignments:
             raise AnswerError(pb.FORBIDDEN, f"no readable queue of topic {name}")
         return response
-
-    def _types(self, name: str) -> tuple[int, ...]:
-        topic = self._broker.tables.topics.get(name)
-        # The broker that has it checks each message.
-        return _ANY_TYPE if topic is None else types_of(topic)
 
     async def _shares(
         self, name: str, endpoints: pb.Endpoints, *, is_assignment: bool
@@ -241,7 +236,7 @@ class _Queues:
 
     def __init__(self, model: pb.MessageQueue, new: Callable[[], pb.MessageQueue]) -> None:
         """``model``: what all have. ``new``: makes one in the answer."""
-        self._model = model
+        self._model, self._model_bytes = model, model.ByteSize()
         self._new = new
         self._bytes = 0
         self._slices = TimeSlices()
@@ -249,7 +244,7 @@ class _Queues:
     async def add(self, broker: pb.Broker, number: int, permission: int) -> None:
         """Add one of a broker; AnswerError: there are too many."""
         await self._slices.checkpoint()
-        self._bytes += self._model.ByteSize() + broker.ByteSize()
+        self._bytes += self._model_bytes + broker.ByteSize()
         if self._bytes > ROUTE_BYTES_MAX:
             raise AnswerError(
                 pb.ILLEGAL_ACCESS_POINT,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterable
 
 from kerolox.broker.context import Context
 from kerolox.broker.grpc import checks
@@ -60,17 +61,18 @@ async def send_message(
         raise AnswerError(pb.MESSAGE_CORRUPTED, "different message topic")
     name = checks.topic_name(messages[0].topic)
     topic = _topic(broker, name)
+    taken = types_of(topic)
     body_bytes_max = broker.config.max_message_size
     slices = TimeSlices()
     for each in messages:
         await slices.checkpoint()
         checks.check_message(each, body_bytes_max=body_bytes_max)
         kind = type_of(each)
-        if kind not in types_of(topic):
+        if kind not in taken:
             raise AnswerError(
                 pb.MESSAGE_PROPERTY_CONFLICT_WITH_TYPE,
                 "TopicMessageType validate failed, the expected type is "
-                f"{_types_text(topic)}, but actual type is {enum_text(pb.MessageType, kind)}",
+                f"{_types_text(taken)}, but actual type is {enum_text(pb.MessageType, kind)}",
             )
     response = pb.SendMessageResponse()
     for each in messages:
@@ -93,8 +95,8 @@ def _topic(broker: Context, name: str) -> TopicConfig:
         ) from None
 
 
-def _types_text(topic: TopicConfig) -> str:
-    return ", ".join(enum_text(pb.MessageType, each) for each in types_of(topic))
+def _types_text(types: Iterable[int]) -> str:
+    return ", ".join(enum_text(pb.MessageType, each) for each in types)
 
 
 async def _sent(
@@ -236,10 +238,11 @@ async def recall_message(
     topic = broker.tables.topics.get(name)
     if topic is None and elsewhere is None:
         raise unknown_topic(name)
-    if topic is not None and pb.DELAY not in types_of(topic):
+    taken = types_of(topic)
+    if pb.DELAY not in taken:
         raise AnswerError(
             pb.MESSAGE_PROPERTY_CONFLICT_WITH_TYPE,
-            f"TopicMessageType validate failed, the topic takes {_types_text(topic)}",
+            f"TopicMessageType validate failed, the topic takes {_types_text(taken)}",
         )
     header = RecallMessageHeader(
         producer_group=name, topic=name, recall_handle=request.recall_handle

@@ -25,7 +25,7 @@ from kerolox.broker.tables.json_file import (
 )
 from kerolox.errors import BrokerError, MessageIllegalError
 from kerolox.kernel.store import StoreKernel
-from kerolox.protocol.attributes import MESSAGE_TYPE, TopicMessageType
+from kerolox.protocol.attributes import TopicMessageType, types_taken
 from kerolox.protocol.bodies import DataVersion, TopicConfig, TopicConfigTable
 from kerolox.protocol.codes import Perm
 from kerolox.protocol.java_numbers import INT_MAX
@@ -52,9 +52,6 @@ from kerolox.protocol.names import (
     length_fault,
 )
 from kerolox.protocol.registration import TOPICS_MAX
-
-_TYPED = (TopicMessageType.FIFO, TopicMessageType.DELAY, TopicMessageType.TRANSACTION)
-"""Types of topics that take no plain messages by gRPC."""
 
 QUEUES_MAX = 65536
 """Queues of one topic on one broker; more in a request are refused."""
@@ -422,13 +419,12 @@ class TopicTable:
             and name not in self._filtered
         )
         self._store.set_topic(name, topic.read_queue_nums, topic.write_queue_nums, topic.perm, fast)
-        # By gRPC a message has a type, which the topic's must be.
-        kind = (topic.attributes or {}).get(MESSAGE_TYPE, TopicMessageType.MIXED)
+        taken = types_taken(topic.attributes)
         is_fast = fast and not is_system_topic(name)
         self._store.set_fast_calls(
             name,
-            normal=is_fast and kind not in _TYPED,
-            fifo=is_fast and kind in (TopicMessageType.FIFO, TopicMessageType.MIXED),
+            normal=is_fast and TopicMessageType.NORMAL in taken,
+            fifo=is_fast and TopicMessageType.FIFO in taken,
         )
         if name == HALF_TOPIC:
             self.push_halves()
