@@ -91,6 +91,8 @@ pub struct ServerSide {
     has_settings: bool,
     /// Of this call: see `SLICE_WORK`.
     work: usize,
+    /// A stream that began, and whose first frame is here or begins.
+    held: Option<Event>,
     streams: BTreeMap<u32, Stream>,
     last_id: u32,
     block: Option<Block>,
@@ -126,6 +128,7 @@ impl ServerSide {
             is_greeted: false,
             has_settings: false,
             work: 0,
+            held: None,
             streams: BTreeMap::new(),
             last_id: 0,
             block: None,
@@ -192,9 +195,14 @@ impl ServerSide {
         if !self.is_greeted && !self.take_preface()? {
             return Ok(false);
         }
+        events.extend(self.held.take());
         let buffer = std::mem::take(&mut self.buffer);
         let result = self.take_frames(&buffer, events);
         self.buffer = buffer;
+        if self.at < self.buffer.len() {
+            // Whoever takes a call at once wants it whole, and what is missing is on its way.
+            self.held = events.pop_if(|last| matches!(last, Event::Opened { is_ended: false, .. }));
+        }
         result
     }
 

@@ -127,6 +127,8 @@ class Http2ServerSide:
         self._idle_frames = 0
         self._resets = 0
         self._work = 0
+        self._held: Opened | None = None
+        """A stream that began, and whose first frame is here or begins."""
         self._waiting_bytes = 0
         self._is_leaving = False
         self._pings = 0
@@ -183,13 +185,26 @@ class Http2ServerSide:
         events: _Events = []
         if not self._is_greeted and not self._take_preface():
             return events, False
+        if self._held is not None:
+            events.append(self._held)
+            self._held = None
+        has_more = self._take_frames(events)
+        if self._at < len(self._buffer) and events:
+            # Whoever takes a call at once wants it whole, and what is missing is on its way.
+            last = events[-1]
+            if isinstance(last, Opened) and not last.is_ended:
+                self._held = last
+                events.pop()
+        return events, has_more
+
+    def _take_frames(self, events: _Events) -> bool:
         self._work = 0
         for _ in range(self._slice_frames):
             if not self._take_frame(events):
-                return events, False
+                return False
             if self._work >= SLICE_WORK:
                 break
-        return events, True
+        return True
 
     def _take_preface(self) -> bool:
         seen = bytes(self._buffer[: len(PREFACE)])

@@ -283,6 +283,18 @@ def test_many_frames_take_several_turns() -> None:
     assert (len(events), has_more) == (4, True)
 
 
+def test_a_stream_is_told_when_its_first_frame_is_whole_or_none_begins() -> None:
+    server = Http2ServerSide()
+    server.receive(GREETING)
+    body = frame(FrameType.DATA, END_STREAM, 1, b"body")
+    assert server.receive(headers(1, END_HEADERS) + body[:5]) == ([], False)
+    [opened, received], _ = server.receive(body[5:])
+    assert isinstance(opened, Opened)
+    assert received == Received(1, b"body", True)
+    [opened], _ = server.receive(headers(3, END_HEADERS))
+    assert isinstance(opened, Opened)
+
+
 def slices_of(server: Http2ServerSide, data: bytes) -> list[int]:
     """How many events come with each call until all is taken."""
     events, has_more = server.receive(data)
