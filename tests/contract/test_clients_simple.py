@@ -14,6 +14,7 @@ import pytest_asyncio
 from kerolox.client import (
     Producer,
     ProducerSettings,
+    PullConsumer,
     SimpleConsumer,
     SimpleConsumerSettings,
     connect,
@@ -94,6 +95,31 @@ async def test_a_message_that_is_given_back_comes_again(
         assert (again.body, again.topic, again.reconsume_times) == (b"0000", topic, 1)
         await consumer.ack(again)
         assert await consumer.receive(wait=0) == []
+
+
+@pytest.mark.parametrize("namespace", ["", "tenant"])
+async def test_a_message_becomes_a_dead_letter_at_once_with_its_reason(
+    our_cluster: Cluster, topic: str, group: str, namespace: str
+):
+    settings = ProducerSettings(namespace=namespace, api_timeout_ms=60_000)
+    async with (
+        Producer("simple-producers", our_cluster.name_server, settings=settings) as producer,
+        simple(our_cluster, group, topic, namespace=namespace) as consumer,
+    ):
+        await send(producer, topic, 1, tags="new", properties={"number": "7"})
+        (message,) = await received(consumer, 1)
+        with pytest.raises(ConfigError, match="reason"):
+            await consumer.dead_letter(message, 7)
+        await consumer.dead_letter(message, "no such customer")
+        assert await consumer.receive(wait=0) == []
+    dead_topic = f"%DLQ%{namespace and namespace + '%'}{group}"
+    async with PullConsumer("simple-readers", our_cluster.name_server) as reader:
+        (queue,) = await reader.queues(dead_topic)
+        (dead,) = (await reader.pull(queue, 0)).messages
+        assert (dead.body, dead.tags) == (b"0000", "new")
+        assert dead.properties["DEAD_LETTER_REASON"] == "no such customer"
+        assert dead.properties["number"] == "7"
+        assert await reader.max_offset(queue) == 1
 
 
 async def test_a_message_is_kept_for_longer_by_its_new_receipt(

@@ -764,6 +764,10 @@ class SimpleConsumer(Client):
         """A message is not done: it comes again, to any member, with one more of
         ``reconsume_times``. At the group's maximum it goes to the dead letters."""
 
+    @runs
+    def dead_letter(self, message: MessageExt, reason: str = "") -> None:
+        """A message goes to the group's dead letters at once, and is done."""
+
 
 class Connection(LifeCycle):
     """Owns connections, routes and heartbeats; what is made from it shares them.

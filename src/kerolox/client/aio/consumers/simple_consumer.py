@@ -18,9 +18,11 @@ from kerolox.client.aio.consumer_settings import SimpleConsumerSettings
 from kerolox.client.aio.consumers.popping.keeping import Keeper, Keeping
 from kerolox.client.aio.consumers.popping.pops import NoMasterError, Pops
 from kerolox.client.aio.consumers.popping.receiving import ReceiveLimits, Receiver
+from kerolox.client.aio.consumers.push.send_back import send_copy
 from kerolox.client.aio.network.instance import Member
 from kerolox.client.core.checking import checked
 from kerolox.client.core.consuming.leases import Held
+from kerolox.client.core.consuming.outcome import Outcome
 from kerolox.client.core.consuming.popping import invisible_milliseconds
 from kerolox.client.core.consuming.process_queue import MIB
 from kerolox.client.core.consuming.subscribing import wanted
@@ -29,9 +31,16 @@ from kerolox.client.core.failures import note_failure, notify_failure
 from kerolox.client.core.heartbeat import ConsumerFacts
 from kerolox.client.core.life import OFFSETS_SECONDS_MAX
 from kerolox.client.core.namespaces import with_namespace
+from kerolox.client.core.sending.send import dead_letter_message
 from kerolox.client.core.validate import check_consumer_group
 from kerolox.errors import ConfigError, RemotingError
-from kerolox.message import ALL_TAGS, ConsumeFromWhere, MessageExt, MessageModel
+from kerolox.message import (
+    ALL_TAGS,
+    DEAD_LETTER_REASON,
+    ConsumeFromWhere,
+    MessageExt,
+    MessageModel,
+)
 from kerolox.protocol.pop import POP_MESSAGES_MAX
 from kerolox.text import wrong_type
 
@@ -347,6 +356,31 @@ class SimpleConsumer(Client):
             await self._keeper.settled(message)
             lease, offset = self._pops.leased(message)
         await self._pops.change(message, lease, offset, milliseconds)
+
+    async def dead_letter(self, message: MessageExt, reason: str = "") -> None:
+        """A message goes to the group's dead letters at once, and is done.
+
+        Args:
+            message: one that was received, and is not done.
+            reason: kept in the dead letter's property ``DEAD_LETTER_REASON``, up to 500
+                characters.
+
+        Raises:
+            ConfigError: it was not received by a pop, or the reason is no text.
+            BrokerError: a broker refused. The message comes again.
+            RemotingError: no answer. The message comes again, and may be a dead letter too.
+        """
+        kept = Outcome.dead_letter(reason).reason
+        cluster = self._open_cluster()
+        lease, _ = self._pops.leased(message)
+        copy = dead_letter_message(
+            message,
+            self.group,
+            properties={DEAD_LETTER_REASON: kept} if kept else {},
+            topic=with_namespace(self._namespace, message.topic),
+        )
+        await send_copy(cluster, copy, lease.broker_name, unit_mode=self.settings.unit_mode)
+        await self.ack(message)
 
     # -- as a client ----------------------------------------------------------------------------
     def _member(self) -> Member:

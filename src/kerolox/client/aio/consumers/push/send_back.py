@@ -163,21 +163,31 @@ class SendBacks:
     async def _send_again(
         self, message: MessageExt, make: Callable[[], OutgoingMessage], broker_name: str
     ) -> bool:
-        address = self._cluster.master_address(broker_name)
-        if address is None:
-            return False
-        header = SendHeader("CLIENT_INNER_PRODUCER", AUTO_CREATE_TOPIC, 1, self._settings.unit_mode)
         try:
-            outgoing = make()
-            queue = MessageQueue(outgoing.topic, message.broker_name, 0)
-            response = await self._cluster.remoting.invoke(
-                address,
-                header.request(outgoing, queue.queue_id, clock.now_ms()),
-                timeout_seconds=SEND_BACK_SECONDS_MAX,
-            )
-            send_result(response, outgoing.message_id, queue, address)
+            await send_copy(self._cluster, make(), broker_name, unit_mode=self._settings.unit_mode)
         except KeroloxError as error:
             what = f"retry of message {message.message_id} failed"
             note_failure(self._settings.on_failure, _log, what, error)
             return False
         return True
+
+
+async def send_copy(
+    cluster: Cluster, copy: OutgoingMessage, broker_name: str, *, unit_mode: bool
+) -> None:
+    """Send a message to the broker that it came from, once more, as its copy says.
+
+    Raises:
+        KeroloxError: it is not stored.
+    """
+    address = cluster.master_address(broker_name)
+    if address is None:
+        raise ClientError(f"broker {broker_name!r} has no known master")
+    header = SendHeader("CLIENT_INNER_PRODUCER", AUTO_CREATE_TOPIC, 1, unit_mode)
+    queue = MessageQueue(copy.topic, broker_name, 0)
+    response = await cluster.remoting.invoke(
+        address,
+        header.request(copy, queue.queue_id, clock.now_ms()),
+        timeout_seconds=SEND_BACK_SECONDS_MAX,
+    )
+    send_result(response, copy.message_id, queue, address)
