@@ -5,15 +5,18 @@ from __future__ import annotations
 import asyncio
 import errno
 import shutil
+import threading
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from kerolox.broker.broker import Broker
 from kerolox.broker.pop.snapshot import PopSnapshot, QueueSnapshot
 from kerolox.broker.tables import json_file
+from kerolox.broker.tables.pops import ORDER_FILE, STATE_FILE
 from kerolox.protocol.codes import RequestCode, ResponseCode
 from kerolox.testing import Clock
 from tests.support.clients.peer import Peer, peer_of, small_config
@@ -195,6 +198,65 @@ async def test_a_reset_counts_after_a_write_that_failed(
         await set_offset(peer, 2)
         state = (tmp_path / "store" / "config" / "popState.json").read_bytes()
         assert b'"queues":[]' in state
+
+
+@pytest.mark.parametrize("is_order", [False, True])
+async def test_nothing_comes_again_while_a_reset_is_written(
+    tmp_path: Path, kernel: str, monkeypatch: pytest.MonkeyPatch, *, is_order: bool
+):
+    store, is_asked, may_write = json_file._store, threading.Event(), threading.Event()
+
+    def slow(path: Path, *arguments: Any) -> None:
+        if path.name in (STATE_FILE, ORDER_FILE):
+            is_asked.set()
+            assert may_write.wait(30)
+        store(path, *arguments)
+
+    async with running(tmp_path, kernel) as (broker, peer), peer_of(broker) as tool:
+        member = await filled(peer, 4, queues=1)
+        member.is_order = is_order
+        popped = await member.pop(3)
+        pops = broker.parts.tables.pops
+        await pops.persist()
+        with monkeypatch.context() as patched:
+            patched.setattr(json_file, "_store", slow)
+            reset = asyncio.create_task(set_offset(tool, 4))
+            await until(is_asked.is_set)
+            # Ordered, the block is there; else the next one goes out, and no earlier one.
+            assert texts(await member.pop()) == ([] if is_order else ["3"])
+            await member.ack_all(popped[:1])
+            # What is out is taken for the file once more, as every 5 s.
+            again = asyncio.create_task(pops.persist())
+            may_write.set()
+            await asyncio.gather(reset, again)
+        assert offset_of(broker) == 4
+        assert await member.pop() == []
+        name = ORDER_FILE if is_order else STATE_FILE
+        assert GROUP.encode() not in (tmp_path / "store" / "config" / name).read_bytes()
+
+
+async def test_a_reset_that_can_not_be_written_changes_nothing(
+    tmp_path: Path, kernel: str, monkeypatch: pytest.MonkeyPatch
+):
+    def full(*arguments: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    async with running(tmp_path, kernel) as (broker, peer):
+        member = await filled(peer, 4, queues=1)
+        popped = await member.pop(3)
+        await broker.parts.tables.pops.persist()
+        with monkeypatch.context() as patched:
+            patched.setattr(json_file, "_store", full)
+            fields = {"consumerGroup": GROUP, "topic": "T", "queueId": 0, "commitOffset": 0}
+            answer = await peer.ask(RequestCode.UPDATE_CONSUMER_OFFSET, fields)
+            assert answer.code == ResponseCode.SYSTEM_ERROR
+        assert texts(await member.pop()) == ["3"]
+        await member.ack_all(popped)
+        assert offset_of(broker) == 3
+        # The file lacks what was to be forgotten, until it is written again.
+        await broker.parts.tables.pops.persist()
+        state = (tmp_path / "store" / "config" / STATE_FILE).read_bytes()
+        assert PopSnapshot.decode(state).queues[0].committed == 3
 
 
 async def test_a_deleted_topic_has_nothing_out(any_peer: Peer, any_broker: Broker):

@@ -323,11 +323,13 @@ class OrderTable:
         return len(gone)
 
     # -- the file -------------------------------------------------------------------------------
-    def snapshot(self) -> dict[str, object]:
+    def snapshot(self, is_left_out: Callable[[QueueKey], bool] | None = None) -> dict[str, object]:
         """The file, as ``fastjson.dumps_pretty`` writes it byte for byte as RocketMQ does; maps are
         sorted, where RocketMQ has the order of a hash table."""
         table: dict[str, dict[int, OrderInfo]] = {}
         for key, block in sorted(self._blocks.items()):
+            if is_left_out is not None and is_left_out(key):
+                continue
             queues = table.setdefault(f"{key.topic}{_SEPARATOR}{key.group}", {})
             first, *others = block.offsets
             done = block.done if block.done < 1 << 63 else block.done - _BITS - 1

@@ -84,6 +84,8 @@ class PopTables:
         out."""
         self._in_file: frozenset[QueueKey] = frozenset()
         """The queues that the file has, and will have once its write is over."""
+        self._leaving: list[Callable[[QueueKey], bool]] = []
+        """What the files are to lack already, while it is out here."""
 
     def now(self) -> Instant:
         """The time of both clocks."""
@@ -218,7 +220,8 @@ class PopTables:
 
     async def reset(self, group: str, topic: str, queue_ids: Collection[int] | None = None) -> None:
         """An operator sets offsets of a group, at once when this returns: what is out is forgotten,
-        here and in the file. OSError: that can't be written; the offsets must stay.
+        here and in the file. Until then it stays out, so that nobody gets it again at the old
+        offset. OSError: that can't be written; nothing is forgotten, and the offsets must stay.
         """
 
         if not self.is_known(group, topic):
@@ -228,26 +231,37 @@ class PopTables:
             is_queue = queue_ids is None or key.queue_id in queue_ids
             return key.group == group and key.topic == topic and is_queue
 
-        await self.forget(is_meant)
+        had_block = any(is_meant(key) for key, _ in self.state.orders.ends())
+        await self._write_without(is_meant, had_block=had_block)
 
     async def forget(self, is_gone: Callable[[QueueKey], bool]) -> None:
-        """Queues or groups are gone, or begin elsewhere: what was out of them is forgotten, here
-        and in the files.
-        """
+        """Queues or groups are gone: what was out of them is forgotten, here and in the files."""
         had_block = any(is_gone(key) for key, _ in self.state.orders.ends())
-        is_in_file = any(map(is_gone, self._in_file))
-        self.state.forget(is_gone, self.now())
-        if is_in_file:
-            await self._write_state(is_forced=True)
-        if had_block:
-            await self._order_file.write_over()
-            self.state.orders.is_touched = False
-        # Members may have gone on at the old offset meanwhile.
-        self.state.forget(is_gone, self.now())
+        self.forget_now(is_gone)
+        await self._write_without(is_gone, had_block=had_block)
 
     def forget_now(self, is_gone: Callable[[QueueKey], bool]) -> None:
         """The same in memory alone, before anybody else runs; :meth:`forget` has to follow."""
         self.state.forget(is_gone, self.now())
+
+    async def _write_without(self, is_gone: Callable[[QueueKey], bool], *, had_block: bool) -> None:
+        """Have the files lack queues, then forget what is out of them, in the step in which this
+        returns."""
+        self._leaving.append(is_gone)
+        try:
+            if any(map(is_gone, self._in_file)):
+                await self._write_state(is_forced=True)
+            if had_block:
+                await self._order_file.write_over()
+            self.forget_now(is_gone)
+        finally:
+            self._leaving.remove(is_gone)
+            # Where that failed they are to be written again.
+            self._written = None
+            self.state.orders.is_touched |= had_block
+
+    def _is_leaving(self, key: QueueKey) -> bool:
+        return any(is_gone(key) for is_gone in self._leaving)
 
     # -- the files ------------------------------------------------------------------------------
     async def persist(self) -> None:
@@ -291,7 +305,7 @@ class PopTables:
             await slices.checkpoint()
         # What was forgotten meanwhile is not out.
         held = frozenset(state.queues.held_queues())
-        kept = [each for each in queues if each.key in held]
+        kept = [each for each in queues if each.key in held and not self._is_leaving(each.key)]
         return PopSnapshot(pop_time=state.queues.pop_time, queues=kept, written_at=begin.wall_ms)
 
     async def _put(self, snapshot: PopSnapshot) -> None:
@@ -300,7 +314,7 @@ class PopTables:
         await self._state_file.flush()
 
     def _orders(self) -> object:
-        return self.state.orders.snapshot()
+        return self.state.orders.snapshot(self._is_leaving)
 
     # -- slaves ---------------------------------------------------------------------------------
     async def shown(self) -> dict[str, str]:
