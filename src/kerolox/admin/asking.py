@@ -175,6 +175,21 @@ async def nodes_of_topic(admin: ClusterRequests, topic: str) -> dict[str, str]:
     return {name: address for name, address in nodes.items() if address is not None}
 
 
+async def masters_of_topic(admin: ClusterRequests, topic: str) -> dict[str, str]:
+    """The same, for what is changed: a slave would take it, and its master's next tables replace
+    that. ClientError: a broker of the topic has no master now.
+    """
+    nodes = {}
+    for broker in (await admin.access.route(topic)).brokers:
+        if MASTER_ID not in broker.addresses:
+            raise ClientError(
+                f"broker {broker.broker_name!r} of topic {topic!r} has no master now, and a slave "
+                "can't change offsets for it: start the master, or promote a slave, and try again"
+            )
+        nodes[broker.broker_name] = broker.addresses[MASTER_ID]
+    return nodes
+
+
 async def nodes_of_group(admin: ClusterRequests, group: str, *, topic: str = "") -> dict[str, str]:
     """Name → address of the brokers that may know a consumer group: those of its retry topic, which
     it has from its first member on; before that those of ``topic``, or else all.

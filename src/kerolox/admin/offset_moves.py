@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import dataclass
 
-from kerolox.admin.asking import all_answers, is_kerolox, nodes_of_topic
+from kerolox.admin.asking import all_answers, is_kerolox, masters_of_topic, nodes_of_topic
 from kerolox.admin.consumers.offsets import END, OffsetRequests
 from kerolox.admin.messages.reading import nearest_offset
 from kerolox.admin.positions import Position, PositionKind
@@ -72,13 +72,13 @@ class OffsetMoveRequests(OffsetRequests):
 
         Raises:
             TopicRouteNotFoundError: no name server knows the topic.
-            ClientError: the topic has no such queue; or members are online at a broker of RocketMQ
-                4, which can have them go on at a time only, in all queues of the topic. Nothing was
-                changed then.
+            ClientError: the topic has no such queue; a broker of it has no master now; or members
+                are online at a broker of RocketMQ 4, which can have them go on at a time only, in
+                all queues of the topic. Nothing was changed then.
             BrokerError, RemotingError: a broker refused or does not answer. The offsets of other
                 queues may be moved by then.
         """
-        nodes = await nodes_of_topic(self, topic)
+        nodes = await (nodes_of_topic if dry_run else masters_of_topic)(self, topic)
         plans = await all_answers(
             nodes.values(), lambda address: self._plan(group, topic, position, address)
         )

@@ -8,7 +8,15 @@ import re
 import pytest
 from tests.unit.admin.test_topics import FakeClient, stats
 
-from kerolox.admin import Access, Account, Admin, MonitorRound, SubscriptionGroupConfig
+from kerolox.admin import (
+    Access,
+    Account,
+    Admin,
+    MonitorRound,
+    Position,
+    PositionKind,
+    SubscriptionGroupConfig,
+)
 from kerolox.errors import (
     AccessDeniedError,
     BrokerSystemError,
@@ -334,6 +342,24 @@ async def test_a_reset_of_an_unknown_offset_asks_whether_anyone_is_online(
     assert [f["commitOffset"] for f in client.fields(RequestCode.UPDATE_CONSUMER_OFFSET)] == [
         *("3", "4")
     ]
+
+
+async def test_offsets_are_not_changed_at_a_slave_in_its_masters_stead(
+    client: Servers, admin: Admin
+) -> None:
+    client.answers[RequestCode.GET_ROUTEINFO_BY_TOPIC] = (
+        b'{"brokerDatas":[{"brokerAddrs":{1:"a:2"},"brokerName":"a","cluster":"C"}],"queueDatas":'
+        b'[{"brokerName":"a","perm":6,"readQueueNums":1,"topicSysFlag":0,"writeQueueNums":1}]}'
+    )
+    changes = (
+        lambda: admin.reset_offsets("g", "T", -1),
+        lambda: admin.move_offsets("g", "T", Position(PositionKind.END)),
+        lambda: admin.clone_offsets("g", "h"),
+    )
+    for change in changes:
+        with pytest.raises(ClientError, match=r"broker 'a' of topic '.*' has no master now"):
+            await change()
+    assert {code for _, code, _ in client.asked} == {RequestCode.GET_ROUTEINFO_BY_TOPIC}
 
 
 async def test_a_question_that_is_forbidden_is_no_answer(client: Servers, admin: Admin) -> None:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from kerolox.admin.answers import read_object
-from kerolox.admin.asking import all_answers, do_on_each, nodes_of_topic
+from kerolox.admin.asking import all_answers, do_on_each, masters_of_topic, nodes_of_topic
 from kerolox.admin.consumers.members import MemberRequests
 from kerolox.admin.topics import queue_statuses
 from kerolox.client.aio.network.lookups import number_of, queue_number
@@ -78,6 +78,7 @@ class OffsetRequests(MemberRequests):
 
         Raises:
             TopicRouteNotFoundError: no name server knows the topic.
+            ClientError: a broker of the topic has no master now; nothing was changed.
             BrokerError: a broker refused: it has no offset of a group that is online.
             RemotingError: a broker does not answer. The offsets of other brokers may be reset by
                 then.
@@ -112,7 +113,7 @@ class OffsetRequests(MemberRequests):
             answer = await read_object(response, "the offsets", address)
             return [OffsetReset(q, o, True) for q, o in answer.queue_numbers("offsetTable").items()]
 
-        nodes = await nodes_of_topic(self, topic)
+        nodes = await masters_of_topic(self, topic)
         found = await all_answers(nodes.items(), ask)
         return sorted((each for one in found.values() for each in one), key=lambda each: each.queue)
 
@@ -144,10 +145,11 @@ class OffsetRequests(MemberRequests):
 
         Raises:
             TopicRouteNotFoundError: the source has no retry topic: it was never online.
-            ClientError: some brokers did it and some did not: the text says who.
+            ClientError: a broker has no master now; or some brokers did it and some did not: the
+                text says who.
             BrokerError, RemotingError: none did it.
         """
-        nodes = await nodes_of_topic(self, RETRY_PREFIX + source_group)
+        nodes = await masters_of_topic(self, RETRY_PREFIX + source_group)
         if dry_run:
             return list(nodes.values())
 
