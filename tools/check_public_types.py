@@ -25,13 +25,14 @@ PUBLIC = (
     "kerolox.client",
     "kerolox.client.sync",
     "kerolox.errors",
+    "kerolox.integrations.taskiq",
     "kerolox.otel",
     "kerolox.spark",
     "kerolox.testing",
 )
 """The modules whose names users may rely on."""
 
-EXTRAS = {"kerolox.otel": "opentelemetry"}
+EXTRAS = {"kerolox.integrations.taskiq": "taskiq", "kerolox.otel": "opentelemetry"}
 """Those that need a package of an extra; they are left out where it is not installed."""
 
 

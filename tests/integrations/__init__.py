@@ -1,0 +1,1 @@
+"""Frameworks of others on our clients."""
