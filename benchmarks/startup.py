@@ -1,4 +1,4 @@
-"""Claim: ``kerolox up`` answers within 0.25 s of its launch and idles below 39 MB.
+"""Claim: ``kerolox up`` answers within 0.25 s of its launch and idles at 38 MB.
 
 python benchmarks/startup.py [--runs 7] [--idle-seconds 3] [--beside CHECKOUT]
 

@@ -32,7 +32,7 @@ from kerolox.store.layout import (
     entries_packer,
     record_tags_code,
 )
-from kerolox.store.queues.consume_queue_ext import is_ext_address
+from kerolox.store.queues.ext_unit import is_ext_address
 from kerolox.store.queues.multi_dispatch import is_multi_dispatch, multi_dispatch_targets
 
 if TYPE_CHECKING:

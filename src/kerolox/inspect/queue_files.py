@@ -9,7 +9,7 @@ from kerolox.inspect.log_walk import first_data
 from kerolox.inspect.places import LogFile, file_at, offset_files
 from kerolox.store.files.mapped_file import data_end
 from kerolox.store.layout import ENTRY, ENTRY_BYTES
-from kerolox.store.queues.consume_queue_ext import ADDRESS_BASE, UNIT_HEAD, ExtUnit
+from kerolox.store.queues.ext_unit import ADDRESS_BASE, UNIT_HEAD, ExtUnit
 
 
 class QueueFiles:

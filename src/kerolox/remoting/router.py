@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Generic, NamedTuple, Protocol, TypeVar
 
@@ -102,8 +102,11 @@ class Route(NamedTuple, Generic[_Role]):
 class Router(Generic[_Role]):
     """A table of handlers. Several may be joined: see :meth:`include`."""
 
-    def __init__(self) -> None:
+    def __init__(self, rest: Callable[[], Iterable[Router[_Role]]] | None = None) -> None:
+        """``rest``: gives routers to include when a code is asked for that has no handler so far.
+        It imports what most processes never need; called once."""
         self._routes: dict[int, Route[_Role]] = {}
+        self._rest = rest
 
     def on(
         self,
@@ -136,12 +139,13 @@ class Router(Generic[_Role]):
     @property
     def routes(self) -> Mapping[int, Route[_Role]]:
         """Code → how it is answered."""
+        self._include_rest()
         return self._routes
 
     @property
     def codes(self) -> frozenset[int]:
         """The codes that have a handler."""
-        return frozenset(self._routes)
+        return frozenset(self.routes)
 
     async def dispatch(
         self,
@@ -151,7 +155,7 @@ class Router(Generic[_Role]):
         account: str = "",
     ) -> RemotingCommand | None:
         """Answer one request; None: nothing is answered now. ``account``: of whoever signed it."""
-        route = self._routes.get(command.code)
+        route = self._routes.get(command.code) or self.routes.get(command.code)
         if route is None:
             return role.unserved.answer(command, connection)
         request = Request(command, connection, account)
@@ -173,6 +177,12 @@ class Router(Generic[_Role]):
         if route.changes and reply.code != ResponseCode.SUCCESS:
             role.audit.refused(request, reply.code, reply.remark or "")
         return reply.to(command)
+
+    def _include_rest(self) -> None:
+        if self._rest is not None:
+            load, self._rest = self._rest, None
+            for router in load():
+                self.include(router)
 
     def _add(self, code: int, route: Route[_Role]) -> None:
         if code in self._routes:

@@ -14,7 +14,8 @@ from kerolox.kernel.status import GetMessageStatus
 from kerolox.kernel.values import Read
 from kerolox.store.layout import ENTRY, ENTRY_BYTES, PRE_BLANK_SIZE, entries_unpacker, memory_bytes
 from kerolox.store.queues.consume_queue import ConsumeQueue
-from kerolox.store.queues.consume_queue_ext import BitFilter, ConsumeQueueExt, is_ext_address
+from kerolox.store.queues.consume_queue_ext import ConsumeQueueExt
+from kerolox.store.queues.ext_unit import BitFilter, is_ext_address
 from kerolox.store.store_files import StoreFiles
 
 QUERY_ROUNDS = 3

@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING
 import pytest
 
 from kerolox.broker.broker import Broker
-from kerolox.broker.pop.java_log import ACK_TAG, BATCH_ACK_TAG, CHECKPOINT_TAG, REVIVE_GROUP
-from kerolox.broker.services import java_pops
+from kerolox.broker.pop.java_log import ACK_TAG, BATCH_ACK_TAG, CHECKPOINT_TAG
+from kerolox.broker.services import java_pop_reader, java_pops
 from kerolox.broker.services.writer import NewRecord
 from kerolox.message import PropertyKey
 from kerolox.protocol.bodies import SubscriptionGroupConfig
-from kerolox.protocol.names import TIMER_TOPIC
+from kerolox.protocol.names import REVIVE_GROUP, TIMER_TOPIC
 from kerolox.store.timer.checkpoint import TimerCheckpoint
 from tests.support.clients.peer import peer_of, small_config
 from tests.support.clients.pops import GROUP, Member
@@ -172,7 +172,7 @@ async def test_a_crash_before_the_offsets_are_written_takes_over_again(tmp_path:
 
 
 async def test_a_store_without_the_log_is_not_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(java_pops, "_Reading", None)
+    monkeypatch.setattr(java_pop_reader, "JavaPopReader", None)
     async with Broker(small_config(tmp_path)) as broker:
         assert out(broker) == []
 

@@ -13,20 +13,15 @@ from typing import Annotated, NamedTuple
 import msgspec
 
 from kerolox.broker.pop.leases import QueueKey
-from kerolox.protocol.names import SYSTEM_GROUP_PREFIX, SYSTEM_TOPIC_PREFIX, Int32, Int64, Name
+from kerolox.protocol.names import Int32, Int64, Name
 
 __all__ = [
     "ACK_TAG",
     "BATCH_ACK_TAG",
     "CHECKPOINT_TAG",
-    "REVIVE_GROUP",
-    "REVIVE_TOPIC_PREFIX",
     "JavaRevival",
     "JavaReviveLog",
 ]
-
-REVIVE_GROUP = f"{SYSTEM_GROUP_PREFIX}REVIVE_GROUP"
-"""Its offset of a queue of the log is the last record that is dealt with, not the next one."""
 
 CHECKPOINT_TAG, ACK_TAG, BATCH_ACK_TAG = "ck", "ack", "bAck"
 
@@ -36,10 +31,6 @@ offset alone."""
 
 _MESSAGES_MAX = 128
 """Messages of a checkpoint: ``n`` is a byte."""
-
-
-REVIVE_TOPIC_PREFIX = f"{SYSTEM_TOPIC_PREFIX}REVIVE_LOG_"
-"""The topic of the log has the name of the cluster behind it (``buildClusterReviveTopic``)."""
 
 
 class JavaRevival(NamedTuple):

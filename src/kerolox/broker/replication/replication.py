@@ -5,14 +5,12 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 from functools import partial
+from typing import TYPE_CHECKING
 
 from kerolox.broker.access.guards import Guards
 from kerolox.broker.base import Base
 from kerolox.broker.config import BrokerConfig
-from kerolox.broker.replication.follower import Follower
-from kerolox.broker.replication.resync import Restart
 from kerolox.broker.replication.server import SlaveServer
-from kerolox.broker.replication.tables import SlaveTables
 from kerolox.broker.replication.waits import SlaveWaits
 from kerolox.broker.services.background import BackgroundTasks
 from kerolox.broker.services.registration import Registration
@@ -21,6 +19,11 @@ from kerolox.broker.tables.tables import Tables
 from kerolox.errors import ConfigError
 from kerolox.protocol.extensions.roles import RoleStatus
 from kerolox.role_settings import ENFORCING
+
+if TYPE_CHECKING:
+    from kerolox.broker.replication.follower import Follower
+    from kerolox.broker.replication.resync import Restart
+    from kerolox.broker.replication.tables import SlaveTables
 
 SYNC_SECONDS = 10.0
 FIRST_SYNC_SECONDS = 3.0
@@ -73,6 +76,8 @@ class Replication:
         self._on_status.append(on_status)
 
     def _make_slave(self) -> tuple[Follower, SlaveTables]:
+        from kerolox.broker.replication.follower import Follower
+
         self.follower = Follower(self._settings, self._role, self._store, self._restart)
         self.tables = self._make_tables(self._note_status)
         return self.follower, self.tables
@@ -176,8 +181,16 @@ class Peers:
         """Nobody is asked or told. ``restart`` has the log of a slave cut."""
         self.registration = Registration(base, tables)
         door = SlaveServer(base.config, base.store, waits, guards.access.refuse_slave, guards.tls)
-        copied = partial(SlaveTables, base, tables, writing.schedule, writing.timer)
+        copied = partial(_slave_tables, base, tables, writing)
         self.replication = Replication(base, door, copied, self.registration, restart)
+
+
+def _slave_tables(
+    base: Base, tables: Tables, writing: Writing, on_status: Callable[[RoleStatus], None]
+) -> SlaveTables:
+    from kerolox.broker.replication.tables import SlaveTables
+
+    return SlaveTables(base, tables, writing.schedule, writing.timer, on_status)
 
 
 def _missing_guards(config: BrokerConfig) -> str:

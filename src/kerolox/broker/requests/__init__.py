@@ -6,29 +6,33 @@ operators change something by it, it has ``changes=True`` and reports that to ``
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from kerolox.broker.context import Context
-from kerolox.broker.requests import (
-    accounts,
-    admin,
-    client,
-    monitor,
-    pop,
-    pop_acks,
-    popped,
-    pull,
-    query,
-    reply,
-    roles,
-    send,
-    timer,
-    transaction,
-)
+from kerolox.broker.requests import client, pull, send
 from kerolox.remoting.router import Router
 
-ROUTER: Router[Context] = Router()
 
-for _module in (
-    *(send, reply, transaction, timer, pull, pop, pop_acks, query, client),
-    *(admin, accounts, monitor, roles, popped),
-):
+def _rest() -> Iterable[Router[Context]]:
+    from kerolox.broker.requests import (
+        accounts,
+        admin,
+        monitor,
+        pop,
+        pop_acks,
+        popped,
+        query,
+        reply,
+        roles,
+        timer,
+        transaction,
+    )
+
+    modules = (reply, transaction, timer, pop, pop_acks, query, admin, accounts, monitor, roles)
+    return (each.router for each in (*modules, popped))
+
+
+ROUTER: Router[Context] = Router(_rest)
+
+for _module in (send, pull, client):
     ROUTER.include(_module.router)

@@ -72,7 +72,7 @@ from kerolox.protocol.names import RETRY_PREFIX, SCHEDULE_TOPIC, has_name_charac
 from kerolox.protocol.pop import pop_retry_topic
 from kerolox.release import __version__
 from kerolox.remoting.router import Reply, Request, Router
-from kerolox.store.queues.consume_queue_ext import ExtUnit
+from kerolox.store.queues.ext_unit import ExtUnit
 
 VERSION_TEXT = version_text(VERSION)
 QUEUE_ENTRIES_MAX = 1024

@@ -24,7 +24,7 @@ from kerolox.filter.sql92_error import SQL92, Sql92Error
 from kerolox.protocol.bodies import SubscriptionData
 from kerolox.protocol.names import length_fault
 from kerolox.remoting.time_slices import TimeSlices
-from kerolox.store.queues.consume_queue_ext import BitFilter, ExtUnit
+from kerolox.store.queues.ext_unit import BitFilter, ExtUnit
 
 if TYPE_CHECKING:
     from kerolox.filter.sql92 import Sql92Expression

@@ -11,11 +11,10 @@ import asyncio
 import logging
 from collections.abc import Callable, Collection, Iterator, Mapping
 from functools import partial
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from kerolox import clock
 from kerolox.broker.base import Base
-from kerolox.broker.pop.java_log import REVIVE_GROUP, JavaReviveLog
 from kerolox.broker.pop.leases import Instant, QueueKey
 from kerolox.broker.pop.orders import OrderFile
 from kerolox.broker.pop.snapshot import (
@@ -28,14 +27,18 @@ from kerolox.broker.pop.snapshot import (
 )
 from kerolox.broker.pop.state import PopState
 from kerolox.broker.pop.table import PopLimits
-from kerolox.broker.pop.takeover import JavaPlace, Takeover, take_over
 from kerolox.broker.tables.groups import GroupTable
 from kerolox.broker.tables.json_file import JsonFile, decode_table
 from kerolox.broker.tables.offsets import OffsetTable
 from kerolox.broker.tables.topics import TopicTable
 from kerolox.protocol import fastjson
 from kerolox.protocol.bodies import BodyError
+from kerolox.protocol.names import REVIVE_GROUP
 from kerolox.remoting.time_slices import TimeSlices
+
+if TYPE_CHECKING:
+    from kerolox.broker.pop.java_log import JavaReviveLog
+    from kerolox.broker.pop.takeover import Takeover
 
 STATE_FILE = "popState.json"
 ORDER_FILE = "consumerOrderInfo.json"
@@ -103,13 +106,21 @@ class PopTables:
         """What a Java broker has out counts as what the file has; to be called before
         :meth:`begin`. ``read``: topics and queues of its log, with the offset of the last record
         that was read."""
+        from kerolox.broker.pop.takeover import JavaPlace, take_over
+
+        def place_of(key: QueueKey) -> JavaPlace | None:
+            if key.topic not in self._topics or self._groups.get(key.group) is None:
+                return None
+            bounds = self._base.store.queue_bounds(key.topic, key.queue_id)
+            return JavaPlace(self._offsets.query(key.group, key.topic, key.queue_id), *bounds)
+
         snapshot, orders = self._waiting
         done = take_over(
             snapshot,
             log.revivals(),
             log.floors,
             self.now(),
-            place_of=self._java_place,
+            place_of=place_of,
             stored_of=self._stored,
             limits=self._limits,
         )
@@ -123,12 +134,6 @@ class PopTables:
                 continue
             self._offsets.commit(REVIVE_GROUP, topic, queue_id, offset, JAVA, is_own=True)
         return done
-
-    def _java_place(self, key: QueueKey) -> JavaPlace | None:
-        if key.topic not in self._topics or self._groups.get(key.group) is None:
-            return None
-        bounds = self._base.store.queue_bounds(key.topic, key.queue_id)
-        return JavaPlace(self._offsets.query(key.group, key.topic, key.queue_id), *bounds)
 
     def _pass_java_log(self) -> None:
         """What timers bring to the log of a Java broker is of pops that were taken over."""

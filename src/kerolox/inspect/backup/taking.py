@@ -35,7 +35,7 @@ from kerolox.kernel.settings import StoreSettings
 from kerolox.protocol import fastjson
 from kerolox.protocol.names import LMQ_PREFIX
 from kerolox.store.files.mapped_file import data_end, opened
-from kerolox.store.queues.consume_queue_ext import UNIT_HEAD
+from kerolox.store.queues.ext_unit import UNIT_HEAD
 
 TABLE_SECONDS_MAX = 5.0
 """How long a table may be missing: Java's broker deletes it, then renames the new one."""

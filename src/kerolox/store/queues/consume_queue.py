@@ -38,7 +38,8 @@ from kerolox.store.layout import (
     good_entries,
     is_pre_blank,
 )
-from kerolox.store.queues.consume_queue_ext import ConsumeQueueExt, ExtUnit, is_ext_address
+from kerolox.store.queues.consume_queue_ext import ConsumeQueueExt
+from kerolox.store.queues.ext_unit import ExtUnit, is_ext_address
 from kerolox.store.queues.names import check_queue_name
 
 FILE_SIZE_SETTING = "mappedFileSizeConsumeQueue"

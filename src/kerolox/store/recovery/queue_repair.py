@@ -25,7 +25,7 @@ from kerolox.store.files.inventory import Inventory
 from kerolox.store.layout import ENTRY, ENTRY_BYTES, PRE_BLANK_SIZE, is_pre_blank, record_tags_code
 from kerolox.store.log.commit_log import CommitLog
 from kerolox.store.queues.consume_queue import ConsumeQueue
-from kerolox.store.queues.consume_queue_ext import is_ext_address
+from kerolox.store.queues.ext_unit import is_ext_address
 from kerolox.store.queues.multi_dispatch import is_multi_dispatch, multi_dispatch_targets
 
 PENDING_NUMBERS_MAX = 3 * 512

@@ -6,8 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from kerolox.broker.pop.java_log import ACK_TAG, CHECKPOINT_TAG, REVIVE_GROUP
+from kerolox.broker.pop.java_log import ACK_TAG, CHECKPOINT_TAG
 from kerolox.protocol.bodies import SubscriptionGroupConfig
+from kerolox.protocol.names import REVIVE_GROUP
 from tests.support.clients.peer import peer_of
 from tests.support.clients.pops import GROUP, Member
 from tests.unit.broker.replication.pairs import quick_retries, until_equal

@@ -7,7 +7,7 @@ from pyspark.sql import Column, DataFrame
 from kerolox.protocol.codes import TRANSACTION_MASK
 from kerolox.spark.jobs.frame.lazy import sql
 from kerolox.store.appends import UNQUEUED
-from kerolox.store.queues.consume_queue_ext import ADDRESS_MAX
+from kerolox.store.queues.ext_unit import ADDRESS_MAX
 
 _QUEUE = ("topic", "queueId")
 _PLACE = (*_QUEUE, "queueOffset")
